@@ -1,0 +1,89 @@
+#!/usr/bin/python3
+"""Compares two results files and fails when the second is worse: exit 1, with the figures that got worse.
+
+    bench/compare.py OLD.jsonl NEW.jsonl [--tolerance 0.05] [--names penstock,penstock_mpi]
+
+Better is never a failure. Speed and CPU time are compared relative to the competitors that both runs have, so that a
+slower machine, or the same machine on a bad day, does not look like a slower penstock; with no competitor in common
+(or --absolute) the plain figures are compared. A figure is worse when its median changed for the worse by more than
+the tolerance and the 95 % intervals of old and new do not overlap: noise alone does not fail. Intervals need rounds:
+runs of fewer than five are refused (exit 2).
+"""
+
+import argparse
+import sys
+
+import numpy as np
+import figures as bench
+
+# (title, value of a block, +1 when more is better, relative to the peers, tolerance is multiplied by)
+FIGURES = (
+    ("images/s", bench.images_per_s, +1, True, 1),
+    ("CPU ms/image", bench.cpu_ms_per_image, -1, True, 1),
+    ("first batch, s", bench.first_batch_s, -1, True, 4),  # start-up: interpreters, mpirun, page cache
+    ("memory, MB", bench.memory_mb, -1, False, 2),
+)
+
+
+def series(results, name, value, peers):
+    """The figure of each round; relative to the geometric mean of the peers in that round when there are any."""
+    own = results.by_round(name, value)
+    if not peers:
+        return [own[number] for number in sorted(own)]
+    others = [results.by_round(peer, value) for peer in peers]
+    return [
+        own[number] / float(np.exp(np.mean([np.log(other[number]) for other in others])))
+        for number in sorted(own)
+        if all(other.get(number) for other in others)
+    ]
+
+
+def compare(old, new, names, tolerance, absolute=False):
+    """Yields (name, title, old figure, new figure, change for the better as a fraction, worse)."""
+    for name in names:
+        common = [peer for peer in old.names if peer in new.names and not peer.startswith("penstock") and peer != name]
+        for title, value, direction, relative, factor in FIGURES:
+            peers = common if relative and not absolute else []
+            before = bench.median_with_interval(series(old, name, value, peers))
+            after = bench.median_with_interval(series(new, name, value, peers))
+            if before is None or after is None:
+                continue
+            change = direction * (after[0] / before[0] - 1)
+            apart = after[2] < before[1] if direction > 0 else after[1] > before[2]
+            yield name, title + (" / peers" if peers else ""), before, after, change, (
+                change < -tolerance * factor and apart
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="fraction that may be lost (default 0.05)")
+    parser.add_argument("--names", help="competitors to judge; default: those starting with 'penstock', or all")
+    parser.add_argument("--absolute", action="store_true", help="do not divide by the peers")
+    options = parser.parse_args()
+    old, new = bench.load(options.old), bench.load(options.new)
+    for path, run in ((options.old, old), (options.new, new)):
+        if run.rounds < 5:
+            print(f"compare.py: {path} has {run.rounds} rounds; at least 5 are needed to tell noise", file=sys.stderr)
+            sys.exit(2)
+    both = [name for name in old.names if name in new.names]
+    judged = options.names.split(",") if options.names else [n for n in both if n.startswith("penstock")] or both
+    missing = [name for name in judged if name not in new.names]
+    rows = list(compare(old, new, [name for name in judged if name in both], options.tolerance, options.absolute))
+    for name, title, before, after, change, worse in rows:
+        verdict = "WORSE" if worse else "better" if change > 0 else "same"
+        print(f"{name:20} {title:22} {before[0]:10.3f} -> {after[0]:10.3f}  {100 * change:+6.1f} %  {verdict}")
+    lost = [f"{name} {title}" for name, title, _, _, _, worse in rows if worse]
+    lost += [f"{name} is missing in the new run" for name in missing]
+    if not rows and not lost:
+        print("compare.py: the files have no competitor in common", file=sys.stderr)
+        sys.exit(2)
+    if lost:
+        print("worse: " + "; ".join(lost))
+    sys.exit(1 if lost else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+# What `cmake --install` puts where: the program, libpenstock with the MPI component beside it, the headers of a C++
+# user, and the package that find_package(penstock) finds. tests/install builds a separate project against it.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS penstock_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS penstock EXPORT penstockTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET penstock_mpi)
+  # Loaded by name, from beside libpenstock. An MPI outside the system's folders is kept in its search path.
+  set_target_properties(penstock_mpi PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS penstock_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
+# Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".
+set(PENSTOCK_PUBLIC_HEADERS
+  runtime/base/error.h
+  runtime/base/fields.h
+  runtime/trainer/data_loader.h)
+foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/penstock/${folder})
+endforeach()
+
+set(PENSTOCK_PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
+install(EXPORT penstockTargets NAMESPACE penstock:: DESTINATION ${PENSTOCK_PACKAGE_FOLDER})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/penstock-config.cmake.in
+  ${PROJECT_BINARY_DIR}/package/penstock-config.cmake INSTALL_DESTINATION ${PENSTOCK_PACKAGE_FOLDER})
+# Before 1.0 the interface may change with every minor version.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/penstock-config-version.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/package/penstock-config.cmake
+              ${PROJECT_BINARY_DIR}/package/penstock-config-version.cmake
+        DESTINATION ${PENSTOCK_PACKAGE_FOLDER})

@@ -1,0 +1,16 @@
+# libpenstock: client, embedded loader, sampler, pipeline and balancer. Neither MPI nor CUDA is linked.
+set(PENSTOCK_PARTS base sampler config dataset decode augment balance transport protocol loader trainer process observe)
+add_library(penstock SHARED)
+foreach(part IN LISTS PENSTOCK_PARTS)
+  if(TARGET penstock_${part})
+    target_link_libraries(penstock PRIVATE penstock_${part})
+  endif()
+endforeach()
+add_library(penstock::penstock ALIAS penstock)
+target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                           $<INSTALL_INTERFACE:include/penstock>)
+target_link_libraries(penstock PUBLIC Threads::Threads)
+target_compile_features(penstock PUBLIC cxx_std_20)
+# BUILD_RPATH: the MPI component is looked for beside the library, by dlopen.
+set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+                      BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")

@@ -1,0 +1,107 @@
+// `penstock bench`: how fast this machine makes a split's samples, stage by stage, without any transport: the ceiling for
+// a loader with as many threads.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "launch/command.h"
+#include "runtime/augment/finish.h"
+#include "runtime/base/clock.h"
+#include "runtime/config/job.h"
+#include "runtime/loader/split_context.h"
+
+namespace penstock {
+namespace {
+
+int bench(const JobArguments& arguments, const std::string& name, double seconds, bool json) {
+  const Job job = load_job(arguments.file, arguments.overrides);
+  const auto context = SplitContext::open(resolve_split(job, name));
+  const Pipeline& pipeline = context->pipeline();
+  const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
+  const size_t image_bytes = context->fields()[0].bytes_per_sample();
+  std::atomic<int64_t> next{0};
+  std::vector<MakeTimes> times(static_cast<size_t>(job.loader.threads));
+  std::vector<int64_t> finish_ns(times.size());
+  std::vector<std::string> problems(times.size());
+  std::atomic<int64_t> bad{0};
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  const Nanoseconds end = begun + static_cast<Nanoseconds>(seconds * 1e9);
+  std::vector<std::thread> threads;
+  std::atomic<int64_t> made{0};
+  for (size_t t = 0; t < times.size(); ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        SampleMaker maker(context);
+        std::vector<std::byte> raw(image_bytes);
+        std::vector<std::byte> finished(finisher.bytes_per_sample() + 64);
+        int64_t label = 0;
+        while (clock.now() < end) {
+          const int64_t i = next.fetch_add(1);
+          const int64_t size = context->source().size();
+          std::byte* const fields[] = {raw.data(), reinterpret_cast<std::byte*>(&label)};
+          const PlannedSample sample{i, i % size, static_cast<uint16_t>((i / size) & 0xffff), true};
+          if (maker.make(sample, 0, fields).bad) ++bad;
+          const Nanoseconds before = clock.now();
+          finisher.run(reinterpret_cast<const uint8_t*>(raw.data()), finished.data());
+          finish_ns[t] += clock.now() - before;
+          ++made;
+        }
+        times[t] = maker.times();
+      } catch (const std::exception& error) {
+        problems[t] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& problem : problems) {
+    if (!problem.empty()) throw Error(ErrorKind::runtime, problem);
+  }
+  const double elapsed = static_cast<double>(clock.now() - begun) * 1e-9;
+  MakeTimes all;
+  int64_t finishing = 0;
+  for (size_t t = 0; t < times.size(); ++t) {
+    all.read_ns += times[t].read_ns;
+    all.decode_ns += times[t].decode_ns;
+    all.augment_ns += times[t].augment_ns;
+    finishing += finish_ns[t];
+  }
+  const double count = std::max<double>(1, static_cast<double>(made.load()));
+  const nlohmann::ordered_json result{{"split", name},
+                                      {"threads", job.loader.threads},
+                                      {"images", made.load()},
+                                      {"unusable", bad.load()},
+                                      {"images_per_s", static_cast<double>(made.load()) / elapsed},
+                                      {"read_ms", static_cast<double>(all.read_ns) / count * 1e-6},
+                                      {"decode_ms", static_cast<double>(all.decode_ns) / count * 1e-6},
+                                      {"augment_ms", static_cast<double>(all.augment_ns) / count * 1e-6},
+                                      {"finish_ms", static_cast<double>(finishing) / count * 1e-6}};
+  if (json) {
+    std::printf("%s\n", result.dump().c_str());
+  } else {
+    std::printf("split %s, %d threads: %.0f images/s\n", name.c_str(), job.loader.threads, result["images_per_s"].get<double>());
+    for (const char* stage : {"read_ms", "decode_ms", "augment_ms", "finish_ms"}) {
+      std::printf("  %-11s %7.3f an image and thread\n", stage, result[stage].get<double>());
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  auto split = std::make_shared<std::string>("train");
+  auto seconds = std::make_shared<double>(5);
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("bench", "how fast this machine makes a split's samples, stage by stage");
+  add_job_arguments(*command, *arguments);
+  command->add_option("--split", *split, "split")->capture_default_str();
+  command->add_option("--seconds", *seconds, "how long")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_flag("--json", *json, "one JSON object on stdout");
+  command->callback([=, &chosen] { chosen.run = [=] { return bench(*arguments, *split, *seconds, *json); }; });
+}
+
+}  // namespace penstock

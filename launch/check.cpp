@@ -1,0 +1,163 @@
+// `penstock check`: would this job run here? Config, datasets (counts, unreadable files), memory, MPI.
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "launch/command.h"
+#include "launch/launch_line.h"
+#include "runtime/base/error.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/config/job.h"
+#include "runtime/loader/loader.h"
+#include "runtime/loader/split_context.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+namespace {
+
+std::string thousands(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+struct Findings {
+  Mutex mutex;
+  std::map<std::string, std::string> unusable PENSTOCK_GUARDED_BY(mutex);  // path -> why
+  std::atomic<int64_t> bytes{0};
+  std::atomic<int64_t> unreadable{0};  // trouble of the environment: no substitute helps there
+};
+
+// Reads every file (or every n-th) and its header; with `decode` all its pixels.
+void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Findings& findings) {
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    std::vector<std::byte> bytes;
+    Decoder decoder(context.split().limits);
+    PixelBuffer storage;
+    for (;;) {
+      const int64_t index = next.fetch_add(stride);
+      if (index >= context.source().size()) return;
+      std::string why;
+      try {
+        Verdict verdict = context.source().read(index, bytes);
+        findings.bytes += static_cast<int64_t>(bytes.size());
+        ImageHeader header;
+        if (verdict.ok()) verdict = read_header(bytes, context.split().limits, header);
+        PixelView pixels;
+        if (verdict.ok() && decode) {
+          verdict = decoder.decode(bytes, header, Box{0, 0, header.width, header.height}, storage, pixels);
+        }
+        why = verdict.reason;
+      } catch (const Error& error) {
+        why = error.message();
+        ++findings.unreadable;
+      }
+      if (why.empty()) continue;
+      MutexLock lock(findings.mutex);
+      findings.unusable[context.source().key(index)] = why;
+    }
+  };
+  std::vector<std::thread> pool;
+  for (int i = 0; i < threads; ++i) pool.emplace_back(work);
+  for (std::thread& thread : pool) thread.join();
+}
+
+void print_classes(const Source& source) {
+  const auto& names = source.class_names();
+  std::vector<int64_t> counts(names.size(), 0);
+  for (int64_t i = 0; i < source.size(); ++i) ++counts[static_cast<size_t>(source.label(i))];
+  const size_t shown = std::min<size_t>(names.size(), 20);
+  for (size_t c = 0; c < shown; ++c) {
+    std::printf("    %4zu  %-24s %12s\n", c, names[c].c_str(), thousands(counts[c]).c_str());
+  }
+  if (shown < names.size()) {
+    const auto [low, high] = std::minmax_element(counts.begin(), counts.end());
+    std::printf("    ... %zu more classes; %s to %s samples a class\n", names.size() - shown, thousands(*low).c_str(),
+                thousands(*high).c_str());
+  }
+}
+
+int check(const JobArguments& arguments, bool decode, int64_t most) {
+  const Job job = load_job(arguments.file, arguments.overrides);
+  for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
+  std::printf("job file: %s: fine\n", arguments.file.c_str());
+  int code = 0;
+  double cells_mb = 0;
+  double slots_mb = 0;
+  const LoaderOptions loader = loader_options(job);
+  for (const auto& [name, spec] : job.splits) {
+    const auto context = SplitContext::open(resolve_split(job, name));
+    const Source& source = context->source();
+    std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
+                source.class_names().size(), spec.dataset.folder.c_str());
+    print_classes(source);
+    const PlanShape shape = plan_shape(plan_spec(context->split(), source.size(), job.roles.trainers));
+    std::printf("  %lld batches of %lld for each of %d trainers (on one node)\n", static_cast<long long>(shape.steps),
+                static_cast<long long>(spec.batch_size), job.roles.trainers);
+
+    const int64_t stride = most > 0 ? std::max<int64_t>(1, source.size() / most) : 1;
+    Findings findings;
+    examine(*context, stride, decode, std::max(1U, std::thread::hardware_concurrency()), findings);
+    const int64_t looked = (source.size() + stride - 1) / stride;
+    MutexLock lock(findings.mutex);
+    std::printf("  %s files looked at (%s), %.1f MB, %zu unusable\n", thousands(looked).c_str(),
+                decode ? "every pixel" : "headers; --decode looks at every pixel", static_cast<double>(findings.bytes.load()) / 1e6,
+                findings.unusable.size());
+    size_t listed = 0;
+    for (const auto& [path, why] : findings.unusable) {
+      if (++listed > 50) {
+        std::printf("    ... and %zu more\n", findings.unusable.size() - 50);
+        break;
+      }
+      std::printf("    '%s': %s\n", path.c_str(), why.c_str());
+    }
+    if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0) code = static_cast<int>(ErrorKind::dataset);
+    if (findings.unreadable > 0) {
+      std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n", static_cast<long long>(findings.unreadable.load()));
+      code = static_cast<int>(ErrorKind::runtime);
+    }
+
+    const Pipeline& pipeline = context->pipeline();
+    const int64_t samples = std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
+    const double raw = static_cast<double>(context->fields()[0].bytes_per_sample());
+    cells_mb += raw * static_cast<double>(samples) * loader.cells / 1e6;
+    const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
+    slots_mb += static_cast<double>(finisher.bytes_per_sample()) * static_cast<double>(spec.batch_size) *
+                (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
+  }
+  struct sysinfo machine {};
+  ::sysinfo(&machine);
+  const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
+  std::printf("memory: %.0f MB of cells at each loader, %.0f MB of slots at each trainer; %.0f MB are free here\n", cells_mb,
+              slots_mb, free_mb);
+  try {
+    const MpiFound mpi = find_mpirun();
+    std::printf("MPI: %s is Open MPI %d.%d.%d\n", mpi.mpirun.c_str(), mpi.major, mpi.minor, mpi.patch);
+  } catch (const Error& error) {
+    std::printf("MPI: not usable: %s\n", error.what());
+  }
+  std::printf(code == 0   ? "check: fine\n"
+              : code == 1 ? "check: files that cannot be read would end the job\n"
+                          : "check: unusable samples would end the job (on_error: fail)\n");
+  return code;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  auto decode = std::make_shared<bool>(false);
+  auto most = std::make_shared<int64_t>(0);
+  CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI");
+  add_job_arguments(*command, *arguments);
+  command->add_flag("--decode", *decode, "decode every file, not only its header");
+  command->add_option("--most", *most, "look at about this many files of each split; 0: all")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->callback([=, &chosen] { chosen.run = [=] { return check(*arguments, *decode, *most); }; });
+}
+
+}  // namespace penstock

@@ -1,0 +1,39 @@
+// The subcommands of the `penstock` program: each is a file of its own that adds itself to the command line.
+//
+//   void add_check(CLI::App& app, Chosen& chosen);    // chosen.run is what main() calls after parsing
+//
+// Manners: data on stdout, messages on stderr; exit codes are ErrorKind's (0 ok, 1 run time, 2 usage, 3 config,
+// 4 dataset, 5 peer lost).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+struct Chosen {
+  std::function<int()> run;
+  std::vector<std::string> program;  // what stood after "--"
+};
+
+void add_init(CLI::App& app, Chosen& chosen);
+void add_run(CLI::App& app, Chosen& chosen);
+void add_launch(CLI::App& app, Chosen& chosen);
+void add_check(CLI::App& app, Chosen& chosen);
+void add_inspect(CLI::App& app, Chosen& chosen);
+void add_demo_data(CLI::App& app, Chosen& chosen);
+void add_config(CLI::App& app, Chosen& chosen);
+void add_schema(CLI::App& app, Chosen& chosen);
+void add_bench(CLI::App& app, Chosen& chosen);
+void add_drain(CLI::App& app, Chosen& chosen);
+
+// "job.yaml a.b=c ...": the file, then overrides.
+struct JobArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+};
+void add_job_arguments(CLI::App& command, JobArguments& arguments);
+
+}  // namespace penstock

@@ -1,0 +1,56 @@
+// `penstock init` and `penstock demo-data`: from nothing, or a folder of photos, to a job file that runs.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "launch/command.h"
+#include "launch/demo_data.h"
+#include "launch/init_job.h"
+
+namespace penstock {
+
+void add_init(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("init", "write an annotated job file for a folder of photos to stdout");
+  auto train = std::make_shared<std::string>();
+  auto val = std::make_shared<std::string>();
+  command->add_option("--data", *train, "training photos, one folder a class")->required()->type_name("DIR");
+  command->add_option("--val", *val, "validation photos, the same classes")->type_name("DIR");
+  command->callback([=, &chosen] {
+    chosen.run = [=] {
+      // The file may be saved anywhere, and relative folders in it would count from there.
+      const auto absolute = [](const std::string& folder) {
+        return folder.empty() ? folder : std::filesystem::absolute(folder).lexically_normal().string();
+      };
+      std::fputs(init_job(absolute(*train), absolute(*val)).c_str(), stdout);
+      return 0;
+    };
+  });
+}
+
+void add_demo_data(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("demo-data", "make photo-like JPEGs in class folders");
+  auto options = std::make_shared<DemoDataOptions>();
+  command->add_option("dir", options->folder, "folder to fill: DIR/train and DIR/val")->required()->type_name("DIR");
+  command->add_option("--count", options->count, "training pictures")->capture_default_str();
+  command->add_option("--val-count", options->val_count, "validation pictures; 0: none")->capture_default_str();
+  command->add_option("--classes", options->classes, "classes")->capture_default_str();
+  command->add_option("--seed", options->seed, "which pictures")->capture_default_str();
+  command->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
+  command->callback([=, &chosen] {
+    chosen.run = [=] {
+      if (::isatty(STDERR_FILENO)) {
+        options->progress = [](int64_t done, int64_t total) {
+          std::fprintf(stderr, "\r\033[K%lld of %lld pictures", static_cast<long long>(done), static_cast<long long>(total));
+        };
+      }
+      const DemoDataResult result = make_demo_data(*options);
+      std::fprintf(stderr, "%s%s: %lld pictures made (%.1f MB), %lld were there\n", options->progress ? "\r\033[K" : "",
+                   options->folder.c_str(), static_cast<long long>(result.made), static_cast<double>(result.bytes) / 1e6,
+                   static_cast<long long>(result.reused));
+      return 0;
+    };
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,54 @@
+// `penstock drain`: the program of a `penstock run` that was given none. Takes every batch of every split, reads all of
+// it, drops it: training splits for the given epochs, evaluation splits once at the end.
+#include <cstdint>
+#include <cstdio>
+
+#include "launch/command.h"
+#include "runtime/config/job.h"
+#include "runtime/trainer/data_loader.h"
+
+namespace penstock {
+namespace {
+
+// Reading one byte a cache line is enough to have fetched the batch.
+uint64_t touch(const Batch& batch) {
+  uint64_t sum = 0;
+  const TensorView image = batch.image();
+  const auto* bytes = static_cast<const unsigned char*>(image.data);
+  const size_t size = static_cast<size_t>(image.elements()) * size_of(image.dtype);
+  for (size_t i = 0; i < size; i += 64) sum += bytes[i];
+  return sum;
+}
+
+int drain(const JobArguments& arguments, int epochs) {
+  const Job job = load_job(arguments.file, arguments.overrides);
+  DataLoaderOptions options;
+  options.overrides = arguments.overrides;
+  volatile uint64_t sum = 0;  // volatile: the reading is the point, and must not be optimised away
+  for (const Mode mode : {Mode::train, Mode::eval}) {
+    for (const auto& [name, split] : job.splits) {
+      if (split.mode != mode) continue;
+      DataLoader loader(arguments.file, name, options);
+      const int passes = mode == Mode::train ? epochs : 1;
+      for (int epoch = 0; epoch < passes; ++epoch) {
+        loader.set_epoch(epoch);
+        for (const Batch& batch : loader) sum = sum + touch(batch);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_drain(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  auto epochs = std::make_shared<int>(1);
+  CLI::App* command = app.add_subcommand("drain", "take every batch of every split and drop it");
+  command->group("");  // not listed: `penstock run` without a program starts it
+  add_job_arguments(*command, *arguments);
+  command->add_option("--epochs", *epochs, "training epochs");
+  command->callback([=, &chosen] { chosen.run = [=] { return drain(*arguments, *epochs); }; });
+}
+
+}  // namespace penstock

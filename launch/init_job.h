@@ -1,0 +1,22 @@
+// The first job file of a new user: complete, annotated, ready to run.
+//
+//   std::cout << init_job("photos/train", "photos/val");
+//
+// Trains as the ImageNet recipes do (RandomResizedCrop 224, flip, Normalize); with a validation folder there is a
+//   second split that counts every sample exactly once.
+// Nothing is opened: the text depends on the two names alone. They are written as given, and a job file's relative path
+//   starts at the file's folder: pass absolute paths unless you know where the file will stand.
+// Failure: Error(usage) for a name that YAML cannot hold (no UTF-8, or empty).
+#pragma once
+
+#include <string>
+
+namespace penstock {
+
+// An empty `val_folder` leaves the validation split out.
+std::string init_job(const std::string& train_folder, const std::string& val_folder = {});
+
+// A double-quoted YAML scalar: any UTF-8 text, in one line.
+std::string yaml_quoted(const std::string& text);
+
+}  // namespace penstock

@@ -1,0 +1,128 @@
+// `penstock inspect`: the batches a job would deliver, made here and written out, without trainers or loaders.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "launch/command.h"
+#include "runtime/augment/finish.h"
+#include "runtime/base/error.h"
+#include "runtime/base/hash.h"
+#include "runtime/config/job.h"
+#include "runtime/loader/split_context.h"
+#include "runtime/observe/batch_dump.h"
+#include "runtime/observe/contact_sheet.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+namespace {
+
+struct InspectRequest {
+  std::string split = "train";
+  int64_t epoch = 0;
+  int64_t steps = 1;
+  int64_t first_step = 0;
+  int trainers = 0;  // 0: the job's
+  std::string out;
+  bool raw = false;
+  int sheet = 64;  // pictures on the contact sheet
+};
+
+int inspect(const JobArguments& arguments, const InspectRequest& request) {
+  const Job job = load_job(arguments.file, arguments.overrides);
+  const ResolvedSplit split = resolve_split(job, request.split);
+  const auto context = SplitContext::open(split);
+  const PlanSpec spec = plan_spec(split, context->source().size(),
+                                  request.trainers > 0 ? request.trainers : job.roles.trainers);
+  const Plan plan(spec, request.epoch);
+
+  SampleMaker maker(context);
+  const Pipeline& pipeline = context->pipeline();
+  FinishSpec finish = pipeline.finish();
+  if (split.split.channels_last) finish.memory_format = MemoryFormat::channels_last;
+  const Finisher finisher(finish, 3, pipeline.out_height(), pipeline.out_width());
+  const size_t image_bytes = context->fields()[0].bytes_per_sample();
+  FieldSpec finished_field = context->fields()[0];
+  finished_field.dtype = finish.dtype;
+
+  StreamHash total;
+  std::vector<uint8_t> sheet;
+  int64_t on_sheet = 0;
+  int64_t bad = 0;
+  const int64_t end = std::min(plan.steps(), request.first_step + request.steps);
+  for (int64_t step = request.first_step; step < end; ++step) {
+    for (int64_t replica = 0; replica < spec.num_replicas; ++replica) {
+      const BatchPlan batch = plan.batch(step, replica);
+      std::vector<uint8_t> raw(batch.size() * image_bytes);
+      std::vector<std::byte> finished(request.raw ? 0 : batch.size() * finisher.bytes_per_sample());
+      std::vector<int64_t> labels(batch.size());
+      std::vector<SampleRecord> records;
+      for (size_t slot = 0; slot < batch.size(); ++slot) {
+        std::byte* const fields[] = {reinterpret_cast<std::byte*>(raw.data() + slot * image_bytes),
+                                     reinterpret_cast<std::byte*>(&labels[slot])};
+        SampleRecord record = maker.make(batch[slot], request.epoch, fields);
+        if (record.bad && split.on_error == OnError::fail) {
+          throw Error(ErrorKind::dataset,
+                      "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
+                          split.split.dataset.folder + ": " + record.reason,
+                      "repair or remove the file, or set on_error: substitute");
+        }
+        bad += record.reason.empty() ? 0 : 1;
+        PlannedSample delivered = record.planned;
+        delivered.index = record.index;
+        const std::span<const std::byte> pixels(fields[0], image_bytes);
+        total.add(sample_record(split.name, static_cast<uint32_t>(request.epoch), delivered, record.draws, labels[slot]),
+                  std::span(&pixels, 1));
+        if (!request.raw) finisher.run(raw.data() + slot * image_bytes, finished.data() + slot * finisher.bytes_per_sample());
+        if (on_sheet < request.sheet) {
+          sheet.insert(sheet.end(), raw.begin() + static_cast<std::ptrdiff_t>(slot * image_bytes),
+                       raw.begin() + static_cast<std::ptrdiff_t>((slot + 1) * image_bytes));
+          ++on_sheet;
+        }
+        records.push_back(std::move(record));
+      }
+      DumpedBatch dumped;
+      dumped.trainer = static_cast<int32_t>(replica);
+      dumped.step = step;
+      dumped.epoch = request.epoch;
+      dumped.split = split.name;
+      dumped.records = &records;
+      dumped.labels = &labels;
+      dumped.pipeline = &pipeline;
+      dumped.dataset_folder = split.split.dataset.folder;
+      dumped.images = request.raw ? image_batch_view(raw.data(), context->fields()[0], std::ssize(batch), false)
+                                  : image_batch_view(finished.data(), finished_field, std::ssize(batch),
+                                                     split.split.channels_last);
+      write_batch(request.out, dumped);
+    }
+  }
+  if (on_sheet > 0) {
+    write_contact_sheet(request.out + "/contact_sheet.png",
+                        image_batch_view(sheet.data(), context->fields()[0], on_sheet, false));
+  }
+  std::fprintf(stderr, "%s: %lld samples of split '%s', epoch %lld, steps %lld to %lld of %lld, %lld trainers\n",
+               request.out.c_str(), static_cast<long long>(total.samples), split.name.c_str(),
+               static_cast<long long>(request.epoch), static_cast<long long>(request.first_step),
+               static_cast<long long>(end), static_cast<long long>(plan.steps()), static_cast<long long>(spec.num_replicas));
+  if (bad > 0) std::fprintf(stderr, "  %lld unusable samples: see \"reason\" in manifest.jsonl\n", static_cast<long long>(bad));
+  std::printf("order_hash %s\npixel_hash %s\n", total.order.hex().c_str(), total.pixel.hex().c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  auto request = std::make_shared<InspectRequest>();
+  CLI::App* command = app.add_subcommand("inspect", "write the batches of a job as .npy, a manifest and a contact sheet");
+  add_job_arguments(*command, *arguments);
+  command->add_option("--split", request->split, "split")->capture_default_str();
+  command->add_option("--epoch", request->epoch, "epoch")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--steps", request->steps, "steps to write")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--first-step", request->first_step, "the first of them")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--trainers", request->trainers, "number of trainers; 0: the job's")->capture_default_str();
+  command->add_option("--out", request->out, "folder to write to")->required()->type_name("DIR");
+  command->add_flag("--raw", request->raw, "write the uint8 pixels before finishing");
+  command->add_option("--sheet", request->sheet, "pictures on the contact sheet")->capture_default_str();
+  command->callback([=, &chosen] { chosen.run = [=] { return inspect(*arguments, *request); }; });
+}
+
+}  // namespace penstock

@@ -1,0 +1,96 @@
+// `penstock launch`: writes the mpirun line of a job, and runs it with --run.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "launch/command.h"
+#include "launch/launch_line.h"
+#include "runtime/base/error.h"
+#include "runtime/config/job.h"
+#include "runtime/process/launcher.h"
+#include "runtime/process/placement.h"
+#include "runtime/process/session_folder.h"
+
+namespace penstock {
+namespace {
+
+std::string own_path() {
+  char path[4096] = {};
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
+}
+
+int launch(const JobArguments& arguments, LaunchRequest request, bool run, const std::string& mpirun,
+           std::vector<std::string> program) {
+  const Job job = load_job(arguments.file, arguments.overrides);
+  request.job = arguments.file;
+  request.overrides = arguments.overrides;
+  request.program = std::move(program);
+  request.penstock = own_path();
+  request.trainers = job.roles.trainers;
+  request.loader_threads = job.loader.threads;
+  request.grace_s = job.trainer.grace_s;
+  request.cores = static_cast<int>(allowed_cores(false).size());
+  request.root = ::geteuid() == 0;
+  request.environment = current_environment();
+  if (!request.hostfile.empty()) {
+    std::ifstream file(request.hostfile);
+    if (!file) throw Error(ErrorKind::usage, "cannot read the host file '" + request.hostfile + "'");
+    std::stringstream text;
+    text << file.rdbuf();
+    request.hostfile_hosts = count_hosts(text.str());
+  }
+  request.session_folder = new_session_folder_name();
+  const LaunchLine line = launch_line(request, find_mpirun(mpirun));
+  if (!run) {
+    std::printf("%s\n", shell_quoted(line.argv).c_str());
+    return 0;
+  }
+  std::fprintf(stderr, "%s\n", shell_quoted(line.argv).c_str());
+  return run_launch_line(line);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  auto request = std::make_shared<LaunchRequest>();
+  auto run = std::make_shared<bool>(false);
+  auto print = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false);
+  auto quiet = std::make_shared<bool>(false);
+  auto epochs = std::make_shared<int>(0);
+  auto dump = std::make_shared<std::string>();
+  auto raw = std::make_shared<bool>(false);
+  auto mpirun = std::make_shared<std::string>("mpirun");
+  CLI::App* command = app.add_subcommand("launch", "write the mpirun line of a job, or run it");
+  add_job_arguments(*command, *arguments);
+  command->add_option("-n,--ranks", request->ranks, "ranks of the whole job, trainers and loaders")->check(CLI::PositiveNumber);
+  command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(CLI::PositiveNumber);
+  command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',');
+  command->add_option("--hostfile", request->hostfile, "file of hosts");
+  command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();
+  CLI::Option* print_flag = command->add_flag("--print", *print, "print the line (the default)");
+  command->add_flag("--run", *run, "run it")->excludes(print_flag);
+  command->add_flag("--json", *json, "passed on to `penstock run`");
+  command->add_flag("--quiet", *quiet, "passed on");
+  command->add_option("--epochs", *epochs, "passed on");
+  command->add_option("--dump", *dump, "passed on")->type_name("DIR");
+  command->add_flag("--raw", *raw, "passed on");
+  command->footer("The program and its arguments stand after --:  penstock launch --run job.yaml -n 4 -- ./train");
+  command->callback([=, &chosen] {
+    chosen.run = [=, &chosen] {
+      if (*json) request->options.push_back("--json");
+      if (*quiet) request->options.push_back("--quiet");
+      if (*epochs > 0) request->options.push_back("--epochs=" + std::to_string(*epochs));
+      if (!dump->empty()) request->options.push_back("--dump=" + *dump);
+      if (*raw) request->options.push_back("--raw");
+      return launch(*arguments, *request, *run, *mpirun, chosen.program);
+    };
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,286 @@
+#include "launch/launch_line.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "runtime/base/error.h"
+#include "runtime/process/session_folder.h"
+#include "runtime/process/signals.h"
+#include "runtime/process/tree.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* kInstallHint = "install Open MPI 4 or 5 (Debian: openmpi-bin) and have its mpirun in PATH";
+
+std::vector<char*> pointers(const std::vector<std::string>& argv) {
+  std::vector<char*> list;
+  for (const std::string& word : argv) list.push_back(const_cast<char*>(word.c_str()));
+  list.push_back(nullptr);
+  return list;
+}
+
+// Forks and execs; the pipe, closed by exec, tells why it failed. `prepare` runs in the child.
+template <class Prepare>
+pid_t spawn(const std::vector<std::string>& argv, Prepare prepare) {
+  std::array<int, 2> failed{};
+  if (pipe2(failed.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::runtime, "cannot make a pipe");
+  std::vector<char*> list = pointers(argv);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prepare();
+    execvp(list[0], list.data());
+    const int why = errno;
+    [[maybe_unused]] const ssize_t written = write(failed[1], &why, sizeof why);
+    _exit(127);
+  }
+  close(failed[1]);
+  int why = pid < 0 ? errno : 0;
+  if (pid > 0 && read(failed[0], &why, sizeof why) == static_cast<ssize_t>(sizeof why)) {
+    waitpid(pid, nullptr, 0);
+  }
+  close(failed[0]);
+  if (why != 0) {
+    throw Error(ErrorKind::usage, "cannot start '" + argv[0] + "': " + std::strerror(why), kInstallHint);
+  }
+  return pid;
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+bool is_local(const std::string& host) {
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+}  // namespace
+
+MpiFound parse_mpirun_version(const std::string& text) {
+  const std::string line = first_line(text);
+  const size_t name = line.find("(Open MPI)");
+  MpiFound found;
+  if (name != std::string::npos &&
+      std::sscanf(line.c_str() + name, "(Open MPI) %d.%d.%d", &found.major, &found.minor, &found.patch) >= 2 &&
+      (found.major == 4 || found.major == 5)) {
+    return found;
+  }
+  if (name != std::string::npos) {
+    throw Error(ErrorKind::usage, "mpirun is '" + line + "'; only Open MPI 4 and 5 are known here", kInstallHint);
+  }
+  std::string what = "an unknown program ('" + line + "')";
+  if (text.find("HYDRA") != std::string::npos) what = "MPICH's (Hydra)";
+  if (text.find("Intel(R) MPI") != std::string::npos) what = "Intel MPI's";
+  throw Error(ErrorKind::usage, "the mpirun found is " + what + ", not Open MPI's", kInstallHint);
+}
+
+MpiFound find_mpirun(const std::string& mpirun) {
+  std::array<int, 2> output{};
+  if (pipe2(output.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::runtime, "cannot make a pipe");
+  pid_t pid = -1;
+  try {
+    pid = spawn({mpirun, "--version"}, [&] {
+      dup2(output[1], STDOUT_FILENO);
+      dup2(output[1], STDERR_FILENO);
+    });
+  } catch (...) {
+    close(output[0]);
+    close(output[1]);
+    throw;
+  }
+  close(output[1]);
+  std::string text;
+  std::array<char, 512> buffer;
+  pollfd readable{output[0], POLLIN, 0};
+  while (poll(&readable, 1, 20'000) == 1) {
+    const ssize_t got = read(output[0], buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0 || text.size() > 65536) break;
+    text.append(buffer.data(), static_cast<size_t>(got));
+  }
+  close(output[0]);
+  kill(pid, SIGKILL);  // it has said all it will
+  waitpid(pid, nullptr, 0);
+  MpiFound found = parse_mpirun_version(text);
+  found.mpirun = mpirun;
+  return found;
+}
+
+LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
+  if (request.ranks != 0 && request.loaders != 0) {
+    throw Error(ErrorKind::usage, "-n and --loaders both say how many ranks there are", "give one of them");
+  }
+  if (!request.hosts.empty() && !request.hostfile.empty()) {
+    throw Error(ErrorKind::usage, "--host and --hostfile both say where to run", "give one of them");
+  }
+  if (request.ranks < 0 || request.loaders < 0) {
+    throw Error(ErrorKind::usage, "-n and --loaders count from 1", "mpirun -n is trainers plus loaders");
+  }
+  // "a:4" names a host and its slots; how many ranks a host gets is ours to say.
+  std::vector<std::string> hosts;
+  for (const std::string& host : request.hosts) {
+    const std::string name = host.substr(0, host.find(':'));
+    if (name.empty()) throw Error(ErrorKind::usage, "--host has an empty name", "--host node1,node2");
+    if (std::find(hosts.begin(), hosts.end(), name) == hosts.end()) hosts.push_back(name);
+  }
+  LaunchLine line;
+  line.nodes = std::max<int>(1, request.hostfile.empty() ? static_cast<int>(hosts.size()) : request.hostfile_hosts);
+  line.session_folder = request.session_folder;
+  line.grace_s = std::max(request.grace_s, 0.0);
+  const int trainers = std::max(request.trainers, 1);
+  int loaders = request.loaders;
+  if (loaders == 0) loaders = std::max(1, (request.cores - trainers) / std::max(request.loader_threads, 1));
+  line.ranks = request.ranks != 0 ? request.ranks : line.nodes * (trainers + loaders);
+  if (line.ranks % line.nodes != 0) {
+    throw Error(ErrorKind::usage,
+                std::to_string(line.ranks) + " ranks do not divide by " + std::to_string(line.nodes) + " hosts",
+                "every host gets as many: -n a multiple of the hosts, or --loaders N");
+  }
+  const int per_node = line.ranks / line.nodes;
+  if (line.ranks <= line.nodes * trainers) {
+    const int least = line.nodes * (trainers + 1);
+    throw Error(ErrorKind::usage,
+                "-n " + std::to_string(line.ranks) + " leaves no loader: roles.trainers is " +
+                    std::to_string(trainers) + " on each of " + std::to_string(line.nodes) +
+                    (line.nodes == 1 ? " host" : " hosts"),
+                "-n " + std::to_string(least) + " or more, or --loaders N for N loaders on every host");
+  }
+
+  std::vector<std::string>& argv = line.argv;
+  const auto add = [&](std::initializer_list<std::string> words) { argv.insert(argv.end(), words); };
+  add({mpi.mpirun, "-n", std::to_string(line.ranks)});
+  const bool remote = !request.hostfile.empty() ||
+                      std::any_of(hosts.begin(), hosts.end(), [](const std::string& host) { return !is_local(host); });
+  if (!hosts.empty()) {
+    std::string list;
+    for (const std::string& host : hosts) list += (list.empty() ? "" : ",") + host + ":" + std::to_string(per_node);
+    add({"--host", list});
+  } else if (!request.hostfile.empty()) {
+    add({"--hostfile", request.hostfile});
+  }
+  // Other hosts' cores are not known here, and slots in a hostfile may be fewer than the ranks.
+  const bool oversubscribe = line.ranks > request.cores || !request.hostfile.empty();
+  if (line.nodes > 1) {
+    // Open MPI 5 takes the permission as a part of the mapping, and warns about the old flag beside it.
+    const std::string mapping = "ppr:" + std::to_string(per_node) + ":node";
+    add({"--map-by", mapping + (oversubscribe && mpi.major >= 5 ? ":oversubscribe" : "")});
+    if (oversubscribe && mpi.major < 5) add({"--oversubscribe"});
+  } else if (oversubscribe) {
+    add({"--oversubscribe"});
+  }
+  add({"--bind-to", "none"});
+  if (request.root) add({"--allow-run-as-root"});
+  const std::string runtime_mca = mpi.major >= 5 ? "--prtemca" : "--mca";
+  // odls_base_sigkill_timeout is left alone: Open MPI 4 sleeps that long before SIGTERM as well as before SIGKILL, so a
+  // longer one delays the program's SIGTERM. The helper of each rank keeps the grace.
+  if (!request.session_folder.empty()) {
+    // The first daemon of a node makes the folder (0700), before any rank puts a segment there.
+    add({runtime_mca, mpi.major >= 5 ? "prte_tmpdir_base" : "orte_tmpdir_base", request.session_folder});
+    add({"--mca", mpi.major >= 5 ? "btl_sm_backing_directory" : "btl_vader_backing_directory", request.session_folder});
+    add({"-x", std::string(kSessionFolderVariable) + "=" + request.session_folder});
+  }
+  if (remote) {
+    for (const auto& [name, value] : request.environment) {
+      if (name.rfind("PENSTOCK_CFG__", 0) == 0) add({"-x", name});
+    }
+  }
+  add({request.penstock, "run", request.job});
+  argv.insert(argv.end(), request.options.begin(), request.options.end());
+  argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+  if (!request.program.empty()) {
+    add({"--"});
+    argv.insert(argv.end(), request.program.begin(), request.program.end());
+  }
+  return line;
+}
+
+int count_hosts(const std::string& hostfile_text) {
+  std::set<std::string> names;
+  std::istringstream lines(hostfile_text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name;
+    if (words >> name) names.insert(name.substr(0, name.find(':')));
+  }
+  return static_cast<int>(names.size());
+}
+
+std::string shell_quoted(const std::vector<std::string>& argv) {
+  std::string line;
+  for (const std::string& word : argv) {
+    if (!line.empty()) line += ' ';
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || (c != 0 && std::strchr("@%+=:,./-_", c) != nullptr);
+    });
+    if (plain) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+int launch_exit_code(int wait_status, int interrupted_by) {
+  if (interrupted_by != 0) return 128 + interrupted_by;
+  if (WIFSIGNALED(wait_status)) return 5;
+  const int code = WEXITSTATUS(wait_status);
+  if (code <= 5) return code;
+  return code > 128 ? 5 : 1;
+}
+
+int run_launch_line(const LaunchLine& line) {
+  if (!line.session_folder.empty()) mkdir(line.session_folder.c_str(), 0700);
+  SessionFolder folder(line.session_folder);
+  if (!line.session_folder.empty() && !folder.held()) {
+    throw Error(ErrorKind::runtime,
+                "the session folder '" + line.session_folder + "' is not a private folder of this user",
+                "set TMPDIR to a folder you may write to");
+  }
+  SignalFd signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
+  const pid_t parent = getpid();
+  // mpirun stays in our process group: in one of its own it could not read the terminal.
+  const pid_t pid = spawn(line.argv, [&] {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(127);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+  });
+  int interrupted_by = 0;
+  int status = 0;
+  for (;;) {
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid || (ended < 0 && errno != EINTR)) break;
+    pollfd readable{signals.fd(), POLLIN, 0};
+    poll(&readable, 1, -1);
+    while (const auto arrived = signals.next()) {
+      if (arrived->signal == SIGCHLD) continue;
+      if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
+      // Ctrl-C reached mpirun as well; a second one would make it give up its ranks at once.
+      if (!arrived->from_terminal) kill(pid, arrived->signal);
+    }
+  }
+  // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
+  folder.wait_until_alone(line.grace_s + 12);
+  folder.release();
+  return launch_exit_code(status, interrupted_by);
+}
+
+}  // namespace penstock

@@ -1,0 +1,79 @@
+// The mpirun line for a job: written for the MPI found, the user, the cores and the hosts; printed or run.
+//
+//   LaunchRequest request;  request.job = "job.yaml"; request.loaders = 2; request.program = {"python", "train.py"};
+//   const MpiFound mpi = find_mpirun();                                  // Error(usage) where there is none we know
+//   const LaunchLine line = launch_line(request, mpi);                   // pure
+//   std::puts(shell_quoted(line.argv).c_str());                          // --print
+//   return run_launch_line(line);                                        // --run
+//
+// Purpose: one flag forgotten makes mpirun refuse (root, cores), bind a loader's threads to one core, or leave segments
+//   in /dev/shm. The flags are decided here, once, and shown.
+// What is added: --oversubscribe for more ranks than cores; --allow-run-as-root for root; --bind-to none, since ranks
+//   share the cores themselves; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
+//   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
+// Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
+// Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+struct MpiFound {
+  std::string mpirun = "mpirun";
+  int major = 0;  // of Open MPI
+  int minor = 0;
+  int patch = 0;
+};
+
+// From the output of `mpirun --version`. Error(usage), quoting what was found, for anything but Open MPI 4 and 5.
+MpiFound parse_mpirun_version(const std::string& text);
+// Runs `mpirun --version`; the mpirun may be another name or path.
+MpiFound find_mpirun(const std::string& mpirun = "mpirun");
+
+struct LaunchRequest {
+  std::string job;                     // path of the job file
+  std::vector<std::string> overrides;  // "key.sub=value", passed on
+  std::vector<std::string> options;    // of `penstock run`, passed on ("--json", …)
+  std::vector<std::string> program;    // after --; empty: the job's own
+  std::string penstock = "penstock";   // the program that every rank runs
+  int trainers = 1;                    // roles.trainers, per node
+  int loader_threads = 2;              // loader.threads
+  double grace_s = 5;                  // trainer.grace_s
+  int ranks = 0;                       // -n, of the whole job; 0: by `loaders`
+  int loaders = 0;                     // --loaders, per node; 0: as many as the cores of this node hold, one at least
+  std::vector<std::string> hosts;      // --host
+  std::string hostfile;                // --hostfile
+  int hostfile_hosts = 0;              // different hosts in it: count_hosts()
+  int cores = 1;                       // of this node
+  bool root = false;
+  std::string session_folder;  // from new_session_folder_name() or make_session_folder(); empty: none
+  std::map<std::string, std::string>
+      environment;  // PENSTOCK_CFG__* of it go to other hosts; the rest is mpirun's affair
+};
+
+struct LaunchLine {
+  std::vector<std::string> argv;
+  int ranks = 0;
+  int nodes = 1;
+  std::string session_folder;
+  double grace_s = 5;
+};
+
+LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi);
+
+int count_hosts(const std::string& hostfile_text);               // different names in it
+std::string shell_quoted(const std::vector<std::string>& argv);  // one line for a POSIX shell
+
+// The exit code of the job: 0 to 5 are the ranks' own (runtime/base/error.h) and pass; a rank or mpirun killed by a
+// signal is 5, a lost peer; anything else 1. After an interruption, 128 + the signal, as shells have it.
+int launch_exit_code(int wait_status, int interrupted_by);
+
+// Starts mpirun, passes SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this
+// node's helpers (the grace, at most), and removes the folder, which is made if missing. A second SIGINT or SIGTERM
+// goes to mpirun too, which then gives up its patience.
+int run_launch_line(const LaunchLine& line);
+
+}  // namespace penstock

@@ -1,0 +1,108 @@
+// The `penstock` program: command line in, exit code out. Each subcommand is a file of its own (command.h).
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "launch/command.h"
+#include "runtime/base/error.h"
+#include "runtime/config/suggest.h"
+#include "runtime/process/launcher.h"
+
+namespace penstock {
+namespace {
+
+// Under mpirun every rank would print the same complaint: one is enough.
+bool speaks() {
+  const LauncherInfo launcher = detect_launcher(current_environment());
+  return launcher.rank.value_or(0) == 0;
+}
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App* c) { return !c->get_group().empty(); })) {
+    known.push_back(command->get_name());
+  }
+  std::string text = "penstock: there is no command '" + word + "'";
+  const std::string close = suggest(word, known);
+  if (!close.empty()) text += "; did you mean '" + close + "'?";
+  return text + "\n  help: penstock --help";
+}
+
+int run(int argc, char** argv) {
+  Chosen chosen;
+  std::vector<std::string> own;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--") {
+      chosen.program.assign(argv + i + 1, argv + argc);
+      break;
+    }
+    own.emplace_back(argv[i]);
+  }
+
+  CLI::App app("penstock: loader ranks feed trainer ranks, one stream bit for bit", "penstock");
+  app.set_version_flag("--version", PENSTOCK_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  penstock demo-data demo && penstock init --data demo/train --val demo/val > job.yaml\n"
+      "  penstock check job.yaml\n"
+      "  penstock launch --run job.yaml -n 4 -- ./train\n"
+      "  mpirun -n 4 penstock run job.yaml -- ./train");
+  add_init(app, chosen);
+  add_run(app, chosen);
+  add_launch(app, chosen);
+  add_check(app, chosen);
+  add_inspect(app, chosen);
+  add_demo_data(app, chosen);
+  add_config(app, chosen);
+  add_schema(app, chosen);
+  add_bench(app, chosen);
+  add_drain(app, chosen);
+
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const bool known_command = !own.empty() && std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) {
+    return command->get_name() == own[0];
+  });
+  if (!own.empty() && own[0].rfind('-', 0) != 0 && !known_command) {
+    if (speaks()) std::fprintf(stderr, "%s\n", unknown_command(app, own[0]).c_str());
+    return static_cast<int>(ErrorKind::usage);
+  }
+  try {
+    std::vector<std::string> reversed(own.rbegin(), own.rend());
+    app.parse(reversed);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    if (speaks()) std::fprintf(stderr, "penstock: %s\n  help: penstock %s --help\n", error.what(), own.empty() ? "" : own[0].c_str());
+    return static_cast<int>(ErrorKind::usage);
+  }
+  const int code = chosen.run();
+  // A job file or a report that was cut off by a full disk must not pass for a good one.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == 0) {
+    throw Error(ErrorKind::runtime, "cannot write to stdout", "is the disk full, or the reader gone?");
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_job_arguments(CLI::App& command, JobArguments& arguments) {
+  command.add_option("job", arguments.file, "job file")->required()->type_name("JOB.yaml");
+  command.add_option("overrides", arguments.overrides, "key.sub=value, over the job file and the environment");
+}
+
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  try {
+    return penstock::run(argc, argv);
+  } catch (const penstock::Error& error) {
+    if (penstock::speaks()) std::fprintf(stderr, "penstock: %s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "penstock: %s\n", error.what());
+    return 1;
+  }
+}

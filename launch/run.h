@@ -1,0 +1,33 @@
+// `penstock run`: this process as one rank of a job.
+//
+// Under mpirun each rank takes its role (trainers first by local rank); without it the whole job runs here: a port and a
+// helper for each trainer, and one loader, joined by the inproc transport.
+//
+//   a. the job file is read, then the helper is forked (before MPI and before any thread)
+//   b. MPI starts; ranks tell each other host, cores and what they read; roles follow
+//   c. transports are made: shm for pairs on one node, mpi for the rest, or what the job says
+//   d. a trainer opens its port and has its helper start the program; a loader loads
+//   e. the programs end: loaders report, everybody leaves; rank 0 prints the report
+// When anything fails, the first failure is what rank 0 prints and exits with; the others leave quietly.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+struct RunRequest {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  std::vector<std::string> program;   // empty: `penstock drain`, which takes every batch and does nothing with it
+  int epochs = 1;                     // of the drain
+  bool json = false;
+  bool quiet = false;
+  bool quiet_progress = false;
+  std::string dump_folder;
+  bool dump_raw = false;
+};
+
+int run_job(const RunRequest& request);
+
+}  // namespace penstock

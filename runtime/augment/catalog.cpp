@@ -1,0 +1,234 @@
+#include "runtime/augment/catalog.h"
+
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "runtime/augment/transforms.h"
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+namespace {
+
+std::string number_text(double value) {
+  char buffer[64];
+  const std::to_chars_result result = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return {buffer, result.ptr};
+}
+
+std::string value_text(const ParamValue& value) {
+  struct Visitor {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(int64_t v) const { return std::to_string(v); }
+    std::string operator()(double v) const { return number_text(v); }
+    std::string operator()(bool v) const { return v ? "true" : "false"; }
+    std::string operator()(const std::string& v) const { return v; }
+    std::string operator()(const std::vector<double>& v) const {
+      std::string text = "[";
+      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + number_text(v[i]);
+      return text + "]";
+    }
+  };
+  return std::visit(Visitor{}, value);
+}
+
+[[noreturn]] void complain(const TransformInfo& info, const std::string& param, const std::string& what) {
+  throw Error(ErrorKind::config, info.name + ": " + param + ": " + what,
+              "`penstock schema` lists the parameters of every transform");
+}
+
+void check_range(const TransformInfo& info, const ParamInfo& param, double value) {
+  if (!std::isfinite(value)) complain(info, param.name, "must be a finite number");
+  if (value < param.minimum || value > param.maximum) {
+    complain(info, param.name,
+             number_text(value) + " is outside " + number_text(param.minimum) + " to " + number_text(param.maximum));
+  }
+}
+
+// The value in the one type that the parameter's kind has.
+ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value) {
+  if (std::holds_alternative<std::monostate>(value)) {
+    if (param.default_value && std::holds_alternative<std::monostate>(*param.default_value)) return value;
+    complain(info, param.name, "must not be null");
+  }
+  const int64_t* integer = std::get_if<int64_t>(&value);
+  const double* number = std::get_if<double>(&value);
+  switch (param.kind) {
+    case ParamKind::integer:
+      if (integer == nullptr) complain(info, param.name, "must be an integer, not " + value_text(value));
+      check_range(info, param, static_cast<double>(*integer));
+      return value;
+    case ParamKind::number: {
+      if (integer == nullptr && number == nullptr) {
+        complain(info, param.name, "must be a number, not " + value_text(value));
+      }
+      const double result = integer != nullptr ? static_cast<double>(*integer) : *number;
+      check_range(info, param, result);
+      return result;
+    }
+    case ParamKind::boolean:
+      if (!std::holds_alternative<bool>(value)) {
+        complain(info, param.name, "must be true or false, not " + value_text(value));
+      }
+      return value;
+    case ParamKind::text: {
+      const std::string* text = std::get_if<std::string>(&value);
+      if (text == nullptr) complain(info, param.name, "must be a text, not " + value_text(value));
+      bool known = param.choices.empty();
+      std::string choices;
+      for (const std::string& choice : param.choices) {
+        known = known || choice == *text;
+        choices += (choices.empty() ? "" : ", ") + choice;
+      }
+      if (!known) complain(info, param.name, "'" + *text + "' is none of " + choices);
+      return value;
+    }
+    case ParamKind::numbers:
+    case ParamKind::integers: {
+      std::vector<double> list;
+      if (integer != nullptr) {
+        list = {static_cast<double>(*integer)};
+      } else if (number != nullptr) {
+        list = {*number};
+      } else if (const auto* given = std::get_if<std::vector<double>>(&value)) {
+        list = *given;
+      } else {
+        complain(info, param.name, "must be a list of numbers, not " + value_text(value));
+      }
+      bool fits = param.lengths.empty() ? !list.empty() : false;
+      for (const size_t length : param.lengths) fits = fits || length == list.size();
+      if (!fits) complain(info, param.name, "has the wrong number of values: " + value_text(list));
+      for (const double element : list) {
+        check_range(info, param, element);
+        if (param.kind == ParamKind::integers && element != std::floor(element)) {
+          complain(info, param.name, "must hold integers, not " + number_text(element));
+        }
+      }
+      return list;
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+const std::vector<TransformInfo>& transform_catalog() {
+  static const std::vector<TransformInfo> catalog = {random_resized_crop_info(),
+                                                     resize_info(),
+                                                     center_crop_info(),
+                                                     random_crop_info(),
+                                                     random_horizontal_flip_info(),
+                                                     random_vertical_flip_info(),
+                                                     to_dtype_info(),
+                                                     normalize_info()};
+  return catalog;
+}
+
+const TransformInfo* find_transform(const std::string& name) {
+  for (const TransformInfo& info : transform_catalog()) {
+    if (info.name == name) return &info;
+  }
+  return nullptr;
+}
+
+ParamMap resolve_params(const TransformInfo& info, const ParamMap& given) {
+  ParamMap resolved;
+  for (const ParamInfo& param : info.params) {
+    const auto found = given.find(param.name);
+    if (found != given.end()) {
+      resolved[param.name] = convert(info, param, found->second);
+    } else if (param.default_value) {
+      resolved[param.name] = convert(info, param, *param.default_value);
+    } else {
+      complain(info, param.name, "is required");
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
+  }
+  if (info.check) {
+    std::string culprit;
+    const std::string complaint = info.check(resolved, culprit);
+    if (!complaint.empty()) complain(info, culprit, complaint);
+  }
+  return resolved;
+}
+
+std::string canonical_text(const TransformSpec& spec) {
+  std::string text = spec.name + "(";
+  const char* separator = "";
+  for (const auto& [name, value] : spec.params) {
+    text += separator + name + "=" + value_text(value);
+    separator = ", ";
+  }
+  return text + ")";
+}
+
+// Helpers of transforms.h ---------------------------------------------------------------------------------------------
+
+bool is_given(const ParamMap& params, const std::string& name) {
+  return !std::holds_alternative<std::monostate>(params.at(name));
+}
+
+double number_param(const ParamMap& params, const std::string& name) {
+  return std::get<double>(params.at(name));
+}
+
+bool boolean_param(const ParamMap& params, const std::string& name) {
+  return std::get<bool>(params.at(name));
+}
+
+const std::string& text_param(const ParamMap& params, const std::string& name) {
+  return std::get<std::string>(params.at(name));
+}
+
+const std::vector<double>& list_param(const ParamMap& params, const std::string& name) {
+  return std::get<std::vector<double>>(params.at(name));
+}
+
+int64_t integer_param(const ParamMap& params, const std::string& name) {
+  return std::get<int64_t>(params.at(name));
+}
+
+Size size_param(const ParamMap& params, const std::string& name) {
+  const std::vector<double>& list = list_param(params, name);
+  return {static_cast<int>(list.back()), static_cast<int>(list.front())};
+}
+
+Filter filter_param(const ParamMap& params, const std::string& name) {
+  const std::string& text = text_param(params, name);
+  if (text == "nearest" || text == "nearest-exact") return Filter::nearest;
+  if (text == "box") return Filter::box;
+  if (text == "bicubic") return Filter::bicubic;
+  if (text == "lanczos") return Filter::lanczos;
+  return Filter::bilinear;
+}
+
+ParamInfo size_info(const std::string& doc) {
+  return {
+      .name = "size", .kind = ParamKind::integers, .minimum = 1, .maximum = kMaxSide, .lengths = {1, 2}, .doc = doc};
+}
+
+ParamInfo interpolation_info() {
+  return {.name = "interpolation",
+          .kind = ParamKind::text,
+          .default_value = std::string("bilinear"),
+          .choices = {"nearest", "nearest-exact", "box", "bilinear", "bicubic", "lanczos"},
+          .doc = "Pillow's filter, antialiased; nearest and nearest-exact are both Pillow's nearest"};
+}
+
+ParamInfo antialias_info() {
+  return {.name = "antialias",
+          .kind = ParamKind::boolean,
+          .default_value = true,
+          .doc = "only true: the filters are always those of Pillow, which antialias"};
+}
+
+std::string check_antialias(const ParamMap& params, std::string& culprit) {
+  if (boolean_param(params, "antialias")) return {};
+  culprit = "antialias";
+  return "false is not supported: resampling is Pillow's, which always antialiases";
+}
+
+}  // namespace penstock

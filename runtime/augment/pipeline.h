@@ -1,0 +1,90 @@
+// The pipeline of a split: what is drawn for a sample, and what the draws do to its pixels.
+//
+//   Pipeline pipeline(split.pipeline);                        // throws Error(config) where no fixed size results
+//   Draws draws = pipeline.draw(key, header);                 // host arithmetic only, a few hundred nanoseconds
+//   Scratch scratch(limits);                                  // one per thread
+//   Verdict verdict = pipeline.apply(bytes, header, draws, out_chw, scratch);
+//
+// Drawing apart from applying is what makes inspection, serving and CPU/card equality simple: draws are plain data.
+// `apply` computes windows backwards from the output, so that only the source pixels the result depends on are decoded
+// and only the rows and columns needed are resampled, whatever the order of the transforms.
+// The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass.
+// In the steady state nothing is allocated: buffers live in Scratch and only grow; draw() allocates its Draws.
+// Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
+//   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
+//   size. Error(config): the constructor, naming the transform and the parameter.
+// Ownership: `out` is the caller's: planar uint8 [3, height, width]. Immutable after construction, so one Pipeline
+// serves all threads; each thread brings its own Scratch.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/augment/finish.h"
+#include "runtime/augment/resample.h"
+#include "runtime/base/fields.h"
+#include "runtime/base/sample.h"
+#include "runtime/config/params.h"
+#include "runtime/decode/decoder.h"
+
+namespace penstock {
+
+class Transform;
+class PipelinePlan;  // what apply() does to one sample; pipeline.cpp
+
+// Buffers and decoder state of one thread.
+struct Scratch {
+  explicit Scratch(const DecodeLimits& decode_limits);
+  Scratch(Scratch&&) noexcept;
+  ~Scratch();
+
+  DecodeLimits limits;
+  Decoder decoder;
+  Resampler resampler;
+  PixelBuffer pixels[2];  // ping-pong between the stages
+  // Time spent, for the report: accumulated by apply().
+  int64_t decode_ns = 0;
+  int64_t augment_ns = 0;
+  std::unique_ptr<PipelinePlan> plan;
+};
+
+class Pipeline {
+ public:
+  explicit Pipeline(const std::vector<TransformSpec>& transforms);
+  ~Pipeline();
+  Pipeline(Pipeline&&) noexcept;
+  Pipeline& operator=(Pipeline&&) noexcept;
+
+  Draws draw(const DrawKey& key, const ImageHeader& header) const;
+  Verdict apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                Scratch& scratch) const;
+
+  int out_height() const noexcept;
+  int out_width() const noexcept;
+  const FinishSpec& finish() const noexcept;
+
+  // For people and manifests; the sample must be one that apply() finds good, otherwise only what comes before the
+  // transform that refuses it is described. `crop` is the integer box cut from the source before any resize, in source
+  // pixels (it may lie outside the image where a transform pads); nullopt-like {0,0,0,0} with has_crop false where the
+  // pipeline resizes first or never crops. `flip` is {horizontal, vertical}, of all flips together. `others` are the
+  // draws that neither explains: crops after a resize, and flips where several share an axis.
+  struct Description {
+    bool has_crop = false;
+    Box crop;
+    bool flip[2] = {false, false};
+    Draws others;
+  };
+  Description describe(const ImageHeader& header, const Draws& draws) const;
+
+  // Canonical text of the transforms with all their parameters; equal text means equal pixels (for one arithmetic and
+  // one set of decoder versions).
+  std::string canonical() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,60 @@
+// Pillow's resampling (ImagingResample) in exact arithmetic, for any window of the result.
+//
+//   Resampler resampler;                                          // one per thread; keeps its scratch memory
+//   ResampleGeometry g{.in_width = 500, .in_height = 375, .out_width = 256, .out_height = 256,
+//                      .filter = Filter::bilinear};
+//   Box need = resampler.source_window(g, Box{16, 16, 224, 224}); // which source pixels the window depends on
+//   resampler.run(g, source_view, need, Box{16, 16, 224, 224}, out);
+//
+// Semantics: equal, byte for byte, to Pillow's image.resize((out_width, out_height), filter).crop(window) on the whole
+//   in_width x in_height image: taps in double, normalised, rounded half away from zero to Q22, accumulated from 2^21,
+//   shifted, clipped; uint8 between the passes; horizontal pass first; a pass whose size does not change is skipped.
+//   `nearest` is Pillow's affine lookup. Source: Pillow src/libImaging/Resample.c and Geometry.c.
+// Ownership: views only; `out` is interleaved RGB of the window's size.
+// Thread-safety: one Resampler per thread.
+#pragma once
+
+#include <memory>
+
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+enum class Filter : uint8_t { nearest = 0, box = 1, bilinear = 2, bicubic = 3, lanczos = 4 };
+
+struct ResampleGeometry {
+  int in_width = 0;
+  int in_height = 0;
+  int out_width = 0;
+  int out_height = 0;
+  Filter filter = Filter::bilinear;
+};
+
+class Resampler {
+ public:
+  Resampler();
+  ~Resampler();
+  Resampler(Resampler&&) noexcept;
+  Resampler& operator=(Resampler&&) noexcept;
+
+  // The smallest box of the input that `window` of the output depends on.
+  Box source_window(const ResampleGeometry& geometry, const Box& window);
+
+  // `source` holds the pixels of `source_box` (in input coordinates), which must contain source_window(...).
+  void run(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,
+           PixelBuffer& out);
+
+  // The same, written as planes (CHW: all red, all green, all blue; window.width * window.height bytes each), mirrored
+  // after resampling where asked: the last stage of a pipeline needs no pass of its own for flip and layout.
+  void run_planar(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,
+                  bool flip_horizontal, bool flip_vertical, uint8_t* out_chw);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Interleaved RGB to planes (CHW), mirrored where asked: the last stage of pipelines that do not end in a resize.
+void to_planar(const PixelView& pixels, bool flip_horizontal, bool flip_vertical, uint8_t* out_chw);
+
+}  // namespace penstock

@@ -1,0 +1,117 @@
+// What a transform is: draws, and what the draws do to the geometry.
+//
+//   class HalfTurn final : public Transform {                     // a new transform is this and a catalogue entry
+//    public:
+//     Verdict geometry(Size, std::span<const int64_t>, OpList& ops) const override {
+//       ops.flip_horizontal();
+//       ops.flip_vertical();
+//       return Verdict::good();
+//     }
+//   };
+//
+// A geometric transform never touches pixels. Given its input's size and its draws it appends primitive operations
+//   (crop with fill, resize, flips) to an OpList; the pipeline joins all transforms' operations, walks them backwards
+//   to find which source pixels matter, and runs what is left. The same list serves a mask or the second image of a
+//   pair (same operations, another filter) and a card's executor.
+// The draws are made from the header alone, before anything is decoded. `draw` must take its values from the stream
+//   only; it returns integers, whose meaning each transform documents at its class.
+// Seam for colour: a colour transform draws in the same way and leaves OpList alone; its kind() will be a third one,
+//   and the pipeline will run it between the planar stage and the caller's buffer. It needs whole pixels of the final
+//   window only, so windows stay as they are.
+// Thread-safety: immutable after construction, all methods const. Failure: a sample that does not suit the transform
+//   (an image smaller than the crop) is a bad Verdict; draws that this transform cannot have made are Error(usage).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/augment/draw.h"
+#include "runtime/augment/finish.h"
+#include "runtime/augment/resample.h"
+#include "runtime/base/error.h"
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+struct Size {
+  int width = 0;
+  int height = 0;
+
+  friend bool operator==(const Size&, const Size&) = default;
+};
+
+using Fill = std::array<uint8_t, 3>;
+
+enum class OpKind : uint8_t { crop, resize, flip_horizontal, flip_vertical };
+
+// One step from an image of size `in` to one of size `out`.
+struct GeometricOp {
+  OpKind kind = OpKind::crop;
+  Size in;
+  Size out;
+  Box box;                           // crop: in the input's coordinates, may reach outside the image
+  Fill fill{0, 0, 0};                // crop: the colour outside
+  Filter filter = Filter::bilinear;  // resize
+};
+
+// The operations of one transform on one sample. Small and fixed, so that a stage of the hot path allocates nothing.
+class OpList {
+ public:
+  explicit OpList(Size in) noexcept : size_(in) {}
+
+  void crop(const Box& box, const Fill& fill = {0, 0, 0}) {
+    push({.kind = OpKind::crop, .in = size_, .out = {box.width, box.height}, .box = box, .fill = fill});
+  }
+  void resize(Size out, Filter filter) { push({.kind = OpKind::resize, .in = size_, .out = out, .filter = filter}); }
+  void flip_horizontal() { push({.kind = OpKind::flip_horizontal, .in = size_, .out = size_}); }
+  void flip_vertical() { push({.kind = OpKind::flip_vertical, .in = size_, .out = size_}); }
+
+  Size size() const noexcept { return size_; }  // after all operations so far
+  std::span<const GeometricOp> ops() const noexcept { return {ops_.data(), count_}; }
+
+ private:
+  void push(const GeometricOp& op) {
+    if (count_ == ops_.size()) throw Error(ErrorKind::usage, "a transform has more than 4 geometric operations");
+    ops_[count_++] = op;
+    size_ = op.out;
+  }
+
+  std::array<GeometricOp, 4> ops_{};
+  size_t count_ = 0;
+  Size size_;
+};
+
+class Transform {
+ public:
+  enum class Kind : uint8_t {
+    geometric,  // draw() and geometry()
+    finishing,  // finish(): part of the finishing pass, must stand at the end of the pipeline
+  };
+
+  virtual ~Transform() = default;
+  virtual Kind kind() const noexcept { return Kind::geometric; }
+
+  // Appends this transform's draws for an input of size `in`; none by default. Must append the same number of values
+  // for every sample, also for one that geometry() will refuse.
+  virtual void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const;
+
+  virtual Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const;
+
+  // The size that every sample has after this transform, given what is known before it; nullopt: depends on the image.
+  virtual std::optional<Size> fixed_size(std::optional<Size> in) const { return in; }
+
+  // The axis that the transform's one draw flips, for Pipeline::describe().
+  virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }
+
+  // Finishing transforms: adds to `spec`; returns the complaint when it cannot stand after what `spec` says, else "".
+  virtual std::string finish(FinishSpec& spec) const;
+};
+
+// Throws Error(usage) unless there are `count` values.
+void require_draws(std::span<const int64_t> values, size_t count, const char* transform);
+
+}  // namespace penstock

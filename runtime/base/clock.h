@@ -1,0 +1,38 @@
+// Time as a seam: production reads the monotonic clock, tests step their own, so that no test needs to sleep.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace penstock {
+
+using Nanoseconds = int64_t;
+constexpr Nanoseconds kMicrosecond = 1'000;
+constexpr Nanoseconds kMillisecond = 1'000'000;
+constexpr Nanoseconds kSecond = 1'000'000'000;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Nanoseconds now() const noexcept = 0;  // monotonic; the origin is arbitrary
+};
+
+class MonotonicClock final : public Clock {
+ public:
+  Nanoseconds now() const noexcept override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+};
+
+// Moves only when told to. Not thread-safe: for single-threaded tests.
+class ManualClock final : public Clock {
+ public:
+  Nanoseconds now() const noexcept override { return now_; }
+  void advance(Nanoseconds by) noexcept { now_ += by; }
+
+ private:
+  Nanoseconds now_ = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,93 @@
+// The field table: what a sample consists of, and views of it in memory.
+//
+//   FieldSpec image{"image", FieldKind::image, DType::uint8, {3, 224, 224}};
+//   image.bytes_per_sample();   // 150528
+//
+// A sample is a set of named typed fields. Chunks, slots and files carry a field table, so that a second image, a mask
+// or a text needs no new message. Fixed-size fields have a shape; `bytes` and `text` fields vary per sample. No dataset
+// gives any of those yet: chunks and slots carry fixed-size fields only.
+// Ownership: a TensorView is a view; the batch that gave it keeps the memory alive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+enum class DType : uint8_t { uint8 = 0, int64 = 1, float32 = 2, float16 = 3, bfloat16 = 4, int32 = 5, float64 = 6 };
+
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::uint8: return 1;
+    case DType::float16:
+    case DType::bfloat16: return 2;
+    case DType::float32:
+    case DType::int32: return 4;
+    case DType::int64:
+    case DType::float64: return 8;
+  }
+  return 0;
+}
+
+constexpr const char* name_of(DType dtype) {
+  switch (dtype) {
+    case DType::uint8: return "uint8";
+    case DType::int64: return "int64";
+    case DType::float32: return "float32";
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+    case DType::int32: return "int32";
+    case DType::float64: return "float64";
+  }
+  return "?";
+}
+
+enum class FieldKind : uint8_t {
+  image = 0,   // uint8, [3, height, width] before finishing
+  mask = 1,    // uint8, [height, width]: same geometry as the image, nearest, no colour operations
+  tensor = 2,  // any dtype and shape; a label is the tensor "label", int64, []
+  bytes = 3,   // variable length
+  text = 4,    // variable length, UTF-8
+};
+
+struct FieldSpec {
+  std::string name;
+  FieldKind kind = FieldKind::tensor;
+  DType dtype = DType::uint8;
+  std::vector<int64_t> shape;  // of one sample; empty for a scalar
+
+  bool fixed_size() const noexcept { return kind != FieldKind::bytes && kind != FieldKind::text; }
+  int64_t elements_per_sample() const noexcept {
+    int64_t count = 1;
+    for (const int64_t extent : shape) count *= extent;
+    return count;
+  }
+  size_t bytes_per_sample() const noexcept {
+    return fixed_size() ? static_cast<size_t>(elements_per_sample()) * size_of(dtype) : 0;
+  }
+  friend bool operator==(const FieldSpec&, const FieldSpec&) = default;
+};
+
+using FieldTable = std::vector<FieldSpec>;
+
+// A view of a batch's field: element (i, j, ...) is at data + (i * strides[0] + j * strides[1] + ...) * size_of(dtype).
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::uint8;
+  std::vector<int64_t> shape;    // the batch dimension first
+  std::vector<int64_t> strides;  // in elements
+
+  int64_t elements() const noexcept {
+    int64_t count = 1;
+    for (const int64_t extent : shape) count *= extent;
+    return count;
+  }
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(data);
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,149 @@
+#include "runtime/base/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "runtime/base/memory.h"
+
+namespace penstock {
+namespace {
+
+[[noreturn]] void fail(const std::string& action, const std::string& path, int code) {
+  std::string remedy;
+  switch (code) {
+    case EACCES:
+    case EPERM:
+      remedy = "give the user who runs the job read permission";
+      break;
+    case ENOENT:
+      remedy = "the file may have been moved or deleted, or be a link that leads nowhere";
+      break;
+    case EMFILE:
+    case ENFILE:
+      remedy = "raise ulimit -n";
+      break;
+    case EIO:
+      remedy = "the disk or network disk reports an error; see the kernel's log (dmesg)";
+      break;
+    case ENOSPC:
+    case EDQUOT:
+      remedy = "make room, or write to another disk";
+      break;
+    default:
+      break;
+  }
+  throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code), remedy);
+}
+
+UniqueFd open_retrying(const std::string& action, const std::string& path, int flags, mode_t mode = 0) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) fail(action, path, errno);
+  return UniqueFd(fd);
+}
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) override {
+    bytes.clear();
+    // O_NONBLOCK matters only for what is not a regular file: opening a pipe would wait for a writer.
+    const UniqueFd fd = open_retrying("open", path, O_RDONLY | O_NONBLOCK);
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) fail("examine", path, errno);
+    if (!S_ISREG(status.st_mode)) {
+      throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
+    }
+    if (status.st_size > max_bytes) return false;
+    const auto size = static_cast<size_t>(status.st_size);
+    bytes.resize(size);
+    size_t done = 0;
+    while (done < size) {
+      const ssize_t got = ::pread(fd.get(), bytes.data() + done, size - done, static_cast<off_t>(done));
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        const int code = errno;
+        bytes.clear();
+        fail("read", path, code);
+      }
+      if (got == 0) {
+        bytes.clear();
+        throw FileError(0, path,
+                        "cannot read '" + path + "': it ended after " + std::to_string(done) + " of " +
+                            std::to_string(size) + " bytes",
+                        "something changes the data set while it is in use");
+      }
+      done += static_cast<size_t>(got);
+    }
+    return true;
+  }
+
+  int64_t file_size(const std::string& path) override {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) fail("examine", path, errno);
+    return static_cast<int64_t>(status.st_size);
+  }
+
+  Directory list_directory(const std::string& path) override {
+    UniqueFd fd = open_retrying("open folder", path, O_RDONLY | O_DIRECTORY);
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) fail("examine folder", path, errno);
+    Directory directory;
+    directory.id = {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino)};
+
+    struct Close {
+      void operator()(DIR* stream) const noexcept { ::closedir(stream); }
+    };
+    const std::unique_ptr<DIR, Close> stream(::fdopendir(fd.get()));
+    if (!stream) fail("open folder", path, errno);
+    fd.release();  // the stream's now
+    for (;;) {
+      errno = 0;  // readdir tells an error from the end by errno alone
+      const dirent* entry = ::readdir(stream.get());
+      if (entry == nullptr) {
+        if (errno != 0) fail("list folder", path, errno);
+        return directory;
+      }
+      const char* name = entry->d_name;
+      if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;
+      bool is_directory = entry->d_type == DT_DIR;
+      if (entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) {
+        struct stat target {};
+        is_directory = ::fstatat(::dirfd(stream.get()), name, &target, 0) == 0 && S_ISDIR(target.st_mode);
+      }
+      directory.entries.push_back({name, is_directory});
+    }
+  }
+};
+
+}  // namespace
+
+FileSystem& posix_file_system() {
+  static PosixFileSystem files;
+  return files;
+}
+
+void write_file(const std::string& path, std::initializer_list<std::span<const std::byte>> parts) {
+  UniqueFd fd = open_retrying("create", path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  for (std::span<const std::byte> part : parts) {
+    while (!part.empty()) {
+      const ssize_t put = ::write(fd.get(), part.data(), part.size());
+      if (put < 0) {
+        if (errno == EINTR) continue;
+        fail("write", path, errno);
+      }
+      part = part.subspan(static_cast<size_t>(put));
+    }
+  }
+  // Network disks report a full quota only here.
+  if (::close(fd.release()) != 0 && errno != EINTR) fail("finish writing", path, errno);
+}
+
+}  // namespace penstock

@@ -1,0 +1,78 @@
+#include "runtime/base/hash.h"
+
+#define XXH_STATIC_LINKING_ONLY  // for a hash state on the stack
+#include <xxhash.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/wire.h"
+
+namespace penstock {
+
+std::string Sum128::hex() const {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text(32, '0');
+  for (int i = 0; i < 16; ++i) {
+    text[15 - i] = digits[(high >> (4 * i)) & 15];
+    text[31 - i] = digits[(low >> (4 * i)) & 15];
+  }
+  return text;
+}
+
+Sum128 Sum128::from_hex(std::string_view hex) {
+  Sum128 sum;
+  bool good = hex.size() == 32;
+  for (size_t i = 0; good && i < 32; ++i) {
+    const char c = hex[i];
+    uint64_t digit = 0;
+    if (c >= '0' && c <= '9') {
+      digit = static_cast<uint64_t>(c - '0');
+    } else if (c >= 'a' && c <= 'f') {
+      digit = static_cast<uint64_t>(c - 'a' + 10);
+    } else {
+      good = false;
+    }
+    uint64_t& half = i < 16 ? sum.high : sum.low;
+    half = half << 4 | digit;
+  }
+  if (!good) throw Error(ErrorKind::usage, "not a hash of 32 hexadecimal digits: '" + std::string(hex) + "'");
+  return sum;
+}
+
+Sum128 hash128(std::span<const std::byte> bytes) {
+  const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  return {h.low64, h.high64};
+}
+
+std::vector<std::byte> sample_record(std::string_view split, uint32_t epoch, const PlannedSample& sample,
+                                     const Draws& draws, int64_t label) {
+  WireWriter out;
+  out.u8(3);
+  out.u16(static_cast<uint16_t>(split.size()));
+  out.raw(split.data(), split.size());
+  out.u32(epoch);
+  out.u64(static_cast<uint64_t>(sample.position));
+  out.u64(static_cast<uint64_t>(sample.index));
+  out.u16(sample.occurrence);
+  out.u8(sample.valid ? 1 : 0);
+  out.i64(label);
+  out.u16(static_cast<uint16_t>(draws.size()));
+  for (const TransformDraw& draw : draws) {
+    out.u16(draw.position);
+    out.u16(static_cast<uint16_t>(draw.values.size()));
+    for (const int64_t value : draw.values) out.i64(value);
+  }
+  return out.take();
+}
+
+void StreamHash::add(std::span<const std::byte> record, std::span<const std::span<const std::byte>> fields) {
+  order += hash128(record);
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, record.data(), record.size());
+  for (const auto& field : fields) XXH3_128bits_update(&state, field.data(), field.size());
+  const XXH128_hash_t h = XXH3_128bits_digest(&state);
+  pixel += Sum128{h.low64, h.high64};
+  ++samples;
+}
+
+}  // namespace penstock

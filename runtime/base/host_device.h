@@ -1,0 +1,13 @@
+// Marks pixel functions that host and card both compile.
+//
+//   PENSTOCK_HOST_DEVICE inline uint8_t clip(int v) { ... }
+//
+// Such functions live in plain headers, use integers only and call nothing but each other, so that every compiler
+// gives the same bytes. They name the source of their semantics.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define PENSTOCK_HOST_DEVICE __host__ __device__
+#else
+#define PENSTOCK_HOST_DEVICE
+#endif

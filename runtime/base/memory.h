@@ -1,0 +1,72 @@
+// Owners for descriptors and for memory shared between processes.
+//
+//   SharedMemory cells = SharedMemory::create("penstock-cells", bytes);   // memfd, preallocated, sealed
+//   cells.seal_future_writes();                                           // later mappings are read-only
+//   SharedMemory view = SharedMemory::open(std::move(fd), Access::read);  // at the other end of a socket
+//
+// There is never a name in /dev/shm: a memfd lives exactly as long as its descriptors and mappings, so nothing can leak
+// or collide. Pages are allocated at creation, so that a full machine gives an Error here and not SIGBUS later; seals
+// keep the other side from shrinking the file under us.
+// Ownership: move-only; the mapping ends with the object. Thread-safety: as for any owner.
+// Failure: Error(runtime) with the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace penstock {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  int release() noexcept { return std::exchange(fd_, -1); }
+  void reset() noexcept;
+  UniqueFd duplicate() const;  // close-on-exec
+
+ private:
+  int fd_ = -1;
+};
+
+// "cannot map 12 bytes: Cannot allocate memory", from errno.
+std::string system_error_text(const std::string& what);
+
+class SharedMemory {
+ public:
+  enum class Access { read, read_write };
+
+  SharedMemory() = default;
+  SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  static SharedMemory create(const std::string& name, size_t bytes);
+  // Maps a received descriptor; refuses one that is smaller than `bytes` or could still shrink.
+  static SharedMemory open(UniqueFd fd, size_t bytes, Access access);
+
+  void seal_future_writes();
+  std::byte* data() const noexcept { return data_; }
+  size_t size() const noexcept { return size_; }
+  int fd() const noexcept { return fd_.get(); }
+  explicit operator bool() const noexcept { return data_ != nullptr; }
+
+ private:
+  UniqueFd fd_;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace penstock

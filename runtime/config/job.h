@@ -1,0 +1,138 @@
+// The job, typed: what job.yaml means once defaults, overrides and checks are done.
+//
+//   Job job = load_job("job.yaml", {"splits.train.batch_size=32"});   // throws Error(config) listing everything
+//
+// Values only: no file is opened beyond the job file itself, no dataset is read.
+// Keys, defaults, bounds and documentation of the file are one table: key_table.h.
+// Thread-safety: all functions may be called from any thread (load_job and show_job read the environment).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/config/params.h"
+#include "runtime/decode/image.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+
+enum class OnError : uint8_t { fail = 0, substitute = 1 };
+enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
+enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
+
+struct DatasetSpec {
+  // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
+  // with their data; relative on the command line or in the environment: to the current folder, as in a shell.
+  std::string folder;
+};
+
+struct SamplerSpec {
+  bool shuffle = false;
+  bool drop_last = false;  // DistributedSampler's
+};
+
+struct SplitSpec {
+  Mode mode = Mode::train;
+  DatasetSpec dataset;
+  std::vector<TransformSpec> pipeline;
+  SamplerSpec sampler;
+  int64_t batch_size = 1;  // per replica
+  bool drop_last = false;  // BatchSampler's, with tail torch
+  Tail tail = Tail::torch;
+  bool channels_last = false;
+};
+
+struct RolesSpec {
+  int trainers = 1;  // per node; the other local ranks load
+};
+
+struct LoaderSpec {
+  int threads = 2;        // CPU threads per loader rank
+  int prefetch = 2;       // batches ahead, per port and split
+  double memory_gb = 2;   // per loader rank, for its cells: the chunks being made or on their way
+  int chunk_samples = 0;  // samples per chunk; 0: chosen from the batch and the threads
+  bool payload_crc = false;  // a CRC-32C of every chunk's payload, checked at the port
+  int cells = 0;          // chunk cells per loader; 0: chosen from loader.threads, and memory_gb limits them
+};
+
+struct TrainerSpec {
+  int hold = 2;            // batches the program may hold besides the one in use
+  double timeout_s = 300;  // longest wait for a batch
+  double grace_s = 5;      // time the program gets after SIGTERM
+};
+
+struct BalancerSpec {
+  GrantPolicy policy = GrantPolicy::deadline;
+  double lease_timeout_s = 30;  // a chunk not made by then is granted again
+  double heartbeat_s = 0.5;
+  double lost_after_s = 10;  // a loader silent for this long is given up
+  std::string log;           // record events and actions to this file; empty: do not
+};
+
+struct MpiSpec {
+  int64_t max_message_bytes = int64_t{16} << 20;
+};
+
+struct BadSampleSpec {
+  double max_fraction = 0.01;  // per replica and epoch, of the samples consumed
+  int64_t max_count = 100;     // the larger of the two bounds applies
+};
+
+struct Job {
+  std::string name = "penstock";
+  uint64_t seed = 0;
+  OnError on_error = OnError::fail;
+  BadSampleSpec bad_samples;
+  std::string arithmetic = "exact";
+  RolesSpec roles;
+  LoaderSpec loader;
+  TrainerSpec trainer;
+  BalancerSpec balancer;
+  MpiSpec mpi;
+  TransportChoice transport = TransportChoice::automatic;
+  DecodeLimits limits;
+  std::map<std::string, SplitSpec> splits;
+
+  std::string path;  // of the job file, for messages
+};
+
+// Everything a port and the loaders need to serve one split: plain data that travels as canonical JSON. Two ends with
+// equal `canonical_json` produce equal streams; its XXH3-128 is the split's fingerprint.
+struct ResolvedSplit {
+  std::string name;
+  uint64_t seed = 0;
+  OnError on_error = OnError::fail;
+  BadSampleSpec bad_samples;
+  std::string arithmetic = "exact";
+  DecodeLimits limits;
+  SplitSpec split;
+};
+
+ResolvedSplit resolve_split(const Job& job, const std::string& split);  // Error(usage) with a did-you-mean
+// What the sampler needs to know, for a dataset of this size.
+PlanSpec plan_spec(const ResolvedSplit& split, int64_t dataset_size, int64_t num_replicas);
+std::string canonical_json(const ResolvedSplit& split);
+ResolvedSplit split_from_json(const std::string& json);  // Error(config) where it is not one of ours
+// "splits.train.batch_size: 64 here, 32 there": the first difference between two canonical texts, for error messages.
+std::string first_difference(const std::string& canonical_a, const std::string& canonical_b);
+
+// Reads, overlays (defaults < file < environment PENSTOCK_CFG__A__B < `overrides` "a.b=value"), checks. All complaints
+// are in one Error of kind config, each as
+//   job.yaml:14:7: error: unknown key 'batchsize' in 'loader'
+//      14 |       batchsize: 256
+//         |       ^~~~~~~~~ did you mean 'batch_size'?
+Job load_job(const std::string& path, const std::vector<std::string>& overrides = {});
+Job parse_job(const std::string& text, const std::string& path, const std::vector<std::string>& overrides = {},
+              const std::map<std::string, std::string>& environment = {});
+
+// The resolved job as YAML; with_origin appends "# default", "# job.yaml:14", "# environment", "# command line".
+// What it prints reads back to the same job.
+std::string show_job(const std::string& path, const std::vector<std::string>& overrides, bool with_origin);
+std::string show_job_text(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
+                          const std::map<std::string, std::string>& environment, bool with_origin);
+// JSON Schema (draft 7) of the job file, for editors.
+std::string job_schema();
+
+}  // namespace penstock

@@ -1,0 +1,400 @@
+#include "runtime/config/job_reader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "runtime/augment/catalog.h"
+#include "runtime/config/key_table.h"
+#include "runtime/config/suggest.h"
+#include "runtime/config/value_reader.h"
+
+namespace penstock {
+namespace {
+
+struct Reading {
+  Origins& origins;
+  Complaints& complaints;
+
+  void note(const std::string& path, const YamlNode& node) {
+    if (node.span.source != nullptr) origins[path] = node.span.source->origin(node.span.offset);
+  }
+};
+
+std::string in_section(const std::string& prefix) {
+  return prefix.empty() ? "at the top level" : "in " + in_quotes(prefix.substr(0, prefix.size() - 1));
+}
+
+void unknown_key(const YamlNode::Entry& entry, const std::string& prefix, const std::vector<std::string>& known,
+                 Reading& reading) {
+  std::string hint;
+  if (!reading.complaints.full()) {
+    hint = did_you_mean(entry.key, known);
+    if (hint.empty()) {
+      const std::string elsewhere = name_elsewhere(entry.key);
+      if (!elsewhere.empty()) hint = "did you mean '" + elsewhere + "'?";
+    }
+    if (hint.empty()) hint = "known here: " + list_of(known, "and");
+  }
+  reading.complaints.add(entry.key_span, "unknown key " + in_quotes(entry.key) + " " + in_section(prefix), hint);
+}
+
+template <class T>
+const Key<T>* find_key(const Section<T>& section, const std::string& name) {
+  for (const Key<T>& key : section.keys) {
+    if (key.info.name == name) return &key;
+  }
+  return nullptr;
+}
+
+template <class T>
+void read_key(const Key<T>& key, const YamlNode::Entry& entry, const std::string& path, T& target, Reading& reading) {
+  if (path == "arithmetic" && entry.value.is_scalar() && entry.value.text == "fast") {
+    reading.complaints.add(entry.value.span, "'arithmetic: fast' is not available in this version", "use 'exact'");
+    return;
+  }
+  const std::optional<ParamValue> value = read_value(entry.value, key.info, path, reading.complaints);
+  if (!value) return;
+  key.set(target, *value);
+  reading.note(path, entry.value);
+}
+
+// The keys of one named section, `node` being its value (nullptr: the section is not there at all).
+template <class T>
+void read_section(const Section<T>& section, const YamlNode* node, const Span& owner, const std::string& prefix,
+                  T& target, Reading& reading) {
+  std::vector<std::string> names;
+  for (const Key<T>& key : section.keys) names.push_back(key.info.name);
+  if (node != nullptr && node->kind == YamlNode::Kind::unknown) return;
+  if (node != nullptr && !node->is_null() && !node->is_mapping()) {
+    const std::string path = prefix.substr(0, prefix.size() - 1);
+    reading.complaints.add(
+        node->span, in_quotes(path) + ": expected a mapping of " + list_of(names, "and") + ", found " + describe(*node),
+        node->is_scalar() ? "write {" + names.front() + ": " + node->text.substr(0, 60) + "}" : "");
+    return;
+  }
+  if (node != nullptr) {
+    for (const YamlNode::Entry& entry : node->entries) {
+      if (const Key<T>* key = find_key(section, entry.key)) {
+        read_key(*key, entry, prefix + entry.key, target, reading);
+      } else {
+        unknown_key(entry, prefix, names, reading);
+      }
+    }
+  }
+  for (const Key<T>& key : section.keys) {
+    if (!key.info.default_value && (node == nullptr || node->find(key.info.name) == nullptr)) {
+      reading.complaints.add(owner, "missing required key " + in_quotes(key.info.name) + " " + in_section(prefix));
+    }
+  }
+}
+
+// A level of keys and sections; `more` are names that the caller reads itself.
+template <class T>
+void read_level(const std::vector<Section<T>>& sections, const std::vector<std::string>& more, const YamlNode& node,
+                const Span& owner, const std::string& prefix, T& target, Reading& reading) {
+  for (const YamlNode::Entry& entry : node.entries) {
+    bool known = std::find(more.begin(), more.end(), entry.key) != more.end();
+    for (const Section<T>& section : sections) {
+      if (section.name.empty()) {
+        if (const Key<T>* key = find_key(section, entry.key)) {
+          known = true;
+          read_key(*key, entry, prefix + entry.key, target, reading);
+        }
+      } else if (section.name == entry.key) {
+        known = true;
+        read_section(section, &entry.value, entry.key_span, prefix + entry.key + ".", target, reading);
+      }
+    }
+    if (!known) unknown_key(entry, prefix, names_at_level(sections, more), reading);
+  }
+  for (const Section<T>& section : sections) {
+    if (!section.name.empty() && node.find(section.name) == nullptr) {
+      read_section<T>(section, nullptr, owner, prefix + section.name + ".", target, reading);
+    }
+  }
+}
+
+std::vector<std::string> transform_names() {
+  std::vector<std::string> names;
+  for (const TransformInfo& info : transform_catalog()) names.push_back(info.name);
+  return names;
+}
+
+// What torchvision has under other names, or not as a transform of its own.
+std::string transform_hint(const std::string& name) {
+  static const std::set<std::string> conversions{"totensor", "toimage", "piltotensor", "topureimage",
+                                                 "convertimagedtype"};
+  if (conversions.count(lower_case(name)) > 0) return "did you mean {ToDtype: {dtype: float32, scale: true}}?";
+  const std::string hint = did_you_mean(name, transform_names());
+  return hint.empty() ? "there are " + list_of(transform_names(), "and") : hint;
+}
+
+// One transform's parameters. `path` is "splits.train.pipeline.0"; `name_span` its name. False: complaints.
+bool read_params(const TransformInfo& info, const YamlNode* params, const Span& name_span, const std::string& path,
+                 TransformSpec& spec, Reading& reading) {
+  const size_t before = reading.complaints.count();
+  const std::string prefix = path + "." + info.name + ".";
+  std::vector<std::string> names;
+  for (const ParamInfo& param : info.params) names.push_back(param.name);
+  if (params != nullptr && params->kind == YamlNode::Kind::unknown) return false;
+  if (params != nullptr && !params->is_null() && !params->is_mapping()) {
+    std::string hint;
+    if (!names.empty()) {
+      const std::string text = params->is_scalar() ? params->text.substr(0, 60) : "...";
+      hint = "write {" + info.name + ": {" + names.front() + ": " + text + "}}";
+    }
+    reading.complaints.add(params->span,
+                           in_quotes(info.name) + ": expected a mapping of its parameters, found " + describe(*params),
+                           hint);
+    return false;
+  }
+  for (const ParamInfo& param : info.params) {
+    const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(param.name);
+    if (entry != nullptr) {
+      if (const auto value = read_value(entry->value, param, prefix + param.name, reading.complaints)) {
+        spec.params[param.name] = *value;
+        reading.note(prefix + param.name, entry->value);
+      }
+    } else if (param.default_value) {
+      spec.params[param.name] = in_kind(*param.default_value, param.kind);
+    } else {
+      reading.complaints.add(name_span, in_quotes(info.name) + " needs " + in_quotes(param.name),
+                             "write {" + info.name + ": {" + param.name + ": ...}}");
+    }
+  }
+  if (params != nullptr) {
+    for (const YamlNode::Entry& entry : params->entries) {
+      if (std::find(names.begin(), names.end(), entry.key) != names.end()) continue;
+      std::string hint = reading.complaints.full() ? "" : did_you_mean(entry.key, names);
+      if (hint.empty()) hint = names.empty() ? "it has no parameters" : "it takes " + list_of(names, "and");
+      reading.complaints.add(entry.key_span,
+                             "unknown parameter " + in_quotes(entry.key) + " of " + in_quotes(info.name), hint);
+    }
+  }
+  if (reading.complaints.count() != before) return false;
+  if (info.check) {
+    std::string culprit;
+    const std::string complaint = info.check(spec.params, culprit);
+    if (!complaint.empty()) {
+      const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(culprit);
+      reading.complaints.add(entry == nullptr ? name_span : entry->value.span, in_quotes(info.name) + ": " + complaint);
+      return false;
+    }
+  }
+  return true;
+}
+
+// ToDtype and Normalize run in the copy that delivers a batch, after everything that moves pixels.
+class FinishOrder {
+ public:
+  void check(const TransformSpec& spec, const Span& where, bool params_known, Complaints& complaints) {
+    if (spec.name == "ToDtype") {
+      const auto dtype = spec.params.find("dtype");
+      is_float_ = !params_known || dtype == spec.params.end() || dtype->second != ParamValue(std::string("uint8"));
+      finishing_ = spec.name;
+    } else if (spec.name == "Normalize") {
+      if (!is_float_) {
+        complaints.add(where, "Normalize needs float pixels", "put {ToDtype: {dtype: float32, scale: true}} before it");
+      }
+      finishing_ = spec.name;
+    } else if (!finishing_.empty()) {
+      complaints.add(where, in_quotes(spec.name) + " stands after " + finishing_, "ToDtype and Normalize come last");
+    }
+  }
+
+  // Whatever it was meant to be, it may have been what makes pixels float.
+  void unknown() { is_float_ = true; }
+
+ private:
+  std::string finishing_;
+  bool is_float_ = false;
+};
+
+void read_pipeline(const YamlNode& node, const std::string& path, std::vector<TransformSpec>& pipeline,
+                   Reading& reading) {
+  Complaints& complaints = reading.complaints;
+  if (node.kind == YamlNode::Kind::unknown) return;
+  if (!node.is_sequence() || node.items.empty()) {
+    const std::string found = node.is_sequence() ? "an empty list" : describe(node);
+    complaints.add(node.span, in_quotes(path) + ": expected a list of transforms, found " + found,
+                   "write [{RandomResizedCrop: {size: 224}}, ...]");
+    return;
+  }
+  reading.note(path, node);
+  FinishOrder order;
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    const YamlNode& item = node.items[i];
+    const std::string here = path + "." + std::to_string(i);
+    if (item.kind == YamlNode::Kind::unknown) continue;
+    const bool named = item.is_mapping() && !item.entries.empty();
+    if (!item.is_scalar() && !named) {
+      complaints.add(item.span, in_quotes(here) + ": expected {Name: {parameters}}, found " + describe(item));
+      continue;
+    }
+    const std::string& name = named ? item.entries.front().key : item.text;
+    const Span& name_span = named ? item.entries.front().key_span : item.span;
+    const YamlNode* params = named ? &item.entries.front().value : nullptr;
+    for (size_t k = 1; named && k < item.entries.size(); ++k) {
+      const YamlNode::Entry& beside = item.entries[k];
+      const bool transform = find_transform(beside.key) != nullptr;
+      complaints.add(beside.key_span, in_quotes(beside.key) + " stands beside " + in_quotes(name),
+                     transform ? "begin it with '- '" : "indent parameters further than the transform's name");
+    }
+    const TransformInfo* info = find_transform(name);
+    if (info == nullptr) {
+      complaints.add(name_span, "unknown transform " + in_quotes(name), complaints.full() ? "" : transform_hint(name));
+      order.unknown();
+      continue;
+    }
+    if (named && item.entries.size() > 1) continue;  // what is missing probably stands beside it
+    TransformSpec spec{.name = info->name, .params = {}};
+    const bool good = read_params(*info, params, name_span, here, spec, reading);
+    reading.origins[here] = name_span.source == nullptr ? "" : name_span.source->origin(name_span.offset);
+    order.check(spec, name_span, good, complaints);
+    pipeline.push_back(std::move(spec));
+  }
+}
+
+// The folder as an absolute path, so that every process of the job means the same one.
+void place_folder(const YamlNode& node, const std::string& job_path, const std::string& path, SplitSpec& split,
+                  Complaints& complaints) {
+  std::string& folder = split.dataset.folder;
+  if (folder.empty()) {
+    complaints.add(node.span, in_quotes(path) + " is empty");
+  } else if (folder.find('\0') != std::string::npos) {
+    complaints.add(node.span, in_quotes(path) + " contains a zero byte");
+  } else if (folder == "~" || folder.starts_with("~/")) {
+    complaints.add(node.span, "'~' does not stand for the home folder here", "write the whole path");
+  } else if (node.span.source != nullptr && node.span.source->kind() == SourceText::Kind::peer) {
+    if (folder[0] != '/') complaints.add(node.span, in_quotes(path) + " is not an absolute path");
+  } else {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    fs::path base = fs::current_path(ignored);
+    if (node.span.source == nullptr || node.span.source->kind() == SourceText::Kind::file) {
+      base = (base / job_path).parent_path();
+    }
+    fs::path absolute = (base / folder).lexically_normal();
+    if (!absolute.has_filename() && absolute.has_relative_path()) absolute = absolute.parent_path();  // "data/"
+    folder = absolute.string();
+  }
+}
+
+const YamlNode* value_at(const YamlNode& node, const std::string& first, const std::string& second = {}) {
+  const YamlNode::Entry* entry = node.find(first);
+  if (entry == nullptr) return nullptr;
+  if (second.empty()) return &entry->value;
+  const YamlNode::Entry* inner = entry->value.find(second);
+  return inner == nullptr ? nullptr : &inner->value;
+}
+
+void check_tail(const YamlNode& node, const SplitSpec& split, Complaints& complaints) {
+  const YamlNode* tail = value_at(node, "tail");
+  const YamlNode* flags[2] = {value_at(node, "drop_last"), value_at(node, "sampler", "drop_last")};
+  const bool set[2] = {split.drop_last, split.sampler.drop_last};
+  if (split.mode == Mode::eval && split.tail == Tail::drop && tail != nullptr) {
+    complaints.add(tail->span, "'tail: drop' would leave samples out of an eval split", "use 'pad' or 'torch'");
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (!set[i] || flags[i] == nullptr) continue;
+    if (split.mode == Mode::eval) {
+      complaints.add(flags[i]->span, "'drop_last' would leave samples out of an eval split", "leave it out");
+    } else if (split.tail != Tail::torch) {
+      complaints.add(
+          flags[i]->span,
+          "'drop_last' has no effect with 'tail: " + std::string(split.tail == Tail::pad ? "pad" : "drop") + "'",
+          "use 'tail: torch', or leave it out");
+    }
+  }
+}
+
+}  // namespace
+
+bool valid_split_name(const std::string& name) {
+  if (name.empty() || name.size() > 64) return false;
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return name[0] != '-' && std::all_of(name.begin(), name.end(), fits);
+}
+
+void read_split(const YamlNode& node, const Span& key, const std::string& name, const std::string& job_path,
+                SplitSpec& split, Origins& origins, Complaints& complaints) {
+  Reading reading{origins, complaints};
+  const std::string path = "splits." + name;
+  if (node.kind == YamlNode::Kind::unknown) return;
+  if (!node.is_null() && !node.is_mapping()) {
+    complaints.add(node.span, in_quotes(path) + ": expected a mapping, found " + describe(node));
+    return;
+  }
+  read_level(split_sections(), {"pipeline"}, node, key, path + ".", split, reading);
+  if (const YamlNode* pipeline = value_at(node, "pipeline")) {
+    read_pipeline(*pipeline, path + ".pipeline", split.pipeline, reading);
+  } else {
+    complaints.add(key, "missing required key 'pipeline' in " + in_quotes(path));
+  }
+  if (const YamlNode* folder = value_at(node, "dataset", "folder"); folder != nullptr && folder->is_scalar()) {
+    place_folder(*folder, job_path, path + ".dataset.folder", split, complaints);
+  }
+  check_tail(node, split, complaints);
+}
+
+void read_content(const YamlNode& root, Job& job, Complaints& complaints) {
+  Origins ignored;
+  Reading reading{ignored, complaints};
+  std::vector<Section<Job>> sections;
+  for (Section<Job> section : job_sections()) {
+    std::erase_if(section.keys, [](const Key<Job>& key) { return !key.content; });
+    if (!section.keys.empty()) sections.push_back(std::move(section));
+  }
+  read_level(sections, {"split"}, root, root.span, "", job, reading);
+}
+
+void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& complaints) {
+  Reading reading{origins, complaints};
+  if (root.kind == YamlNode::Kind::unknown) return;
+  if (!root.is_mapping() && !root.is_null()) {
+    complaints.add(root.span, "a job file is a mapping of keys, found " + describe(root));
+    return;
+  }
+  read_level(job_sections(), {"splits"}, root, root.span, "", job, reading);
+  if (job.balancer.heartbeat_s >= job.balancer.lost_after_s) {
+    const YamlNode* culprit = value_at(root, "balancer", "lost_after_s");
+    if (culprit == nullptr) culprit = value_at(root, "balancer", "heartbeat_s");
+    complaints.add(culprit == nullptr ? root.span : culprit->span,
+                   "'balancer.lost_after_s' must be longer than 'balancer.heartbeat_s'", "a few heartbeats at least");
+  }
+  const YamlNode::Entry* splits = root.find("splits");
+  if (splits == nullptr) {
+    complaints.add(root.span, "missing required key 'splits' at the top level", "write splits: {train: {...}}");
+    return;
+  }
+  if (splits->value.kind == YamlNode::Kind::unknown) return;
+  if (!splits->value.is_mapping() || splits->value.entries.empty()) {
+    const std::string found = splits->value.is_mapping() ? "an empty one" : describe(splits->value);
+    complaints.add(splits->value.span, "'splits': expected a mapping of at least one split, found " + found);
+    return;
+  }
+  for (const YamlNode::Entry& entry : splits->value.entries) {
+    if (!valid_split_name(entry.key)) {
+      complaints.add(entry.key_span, "a split's name is made of letters, digits, '_' and '-', at most 64");
+      continue;
+    }
+    // An override that means to change a split must not begin a new one by a typing mistake.
+    const bool from_file = entry.key_span.source == nullptr || entry.key_span.source->kind() == SourceText::Kind::file;
+    if (!from_file && entry.value.find("pipeline") == nullptr) {
+      std::vector<std::string> others;
+      for (const YamlNode::Entry& other : splits->value.entries) {
+        if (other.key != entry.key) others.push_back(other.key);
+      }
+      if (!others.empty()) {
+        complaints.add(entry.key_span, "there is no split " + in_quotes(entry.key), did_you_mean(entry.key, others));
+        continue;
+      }
+    }
+    read_split(entry.value, entry.key_span, entry.key, job.path, job.splits[entry.key], origins, complaints);
+  }
+}
+
+}  // namespace penstock

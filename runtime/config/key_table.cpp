@@ -1,0 +1,273 @@
+#include "runtime/config/key_table.h"
+
+#include <algorithm>
+#include <map>
+#include <type_traits>
+
+#include "runtime/config/suggest.h"
+
+namespace penstock {
+namespace {
+
+template <class M>
+ParamValue to_value(const M& member, const ParamInfo& info) {
+  if constexpr (std::is_enum_v<M>) {
+    return info.choices.at(static_cast<size_t>(member));
+  } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
+    return member;
+  } else {
+    static_assert(std::is_integral_v<M>);
+    return static_cast<int64_t>(member);
+  }
+}
+
+template <class M>
+void from_value(M& member, const ParamValue& value, const ParamInfo& info) {
+  if constexpr (std::is_enum_v<M>) {
+    const auto found = std::find(info.choices.begin(), info.choices.end(), std::get<std::string>(value));
+    member = static_cast<M>(found - info.choices.begin());
+  } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
+    member = std::get<M>(value);
+  } else {
+    member = static_cast<M>(std::get<int64_t>(value));
+  }
+}
+
+enum class Need { optional, required };
+enum class Part { content, machinery };
+
+// `member` is a generic lambda that returns a reference to the member, const or not. Enumerations rely on their values
+// counting from 0 in the order of `choices`.
+template <class T, class Member>
+Key<T> key(Part part, ParamInfo info, Member member, Need need = Need::optional) {
+  using M = std::remove_cvref_t<decltype(member(std::declval<T&>()))>;
+  if constexpr (std::is_same_v<M, int>) info.maximum = std::min(info.maximum, 2147483647.0);
+  if (need == Need::optional) info.default_value = to_value(member(T{}), info);
+  Key<T> out;
+  out.content = part == Part::content;
+  out.get = [member, info](const T& t) { return to_value(member(t), info); };
+  out.set = [member, info](T& t, const ParamValue& value) { from_value(member(t), value, info); };
+  out.info = std::move(info);
+  return out;
+}
+
+#define PENSTOCK_MEMBER(path) \
+  [](auto&& t) -> auto& {     \
+    return t.path;            \
+  }
+
+ParamInfo integer(std::string name, double minimum, double maximum, std::string doc) {
+  return {.name = std::move(name), .kind = ParamKind::integer, .minimum = minimum, .maximum = maximum, .doc = doc};
+}
+ParamInfo number(std::string name, double minimum, double maximum, std::string doc) {
+  return {.name = std::move(name), .kind = ParamKind::number, .minimum = minimum, .maximum = maximum, .doc = doc};
+}
+ParamInfo boolean(std::string name, std::string doc) {
+  return {.name = std::move(name), .kind = ParamKind::boolean, .doc = doc};
+}
+ParamInfo text(std::string name, std::vector<std::string> choices, std::string doc) {
+  return {.name = std::move(name), .kind = ParamKind::text, .choices = std::move(choices), .doc = doc};
+}
+
+constexpr double unbounded = std::numeric_limits<double>::infinity();
+
+std::vector<Section<Job>> make_job_sections() {
+  const auto content = Part::content;
+  const auto machinery = Part::machinery;
+  std::vector<Section<Job>> sections;
+  sections.push_back(
+      {"",
+       "",
+       {key<Job>(machinery, text("name", {}, "Name of the job: trainers that attach find their port by it."),
+                 PENSTOCK_MEMBER(name)),
+        key<Job>(content, integer("seed", 0, unbounded, "Seed of the sample order and of every augmentation."),
+                 PENSTOCK_MEMBER(seed)),
+        key<Job>(content,
+                 text("on_error", {"fail", "substitute"},
+                      "What a bad sample does: fail the job, or be replaced by another sample, chosen from the seed "
+                      "(train) or masked as not valid (eval), within bad_samples."),
+                 PENSTOCK_MEMBER(on_error)),
+        key<Job>(
+            content,
+            text("arithmetic", {"exact"},
+                 "Pixel arithmetic. exact: libjpeg-turbo's default decode and Pillow's resampling, byte for byte."),
+            PENSTOCK_MEMBER(arithmetic)),
+        key<Job>(machinery,
+                 text("transport", {"auto", "inproc", "shm", "mpi"},
+                      "How loaders reach trainers. auto: threads of one process inproc, the same node shm, else mpi."),
+                 PENSTOCK_MEMBER(transport))}});
+  sections.push_back(
+      {"bad_samples",
+       "How many bad samples on_error: substitute puts up with; the larger bound applies.",
+       {key<Job>(content,
+                 number("max_fraction", 0, 1, "Largest fraction, per replica and epoch, of the samples consumed."),
+                 PENSTOCK_MEMBER(bad_samples.max_fraction)),
+        key<Job>(content, integer("max_count", 0, unbounded, "Largest number, per replica and epoch."),
+                 PENSTOCK_MEMBER(bad_samples.max_count))}});
+  sections.push_back({"roles",
+                      "Which ranks do what.",
+                      {key<Job>(machinery,
+                                integer("trainers", 1, 4096,
+                                        "Trainer ranks per node, by local rank, first; the other local ranks load."),
+                                PENSTOCK_MEMBER(roles.trainers))}});
+  sections.push_back(
+      {"loader",
+       "The loader ranks.",
+       {key<Job>(machinery, integer("threads", 1, 1024, "CPU threads per loader rank."),
+                 PENSTOCK_MEMBER(loader.threads)),
+        key<Job>(
+            machinery,
+            integer("prefetch", 1, 1024, "Batches made ahead, per trainer and split; at least two slots are kept."),
+            PENSTOCK_MEMBER(loader.prefetch)),
+        key<Job>(machinery,
+                 number("memory_gb", 0.001, 65536, "Memory per loader rank, in GB, for the chunks being made or on their way."),
+                 PENSTOCK_MEMBER(loader.memory_gb)),
+        key<Job>(machinery,
+                 integer("chunk_samples", 0, 65536, "Samples per unit of work; 0: chosen from batch and threads."),
+                 PENSTOCK_MEMBER(loader.chunk_samples)),
+        key<Job>(machinery,
+                 boolean("payload_crc", "Guard the pixels of every chunk by a CRC-32C on their way (headers always are)."),
+                 PENSTOCK_MEMBER(loader.payload_crc)),
+        key<Job>(machinery,
+                 integer("cells", 0, 1048576, "Units of work a loader holds at a time; 0: chosen from loader.threads, and memory_gb limits them."),
+                 PENSTOCK_MEMBER(loader.cells))}});
+  sections.push_back(
+      {"trainer",
+       "The trainer ranks and their training program.",
+       {key<Job>(machinery, integer("hold", 0, 64, "Batches the program may hold besides the one in use."),
+                 PENSTOCK_MEMBER(trainer.hold)),
+        key<Job>(machinery, number("timeout_s", 0.001, 1e9, "Longest wait for a batch, in seconds."),
+                 PENSTOCK_MEMBER(trainer.timeout_s)),
+        key<Job>(machinery, number("grace_s", 0, 1e6, "Time the program gets after SIGTERM, in seconds."),
+                 PENSTOCK_MEMBER(trainer.grace_s))}});
+  sections.push_back(
+      {"balancer",
+       "Who makes which chunk.",
+       {key<Job>(machinery,
+                 text("policy", {"deadline", "random"},
+                      "Order of grants. deadline: the batch needed soonest first; random: for tests of the contract."),
+                 PENSTOCK_MEMBER(balancer.policy)),
+        key<Job>(machinery,
+                 number("lease_timeout_s", 0.001, 1e6, "A chunk not made by then is granted again, in seconds."),
+                 PENSTOCK_MEMBER(balancer.lease_timeout_s)),
+        key<Job>(machinery, number("heartbeat_s", 0.001, 1e6, "How often a loader says that it lives, in seconds."),
+                 PENSTOCK_MEMBER(balancer.heartbeat_s)),
+        key<Job>(machinery,
+                 number("lost_after_s", 0.001, 1e6, "A loader silent for this long is given up, in seconds."),
+                 PENSTOCK_MEMBER(balancer.lost_after_s)),
+        key<Job>(machinery, text("log", {}, "File to record events and decisions in; empty: none."),
+                 PENSTOCK_MEMBER(balancer.log))}});
+  sections.push_back(
+      {"mpi",
+       "The mpi transport.",
+       {key<Job>(machinery, integer("max_message_bytes", 4096, 2147483647, "Larger chunks travel in pieces."),
+                 PENSTOCK_MEMBER(mpi.max_message_bytes))}});
+  sections.push_back(
+      {"limits",
+       "What is refused in an image before memory is taken for it.",
+       {key<Job>(content, integer("max_pixels", 1, unbounded, "Pixels of an image."),
+                 PENSTOCK_MEMBER(limits.max_pixels)),
+        key<Job>(content, integer("max_encoded_bytes", 1, unbounded, "Bytes of a file."),
+                 PENSTOCK_MEMBER(limits.max_encoded_bytes)),
+        key<Job>(content, integer("max_side", 1, unbounded, "Width or height in pixels."),
+                 PENSTOCK_MEMBER(limits.max_side)),
+        key<Job>(content, integer("max_scans", 1, unbounded, "Scans of a progressive JPEG."),
+                 PENSTOCK_MEMBER(limits.max_scans)),
+        key<Job>(content, integer("max_warnings", 0, unbounded, "Warnings of the decoder before a file counts as bad."),
+                 PENSTOCK_MEMBER(limits.max_warnings))}});
+  return sections;
+}
+
+std::vector<Section<SplitSpec>> make_split_sections() {
+  const auto content = Part::content;
+  std::vector<Section<SplitSpec>> sections;
+  sections.push_back(
+      {"",
+       "",
+       {key<SplitSpec>(content,
+                       text("mode", {"train", "eval"},
+                            "train: padding is ordinary data, as in torch; eval: every sample counts exactly once."),
+                       PENSTOCK_MEMBER(mode)),
+        key<SplitSpec>(content, integer("batch_size", 1, 1048576, "Samples per batch and replica."),
+                       PENSTOCK_MEMBER(batch_size)),
+        key<SplitSpec>(content, boolean("drop_last", "BatchSampler's: leave out a last batch that is not full."),
+                       PENSTOCK_MEMBER(drop_last)),
+        key<SplitSpec>(content,
+                       text("tail", {"torch", "pad", "drop"},
+                            "The end of an epoch. torch: the two drop_last flags, per replica; pad, drop: to a "
+                            "multiple of the global batch, so that the number of replicas may change in mid-epoch."),
+                       PENSTOCK_MEMBER(tail)),
+        key<SplitSpec>(content, boolean("channels_last", "Batches in NHWC memory order instead of NCHW."),
+                       PENSTOCK_MEMBER(channels_last))}});
+  sections.push_back({"dataset",
+                      "Where the samples come from.",
+                      {key<SplitSpec>(content,
+                                      text("folder", {},
+                                           "Folder of class folders of JPEG and PNG files. A relative path is relative "
+                                           "to the job file's folder; on the command line and in the environment, to "
+                                           "the current one."),
+                                      PENSTOCK_MEMBER(dataset.folder), Need::required)}});
+  sections.push_back({"sampler",
+                      "The order of the samples; torch's DistributedSampler, or RandomSampler for one replica.",
+                      {key<SplitSpec>(content, boolean("shuffle", "A new order every epoch, torch's for the seed."),
+                                      PENSTOCK_MEMBER(sampler.shuffle)),
+                       key<SplitSpec>(content,
+                                      boolean("drop_last",
+                                              "DistributedSampler's: drop samples until the replicas get "
+                                              "the same number, instead of repeating the first ones."),
+                                      PENSTOCK_MEMBER(sampler.drop_last))}});
+  return sections;
+}
+
+#undef PENSTOCK_MEMBER
+
+}  // namespace
+
+const std::vector<Section<Job>>& job_sections() {
+  static const std::vector<Section<Job>> sections = make_job_sections();
+  return sections;
+}
+
+const std::vector<Section<SplitSpec>>& split_sections() {
+  static const std::vector<Section<SplitSpec>> sections = make_split_sections();
+  return sections;
+}
+
+std::string name_elsewhere(const std::string& key) {
+  static const std::map<std::string, std::string> known = [] {
+    std::map<std::string, std::string> out;
+    // A key that stands in another section under the same name; a name that several sections have is no help.
+    std::map<std::string, int> times;
+    const auto note = [&](const std::string& prefix, const std::string& section, const std::string& name) {
+      ++times[name];
+      out[name] = prefix + (section.empty() ? "" : section + ".") + name;
+    };
+    for (const auto& section : job_sections()) {
+      for (const auto& entry : section.keys) note("", section.name, entry.info.name);
+    }
+    for (const auto& section : split_sections()) {
+      for (const auto& entry : section.keys) note("splits.NAME.", section.name, entry.info.name);
+    }
+    for (const auto& [name, count] : times) {
+      if (count > 1) out.erase(name);
+    }
+    out.insert({{"num_workers", "loader.threads"},
+                {"workers", "loader.threads"},
+                {"prefetch_factor", "loader.prefetch"},
+                {"root", "splits.NAME.dataset.folder"},
+                {"path", "splits.NAME.dataset.folder"},
+                {"data", "splits.NAME.dataset"},
+                {"batch", "splits.NAME.batch_size"},
+                {"bs", "splits.NAME.batch_size"},
+                {"pipeline", "splits.NAME.pipeline"},
+                {"transform", "splits.NAME.pipeline"},
+                {"transforms", "splits.NAME.pipeline"},
+                {"dataset", "splits.NAME.dataset"},
+                {"sampler", "splits.NAME.sampler"}});
+    return out;
+  }();
+  const auto found = known.find(lower_case(key));
+  return found == known.end() ? std::string() : found->second;
+}
+
+}  // namespace penstock

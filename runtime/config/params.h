@@ -1,0 +1,50 @@
+// Parameters as data: how a transform (or a dataset, or a section of the job file) says which keys it takes, so that
+// one table serves the parser, its error messages, the JSON schema and the documentation.
+//
+//   ParamInfo{.name = "p", .kind = ParamKind::number, .default_value = 0.5, .minimum = 0, .maximum = 1,
+//             .doc = "probability of the flip"}
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace penstock {
+
+enum class ParamKind {
+  integer,   // int64_t
+  number,    // double; integers are accepted
+  boolean,   // bool
+  text,      // std::string; one of `choices` when there are any
+  numbers,   // std::vector<double>; a single number is accepted as a list of one
+  integers,  // std::vector<double> holding whole numbers; a single integer is accepted as a list of one
+};
+
+// `std::monostate` is YAML's null, for parameters whose default is "not given".
+using ParamValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<double>>;
+
+struct ParamInfo {
+  std::string name;
+  ParamKind kind = ParamKind::integer;
+  std::optional<ParamValue> default_value{};                  // absent: the key is required
+  double minimum = -std::numeric_limits<double>::infinity();  // for numbers, and for each element of a list
+  double maximum = std::numeric_limits<double>::infinity();
+  std::vector<std::string> choices{};
+  std::vector<size_t> lengths{};  // accepted lengths of a list; empty: any but 0
+  std::string doc;
+};
+
+// Values by name, defaults filled in, types as the ParamInfo says. Ordered, so that it prints and hashes the same
+// everywhere.
+using ParamMap = std::map<std::string, ParamValue>;
+
+struct TransformSpec {
+  std::string name;
+  ParamMap params;
+};
+
+}  // namespace penstock

@@ -1,0 +1,64 @@
+// The seam between a data set and everything else: samples by index, as encoded bytes.
+//
+//   std::unique_ptr<Source> source = make_source(split.dataset, limits);
+//   std::vector<std::byte> bytes;                        // one per thread, reused
+//   Verdict verdict = source->read(index, bytes);        // bad: the sample; Error: the disk
+//   source->label(index); source->key(index);
+//
+// Index order is part of the contract: samplers, hashes and checkpoints speak of indices, so two sources with equal
+//   fingerprints must give the same sample for every index. An implementation fixes its order when it opens.
+// Thread-safety: all functions may be called from any number of threads at once.
+// Ownership: a source owns its index; bytes are the caller's.
+// Failure: opening throws Error(dataset) naming the folder or file, with a remedy. `read` throws Error(runtime) naming
+//   the file for trouble of the environment (a disk, a permission, a file that vanished), and returns a bad Verdict for
+//   what is a property of the sample itself (larger than the limit). An index outside [0, size) is Error(usage).
+// Adding a data set format: derive from Source, and give DatasetSpec and make_source a case.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/fields.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/hash.h"
+
+namespace penstock {
+
+struct DatasetSpec;   // runtime/config/job.h
+struct DecodeLimits;  // runtime/decode/image.h
+
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual int64_t size() const = 0;
+
+  // What a sample consists of. An encoded image's shape is {} here: the pipeline fixes it.
+  virtual const FieldTable& fields() const = 0;
+
+  // What people call the sample: a path relative to the data set's folder.
+  virtual std::string key(int64_t index) const = 0;
+
+  virtual int64_t label(int64_t index) const = 0;
+  virtual const std::vector<std::string>& class_names() const = 0;
+
+  // Bytes that read() will give: what the balancer's cost model goes by. May touch the disk the first time.
+  virtual int64_t encoded_size(int64_t index) const = 0;
+
+  // Makes `bytes` the encoded image; empty where the verdict is bad.
+  virtual Verdict read(int64_t index, std::vector<std::byte>& bytes) const = 0;
+
+  // Equal exactly for equal lists of (key, label). Contents are not covered: reading a million files to start a job
+  // would cost more than the mistake it finds.
+  virtual Sum128 fingerprint() const = 0;
+};
+
+// Opens what `dataset` names. `files` must outlive the source.
+std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits,
+                                    FileSystem& files = posix_file_system());
+
+}  // namespace penstock

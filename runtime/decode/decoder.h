@@ -1,0 +1,46 @@
+// Encoded bytes to exact RGB pixels of a region.
+//
+//   ImageHeader header;
+//   Verdict verdict = read_header(bytes, limits, header);      // cheap, no pixels
+//   Decoder decoder(limits);                                   // one per thread; keeps its scratch memory
+//   PixelBuffer storage;                                       // grows as needed; serves image after image
+//   PixelView pixels;                                          // the box's pixels, somewhere inside `storage`
+//   if (verdict.ok()) verdict = decoder.decode(bytes, header, Box{x, y, w, h}, storage, pixels);
+//
+// Semantics: pixels are, byte for byte, what Pillow's Image.open(...).convert("RGB").crop(box) gives: libjpeg-turbo's
+//   default decode (islow, fancy upsampling) for JPEG, libpng semantics for PNG. The box must lie inside the image.
+//   Only the rows and columns that the box needs are decoded (with a margin of one iMCU, which keeps fancy upsampling
+//   exact at the box's edges), and nothing below its last row is read, so the verdict covers rows 0 to that row.
+// Failure: everything that depends on the sample's bytes is a Verdict with a reason; Error is thrown for the
+//   environment (out of memory) and for misuse (a box outside the image).
+// Thread-safety: a Decoder belongs to one thread; read_header is a free function without state.
+#pragma once
+
+#include <memory>
+
+#include "runtime/base/error.h"
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header);
+
+class Decoder {
+ public:
+  explicit Decoder(const DecodeLimits& limits);
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  Decoder& operator=(Decoder&&) noexcept;
+
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Names and versions of the libraries whose arithmetic the pixels depend on, for fingerprints and logs:
+// "libjpeg-turbo 2.1.5 (api 62); libspng 0.7.3".
+std::string decoder_versions();
+
+}  // namespace penstock

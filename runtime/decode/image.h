@@ -1,0 +1,101 @@
+// Images before and after decoding: headers, boxes, pixel buffers, limits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+enum class ImageFormat : uint8_t { unknown = 0, jpeg = 1, png = 2 };
+
+// What the file's header says. Draws need no more than this, so they are made before anything is decoded.
+struct ImageHeader {
+  ImageFormat format = ImageFormat::unknown;
+  int width = 0;
+  int height = 0;
+};
+
+// A rectangle in pixels; x and y may be negative and the far edges may lie outside where a transform pads.
+struct Box {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+
+  friend bool operator==(const Box&, const Box&) = default;
+  bool contains(const Box& b) const noexcept {
+    return b.x >= x && b.y >= y && b.x + b.width <= x + width && b.y + b.height <= y + height;
+  }
+};
+
+// What is refused before memory is taken. Every limit is checked against the header, or while scanning, never after
+// the pixels have been allocated.
+struct DecodeLimits {
+  int64_t max_pixels = 178'956'970;  // Pillow's error threshold: twice its warning at 89,478,485
+  int64_t max_encoded_bytes = int64_t{256} << 20;
+  int max_side = 65500;    // libjpeg's JPEG_MAX_DIMENSION
+  int max_scans = 100;     // progressive bombs: a thousand scans of a large image
+  int max_warnings = 100;  // "extraneous bytes", "corrupt data": harmless ones pass, floods do not
+
+  friend bool operator==(const DecodeLimits&, const DecodeLimits&) = default;
+};
+
+// Interleaved RGB, 8 bits, row after row: what decoders write and resampling reads. Grows, never shrinks, so one
+// buffer per thread serves all images. The memory is 64-byte aligned and has `padding` readable bytes past its end, so
+// vector loads may overrun. Move-only owner.
+class PixelBuffer {
+ public:
+  static constexpr size_t padding = 64;
+
+  // Makes room for width x height RGB pixels; contents are undefined afterwards.
+  void resize(int width, int height) {
+    width_ = width;
+    height_ = height;
+    const size_t need = row_bytes() * static_cast<size_t>(height) + padding;
+    if (need > capacity_) {
+      const size_t rounded = (need + 63) / 64 * 64;
+      auto* fresh = static_cast<uint8_t*>(std::aligned_alloc(64, rounded));
+      if (fresh == nullptr) {
+        throw Error(ErrorKind::runtime, "out of memory: " + std::to_string(rounded) + " bytes for an image",
+                    "lower loader.threads or the decode limits");
+      }
+      data_.reset(fresh);
+      capacity_ = rounded;
+    }
+  }
+  int width() const noexcept { return width_; }
+  int height() const noexcept { return height_; }
+  size_t row_bytes() const noexcept { return static_cast<size_t>(width_) * 3; }
+  uint8_t* row(int y) noexcept { return data_.get() + static_cast<size_t>(y) * row_bytes(); }
+  const uint8_t* row(int y) const noexcept { return data_.get() + static_cast<size_t>(y) * row_bytes(); }
+  size_t capacity_bytes() const noexcept { return capacity_; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<uint8_t[], Free> data_;
+  size_t capacity_ = 0;
+  int width_ = 0;
+  int height_ = 0;
+};
+
+// A view of interleaved RGB pixels in someone else's buffer.
+struct PixelView {
+  const uint8_t* data = nullptr;
+  int width = 0;
+  int height = 0;
+  size_t row_bytes = 0;  // may exceed width * 3
+
+  const uint8_t* row(int y) const noexcept { return data + static_cast<size_t>(y) * row_bytes; }
+};
+
+using EncodedView = std::span<const std::byte>;
+
+}  // namespace penstock

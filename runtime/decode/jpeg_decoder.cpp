@@ -1,0 +1,267 @@
+#include "runtime/decode/jpeg_decoder.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
+#include <jpeglib.h>
+// After jpeglib.h, which it needs.
+#include <jerror.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/decode/color_math.h"
+
+namespace penstock {
+namespace {
+
+// What libjpeg's callbacks know. Errors leave by longjmp, so everything between setjmp and here is plain data.
+struct ErrorState {
+  jpeg_error_mgr manager;  // first: libjpeg hands a pointer to it back
+  jpeg_progress_mgr progress;
+  std::jmp_buf escape;
+  long max_warnings;
+  int max_scans;
+  bool out_of_memory;
+  char text[JMSG_LENGTH_MAX + 64];
+};
+
+ErrorState& state_of(j_common_ptr info) {
+  return *reinterpret_cast<ErrorState*>(info->err);
+}
+
+[[noreturn]] void escape(j_common_ptr info) {
+  ErrorState& state = state_of(info);
+  std::longjmp(state.escape, 1);
+}
+
+[[noreturn]] void on_error(j_common_ptr info) {
+  ErrorState& state = state_of(info);
+  state.out_of_memory = state.manager.msg_code == JERR_OUT_OF_MEMORY;
+  char message[JMSG_LENGTH_MAX];
+  state.manager.format_message(info, message);
+  std::snprintf(state.text, sizeof state.text, "JPEG: %s", message);
+  escape(info);
+}
+
+void on_message(j_common_ptr info, int level) {
+  if (level >= 0) return;  // a trace message
+  ErrorState& state = state_of(info);
+  ++state.manager.num_warnings;
+  if (state.manager.msg_code == JWRN_JPEG_EOF) {
+    std::snprintf(state.text, sizeof state.text, "JPEG: premature end of the data (truncated file)");
+    escape(info);
+  }
+  if (state.manager.num_warnings > state.max_warnings) {
+    std::snprintf(state.text, sizeof state.text, "JPEG: over %ld warnings of damaged data", state.max_warnings);
+    escape(info);
+  }
+}
+
+void on_output(j_common_ptr) {}  // libraries do not print
+
+// Called between pieces of work: the place to stop a file of very many scans before it costs anything.
+void on_progress(j_common_ptr info) {
+  ErrorState& state = state_of(info);
+  const auto* decompress = reinterpret_cast<j_decompress_ptr>(info);
+  if (decompress->input_scan_number > state.max_scans) {
+    std::snprintf(state.text, sizeof state.text, "JPEG: over the limit of %d scans", state.max_scans);
+    escape(info);
+  }
+}
+
+enum class Outcome { done, bad, start_over };
+
+}  // namespace
+
+class JpegDecoder::Impl {
+ public:
+  explicit Impl(const DecodeLimits& limits) {
+    errors_.max_warnings = limits.max_warnings;
+    errors_.max_scans = limits.max_scans;
+    info_.err = jpeg_std_error(&errors_.manager);
+    errors_.manager.error_exit = on_error;
+    errors_.manager.emit_message = on_message;
+    errors_.manager.output_message = on_output;
+    errors_.progress.progress_monitor = on_progress;
+  }
+  ~Impl() { jpeg_destroy_decompress(&info_); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, PixelBuffer& storage,
+                 PixelView& pixels) {
+    const bool covers_rows = box.x == 0 && box.y == 0 && box.width == header.width;
+    Outcome outcome = attempt(bytes, header, box, reference || covers_rows, storage, pixels);
+    if (outcome == Outcome::start_over) outcome = attempt(bytes, header, box, true, storage, pixels);
+    if (outcome == Outcome::done) return Verdict::good();
+    if (errors_.out_of_memory) {
+      throw Error(ErrorKind::runtime, std::string("out of memory while decoding: ") + errors_.text,
+                  "lower loader.threads or the decode limits");
+    }
+    return Verdict::bad(errors_.text);
+  }
+
+ private:
+  // No object with a destructor may live between setjmp and a libjpeg call: hence members and plain pointers.
+  Outcome attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, PixelBuffer& storage,
+                  PixelView& pixels) {
+    errors_.manager.num_warnings = 0;
+    errors_.out_of_memory = false;
+    errors_.text[0] = '\0';
+    volatile bool header_read = false;
+    if (setjmp(errors_.escape) != 0) {
+      jpeg_abort_decompress(&info_);
+      // The reference decides about everything that went wrong in the image itself.
+      return !reference && header_read ? Outcome::start_over : Outcome::bad;
+    }
+    // A fresh object for every file: an old one remembers the tables of the file before, and a damaged file without
+    // tables of its own would decode, or not, by what came before it. Costs a microsecond or two.
+    jpeg_destroy_decompress(&info_);
+    jpeg_create_decompress(&info_);
+    info_.progress = &errors_.progress;
+    jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()),
+                 static_cast<unsigned long>(bytes.size()));  // NOLINT(google-runtime-int): libjpeg's type
+    jpeg_read_header(&info_, TRUE);
+    if (static_cast<int>(info_.image_width) != header.width || static_cast<int>(info_.image_height) != header.height) {
+      return fail("JPEG: the headers contradict each other");
+    }
+    if (!choose_colours()) return fail("JPEG: a colour space that cannot become RGB");
+    const long warnings_of_header = errors_.manager.num_warnings;  // NOLINT(google-runtime-int): libjpeg's type
+    header_read = true;
+    jpeg_start_decompress(&info_);
+    if (!reference && (errors_.manager.num_warnings != warnings_of_header || smooths_blocks())) {
+      jpeg_abort_decompress(&info_);
+      return Outcome::start_over;
+    }
+    JDIMENSION left = 0;
+    if (!reference) {
+      left = crop_columns(box);
+      if (box.y > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.y));
+    }
+    read_rows(box, static_cast<int>(left), storage, pixels);
+    const bool irregular = errors_.manager.num_warnings != warnings_of_header;
+    jpeg_abort_decompress(&info_);
+    return irregular && !reference ? Outcome::start_over : Outcome::done;
+  }
+
+  Outcome fail(const char* text) {
+    std::snprintf(errors_.text, sizeof errors_.text, "%s", text);
+    jpeg_abort_decompress(&info_);
+    return Outcome::bad;
+  }
+
+  // What Pillow asks for: grey stays grey, three components become RGB, four CMYK (which then becomes RGB).
+  bool choose_colours() {
+    switch (info_.num_components) {
+      case 1:
+        info_.out_color_space = JCS_RGB;  // libjpeg replicates grey
+        break;
+      case 3:
+        info_.out_color_space = JCS_RGB;
+        break;
+      case 4:
+        info_.out_color_space = JCS_CMYK;
+        break;
+      default:
+        return false;
+    }
+    info_.dct_method = JDCT_ISLOW;
+    info_.do_fancy_upsampling = TRUE;
+    info_.do_block_smoothing = TRUE;
+    return true;
+  }
+
+  // Block smoothing runs where a progressive file ended before its coefficients were complete. It looks two blocks
+  // around, beyond our margin. Any incomplete low coefficient counts here; libjpeg's own rule is narrower.
+  bool smooths_blocks() const {
+    if (info_.progressive_mode == 0 || info_.coef_bits == nullptr) return false;
+    for (int c = 0; c < info_.num_components; ++c) {
+      for (int k = 0; k < 10; ++k) {
+        if (info_.coef_bits[c][k] != 0) return true;
+      }
+    }
+    return false;
+  }
+
+  JDIMENSION crop_columns(const Box& box) {
+    const int imcu = info_.max_h_samp_factor * DCTSIZE;
+    const int width = static_cast<int>(info_.output_width);
+    const int from = std::max(0, box.x - imcu);
+    const int to = std::min(width, box.x + box.width + imcu);
+    if (from / imcu == 0 && to == width) return 0;
+    auto left = static_cast<JDIMENSION>(from);
+    auto count = static_cast<JDIMENSION>(to - from);
+    jpeg_crop_scanline(&info_, &left, &count);
+    return left;
+  }
+
+  // Rows of the box, straight into `storage` with whatever columns come; `pixels` is the box within. Rows before the
+  // box, where they were not skipped, go to the first row and are overwritten.
+  void read_rows(const Box& box, int left, PixelBuffer& storage, PixelView& pixels) {
+    const int width = static_cast<int>(info_.output_width);
+    const bool four = info_.out_color_components == 4;
+    const bool pass_over = static_cast<int>(info_.output_scanline) < box.y;
+    if (four) wide_.resize((static_cast<size_t>(width) + 16) * 4);
+    storage.resize(width, box.height);
+    JSAMPROW rows[8];
+    if (pass_over) {
+      rows[0] = four ? wide_.data() : storage.row(0);
+      while (static_cast<int>(info_.output_scanline) < box.y) jpeg_read_scanlines(&info_, rows, 1);
+    }
+    int y = 0;
+    while (y < box.height) {
+      if (four) {
+        rows[0] = wide_.data();
+        jpeg_read_scanlines(&info_, rows, 1);
+        uint8_t* out = storage.row(y);
+        for (int x = 0; x < width; ++x) {
+          inverted_cmyk_to_rgb(wide_.data() + static_cast<size_t>(x) * 4, out + static_cast<size_t>(x) * 3);
+        }
+        ++y;
+      } else {
+        const int count = std::min(8, box.height - y);
+        for (int i = 0; i < count; ++i) rows[i] = storage.row(y + i);
+        y += static_cast<int>(jpeg_read_scanlines(&info_, rows, static_cast<JDIMENSION>(count)));
+      }
+    }
+    pixels.data = storage.row(0) + static_cast<size_t>(box.x - left) * 3;
+    pixels.width = box.width;
+    pixels.height = box.height;
+    pixels.row_bytes = storage.row_bytes();
+  }
+
+  jpeg_decompress_struct info_{};
+  ErrorState errors_{};
+  std::vector<uint8_t> wide_;  // one row of CMYK
+};
+
+JpegDecoder::JpegDecoder(const DecodeLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+JpegDecoder::~JpegDecoder() = default;
+
+Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                            PixelView& pixels) {
+  return impl_->decode(bytes, header, box, false, storage, pixels);
+}
+
+Verdict JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
+                                      PixelBuffer& storage, PixelView& pixels) {
+  return impl_->decode(bytes, header, box, true, storage, pixels);
+}
+
+// The libjpeg interface has no call for the version; this is that of the headers, which the API level in the library's
+// name keeps compatible, but a later patch level may be loaded. The error table names the library's own year.
+#define PENSTOCK_TEXT_(x) #x
+#define PENSTOCK_TEXT(x) PENSTOCK_TEXT_(x)
+std::string jpeg_library_version() {
+  jpeg_error_mgr manager;
+  jpeg_std_error(&manager);
+  std::string text = "libjpeg-turbo " PENSTOCK_TEXT(LIBJPEG_TURBO_VERSION) " (api " PENSTOCK_TEXT(JPEG_LIB_VERSION);
+  const char* const notice = manager.jpeg_message_table[JMSG_COPYRIGHT];
+  const char* const years = std::strchr(notice, '-');
+  if (years != nullptr && std::strlen(years) > 5) text += ", " + std::string(years + 1, 4);
+  return text + ")";
+}
+
+}  // namespace penstock

@@ -1,0 +1,42 @@
+// JPEG regions through libjpeg-turbo's libjpeg interface.
+//
+//   JpegDecoder decoder(limits);
+//   Verdict verdict = decoder.decode(bytes, header, box, storage, pixels);
+//
+// Two ways through the same library give the same answer:
+//   reference   whole rows, from row 0 to the box's last, none skipped. It defines pixels and verdict: bad means an
+//               error, premature end of the data, or a limit; other warnings pass, up to a number.
+//   region      one jpeg_skip_scanlines before the first row, and only the columns that the box needs, with one iMCU of
+//               margin on each side (without it, fancy upsampling lacks its neighbours at the cut).
+// A region decode that meets any warning after the header starts over by the reference: so the verdict never depends on
+// what was skipped, and damaged files, where entropy decoding goes on with invented data, still give the reference's
+// pixels. Progressive files whose coefficients are incomplete go the reference's way from the start, because libjpeg
+// smooths them over several blocks.
+// Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
+#pragma once
+
+#include <memory>
+
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+class JpegDecoder {
+ public:
+  explicit JpegDecoder(const DecodeLimits& limits);
+  ~JpegDecoder();
+
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+
+  // The reference way alone: the yardstick of tests.
+  Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                           PixelView& pixels);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+std::string jpeg_library_version();
+
+}  // namespace penstock

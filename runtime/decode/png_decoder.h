@@ -1,0 +1,31 @@
+// PNG regions through libspng.
+//
+// Semantics: pixels are those of Pillow 9.4's Image.open(...).convert("RGB"): alpha and tRNS are dropped, 16-bit colour
+//   keeps its high byte, 16-bit grey is clipped to 255 (mode I; see color_math.h), small grey depths are scaled, gamma
+//   is ignored; a palette index without an entry is a grey of that value, as in Pillow's initial palette.
+// Rows below the box are not read, so the verdict covers the data chunks that hold rows 0 to the box's last (all rows
+// of
+//   an interlaced image); its columns do not matter. Checksum errors are errors, also in chunks before the pixels that
+//   we ignore otherwise, as in Pillow.
+// Limits: size and pixels by read_header; ancillary chunks, compressed or not, may not take more than a few MiB;
+//   inflating stops with the last row.
+// Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
+#pragma once
+
+#include <vector>
+
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+class PngDecoder {
+ public:
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+
+ private:
+  std::vector<uint8_t> raw_;  // one row as the file has it, or the whole of an interlaced image
+};
+
+std::string png_library_version();
+
+}  // namespace penstock

@@ -1,0 +1,348 @@
+#include "runtime/loader/loader.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/crc32c.h"
+#include "runtime/loader/executor.h"
+#include "runtime/loader/split_context.h"
+#include "runtime/protocol/messages.h"
+#include "transport/wakeup.h"
+
+namespace penstock {
+
+class Loader::Impl {
+ public:
+  Impl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
+      : options_(options),
+        endpoint_(std::move(endpoint)),
+        executor_(make_cpu_executor(options.threads, options.cpus)) {}
+
+  ~Impl() {
+    // Threads first: they write into cells.
+    executor_.reset();
+    for (auto& [fingerprint, split] : splits_) {
+      if (split.opening.joinable()) split.opening.join();
+    }
+    endpoint_.reset();
+  }
+
+  bool run() {
+    begun_ = clock_.now();
+    tell(LoaderHello{options_.cells, lease_depth(options_.threads), options_.threads});
+    for (;;) {
+      Incoming incoming;
+      while (endpoint_->poll(incoming)) {
+        handle(incoming);
+        if (ended_) return good_;
+      }
+      while (auto work = executor_->next_done()) finish(std::move(work));
+      collect_opened();
+      if (ended_ || stop_) return good_;
+      beat();
+      wait();
+    }
+  }
+
+  void stop() noexcept {
+    stop_ = true;
+    wakeup_.set();
+  }
+  void watch(int fd) { watched_ = fd; }
+  bool all_alive() const noexcept { return all_alive_; }
+
+  std::string report_json() const {
+    const ExecutorFigures f = executor_->figures();
+    const double elapsed = static_cast<double>(clock_.now() - begun_) * 1e-9;
+    nlohmann::json report;
+    report["role"] = "loader";
+    report["images"] = f.samples;
+    report["encoded_bytes"] = f.encoded_bytes;
+    report["sent_bytes"] = sent_bytes_;
+    report["chunks"] = chunks_;
+    report["threads"] = f.threads;
+    report["elapsed_s"] = elapsed;
+    report["busy_fraction"] = elapsed > 0 ? static_cast<double>(f.busy_ns) * 1e-9 / (elapsed * f.threads) : 0;
+    report["read_s"] = static_cast<double>(f.read_ns) * 1e-9;
+    report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
+    report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
+    return report.dump();
+  }
+
+ private:
+  struct Split {
+    std::shared_ptr<const SplitContext> context;
+    Arena arena;
+    std::vector<uint32_t> free_cells;
+    std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
+    std::future<SplitPrepared> opened;
+    int32_t max_chunk_samples = 1;
+    std::shared_ptr<const SplitContext> fresh;  // the opening thread's, until `opened` is ready
+    std::vector<LeaseGranted> early;            // came while the dataset is being listed
+  };
+
+  void tell(const ControlMessage& message) { endpoint_->send(options_.coordinator, encode(message)); }
+
+  void handle(Incoming& incoming) {
+    std::visit(overloaded{
+                   [&](MessageArrived& m) { handle_message(decode(m.message)); },
+                   [&](ChunkArrived& m) { endpoint_->release(m.peer, m.token); },
+                   [&](CellReturned& m) { cell_returned(m); },
+                   [&](PeerLost& m) {
+                     if (m.peer != options_.coordinator) return;
+                     throw Error(ErrorKind::peer_lost, "lost the coordinator (rank " + std::to_string(m.peer) +
+                                                           "): " + m.reason);
+                   },
+               },
+               incoming);
+  }
+
+  void handle_message(ControlMessage message) {
+    std::visit(overloaded{
+                   [&](PrepareSplit& m) { prepare(m); },
+                   [&](LeaseGranted& m) { lease(m); },
+                   [&](LeaseRevoked& m) { revoke(m.lease); },
+                   [&](Leave&) { tell(LoaderReport{report_json()}); },
+                   [&](Goodbye& m) {
+                     ended_ = true;
+                     good_ = m.good;
+                     all_alive_ = m.all_alive;
+                   },
+                   [&](auto&) {
+                     throw Error(ErrorKind::peer_lost, "the coordinator sent a message that is not for loaders",
+                                 "all ranks must run the same version of penstock");
+                   },
+               },
+               message);
+  }
+
+  void prepare(const PrepareSplit& m) {
+    if (splits_.count(m.fingerprint) != 0) return;
+    Split& split = splits_[m.fingerprint];
+    split.max_chunk_samples = m.max_chunk_samples;
+    std::promise<SplitPrepared> promise;
+    split.opened = promise.get_future();
+    split.opening = std::thread([this, &split, m, promise = std::move(promise)]() mutable {
+      SplitPrepared answer;
+      answer.fingerprint = m.fingerprint;
+      try {
+        FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
+        split.fresh = SplitContext::open(split_from_json(m.json), files);
+        answer.good = true;
+        answer.dataset_size = split.fresh->source().size();
+        answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
+        answer.classes = split.fresh->source().class_names();
+      } catch (const Error& error) {
+        answer.error_kind = error.exit_code();
+        answer.error = error.message();
+        answer.remedy = error.remedy();
+      } catch (const std::exception& error) {
+        answer.error_kind = static_cast<int32_t>(ErrorKind::runtime);
+        answer.error = error.what();
+      }
+      promise.set_value(std::move(answer));
+      wakeup_.set();
+    });
+  }
+
+  void collect_opened() {
+    for (auto& [fingerprint, split] : splits_) {
+      if (!split.opened.valid()) continue;
+      if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+      SplitPrepared answer = split.opened.get();
+      split.opening.join();
+      if (answer.good) {
+        split.context = std::move(split.fresh);
+        try {
+          make_arena(split);
+        } catch (const Error& error) {
+          answer.good = false;
+          answer.error_kind = error.exit_code();
+          answer.error = error.message();
+          answer.remedy = error.remedy();
+        }
+      }
+      tell(answer);
+      for (LeaseGranted& m : std::exchange(split.early, {})) {
+        if (answer.good) {
+          begin(split, std::move(m));
+        } else {
+          tell(ChunkUndone{m.lease, answer.error});
+          tell(CellBack{m.port});  // it was counted on, though never taken
+        }
+      }
+    }
+  }
+
+  void make_arena(Split& split) {
+    const size_t cell_bytes = chunk_layout(split.context->fields(), split.max_chunk_samples).total_bytes;
+    const size_t page = 4096;
+    split.arena.cell_bytes = (cell_bytes + page - 1) / page * page;
+    const size_t total = split.arena.cell_bytes * static_cast<size_t>(options_.cells);
+    if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
+      throw Error(ErrorKind::config,
+                  "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
+                      " MB of cells at each loader, and loader.memory_gb leaves " +
+                      std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
+                  "raise loader.memory_gb, or lower loader.cells or loader.chunk_samples");
+    }
+    split.arena.id = next_arena_++;
+    split.arena.memory = SharedMemory::create("penstock-cells", total);
+    split.arena.memory.seal_future_writes();
+    arena_bytes_ += total;
+    endpoint_->register_arena(split.arena);
+    for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
+  }
+
+  void lease(LeaseGranted& m) {
+    const auto it = splits_.find(m.fingerprint);
+    if (it == splits_.end() || m.samples.empty() || std::ssize(m.samples) > it->second.max_chunk_samples) {
+      impossible_lease();
+    }
+    Split& split = it->second;
+    // A loader that joins when others have opened the split is granted work at once.
+    if (split.opened.valid()) {
+      split.early.push_back(std::move(m));
+    } else {
+      begin(split, std::move(m));
+    }
+  }
+
+  [[noreturn]] static void impossible_lease() {
+    throw Error(ErrorKind::peer_lost, "a lease came for which this loader has no room or no split",
+                "all ranks must run the same version of penstock");
+  }
+
+  void begin(Split& split, LeaseGranted m) {
+    if (!split.context) {  // a lease that crossed our word that the split cannot be opened
+      tell(ChunkUndone{m.lease, "the split could not be opened here"});
+      tell(CellBack{m.port});
+      return;
+    }
+    if (split.free_cells.empty()) impossible_lease();
+    auto work = std::make_unique<ChunkWork>();
+    work->split = split.context;
+    work->cell = {split.arena.id, split.free_cells.back()};
+    work->memory = split.arena.cell(split.free_cells.back());
+    split.free_cells.pop_back();
+    cell_ports_[{work->cell.arena, work->cell.cell}] = m.port;
+    work->lease = std::move(m);
+    executor_->submit(std::move(work));
+  }
+
+  void revoke(const LeaseKey& lease) {
+    if (auto work = executor_->withdraw(lease)) free_cell(work->cell);
+    for (auto& [fingerprint, split] : splits_) {
+      const auto it = std::find_if(split.early.begin(), split.early.end(),
+                                   [&](const LeaseGranted& m) { return m.lease == lease; });
+      if (it == split.early.end()) continue;
+      tell(CellBack{it->port});
+      split.early.erase(it);
+    }
+  }
+
+  void finish(std::unique_ptr<ChunkWork> work) {
+    ++chunks_;
+    if (!work->failure.empty()) {
+      tell(ChunkUndone{work->lease.lease, work->failure});
+      free_cell(work->cell);
+      return;
+    }
+    const FieldLayout layout = chunk_layout(work->split->fields(), std::ssize(work->lease.samples));
+    ChunkHeader header;
+    header.lease = work->lease.lease;
+    header.fingerprint = work->lease.fingerprint;
+    header.epoch = work->lease.epoch;
+    header.replica = work->lease.replica;
+    header.first_slot = work->lease.first_slot;
+    header.samples = static_cast<int32_t>(work->lease.samples.size());
+    header.payload_bytes = layout.total_bytes;
+    if (options_.payload_crc) header.payload_crc = crc32c(work->memory, layout.total_bytes);
+    sent_bytes_ += static_cast<int64_t>(layout.total_bytes);
+    endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, layout.total_bytes);
+    tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
+  }
+
+  void cell_returned(const CellReturned& m) { free_cell(m.cell); }
+
+  void free_cell(const CellRef& cell) {
+    const auto it = cell_ports_.find({cell.arena, cell.cell});
+    if (it == cell_ports_.end()) return;  // not in use: freeing it again would give it to two works
+    for (auto& [fingerprint, split] : splits_) {
+      if (split.context && split.arena.id == cell.arena) split.free_cells.push_back(cell.cell);
+    }
+    tell(CellBack{it->second});
+    cell_ports_.erase(it);
+  }
+
+  void beat() {
+    if (clock_.now() - last_beat_ < options_.heartbeat_ns) return;
+    last_beat_ = clock_.now();
+    tell(Alive{});
+  }
+
+  void wait() {
+    std::vector<pollfd> fds;
+    endpoint_->collect_fds(fds);
+    fds.push_back({executor_->done_fd(), POLLIN, 0});
+    fds.push_back({wakeup_.fd(), POLLIN, 0});
+    const bool watching = watched_ >= 0;
+    if (watching) fds.push_back({watched_, POLLIN, 0});
+    const Nanoseconds left = options_.heartbeat_ns - (clock_.now() - last_beat_);
+    (void)::poll(fds.data(), fds.size(), static_cast<int>(std::max<Nanoseconds>(left / kMillisecond, 0)) + 1);
+    wakeup_.clear();
+    if (watching && fds.back().revents != 0) ended_ = true;
+  }
+
+  LoaderOptions options_;
+  MonotonicClock clock_;
+  std::unique_ptr<Endpoint> endpoint_;
+  std::map<Fingerprint, Split> splits_;
+  std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
+  Wakeup wakeup_;
+  std::unique_ptr<Executor> executor_;
+  std::atomic<bool> stop_{false};
+  int watched_ = -1;
+  bool ended_ = false;
+  bool good_ = false;
+  bool all_alive_ = false;
+  Nanoseconds begun_ = 0;
+  Nanoseconds last_beat_ = 0;
+  uint32_t next_arena_ = 1;
+  size_t arena_bytes_ = 0;
+  int64_t sent_bytes_ = 0;
+  int64_t chunks_ = 0;
+};
+
+LoaderOptions loader_options(const Job& job) {
+  LoaderOptions options;
+  options.threads = job.loader.threads;
+  // Beyond the leases being made: what is on its way to ports, or waits for a port that is busy finishing.
+  options.cells = job.loader.cells > 0 ? job.loader.cells : std::max(16, 4 * lease_depth(job.loader.threads));
+  options.payload_crc = job.loader.payload_crc;
+  options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
+  options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
+  return options;
+}
+
+Loader::Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
+    : impl_(std::make_unique<Impl>(options, std::move(endpoint))) {}
+Loader::~Loader() = default;
+bool Loader::run() { return impl_->run(); }
+void Loader::stop() noexcept { impl_->stop(); }
+void Loader::watch(int fd) { impl_->watch(fd); }
+bool Loader::all_alive() const noexcept { return impl_->all_alive(); }
+std::string Loader::report_json() const { return impl_->report_json(); }
+
+}  // namespace penstock

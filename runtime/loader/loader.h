@@ -1,0 +1,69 @@
+// A loader rank: takes leases, has its executor make the chunks in its cells, sends them to the ports that want them.
+//
+//   Loader loader(options, endpoint);
+//   loader.run();            // until the coordinator says Goodbye, or is lost
+//
+// One thread, one event loop: endpoint, executor's done queue, timers. Executors have threads of their own and know
+// nothing of the network.
+//
+//   LeaseGranted -> a free cell of the split's arena -> executor -> chunk to its port, ChunkDone to the coordinator
+//                                                  `-> failed: ChunkUndone, cell free again
+//   CellReturned -> cell free, CellBack to the coordinator (its quota counts cells)
+//
+// A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
+//
+// Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published; the coordinator never
+//   grants more leases than cells are free, so taking one cannot fail; where it does, peers disagree: an Error.
+// Failure: Error(peer_lost) when the coordinator is lost. A dead port only brings its cells back.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/file_system.h"
+#include "runtime/config/job.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+struct LoaderOptions {
+  PeerId coordinator = 0;
+  int threads = 2;
+  int cells = 16;             // per split
+  int64_t memory_bytes = int64_t{2} << 30;
+  bool payload_crc = false;
+  Nanoseconds heartbeat_ns = 500 * kMillisecond;
+  std::vector<int> cpus;      // for the executor's threads
+  FileSystem* files = nullptr;  // null: the real one
+};
+
+// What the job file says, with what it leaves open chosen.
+LoaderOptions loader_options(const Job& job);
+
+// Leases a loader with this many threads wants at a time: enough samples for every thread while the next lease is on
+// its way, at four samples a chunk, the fewest that the coordinator chooses.
+constexpr int lease_depth(int threads) { return threads / 2 + 1 > 2 ? threads / 2 + 1 : 2; }
+
+class Loader {
+ public:
+  Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint);
+  ~Loader();
+
+  // Returns true when the coordinator ended the job in good order.
+  bool run();
+  // After run(): the coordinator said goodbye, and no rank had been lost.
+  bool all_alive() const noexcept;
+  // Makes run() return false soon; from any thread.
+  void stop() noexcept;
+  // Descriptor that ends run() when readable (signals of the program); -1 for none.
+  void watch(int fd);
+  std::string report_json() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,81 @@
+// Everything a rank needs to make samples of one split: source, pipeline, field table. Built once per fingerprint,
+// then read-only and shared by all threads.
+//
+//   auto context = SplitContext::open(resolve_split(job, "train"));     // lists the dataset: may take a while
+//   SampleMaker maker(context);                                         // one per thread
+//   SampleRecord record = maker.make(planned, epoch, fields_of_this_sample);
+//
+// SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving call it, so
+// they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
+// Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
+//   sample is a record with `bad` set, its pixels zero and its label -100; or, under on_error: substitute in a training
+//   split, the first good one of a fixed sequence of other samples.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/augment/pipeline.h"
+#include "runtime/base/fields.h"
+#include "runtime/base/file_system.h"
+#include "runtime/config/job.h"
+#include "runtime/dataset/source.h"
+#include "runtime/protocol/chunk.h"
+
+namespace penstock {
+
+inline constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index: padding and unreadable samples in `eval`
+inline constexpr int kMaxSubstitutes = 16;      // tries before a sample counts as bad for good
+
+class SplitContext {
+ public:
+  static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system());
+
+  const ResolvedSplit& split() const noexcept { return split_; }
+  const Source& source() const noexcept { return *source_; }
+  const Pipeline& pipeline() const noexcept { return pipeline_; }
+  const FieldTable& fields() const noexcept { return fields_; }  // raw samples: uint8 image [3, h, w], int64 label
+
+ private:
+  SplitContext(const ResolvedSplit& split, FileSystem& files);
+
+  ResolvedSplit split_;
+  std::unique_ptr<Source> source_;
+  Pipeline pipeline_;
+  FieldTable fields_;
+};
+
+// The split's pipeline; its complaints name the split.
+Pipeline make_pipeline(const ResolvedSplit& split);
+
+// The field table of a split before anything is opened, from the pipeline alone; ports use it.
+FieldTable raw_fields(const Pipeline& pipeline);
+
+struct MakeTimes {
+  int64_t read_ns = 0;
+  int64_t decode_ns = 0;
+  int64_t augment_ns = 0;
+  int64_t encoded_bytes = 0;
+  int64_t source_pixels = 0;
+};
+
+class SampleMaker {
+ public:
+  explicit SampleMaker(std::shared_ptr<const SplitContext> context);
+
+  // `fields[i]` is where field i of the sample goes: exactly fields()[i].bytes_per_sample() bytes.
+  SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
+  const MakeTimes& times() const noexcept { return times_; }
+
+ private:
+  Verdict try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
+                   SampleRecord& record);
+
+  std::shared_ptr<const SplitContext> context_;
+  Scratch scratch_;
+  std::vector<std::byte> encoded_;
+  MakeTimes times_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+#include "runtime/observe/batch_dump.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/memory.h"
+#include "runtime/observe/npy.h"
+
+namespace penstock {
+namespace {
+
+nlohmann::json draws_json(const Draws& draws) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const TransformDraw& draw : draws) list.push_back({draw.position, draw.values});
+  return list;
+}
+
+void append(const std::string& path, const std::string& text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    throw Error(ErrorKind::runtime, system_error_text("cannot write '" + path + "'"), "check the folder and the disk");
+  }
+}
+
+}  // namespace
+
+TensorView image_batch_view(void* data, const FieldSpec& field, int64_t samples, bool channels_last) {
+  const int64_t c = field.shape.at(0);
+  const int64_t h = field.shape.at(1);
+  const int64_t w = field.shape.at(2);
+  TensorView view{data, field.dtype, {samples, c, h, w}, {c * h * w, h * w, w, 1}};
+  if (channels_last) view.strides = {c * h * w, 1, w * c, c};
+  return view;
+}
+
+void write_batch(const std::string& folder, const DumpedBatch& batch) {
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem) {
+    throw Error(ErrorKind::runtime, "cannot make the folder '" + folder + "': " + problem.message(),
+                "choose another folder for the dump");
+  }
+  const std::string stem = folder + "/t" + std::to_string(batch.trainer) + "_s" + std::to_string(batch.step) + "_";
+  const std::vector<SampleRecord>& records = *batch.records;
+  const auto count = std::ssize(records);
+  std::vector<int64_t> indices;
+  std::vector<uint8_t> valid;
+  std::string lines;
+  for (size_t slot = 0; slot < records.size(); ++slot) {
+    const SampleRecord& record = records[slot];
+    indices.push_back(record.index);
+    valid.push_back(record.planned.valid ? 1 : 0);
+    nlohmann::ordered_json line;
+    line["trainer"] = batch.trainer;
+    line["step"] = batch.step;
+    line["slot"] = slot;
+    line["index"] = record.index;
+    line["path"] = record.substituted ? record.substitute : record.key;
+    line["label"] = (*batch.labels)[slot];
+    line["width"] = record.width;
+    line["height"] = record.height;
+    line["crop"] = nullptr;
+    line["flip"] = {0, 0};
+    line["draws"] = nlohmann::json::array();
+    if (!record.bad) {
+      const ImageHeader header{ImageFormat::unknown, record.width, record.height};
+      const Pipeline::Description text = batch.pipeline->describe(header, record.draws);
+      if (text.has_crop) line["crop"] = {text.crop.x, text.crop.y, text.crop.width, text.crop.height};
+      line["flip"] = {text.flip[0] ? 1 : 0, text.flip[1] ? 1 : 0};
+      line["draws"] = draws_json(text.others);
+    }
+    line["split"] = batch.split;
+    line["epoch"] = batch.epoch;
+    line["position"] = record.planned.position;
+    line["planned_index"] = record.planned.index;
+    line["planned_path"] = record.key;
+    line["occurrence"] = record.planned.occurrence;
+    line["valid"] = record.planned.valid;
+    line["reason"] = record.reason;
+    line["hash_draws"] = draws_json(record.draws);
+    lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  write_npy(stem + "images.npy", batch.images);
+  write_npy(stem + "labels.npy", NpyType::int64, {count}, batch.labels->data());
+  write_npy(stem + "indices.npy", NpyType::int64, {count}, indices.data());
+  write_npy(stem + "valid.npy", NpyType::boolean, {count}, valid.data());
+  append(folder + "/manifest.jsonl", lines);
+}
+
+}  // namespace penstock

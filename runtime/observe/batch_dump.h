@@ -1,0 +1,47 @@
+// Batches written out for people and tests: what `penstock inspect` makes and `penstock run --dump` delivers.
+//
+//   DumpedBatch batch{.trainer = 0, .step = 3, ...};
+//   write_batch("out", batch);
+//
+// Files, for trainer t and step s: t0_s3_images.npy ([n, 3, h, w]: as the trainer gets them, or the uint8 pixels before
+//   finishing), t0_s3_labels.npy (int64), t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and one line a sample
+//   added to manifest.jsonl:
+//     trainer, step, slot, index, path, label, width, height   (width and height of the source image)
+//     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
+//     flip    [horizontal, vertical]
+//     draws   every other draw, as [[position, [values]], ...]
+//     split, epoch, position, planned_index, planned_path, occurrence, valid, reason
+//     hash_draws   all draws, as they stand in the hash's record (runtime/base/hash.h)
+// Lines of several trainers may be mixed: each batch's lines are added by one write.
+// Failure: Error(runtime) naming the file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/augment/pipeline.h"
+#include "runtime/base/fields.h"
+#include "runtime/protocol/chunk.h"
+
+namespace penstock {
+
+struct DumpedBatch {
+  int32_t trainer = 0;
+  int64_t step = 0;
+  int64_t epoch = 0;
+  std::string split;
+  const std::vector<SampleRecord>* records = nullptr;
+  const std::vector<int64_t>* labels = nullptr;
+  const Pipeline* pipeline = nullptr;
+  std::string dataset_folder;
+  TensorView images;  // [n, 3, h, w]
+};
+
+// Makes the folder where it does not exist.
+void write_batch(const std::string& folder, const DumpedBatch& batch);
+
+// The view of `samples` images lying one after another, as [n, c, h, w] whatever the memory format.
+TensorView image_batch_view(void* data, const FieldSpec& field, int64_t samples, bool channels_last);
+
+}  // namespace penstock

@@ -1,0 +1,225 @@
+#include "runtime/observe/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/hash.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+std::string number(double value, int decimals = 0) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  std::string digits = text;
+  const size_t point = std::min(digits.find('.'), digits.size());
+  const size_t first = digits[0] == '-' ? 1 : 0;
+  for (size_t at = point; at > first + 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+std::string percent(double share) { return number(100 * share, share < 0.1 ? 1 : 0) + " %"; }
+
+}  // namespace
+
+json merge_reports(const std::vector<std::string>& rank_reports) {
+  json report;
+  report["splits"] = json::object();
+  report["ranks"] = json::array();
+  for (const std::string& text : rank_reports) {
+    json rank = json::parse(text, nullptr, false);
+    if (rank.is_discarded() || !rank.is_object()) throw Error(ErrorKind::runtime, "a rank's report cannot be read");
+    json parts = rank.value("splits", json::object());
+    for (auto& [name, part] : parts.items()) {
+      json& split = report["splits"][name];
+      if (split.is_null()) {
+        split = {{"order_hash", Sum128{}.hex()}, {"pixel_hash", Sum128{}.hex()}, {"images", 0}, {"batches", 0},
+                 {"images_per_s", 0.0},          {"wait_s", 0.0},                {"elapsed_s", 0.0},
+                 {"bad_samples", json::array()}};
+      }
+      for (const char* hash : {"order_hash", "pixel_hash"}) {
+        Sum128 sum = Sum128::from_hex(split[hash].get<std::string>());
+        sum += Sum128::from_hex(part[hash].get<std::string>());
+        split[hash] = sum.hex();
+      }
+      split["images"] = split["images"].get<int64_t>() + part["images"].get<int64_t>();
+      split["batches"] = split["batches"].get<int64_t>() + part["batches"].get<int64_t>();
+      const double elapsed = part["elapsed_s"];
+      split["wait_s"] = split["wait_s"].get<double>() + part["wait_s"].get<double>();
+      split["elapsed_s"] = split["elapsed_s"].get<double>() + elapsed;
+      if (elapsed > 0) split["images_per_s"] = split["images_per_s"].get<double>() + part["images"].get<double>() / elapsed;
+      for (const json& bad : part["bad_samples"]) split["bad_samples"].push_back(bad);
+    }
+    report["ranks"].push_back(std::move(rank));
+  }
+  for (auto& [name, split] : report["splits"].items()) {
+    const double elapsed = split["elapsed_s"];
+    split["wait_fraction"] = elapsed > 0 ? split["wait_s"].get<double>() / elapsed : 0.0;
+    auto& bad = split["bad_samples"];
+    std::sort(bad.begin(), bad.end(), [](const json& a, const json& b) {
+      return std::pair(a["epoch"].get<int64_t>(), a["position"].get<int64_t>()) <
+             std::pair(b["epoch"].get<int64_t>(), b["position"].get<int64_t>());
+    });
+    split.erase("wait_s");
+    split.erase("elapsed_s");
+  }
+  report["bottleneck"] = bottleneck_sentence(report);
+  return report;
+}
+
+std::string bottleneck_sentence(const json& report) {
+  double wait = 0;
+  double elapsed = 0;
+  double port_busy = 0;
+  double port_elapsed = 0;
+  double busy = 0;
+  double read = 0;
+  double decode = 0;
+  double augment = 0;
+  double capacity = 0;
+  int64_t threads = 0;
+  int64_t loaders = 0;
+  for (const json& rank : report.value("ranks", json::array())) {
+    if (rank.value("role", "") == "trainer") {
+      double active = 0;
+      const json parts = rank.value("splits", json::object());
+      for (const auto& [name, split] : parts.items()) {
+        wait += split.value("wait_s", 0.0);
+        active += split.value("elapsed_s", 0.0);
+      }
+      elapsed += active;
+      port_busy += rank.value("port_busy_s", 0.0);
+      port_elapsed += active;
+    } else {
+      ++loaders;
+      threads += rank.value("threads", int64_t{0});
+      read += rank.value("read_s", 0.0);
+      decode += rank.value("decode_s", 0.0);
+      augment += rank.value("augment_s", 0.0);
+      capacity += rank.value("elapsed_s", 0.0) * static_cast<double>(rank.value("threads", int64_t{0}));
+      busy += rank.value("elapsed_s", 0.0) * static_cast<double>(rank.value("threads", int64_t{0})) *
+              rank.value("busy_fraction", 0.0);
+    }
+  }
+  if (elapsed <= 0) return "No batch was delivered.";
+  const double waiting = wait / elapsed;
+  // A loader starts before the first batch is asked for and idles after the last; measured against the time in between.
+  const double trainers = std::max<double>(1, static_cast<double>(std::count_if(
+      report["ranks"].begin(), report["ranks"].end(), [](const json& r) { return r.value("role", "") == "trainer"; })));
+  const double span = elapsed / trainers * static_cast<double>(threads);
+  const double loaded = span > 0 ? std::min(1.0, busy / span) : 0;
+  const std::string waited = "the programs waited for data " + percent(waiting) + " of the time, the loaders' threads were " +
+                             percent(loaded) + " busy";
+  if (waiting < 0.05) {
+    std::string text = "The training programs set the pace: " + waited + ".";
+    const auto enough = static_cast<int64_t>(std::ceil(std::max(1.0, loaded * static_cast<double>(threads) / 0.8)));
+    if (enough < threads) {
+      text += " About " + std::to_string(enough) + " loader threads would do (now " + std::to_string(threads) + ").";
+    } else {
+      text += " Nothing to change.";
+    }
+    return text;
+  }
+  if (loaded > 0.7) {
+    const double work = std::max(1e-9, read + decode + augment);
+    // What is needed is what the programs could take: their own time alone is elapsed - wait.
+    const double factor = elapsed / std::max(elapsed - wait, 0.05 * elapsed);
+    const auto wanted = static_cast<int64_t>(std::ceil(static_cast<double>(threads) * factor));
+    const char* what = "Decoding";
+    double share = decode / work;
+    // Programs that do nothing but take batches can never be kept busy: a number would be nonsense.
+    std::string change = factor < 10 ? "raise loader.threads or start more loaders: about " + std::to_string(wanted) +
+                                           " loader threads would keep up (now " + std::to_string(threads) + ")"
+                                     : "raise loader.threads or start more loaders, as many as there are cores; programs "
+                                       "that do so little with a batch will always wait";
+    if (read > decode && read > augment) {
+      what = "Reading files";
+      share = read / work;
+      change = "use faster storage or more loaders; threads wait for the disk, so more threads than cores help too";
+    } else if (augment > decode) {
+      what = "Resizing and augmenting";
+      share = augment / work;
+    }
+    return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " + change + ".";
+  }
+  if (port_elapsed > 0 && port_busy / port_elapsed > 0.7) {
+    return "The ports held the job up: " + waited + ", and finishing and copying batches took " +
+           percent(port_busy / port_elapsed) + " of the trainers' time; deliver uint8 and normalise on the card.";
+  }
+  return "Nobody was busy, yet " + waited +
+         ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";
+}
+
+std::string report_text(const json& report) {
+  std::string text;
+  for (const auto& [name, split] : report["splits"].items()) {
+    text += "split " + name + ": " + number(split["images"].get<double>()) + " images in " +
+            number(split["batches"].get<double>()) + " batches, " + number(split["images_per_s"].get<double>()) +
+            " images/s, waiting " + percent(split["wait_fraction"].get<double>()) + "\n";
+    text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
+    text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
+    const auto& bad = split["bad_samples"];
+    if (!bad.empty()) {
+      text += "  unusable samples: " + std::to_string(bad.size()) + "\n";
+      size_t shown = 0;
+      for (const json& item : bad) {
+        if (++shown > 20) {
+          text += "    ... and " + std::to_string(bad.size() - 20) + " more (--json lists all)\n";
+          break;
+        }
+        text += "    epoch " + std::to_string(item["epoch"].get<int64_t>()) + " '" + item["path"].get<std::string>() +
+                "': " + item["reason"].get<std::string>() +
+                (item["substitute"].is_null() ? "" : "; replaced by index " + std::to_string(item["substitute"].get<int64_t>())) + "\n";
+      }
+    }
+  }
+  char line[256];
+  std::snprintf(line, sizeof line, "%5s  %-10s %10s %12s %9s %9s %10s %9s\n", "rank", "role", "images", "images/s",
+                "MB", "busy", "waiting", "RSS MB");
+  text += line;
+  for (const json& rank : report["ranks"]) {
+    const bool trainer = rank.value("role", "") == "trainer";
+    double images = 0;
+    double rate = 0;
+    double waiting = 0;
+    double busy = 0;
+    double megabytes = 0;
+    if (trainer) {
+      double wait = 0;
+      double active = 0;
+      for (const auto& [name, split] : rank["splits"].items()) {
+        images += split["images"].get<double>();
+        wait += split["wait_s"].get<double>();
+        active += split["elapsed_s"].get<double>();
+      }
+      rate = active > 0 ? images / active : 0;
+      waiting = active > 0 ? wait / active : 0;
+      busy = active > 0 ? rank.value("port_busy_s", 0.0) / active : 0;
+      megabytes = rank.value("received_bytes", 0.0) / 1e6;
+    } else {
+      images = rank.value("images", 0.0);
+      rate = rank.value("elapsed_s", 0.0) > 0 ? images / rank.value("elapsed_s", 0.0) : 0;
+      busy = rank.value("busy_fraction", 0.0);
+      waiting = 1 - busy;
+      megabytes = rank.value("sent_bytes", 0.0) / 1e6;
+    }
+    std::snprintf(line, sizeof line, "%5d  %-10s %10s %12s %9s %9s %10s %9s\n", rank.value("rank", 0),
+                  trainer ? ("trainer " + std::to_string(rank.value("trainer", 0))).c_str() : "loader",
+                  number(images).c_str(), number(rate).c_str(), number(megabytes).c_str(), percent(busy).c_str(),
+                  percent(waiting).c_str(), number(rank.value("max_rss_mb", 0.0)).c_str());
+    text += line;
+  }
+  for (const json& rank : report["ranks"]) {
+    for (const json& lost : rank.value("lost_loaders", json::array())) {
+      text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
+    }
+  }
+  text += report.value("bottleneck", "") + "\n";
+  return text;
+}
+
+}  // namespace penstock

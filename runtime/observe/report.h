@@ -1,0 +1,26 @@
+// The report of a job: what all ranks have to say, added up, and one sentence on what held it up.
+//
+//   nlohmann::json report = merge_reports(rank_reports);      // for --json
+//   std::string text = report_text(report);                   // for people
+//
+// merge_reports: `splits.NAME.{order_hash, pixel_hash, images, batches, images_per_s, wait_fraction, bad_samples}` over
+//   all trainers (hashes are sums, so they compose), `ranks` as reported, `bottleneck` the sentence.
+//   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of that
+//   time that its program spent waiting for data. Both are means over trainers weighted by their time; images_per_s is
+//   the trainers' sum.
+// Failure: Error(runtime) for a text that is no report.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+nlohmann::json merge_reports(const std::vector<std::string>& rank_reports);
+std::string report_text(const nlohmann::json& report);
+
+// "Decoding held the job up: ...", from a merged report's ranks and splits.
+std::string bottleneck_sentence(const nlohmann::json& report);
+
+}  // namespace penstock

@@ -1,0 +1,88 @@
+#include "runtime/process/launcher.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace penstock {
+namespace {
+
+// A variable as a number; nothing when it is missing or is not one ("4(x2)" of SLURM_TASKS_PER_NODE, say).
+std::optional<int> number(const std::map<std::string, std::string>& environment, const char* name) {
+  const auto found = environment.find(name);
+  if (found == environment.end()) return std::nullopt;
+  const std::string& text = found->second;
+  int value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+LauncherInfo detect_launcher(const std::map<std::string, std::string>& environment) {
+  const auto get = [&](const char* name) { return number(environment, name); };
+  LauncherInfo info;
+  if (const auto size = get("OMPI_COMM_WORLD_SIZE")) {
+    info.kind = LauncherKind::open_mpi;
+    info.world_size = *size;
+    info.rank = get("OMPI_COMM_WORLD_RANK");
+    info.local_rank = get("OMPI_COMM_WORLD_LOCAL_RANK");
+    return info;
+  }
+  if (const auto size = get("PMI_SIZE")) {
+    info.kind = LauncherKind::pmi;
+    info.world_size = *size;
+    info.rank = get("PMI_RANK");
+    info.local_rank = get("MPI_LOCALRANKID");
+    return info;
+  }
+  // Inside a batch script SLURM_NTASKS is set too, and a single process started there is not one of that many: only a
+  // step has a number of tasks of its own.
+  if (get("SLURM_STEP_NUM_TASKS") && get("SLURM_PROCID")) {
+    const int tasks = *get("SLURM_STEP_NUM_TASKS");
+    if (tasks > 1) {
+      info.kind = LauncherKind::slurm;
+      info.world_size = tasks;
+      info.rank = get("SLURM_PROCID");
+      info.local_rank = get("SLURM_LOCALID");
+      return info;
+    }
+    return info;
+  }
+  if (environment.count("PMIX_RANK") != 0) {
+    info.kind = LauncherKind::pmix;
+    info.world_size = 0;
+    info.rank = get("PMIX_RANK");
+  }
+  return info;
+}
+
+const char* launcher_name(LauncherKind kind) {
+  switch (kind) {
+    case LauncherKind::open_mpi:
+      return "mpirun (Open MPI)";
+    case LauncherKind::pmix:
+      return "a PMIx launcher";
+    case LauncherKind::pmi:
+      return "mpiexec (PMI)";
+    case LauncherKind::slurm:
+      return "srun";
+    case LauncherKind::none:
+      break;
+  }
+  return "nothing";
+}
+
+std::map<std::string, std::string> current_environment() {
+  std::map<std::string, std::string> found;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos) found.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return found;
+}
+
+}  // namespace penstock

@@ -1,0 +1,38 @@
+// What started this process: nothing special, mpirun, another process manager, or srun with several tasks.
+//
+//   const LauncherInfo started_by = detect_launcher(current_environment());
+//   if (started_by.many_tasks()) ...   // a single-process loader here would feed every rank the same data
+//
+// A pure function of the variables, so that embedding can refuse, and the messages can name who launched. It reads no
+// MPI: a process may be started by mpirun and never call MPI_Init.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace penstock {
+
+enum class LauncherKind {
+  none,
+  open_mpi,  // mpirun of Open MPI 4 or 5
+  pmix,      // another PMIx launcher (or Open MPI's own daemon started by other means)
+  pmi,       // mpiexec of MPICH, Intel MPI and relatives
+  slurm,     // srun, without an MPI's own variables
+};
+
+struct LauncherInfo {
+  LauncherKind kind = LauncherKind::none;
+  int world_size = 1;       // 0: several processes perhaps, but the launcher does not say
+  std::optional<int> rank;  // where it says
+  std::optional<int> local_rank;
+
+  bool many_tasks() const noexcept { return world_size != 1; }
+};
+
+LauncherInfo detect_launcher(const std::map<std::string, std::string>& environment);
+const char* launcher_name(LauncherKind kind);  // "mpirun (Open MPI)"
+
+std::map<std::string, std::string> current_environment();
+
+}  // namespace penstock

@@ -1,0 +1,63 @@
+// Who is what, and on which cores.
+//
+//   std::vector<Member> members = assign_roles(ranks, job.roles.trainers);      // the same on every rank
+//   std::vector<Core> cores = allowed_cores(launched_by_mpirun);                // this node
+//   auto shares = share_cores(cores, needs);                                    // one per local member
+//   std::puts(placement_table(members, core_texts).c_str());                    // rank 0
+//
+// Roles: on each node the local ranks below `roles.trainers` train, the others load; so rank 0 is trainer 0, and
+//   trainers count in the order of world ranks. Everything but allowed_cores() is pure: every rank computes the same.
+// Cores: a training program and its loaders get cores of their own where there are enough (a whole core for each
+//   loader thread, one at least for each program); otherwise all of them share all of them, because binding too many
+//   threads to too few cores is worse than leaving the choice to the kernel.
+// Failure: Error(config) for a job that cannot be placed on these ranks, with what to start instead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+enum class Role { trainer, loader };
+
+struct RankInfo {
+  std::string host;    // equal for ranks that share memory
+  int local_rank = 0;  // 0, 1, … within the host
+};
+
+struct Member {
+  int rank = 0;  // world rank
+  std::string host;
+  int local_rank = 0;
+  Role role = Role::loader;
+  int number = 0;          // trainer 0, 1, … or loader 0, 1, … of the job
+  int local_number = 0;    // the same within the host
+  int local_trainers = 0;  // on this host
+  int local_loaders = 0;
+};
+
+// `ranks[r]` is world rank r.
+std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainers_per_node);
+
+// A core and its hardware threads (numbers of the operating system).
+using Core = std::vector<int>;
+
+// The cores this process may use, in the order of the topology: neighbours share caches. `use_launchers` takes the
+// cores of the daemon that started this rank where those are more: Open MPI binds each rank to a core or a socket
+// unless told otherwise, and loaders with several threads must not stay on one core.
+std::vector<Core> allowed_cores(bool use_launchers);
+
+struct CoreNeed {
+  Role role = Role::loader;
+  int threads = 1;  // a loader's; ignored for trainers
+};
+
+// Hardware threads for each of a node's members, in their order, sorted. A trainer lies beside the loaders dealt to it.
+std::vector<std::vector<int>> share_cores(const std::vector<Core>& cores, const std::vector<CoreNeed>& needs);
+
+std::string cpu_list_text(const std::vector<int>& cpus);  // "0-3,8"
+
+// One line a rank: host, rank, role, cores. `cores[r]` as cpu_list_text() gives it.
+std::string placement_table(const std::vector<Member>& members, const std::vector<std::string>& cores);
+
+}  // namespace penstock

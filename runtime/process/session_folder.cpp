@@ -1,0 +1,119 @@
+#include "runtime/process/session_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* kPrefix = "penstock-";
+
+std::string random_name() {
+  static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::array<uint8_t, 10> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw Error(ErrorKind::runtime, std::string("no random bytes from the kernel: ") + std::strerror(errno));
+  }
+  std::string name = kPrefix;
+  for (const uint8_t byte : bytes) name += kLetters[byte % (sizeof kLetters - 1)];
+  return name;
+}
+
+}  // namespace
+
+std::string session_folder_parent() {
+  const char* folder = std::getenv("TMPDIR");
+  std::string parent = folder != nullptr && folder[0] == '/' ? folder : "/tmp";
+  while (parent.size() > 1 && parent.back() == '/') parent.pop_back();
+  return parent;
+}
+
+std::string new_session_folder_name() {
+  return session_folder_parent() + "/" + random_name();
+}
+
+std::string make_session_folder() {
+  for (int attempt = 0; attempt < 16; ++attempt) {
+    const std::string path = new_session_folder_name();
+    if (mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno != EEXIST) break;
+  }
+  throw Error(ErrorKind::runtime,
+              "cannot make a private folder in '" + session_folder_parent() + "': " + std::strerror(errno),
+              "set TMPDIR to a folder you may write to");
+}
+
+SessionFolder::SessionFolder(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (path.empty() || path[0] != '/' || path.compare(slash + 1, std::strlen(kPrefix), kPrefix) != 0) return;
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return;
+  struct stat info {};
+  const bool ours = fstat(fd, &info) == 0 && info.st_uid == geteuid() && (info.st_mode & 077) == 0;
+  if (!ours || flock(fd, LOCK_SH | LOCK_NB) != 0) {
+    close(fd);
+    return;
+  }
+  path_ = path;
+  fd_ = fd;
+}
+
+SessionFolder::SessionFolder(SessionFolder&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+SessionFolder& SessionFolder::operator=(SessionFolder&& other) noexcept {
+  if (this != &other) {
+    release();
+    path_ = std::move(other.path_);
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+bool SessionFolder::wait_until_alone(double limit_s) noexcept {
+  if (fd_ < 0) return true;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    // A failed change of a lock may have dropped the old one.
+    flock(fd_, LOCK_SH | LOCK_NB);
+    if (std::chrono::steady_clock::now() >= limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+bool SessionFolder::release() noexcept {
+  if (fd_ < 0) return false;
+  bool removed = false;
+  // Turning a shared lock into an exclusive one fails as long as anybody else holds the folder.
+  if (flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+    // mpirun may be clearing its own part at this moment: a walk over entries that vanish, or a folder that is filled
+    // again in between, fails, and the next one finds the rest.
+    for (int attempt = 0; attempt < 50 && !removed; ++attempt) {
+      if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::error_code problem;
+      std::filesystem::remove_all(path_, problem);
+      removed = !problem;
+    }
+  }
+  close(std::exchange(fd_, -1));
+  return removed;
+}
+
+}  // namespace penstock

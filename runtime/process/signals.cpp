@@ -1,0 +1,51 @@
+#include "runtime/process/signals.h"
+
+#include <pthread.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+SignalFd::SignalFd(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  const int failed = pthread_sigmask(SIG_BLOCK, &set, &before_);
+  if (failed != 0) throw Error(ErrorKind::runtime, std::string("cannot block signals: ") + std::strerror(failed));
+  fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd_ < 0) {
+    const int why = errno;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    throw Error(ErrorKind::runtime, std::string("cannot make a signalfd: ") + std::strerror(why));
+  }
+}
+
+SignalFd::~SignalFd() {
+  // What is pending and was never asked for must not be delivered, deadly, by the unblocking.
+  while (next()) {
+  }
+  close(fd_);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<ArrivedSignal> SignalFd::next() {
+  signalfd_siginfo info{};
+  ssize_t got = 0;
+  do {
+    got = read(fd_, &info, sizeof info);
+  } while (got < 0 && errno == EINTR);
+  if (got != static_cast<ssize_t>(sizeof info)) return std::nullopt;
+  ArrivedSignal arrived;
+  arrived.signal = static_cast<int>(info.ssi_signo);
+  arrived.sender = static_cast<pid_t>(info.ssi_pid);
+  arrived.from_terminal = info.ssi_code == SI_KERNEL;
+  return arrived;
+}
+
+}  // namespace penstock

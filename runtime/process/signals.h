@@ -1,0 +1,42 @@
+// Signals as something to poll, for the `penstock` program. Library code never uses it: a program's signals are its
+// own.
+//
+//   SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});   // early in main, before any thread exists
+//   poll(signals.fd()) ...;  while (auto arrived = signals.next()) forward(arrived->signal);
+//
+// Blocks the signals for this thread and every thread made later, so none of them interrupts a call or runs a handler;
+// restores the old mask at the end (of the thread that destroys it: the same one). Programs started meanwhile must
+// reset their mask: Helper does. Thread-safety: fd() and next() from one thread. Failure: the constructor throws
+// Error(runtime).
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <initializer_list>
+#include <optional>
+
+namespace penstock {
+
+struct ArrivedSignal {
+  int signal = 0;
+  pid_t sender = 0;            // 0 when the kernel sent it
+  bool from_terminal = false;  // Ctrl-C: every process of the terminal's foreground group got one of its own
+};
+
+class SignalFd {
+ public:
+  explicit SignalFd(std::initializer_list<int> signals);
+  ~SignalFd();
+  SignalFd(const SignalFd&) = delete;
+  SignalFd& operator=(const SignalFd&) = delete;
+
+  int fd() const noexcept { return fd_; }
+  std::optional<ArrivedSignal> next();  // never waits
+
+ private:
+  sigset_t before_{};
+  int fd_ = -1;
+};
+
+}  // namespace penstock

@@ -1,0 +1,40 @@
+// A process and everything under it, by /proc, and what an exit status means in words.
+//
+//   for (pid_t pid : descendants(getpid())) ...
+//   throw Error(ErrorKind::runtime, "'train.py' " + describe_status(status));   // "'train.py' was killed by SIGSEGV"
+//
+// Purpose: a training program may start shells, workers and daemons of its own; ending it means ending all of them. A
+//   subreaper keeps them its descendants whatever they do (double fork, setsid), so a walk finds them.
+// Races: processes may fork while we look. end_descendants() therefore repeats until nothing is left; a single
+//   descendants() is a snapshot.
+// Thread-safety: no shared state; but end_descendants() reaps children, so one thread of a process may use it.
+// Failure: a process that vanishes during the walk is left out; nothing throws but std::bad_alloc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+// Children, their children and so on; parents before their children; zombies included until they are reaped.
+std::vector<pid_t> descendants(pid_t root);
+
+// Sends `signal` to every descendant; how many took it.
+int signal_descendants(pid_t root, int signal);
+
+// SIGKILL to every descendant of this process, reaping them, again and again until none is left or `limit_s` is over
+// (a process stuck in the kernel cannot be killed by anyone). True when none is left, not
+// even a zombie. `reaped` hears of each child of ours that ended, with its status.
+bool end_descendants(double limit_s, const std::function<void(pid_t, int)>& reaped = {});
+
+// "exited with status 3", "was killed by SIGSEGV", for a status of waitpid().
+std::string describe_status(int status);
+// "SIGTERM"; "signal 42" for one without a usual name.
+std::string signal_name(int signal);
+// The status a shell would show: the code, or 128 + the signal.
+int shell_code(int status);
+
+}  // namespace penstock

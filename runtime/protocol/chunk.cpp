@@ -1,0 +1,123 @@
+#include "runtime/protocol/chunk.h"
+
+#include "runtime/base/crc32c.h"
+#include "runtime/base/wire.h"
+
+namespace penstock {
+namespace {
+constexpr uint32_t kMagic = 0x31435350;  // "PSC1"
+constexpr uint8_t kValid = 1;
+constexpr uint8_t kBad = 2;
+constexpr uint8_t kSubstituted = 4;
+}  // namespace
+
+Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
+  WireWriter out;
+  out.u32(kMagic);
+  out.u64(header.lease.stream);
+  out.u64(header.fingerprint);
+  out.i64(header.epoch);
+  out.i64(header.lease.step);
+  out.i32(header.replica);
+  out.i32(header.lease.chunk);
+  out.u32(header.lease.generation);
+  out.u8(header.arithmetic);
+  out.i32(header.first_slot);
+  out.i32(header.samples);
+  out.u64(header.payload_bytes);
+  out.u32(header.payload_crc);
+  for (const SampleRecord& r : records) {
+    out.i64(r.planned.position);
+    out.i64(r.planned.index);
+    out.i64(r.index);
+    out.u16(r.planned.occurrence);
+    out.u8(static_cast<uint8_t>((r.planned.valid ? kValid : 0) | (r.bad ? kBad : 0) |
+                                (r.substituted ? kSubstituted : 0)));
+    out.u16(r.attempts);
+    out.i32(r.width);
+    out.i32(r.height);
+    out.text(r.key);
+    out.text(r.substitute);
+    out.text(r.reason);
+    out.u16(static_cast<uint16_t>(r.draws.size()));
+    for (const TransformDraw& draw : r.draws) {
+      out.u16(draw.position);
+      out.u16(static_cast<uint16_t>(draw.values.size()));
+      for (const int64_t value : draw.values) out.i64(value);
+    }
+  }
+  out.u32(crc32c(out.bytes().data(), out.size()));
+  return out.take();
+}
+
+void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std::vector<SampleRecord>& records) {
+  if (bytes.size() < 8) throw Error(ErrorKind::peer_lost, "a chunk's envelope is too short");
+  WireReader tail(bytes.subspan(bytes.size() - 4), "chunk checksum");
+  const auto body = bytes.first(bytes.size() - 4);
+  if (tail.u32() != crc32c(body.data(), body.size())) {
+    throw Error(ErrorKind::peer_lost, "a chunk's envelope arrived damaged (CRC-32C differs)",
+                "check the network between the nodes");
+  }
+  WireReader in(body, "chunk envelope");
+  if (in.u32() != kMagic) {
+    throw Error(ErrorKind::peer_lost, "a chunk's envelope has another layout",
+                "all ranks must run the same version of penstock");
+  }
+  header.lease.stream = in.u64();
+  header.fingerprint = in.u64();
+  header.epoch = in.i64();
+  header.lease.step = in.i64();
+  header.replica = in.i32();
+  header.lease.chunk = in.i32();
+  header.lease.generation = in.u32();
+  header.arithmetic = in.u8();
+  header.first_slot = in.i32();
+  header.samples = in.i32();
+  header.payload_bytes = in.u64();
+  header.payload_crc = in.u32();
+  if (header.samples < 1 || header.first_slot < 0 || header.lease.chunk < 0) {
+    throw Error(ErrorKind::peer_lost, "a chunk's envelope announces " + std::to_string(header.samples) +
+                                          " samples from slot " + std::to_string(header.first_slot),
+                "all ranks must run the same version of penstock");
+  }
+  records.clear();
+  for (int32_t i = 0; i < header.samples; ++i) {
+    SampleRecord r;
+    r.planned.position = in.i64();
+    r.planned.index = in.i64();
+    r.index = in.i64();
+    r.planned.occurrence = in.u16();
+    const uint8_t flags = in.u8();
+    r.planned.valid = (flags & kValid) != 0;
+    r.bad = (flags & kBad) != 0;
+    r.substituted = (flags & kSubstituted) != 0;
+    r.attempts = in.u16();
+    r.width = in.i32();
+    r.height = in.i32();
+    r.key = in.text();
+    r.substitute = in.text();
+    r.reason = in.text();
+    const uint16_t draws = in.u16();
+    for (uint16_t d = 0; d < draws; ++d) {
+      TransformDraw draw;
+      draw.position = in.u16();
+      const uint16_t count = in.u16();
+      for (uint16_t v = 0; v < count; ++v) draw.values.push_back(in.i64());
+      r.draws.push_back(std::move(draw));
+    }
+    records.push_back(std::move(r));
+  }
+  in.end();
+}
+
+FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {
+  FieldLayout layout;
+  for (const FieldSpec& field : fields) {
+    layout.offsets.push_back(layout.total_bytes);
+    const size_t bytes = field.bytes_per_sample() * static_cast<size_t>(samples);
+    layout.total_bytes += (bytes + 63) / 64 * 64;
+  }
+  return layout;
+}
+
+}  // namespace penstock

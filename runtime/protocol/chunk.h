@@ -1,0 +1,66 @@
+// A chunk on its way: consecutive samples of one batch, from the loader that made them to the port that wants them.
+//
+//   Message envelope = encode_envelope(header, records);
+//   ChunkHeader header; std::vector<SampleRecord> records;
+//   decode_envelope(envelope, header, records);               // Error(peer_lost) naming what is wrong
+//
+// Envelope (little-endian):
+//   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
+//   u8 arithmetic (0 exact)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
+//   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
+//     4 substituted), u16 attempts, i32 source width, i32 source height, text key, text substitute, text reason,
+//     u16 number of draws, each: u16 position, u16 count, i64 values
+//   then u32 CRC-32C of everything before it.
+// Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
+//   at a multiple of 64 bytes.
+// Nothing in it depends on who made the chunk, the generation apart.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/fields.h"
+#include "runtime/protocol/messages.h"
+
+namespace penstock {
+
+struct ChunkHeader {
+  LeaseKey lease;
+  Fingerprint fingerprint = 0;
+  int64_t epoch = 0;
+  int32_t replica = 0;
+  uint8_t arithmetic = 0;
+  int32_t first_slot = 0;
+  int32_t samples = 0;
+  uint64_t payload_bytes = 0;
+  uint32_t payload_crc = 0;
+};
+
+struct SampleRecord {
+  PlannedSample planned;
+  int64_t index = 0;         // delivered: planned.index, or its substitute's
+  bool bad = false;          // no usable pixels: zeros were written
+  bool substituted = false;
+  uint16_t attempts = 0;     // substitutes tried
+  int32_t width = 0;         // of the source image
+  int32_t height = 0;
+  std::string key;           // relative path of the planned sample
+  std::string substitute;    // of the one delivered in its place; empty otherwise
+  std::string reason;        // why it (or the planned sample) is bad
+  Draws draws;
+};
+
+Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);
+void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std::vector<SampleRecord>& records);
+
+// Where each field of a chunk (or of a batch of raw samples) begins.
+struct FieldLayout {
+  std::vector<size_t> offsets;
+  size_t total_bytes = 0;
+};
+FieldLayout chunk_layout(const FieldTable& fields, int64_t samples);
+
+}  // namespace penstock

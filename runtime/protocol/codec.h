@@ -1,0 +1,107 @@
+// Writing and reading of message members, shared by the two protocols: each message is the list of its members, so what
+// is written and what is read cannot drift apart.
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "runtime/balance/balancer.h"
+#include "runtime/base/fields.h"
+#include "runtime/base/sample.h"
+#include "runtime/base/wire.h"
+
+namespace penstock::codec {
+
+inline void put(WireWriter& out, bool v) { out.u8(v ? 1 : 0); }
+inline void put(WireWriter& out, int32_t v) { out.i32(v); }
+inline void put(WireWriter& out, int64_t v) { out.i64(v); }
+inline void put(WireWriter& out, uint64_t v) { out.u64(v); }
+inline void put(WireWriter& out, const std::string& v) { out.text(v); }
+inline void put(WireWriter& out, const LeaseKey& v) {
+  out.u64(v.stream);
+  out.i64(v.step);
+  out.i32(v.chunk);
+  out.u32(v.generation);
+}
+inline void put(WireWriter& out, const PlannedSample& v) {
+  out.i64(v.position);
+  out.i64(v.index);
+  out.u16(v.occurrence);
+  out.u8(v.valid ? 1 : 0);
+}
+inline void put(WireWriter& out, const FieldSpec& v) {
+  out.text(v.name);
+  out.u8(static_cast<uint8_t>(v.kind));
+  out.u8(static_cast<uint8_t>(v.dtype));
+  out.u32(static_cast<uint32_t>(v.shape.size()));
+  for (const int64_t extent : v.shape) out.i64(extent);
+}
+template <class T>
+void put(WireWriter& out, const std::vector<T>& v) {
+  out.u32(static_cast<uint32_t>(v.size()));
+  for (const T& item : v) put(out, item);
+}
+
+inline void get(WireReader& in, bool& v) { v = in.u8() != 0; }
+inline void get(WireReader& in, int32_t& v) { v = in.i32(); }
+inline void get(WireReader& in, int64_t& v) { v = in.i64(); }
+inline void get(WireReader& in, uint64_t& v) { v = in.u64(); }
+inline void get(WireReader& in, std::string& v) { v = in.text(); }
+inline void get(WireReader& in, LeaseKey& v) {
+  v.stream = in.u64();
+  v.step = in.i64();
+  v.chunk = in.i32();
+  v.generation = in.u32();
+}
+inline void get(WireReader& in, PlannedSample& v) {
+  v.position = in.i64();
+  v.index = in.i64();
+  v.occurrence = in.u16();
+  v.valid = in.u8() != 0;
+}
+inline void get(WireReader& in, FieldSpec& v) {
+  v.name = in.text();
+  v.kind = static_cast<FieldKind>(in.u8());
+  v.dtype = static_cast<DType>(in.u8());
+  const uint32_t extents = in.u32();
+  v.shape.clear();
+  for (uint32_t i = 0; i < extents; ++i) v.shape.push_back(in.i64());  // grown one by one, as below
+}
+template <class T>
+void get(WireReader& in, std::vector<T>& v) {
+  const uint32_t count = in.u32();
+  v.clear();
+  // Grown item by item: a wrong count meets the end of the message before it meets the end of the memory.
+  for (uint32_t i = 0; i < count; ++i) {
+    v.emplace_back();
+    get(in, v.back());
+  }
+}
+
+// `members` gives the tuple of references to a message's members.
+template <class Variant, class Members>
+std::vector<std::byte> encode(const Variant& message, Members members) {
+  WireWriter out;
+  out.u8(static_cast<uint8_t>(message.index()));
+  Variant copy = message;  // members() takes what it can also fill
+  std::visit([&](auto& m) { std::apply([&](auto&... member) { (put(out, member), ...); }, members(m)); }, copy);
+  return out.take();
+}
+
+template <class Variant, size_t I = 0, class Members>
+Variant decode(size_t kind, WireReader& in, Members members) {
+  if constexpr (I < std::variant_size_v<Variant>) {
+    if (kind != I) return decode<Variant, I + 1>(kind, in, members);
+    std::variant_alternative_t<I, Variant> message;
+    std::apply([&](auto&... member) { (get(in, member), ...); }, members(message));
+    in.end();
+    return message;
+  } else {
+    throw Error(ErrorKind::peer_lost, "a message of unknown kind " + std::to_string(kind),
+                "all ranks must run the same version of penstock");
+  }
+}
+
+}  // namespace penstock::codec

@@ -1,0 +1,55 @@
+#include "runtime/protocol/messages.h"
+
+#include <tuple>
+
+#include "runtime/base/hash.h"
+#include "runtime/protocol/codec.h"
+
+namespace penstock {
+namespace {
+
+// Every message is the list of its members: written, read and kept in step in one place.
+auto members(LoaderHello& m) { return std::tie(m.cells, m.depth, m.threads); }
+auto members(Alive&) { return std::tie(); }
+auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples); }
+auto members(SplitPrepared& m) {
+  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.error_kind, m.error,
+                  m.remedy);
+}
+auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas); }
+auto members(SplitOpened& m) { return std::tie(m.fingerprint, m.dataset_size, m.classes); }
+auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
+auto members(OpenStream& m) { return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step); }
+auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
+auto members(SlotFree& m) { return std::tie(m.stream, m.step); }
+auto members(CursorAt& m) { return std::tie(m.stream, m.cursor, m.waiting); }
+auto members(CloseStream& m) { return std::tie(m.stream); }
+auto members(StreamFailed& m) { return std::tie(m.stream, m.error_kind, m.error, m.remedy); }
+auto members(LeaseGranted& m) {
+  return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.port, m.first_slot, m.samples);
+}
+auto members(LeaseRevoked& m) { return std::tie(m.lease); }
+auto members(ChunkDone& m) { return std::tie(m.lease, m.busy_ns, m.bytes, m.pixels); }
+auto members(ChunkUndone& m) { return std::tie(m.lease, m.reason); }
+auto members(CellBack& m) { return std::tie(m.port); }
+auto members(ChunkTaken& m) { return std::tie(m.lease); }
+auto members(PortDone& m) { return std::tie(m.good, m.problem, m.exit_code, m.report_json); }
+auto members(Leave& m) { return std::tie(m.reason); }
+auto members(LoaderReport& m) { return std::tie(m.json); }
+auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }
+
+}  // namespace
+
+Fingerprint fingerprint_of(const std::string& canonical_json) { return hash128(canonical_json).low; }
+
+Message encode(const ControlMessage& message) {
+  return codec::encode(message, [](auto& m) { return members(m); });
+}
+
+ControlMessage decode(std::span<const std::byte> bytes) {
+  WireReader in(bytes, "control message");
+  const uint8_t kind = in.u8();
+  return codec::decode<ControlMessage>(kind, in, [](auto& m) { return members(m); });
+}
+
+}  // namespace penstock

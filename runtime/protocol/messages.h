@@ -1,0 +1,108 @@
+// What ranks say to each other: control messages between loaders, ports and the coordinator (in trainer 0's port).
+//
+//   endpoint.send(peer, encode(LeaseGranted{...}));
+//   std::visit(overloaded{...}, decode(message));          // Error(peer_lost) where it cannot be parsed
+//
+// A conversation, from opening a split to a batch (C: coordinator, P: a port, L: a loader):
+//   a. L -> C  LoaderHello                 cells, depth, threads; from then on Alive, the heartbeat
+//   b. P -> C  OpenSplit(json)             when a client opens a split; every replica must bring the same text
+//   c. C -> L  PrepareSplit(json)          to every loader, once per fingerprint
+//   d. L -> C  SplitPrepared               size and fingerprint of the dataset it sees, or why not
+//   e. C -> P  SplitOpened / SplitRefused
+//   f. P -> C  OpenStream                  an iteration begins; then SlotFree for every batch there is room for
+//   g. C -> L  LeaseGranted                what the balancer decided, with the sample indices; or LeaseRevoked
+//   h. L -> P  (chunk)                     runtime/protocol/chunk.h
+//   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
+//   j. P -> C  ChunkTaken                  accepted: it stands in its slot
+//   k. P -> C  CursorAt, CloseStream
+// Ending: ports report PortDone when their program has ended; the coordinator asks loaders to Leave, collects their
+// reports and tells everybody Goodbye.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/balance/balancer.h"
+#include "runtime/base/fields.h"
+#include "runtime/base/sample.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+using Fingerprint = uint64_t;  // low half of the XXH3-128 of a split's canonical JSON
+
+Fingerprint fingerprint_of(const std::string& canonical_json);
+
+struct LoaderHello { int32_t cells = 0; int32_t depth = 0; int32_t threads = 0; };
+struct Alive {};
+struct PrepareSplit { Fingerprint fingerprint = 0; std::string json; int32_t max_chunk_samples = 1; };
+struct SplitPrepared {
+  Fingerprint fingerprint = 0;
+  bool good = false;
+  int64_t dataset_size = 0;
+  std::string dataset_fingerprint;  // 32 hexadecimal digits
+  std::vector<std::string> classes;
+  int32_t error_kind = 0;           // ErrorKind, where not good
+  std::string error;
+  std::string remedy;
+};
+struct OpenSplit { std::string json; int32_t replica = 0; int32_t num_replicas = 1; };
+struct SplitOpened {
+  Fingerprint fingerprint = 0;
+  int64_t dataset_size = 0;
+  std::vector<std::string> classes;
+};
+struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+struct OpenStream {
+  StreamId stream = 0;
+  Fingerprint fingerprint = 0;
+  int32_t replica = 0;
+  int64_t epoch = 0;
+  int64_t first_step = 0;
+};
+// The coordinator's answer to OpenStream: how batches are cut into chunks in this stream.
+struct StreamReady { StreamId stream = 0; int32_t chunk_samples = 1; };
+struct SlotFree { StreamId stream = 0; int64_t step = 0; };
+struct CursorAt { StreamId stream = 0; int64_t cursor = 0; bool waiting = false; };
+struct CloseStream { StreamId stream = 0; };
+struct StreamFailed { StreamId stream = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+struct LeaseGranted {
+  LeaseKey lease;
+  Fingerprint fingerprint = 0;
+  int64_t epoch = 0;
+  int32_t replica = 0;
+  PeerId port = 0;          // where the chunk goes
+  int32_t first_slot = 0;   // place of its first sample in the batch
+  std::vector<PlannedSample> samples;
+};
+struct LeaseRevoked { LeaseKey lease; };
+struct ChunkDone { LeaseKey lease; int64_t busy_ns = 0; int64_t bytes = 0; int64_t pixels = 0; };
+struct ChunkUndone { LeaseKey lease; std::string reason; };
+struct CellBack { PeerId port = 0; };
+struct ChunkTaken { LeaseKey lease; };
+struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
+struct Leave { std::string reason; };
+struct LoaderReport { std::string json; };
+// all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
+struct Goodbye { bool good = true; int32_t exit_code = 0; std::string reason; bool all_alive = true; };
+
+using ControlMessage =
+    std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
+                 StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
+                 ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye>;
+
+Message encode(const ControlMessage& message);
+ControlMessage decode(std::span<const std::byte> bytes);
+
+// For std::visit with lambdas.
+template <class... Ts>
+struct overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+overloaded(Ts...) -> overloaded<Ts...>;
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+#include "runtime/trainer/chunk_intake.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/crc32c.h"
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+void begin_slot(const PortSplit& split, int64_t step, int32_t chunk_samples, bool keep_raw, Slot& slot) {
+  slot.state = Slot::State::filling;
+  slot.step = step;
+  slot.samples = slot.samples_missing = split.batch_length(step);
+  slot.chunk_taken.assign(static_cast<size_t>((slot.samples + chunk_samples - 1) / chunk_samples), false);
+  slot.hash = {};
+  slot.num_valid = 0;
+  slot.problem.clear();
+  slot.records.assign(static_cast<size_t>(slot.samples), {});
+  slot.labels.assign(static_cast<size_t>(slot.samples), 0);
+  slot.raw.resize(keep_raw ? static_cast<size_t>(slot.samples) * split.raw_fields[0].bytes_per_sample() : 0);
+}
+
+bool wanted(const Slot& slot, const ChunkHeader& header) noexcept {
+  const auto chunk = static_cast<size_t>(header.lease.chunk);
+  return chunk >= slot.chunk_taken.size() || !slot.chunk_taken[chunk];
+}
+
+void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPool& pool, int32_t slot_index,
+                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload) {
+  Slot& slot = pool.slots[static_cast<size_t>(slot_index)];
+  const auto chunk = static_cast<size_t>(header.lease.chunk);
+  const FieldLayout layout = chunk_layout(split.raw_fields, header.samples);
+  const bool fits = slot.state == Slot::State::filling && chunk < slot.chunk_taken.size() &&
+                    header.fingerprint == split.fingerprint && header.epoch == expected.epoch &&
+                    header.first_slot == header.lease.chunk * expected.chunk_samples &&
+                    header.samples == std::min<int64_t>(expected.chunk_samples, slot.samples - header.first_slot) &&
+                    header.payload_bytes == layout.total_bytes && payload.size() == layout.total_bytes;
+  if (!fits) {
+    throw Error(ErrorKind::peer_lost,
+                "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",
+                "all ranks must run the same version of penstock");
+  }
+  if (header.payload_crc != 0 && crc32c(payload.data(), payload.size()) != header.payload_crc) {
+    throw Error(ErrorKind::peer_lost,
+                "a chunk from rank " + std::to_string(expected.sender) + " arrived damaged (CRC-32C differs)",
+                "check the network between the nodes");
+  }
+  slot.chunk_taken[chunk] = true;
+  std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
+  const size_t image_bytes = split.raw_fields[0].bytes_per_sample();
+  const size_t finished_bytes = split.finisher->bytes_per_sample();
+  for (int32_t i = 0; i < header.samples; ++i) {
+    const auto at = static_cast<size_t>(header.first_slot + i);
+    const std::span<const std::byte> image =
+        payload.subspan(layout.offsets[0] + static_cast<size_t>(i) * image_bytes, image_bytes);
+    int64_t label = 0;
+    std::memcpy(&label, payload.data() + layout.offsets[1] + static_cast<size_t>(i) * sizeof label, sizeof label);
+    SampleRecord& record = records[static_cast<size_t>(i)];
+    PlannedSample delivered = record.planned;
+    delivered.index = record.index;
+    const std::vector<std::byte> hashed = sample_record(
+        split.resolved.name, static_cast<uint32_t>(expected.epoch), delivered, record.draws, label);
+    slot.hash.add(hashed, std::span(&image, 1));
+    split.finisher->run(reinterpret_cast<const uint8_t*>(image.data()),
+                        base + pool.layout.fields[0] + at * finished_bytes);
+    std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
+    std::memcpy(base + pool.layout.indices + at * sizeof(int64_t), &record.index, sizeof(int64_t));
+    base[pool.layout.valid + at] = static_cast<std::byte>(record.planned.valid ? 1 : 0);
+    base[pool.layout.substituted + at] = static_cast<std::byte>(record.substituted ? 1 : 0);
+    slot.num_valid += record.planned.valid ? 1 : 0;
+    slot.labels[at] = label;
+    if (!slot.raw.empty()) std::memcpy(slot.raw.data() + at * image_bytes, image.data(), image_bytes);
+    if (record.bad && !split.masks_bad_samples() && slot.problem.empty()) {
+      slot.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
+                     split.resolved.split.dataset.folder + ": " + record.reason;
+    }
+    slot.records[at] = std::move(record);
+  }
+  slot.samples_missing -= header.samples;
+  if (slot.samples_missing == 0) slot.state = Slot::State::ready;
+}
+
+}  // namespace penstock

@@ -1,0 +1,67 @@
+// Taking a chunk into a slot: the one place where delivered bytes are checked, hashed, finished and copied.
+//
+//   if (!wanted(slot, header)) drop;                                   // late or repeated: contents are equal anyway
+//   take_chunk(split, pass, pool, slot_index, header, records, payload);   // Error(peer_lost) where it does not fit
+//
+// Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once. The copy into the
+// slot is the finishing pass. Thread-safety: the port's event loop alone; touches nothing but the slot it is given.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/augment/finish.h"
+#include "runtime/augment/pipeline.h"
+#include "runtime/base/fields.h"
+#include "runtime/config/job.h"
+#include "runtime/protocol/chunk.h"
+#include "runtime/trainer/slot_pool.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+
+// A split as a port knows it: opened by one client connection, with the finishing that this client wants.
+struct PortSplit {
+  int32_t id = 0;
+  int connection = 0;
+  Fingerprint fingerprint = 0;
+  ResolvedSplit resolved;
+  std::optional<Pipeline> pipeline;
+  FieldTable raw_fields;  // as chunks carry them
+  FieldTable fields;      // as delivered
+  FinishSpec finish;
+  std::optional<Finisher> finisher;
+  PlanSpec shape;
+  PlanShape plan;
+  bool opened = false;  // the coordinator knows the dataset's size
+
+  int64_t batch_length(int64_t step) const {
+    return std::min(shape.batch_size, plan.samples_per_replica - step * shape.batch_size);
+  }
+  // Unreadable samples of an evaluation are masked instead of failing the job.
+  bool masks_bad_samples() const noexcept {
+    return resolved.split.mode == Mode::eval && resolved.on_error == OnError::substitute;
+  }
+};
+
+// What a chunk's lease must agree with.
+struct ChunkExpectation {
+  PeerId sender = 0;
+  int64_t epoch = 0;
+  int32_t chunk_samples = 1;
+};
+
+// Makes a free slot ready for the chunks of `step`.
+void begin_slot(const PortSplit& split, int64_t step, int32_t chunk_samples, bool keep_raw, Slot& slot);
+
+// False for a chunk that the slot has already.
+bool wanted(const Slot& slot, const ChunkHeader& header) noexcept;
+
+void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPool& pool, int32_t slot_index,
+                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload);
+
+}  // namespace penstock

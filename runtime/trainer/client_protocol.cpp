@@ -1,0 +1,57 @@
+#include "runtime/trainer/client_protocol.h"
+
+#include "runtime/protocol/codec.h"
+
+namespace penstock {
+namespace {
+
+auto members(ClientHello& m) { return std::tie(m.token, m.pid); }
+auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last); }
+auto members(ClientOpened& m) {
+  return std::tie(m.split_id, m.dataset_size, m.steps, m.samples_per_replica, m.num_samples, m.batch_size, m.replica,
+                  m.num_replicas, m.classes, m.fields, m.channels_last);
+}
+auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy); }
+auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step); }
+auto members(ClientStream& m) { return std::tie(m.stream, m.pool, m.slots, m.slot_bytes, m.with_memory); }
+auto members(ClientNext& m) { return std::tie(m.stream); }
+auto members(ClientBatch& m) { return std::tie(m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid); }
+auto members(ClientEnd&) { return std::tie(); }
+auto members(ClientFailed& m) { return std::tie(m.error_kind, m.error, m.remedy); }
+auto members(ClientNotice& m) { return std::tie(m.text); }
+auto members(ClientRelease& m) { return std::tie(m.pool, m.slot); }
+auto members(ClientStop& m) { return std::tie(m.stream); }
+auto members(ClientStats&) { return std::tie(); }
+auto members(ClientStatsJson& m) { return std::tie(m.json); }
+
+size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+Message encode_client(const ClientMessage& message) {
+  return codec::encode(message, [](auto& m) { return members(m); });
+}
+
+ClientMessage decode_client(std::span<const std::byte> bytes) {
+  WireReader in(bytes, "client message");
+  const uint8_t kind = in.u8();
+  return codec::decode<ClientMessage>(kind, in, [](auto& m) { return members(m); });
+}
+
+SlotLayout slot_layout(const FieldTable& fields, int64_t batch_size) {
+  const auto count = static_cast<size_t>(batch_size);
+  SlotLayout layout;
+  size_t at = align(count * sizeof(int64_t), 64);
+  layout.valid = at;
+  at = align(at + count, 64);
+  layout.substituted = at;
+  at = align(at + count, 64);
+  for (const FieldSpec& field : fields) {
+    layout.fields.push_back(at);
+    at = align(at + count * field.bytes_per_sample(), 64);
+  }
+  layout.total_bytes = align(at, 4096);
+  return layout;
+}
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// What a client (the training program) and its port say to each other over their Unix-domain socket.
+//
+//   client                              port
+//   ClientHello(token)          ->
+//   ClientOpen(split, finish)   ->      ClientOpened | ClientRefused
+//   ClientIterate(epoch, step)  ->      ClientStream (+ the pool's memfd, the first time)
+//   ClientNext                  ->      ClientBatch | ClientEnd | ClientFailed, whenever it is ready
+//                                       (ClientNotice may come before: "you hold all batches")
+//   ClientRelease(pool, slot)   ->
+//   ClientStop(stream)          ->
+//   ClientStats                 ->      ClientStatsJson
+//
+// A batch counts as consumed when the port answers ClientNext with it.
+//
+// A slot, memory of one batch at the port, has one writer at a time:
+//
+//     free --reserve--> filling --all chunks accepted--> ready --next()--> held --release--> free
+//           (port)       port writes       nobody writes      client reads and writes
+//
+// Memory of a slot (SlotLayout): int64 index[B], uint8 valid[B], uint8 substituted[B], then each field's [B, ...] array;
+//   every part begins at a multiple of 64 bytes. B is the split's batch size; the last batch of an epoch may use less.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/augment/finish.h"
+#include "runtime/base/fields.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+struct ClientHello { std::string token; int32_t pid = 0; };
+struct ClientOpen {
+  std::string json;             // the resolved split, canonical
+  int32_t dtype = -1;           // DType wanted; -1: the pipeline's
+  int32_t channels_last = -1;   // 0, 1; -1: the split's
+};
+struct ClientOpened {
+  int32_t split_id = 0;
+  int64_t dataset_size = 0;
+  int64_t steps = 0;             // batches per epoch and replica
+  int64_t samples_per_replica = 0;   // padding included
+  int64_t num_samples = 0;           // valid ones of this replica
+  int64_t batch_size = 0;
+  int32_t replica = 0;
+  int32_t num_replicas = 1;
+  std::vector<std::string> classes;
+  FieldTable fields;             // as delivered: dtype after finishing; shape [3, h, w] also where channels_last
+  bool channels_last = false;
+};
+struct ClientRefused { int32_t error_kind = 0; std::string error; std::string remedy; };
+struct ClientIterate { int32_t split_id = 0; int64_t epoch = 0; int64_t first_step = 0; };
+struct ClientStream {
+  uint64_t stream = 0;
+  int32_t pool = 0;
+  int32_t slots = 0;
+  uint64_t slot_bytes = 0;
+  bool with_memory = false;  // the pool's memfd comes with this message
+};
+struct ClientNext { uint64_t stream = 0; };
+struct ClientBatch {
+  int32_t pool = 0;
+  int32_t slot = 0;
+  int64_t epoch = 0;
+  int64_t step = 0;
+  int64_t samples = 0;
+  int64_t num_valid = 0;
+};
+struct ClientEnd {};
+struct ClientFailed { int32_t error_kind = 0; std::string error; std::string remedy; };
+struct ClientNotice { std::string text; };
+struct ClientRelease { int32_t pool = 0; int32_t slot = 0; };
+struct ClientStop { uint64_t stream = 0; };
+struct ClientStats {};
+struct ClientStatsJson { std::string json; };
+
+using ClientMessage =
+    std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientStream, ClientNext,
+                 ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
+                 ClientStatsJson>;
+
+Message encode_client(const ClientMessage& message);
+ClientMessage decode_client(std::span<const std::byte> bytes);
+
+struct SlotLayout {
+  size_t indices = 0;
+  size_t valid = 0;
+  size_t substituted = 0;
+  std::vector<size_t> fields;
+  size_t total_bytes = 0;  // a multiple of the page size, so that slots do not share pages
+};
+SlotLayout slot_layout(const FieldTable& fields, int64_t batch_size);
+
+}  // namespace penstock

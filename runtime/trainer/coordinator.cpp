@@ -1,0 +1,372 @@
+#include "runtime/trainer/coordinator.h"
+
+#include <algorithm>
+#include <fstream>
+#include <future>
+#include <map>
+#include <set>
+
+#include "runtime/balance/balancer.h"
+#include "runtime/balance/event_log.h"
+#include "runtime/base/error.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+namespace {
+
+BalancerOptions balancer_options(const BalancerSpec& spec, size_t ports) {
+  BalancerOptions options;
+  options.ports = static_cast<int32_t>(ports);
+  options.policy =
+      spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
+  options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
+  options.lost_after_ns = static_cast<int64_t>(spec.lost_after_s * 1e9);
+  return options;
+}
+
+constexpr int64_t kLargestChunk = 16;
+
+}  // namespace
+
+class Coordinator::Impl {
+ public:
+  Impl(const CoordinatorOptions& options, const Clock& clock, Send send)
+      : options_(options),
+        clock_(clock),
+        send_(std::move(send)),
+        balancer_(balancer_options(options.balancer, options.ports.size())) {
+    if (!options.balancer.log.empty()) {
+      log_.open(options.balancer.log, std::ios::trunc);
+      if (!log_) {
+        throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options.balancer.log + "'",
+                    "check balancer.log");
+      }
+      log_ << log_first_line(balancer_options(options.balancer, options.ports.size()));
+    }
+  }
+
+  void handle(PeerId peer, const ControlMessage& message) {
+    std::visit(
+        overloaded{
+            [&](const LoaderHello& m) {
+              joined_[peer] = m;
+              lost_.erase(peer);
+              threads_ += std::max(1, m.threads);
+              for (auto& [fingerprint, split] : splits_) prepare_at(peer, split);
+              apply(LoaderJoined{peer, m.depth, m.cells, node_of(peer)});
+            },
+            [&](const Alive&) { apply(LoaderAlive{peer}); },
+            [&](const OpenSplit& m) { open_split(peer, m); },
+            [&](const SplitPrepared& m) { split_prepared(peer, m); },
+            [&](const OpenStream& m) { open_stream(peer, m); },
+            [&](const SlotFree& m) { if (streams_.count(m.stream) != 0) apply(SlotReserved{m.stream, m.step}); },
+            [&](const CursorAt& m) {
+              if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
+            },
+            [&](const CloseStream& m) { close_stream(m.stream); },
+            [&](const ChunkDone& m) { apply(ChunkMade{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
+            [&](const ChunkUndone& m) { apply(ChunkFailed{peer, m.lease, m.reason}); },
+            [&](const CellBack& m) { apply(CellFreed{peer, m.port}); },
+            [&](const ChunkTaken& m) { if (streams_.count(m.lease.stream) != 0) apply(ChunkAccepted{m.lease}); },
+            [&](const auto&) {
+              throw Error(ErrorKind::peer_lost,
+                          "rank " + std::to_string(peer) + " sent the coordinator a message that is not for it",
+                          "all ranks must run the same version of penstock");
+            },
+        },
+        message);
+  }
+
+  void peer_lost(PeerId peer, const std::string& reason) {
+    const bool joined = joined_.erase(peer) != 0;
+    if (!lost_.insert(peer).second) return;
+    figures_.lost.push_back("rank " + std::to_string(peer) + " (loader): " + reason);
+    if (joined) apply(LoaderLost{peer, reason});
+    // A split that waited for this loader's answer goes on without it, or fails where nobody is left.
+    for (auto& [fingerprint, split] : splits_) {
+      split.waiting_for.erase(peer);
+      settle(split);
+    }
+  }
+
+  void tick() { apply(Tick{}); }
+
+  std::vector<PeerId> living_loaders() const {
+    std::vector<PeerId> living;
+    for (const auto& [peer, hello] : joined_) living.push_back(peer);
+    return living;
+  }
+  Figures figures() const {
+    Figures figures = figures_;
+    for (const auto& [loader, f] : balancer_.figures()) figures.regranted += f.regranted;
+    return figures;
+  }
+
+ private:
+  struct Split {
+    Fingerprint fingerprint = 0;
+    std::string json;
+    ResolvedSplit resolved;
+    int32_t num_replicas = 1;
+    int32_t max_chunk_samples = 1;
+    std::set<PeerId> asked;
+    std::set<PeerId> waiting_for;   // loaders that have not answered PrepareSplit
+    std::set<PeerId> waiting_ports;
+    bool known = false;             // the dataset's size is
+    SplitPrepared prepared;         // the first good answer
+    bool failed = false;
+    SplitPrepared problem;
+    std::map<int64_t, std::shared_future<std::shared_ptr<const Plan>>> plans;  // by epoch
+  };
+  struct Stream {
+    Fingerprint fingerprint = 0;
+    PeerId port = 0;
+    int32_t replica = 0;
+    int64_t epoch = 0;
+    int32_t chunk_samples = 1;
+    std::shared_ptr<const Plan> plan;
+  };
+
+  int node_of(PeerId peer) const {
+    return static_cast<size_t>(peer) < options_.nodes.size() ? options_.nodes[static_cast<size_t>(peer)] : 0;
+  }
+
+  void prepare_at(PeerId loader, Split& split) {
+    if (!split.asked.insert(loader).second) return;
+    split.waiting_for.insert(loader);
+    send_(loader, PrepareSplit{split.fingerprint, split.json, split.max_chunk_samples});
+  }
+
+  void open_split(PeerId port, const OpenSplit& m) {
+    const Fingerprint fingerprint = fingerprint_of(m.json);
+    ResolvedSplit resolved;
+    try {
+      resolved = split_from_json(m.json);
+    } catch (const Error& error) {
+      send_(port, SplitRefused{fingerprint, error.exit_code(), error.message(), error.remedy()});
+      return;
+    }
+    // All replicas must open the same: the n-th opening of a name is compared with every other trainer's n-th.
+    std::vector<Fingerprint>& openings = openings_[resolved.name];
+    const size_t nth = opened_by_[{resolved.name, port}]++;
+    if (nth >= openings.size()) {
+      openings.push_back(fingerprint);
+    } else if (openings[nth] != fingerprint) {
+      send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config),
+                               "split '" + resolved.name + "' was opened differently by another trainer: " +
+                                   first_difference(m.json, splits_.at(openings[nth]).json),
+                               "give every trainer the same job file and overrides"});
+      return;
+    }
+    Split& split = splits_[fingerprint];
+    if (split.json.empty()) {
+      split.fingerprint = fingerprint;
+      split.json = m.json;
+      split.num_replicas = m.num_replicas;
+      const int64_t largest = options_.chunk_samples > 0 ? options_.chunk_samples : kLargestChunk;
+      split.max_chunk_samples = static_cast<int32_t>(std::min(resolved.split.batch_size, largest));
+      split.resolved = std::move(resolved);
+      for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
+    }
+    split.waiting_ports.insert(port);
+    settle(split);
+  }
+
+  void split_prepared(PeerId loader, const SplitPrepared& m) {
+    const auto it = splits_.find(m.fingerprint);
+    if (it == splits_.end()) return;
+    Split& split = it->second;
+    split.waiting_for.erase(loader);
+    if (!m.good) {
+      split.failed = true;
+      split.problem = m;
+      split.problem.error = "rank " + std::to_string(loader) + " (loader): " + m.error;
+    } else if (!split.known) {
+      split.known = true;
+      split.prepared = m;
+    } else if (m.dataset_fingerprint != split.prepared.dataset_fingerprint) {
+      split.failed = true;
+      split.problem = m;
+      split.problem.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+      split.problem.error = "rank " + std::to_string(loader) + " (loader) sees another dataset for split '" +
+                            split.resolved.name + "': " + std::to_string(m.dataset_size) + " samples, not " +
+                            std::to_string(split.prepared.dataset_size);
+      split.problem.remedy = "make the same files visible under the same path on every node";
+    }
+    settle(split);
+  }
+
+  // Answers the ports that wait for a split, once every loader has said what it sees.
+  void settle(Split& split) {
+    if (!split.waiting_for.empty() || split.waiting_ports.empty()) return;
+    const bool none_left = joined_.empty() && !lost_.empty() && lost_.size() >= options_.loaders.size();
+    if (!split.known && !split.failed && !none_left) return;  // no loader yet
+    if (!split.known && !split.failed) {
+      split.failed = true;
+      split.problem.error_kind = static_cast<int32_t>(ErrorKind::peer_lost);
+      split.problem.error = "no loader is left that could read split '" + split.resolved.name + "'";
+      split.problem.remedy = "see the messages of the loaders";
+    }
+    if (!split.failed) {
+      try {
+        (void)Plan(shape_spec(split), 0);
+      } catch (const Error& error) {
+        split.failed = true;
+        split.problem.error_kind = error.exit_code();
+        split.problem.error = error.message();
+        split.problem.remedy = error.remedy();
+      }
+    }
+    for (const PeerId port : split.waiting_ports) {
+      if (split.failed) {
+        send_(port, SplitRefused{split.fingerprint, split.problem.error_kind, split.problem.error,
+                                 split.problem.remedy});
+      } else {
+        send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.classes});
+      }
+    }
+    split.waiting_ports.clear();
+  }
+
+  // The plan's shape without its permutation.
+  PlanSpec shape_spec(const Split& split) const {
+    PlanSpec spec = plan_spec(split.resolved, split.prepared.dataset_size, split.num_replicas);
+    spec.shuffle = false;
+    return spec;
+  }
+
+  std::shared_ptr<const Plan> plan_of(Split& split, int64_t epoch) {
+    const PlanSpec spec = plan_spec(split.resolved, split.prepared.dataset_size, split.num_replicas);
+    const auto start = [&](int64_t which) {
+      if (split.plans.count(which) != 0) return;
+      split.plans[which] =
+          std::async(std::launch::async, [spec, which] { return std::shared_ptr<const Plan>(new Plan(spec, which)); })
+              .share();
+    };
+    start(epoch);
+    auto plan = split.plans.at(epoch).get();
+    // A permutation takes a while on millions of samples: have the next one ready before it is asked for.
+    if (spec.shuffle && split.resolved.split.mode == Mode::train) start(epoch + 1);
+    while (split.plans.size() > 3) split.plans.erase(split.plans.begin());
+    return plan;
+  }
+
+  // Several chunks for every thread of the job, so that no thread waits for another at a batch's end; but not so small
+  // that the messages cost more than they save.
+  int32_t choose_chunk(const Split& split) const {
+    if (options_.chunk_samples > 0) return split.max_chunk_samples;
+    const int64_t pieces = std::max<int64_t>(1, 2 * threads_ / std::max<int64_t>(1, std::ssize(options_.ports)));
+    const int64_t samples = (split.resolved.split.batch_size + pieces - 1) / pieces;
+    return static_cast<int32_t>(std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples),
+                                                    split.max_chunk_samples));
+  }
+
+  void open_stream(PeerId port, const OpenStream& m) {
+    const auto it = splits_.find(m.fingerprint);
+    if (it == splits_.end() || !it->second.known) {
+      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
+      return;
+    }
+    Split& split = it->second;
+    Stream stream;
+    stream.fingerprint = m.fingerprint;
+    stream.port = port;
+    stream.replica = m.replica;
+    stream.epoch = m.epoch;
+    stream.chunk_samples = choose_chunk(split);
+    try {
+      stream.plan = plan_of(split, m.epoch);
+    } catch (const Error& error) {
+      split.plans.erase(m.epoch);
+      send_(port, StreamFailed{m.stream, error.exit_code(), error.message(), error.remedy()});
+      return;
+    }
+    const int64_t steps = stream.plan->steps();
+    const auto pieces = [&](int64_t step) {
+      return static_cast<int32_t>((stream.plan->batch_length(step) + stream.chunk_samples - 1) / stream.chunk_samples);
+    };
+    StreamOpened opened;
+    opened.stream = m.stream;
+    opened.port = port;
+    opened.node = node_of(port);
+    opened.first_step = m.first_step;
+    opened.steps = steps;
+    opened.chunks_per_step = pieces(0);
+    opened.chunks_last_step = pieces(steps - 1);
+    send_(port, StreamReady{m.stream, stream.chunk_samples});
+    streams_[m.stream] = std::move(stream);
+    apply(opened);
+  }
+
+  void close_stream(StreamId id) {
+    if (streams_.erase(id) != 0) apply(StreamClosed{id});
+  }
+
+  void apply(const Event& event) {
+    const int64_t now = clock_.now();
+    const std::vector<Action> actions = balancer_.step(now, event);
+    if (log_.is_open()) log_ << log_lines(now, event, actions) << std::flush;
+    for (const Action& action : actions) {
+      std::visit(overloaded{
+                     [&](const Grant& a) { grant(a); },
+                     [&](const Revoke& a) { send_(a.loader, LeaseRevoked{a.lease}); },
+                     [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason); },
+                     [&](const FailStream& a) { fail_stream(a); },
+                 },
+                 action);
+    }
+  }
+
+  void grant(const Grant& a) {
+    const auto it = streams_.find(a.lease.stream);
+    if (it == streams_.end()) return;
+    const Stream& stream = it->second;
+    const BatchPlan batch = stream.plan->batch(a.lease.step, stream.replica);
+    LeaseGranted lease;
+    lease.lease = a.lease;
+    lease.fingerprint = stream.fingerprint;
+    lease.epoch = stream.epoch;
+    lease.replica = stream.replica;
+    lease.port = stream.port;
+    lease.first_slot = a.lease.chunk * stream.chunk_samples;
+    const auto begin = batch.begin() + lease.first_slot;
+    const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_slot + stream.chunk_samples);
+    lease.samples.assign(begin, batch.begin() + end);
+    ++figures_.granted;
+    send_(a.loader, lease);
+  }
+
+  void fail_stream(const FailStream& a) {
+    const auto it = streams_.find(a.stream);
+    if (it == streams_.end()) return;
+    const ErrorKind kind = joined_.empty() ? ErrorKind::peer_lost : ErrorKind::runtime;
+    const PeerId port = it->second.port;
+    streams_.erase(it);
+    send_(port, StreamFailed{a.stream, static_cast<int32_t>(kind), a.reason, ""});
+  }
+
+  CoordinatorOptions options_;
+  const Clock& clock_;
+  Send send_;
+  Balancer balancer_;
+  std::ofstream log_;
+  std::map<PeerId, LoaderHello> joined_;
+  std::set<PeerId> lost_;
+  int64_t threads_ = 0;
+  std::map<Fingerprint, Split> splits_;
+  std::map<std::string, std::vector<Fingerprint>> openings_;          // by split name, in order
+  std::map<std::pair<std::string, PeerId>, size_t> opened_by_;        // how often each port opened the name
+  std::map<StreamId, Stream> streams_;
+  Figures figures_;
+};
+
+Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(send))) {}
+Coordinator::~Coordinator() = default;
+void Coordinator::handle(PeerId peer, const ControlMessage& message) { impl_->handle(peer, message); }
+void Coordinator::peer_lost(PeerId peer, const std::string& reason) { impl_->peer_lost(peer, reason); }
+void Coordinator::tick() { impl_->tick(); }
+std::vector<PeerId> Coordinator::living_loaders() const { return impl_->living_loaders(); }
+Coordinator::Figures Coordinator::figures() const { return impl_->figures(); }
+
+}  // namespace penstock

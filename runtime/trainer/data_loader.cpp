@@ -1,0 +1,425 @@
+#include "runtime/trainer/data_loader.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/config/job.h"
+#include "runtime/config/suggest.h"
+#include "runtime/observe/batch_dump.h"
+#include "runtime/process/launcher.h"
+#include "runtime/trainer/client_protocol.h"
+#include "runtime/trainer/embedded.h"
+#include "transport/unix_socket.h"
+
+namespace penstock {
+namespace {
+
+// The pool's memory, mapped once and shared by all its batches: it lives as long as any of them does.
+struct PoolMapping {
+  SharedMemory memory;
+  size_t slot_bytes = 0;
+};
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+struct Place {
+  int replicas = 1;
+  int rank = 0;
+};
+
+// Where this process stands among the trainers when it loads for itself.
+Place embedded_place(const DataLoaderOptions& options) {
+  if (options.num_replicas || options.rank) {
+    const Place place{options.num_replicas.value_or(1), options.rank.value_or(0)};
+    if (place.replicas < 1 || place.rank < 0 || place.rank >= place.replicas) {
+      throw Error(ErrorKind::usage, "rank " + std::to_string(place.rank) + " of " + std::to_string(place.replicas) +
+                                        " replicas does not exist",
+                  "give both num_replicas and rank, with 0 <= rank < num_replicas");
+    }
+    return place;
+  }
+  const std::string rank = environment("RANK");
+  const std::string world = environment("WORLD_SIZE");
+  if (!rank.empty() && !world.empty()) {
+    const Place place{std::atoi(world.c_str()), std::atoi(rank.c_str())};
+    if (place.replicas < 1 || place.rank < 0 || place.rank >= place.replicas) {
+      throw Error(ErrorKind::usage, "RANK=" + rank + " and WORLD_SIZE=" + world + " do not fit together",
+                  "unset them, or start the program with torchrun or `penstock run`");
+    }
+    return place;
+  }
+  const LauncherInfo launcher = detect_launcher(current_environment());
+  if (launcher.many_tasks()) {
+    throw Error(ErrorKind::usage,
+                std::string("this program was started by ") + launcher_name(launcher.kind) +
+                    " with several tasks, but nothing says which trainer it is: every task would get the same data",
+                "start it with `mpirun ... penstock run job.yaml -- PROGRAM`, or set RANK and WORLD_SIZE, or pass "
+                "num_replicas and rank");
+  }
+  return {};
+}
+
+// Those of `penstock run`'s command line, then the program's own.
+std::vector<std::string> all_overrides(const DataLoaderOptions& options) {
+  std::vector<std::string> all;
+  if (!environment("PENSTOCK_PORT").empty()) {
+    const auto list = nlohmann::json::parse(environment(kOverridesVariable), nullptr, false);
+    if (list.is_array()) {
+      for (const auto& item : list) {
+        if (item.is_string()) all.push_back(item.get<std::string>());
+      }
+    }
+  }
+  all.insert(all.end(), options.overrides.begin(), options.overrides.end());
+  return all;
+}
+
+}  // namespace
+
+struct BatchState {
+  std::shared_ptr<DataLoaderImpl> loader;
+  std::shared_ptr<PoolMapping> pool;
+  std::shared_ptr<const FieldTable> field_table;
+  std::shared_ptr<const SlotLayout> layout;
+  bool channels_last = false;
+  ClientBatch info;
+
+  ~BatchState();
+  std::byte* data() const { return pool->memory.data() + static_cast<size_t>(info.slot) * pool->slot_bytes; }
+};
+
+class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
+ public:
+  DataLoaderImpl(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
+      : options_(options), owner_(::getpid()) {
+    job_ = load_job(job_file, all_overrides(options));
+    const ResolvedSplit resolved = resolve_split(job_, split);
+    name_ = split;
+    training_ = resolved.split.mode == Mode::train;
+    timeout_ns_ = static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9);
+    connect();
+    ClientOpen open;
+    open.json = canonical_json(resolved);
+    if (options.dtype) open.dtype = static_cast<int32_t>(*options.dtype);
+    if (options.channels_last) open.channels_last = *options.channels_last ? 1 : 0;
+    MutexLock lock(mutex_);
+    say(open);
+    opened_ = expect<ClientOpened>("open split '" + split + "'");
+    field_table_ = std::make_shared<FieldTable>(opened_.fields);
+    layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
+  }
+
+  const ClientOpened& opened() const { return opened_; }
+  bool embedded() const { return world_ != nullptr; }
+  bool training() const { return training_; }
+  std::vector<std::string> take_warnings() {
+    MutexLock lock(mutex_);
+    return std::exchange(warnings_, {});
+  }
+
+  // Begins a pass; the number that names it.
+  uint64_t start(int64_t epoch, int64_t step) {
+    MutexLock lock(mutex_);
+    say(ClientIterate{opened_.split_id, epoch, step});
+    const auto answer = expect<ClientStream>("begin an epoch");
+    std::shared_ptr<PoolMapping>& pool = pools_[answer.pool];
+    if (!pool) {
+      pool = std::make_shared<PoolMapping>();
+      pool->slot_bytes = answer.slot_bytes;
+      pool->memory = SharedMemory::open(std::move(fd_), answer.slot_bytes * static_cast<size_t>(answer.slots),
+                                        SharedMemory::Access::read_write);
+    }
+    return answer.stream;
+  }
+
+  // An empty batch at the end.
+  Batch next(uint64_t stream) {
+    MutexLock lock(mutex_);
+    say(ClientNext{stream});
+    const ClientMessage answer = receive("the next batch");
+    if (std::holds_alternative<ClientEnd>(answer)) return {};
+    if (const auto* failed = std::get_if<ClientFailed>(&answer)) {
+      fail(failed->error_kind, failed->error, failed->remedy);
+    }
+    const auto* info = std::get_if<ClientBatch>(&answer);
+    if (info == nullptr) unexpected();
+    auto state = std::make_shared<BatchState>();
+    state->loader = shared_from_this();
+    state->pool = pools_.at(info->pool);
+    state->field_table = field_table_;
+    state->layout = layout_;
+    state->channels_last = opened_.channels_last;
+    state->info = *info;
+    Batch batch;
+    batch.state_ = std::move(state);
+    return batch;
+  }
+
+  // From destructors: never throws, and says nothing in a forked child, whose socket is the parent's too.
+  void release(int32_t pool, int32_t slot) noexcept { tell_quietly(ClientRelease{pool, slot}); }
+  void stop(uint64_t stream) noexcept { tell_quietly(ClientStop{stream}); }
+
+  std::string stats() {
+    MutexLock lock(mutex_);
+    say(ClientStats{});
+    return expect<ClientStatsJson>("statistics").json;
+  }
+
+ private:
+  void connect() {
+    const std::string port = environment("PENSTOCK_PORT");
+    MutexLock lock(mutex_);
+    if (!port.empty()) {
+      const std::string name = port.front() == '@' ? port.substr(1) : port;
+      UniqueFd fd = connect_abstract(name, 10 * kSecond);
+      if (!peer_is_us(fd.get())) {
+        throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
+      }
+      socket_ = PacketSocket(std::move(fd));
+      say(ClientHello{environment("PENSTOCK_TOKEN"), ::getpid()});
+      return;
+    }
+    const Place place = embedded_place(options_);
+    EmbeddedOptions embedded;
+    embedded.replicas = place.replicas;
+    embedded.replica = place.rank;
+    world_ = EmbeddedWorld::shared(job_, embedded);
+    socket_ = PacketSocket(world_->connect());
+  }
+
+  void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
+    if (::getpid() != owner_) {
+      throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
+                  "make a DataLoader of the child's own");
+    }
+    empty_outbox();
+    socket_.send(encode_client(message));
+  }
+  // A thread that waits in next() holds mutex_ for long: what others want to say meanwhile goes through the outbox,
+  // which the waiting thread empties every few milliseconds.
+  void tell_quietly(const ClientMessage& message) noexcept {
+    if (::getpid() != owner_) return;
+    try {
+      {
+        MutexLock lock(outbox_mutex_);
+        outbox_.push_back(encode_client(message));
+      }
+      if (!mutex_.try_lock()) return;
+      empty_outbox();
+      mutex_.unlock();
+    } catch (...) {  // out of memory: the slot stays held, which is safe
+    }
+  }
+  void empty_outbox() PENSTOCK_REQUIRES(mutex_) {
+    std::vector<Message> messages;
+    {
+      MutexLock lock(outbox_mutex_);
+      messages.swap(outbox_);
+    }
+    for (const Message& message : messages) socket_.send(message);
+    socket_.write_pending();
+  }
+
+  ClientMessage receive(const std::string& what) PENSTOCK_REQUIRES(mutex_) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + timeout_ns_;
+    for (;;) {
+      // In short turns, so that batches dropped in other threads meanwhile go back.
+      Packet packet;
+      empty_outbox();
+      if (socket_.receive_until(packet, 5 * kMillisecond)) {
+        ClientMessage message = decode_client(packet.bytes);
+        if (auto* notice = std::get_if<ClientNotice>(&message)) {
+          warnings_.push_back(notice->text);
+          warn(notice->text);
+          continue;
+        }
+        if (packet.fd) fd_ = std::move(packet.fd);
+        return message;
+      }
+      if (socket_.closed()) {
+        std::string why = !failure_.empty() ? failure_ : world_ ? world_->problem() : "";
+        if (why.empty()) {
+          why = "the port of trainer " + std::to_string(opened_.replica) +
+                " went away while the program waited for " + what;
+        }
+        throw Error(ErrorKind::peer_lost, why, world_ ? "" : "see the messages of `penstock run`");
+      }
+      if (clock.now() > deadline) {
+        failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(timeout_ns_ / kSecond) +
+                   " s for " + what + " of split '" + name_ + "'";
+        // An answer that comes after all would be taken for that to the next question.
+        socket_.close();
+        throw Error(ErrorKind::peer_lost, failure_,
+                    warnings_.empty() ? "see the loaders' messages; trainer.timeout_s sets the limit"
+                                      : warnings_.back());
+      }
+    }
+  }
+  // Without the lock: the callback may drop batches or ask for warnings().
+  void warn(const std::string& text) PENSTOCK_REQUIRES(mutex_) {
+    if (!options_.on_warning) return;
+    mutex_.unlock();
+    try {
+      options_.on_warning(text);
+    } catch (...) {
+      mutex_.lock();
+      throw;
+    }
+    mutex_.lock();
+  }
+  template <class T>
+  T expect(const std::string& what) PENSTOCK_REQUIRES(mutex_) {
+    ClientMessage message = receive(what);
+    if (auto* wanted = std::get_if<T>(&message)) return std::move(*wanted);
+    if (const auto* refused = std::get_if<ClientRefused>(&message)) {
+      fail(refused->error_kind, refused->error, refused->remedy);
+    }
+    if (const auto* failed = std::get_if<ClientFailed>(&message)) {
+      fail(failed->error_kind, failed->error, failed->remedy);
+    }
+    unexpected();
+  }
+  [[noreturn]] static void fail(int32_t kind, const std::string& error, const std::string& remedy) {
+    throw Error(static_cast<ErrorKind>(kind), error, remedy);
+  }
+  [[noreturn]] static void unexpected() {
+    throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
+                "link the program against the same version of penstock as `penstock run`");
+  }
+
+  DataLoaderOptions options_;
+  int owner_;
+  Job job_;
+  std::string name_;
+  bool training_ = true;
+  Nanoseconds timeout_ns_ = 0;
+  std::shared_ptr<EmbeddedWorld> world_;
+  ClientOpened opened_;
+  std::shared_ptr<const FieldTable> field_table_;
+  std::shared_ptr<const SlotLayout> layout_;
+
+  Mutex mutex_;
+  PacketSocket socket_ PENSTOCK_GUARDED_BY(mutex_);
+  UniqueFd fd_ PENSTOCK_GUARDED_BY(mutex_);  // the last one received
+  std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::string> warnings_ PENSTOCK_GUARDED_BY(mutex_);
+  std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation with the port
+  Mutex outbox_mutex_;
+  std::vector<Message> outbox_ PENSTOCK_GUARDED_BY(outbox_mutex_);
+
+ public:
+  std::optional<int64_t> next_epoch;  // set by set_epoch, used up by begin()
+  int64_t last_epoch = -1;            // of the last begin()
+};
+
+BatchState::~BatchState() { loader->release(info.pool, info.slot); }
+
+int64_t Batch::size() const { return state_->info.samples; }
+int64_t Batch::epoch() const { return state_->info.epoch; }
+int64_t Batch::step() const { return state_->info.step; }
+int64_t Batch::num_valid() const { return state_->info.num_valid; }
+const int64_t* Batch::indices() const {
+  return reinterpret_cast<const int64_t*>(state_->data() + state_->layout->indices);
+}
+const uint8_t* Batch::valid() const { return reinterpret_cast<const uint8_t*>(state_->data() + state_->layout->valid); }
+const uint8_t* Batch::substituted() const {
+  return reinterpret_cast<const uint8_t*>(state_->data() + state_->layout->substituted);
+}
+
+std::vector<std::string> Batch::fields() const {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : *state_->field_table) names.push_back(field.name);
+  return names;
+}
+
+TensorView Batch::operator[](const std::string& name) const {
+  const FieldTable& table = *state_->field_table;
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].name != name) continue;
+    std::byte* data = state_->data() + state_->layout->fields[i];
+    if (table[i].kind == FieldKind::image) return image_batch_view(data, table[i], size(), state_->channels_last);
+    TensorView view{data, table[i].dtype, {size()}, {}};
+    view.shape.insert(view.shape.end(), table[i].shape.begin(), table[i].shape.end());
+    view.strides.assign(view.shape.size(), 1);
+    for (size_t d = view.shape.size() - 1; d > 0; --d) view.strides[d - 1] = view.strides[d] * view.shape[d];
+    return view;
+  }
+  std::string known;
+  for (const FieldSpec& field : table) known += (known.empty() ? "'" : ", '") + field.name + "'";
+  throw Error(ErrorKind::usage, "a batch has no field '" + name + "'", "its fields are " + known);
+}
+
+struct BatchIterator::Pass {
+  std::shared_ptr<DataLoaderImpl> loader;
+  uint64_t stream = 0;
+  Batch batch;
+
+  ~Pass() {
+    batch = {};
+    if (loader) loader->stop(stream);
+  }
+};
+
+bool BatchIterator::at_end() const noexcept { return !pass_ || !pass_->batch; }
+Batch& BatchIterator::operator*() const {
+  if (at_end()) throw Error(ErrorKind::usage, "there is no batch at the end of a pass");
+  return pass_->batch;
+}
+BatchIterator& BatchIterator::operator++() {
+  if (at_end()) return *this;
+  pass_->batch = {};
+  pass_->batch = pass_->loader->next(pass_->stream);
+  return *this;
+}
+
+DataLoader::DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
+    : impl_(std::make_shared<DataLoaderImpl>(job_file, split, options)) {}
+DataLoader::~DataLoader() = default;
+DataLoader::DataLoader(DataLoader&&) noexcept = default;
+DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
+
+BatchIterator DataLoader::begin() {
+  const int64_t which = epoch();
+  impl_->next_epoch.reset();
+  return begin_at(which, 0);
+}
+
+BatchIterator DataLoader::begin_at(int64_t which, int64_t step) {
+  impl_->last_epoch = which;
+  BatchIterator iterator;
+  iterator.pass_ = std::make_shared<BatchIterator::Pass>();
+  iterator.pass_->stream = impl_->start(which, step);
+  iterator.pass_->loader = impl_;
+  iterator.pass_->batch = impl_->next(iterator.pass_->stream);
+  return iterator;
+}
+
+void DataLoader::set_epoch(int64_t epoch) {
+  if (epoch < 0) throw Error(ErrorKind::usage, "set_epoch(" + std::to_string(epoch) + "): epochs count from 0");
+  impl_->next_epoch = epoch;
+}
+int64_t DataLoader::epoch() const noexcept {
+  if (impl_->next_epoch) return *impl_->next_epoch;
+  return impl_->training() ? impl_->last_epoch + 1 : 0;
+}
+int64_t DataLoader::size() const noexcept { return impl_->opened().steps; }
+int64_t DataLoader::batch_size() const noexcept { return impl_->opened().batch_size; }
+int64_t DataLoader::num_samples() const noexcept { return impl_->opened().num_samples; }
+int64_t DataLoader::dataset_size() const noexcept { return impl_->opened().dataset_size; }
+int DataLoader::num_replicas() const noexcept { return impl_->opened().num_replicas; }
+int DataLoader::rank() const noexcept { return impl_->opened().replica; }
+const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
+std::vector<std::string> DataLoader::warnings() const { return impl_->take_warnings(); }
+std::string DataLoader::stats_json() { return impl_->stats(); }
+bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
+
+}  // namespace penstock

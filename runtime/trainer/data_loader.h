@@ -1,0 +1,136 @@
+// The client: what a training program holds.
+//
+//   penstock::DataLoader train("job.yaml", "train");
+//   for (int epoch = 0; epoch < 90; ++epoch) {
+//     train.set_epoch(epoch);                       // optional: every begin() advances by itself
+//     for (auto& batch : train) {
+//       float* images = batch.image().as<float>();  // [n, 3, 224, 224], normalised
+//       int64_t* labels = batch["label"].as<int64_t>();
+//     }                                             // the slot goes back when the batch is dropped
+//   }
+//
+// Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port; otherwise
+//   embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place among
+//   several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is seen
+//   but no rank can be told, construction is refused, because every rank would get the same data.
+// Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
+//   the last copy is gone, also after the DataLoader is. The program may hold `trainer.hold` batches besides the one in
+//   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails after
+//   trainer.timeout_s; it never hands out memory that is in use.
+// Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
+//   position. `break` and begin() again just work. A `train` split advances its epoch at every begin() unless set_epoch
+//   was called since the last one; an `eval` split replays epoch 0.
+// Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
+//   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader.
+// Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), peer_lost when the port
+//   went away or stays silent for trainer.timeout_s.
+// The library installs no signal handlers and never prints.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/fields.h"
+
+namespace penstock {
+
+// Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come before
+// DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
+inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
+
+class DataLoaderImpl;
+struct BatchState;
+
+// An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
+class Batch {
+ public:
+  Batch() = default;
+
+  int64_t size() const;                        // samples in it; the last batch of an epoch may be shorter
+  int64_t epoch() const;
+  int64_t step() const;
+  TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
+  TensorView label() const { return (*this)["label"]; }  // int64 [n]
+  TensorView operator[](const std::string& field) const;  // Error(usage) with the fields there are
+  std::vector<std::string> fields() const;
+  const int64_t* indices() const;              // [n]: dataset index of each sample
+  const uint8_t* valid() const;                // [n]: 0 for padding and unreadable samples in `eval`
+  const uint8_t* substituted() const;          // [n]: 1 where another sample stands in for an unusable one
+  int64_t num_valid() const;
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+
+ private:
+  friend class DataLoaderImpl;
+  std::shared_ptr<BatchState> state_;
+};
+
+struct DataLoaderOptions {
+  std::vector<std::string> overrides;          // "splits.train.batch_size=32"
+  std::optional<int> num_replicas;             // embedded only
+  std::optional<int> rank;
+  std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
+  std::optional<bool> channels_last;
+  std::function<void(const std::string&)> on_warning;  // called from begin() and ++; also kept in warnings()
+};
+
+// One pass over a split. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes the next.
+class BatchIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Batch*;
+  using reference = Batch&;
+
+  BatchIterator() = default;  // the end
+  Batch& operator*() const;
+  Batch* operator->() const { return &**this; }
+  BatchIterator& operator++();
+  void operator++(int) { ++*this; }
+  friend bool operator==(const BatchIterator& a, const BatchIterator& b) { return a.at_end() == b.at_end(); }
+
+ private:
+  friend class DataLoader;
+  friend class DataLoaderImpl;
+  struct Pass;
+  bool at_end() const noexcept;
+  std::shared_ptr<Pass> pass_;
+};
+
+class DataLoader {
+ public:
+  DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options = {});
+  ~DataLoader();
+  DataLoader(DataLoader&&) noexcept;
+  DataLoader& operator=(DataLoader&&) noexcept;
+
+  BatchIterator begin();
+  BatchIterator end() { return {}; }
+  // A pass that begins at `step` of `epoch`: for resuming.
+  BatchIterator begin_at(int64_t epoch, int64_t step);
+
+  void set_epoch(int64_t epoch);
+  int64_t epoch() const noexcept;               // that the next begin() will give
+  int64_t size() const noexcept;                // batches per epoch; the same for every replica
+  int64_t batch_size() const noexcept;
+  int64_t num_samples() const noexcept;         // of this replica that count, per epoch (padding in `eval` does not)
+  int64_t dataset_size() const noexcept;
+  int num_replicas() const noexcept;
+  int rank() const noexcept;
+  const std::vector<std::string>& class_names() const noexcept;
+  std::vector<std::string> warnings() const;    // and forgets them
+  std::string stats_json();                     // this port's report so far
+  bool embedded() const noexcept;
+
+ private:
+  std::shared_ptr<DataLoaderImpl> impl_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,164 @@
+#include "sampler/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t max_dataset_size = int64_t{1} << 48;  // a draw's counter has 48 bits for the index
+constexpr int64_t max_side = int64_t{1} << 31;          // of replicas and of a batch: keeps every product below 2^63
+constexpr int64_t max_occurrence = std::numeric_limits<uint16_t>::max();
+
+std::string text(int64_t value) {
+  return std::to_string(value);
+}
+
+void check_range(const char* key, int64_t value) {
+  if (value < 1 || value > max_side) {
+    throw Error(ErrorKind::config, std::string(key) + " is " + text(value),
+                std::string(key) + " has to be from 1 to " + text(max_side));
+  }
+}
+
+// The flags and tails that are set to drop something, as the job file names them.
+std::string dropping_keys(const PlanSpec& spec) {
+  std::string keys;
+  const auto add = [&keys](const char* key) { keys += (keys.empty() ? "" : ", ") + std::string(key); };
+  if (spec.tail == Tail::drop) add("tail: drop");
+  if (spec.sampler_drop_last) add("sampler.drop_last: true");
+  if (spec.batch_drop_last) add("drop_last: true");
+  return keys;
+}
+
+void check_spec(const PlanSpec& spec) {
+  check_range("num_replicas", spec.num_replicas);
+  check_range("batch_size", spec.batch_size);
+  const std::string keys = dropping_keys(spec);
+  // Refused whether or not this dataset's size leaves a remainder: evaluation must not become wrong by adding a file.
+  if (spec.mode == Mode::eval && !keys.empty()) {
+    throw Error(ErrorKind::config, "mode: eval counts every sample exactly once, but " + keys + " drops samples",
+                "remove " + keys + " (padding is marked valid = false in eval), or set mode: train");
+  }
+  if (spec.tail == Tail::pad && !keys.empty()) {
+    throw Error(ErrorKind::config, "tail: pad fills the last batch, but " + keys + " asks to drop it",
+                "remove " + keys + ", or set tail: drop or tail: torch");
+  }
+  if (spec.dataset_size <= 0) {
+    throw Error(ErrorKind::dataset, "the dataset is empty (" + text(spec.dataset_size) + " samples)",
+                "check the dataset's folder and what it should hold");
+  }
+  if (spec.dataset_size > max_dataset_size) {
+    throw Error(ErrorKind::dataset, "the dataset has " + text(spec.dataset_size) + " samples",
+                "at most 2^48 are supported");
+  }
+}
+
+constexpr int64_t round_up(int64_t value, int64_t unit) {
+  return (value / unit + (value % unit != 0 ? 1 : 0)) * unit;
+}
+constexpr int64_t round_down(int64_t value, int64_t unit) {
+  return value / unit * unit;
+}
+
+int64_t delivered_per_replica(const PlanSpec& spec) {
+  const int64_t size = spec.dataset_size;
+  switch (spec.tail) {
+    case Tail::pad:
+      return round_up(size, spec.global_batch()) / spec.num_replicas;
+    case Tail::drop:
+      return round_down(size, spec.global_batch()) / spec.num_replicas;
+    case Tail::torch:
+      break;
+  }
+  const int64_t share =
+      (spec.sampler_drop_last ? round_down(size, spec.num_replicas) : round_up(size, spec.num_replicas)) /
+      spec.num_replicas;
+  return spec.batch_drop_last ? round_down(share, spec.batch_size) : share;
+}
+
+}  // namespace
+
+PlanShape plan_shape(const PlanSpec& spec) {
+  check_spec(spec);
+  PlanShape shape;
+  shape.samples_per_replica = delivered_per_replica(spec);
+  if (shape.samples_per_replica == 0) {
+    throw Error(ErrorKind::config,
+                "no batch is left: " + text(spec.dataset_size) +
+                    " samples on num_replicas = " + text(spec.num_replicas) +
+                    " with batch_size = " + text(spec.batch_size) + " and " + dropping_keys(spec),
+                "set tail: pad, or take a smaller batch_size or fewer replicas");
+  }
+  shape.steps = round_up(shape.samples_per_replica, spec.batch_size) / spec.batch_size;
+  shape.samples = shape.samples_per_replica * spec.num_replicas;
+  shape.padding = std::max<int64_t>(0, shape.samples - spec.dataset_size);
+  shape.dropped = std::max<int64_t>(0, spec.dataset_size - shape.samples);
+  if ((shape.samples - 1) / spec.dataset_size > max_occurrence) {
+    throw Error(ErrorKind::config,
+                "padding would repeat the " + text(spec.dataset_size) + " samples of the dataset more than " +
+                    text(max_occurrence + 1) + " times to fill num_replicas x batch_size = " + text(spec.num_replicas) +
+                    " x " + text(spec.batch_size),
+                "take a smaller batch_size or fewer replicas");
+  }
+  return shape;
+}
+
+int64_t valid_samples(const PlanSpec& spec, int64_t replica) {
+  const PlanShape shape = plan_shape(spec);
+  if (replica < 0 || replica >= spec.num_replicas) {
+    throw Error(ErrorKind::usage, "replica " + text(replica) + " of " + text(spec.num_replicas) + " was asked for");
+  }
+  if (spec.mode == Mode::train) return shape.samples_per_replica;
+  if (replica >= spec.dataset_size) return 0;
+  // Positions replica, replica + R, ... below the dataset's size; in eval nothing is dropped.
+  return (spec.dataset_size - replica - 1) / spec.num_replicas + 1;
+}
+
+Plan::Plan(const PlanSpec& spec, int64_t epoch) : spec_(spec), shape_(plan_shape(spec)), epoch_(epoch) {
+  if (epoch < 0 || epoch > std::numeric_limits<uint32_t>::max()) {
+    throw Error(ErrorKind::usage, "epoch " + text(epoch) + " was asked for", "epochs go from 0 to 2^32 - 1");
+  }
+  order_ = spec.shuffle ? Permutation::shuffled(spec.dataset_size, spec.seed + static_cast<uint64_t>(epoch))
+                        : Permutation::identity(spec.dataset_size);
+}
+
+int64_t Plan::batch_length(int64_t step) const {
+  if (step < 0 || step >= shape_.steps) {
+    throw Error(ErrorKind::usage,
+                "step " + text(step) + " was asked for in an epoch of " + text(shape_.steps) + " steps");
+  }
+  return std::min(spec_.batch_size, shape_.samples_per_replica - step * spec_.batch_size);
+}
+
+BatchPlan Plan::batch(int64_t step, int64_t replica) const {
+  const int64_t length = batch_length(step);
+  if (replica < 0 || replica >= spec_.num_replicas) {
+    throw Error(ErrorKind::usage, "replica " + text(replica) + " of " + text(spec_.num_replicas) + " was asked for");
+  }
+  BatchPlan batch;
+  batch.reserve(static_cast<size_t>(length));
+  for (int64_t slot = 0; slot < length; ++slot) {
+    batch.push_back(at((step * spec_.batch_size + slot) * spec_.num_replicas + replica));
+  }
+  return batch;
+}
+
+PlannedSample Plan::at(int64_t position) const {
+  if (position < 0 || position >= shape_.samples) {
+    throw Error(ErrorKind::usage,
+                "position " + text(position) + " was asked for in an epoch of " + text(shape_.samples) + " samples");
+  }
+  // Padding repeats the head of the order, as often as it takes, so every index stands exactly once in each run of
+  // dataset_size positions: the number of whole runs before is the occurrence.
+  const int64_t round = position / spec_.dataset_size;
+  return {.position = position,
+          .index = order_[position % spec_.dataset_size],
+          .occurrence = static_cast<uint16_t>(round),
+          .valid = spec_.mode == Mode::train || round == 0};
+}
+
+}  // namespace penstock

@@ -1,0 +1,120 @@
+"""Whole pipelines against torchvision on Pillow images, byte for byte: pipeline_tool draws and applies, and the same
+draws are replayed here with Pillow's decoder and torchvision's functions."""
+import glob
+import os
+import sys
+import tempfile
+
+from pipeline_request import need, request
+
+need("torch", "torchvision", "numpy", "PIL")
+import numpy as np
+from PIL import Image
+from torchvision import transforms
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
+
+SHARED = os.path.join(os.environ.get("PENSTOCK_SOURCE", "."), "..", "shared", "data", "photos")
+
+
+def generated(folder):
+    """Photo-like images of many kinds: (path, ...)."""
+    random = np.random.RandomState(3)
+    paths = []
+    kinds = [("jpg", {"quality": 90, "subsampling": 0}), ("jpg", {"quality": 75, "subsampling": 2}),
+             ("jpg", {"quality": 60, "subsampling": 1}), ("jpg", {"quality": 85, "progressive": True}), ("png", {})]
+    sizes = [(500, 375), (375, 500), (333, 499), (256, 256), (224, 224), (230, 224), (640, 200), (199, 201), (64, 50),
+             (33, 31), (17, 90), (1, 1), (3, 2), (2, 300)]
+    for number, (width, height) in enumerate(sizes):
+        y, x = np.mgrid[0:height, 0:width]
+        base = np.stack([127 + 120 * np.sin(x / 17 + c) * np.cos(y / (11 + c)) for c in range(3)], axis=-1)
+        array = np.clip(base + random.normal(0, 12, base.shape), 0, 255).astype(np.uint8)
+        for kind, (extension, options) in enumerate(kinds):
+            path = os.path.join(folder, f"{number}_{kind}.{extension}")
+            Image.fromarray(array).save(path, **options)
+            paths.append(path)
+        path = os.path.join(folder, f"{number}_grey.jpg")
+        Image.fromarray(array[..., 0]).save(path, quality=80)
+        paths.append(path)
+    return paths
+
+
+def random_crop(image, draws, size, padding=(0, 0, 0, 0), fill=0):
+    """torchvision pads, then crops; the draws are in the coordinates before padding."""
+    left, top, right, bottom = padding
+    # pad_if_needed, on the padded image
+    extra_x = max(0, size[1] - (image.width + left + right))
+    extra_y = max(0, size[0] - (image.height + top + bottom))
+    padded = F.pad(image, [left + extra_x, top + extra_y, right + extra_x, bottom + extra_y], fill, "constant")
+    return F.crop(padded, draws[1] + top + extra_y, draws[0] + left + extra_x, size[0], size[1])
+
+
+def cases():
+    """(name, pipeline, replay(image, draws))"""
+    val = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
+    yield ("val: Resize 256, CenterCrop 224", [{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}],
+           lambda image, draws: val(image))
+    modes = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC,
+             "lanczos": InterpolationMode.LANCZOS, "box": InterpolationMode.BOX, "nearest": InterpolationMode.NEAREST}
+    for name, mode in modes.items():
+        def train(image, draws, mode=mode):
+            x, y, w, h = draws[0]
+            image = F.resized_crop(image, y, x, h, w, [224, 224], mode)
+            return F.hflip(image) if draws[1][0] else image
+        yield (f"train: RandomResizedCrop 224 {name}, RandomHorizontalFlip",
+               [{"RandomResizedCrop": {"size": 224, "interpolation": name}}, {"RandomHorizontalFlip": {}}], train)
+
+    def cifar(image, draws):
+        image = random_crop(image, draws[0], (32, 32), (4, 4, 4, 4))
+        return F.hflip(image) if draws[1][0] else image
+    yield ("cifar: RandomCrop 32, padding 4", [{"RandomCrop": {"size": 32, "padding": 4, "pad_if_needed": True}},
+                                               {"RandomHorizontalFlip": {}}], cifar)
+    yield ("RandomCrop with four paddings and a colour, then Resize",
+           [{"RandomCrop": {"size": [60, 90], "padding": [3, 40, 50, 6], "pad_if_needed": True, "fill": [1, 128, 255]}},
+            {"Resize": {"size": [48, 64], "interpolation": "bicubic"}}],
+           lambda image, draws: F.resize(random_crop(image, draws[0], (60, 90), (3, 40, 50, 6), (1, 128, 255)), [48, 64],
+                                         InterpolationMode.BICUBIC))
+
+    def flipped_first(image, draws):
+        if draws[0][0]:
+            image = F.hflip(image)
+        if draws[1][0]:
+            image = F.vflip(image)
+        x, y, w, h = draws[3]
+        image = F.resize(image, 96, InterpolationMode.BILINEAR, max_size=400)
+        return F.resized_crop(image, y, x, h, w, [80, 72], InterpolationMode.BILINEAR)
+    yield ("flips, Resize with max_size, RandomResizedCrop",
+           [{"RandomHorizontalFlip": {}}, {"RandomVerticalFlip": {}}, {"Resize": {"size": 96, "max_size": 400}},
+            {"RandomResizedCrop": {"size": [80, 72]}}], flipped_first)
+    center = transforms.CenterCrop((225, 301))
+    yield ("CenterCrop that pads", [{"CenterCrop": {"size": [225, 301]}}], lambda image, draws: center(image))
+
+
+def main():
+    compared = different = 0
+    with tempfile.TemporaryDirectory() as folder:
+        files = generated(folder)
+        photos = sorted(glob.glob(os.path.join(SHARED, "**", "*.jp*g"), recursive=True))
+        photos = photos[::max(1, len(photos) // 24)]
+        print(f"{len(files)} generated images, {len(photos)} photos")
+        files += photos
+        out = os.path.join(folder, "out.bin")
+        images = [Image.open(path).convert("RGB") for path in files]
+        for number, (name, pipeline, replay) in enumerate(cases()):
+            lines = request(mode="pixels", pipeline=pipeline, files=files, seed=number, epoch=1, out=out)
+            pixels = np.fromfile(out, dtype=np.uint8).reshape(len(files), 3, -1)
+            wrong = []
+            for path, image, draws, ours in zip(files, images, lines, pixels):
+                # torchvision cannot make an image of no pixels: its own limit, not a case.
+                expected = np.asarray(replay(image, draws)).transpose(2, 0, 1)
+                compared += 1
+                if expected.tobytes() != ours.tobytes():
+                    wrong.append(path)
+            different += len(wrong)
+            print(f"{name}: {len(files)} compared, {len(wrong)} differ" + (f", first {wrong[0]}" if wrong else ""))
+    print(f"{compared} compared, {different} differ")
+    return 1 if different or compared < 800 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

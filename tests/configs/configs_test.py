@@ -1,0 +1,98 @@
+"""Every job of configs/ runs: `penstock check`, then the job itself on small generated data, with nothing else changed
+than folders, batch sizes and, where the job is for a larger machine, trainers."""
+
+import glob
+import json
+import os
+import sys
+import tempfile
+import time
+
+from leftovers import no_leftovers, run
+
+BUILD = os.environ["PENSTOCK_BUILD"]
+CONFIGS = os.path.join(os.environ["PENSTOCK_SOURCE"], "configs")
+PENSTOCK = os.path.join(BUILD, "penstock")
+TRAIN, VAL, BATCH = 24, 8, 4
+# Overrides and ranks of each job; ranks 0: `penstock run` without mpirun.
+JOBS = {
+    "single_node.yaml": (4, []),
+    "imagenet_train_val.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),
+    "embedded.yaml": (0, []),
+    "small_pictures_png.yaml": (3, []),
+    "substitute_bad_samples.yaml": (3, []),
+    "multi_node.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),
+    "low_memory.yaml": (2, []),
+}
+
+
+def make_png_folders(top):
+    from PIL import Image
+    for split, count in (("train", TRAIN), ("val", VAL)):
+        for i in range(count):
+            folder = os.path.join(top, split, "cat" if i % 2 else "dog")
+            os.makedirs(folder, exist_ok=True)
+            picture = Image.effect_noise((32, 32), 40 + i).convert("RGB")
+            picture.save(os.path.join(folder, f"{i:04}.png"))
+
+
+def spoil(top):
+    """A cut-off photo and a text named .jpg among the training photos, one empty file among the others."""
+    train = sorted(glob.glob(os.path.join(top, "train", "*", "*.jp*g")))
+    with open(train[3], "r+b") as file:
+        file.truncate(os.path.getsize(train[3]) // 10)
+    with open(train[11], "w", encoding="ascii") as file:
+        file.write("not a photo\n")
+    with open(sorted(glob.glob(os.path.join(top, "val", "*", "*.jp*g")))[2], "w", encoding="ascii"):
+        pass
+
+
+def must(command, env):
+    result = run(command, 60, env)
+    assert result.returncode == 0, f"{' '.join(command)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def main():
+    files = sorted(os.path.basename(path) for path in glob.glob(os.path.join(CONFIGS, "*.yaml")))
+    assert files == sorted(JOBS), f"configs/ and this test's list differ: {sorted(set(files) ^ set(JOBS))}"
+    with no_leftovers() as env, tempfile.TemporaryDirectory(prefix="configs_test-") as top:
+        env["ASAN_OPTIONS"] = "detect_leaks=0"  # Open MPI keeps memory to the end
+        photos, wild, small = (os.path.join(top, name) for name in ("photos", "wild", "small"))
+        for folder in (photos, wild):
+            must([PENSTOCK, "demo-data", folder, "--count", str(TRAIN), "--val-count", str(VAL), "--classes", "2"], env)
+        spoil(wild)
+        make_png_folders(small)
+        for name, (ranks, overrides) in JOBS.items():
+            began = time.monotonic()
+            job = os.path.join(CONFIGS, name)
+            data = {"small_pictures_png.yaml": small, "substitute_bad_samples.yaml": wild}.get(name, photos)
+            shown = must([PENSTOCK, "config", "show", job], env).stdout
+            splits = [split for split in ("train", "val") if f"\n  {split}:" in shown]
+            assert "train" in splits, shown
+            arguments = [job, *overrides]
+            for split in splits:
+                arguments += [f"splits.{split}.dataset.folder={os.path.join(data, split)}",
+                              f"splits.{split}.batch_size={BATCH}"]
+            checked = must([PENSTOCK, "check", *arguments], env).stdout
+            assert f"split train: {TRAIN} samples in 2 classes" in checked, checked
+            if ranks:
+                command = [PENSTOCK, "launch", "--run", "-n", str(ranks), "--json", "--epochs", "2", *arguments]
+            else:
+                command = [PENSTOCK, "run", "--json", "--epochs", "2", *arguments]
+            result = must(command, env)
+            report = json.loads(result.stdout.splitlines()[-1])
+            images = {split: report["splits"][split]["images"] for split in splits}
+            wanted = {"train": 2 * TRAIN, "val": VAL}
+            assert images == {split: wanted[split] for split in splits}, f"{name}: {images}\n{result.stderr}"
+            if data == wild:
+                said = result.stdout + result.stderr
+                bad = [os.path.basename(path) for path in
+                       (sorted(glob.glob(os.path.join(wild, "train", "*", "*")))[i] for i in (3, 11))]
+                bad.append(os.path.basename(sorted(glob.glob(os.path.join(wild, "val", "*", "*")))[2]))
+                assert all(name in said for name in bad), f"the report should list {bad}:\n{said}"
+            print(f"{name}: {images} in {time.monotonic() - began:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+// Small JPEG files made in memory, for tests of decoding.
+//
+//   std::vector<std::byte> file = make_jpeg({.width = 40, .height = 33, .h = 2, .v = 2, .progressive = true});
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+// After <cstdio>, which it needs.
+#include <jpeglib.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace penstock_test {
+
+struct JpegSpec {
+  int width = 40;
+  int height = 33;
+  int h = 2;  // luma's sampling factors; chroma has 1x1
+  int v = 2;
+  bool progressive = false;
+  bool arithmetic = false;
+  int restart = 0;
+  int quality = 85;
+};
+
+inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
+  jpeg_compress_struct info;
+  jpeg_error_mgr errors;
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;  // NOLINT(google-runtime-int): libjpeg's type
+  jpeg_mem_dest(&info, &bytes, &size);
+  info.image_width = static_cast<JDIMENSION>(spec.width);
+  info.image_height = static_cast<JDIMENSION>(spec.height);
+  info.input_components = 3;
+  info.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, spec.quality, TRUE);
+  info.comp_info[0].h_samp_factor = spec.h;
+  info.comp_info[0].v_samp_factor = spec.v;
+  info.restart_interval = static_cast<unsigned>(spec.restart);
+  if (spec.arithmetic) info.arith_code = TRUE;
+  if (spec.progressive) jpeg_simple_progression(&info);
+  jpeg_start_compress(&info, TRUE);
+  std::vector<uint8_t> row(static_cast<size_t>(spec.width) * 3);
+  uint32_t noise = 1;
+  for (int y = 0; y < spec.height; ++y) {
+    for (int x = 0; x < spec.width * 3; ++x) {
+      noise = noise * 1664525U + 1013904223U;
+      row[static_cast<size_t>(x)] = static_cast<uint8_t>(x * 5 + y * 3 + static_cast<int>(noise >> 27));
+    }
+    JSAMPROW pointer = row.data();
+    jpeg_write_scanlines(&info, &pointer, 1);
+  }
+  jpeg_finish_compress(&info);
+  std::vector<std::byte> file(size);
+  std::memcpy(file.data(), bytes, size);
+  jpeg_destroy_compress(&info);
+  std::free(bytes);
+  return file;
+}
+
+}  // namespace penstock_test

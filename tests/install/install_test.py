@@ -1,0 +1,120 @@
+"""Installs into a folder of its own, builds a separate project against it with the example of README.md, and runs both
+that program and the installed `penstock`, the latter under mpirun."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from leftovers import no_leftovers, run
+
+BUILD = os.environ["PENSTOCK_BUILD"]
+SOURCE = os.environ["PENSTOCK_SOURCE"]
+# Refuses a version that is not there, then does what README.md says.
+PROJECT = """cmake_minimum_required(VERSION 3.22)
+project(newcomer LANGUAGES CXX)
+find_package(penstock 99 QUIET)
+if(penstock_FOUND)
+  message(FATAL_ERROR "version 99 was asked for and found")
+endif()
+find_package(penstock {version} REQUIRED)
+{readme}
+"""
+
+
+def cached(name):
+    """The value of a variable in the build's CMake cache; '' where there is none."""
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith(name + ":"):
+                return line.partition("=")[2].strip()
+    return ""
+
+
+def readme_blocks(language):
+    with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+        found = re.findall(rf"```{language}\n(.*?)```", file.read(), re.S)
+    assert len(found) == 1, f"README.md should hold one block of {language}, not {len(found)}"
+    return found[0]
+
+
+def must(command, env, timeout=60, **kwargs):
+    result = run(command, timeout, env, **kwargs)
+    assert result.returncode == 0, f"{command} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def main():
+    sanitizers = cached("PENSTOCK_SANITIZE")
+    with no_leftovers() as env, tempfile.TemporaryDirectory(prefix="install_test-") as top:
+        if sanitizers:
+            env["ASAN_OPTIONS"] = "detect_leaks=0"  # Open MPI keeps memory to the end
+        # Nothing of the build folder may help: the libraries are found by the paths that were installed.
+        env.pop("LD_LIBRARY_PATH", None)
+        prefix = os.path.join(top, "prefix")
+        must(["cmake", "--install", BUILD, "--prefix", prefix], env)
+        # Moved as a whole, it still works.
+        moved = os.path.join(top, "elsewhere")
+        shutil.move(prefix, moved)
+        penstock = os.path.join(moved, "bin", "penstock")
+
+        headers = sorted(os.path.relpath(os.path.join(folder, name), os.path.join(moved, "include"))
+                         for folder, _, names in os.walk(os.path.join(moved, "include")) for name in names)
+        assert headers == ["penstock/runtime/base/error.h", "penstock/runtime/base/fields.h",
+                           "penstock/runtime/trainer/data_loader.h"], headers
+
+        version = re.fullmatch(r"penstock (\d+\.\d+)\.\d+\n", must([penstock, "--version"], env).stdout)
+        assert version, "penstock --version"
+
+        # A newcomer's project.
+        project = os.path.join(top, "project")
+        os.makedirs(project)
+        with open(os.path.join(project, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+            file.write(PROJECT.format(version=version[1], readme=readme_blocks("cmake")))
+        with open(os.path.join(project, "train.cpp"), "w", encoding="utf-8") as file:
+            file.write(readme_blocks("cpp"))
+        flags = [f"-DCMAKE_CXX_COMPILER={cached('CMAKE_CXX_COMPILER')}", f"-DCMAKE_PREFIX_PATH={moved}"]
+        if sanitizers:
+            flags.append(f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers}")
+        must(["cmake", "-S", project, "-B", project + "/build", "-G", "Ninja", *flags], env)
+        must(["cmake", "--build", project + "/build"], env)
+        # The job file that README.md shows is one.
+        shown = os.path.join(project, "readme.yaml")
+        with open(shown, "w", encoding="utf-8") as file:
+            file.write(readme_blocks("yaml"))
+        must([penstock, "config", "show", "--origin", shown], env)
+
+        # Its program, embedded.
+        data = os.path.join(top, "data")
+        must([penstock, "demo-data", data, "--count", "24", "--val-count", "0", "--classes", "2"], env)
+        job = must([penstock, "init", "--data", os.path.join(data, "train")], env).stdout
+        with open(os.path.join(project, "job.yaml"), "w", encoding="utf-8") as file:
+            file.write(job)
+        printed = must([project + "/build/train"], dict(env, PENSTOCK_CFG__SPLITS__TRAIN__BATCH_SIZE="8"), cwd=project).stdout
+        lines = printed.splitlines()
+        assert len(lines) == 6, f"2 epochs of 24 samples in batches of 8 are 6 lines, not:\n{printed}"
+        assert lines[0].startswith("epoch 0: 8 images of 3 x 224 x 224, first label "), printed
+
+        # The installed program, one trainer and one loader.
+        if cached("PENSTOCK_MPI") == "OFF":
+            print("built without MPI: the rank under mpirun is left out")
+            return 0
+        launched = must([penstock, "launch", "--run", "--json", "--quiet", "-n", "2", os.path.join(project, "job.yaml"),
+                         "roles.trainers=1", "splits.train.batch_size=8"], env)
+        assert '"images":24' in launched.stdout.replace(" ", ""), launched.stdout
+        # And the newcomer's program as its child.
+        trained = must([penstock, "launch", "--run", "--quiet", "-n", "2", "job.yaml", "roles.trainers=1",
+                        "splits.train.batch_size=8", "--", project + "/build/train"],
+                       dict(env, PENSTOCK_CFG__SPLITS__TRAIN__BATCH_SIZE="8"), cwd=project).stdout
+        assert trained.splitlines()[:6] == lines, f"under mpirun:\n{trained}\nembedded:\n{printed}"
+    print(f"3 headers, a project of its own, 6 batches embedded and the same 6 under mpirun:\n{printed}")
+    return 0
+
+
+if __name__ == "__main__":
+    if subprocess.run(["sh", "-c", "command -v cmake ninja"], stdout=subprocess.DEVNULL, check=False).returncode != 0:
+        print("SKIP: cmake or ninja is not in PATH")
+        sys.exit(77)
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""The command line: commands, their manners (data on stdout, messages on stderr), complaints that help."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import tempfile
+import time
+
+from jobs import BUILD, FULL, PENSTOCK, demo_photos, run_job, run_tests, write_job
+from leftovers import run
+
+work = tempfile.TemporaryDirectory(prefix="cli_test-")
+job = write_job(work.name, demo_photos())
+COMMANDS = ["init", "run", "launch", "check", "inspect", "demo-data", "config", "schema", "bench"]
+
+
+def penstock(*words, env=None, timeout=30, **kwargs):
+    return run([PENSTOCK, *words], timeout, env=env, **kwargs)
+
+
+def test_help_and_version():
+    result = penstock("--help")
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    for command in COMMANDS:
+        assert re.search(rf"^ +{command}\b", result.stdout, re.M), f"{command} is not in --help"
+        one = penstock(command, "--help")
+        assert one.returncode == 0 and len(one.stdout.splitlines()) > 3 and one.stderr == "", command
+    assert "drain" not in result.stdout  # what `run` starts by itself is no command for people
+    version = penstock("--version")
+    assert version.returncode == 0 and re.fullmatch(r"(penstock )?\d+\.\d+\.\d+\n", version.stdout), version.stdout
+
+
+def test_a_mistyped_command_or_option():
+    for words, wanted in ((["chekc", job], "did you mean 'check'"), (["demodata", "x"], "did you mean 'demo-data'"),
+                          (["launhc", job], "did you mean 'launch'"), (["xyzzy"], "no command 'xyzzy'"),
+                          (["run"], "job"), ([], "subcommand"), (["run", job, "--epohcs=2"], "--epohcs"),
+                          (["inspect", job], "--out"), (["inspect", job, "--out=x", "--steps=0"], "--steps"),
+                          (["run", job, "--epochs=none"], "--epochs"), (["config"], "subcommand")):
+        result = penstock(*words)
+        assert result.returncode == 2, (words, result.returncode, result.stderr)
+        assert wanted in result.stderr and "help" in result.stderr and result.stdout == "", (words, result.stderr)
+
+
+def test_a_mistyped_split():
+    result = penstock("inspect", job, "--split=trian", f"--out={work.name}/x")
+    assert result.returncode == 2 and "did you mean 'train'" in result.stderr, result.stderr
+
+
+def test_all_mistakes_of_a_job_file_at_once():
+    path = os.path.join(work.name, "wrong.yaml")
+    with open(job) as file:
+        text = file.read()
+    text = text.replace("threads: 2", "threds: 2").replace("seed: 3", "seed: many").replace("tail: pad", "tail: pda")
+    with open(path, "w") as file:
+        file.write(text)
+    for command in ("run", "check", "launch"):
+        result = penstock(command, path)
+        assert result.returncode == 3 and result.stdout == "", result.stderr
+        assert len(re.findall(r"wrong\.yaml:\d+:\d+: error: ", result.stderr)) == 4, result.stderr
+        for wanted in ("did you mean 'threads'?", "did you mean 'pad'?", "'threds'", "seed: many", "^~"):
+            assert wanted in result.stderr, result.stderr
+    for words, wanted in ((["loader.threads=none"], "loader.threads"), (["loader.thread=1"], "did you mean"),
+                          (["nonsense"], "nonsense")):
+        result = penstock("check", job, *words)
+        assert result.returncode in (2, 3) and wanted in result.stderr, (words, result.stderr)
+    missing = penstock("run", os.path.join(work.name, "no_such.yaml"))
+    assert missing.returncode == 3 and "no_such.yaml" in missing.stderr, missing.stderr
+
+
+def test_where_each_value_comes_from():
+    env = dict(os.environ, PENSTOCK_CFG__LOADER__PREFETCH="3")
+    result = penstock("config", "show", job, "--origin", "loader.threads=4", env=env)
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    for wanted in (r"threads: 4 +# command line", r"prefetch: 3 +# environment", r"seed: 3 +# .*job\.yaml:1",
+                   r"hold: 2 +# default"):
+        assert re.search(wanted, result.stdout), (wanted, result.stdout)
+    # What it prints is a job file that means the same.
+    plain = penstock("config", "show", job, "loader.threads=4", env=env).stdout
+    again = os.path.join(work.name, "again.yaml")
+    with open(again, "w") as file:
+        file.write(plain)
+    assert penstock("config", "show", again).stdout == plain
+
+
+def test_the_schema():
+    schema = json.loads(penstock("schema").stdout)
+    assert schema["type"] == "object" and "draft-07" in schema["$schema"]
+    assert {"seed", "roles", "loader", "transport", "splits", "on_error"} <= set(schema["properties"])
+    assert schema["properties"]["on_error"]["enum"] == ["fail", "substitute"]
+
+
+def test_init_writes_a_job_that_passes_check():
+    photos = demo_photos()
+    for words in (["--data", photos + "/train", "--val", photos + "/val"], ["--data", photos + "/train"]):
+        result = penstock("init", *words)
+        assert result.returncode == 0 and result.stderr == "", result.stderr
+        path = os.path.join(work.name, "init.yaml")
+        with open(path, "w") as file:
+            file.write(result.stdout)
+        checked = penstock("check", path, "--decode")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        assert "80 samples in 4 classes" in checked.stdout and "0 unusable" in checked.stdout
+    missing = penstock("init")
+    assert missing.returncode == 2 and "--data" in missing.stderr
+
+
+def test_launch_prints_a_line_that_runs():
+    result = penstock("launch", job, "-n", "3", "--print", "--epochs=1", "--json", "--quiet", "loader.threads=1")
+    assert result.returncode == 0 and result.stdout.count("\n") == 1, result.stdout + result.stderr
+    line = result.stdout
+    assert "mpirun -n 3 " in line and f"{PENSTOCK} run {job}" in line.replace("'", ""), line
+    if os.geteuid() == 0:
+        assert "--allow-run-as-root" in line
+    done = run(["sh", "-c", line], 60)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["splits"]["train"]["images"] == 96
+    # A program with awkward words stays what it was.
+    line = penstock("launch", job, "-n", "3", "--", "sh", "-c", "echo \"it's $RANK\"; exit 0").stdout
+    done = run(["sh", "-c", line], 60)
+    assert done.returncode == 0 and "it's 0\n" in done.stdout and "it's 1\n" in done.stdout, done.stdout + done.stderr
+    for words, wanted in ((["-n", "2"], "leaves no loader"), (["-n", "4", "--loaders", "2"], "give one of them")):
+        result = penstock("launch", job, *words)
+        assert result.returncode == 2 and wanted in result.stderr, result.stderr
+
+
+def test_the_report_and_json():
+    text = penstock("run", job)
+    assert text.returncode == 0, text.stderr
+    for wanted in ("split train: 96 images in 6 batches", "order_hash ", "pixel_hash ", "trainer 0", "loader", "images/s"):
+        assert wanted in text.stdout, text.stdout
+    last = text.stdout.strip().splitlines()[-1]
+    assert last.endswith(".") and len(last.split()) > 3, last  # the sentence that names the bottleneck
+    result = penstock("run", job, "--json")
+    report = json.loads(result.stdout)  # one object and nothing else; the text goes to stderr
+    assert "split train: 96 images" in result.stderr
+    split = report["splits"]["train"]
+    for key in ("order_hash", "pixel_hash", "images", "images_per_s", "wait_fraction"):
+        assert key in split, key
+    assert re.fullmatch("[0-9a-f]{32}", split["order_hash"]) and 0 <= split["wait_fraction"] <= 1
+    assert {rank["role"] for rank in report["ranks"]} == {"trainer", "loader"} and len(report["ranks"]) == 3
+    assert report["bottleneck"] == last or report["bottleneck"].endswith(".")
+    quiet = penstock("run", job, "--json", "--quiet")
+    assert quiet.stderr == "" and json.loads(quiet.stdout)["splits"]["train"]["order_hash"] == split["order_hash"]
+
+
+def progress_of(terminal, pattern, batch, extra_env):
+    """stderr of a run of some seconds, in a terminal or not."""
+    slow = [f"splits.train.batch_size={batch}"]
+    words = [PENSTOCK, "run", job, *slow, "--", os.path.join(BUILD, "patterns"), pattern, job,
+             os.path.join(work.name, "%r.json"), *slow]
+    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    env.update(extra_env, TERM="xterm")
+    if not terminal:
+        result = run(words, 60, env=env)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=env)
+    os.close(theirs)
+    text = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                text += os.read(ours, 4096)
+            except OSError:  # nobody has the other end open any more
+                break
+    assert process.wait(10) == 0, text
+    os.close(ours)
+    return text.decode()
+
+
+LINE = r"train epoch \d+: step \d+ of \d+, \d+ images/s, waiting \d+ %, ETA of the epoch \d+:\d\d"
+
+
+def test_progress_on_a_terminal():
+    for extra_env, colours in (({}, True), ({"NO_COLOR": "1"}, False)):
+        text = progress_of(True, "uneven", 2, extra_env)
+        assert text.count("\r\033[K") >= 3 and re.search(LINE, text), text
+        assert ("\033[36m" in text) == colours, text
+        assert text.endswith("\r\033[K"), text  # nothing of it stays in the terminal
+
+
+def test_progress_elsewhere():
+    # Plain lines, one every ten seconds: a short run has none.
+    text = progress_of(False, "long" if FULL else "uneven", 1, {})
+    assert "\r" not in text and "\033" not in text, text
+    lines = text.splitlines()
+    assert all(re.fullmatch(LINE, line) for line in lines) and len(lines) == (1 if FULL else 0), text
+
+
+def test_a_job_file_for_several_processes_here():
+    result = run_job(job, overrides=["transport=mpi"])
+    assert result.code == 3 and "penstock launch --run" in result.stderr, result.log
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,136 @@
+"""Exit codes: 0 ok, 1 run time, 2 usage, 3 config, 4 dataset, 5 peer lost; the same under mpirun as in one process, and
+one message that names trainer, rank, host and status where a program failed."""
+
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+
+from jobs import PENSTOCK, demo_photos, mpirun_words, run_job, run_tests, write_job
+from leftovers import no_leftovers, run
+
+work = tempfile.TemporaryDirectory(prefix="exit_codes_test-")
+job = write_job(work.name, demo_photos())
+WAYS = (0, 3) if shutil.which("mpirun") else (0,)
+
+
+def go(ranks, program=(), overrides=(), which=job, options=()):
+    with no_leftovers() as env:
+        return run_job(which, ranks=ranks, program=program, overrides=overrides, options=options, env=env, timeout=30)
+
+
+def test_0_and_one_object_on_stdout():
+    for ranks in WAYS:
+        result = go(ranks)
+        assert result.code == 0 and len(result.stdout.strip().splitlines()) == 1, result.log
+        json.loads(result.stdout)
+        assert result.stderr == "", result.log  # --quiet
+        program = go(ranks, program=["true"])
+        assert program.code == 0 and json.loads(program.stdout)["splits"] == {}, program.log
+
+
+def where(trainer, ranks):
+    return f"trainer {trainer} (rank {trainer}, host {socket.gethostname()})" if ranks else f"trainer {trainer}"
+
+
+def test_1_where_a_program_fails():
+    for ranks in WAYS:
+        for script, how in (("exit 3", "exited with status 3"), ("kill -KILL $$", "was killed by SIGKILL"),
+                            ("kill -SEGV $$", "was killed by SIGSEGV")):
+            result = go(ranks, program=["sh", "-c", f"[ $RANK = 1 ] || exec sleep 30; {script}"])
+            assert result.code == 1, result.log
+            assert f"{where(1, ranks)}: the program {how}" in result.stderr, result.log
+            assert result.stdout == "", result.log
+
+
+def test_1_where_a_program_is_not_found():
+    for ranks in WAYS:
+        result = go(ranks, program=["no-such-program", "x"])
+        assert result.code == 1 and "cannot start 'no-such-program': No such file" in result.stderr, result.log
+        result = go(ranks, program=[job])
+        assert result.code == 1 and "Permission denied" in result.stderr, result.log
+
+
+def test_the_other_program_gets_sigterm_and_its_grace():
+    # Trainer 0 needs a second to save after SIGTERM (trainer.grace_s is 2); trainer 1's program fails.
+    save = "trap 'sleep 1; echo saved > $OUT/saved; exit 0' TERM; echo up > $OUT/up; while :; do sleep 0.05; done"
+    fail = "while [ ! -e $OUT/up ]; do sleep 0.05; done; exit 9"
+    stubborn = "trap '' TERM; echo up > $OUT/up; while :; do sleep 0.05; done"
+    for ranks in WAYS:
+        for other, saved in ((save, True), (stubborn, False)):
+            with tempfile.TemporaryDirectory(dir=work.name) as out, no_leftovers() as env:
+                begun = time.monotonic()
+                result = run_job(job, ranks=ranks, env=dict(env, OUT=out), timeout=30,
+                                 program=["sh", "-c", f"if [ $RANK = 0 ]; then {other}; else {fail}; fi"])
+                assert result.code == 1 and "status 9" in result.stderr and where(1, ranks) in result.stderr, result.log
+                # Its helper keeps the grace even where mpirun is quicker.
+                deadline = time.monotonic() + 5
+                while saved and not os.path.exists(os.path.join(out, "saved")):
+                    assert time.monotonic() < deadline, "the program had no time to save"
+                    time.sleep(0.05)
+                assert time.monotonic() - begun < 12
+
+
+def test_2_usage():
+    for words in (["run"], ["nonsense"], ["run", job, "--nonsense"]):
+        assert run([PENSTOCK, *words], 30).returncode == 2, words
+    if len(WAYS) > 1:
+        result = run([*mpirun_words(3), PENSTOCK, "run", job, "--nonsense"], 30)
+        assert result.returncode == 2 and result.stderr.count("--nonsense") == 1, result.stderr
+        result = go(2)  # two trainers and no loader
+        assert result.code in (2, 3) and "loader" in result.stderr, result.log
+
+
+def test_3_config_once():
+    wrong = os.path.join(work.name, "wrong.yaml")
+    with open(job) as file, open(wrong, "w") as out:
+        out.write(file.read().replace("threads: 2", "threds: 2"))
+    for ranks in WAYS:
+        result = go(ranks, which=wrong)
+        assert result.code == 3 and result.stderr.count("threds: 2") == 1, result.log  # printed once, not by every rank
+        result = go(ranks, overrides=["loader.threads=0"])
+        assert result.code == 3 and result.stderr.count("loader.threads") <= 3, result.log
+    # Too little memory is a mistake in the job too, found by the loaders.
+    for ranks in WAYS:
+        result = go(ranks, overrides=["loader.memory_gb=0.001", "loader.cells=4096", "loader.chunk_samples=16"])
+        assert result.code == 3 and "loader.memory_gb" in result.stderr, result.log
+
+
+def test_4_dataset():
+    for ranks in WAYS:
+        result = go(ranks, overrides=["splits.train.dataset.folder=/nowhere"])
+        assert result.code == 4 and "/nowhere" in result.stderr, result.log
+
+
+def test_signals_reach_the_program():
+    # USR1 and USR2 are passed on (Slurm's warning before the end); the program goes on.
+    script = ("import os, signal, sys, time\n"
+              "got = []\n"
+              "signal.signal(signal.SIGUSR1, lambda *_: got.append('USR1'))\n"
+              "signal.signal(signal.SIGUSR2, lambda *_: got.append('USR2'))\n"
+              "open(os.path.join(sys.argv[1], os.environ['RANK']), 'w').write(str(os.getpid()))\n"
+              "deadline = time.time() + 20\n"
+              "while len(got) < 2 and time.time() < deadline: time.sleep(0.02)\n"
+              "os.write(1, (' '.join(sorted(got)) + ' in ' + os.environ['RANK'] + '\\n').encode())\n")
+    import signal
+    import subprocess
+    with tempfile.TemporaryDirectory(dir=work.name) as out, no_leftovers() as env:
+        process = subprocess.Popen([PENSTOCK, "run", job, "--quiet", "--", sys.executable, "-c", script, out], env=env,
+                                   stdout=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 20
+        while len(os.listdir(out)) < 2:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGUSR2)
+        stdout, _ = process.communicate(timeout=25)
+    assert process.returncode == 0 and "USR1 USR2 in 0\n" in stdout and "USR1 USR2 in 1\n" in stdout, stdout
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,374 @@
+// A loader against a scripted coordinator and port: leases become chunks, cells come home, and trouble of the
+// environment is told, not hidden.
+#include "runtime/loader/loader.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/crc32c.h"
+#include "runtime/base/error.h"
+#include "runtime/loader/split_context.h"
+#include "runtime/protocol/chunk.h"
+#include "tests/support/faulty_file_system.h"
+#include "tests/support/tiny_dataset.h"
+#include "transport/inproc/inproc.h"
+
+namespace penstock {
+namespace {
+
+// Rank 0, coordinator and port in one: the test itself. Rank 1 is the loader in its thread.
+class World {
+ public:
+  explicit World(LoaderOptions options) : inproc_(2), mine_(inproc_.endpoint(0)) {
+    loader_ = std::make_unique<Loader>(options, inproc_.endpoint(1));
+    ended_ = std::async(std::launch::async, [this] { return loader_->run(); });
+  }
+  ~World() {
+    loader_->stop();
+    if (ended_.valid()) ended_.wait();
+  }
+
+  void say(const ControlMessage& message) { mine_->send(1, encode(message)); }
+  Endpoint& end() { return *mine_; }
+  void leave() { mine_.reset(); }
+
+  // Waits for the next event; heartbeats are not news.
+  Incoming hear() {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + 10 * kSecond;
+    while (clock.now() < deadline) {
+      Incoming incoming;
+      if (mine_->poll(incoming)) {
+        auto* message = std::get_if<MessageArrived>(&incoming);
+        if (message == nullptr || !std::holds_alternative<Alive>(decode(message->message))) return incoming;
+        ++beats_;
+        continue;
+      }
+      std::vector<pollfd> fds;
+      mine_->collect_fds(fds);
+      ::poll(fds.data(), fds.size(), 10);
+    }
+    throw std::runtime_error("the loader said nothing");
+  }
+  template <class T>
+  T expect() {
+    Incoming incoming = hear();
+    auto* message = std::get_if<MessageArrived>(&incoming);
+    if (message == nullptr) throw std::runtime_error("a chunk came instead of a message");
+    ControlMessage control = decode(message->message);
+    if (!std::holds_alternative<T>(control)) throw std::runtime_error("message " + std::to_string(control.index()));
+    return std::get<T>(std::move(control));
+  }
+  ChunkArrived expect_chunk() { return std::get<ChunkArrived>(hear()); }
+  SplitPrepared prepare(const std::string& json, int32_t max_samples = 8) {
+    say(PrepareSplit{fingerprint_of(json), json, max_samples});
+    return expect<SplitPrepared>();
+  }
+  bool quiet(Nanoseconds time = 100 * kMillisecond) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + time;
+    while (clock.now() < deadline) {
+      Incoming incoming;
+      if (!mine_->poll(incoming)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
+      }
+      auto* message = std::get_if<MessageArrived>(&incoming);
+      if (message == nullptr || !std::holds_alternative<Alive>(decode(message->message))) return false;
+      ++beats_;
+    }
+    return true;
+  }
+  int beats() const { return beats_; }
+  bool result() { return ended_.get(); }
+
+ private:
+  InprocWorld inproc_;
+  std::unique_ptr<Endpoint> mine_;
+  std::unique_ptr<Loader> loader_;
+  std::future<bool> ended_;
+  int beats_ = 0;
+};
+
+std::string json_of(const TinyDataset& data, const std::string& split = "train") {
+  return canonical_json(resolve_split(load_job(data.job()), split));
+}
+
+LeaseGranted lease_of(const std::string& json, int64_t step, std::vector<int64_t> indices) {
+  LeaseGranted lease;
+  lease.lease = {5, step, 0, 3};
+  lease.fingerprint = fingerprint_of(json);
+  lease.epoch = 2;
+  for (const int64_t index : indices) lease.samples.push_back({step * 8 + std::ssize(lease.samples), index, 0, true});
+  return lease;
+}
+
+TEST_CASE("lease, chunk, cell: contents are the sample maker's, the cell comes home once released") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  World world({.threads = 2, .cells = 2, .payload_crc = true});
+  const auto hello = world.expect<LoaderHello>();
+  CHECK(hello.cells == 2);
+  CHECK(hello.threads == 2);
+  const SplitPrepared prepared = world.prepare(json);
+  REQUIRE(prepared.good);
+  CHECK(prepared.dataset_size == 20);
+  CHECK(prepared.classes.size() == 5);
+  const LeaseGranted lease = lease_of(json, 1, {3, 19, 3, 0, 7});
+  world.say(lease);
+  const ChunkArrived chunk = world.expect_chunk();
+  const auto done = world.expect<ChunkDone>();
+  CHECK(done.lease == lease.lease);
+  CHECK(done.bytes > 0);
+  CHECK(done.pixels == 5 * 64 * 48);
+  CHECK(done.busy_ns > 0);
+  ChunkHeader header;
+  std::vector<SampleRecord> records;
+  decode_envelope(chunk.envelope, header, records);
+  CHECK(header.lease == lease.lease);
+  CHECK(header.epoch == 2);
+  CHECK(header.payload_crc == crc32c(chunk.payload.data(), chunk.payload.size()));
+  SampleMaker maker(SplitContext::open(split_from_json(json)));
+  const FieldTable fields = raw_fields(Pipeline(split_from_json(json).split.pipeline));
+  const FieldLayout layout = chunk_layout(fields, 5);
+  REQUIRE(chunk.payload.size() == layout.total_bytes);
+  const size_t image_bytes = fields[0].bytes_per_sample();
+  std::vector<std::byte> image(image_bytes);
+  for (size_t i = 0; i < 5; ++i) {
+    int64_t label = -1;
+    std::byte* const places[] = {image.data(), reinterpret_cast<std::byte*>(&label)};
+    const SampleRecord record = maker.make(lease.samples[i], 2, places);
+    CHECK(records[i].draws == record.draws);
+    CHECK(records[i].key == record.key);
+    CHECK(records[i].planned == lease.samples[i]);
+    CHECK(std::memcmp(image.data(), chunk.payload.data() + i * image_bytes, image_bytes) == 0);
+    CHECK(std::memcmp(&label, chunk.payload.data() + layout.offsets[1] + i * 8, 8) == 0);
+  }
+  CHECK(world.quiet());  // the cell is the port's until it says so
+  world.end().release(1, chunk.token);
+  CHECK(world.expect<CellBack>().port == 0);
+  world.say(Leave{});
+  CHECK(world.expect<LoaderReport>().json.find("\"images\":5") != std::string::npos);
+  world.say(Goodbye{});
+  CHECK(world.result());
+}
+
+TEST_CASE("cells are used again and again, whatever the order of their return") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  World world({.threads = 3, .cells = 3});
+  (void)world.expect<LoaderHello>();
+  REQUIRE(world.prepare(json, 4).good);
+  int granted = 0;
+  std::vector<ChunkArrived> held;
+  int back = 0;
+  for (; granted < 3; ++granted) world.say(lease_of(json, granted, {granted, granted + 1}));
+  while (back < 40) {
+    Incoming incoming = world.hear();
+    if (auto* chunk = std::get_if<ChunkArrived>(&incoming)) {
+      held.push_back(std::move(*chunk));
+      std::set<const std::byte*> places;
+      for (const ChunkArrived& one : held) REQUIRE(places.insert(one.payload.data()).second);
+      if (held.size() < 2) continue;
+      const size_t which = static_cast<size_t>(granted) % held.size();
+      world.end().release(1, held[which].token);
+      world.end().release(1, held[which].token);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
+    } else if (std::holds_alternative<CellBack>(decode(std::get<MessageArrived>(incoming).message))) {
+      ++back;
+      world.say(lease_of(json, granted, {granted % 19, granted % 19 + 1}));
+      ++granted;
+    }
+  }
+}
+
+TEST_CASE("an error of the disk undoes the chunk, by name, and frees its cell") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  FaultyFileSystem disk;
+  disk.fail_read("class1/0002.png");  // index 6
+  World world({.threads = 2, .cells = 1, .files = &disk});
+  (void)world.expect<LoaderHello>();
+  REQUIRE(world.prepare(json).good);
+  for (int round = 0; round < 3; ++round) {
+    world.say(lease_of(json, round, {1, 6, 2}));
+    const auto undone = world.expect<ChunkUndone>();
+    CHECK(undone.lease.step == round);
+    CHECK(undone.reason.find("class1/0002.png") != std::string::npos);
+    CHECK(undone.reason.find("Input/output error") != std::string::npos);
+    CHECK(world.expect<CellBack>().port == 0);
+  }
+  world.say(lease_of(json, 9, {1, 2}));
+  (void)world.expect_chunk();
+}
+
+TEST_CASE("a bad sample is no error of the environment: it travels as a verdict") {
+  const TinyDataset data(20);
+  data.folder().write("data/class1/0002.png", "no picture");
+  const std::string json = json_of(data);
+  World world({.threads = 1, .cells = 1});
+  (void)world.expect<LoaderHello>();
+  REQUIRE(world.prepare(json).good);
+  world.say(lease_of(json, 0, {5, 6}));
+  const ChunkArrived chunk = world.expect_chunk();
+  ChunkHeader header;
+  std::vector<SampleRecord> records;
+  decode_envelope(chunk.envelope, header, records);
+  CHECK_FALSE(records[0].bad);
+  CHECK(records[1].bad);
+  CHECK(records[1].key == "class1/0002.png");
+  CHECK_FALSE(records[1].reason.empty());
+}
+
+TEST_CASE("a revoked lease that was not begun is dropped with its cell; one that is done is sent all the same") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  World world({.threads = 1, .cells = 6});
+  (void)world.expect<LoaderHello>();
+  REQUIRE(world.prepare(json).good);
+  constexpr int kLeases = 6;
+  for (int step = 0; step < kLeases; ++step) world.say(lease_of(json, step, {0, 1, 2, 3, 4, 5, 6, 7}));
+  for (int step = 0; step < kLeases; ++step) world.say(LeaseRevoked{{5, step, 0, 3}});
+  world.say(LeaseRevoked{{99, 0, 0, 0}});  // never heard of
+  int chunks = 0;
+  int back = 0;
+  while (chunks + back < kLeases) {
+    Incoming incoming = world.hear();
+    if (auto* chunk = std::get_if<ChunkArrived>(&incoming)) {
+      ++chunks;
+      (void)chunk;
+    } else if (std::holds_alternative<CellBack>(decode(std::get<MessageArrived>(incoming).message))) {
+      ++back;
+    }
+  }
+  CHECK(back >= 1);  // one thread cannot have begun them all
+  CHECK(world.quiet(50 * kMillisecond) == (chunks == 0));
+}
+
+TEST_CASE("a split that cannot be opened is answered with kind, reason and remedy") {
+  const TinyDataset data(20);
+  World world({.threads = 1, .cells = 4, .memory_bytes = 100'000});
+  (void)world.expect<LoaderHello>();
+  const Job job = load_job(data.job(), {"splits.train.dataset.folder=/no/such/folder"});
+  const SplitPrepared missing = world.prepare(canonical_json(resolve_split(job, "train")));
+  CHECK_FALSE(missing.good);
+  CHECK(missing.error_kind == static_cast<int32_t>(ErrorKind::dataset));
+  CHECK(missing.error.find("/no/such/folder") != std::string::npos);
+  const SplitPrepared large = world.prepare(json_of(data), 16);
+  CHECK_FALSE(large.good);
+  CHECK(large.error_kind == static_cast<int32_t>(ErrorKind::config));
+  CHECK(large.remedy.find("loader.memory_gb") != std::string::npos);
+  CHECK_FALSE(world.prepare("{}").good);
+}
+
+TEST_CASE("leases that cannot be are an error, not a crash") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  const auto run = [&](const LeaseGranted& lease) {
+    World world({.threads = 1, .cells = 1});
+    (void)world.expect<LoaderHello>();
+    REQUIRE(world.prepare(json, 2).good);
+    world.say(lease);
+    try {
+      (void)world.result();
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::peer_lost;
+    }
+    return false;
+  };
+  LeaseGranted unknown = lease_of(json, 0, {1});
+  unknown.fingerprint ^= 1;
+  CHECK(run(unknown));
+  CHECK(run(lease_of(json, 0, {1, 2, 3})));  // more than its cells hold
+  CHECK(run(lease_of(json, 0, {})));
+}
+
+// A disk whose folders are listed only once open() was called.
+class GatedDisk final : public FileSystem {
+ public:
+  void open() {
+    if (!std::exchange(open_, true)) gate_.set_value();
+  }
+  bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) override {
+    return disk_.read_file(path, max_bytes, bytes);
+  }
+  int64_t file_size(const std::string& path) override { return disk_.file_size(path); }
+  Directory list_directory(const std::string& path) override {
+    opened_.wait();
+    return disk_.list_directory(path);
+  }
+
+ private:
+  FileSystem& disk_ = posix_file_system();
+  bool open_ = false;
+  std::promise<void> gate_;
+  std::shared_future<void> opened_ = gate_.get_future().share();
+};
+
+TEST_CASE("leases that come while the dataset is being listed wait for it; revoked or impossible, they cost no cell") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  GatedDisk disk;
+  World world({.threads = 1, .cells = 4, .files = &disk});
+  const std::unique_ptr<GatedDisk, void (*)(GatedDisk*)> opened_at_the_end(&disk, [](GatedDisk* d) { d->open(); });
+  (void)world.expect<LoaderHello>();
+  world.say(PrepareSplit{fingerprint_of(json), json, 8});
+  world.say(lease_of(json, 0, {3}));
+  world.say(lease_of(json, 1, {4}));
+  world.say(LeaseRevoked{lease_of(json, 0, {3}).lease});
+  (void)world.expect<CellBack>();
+  CHECK(world.quiet());
+  disk.open();
+  CHECK(world.expect<SplitPrepared>().good);
+  ChunkHeader header;
+  std::vector<SampleRecord> records;
+  decode_envelope(world.expect_chunk().envelope, header, records);
+  CHECK(header.lease.step == 1);
+  CHECK(records.at(0).index == 4);
+  CHECK(world.expect<ChunkDone>().lease.step == 1);
+
+  const Job job = load_job(data.job(), {"splits.train.dataset.folder=/no/such/folder"});
+  const std::string nowhere = canonical_json(resolve_split(job, "train"));
+  world.say(PrepareSplit{fingerprint_of(nowhere), nowhere, 8});
+  world.say(lease_of(nowhere, 2, {1}));
+  CHECK_FALSE(world.expect<SplitPrepared>().good);
+  CHECK(world.expect<ChunkUndone>().lease.step == 2);
+  (void)world.expect<CellBack>();
+}
+
+TEST_CASE("heartbeats come by themselves; Goodbye, stop and a lost coordinator end it, each in its way") {
+  {
+    World world({.threads = 1, .heartbeat_ns = 5 * kMillisecond});
+    (void)world.expect<LoaderHello>();
+    CHECK(world.quiet(200 * kMillisecond));
+    CHECK(world.beats() >= 5);
+    world.say(Goodbye{false, 1, "a program failed"});
+    CHECK_FALSE(world.result());
+  }
+  {
+    World world({.threads = 1});
+    (void)world.expect<LoaderHello>();
+  }  // stop()
+  {
+    World world({.threads = 1});
+    (void)world.expect<LoaderHello>();
+    world.leave();
+    CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("coordinator"), Error);
+  }
+}
+
+TEST_CASE("lease depth follows the threads") {
+  CHECK(lease_depth(1) == 2);
+  CHECK(lease_depth(2) == 2);
+  CHECK(lease_depth(8) == 5);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,133 @@
+"""Anybody can recompute both hashes from dumped batches. `run --dump` under mpirun writes what was delivered; the sums
+over it, computed here from the layout in runtime/base/hash.h, are the report's; `inspect` writes the same files; and the
+finished tensor is the normalisation of the raw one."""
+
+import filecmp
+import os
+import tempfile
+
+import numpy
+
+from jobs import PENSTOCK, demo_photos, run_job, run_tests, skip_without_mpirun, write_job
+from leftovers import no_leftovers, run
+from stream_hash import read_dump, total
+
+skip_without_mpirun()
+work = tempfile.TemporaryDirectory(prefix="dump_hash_test-")
+job = write_job(work.name, demo_photos())
+RAW = os.path.join(work.name, "raw")
+FINISHED = os.path.join(work.name, "finished")
+report = None
+
+
+def test_the_hashes_of_a_raw_dump_are_the_reports():
+    global report
+    with no_leftovers() as env:
+        result = run_job(job, ranks=4, options=["--epochs=2", f"--dump={RAW}", "--raw"], env=env)
+        report = result.report
+    assert sorted(os.listdir(RAW)) == ["train_e0", "train_e1", "val_e0"]
+    train = [*read_dump(os.path.join(RAW, "train_e0")).values(), *read_dump(os.path.join(RAW, "train_e1")).values()]
+    val = read_dump(os.path.join(RAW, "val_e0")).values()
+    for name, batches in (("train", train), ("val", val)):
+        split = report["splits"][name]
+        assert total(batches) == (split["order_hash"], split["pixel_hash"]), name
+        assert sum(len(batch.lines) for batch in batches) == split["images"]
+
+
+def test_ranges_are_sums_of_batches():
+    dump = read_dump(os.path.join(RAW, "train_e1"))
+    for rank in report["ranks"]:
+        if rank["role"] != "trainer":
+            continue
+        ranges = [r for r in rank["splits"]["train"]["ranges"] if r["epoch"] == 1]
+        assert [(r["first_step"], r["end_step"]) for r in ranges] == [(0, 3)]
+        mine = [batch for (trainer, _), batch in dump.items() if trainer == rank["trainer"]]
+        assert len(mine) == 3 and total(mine) == (ranges[0]["order_hash"], ranges[0]["pixel_hash"])
+
+
+def test_one_flipped_byte_changes_the_pixel_hash():
+    batches = read_dump(os.path.join(RAW, "val_e0"))
+    before = total(batches.values())
+    batches[0, 0].images[3, 1, 20, 20] ^= 1
+    after = total(batches.values())
+    assert after[0] == before[0] and after[1] != before[1]
+    batches[0, 0].labels[3] += 1
+    assert total(batches.values())[0] != before[0]
+
+
+def test_inspect_writes_the_same_files():
+    for split, epoch, first, steps in (("train", 0, 0, 3), ("train", 1, 1, 1), ("val", 0, 0, 9)):
+        out = os.path.join(work.name, f"inspected_{split}_{epoch}")
+        result = run([PENSTOCK, "inspect", job, "--raw", f"--split={split}", f"--epoch={epoch}", f"--first-step={first}",
+                      f"--steps={steps}", "--trainers=2", f"--out={out}"], 60)
+        assert result.returncode == 0, result.stderr
+        delivered = os.path.join(RAW, f"{split}_e{epoch}")
+        names = sorted(name for name in os.listdir(out) if name.endswith(".npy"))
+        assert names and (steps == 1 or names == sorted(n for n in os.listdir(delivered) if n.endswith(".npy")))
+        same, other, missing = filecmp.cmpfiles(out, delivered, names, shallow=False)
+        assert same == names and not other and not missing, (other, missing)
+        with open(os.path.join(out, "manifest.jsonl")) as file:
+            inspected = set(file)
+        with open(os.path.join(delivered, "manifest.jsonl")) as file:
+            assert inspected <= set(file)
+        order, pixel = total(read_dump(out).values())
+        assert f"order_hash {order}" in result.stdout and f"pixel_hash {pixel}" in result.stdout
+        with open(os.path.join(out, "contact_sheet.png"), "rb") as file:
+            assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_manifest_names_what_was_delivered():
+    for batch in read_dump(os.path.join(RAW, "train_e0")).values():
+        for slot, line in enumerate(batch.lines):
+            assert line["label"] == batch.labels[slot] and line["index"] == batch.indices[slot]
+            assert line["path"].split("/")[0] == sorted(os.listdir(demo_photos() + "/train"))[line["label"]]
+            x, y, w, h = line["crop"]
+            assert 0 <= x and x + w <= line["width"] and 0 <= y and y + h <= line["height"] and w > 0 and h > 0
+            assert line["flip"] in ([0, 0], [1, 0])
+            assert line["valid"] is True
+
+
+def test_an_exact_evaluation():
+    valid = [line for batch in read_dump(os.path.join(RAW, "val_e0")).values() for line in batch.lines if line["valid"]]
+    padding = [line for batch in read_dump(os.path.join(RAW, "val_e0")).values() for line in batch.lines if not line["valid"]]
+    assert sorted(line["index"] for line in valid) == list(range(26))
+    assert len(padding) == 6 and all(line["label"] == -100 for line in padding)
+
+
+def test_finished_is_the_normalised_raw():
+    with no_leftovers() as env:
+        result = run_job(job, ranks=3, options=["--epochs=1", f"--dump={FINISHED}"], env=env)
+        assert result.report["splits"]["val"]["pixel_hash"] == report["splits"]["val"]["pixel_hash"]
+    mean = numpy.array([0.485, 0.456, 0.406], numpy.float32).reshape(3, 1, 1)
+    std = numpy.array([0.229, 0.224, 0.225], numpy.float32).reshape(3, 1, 1)
+    for name in ("train_e0", "val_e0"):
+        raw, finished = read_dump(os.path.join(RAW, name)), read_dump(os.path.join(FINISHED, name))
+        assert raw.keys() == finished.keys() and raw
+        for key, batch in raw.items():
+            wanted = (batch.images.astype(numpy.float32) / numpy.float32(255) - mean) / std
+            got = finished[key].images
+            assert got.dtype == numpy.float32 and got.shape == wanted.shape
+            worst = numpy.abs(got - wanted).max()
+            assert worst <= 1e-6, f"{name} {key}: {worst}"
+            assert (finished[key].labels == batch.labels).all() and (finished[key].indices == batch.indices).all()
+
+
+def test_a_dump_that_cannot_be_written():
+    blocked = os.path.join(work.name, "a_file")
+    open(blocked, "w").close()
+    for ranks in (0, 3):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=ranks, options=[f"--dump={blocked}"], env=env)
+        assert result.code == 1 and "a_file" in result.stderr, result.log
+    # Only trainer 1 meets this one, in its own process: the job says so all the same.
+    taken = os.path.join(work.name, "taken")
+    os.makedirs(os.path.join(taken, "train_e0", "t1_s0_images.npy"))
+    for ranks in (0, 3):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=ranks, options=[f"--dump={taken}"], env=env)
+        assert result.code == 1 and "t1_s0_images.npy" in result.stderr, result.log
+        assert "penstock: trainer 1" in result.stderr and "lost" not in result.stderr, result.log
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,204 @@
+"""How a running job ends or goes on when something hits it: Ctrl-C and SIGTERM, kill -9 of mpirun, of a loader, of a
+trainer's rank, of the training program, and a loader that is stopped for a while. Each time: a named end in seconds or
+the same stream, and no process, socket, segment or file left."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from jobs import PENSTOCK, demo_photos, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
+from leftovers import MARK, marked_processes, no_leftovers
+
+skip_without_mpirun()
+PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
+work = tempfile.TemporaryDirectory(prefix="endings_test-")
+job = write_job(work.name, demo_photos())
+GRACE_S = 2  # of the job
+LIMIT_S = GRACE_S + 10
+
+
+class Running:
+    """A job whose trainers have had their first batch."""
+
+    def __init__(self, env, ranks=4, mode="endless", launch=True, overrides=(), program=None):
+        self.env = env
+        self.folder = tempfile.mkdtemp(dir=work.name)
+        self.out = open(os.path.join(self.folder, "stdout"), "w+")
+        self.err = open(os.path.join(self.folder, "stderr"), "w+")
+        program = program or [PATTERNS, mode, job, os.path.join(self.folder, "%r.json")]
+        words = ["run", job, "--json", "--quiet", *overrides, "--", *program]
+        if launch:
+            words = [PENSTOCK, "launch", "--run", "-n", str(ranks), *words[1:]]
+        elif ranks:
+            words = [*mpirun_words(ranks), PENSTOCK, *words]
+        else:
+            words = [PENSTOCK, *words]
+        self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
+                                        start_new_session=True)
+        self.wait_for("first batch 0")
+        self.wait_for("first batch 1")
+
+    def text(self, name="stdout"):
+        with open(os.path.join(self.folder, name), errors="replace") as file:
+            return file.read()
+
+    def wait_for(self, what, limit_s=20):
+        deadline = time.monotonic() + limit_s
+        while what not in self.text():
+            assert time.monotonic() < deadline and self.process.poll() is None, f"no '{what}'\n{self.log()}"
+            time.sleep(0.02)
+
+    def log(self):
+        return f"exit code {self.process.poll()}\n--- stdout\n{self.text()}\n--- stderr\n{self.text('stderr')[-5000:]}"
+
+    def pids(self, pattern):
+        return sorted(pid for pid, what in marked_processes(self.env[MARK]).items() if re.search(pattern, what))
+
+    def mpirun(self):
+        return self.pids(r"^(mpirun|prterun)\b")[0]
+
+    def ranks(self):
+        """pids by rank: mpirun's children, in the order they were started."""
+        mpirun = self.mpirun()
+        found = {}
+        with open(f"/proc/{mpirun}/task/{mpirun}/children") as file:
+            for pid in map(int, file.read().split()):
+                with open(f"/proc/{pid}/environ", "rb") as environ:
+                    number = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environ.read())
+                found[int(number.group(1))] = pid
+        return found
+
+    def program(self, trainer):
+        for pid in self.pids(r"^\S*patterns "):
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if f"RANK={trainer}".encode() in file.read().split(b"\0"):
+                    return pid
+        raise AssertionError(f"no program of trainer {trainer}")
+
+    def end(self, limit_s=LIMIT_S):
+        """The exit code, which must come in time."""
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {limit_s} s\n{self.log()}") from None
+        finally:
+            self.out.close()
+            self.err.close()
+
+
+def leaving_nothing():
+    return no_leftovers(wait_s=GRACE_S + 6)
+
+
+def test_ctrl_c_and_sigterm():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with leaving_nothing() as env:
+            running = Running(env)
+            os.killpg(running.process.pid, number)  # as a terminal does it
+            assert running.end() == 128 + number, running.log()
+    with leaving_nothing() as env:  # mpirun itself, without the launcher
+        running = Running(env, ranks=3, launch=False)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.end() != 0
+    with leaving_nothing() as env:  # the whole job in one process
+        running = Running(env, ranks=0, launch=False)
+        running.process.send_signal(signal.SIGINT)
+        assert running.end() != 0
+
+
+def test_kill_9_of_mpirun():
+    with leaving_nothing() as env:
+        running = Running(env)
+        os.kill(running.mpirun(), signal.SIGKILL)
+        assert running.end() != 0, running.log()
+
+
+def test_kill_9_of_a_whole_job_in_one_process():
+    with leaving_nothing() as env:
+        running = Running(env, ranks=0, launch=False)
+        running.process.kill()
+        assert running.end() == -signal.SIGKILL
+
+
+def test_kill_9_of_a_loader():
+    for transport in ("shm", "mpi"):
+        with leaving_nothing() as env:
+            running = Running(env, overrides=[f"transport={transport}"])
+            os.kill(running.ranks()[3], signal.SIGKILL)
+            assert running.end() != 0, running.log()
+            assert "rank 3" in running.text("stderr"), running.log()
+
+
+def test_kill_9_of_a_trainers_rank():
+    for trainer in (0, 1):
+        with leaving_nothing() as env:
+            running = Running(env)
+            os.kill(running.ranks()[trainer], signal.SIGKILL)
+            assert running.end() != 0, running.log()
+            assert f"rank {trainer}" in running.text("stderr"), running.log()
+
+
+def test_kill_9_of_a_training_program():
+    for ranks in (0, 4):
+        for trainer in (0, 1):
+            with leaving_nothing() as env:
+                running = Running(env, ranks=ranks, launch=ranks > 0)
+                os.kill(running.program(trainer), signal.SIGKILL)
+                assert running.end() == 1, running.log()
+                assert f"trainer {trainer}" in running.text("stderr"), running.log()
+                assert "was killed by SIGKILL" in running.text("stderr"), running.log()
+
+
+LONG_BATCH = ["splits.train.batch_size=4", "loader.chunk_samples=2"]
+
+
+def test_a_loader_that_stops_for_a_while():
+    # Its leases run out and are granted again, so the job goes on; what it sends when it wakes up is late and dropped.
+    program = [PATTERNS, "long", job, os.path.join(work.name, "plain%r.json"), *LONG_BATCH]
+    expected = run_job(job, overrides=LONG_BATCH, program=program).report["splits"]["train"]
+    assert expected["images"] == 10 * 80
+    for transport in ("shm", "mpi"):
+        with leaving_nothing() as env:
+            folder = tempfile.mkdtemp(dir=work.name)
+            running = Running(env, program=[PATTERNS, "long", job, os.path.join(folder, "%r.json"), *LONG_BATCH],
+                              overrides=[*LONG_BATCH, f"transport={transport}", "balancer.lease_timeout_s=0.3",
+                                         "balancer.lost_after_s=60", f"balancer.log={folder}/balancer.log"])
+            loader = running.ranks()[3]
+            for _ in range(3):
+                os.kill(loader, signal.SIGSTOP)
+                time.sleep(0.7)
+                os.kill(loader, signal.SIGCONT)
+                time.sleep(0.15)
+            assert running.end(40) == 0, running.log()
+            report = json.loads(running.text().strip().splitlines()[-1])
+        split = report["splits"]["train"]
+        for key in ("images", "order_hash", "pixel_hash"):
+            assert split[key] == expected[key], (transport, key, split[key], expected[key])
+        with open(os.path.join(folder, "balancer.log")) as file:
+            assert '"revoke"' in file.read(), "no lease ran out: the loader was not in the way of anything"
+        dropped = sum(rank.get("dropped_chunks", 0) for rank in report["ranks"])
+        print(f"  over {transport}: {dropped} late chunks dropped", flush=True)
+
+
+def test_a_trainer_that_stops_for_a_while():
+    # One stopped trainer's program holds up its own stream alone; nobody gives up on it.
+    program = [PATTERNS, "long", job, os.path.join(work.name, "plain%r.json"), *LONG_BATCH]
+    with leaving_nothing() as env:
+        running = Running(env, program=program, overrides=[*LONG_BATCH, "balancer.lease_timeout_s=0.3"])
+        stopped = running.program(1)
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(stopped, signal.SIGCONT)
+        assert running.end(40) == 0, running.log()
+        report = json.loads(running.text().strip().splitlines()[-1])
+    assert report["splits"]["train"]["images"] == 10 * 80
+
+
+if __name__ == "__main__":
+    assert sys.platform == "linux"
+    run_tests(globals())

@@ -1,0 +1,260 @@
+// Training programs in small, one a way of using the client, for tests: interplay_test.py and others say what to
+// expect.
+//
+//   patterns MODE JOB.yaml OUT.json [key.sub=value ...]      writes what it saw, and the port's figures, to OUT.json
+//   ("%r" in OUT.json becomes the trainer's rank)
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/trainer/data_loader.h"
+
+namespace {
+
+using penstock::Batch;
+using penstock::DataLoader;
+
+struct Arguments {
+  std::string job;
+  penstock::DataLoaderOptions options;
+  std::map<std::string, long long> saw;  // written to OUT.json
+};
+
+void require(bool holds, const char* what) {
+  if (!holds) throw penstock::Error(penstock::ErrorKind::runtime, std::string("patterns: not so: ") + what);
+}
+
+double checksum(const Batch& batch) {
+  const penstock::TensorView image = batch.image();
+  const auto* values = image.as<float>();
+  double sum = 0;
+  for (int64_t i = 0; i < image.elements(); ++i) sum += values[i] * static_cast<double>(1 + i % 13);
+  for (int64_t i = 0; i < batch.size(); ++i) sum += static_cast<double>(batch.indices()[i] * (i + 1));
+  return sum;
+}
+
+long long count_pass(DataLoader& loader) {
+  long long valid = 0;
+  for (const Batch& batch : loader) valid += batch.num_valid();
+  return valid;
+}
+
+void sleep_ms(int ms) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+// Two epochs, then validation.
+std::string all(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  for (int epoch = 0; epoch < 2; ++epoch) a.saw["train"] += count_pass(train);
+  DataLoader val(a.job, "val", a.options);
+  a.saw["val"] = count_pass(val);
+  require(a.saw["val"] == val.num_samples(), "num_samples is the number of valid samples");
+  return train.stats_json();
+}
+
+// A validation pass after the first and after the second step of a live training epoch.
+std::string validate(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  DataLoader val(a.job, "val", a.options);
+  for (const Batch& batch : train) {
+    const double before = checksum(batch);
+    if (batch.step() < 2) a.saw["val"] += count_pass(val);
+    require(checksum(batch) == before, "a batch stays as it is while another split passes");
+    ++a.saw["steps"];
+  }
+  return train.stats_json();
+}
+
+// Each trainer breaks off at another step; the next epoch is whole.
+std::string break_off(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  for (const Batch& batch : train) {
+    if (batch.step() == train.rank()) break;
+  }
+  require(train.epoch() == 1, "a new pass is the next epoch");
+  a.saw["train"] = count_pass(train);
+  return train.stats_json();
+}
+
+// Two passes over the same split at once, in step with each other.
+std::string two_iterators(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  auto one = train.begin_at(0, 0);
+  auto two = train.begin_at(1, 0);
+  while (one != train.end() && two != train.end()) {
+    require(one->epoch() == 0 && two->epoch() == 1 && one->step() == two->step(), "each pass has its own position");
+    ++one;
+    ++two;
+    ++a.saw["steps"];
+  }
+  require(one == train.end() && two == train.end(), "both passes end");
+  return train.stats_json();
+}
+
+// A pass that is begun in the middle.
+std::string resume(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  for (auto it = train.begin_at(0, 2); it != train.end(); ++it) {
+    if (a.saw["steps"]++ == 0) a.saw["first"] = it->step();
+  }
+  return train.stats_json();
+}
+
+// Holds as many batches as it may: none changes, and writing to one changes no other.
+std::string hold(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  std::vector<std::pair<Batch, double>> held;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (Batch& batch : train) {
+      for (const auto& [old, sum] : held) require(checksum(old) == sum, "a held batch stays as it was");
+      batch.image().as<float>()[0] = 1e6F;  // programs normalise in place
+      held.emplace_back(batch, checksum(batch));
+      if (held.size() > 2) held.erase(held.begin());
+      ++a.saw["steps"];
+    }
+  }
+  require(train.warnings().empty(), "trainer.hold batches are free to keep");
+  const std::string stats = train.stats_json();
+  // Batches outlive the loader that gave them.
+  { const DataLoader gone = std::move(train); }
+  for (const auto& [old, sum] : held) require(checksum(old) == sum, "a batch outlives its loader");
+  return stats;
+}
+
+// Holds every batch there is: a warning, then next() waits until another thread drops one.
+std::string hold_all(Arguments& a) {
+  std::atomic<int> warned{0};
+  a.options.on_warning = [&](const std::string&) { ++warned; };
+  DataLoader train(a.job, "train", a.options);
+  std::vector<Batch> held;
+  std::thread dropper;
+  for (int epoch = 0; epoch < 3; ++epoch) {  // 9 steps: five are held once
+    for (const Batch& batch : train) {
+      held.push_back(batch);
+      ++a.saw["steps"];
+      if (held.size() == 5) {
+        dropper = std::thread([dropped = std::exchange(held, {})]() mutable {
+          sleep_ms(300);
+          dropped.clear();
+        });
+      }
+    }
+  }
+  dropper.join();
+  a.saw["warned"] = warned;
+  return train.stats_json();
+}
+
+// Holds every batch there is and drops none: an error in trainer.timeout_s, never memory that is in use.
+std::string hold_for_ever(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  std::vector<std::pair<Batch, double>> held;
+  for (int epoch = 0; epoch < 9; ++epoch) {
+    for (const Batch& batch : train) {
+      held.emplace_back(batch, checksum(batch));
+      for (const auto& [old, sum] : held) require(checksum(old) == sum, "a held batch stays as it was");
+    }
+  }
+  return "{}";
+}
+
+// Trainers of different pace: the slow one is not given less, the quick one not more.
+std::string uneven(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const Batch& batch : train) {
+      if (train.rank() == 0) sleep_ms(60);
+      a.saw["train"] += batch.size();
+    }
+  }
+  DataLoader val(a.job, "val", a.options);
+  a.saw["val"] = count_pass(val);
+  return train.stats_json();
+}
+
+// Goes on for a minute, with a little work for each batch: for tests that end it.
+std::string endless(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  const auto begun = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begun < std::chrono::seconds(60)) {
+    for (const Batch& batch : train) {
+      a.saw["train"] += batch.size();
+      if (a.saw["train"] == batch.size()) {
+        std::printf("first batch %d\n", train.rank());
+        std::fflush(stdout);
+      }
+      sleep_ms(20);
+    }
+  }
+  return train.stats_json();
+}
+
+// Ten epochs with a little work for each batch, then validation: long enough to be disturbed.
+std::string long_run(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  for (int epoch = 0; epoch < 10; ++epoch) {
+    for (const Batch& batch : train) {
+      a.saw["train"] += batch.size();
+      if (a.saw["train"] == batch.size()) {
+        std::printf("first batch %d\n", train.rank());
+        std::fflush(stdout);
+      }
+      sleep_ms(40);
+    }
+  }
+  return train.stats_json();
+}
+
+// Each trainer asks for something else: refused by name, for both.
+std::string disagree(Arguments& a) {
+  const char* rank = std::getenv("RANK");
+  if (rank != nullptr && std::strcmp(rank, "1") == 0) a.options.overrides.push_back("splits.train.batch_size=7");
+  DataLoader train(a.job, "train", a.options);
+  a.saw["train"] = count_pass(train);
+  return train.stats_json();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string, std::function<std::string(Arguments&)>> modes{
+      {"all", all},       {"validate", validate}, {"break", break_off},   {"two", two_iterators},
+      {"resume", resume}, {"hold", hold},         {"hold_all", hold_all}, {"hold_for_ever", hold_for_ever},
+      {"uneven", uneven}, {"endless", endless},   {"long", long_run},     {"disagree", disagree},
+  };
+  if (argc < 4 || modes.count(argv[1]) == 0) {
+    std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");
+    return 2;
+  }
+  Arguments arguments;
+  arguments.job = argv[2];
+  arguments.options.overrides.assign(argv + 4, argv + argc);
+  const char* rank = std::getenv("RANK");
+  std::string out = argv[3];
+  if (const size_t at = out.find("%r"); at != std::string::npos) out.replace(at, 2, rank != nullptr ? rank : "0");
+  try {
+    const std::string stats = modes.at(argv[1])(arguments);
+    std::ofstream file(out);
+    file << "{\"stats\": " << stats << ", \"saw\": {";
+    const char* comma = "";
+    for (const auto& [name, value] : arguments.saw) {
+      file << comma << '"' << name << "\": " << value;
+      comma = ", ";
+    }
+    file << "}}\n";
+  } catch (const penstock::Error& error) {
+    std::fprintf(stderr, "patterns: %s\n", error.what());
+    return error.exit_code();
+  }
+  return 0;
+}

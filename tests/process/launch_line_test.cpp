@@ -1,0 +1,158 @@
+#include "launch/launch_line.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+using namespace penstock;
+
+namespace {
+
+const MpiFound kOpenMpi4{"mpirun", 4, 1, 4};
+const MpiFound kOpenMpi5{"mpirun", 5, 0, 11};
+
+LaunchRequest request_for(int ranks) {
+  LaunchRequest request;
+  request.job = "job.yaml";
+  request.ranks = ranks;
+  request.trainers = 2;
+  request.cores = 8;
+  return request;
+}
+
+std::string line_of(const LaunchRequest& request, const MpiFound& mpi = kOpenMpi4) {
+  return shell_quoted(launch_line(request, mpi).argv);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string usage_error(const LaunchRequest& request) {
+  try {
+    launch_line(request, kOpenMpi4);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::usage);
+    CHECK_FALSE(error.remedy().empty());
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("the plain line, whole") {
+  LaunchRequest request = request_for(4);
+  request.overrides = {"seed=7"};
+  request.options = {"--json"};
+  request.program = {"python", "train.py", "--name", "it's me"};
+  request.session_folder = "/tmp/penstock-abc";
+  CHECK(line_of(request) ==
+        "mpirun -n 4 --bind-to none --mca orte_tmpdir_base /tmp/penstock-abc "
+        "--mca btl_vader_backing_directory /tmp/penstock-abc -x PENSTOCK_SESSION_FOLDER=/tmp/penstock-abc "
+        "penstock run job.yaml --json seed=7 -- python train.py --name 'it'\\''s me'");
+  CHECK(line_of(request, kOpenMpi5) ==
+        "mpirun -n 4 --bind-to none --prtemca prte_tmpdir_base /tmp/penstock-abc "
+        "--mca btl_sm_backing_directory /tmp/penstock-abc -x PENSTOCK_SESSION_FOLDER=/tmp/penstock-abc "
+        "penstock run job.yaml --json seed=7 -- python train.py --name 'it'\\''s me'");
+}
+
+TEST_CASE("flags that depend on the machine") {
+  LaunchRequest request = request_for(4);
+  CHECK_FALSE(has(line_of(request), "--oversubscribe"));
+  CHECK_FALSE(has(line_of(request), "root"));
+  request.cores = 3;
+  request.root = true;
+  CHECK(has(line_of(request), "--oversubscribe"));
+  CHECK(has(line_of(request), "--allow-run-as-root"));
+}
+
+TEST_CASE("ranks: given, by loaders, or by cores") {
+  LaunchRequest request = request_for(0);
+  request.loaders = 3;
+  CHECK(launch_line(request, kOpenMpi4).ranks == 5);
+  request.loaders = 0;
+  request.loader_threads = 2;
+  CHECK(launch_line(request, kOpenMpi4).ranks == 2 + 3);  // 8 cores: 2 programs, 3 loaders of 2 threads
+  request.cores = 1;
+  CHECK(launch_line(request, kOpenMpi4).ranks == 3);
+  request.loaders = 1;
+  request.hosts = {"a", "b"};
+  CHECK(launch_line(request, kOpenMpi4).ranks == 6);
+  CHECK(has(usage_error(request_for(2)), "-n 2 leaves no loader"));
+  CHECK(has(usage_error(request_for(2)), "-n 3 or more"));
+  request.ranks = 4;
+  CHECK(has(usage_error(request), "-n and --loaders"));
+  request.loaders = 0;
+  request.ranks = 7;
+  CHECK(has(usage_error(request), "7 ranks do not divide by 2 hosts"));
+}
+
+TEST_CASE("hosts: every one gets as many ranks, and our settings travel") {
+  LaunchRequest request = request_for(6);
+  request.hosts = {"a:8", "b", "a"};
+  request.environment = {{"PENSTOCK_CFG__SEED", "3"}, {"HOME", "/root"}};
+  CHECK(has(line_of(request), "mpirun -n 6 --host a:3,b:3 --map-by ppr:3:node --bind-to none"));
+  CHECK(has(line_of(request), " -x PENSTOCK_CFG__SEED penstock run"));
+  CHECK_FALSE(has(line_of(request), "HOME"));
+  request.cores = 2;
+  CHECK(has(line_of(request), "--map-by ppr:3:node --oversubscribe --bind-to"));
+  CHECK(has(line_of(request, kOpenMpi5), "--map-by ppr:3:node:oversubscribe --bind-to"));
+  request.hosts.clear();
+  request.hostfile = "hosts.txt";
+  request.hostfile_hosts = count_hosts("# nodes\na slots=4\nb slots=4 # second\n\na slots=1\n");
+  CHECK(request.hostfile_hosts == 2);
+  CHECK(has(line_of(request), "--hostfile hosts.txt --map-by ppr:3:node"));
+  request.hosts = {"a"};
+  CHECK(has(usage_error(request), "--host and --hostfile"));
+  // On this host alone the variables are inherited.
+  request = request_for(3);
+  request.hosts = {"localhost"};
+  request.environment = {{"PENSTOCK_CFG__SEED", "3"}};
+  CHECK_FALSE(has(line_of(request), "-x"));
+}
+
+TEST_CASE("which mpirun it is") {
+  const MpiFound debian = parse_mpirun_version("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/\n");
+  CHECK(debian.major == 4);
+  CHECK(debian.minor == 1);
+  CHECK(debian.patch == 4);
+  CHECK(parse_mpirun_version("mpirun (Open MPI) 5.0.11\n").patch == 11);
+  CHECK(parse_mpirun_version("mpirun (Open MPI) 5.1.0rc1\n").minor == 1);
+  const auto refused = [](const std::string& text) {
+    try {
+      parse_mpirun_version(text);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::usage);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(has(refused("HYDRA build details:\n    Version: 4.0.2\n"), "MPICH's (Hydra)"));
+  CHECK(has(refused("Intel(R) MPI Library for Linux* OS, Version 2021.9\n"), "Intel MPI's"));
+  CHECK(has(refused("mpirun (Open MPI) 3.1.6\n"), "'mpirun (Open MPI) 3.1.6'; only Open MPI 4 and 5"));
+  CHECK(has(refused(""), "unknown program"));
+}
+
+TEST_CASE("what is run for --version may be missing") {
+  CHECK_THROWS_WITH_AS(find_mpirun("/no/such/mpirun"),
+                       doctest::Contains("cannot start '/no/such/mpirun': No such file or directory"), Error);
+}
+
+TEST_CASE("words for a shell") {
+  CHECK(shell_quoted({"a", "", "b c", "$x", "k=v", "/p/q-r_s.t:u,v@w", "~"}) ==
+        "a '' 'b c' '$x' k=v /p/q-r_s.t:u,v@w '~'");
+}
+
+TEST_CASE("exit codes") {
+  const auto exited = [](int code) { return code << 8; };
+  for (int code = 0; code <= 5; ++code) CHECK(launch_exit_code(exited(code), 0) == code);
+  CHECK(launch_exit_code(exited(6), 0) == 1);
+  CHECK(launch_exit_code(exited(137), 0) == 5);  // a rank was killed
+  CHECK(launch_exit_code(9, 0) == 5);            // mpirun was
+  CHECK(launch_exit_code(exited(1), 2) == 130);
+  CHECK(launch_exit_code(exited(0), 15) == 143);
+}

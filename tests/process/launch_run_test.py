@@ -1,0 +1,164 @@
+"""How a job ends under a real mpirun: by itself, by a failing program, by Ctrl-C, by kill -9 of anything. Each time the
+program has its grace and nothing is left: no process, no segment, no session folder. Uses launch_stand_in."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from leftovers import marked_processes, no_leftovers, run, MARK
+
+STAND_IN = sys.argv[1]
+# Traps SIGTERM and needs 1.5 s for its checkpoint: more than mpirun's own patience of 1 s.
+CHECKPOINT = "trap 'sleep 1.5; echo saved > $OUT/saved; exit 0' TERM; echo up > $OUT/up; while :; do sleep 0.05; done"
+STUBBORN = ("trap '' TERM; (setsid sh -c 'trap \"\" TERM; echo up > $OUT/up; while :; do sleep 0.05; done' &) & "
+            "while :; do sleep 0.05; done")
+
+
+class Job:
+    """A running job: the launcher, what it wrote, and the processes of each kind."""
+
+    def __init__(self, env, script, grace="4", ranks="3"):
+        self.out = tempfile.mkdtemp(prefix="launch_run_test-")
+        self.env = dict(env, OUT=self.out)
+        self.log = open(os.path.join(self.out, "log"), "w+")
+        self.process = subprocess.Popen([STAND_IN, "launch", ranks, grace, "sh", "-c", script], env=self.env,
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        start_new_session=True)
+        self.wait_for("up")
+
+    def has(self, name):
+        return os.path.exists(os.path.join(self.out, name))
+
+    def wait_for(self, name, limit_s=20):
+        deadline = time.monotonic() + limit_s
+        while not self.has(name):
+            assert time.monotonic() < deadline, f"no '{name}' in {limit_s} s; log:\n{self.text()}"
+            time.sleep(0.02)
+
+    def text(self):
+        with open(os.path.join(self.out, "log"), errors="replace") as file:
+            return file.read()
+
+    def pids(self, part, but=()):
+        found = marked_processes(self.env[MARK])
+        pids = [pid for pid, what in found.items() if what.startswith(part) and pid not in but]
+        assert pids, f"no process '{part}' in {found}"
+        return pids
+
+    def mpirun(self):
+        return self.pids(("mpirun", "prterun"))[0]  # Open MPI 5 renames itself
+
+    def ranks(self):  # a rank and its helper show the same command line; the rank is mpirun's child
+        mpirun = self.mpirun()
+        return sorted(int(pid) for pid in
+                      open(f"/proc/{mpirun}/task/{mpirun}/children").read().split())
+
+    def end(self, limit_s=15):
+        code = self.process.wait(limit_s)
+        self.log.close()
+        return code
+
+    def forget(self):
+        shutil.rmtree(self.out)
+
+
+def nothing_in(tmpdir):
+    assert os.listdir(tmpdir) == [], os.listdir(tmpdir)
+
+
+def test_a_job_ends_by_itself():
+    with no_leftovers() as env:
+        result = run([STAND_IN, "launch", "3", "2", "sh", "-c", "echo rank=$RANK $OMPI_COMM_WORLD_RANK."], 30, env)
+        assert result.returncode == 0, result.stderr
+        assert "rank=0 ." in result.stdout, result.stdout
+
+
+def test_the_printed_line_runs_alone():
+    with no_leftovers() as env:
+        line = run([STAND_IN, "print", "3", "2", "sh", "-c", "echo it runs"], 30, env).stdout
+        assert line.startswith("mpirun -n 3 ") and line.count("\n") == 1, line
+        result = run(["sh", "-c", line], 30, env)
+        assert result.returncode == 0 and "it runs" in result.stdout, result.stderr
+
+
+def test_a_failing_program_ends_the_job():
+    with no_leftovers() as env:
+        result = run([STAND_IN, "launch", "3", "2", "sh", "-c", "exit 7"], 30, env)
+        assert result.returncode == 1, (result.returncode, result.stderr)
+        assert "exited with status 7" in result.stderr, result.stderr
+        result = run([STAND_IN, "launch", "3", "2", "no-such-program"], 30, env)
+        assert result.returncode == 1 and "cannot start 'no-such-program'" in result.stderr, result.stderr
+
+
+def test_sigint_and_sigterm_give_the_program_its_grace():
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        with no_leftovers() as env:
+            job = Job(env, CHECKPOINT)
+            job.process.send_signal(number)
+            assert job.end() == code, job.text()
+            job.wait_for("saved", 5)
+        job.forget()
+
+
+def test_a_signal_to_the_whole_group_too():
+    with no_leftovers() as env:
+        job = Job(env, CHECKPOINT)
+        os.killpg(job.process.pid, signal.SIGINT)
+        assert job.end() == 130, job.text()
+        job.wait_for("saved", 5)
+    job.forget()
+
+
+def test_kill_9_of_mpirun():
+    with no_leftovers(wait_s=8) as env:
+        job = Job(env, CHECKPOINT)
+        os.kill(job.mpirun(), signal.SIGKILL)
+        assert job.end() == 5, job.text()
+        job.wait_for("saved", 8)
+    job.forget()
+
+
+def test_kill_9_of_the_launcher():
+    with no_leftovers(wait_s=8) as env:
+        job = Job(env, CHECKPOINT)
+        job.process.kill()
+        job.end()
+        job.wait_for("saved", 8)
+    job.forget()
+
+
+def test_kill_9_of_launcher_and_mpirun_at_once():
+    with no_leftovers(wait_s=10) as env:
+        job = Job(env, STUBBORN, grace="1")
+        mpirun = job.mpirun()
+        job.process.kill()
+        os.kill(mpirun, signal.SIGKILL)
+        job.end()
+    job.forget()
+
+
+def test_kill_9_of_a_rank():
+    for which in (0, 1):  # the trainer; a loader
+        with no_leftovers(wait_s=8) as env:
+            job = Job(env, STUBBORN, grace="1")
+            os.kill(job.ranks()[which], signal.SIGKILL)
+            assert job.end() == 5, job.text()
+        job.forget()
+
+
+if __name__ == "__main__":
+    if shutil.which("mpirun") is None:
+        print("SKIP: no mpirun in PATH")
+        sys.exit(77)
+    chosen = sys.argv[2:]
+    tests = [(name, test) for name, test in sorted(globals().items()) if name.startswith("test_")]
+    for name, test in tests:
+        if chosen and name not in chosen:
+            continue
+        start = time.monotonic()
+        test()
+        print(f"ok {name} {time.monotonic() - start:.1f} s", flush=True)

@@ -1,0 +1,34 @@
+#include "runtime/process/signals.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace penstock;
+
+TEST_CASE("a blocked signal arrives at the descriptor, with its sender") {
+  SignalFd signals({SIGUSR1, SIGTERM});
+  CHECK_FALSE(signals.next());
+  kill(getpid(), SIGUSR1);
+  pollfd readable{signals.fd(), POLLIN, 0};
+  REQUIRE(poll(&readable, 1, 5000) == 1);
+  const auto arrived = signals.next();
+  REQUIRE(arrived);
+  CHECK(arrived->signal == SIGUSR1);
+  CHECK(arrived->sender == getpid());
+  CHECK_FALSE(arrived->from_terminal);
+  CHECK_FALSE(signals.next());
+}
+
+TEST_CASE("the old mask comes back, and a pending signal does not kill") {
+  sigset_t mask;
+  {
+    SignalFd signals({SIGTERM});
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    CHECK(sigismember(&mask, SIGTERM) == 1);
+    kill(getpid(), SIGTERM);
+  }
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  CHECK(sigismember(&mask, SIGTERM) == 0);
+}

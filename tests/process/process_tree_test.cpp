@@ -1,0 +1,103 @@
+#include "runtime/process/tree.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "runtime/process/session_folder.h"
+
+using namespace penstock;
+
+TEST_CASE("descendants finds children and grandchildren, and end_descendants leaves none") {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  std::array<int, 2> ready{};
+  REQUIRE(pipe2(ready.data(), O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (fork() == 0) {
+      setsid();
+      if (fork() != 0) _exit(0);  // a daemon: its parent ends, it lives on in a session of its own
+    } else {
+      (void)!write(ready[1], "c", 1);
+    }
+    (void)!write(ready[1], "d", 1);
+    for (;;) pause();
+  }
+  char byte = 0;
+  for (int i = 0; i < 3; ++i) REQUIRE(read(ready[0], &byte, 1) == 1);
+  const auto found = descendants(getpid());
+  CHECK(found.size() >= 2);  // the child and the daemon; the one between may still be a zombie
+  CHECK(std::find(found.begin(), found.end(), child) != found.end());
+  CHECK(end_descendants(5));
+  CHECK(descendants(getpid()).empty());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_CASE("a status in words") {
+  const auto status_of = [](auto body) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      body();
+      _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    return status;
+  };
+  CHECK(describe_status(status_of([] { _exit(3); })) == "exited with status 3");
+  CHECK(describe_status(status_of([] { raise(SIGKILL); })) == "was killed by SIGKILL");
+  CHECK(shell_code(status_of([] { _exit(3); })) == 3);
+  CHECK(shell_code(status_of([] { raise(SIGKILL); })) == 137);
+  CHECK(signal_name(SIGSEGV) == "SIGSEGV");
+  CHECK(signal_name(63) == "signal 63");
+}
+
+TEST_CASE("a session folder goes with its last holder") {
+  const std::string path = make_session_folder();
+  struct stat info {};
+  REQUIRE(stat(path.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0700);
+  std::filesystem::create_directories(path + "/ompi.host.0/pid.1");
+  std::ofstream(path + "/ompi.host.0/pid.1/contact.txt") << "x";
+  SessionFolder first(path);
+  SessionFolder second(path);
+  REQUIRE(first.held());
+  REQUIRE(second.held());
+  CHECK_FALSE(first.release());
+  CHECK(std::filesystem::exists(path));
+  CHECK(second.release());
+  CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("folders that are not a session's are never touched") {
+  const std::string base = make_session_folder();
+  SessionFolder guard(base);
+  const auto untouched = [&](const std::string& path) {
+    {
+      SessionFolder held(path);
+      CHECK_FALSE(held.held());
+    }
+    return std::filesystem::exists(std::filesystem::symlink_status(path));
+  };
+  std::filesystem::create_directory(base + "/mine");
+  chmod((base + "/mine").c_str(), 0700);
+  CHECK(untouched(base + "/mine"));  // not our name
+  std::filesystem::create_directory(base + "/penstock-open");
+  chmod((base + "/penstock-open").c_str(), 0755);
+  CHECK(untouched(base + "/penstock-open"));  // open to others
+  std::filesystem::create_directory_symlink(base + "/mine", base + "/penstock-link");
+  CHECK(untouched(base + "/penstock-link"));
+  CHECK_FALSE(SessionFolder(base + "/penstock-missing").held());
+  CHECK_FALSE(SessionFolder("").held());
+}

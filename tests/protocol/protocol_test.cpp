@@ -1,0 +1,205 @@
+// What ranks say to each other: every member of every message arrives, and no bytes whatever crash a rank or make it
+// take memory that the message does not hold.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "runtime/base/error.h"
+#include "runtime/protocol/chunk.h"
+#include "runtime/protocol/messages.h"
+#include "tests/support/random_message.h"
+
+namespace {
+size_t largest_allocation = 0;
+}
+// Counts what is asked for at a time, to see that a length field alone takes no memory.
+void* operator new(size_t size) {
+  largest_allocation = std::max(largest_allocation, size);
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace penstock {
+namespace {
+
+using testing::Random;
+
+TEST_CASE("every kind of message arrives with all its members") {
+  constexpr uint64_t kSeed = 2024;
+  MESSAGE("seed " << kSeed);
+  Random random(kSeed);
+  for (size_t kind = 0; kind < std::variant_size_v<ControlMessage>; ++kind) {
+    for (int i = 0; i < 100; ++i) {
+      const auto message = testing::random_message<ControlMessage>(kind, random);
+      REQUIRE(message.index() == kind);
+      REQUIRE(testing::same_message(message, decode(encode(message))));
+    }
+  }
+}
+
+TEST_CASE("every truncation of every kind is an Error(peer_lost)") {
+  Random random(7);
+  for (size_t kind = 0; kind < std::variant_size_v<ControlMessage>; ++kind) {
+    const Message bytes = encode(testing::random_message<ControlMessage>(kind, random));
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      try {
+        (void)decode(std::span(bytes).first(size));
+        FAIL("kind ", kind, " cut to ", size, " of ", bytes.size(), " bytes was taken");
+      } catch (const Error& error) {
+        REQUIRE(error.kind() == ErrorKind::peer_lost);
+      }
+    }
+    Message longer = bytes;
+    longer.push_back(std::byte{0});
+    CHECK_THROWS_AS((void)decode(longer), Error);
+  }
+  CHECK_THROWS_WITH_AS((void)decode(Message(1, std::byte{200})), doctest::Contains("unknown kind 200"), Error);
+}
+
+TEST_CASE("damaged messages decode to something or are refused, and take little memory") {
+  constexpr uint64_t kSeed = 99;
+  MESSAGE("seed " << kSeed);
+  Random random(kSeed);
+  int refused = 0;
+  largest_allocation = 0;
+  for (int i = 0; i < 30'000; ++i) {
+    Message bytes = encode(testing::random_message<ControlMessage>(random() % std::variant_size_v<ControlMessage>, random));
+    testing::damage(bytes, random);
+    try {
+      (void)decode(bytes);
+    } catch (const Error& error) {
+      REQUIRE(error.kind() == ErrorKind::peer_lost);
+      ++refused;
+    }
+  }
+  CHECK(refused > 10'000);
+  CHECK(largest_allocation < 100'000);
+}
+
+SampleRecord random_record(Random& random) {
+  SampleRecord r;
+  testing::fill(r.planned, random);
+  testing::fill(r.index, random);
+  testing::fill(r.bad, random);
+  testing::fill(r.substituted, random);
+  testing::fill(r.attempts, random);
+  testing::fill(r.width, random);
+  testing::fill(r.height, random);
+  testing::fill(r.key, random);
+  testing::fill(r.reason, random);
+  r.draws.resize(random() % 4);
+  for (TransformDraw& draw : r.draws) {
+    testing::fill(draw.position, random);
+    testing::fill(draw.values, random);
+  }
+  return r;
+}
+
+ChunkHeader random_header(Random& random, int32_t samples) {
+  ChunkHeader h;
+  testing::fill(h.lease, random);
+  testing::fill(h.fingerprint, random);
+  testing::fill(h.epoch, random);
+  testing::fill(h.replica, random);
+  h.lease.chunk &= 0x7fffffff;
+  h.arithmetic = static_cast<uint8_t>(random());
+  h.first_slot = static_cast<int32_t>(random() & 0x7fffffff);
+  h.samples = samples;
+  testing::fill(h.payload_bytes, random);
+  testing::fill(h.payload_crc, random);
+  return h;
+}
+
+Message random_envelope(Random& random) {
+  std::vector<SampleRecord> records(1 + random() % 6);
+  for (SampleRecord& r : records) r = random_record(random);
+  return encode_envelope(random_header(random, static_cast<int32_t>(records.size())), records);
+}
+
+TEST_CASE("an envelope arrives with its header and all records") {
+  constexpr uint64_t kSeed = 31;
+  MESSAGE("seed " << kSeed);
+  Random random(kSeed);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<SampleRecord> records(1 + random() % 16);
+    for (SampleRecord& r : records) r = random_record(random);
+    const ChunkHeader header = random_header(random, static_cast<int32_t>(records.size()));
+    ChunkHeader got;
+    std::vector<SampleRecord> got_records(3);  // what stood there before is replaced
+    decode_envelope(encode_envelope(header, records), got, got_records);
+    REQUIRE(testing::members_of(got) == testing::members_of(std::as_const(header)));
+    REQUIRE(got_records.size() == records.size());
+    for (size_t r = 0; r < records.size(); ++r) {
+      REQUIRE(testing::members_of(got_records[r]) == testing::members_of(records[r]));
+    }
+  }
+}
+
+TEST_CASE("any one to three flipped bits of an envelope are found, and any cut") {
+  constexpr uint64_t kSeed = 32;
+  MESSAGE("seed " << kSeed);
+  Random random(kSeed);
+  ChunkHeader header;
+  std::vector<SampleRecord> records;
+  const Message good = random_envelope(random);
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    Message bad = good;
+    bad[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    REQUIRE_THROWS_AS(decode_envelope(bad, header, records), Error);
+  }
+  for (int i = 0; i < 5000; ++i) {
+    Message bad = good;
+    const size_t flips = 2 + random() % 2;
+    for (size_t f = 0; f < flips; ++f) bad[random() % bad.size()] ^= static_cast<std::byte>(1 << random() % 8);
+    if (bad == good) continue;
+    REQUIRE_THROWS_AS(decode_envelope(bad, header, records), Error);
+  }
+  for (size_t size = 0; size < good.size(); ++size) {
+    REQUIRE_THROWS_AS(decode_envelope(std::span(good).first(size), header, records), Error);
+  }
+}
+
+TEST_CASE("an envelope that counts wrong, with a right checksum, is refused without taking memory") {
+  Random random(33);
+  ChunkHeader header;
+  std::vector<SampleRecord> records;
+  for (const int32_t samples : {0, -1, 2, 0x7fffffff}) {
+    const Message bytes = encode_envelope(random_header(random, samples), {random_record(random)});
+    largest_allocation = 0;
+    CHECK_THROWS_AS(decode_envelope(bytes, header, records), Error);
+    CHECK(largest_allocation < 100'000);
+  }
+  ChunkHeader negative = random_header(random, 1);
+  negative.first_slot = -4;
+  CHECK_THROWS_AS(decode_envelope(encode_envelope(negative, {random_record(random)}), header, records), Error);
+}
+
+TEST_CASE("fields of a chunk begin at multiples of 64 bytes and do not overlap") {
+  const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 5, 7}},
+                          {"label", FieldKind::tensor, DType::int64, {}},
+                          {"mask", FieldKind::mask, DType::uint8, {5, 7}}};
+  for (int64_t samples = 1; samples < 40; ++samples) {
+    const FieldLayout layout = chunk_layout(fields, samples);
+    REQUIRE(layout.offsets.size() == 3);
+    size_t end = 0;
+    for (size_t f = 0; f < 3; ++f) {
+      REQUIRE(layout.offsets[f] % 64 == 0);
+      REQUIRE(layout.offsets[f] >= end);
+      end = layout.offsets[f] + fields[f].bytes_per_sample() * static_cast<size_t>(samples);
+    }
+    REQUIRE(layout.total_bytes >= end);
+    REQUIRE(layout.total_bytes < end + 64);
+  }
+}
+
+TEST_CASE("a fingerprint is a function of the text") {
+  CHECK(fingerprint_of("{}") == fingerprint_of("{}"));
+  CHECK(fingerprint_of("{}") != fingerprint_of("{ }"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds penstock and runs its tests.
+#
+#   tests/run.sh              # what every change must pass: 10 minutes at most on 2 cores
+#   tests/run.sh --full       # and sanitizers, clang's analysis, and the long versions of the exactness tests
+#   tests/run.sh -R sampler   # any further arguments go to ctest
+#
+# A test that skips itself must be listed in tests/expected_skips.txt with its condition; any other skip fails the run.
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$top"
+full=0
+if [[ "${1:-}" == --full ]]; then
+  full=1
+  shift
+fi
+
+launch/install_packages.sh --tests
+
+run_preset() {  # PRESET, then ctest's arguments
+  local preset=$1
+  shift
+  echo "== build $preset" >&2
+  mkdir -p build
+  # Said outright, because launch/quickstart.sh configures the release folder without them.
+  cmake --preset "$preset" -DPENSTOCK_TESTS=ON -DPENSTOCK_BENCH=ON >"build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log" >&2; return 1; }
+  cmake --build --preset "$preset" -- --quiet
+  echo "== test $preset" >&2
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 2 \
+    --output-junit "$top/build/$preset/junit.xml" "$@"
+}
+
+status=0
+run_preset release "$@" || status=1
+/usr/bin/python3 tests/check_skips.py build/release/junit.xml tests/expected_skips.txt || status=1
+
+if ((full)); then
+  # The label `full`: tests that take a larger matrix, or more samples, with this variable.
+  PENSTOCK_FULL=1 run_preset release -L full || status=1
+  # clang compiles everything, warnings being errors.
+  cmake --preset analysis >/dev/null && cmake --build --preset analysis -- --quiet || status=1
+  # Instrumented, a test takes several times as long; MPI itself leaks a little at every start (ompi issue 12584).
+  export ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$top/tests/support/lsan.supp:print_suppressions=0
+  run_preset asan -LE "full|slow|analysis" || status=1
+  run_preset tsan -LE "full|slow|multirank|analysis|python" || status=1
+fi
+exit $status

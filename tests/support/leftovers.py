@@ -1,0 +1,136 @@
+"""After a multi-process test nothing of it may be left: no process, socket, shared memory segment or file.
+
+    from leftovers import no_leftovers, run
+
+    with no_leftovers() as env:
+        result = run([mpirun, "-n", "4", penstock, "run", "job.yaml"], timeout=60, env=env)
+        assert result.returncode == 0, result.stderr
+
+`no_leftovers` marks the environment it gives with PENSTOCK_TEST_ID; every process that inherits it, whoever its parent
+is by then, is found by that mark. Processes, sockets and files are compared with a snapshot taken before and get 5 s to
+vanish; what is left raises AssertionError, says what it is, and is killed (by its mark) so the next test starts clean.
+`run` starts a process group of its own and kills, when time is over, that group and whatever carries the same mark.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+MARK = "PENSTOCK_TEST_ID"
+# Of Open MPI, and session folders of ours; scratch folders of other tests have other names.
+_OURS = re.compile(r"(ompi|openmpi|vader_segment|sm_segment|prte|pmix|psec).*|penstock-[a-z0-9]{10}")
+
+
+def marked_processes(mark):
+    """{pid: command line} of the living processes whose environment holds the mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if wanted not in file.read().split(b"\0"):
+                    continue
+            with open(f"/proc/{name}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "ZX":
+                    continue
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                found[int(name)] = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def _sockets():
+    with open("/proc/net/unix") as file:
+        names = (line.split()[-1] for line in file.readlines()[1:])
+        return {name for name in names if name.startswith("@penstock")}
+
+
+def _files():
+    found = {os.path.join("/dev/shm", name) for name in os.listdir("/dev/shm")} if os.path.isdir("/dev/shm") else set()
+    return found | {os.path.join("/tmp", name) for name in os.listdir("/tmp") if _OURS.fullmatch(name)}
+
+
+def _kill(pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def no_leftovers(wait_s=5.0, shared_machine=None):
+    """Gives an environment with the mark and a TMPDIR of its own; at the end asserts that nothing new is left, there, in
+    /tmp and /dev/shm, among sockets and processes.
+
+    `shared_machine` True (or PENSTOCK_SHARED_MACHINE=1): other jobs come and go meanwhile, so only what is surely this
+    test's is looked at: marked processes and TMPDIR.
+    """
+    if shared_machine is None:
+        shared_machine = os.environ.get("PENSTOCK_SHARED_MACHINE") == "1"
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="leftovers-") as private:
+        env = dict(os.environ, **{MARK: mark, "TMPDIR": private})
+
+        def files():
+            inside = {os.path.join(private, name) for name in os.listdir(private)}
+            return inside if shared_machine else inside | _files()
+
+        def sockets():
+            return set() if shared_machine else _sockets()
+
+        sockets_before, files_before = sockets(), files()
+        failed = True
+        try:
+            yield env
+            failed = False
+        finally:
+            deadline = time.monotonic() + wait_s
+            while True:
+                processes = marked_processes(mark)
+                left = [f"process {pid}: {what}" for pid, what in sorted(processes.items())]
+                left += [f"socket {name}" for name in sorted(sockets() - sockets_before)]
+                left += [f"file {name}" for name in sorted(files() - files_before)]
+                if not left or time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
+            _kill(processes)
+            if left:
+                message = f"left behind {wait_s:g} s after the test:\n  " + "\n  ".join(left)
+                if failed:  # the test's own failure is the one to report; say this beside it
+                    print(message, flush=True)
+                else:
+                    raise AssertionError(message)
+
+
+def run(cmd, timeout, env=None, **kwargs):
+    """subprocess.run with captured text, in a process group of its own, of which nothing survives a timeout."""
+    kwargs.setdefault("stdin", subprocess.DEVNULL)
+    # Files, not pipes: a daemon that keeps a pipe open would keep us waiting after the command has ended.
+    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+        process = subprocess.Popen(cmd, env=env, stdout=out, stderr=err, start_new_session=True, **kwargs)
+        timed_out = False
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                mark = (env or {}).get(MARK)
+                if mark is not None:
+                    _kill(marked_processes(mark))
+        out.seek(0)
+        err.seek(0)
+        stdout, stderr = out.read(), err.read()
+    if timed_out:
+        raise AssertionError(f"{' '.join(map(str, cmd))} took longer than {timeout} s\n{stdout[-4000:]}\n{stderr[-4000:]}")
+    return subprocess.CompletedProcess(cmd, process.returncode, stdout, stderr)

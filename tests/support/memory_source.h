@@ -1,0 +1,60 @@
+// A Source whose samples are in memory: for tests that are not about disks.
+//
+//   MemorySource source;
+//   source.add("cat/1.jpg", /*label=*/0, jpeg_bytes);
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/dataset/source.h"
+
+namespace penstock {
+
+class MemorySource final : public Source {
+ public:
+  void add(std::string key, int64_t label, std::vector<std::byte> bytes) {
+    if (label >= static_cast<int64_t>(classes_.size())) {
+      for (auto i = static_cast<int64_t>(classes_.size()); i <= label; ++i) {
+        classes_.push_back("class" + std::to_string(i));
+      }
+    }
+    samples_.push_back({std::move(key), label, std::move(bytes)});
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
+  const FieldTable& fields() const override { return fields_; }
+  std::string key(int64_t index) const override { return at(index).key; }
+  int64_t label(int64_t index) const override { return at(index).label; }
+  const std::vector<std::string>& class_names() const override { return classes_; }
+  int64_t encoded_size(int64_t index) const override { return static_cast<int64_t>(at(index).bytes.size()); }
+  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override {
+    bytes = at(index).bytes;
+    return Verdict::good();
+  }
+  Sum128 fingerprint() const override {
+    std::string text;
+    for (const Sample& sample : samples_) ((text += sample.key) += '\0') += std::to_string(sample.label) + "\n";
+    return hash128(std::string_view(text));
+  }
+
+ private:
+  struct Sample {
+    std::string key;
+    int64_t label;
+    std::vector<std::byte> bytes;
+  };
+
+  const Sample& at(int64_t index) const {
+    if (index < 0 || index >= size()) throw Error(ErrorKind::usage, "no sample " + std::to_string(index));
+    return samples_[static_cast<size_t>(index)];
+  }
+
+  FieldTable fields_{{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}};
+  std::vector<std::string> classes_;
+  std::vector<Sample> samples_;
+};
+
+}  // namespace penstock

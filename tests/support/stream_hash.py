@@ -1,0 +1,69 @@
+"""The two hashes of a stream, from dumped batches: runtime/base/hash.h written a second time, by its text.
+
+    from stream_hash import read_dump, total
+
+    batches = read_dump("dump/train_e0")      # {(trainer, step): Batch}, of a `--raw` dump
+    order, pixel = total(batches.values())    # as in the report
+"""
+
+import json
+import os
+import struct
+
+import numpy
+import xxhash
+
+MODULUS = 1 << 128
+
+
+def sample_record(line):
+    name = line["split"].encode()
+    record = struct.pack("<BH", 3, len(name)) + name
+    record += struct.pack("<IQQHBq", line["epoch"], line["position"], line["index"], line["occurrence"],
+                          1 if line["valid"] else 0, line["label"])
+    record += struct.pack("<H", len(line["hash_draws"]))
+    for position, values in line["hash_draws"]:
+        record += struct.pack("<HH", position, len(values)) + struct.pack(f"<{len(values)}q", *values)
+    return record
+
+
+class Batch:
+    """One batch of a dump: its lines of the manifest by slot, and its arrays."""
+
+    def __init__(self, folder, trainer, step, lines):
+        self.lines = sorted(lines, key=lambda line: line["slot"])
+        assert [line["slot"] for line in self.lines] == list(range(len(lines))), (trainer, step)
+        for name in ("images", "labels", "indices", "valid"):
+            setattr(self, name, numpy.load(os.path.join(folder, f"t{trainer}_s{step}_{name}.npy")))
+            assert len(getattr(self, name)) == len(lines), (trainer, step, name)
+
+    def hashes(self):
+        assert self.images.dtype == numpy.uint8 and self.images.ndim == 4 and self.images.shape[1] == 3
+        order = pixel = 0
+        for slot, line in enumerate(self.lines):
+            # The record comes from the arrays where they have it, so that a wrong array is seen too.
+            line = dict(line, label=int(self.labels[slot]), index=int(self.indices[slot]), valid=bool(self.valid[slot]))
+            record = sample_record(line)
+            order += xxhash.xxh3_128_intdigest(record)
+            pixel += xxhash.xxh3_128_intdigest(record + numpy.ascontiguousarray(self.images[slot]).tobytes())
+        return order % MODULUS, pixel % MODULUS
+
+
+def read_dump(folder):
+    by_batch = {}
+    with open(os.path.join(folder, "manifest.jsonl")) as file:
+        for text in file:
+            line = json.loads(text)
+            by_batch.setdefault((line["trainer"], line["step"]), []).append(line)
+    assert by_batch, f"nothing in {folder}"
+    return {key: Batch(folder, *key, lines) for key, lines in by_batch.items()}
+
+
+def total(batches):
+    """The sums over batches, or over (order, pixel) pairs of numbers, as 32 digits each."""
+    order = pixel = 0
+    for batch in batches:
+        o, p = batch.hashes() if isinstance(batch, Batch) else batch
+        order += o
+        pixel += p
+    return f"{order % MODULUS:032x}", f"{pixel % MODULUS:032x}"

@@ -1,0 +1,234 @@
+// The coordinator's conversation, message by message, with a clock that the test moves.
+#include "runtime/trainer/coordinator.h"
+
+#include <doctest/doctest.h>
+
+#include <deque>
+
+#include "runtime/base/error.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+namespace {
+
+std::string split_json(const std::vector<std::string>& overrides = {}) {
+  const Job job = parse_job(
+      "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+      "    sampler: {shuffle: true}\n    batch_size: 4\n",
+      "job.yaml", overrides);
+  return canonical_json(resolve_split(job, "train"));
+}
+
+// Ports 0 and 1, loaders 2 and 3.
+struct World {
+  World() : coordinator(options(), clock, [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
+  static CoordinatorOptions options() {
+    CoordinatorOptions o;
+    o.ports = {0, 1};
+    o.loaders = {2, 3};
+    o.nodes = {0, 0, 0, 0};
+    o.chunk_samples = 2;
+    return o;
+  }
+  template <class T>
+  std::vector<T> take(PeerId peer) {
+    std::vector<T> found;
+    std::erase_if(sent, [&](const auto& item) {
+      if (item.first != peer || !std::holds_alternative<T>(item.second)) return false;
+      found.push_back(std::get<T>(item.second));
+      return true;
+    });
+    return found;
+  }
+  void join(PeerId loader) { coordinator.handle(loader, LoaderHello{8, 2, 1}); }
+  void prepared(PeerId loader, const std::string& json, int64_t size = 10, const std::string& fingerprint = "aa") {
+    SplitPrepared m;
+    m.fingerprint = fingerprint_of(json);
+    m.good = true;
+    m.dataset_size = size;
+    m.dataset_fingerprint = fingerprint;
+    coordinator.handle(loader, m);
+  }
+  void open_at_both(const std::string& json) {
+    join(2);
+    join(3);
+    for (const PeerId port : {0, 1}) coordinator.handle(port, OpenSplit{json, port, 2});
+    prepared(2, json);
+    prepared(3, json);
+  }
+
+  ManualClock clock;
+  std::deque<std::pair<PeerId, ControlMessage>> sent;
+  Coordinator coordinator;
+};
+
+TEST_CASE("a split is opened when every loader has answered, and once for all ports") {
+  World world;
+  const std::string json = split_json();
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  CHECK(world.take<SplitOpened>(0).empty());  // no loader yet: it waits
+  world.join(2);
+  world.join(3);
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  world.prepared(2, json);
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.prepared(3, json);
+  const auto opened = world.take<SplitOpened>(0);
+  REQUIRE(opened.size() == 1);
+  CHECK(opened[0].dataset_size == 10);
+  world.coordinator.handle(1, OpenSplit{json, 1, 2});
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+  CHECK(world.take<PrepareSplit>(2).empty());
+}
+
+TEST_CASE("replicas that open different splits are told which key differs") {
+  World world;
+  world.open_at_both(split_json());
+  (void)world.take<SplitOpened>(0);
+  world.coordinator.handle(0, OpenSplit{split_json(), 0, 2});
+  world.coordinator.handle(1, OpenSplit{split_json({"splits.train.batch_size=8"}), 1, 2});
+  const auto refused = world.take<SplitRefused>(1);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::config));
+  CHECK(refused[0].error.find("batch_size") != std::string::npos);
+}
+
+TEST_CASE("loaders that see different data refuse the split, by name") {
+  World world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.prepared(2, json, 10, "aa");
+  world.prepared(3, json, 9, "bb");
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error.find("rank 3") != std::string::npos);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
+}
+
+TEST_CASE("an impossible plan is refused when the split opens") {
+  World world;
+  const std::string json = split_json({"splits.train.batch_size=64", "splits.train.tail=drop"});
+  world.join(2);
+  world.join(3);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.prepared(2, json);
+  world.prepared(3, json);
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::config));
+}
+
+TEST_CASE("leases carry exactly the plan's samples") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  PlanSpec spec;
+  spec.dataset_size = 10;
+  spec.num_replicas = 2;
+  spec.batch_size = 4;
+  spec.shuffle = true;
+  for (const int64_t epoch : {0, 1, 5}) {
+    const Plan plan(spec, epoch);
+    for (const PeerId port : {0, 1}) {
+      const StreamId stream = 100 + static_cast<StreamId>(epoch) * 10 + static_cast<StreamId>(port);
+      world.coordinator.handle(port, OpenStream{stream, fingerprint_of(json), port, epoch, 0});
+      const auto ready = world.take<StreamReady>(port);
+      REQUIRE(ready.size() == 1);
+      CHECK(ready[0].chunk_samples == 2);
+      std::map<int64_t, std::vector<PlannedSample>> got;
+      for (int64_t step = 0; step < plan.steps(); ++step) {
+        world.coordinator.handle(port, SlotFree{stream, step});
+        got[step].resize(static_cast<size_t>(plan.batch_length(step)));
+        for (const PeerId loader : {2, 3}) {
+          for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+            CHECK(lease.port == port);
+            CHECK(lease.epoch == epoch);
+            for (size_t i = 0; i < lease.samples.size(); ++i) {
+              got[lease.lease.step].at(static_cast<size_t>(lease.first_slot) + i) = lease.samples[i];
+            }
+            world.coordinator.handle(loader, ChunkDone{lease.lease, 1000, 1, 1});
+            world.coordinator.handle(port, ChunkTaken{lease.lease});
+            world.coordinator.handle(loader, CellBack{port});
+          }
+        }
+      }
+      for (int64_t step = 0; step < plan.steps(); ++step) CHECK(got[step] == plan.batch(step, port));
+      world.coordinator.handle(port, CloseStream{stream});
+    }
+  }
+}
+
+TEST_CASE("streams that cannot be are refused; messages about streams that ended are ignored") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, 12345, 0, 0, 0});
+  CHECK(world.take<StreamFailed>(0).size() == 1);
+  world.coordinator.handle(0, OpenStream{2, fingerprint_of(json), 0, int64_t{1} << 40, 0});
+  const auto failed = world.take<StreamFailed>(0);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
+  world.coordinator.handle(0, SlotFree{2, 0});
+  world.coordinator.handle(0, CursorAt{2, 1, true});
+  world.coordinator.handle(0, ChunkTaken{{2, 0, 0, 0}});
+  world.coordinator.handle(0, CloseStream{2});
+  CHECK(world.take<LeaseGranted>(2).empty());
+  CHECK_THROWS_AS(world.coordinator.handle(2, Goodbye{}), Error);
+}
+
+TEST_CASE("a dead loader's leases go to the living; with the last one, opening fails by name") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, SlotFree{1, 0});
+  const size_t of_two = world.take<LeaseGranted>(2).size();
+  const size_t of_three = world.take<LeaseGranted>(3).size();
+  CHECK(of_two + of_three == 2);
+  world.coordinator.peer_lost(2, "its socket closed");
+  world.coordinator.peer_lost(2, "again");
+  CHECK(world.take<LeaseGranted>(3).size() == of_two);
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{3});
+  CHECK(world.coordinator.figures().lost.size() == 1);
+  world.coordinator.peer_lost(3, "its socket closed");
+  const std::string other = split_json({"splits.train.batch_size=2"});
+  world.coordinator.handle(0, OpenSplit{other, 0, 2});
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+}
+
+TEST_CASE("loaders that die before they joined, or before they answered, keep nobody waiting") {
+  World world;
+  const std::string json = split_json();
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.coordinator.peer_lost(2, "never came");
+  CHECK(world.take<SplitRefused>(0).empty());  // the other may still come
+  world.join(3);
+  world.coordinator.peer_lost(3, "died while listing");
+  REQUIRE(world.take<SplitRefused>(0).size() == 1);
+}
+
+TEST_CASE("a silent loader is given up, and its streams fail after a while when nobody is left") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, SlotFree{1, 0});
+  std::vector<StreamFailed> failed;
+  for (int i = 0; i < 600 && failed.empty(); ++i) {
+    world.clock.advance(100 * kMillisecond);
+    world.coordinator.tick();
+    failed = world.take<StreamFailed>(0);
+  }
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+  CHECK(world.coordinator.figures().lost.size() == 2);
+  CHECK(world.coordinator.living_loaders().empty());
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,217 @@
+// What only shm has: real processes, strangers at the door, announcements that cannot be true.
+#include "transport/shm/shm.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+
+#include "runtime/base/error.h"
+#include "runtime/base/wire.h"
+
+namespace penstock {
+namespace {
+
+std::string unique_job() {
+  static int count = 0;
+  return "test" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+ShmOptions options_of(const std::string& job, PeerId self) {
+  return {.job = job, .token = "secret", .self = self, .node_peers = {0, 1}, .connect_timeout_ns = 10 * kSecond};
+}
+
+template <class T>
+bool wait_for(Endpoint& end, T& wanted, Nanoseconds timeout = 10 * kSecond) {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + timeout;
+  while (clock.now() < deadline) {
+    Incoming incoming;
+    if (!end.poll(incoming)) {
+      std::vector<pollfd> fds;
+      end.collect_fds(fds);
+      ::poll(fds.data(), fds.size(), 10);
+      continue;
+    }
+    if (auto* found = std::get_if<T>(&incoming)) {
+      wanted = std::move(*found);
+      return true;
+    }
+  }
+  return false;
+}
+
+TEST_CASE("between processes: chunks are read in place and outlive the sender's kill -9") {
+  const std::string job = unique_job();
+  ShmEndpoint port(options_of(job, 0));
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    try {
+      Arena arena;
+      arena.id = 1;
+      arena.cell_bytes = 4096;
+      arena.memory = SharedMemory::create("penstock-test", 4 * 4096);
+      arena.memory.seal_future_writes();
+      ShmEndpoint loader(options_of(job, 1));
+      loader.connect();
+      loader.register_arena(arena);
+      std::memset(arena.cell(2), 0x5a, 4096);
+      loader.send_chunk(0, Message(3, std::byte{9}), {1, 2}, 4096);
+      CellReturned back;
+      if (!wait_for(loader, back) || back.cell != CellRef{1, 2}) ::_exit(2);
+      std::memset(arena.cell(3), 0x77, 4096);
+      loader.send_chunk(0, {}, {1, 3}, 4096);
+      for (;;) ::pause();
+    } catch (...) {
+      ::_exit(3);
+    }
+  }
+  port.connect();
+  ChunkArrived first;
+  REQUIRE(wait_for(port, first));
+  CHECK(first.envelope == Message(3, std::byte{9}));
+  CHECK(first.payload.size() == 4096);
+  CHECK(first.payload[4095] == std::byte{0x5a});
+  port.release(1, first.token);
+  ChunkArrived second;
+  REQUIRE(wait_for(port, second));
+  ::kill(child, SIGKILL);
+  PeerLost lost;
+  REQUIRE(wait_for(port, lost));
+  CHECK(lost.peer == 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  for (const std::byte b : second.payload) REQUIRE(b == std::byte{0x77});
+}
+
+// Somebody who speaks the protocol by hand.
+struct Stranger {
+  explicit Stranger(const std::string& job) : socket(connect_abstract(shm_socket_name(job, 0), kSecond)) {}
+  void hello(PeerId rank, const std::string& token) {
+    WireWriter out;
+    out.u8(1);
+    out.i32(rank);
+    out.text(token);
+    socket.send(out.bytes());
+  }
+  void arena(uint32_t id, uint64_t bytes, uint64_t cell_bytes, int fd) {
+    WireWriter out;
+    out.u8(3);
+    out.u32(id);
+    out.u64(bytes);
+    out.u64(cell_bytes);
+    socket.send(out.bytes(), fd);
+  }
+  void chunk(uint32_t arena_id, uint32_t cell, uint64_t bytes) {
+    WireWriter out;
+    out.u8(4);
+    out.u32(arena_id);
+    out.u32(cell);
+    out.u64(bytes);
+    socket.send(out.bytes());
+  }
+  PacketSocket socket;
+};
+
+bool is_hung_up(PacketSocket& socket, Endpoint& end) {
+  for (int i = 0; i < 200 && !socket.closed(); ++i) {
+    Incoming incoming;
+    while (end.poll(incoming)) {
+    }
+    Packet packet;
+    (void)socket.receive_until(packet, kMillisecond);
+  }
+  return socket.closed();
+}
+
+TEST_CASE("strangers are hung up on, and do the job no harm") {
+  const std::string job = unique_job();
+  ShmEndpoint port(options_of(job, 0));
+  Stranger wrong_token(job);
+  wrong_token.hello(1, "guess");
+  CHECK(is_hung_up(wrong_token.socket, port));
+  Stranger wrong_rank(job);
+  wrong_rank.hello(5, "secret");
+  CHECK(is_hung_up(wrong_rank.socket, port));
+  for (const size_t size : {1u, 3u, 9u, 200u}) {
+    Stranger babble(job);
+    babble.socket.send(std::vector<std::byte>(size, std::byte{1}));
+    CHECK(is_hung_up(babble.socket, port));
+  }
+  Stranger silent(job);
+  // The rank that belongs here is let in; a second one that claims to be it is not.
+  ShmEndpoint loader(options_of(job, 1));
+  loader.connect();
+  loader.send(0, Message(4, std::byte{4}));
+  MessageArrived message;
+  REQUIRE(wait_for(port, message));
+  CHECK(message.peer == 1);
+  Stranger twin(job);
+  twin.hello(1, "secret");
+  CHECK(is_hung_up(twin.socket, port));
+  loader.send(0, Message(2, std::byte{5}));
+  CHECK(wait_for(port, message));
+}
+
+TEST_CASE("announcements outside the announced memory are Error(peer_lost)") {
+  const SharedMemory memory = SharedMemory::create("penstock-test", 2 * 4096);
+  const auto refuses = [&](const std::function<void(Stranger&)>& act) {
+    const std::string job = unique_job();
+    ShmEndpoint port(options_of(job, 0));
+    Stranger loader(job);
+    loader.hello(1, "secret");
+    act(loader);
+    try {
+      ChunkArrived chunk;
+      (void)wait_for(port, chunk, kSecond);
+      return false;
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::peer_lost;
+    }
+  };
+  const auto good_arena = [&](Stranger& s) { s.arena(1, 2 * 4096, 4096, memory.fd()); };
+  CHECK_FALSE(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 1, 4096); }));
+  CHECK(refuses([&](Stranger& s) { s.chunk(1, 0, 1); }));
+  CHECK(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 2, 1); }));
+  CHECK(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 0, 4097); }));
+  CHECK(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 0xffffffff, 1); }));
+  CHECK(refuses([&](Stranger& s) { good_arena(s); good_arena(s); }));
+  CHECK(refuses([&](Stranger& s) { s.arena(1, 3 * 4096, 4096, memory.fd()); }));
+  CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, 4096, -1); }));
+  CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, 0, memory.fd()); }));
+  // 2^62 bytes a cell: four of them would wrap to nothing.
+  CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, uint64_t{1} << 62, memory.fd()); s.chunk(1, 3, 1); }));
+  CHECK(refuses([&](Stranger& s) { s.socket.send(std::vector<std::byte>(1, std::byte{99})); }));
+  CHECK(refuses([&](Stranger& s) { s.socket.send(std::vector<std::byte>(1, std::byte{4})); }));
+}
+
+TEST_CASE("messages sent before the peer came are kept for it, in order") {
+  const std::string job = unique_job();
+  ShmEndpoint port(options_of(job, 0));
+  for (int i = 0; i < 5; ++i) port.send(1, Message(1, static_cast<std::byte>(i)));
+  ShmEndpoint loader(options_of(job, 1));
+  loader.connect();
+  Incoming incoming;
+  (void)port.poll(incoming);
+  port.send(1, Message(1, std::byte{5}));
+  for (int i = 0; i < 6; ++i) {
+    MessageArrived message;
+    REQUIRE(wait_for(loader, message));
+    CHECK(message.message == Message(1, static_cast<std::byte>(i)));
+  }
+}
+
+TEST_CASE("nobody there is an error that names the socket") {
+  ShmOptions options = options_of(unique_job(), 1);
+  options.connect_timeout_ns = 20 * kMillisecond;
+  ShmEndpoint loader(options);
+  CHECK_THROWS_WITH_AS(loader.connect(), doctest::Contains("/r0"), Error);
+}
+
+}  // namespace
+}  // namespace penstock

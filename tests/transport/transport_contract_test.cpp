@@ -1,0 +1,329 @@
+// What transport.h promises, checked over every transport that needs no launcher: order, size, cells, loss, leaks.
+#include <doctest/doctest.h>
+#include <dirent.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+
+#include "runtime/base/error.h"
+#include "transport/inproc/inproc.h"
+#include "transport/mesh.h"
+#include "transport/shm/shm.h"
+
+namespace penstock {
+namespace {
+
+std::string unique_job() {
+  static int count = 0;
+  return "test" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+using Ends = std::vector<std::unique_ptr<Endpoint>>;
+
+struct Inproc {
+  static Ends make(int ranks) {
+    InprocWorld world(ranks);
+    Ends ends;
+    for (int i = 0; i < ranks; ++i) ends.push_back(world.endpoint(i));
+    return ends;
+  }
+};
+
+std::vector<std::unique_ptr<ShmEndpoint>> make_shm(const std::vector<PeerId>& ranks) {
+  const std::string job = unique_job();
+  std::vector<std::unique_ptr<ShmEndpoint>> ends;
+  for (const PeerId rank : ranks) {
+    ends.push_back(std::make_unique<ShmEndpoint>(ShmOptions{.job = job, .token = "secret", .self = rank, .node_peers = ranks}));
+  }
+  for (const auto& end : ends) end->connect();
+  return ends;
+}
+
+struct Shm {
+  static Ends make(int ranks) {
+    std::vector<PeerId> ids;
+    for (int i = 0; i < ranks; ++i) ids.push_back(i);
+    Ends ends;
+    for (auto& end : make_shm(ids)) ends.push_back(std::move(end));
+    return ends;
+  }
+};
+
+// Ranks 0 and 1 reach each other over shm, everybody else over inproc.
+struct Both {
+  static Ends make(int ranks) {
+    InprocWorld world(ranks);
+    auto near = make_shm({0, 1});
+    Ends ends;
+    for (int i = 0; i < ranks; ++i) {
+      auto mesh = std::make_unique<Mesh>();
+      std::vector<PeerId> far;
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer != i && (i > 1 || peer > 1)) far.push_back(peer);
+      }
+      mesh->add(world.endpoint(i), far);
+      if (i < 2) mesh->add(std::move(near[static_cast<size_t>(i)]), {1 - i});
+      ends.push_back(std::move(mesh));
+    }
+    return ends;
+  }
+};
+
+// Polls all living ends in turn and keeps what each of them got.
+struct Net {
+  explicit Net(Ends made) : ends(std::move(made)), got(ends.size()) {}
+
+  bool pump(const std::function<bool()>& done, Nanoseconds timeout = 20 * kSecond) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + timeout;
+    while (!done()) {
+      bool moved = false;
+      for (size_t i = 0; i < ends.size(); ++i) {
+        Incoming incoming;
+        if (ends[i] && ends[i]->poll(incoming)) {
+          got[i].push_back(std::move(incoming));
+          moved = true;
+        }
+      }
+      if (moved) continue;
+      if (clock.now() > deadline) return false;
+      std::vector<pollfd> fds;
+      for (const auto& end : ends) {
+        if (end) end->collect_fds(fds);
+      }
+      ::poll(fds.data(), fds.size(), 20);
+    }
+    return true;
+  }
+  // Everything that is on its way has arrived when nothing comes for a while.
+  void settle() {
+    (void)pump([] { return false; }, 50 * kMillisecond);
+  }
+  template <class T>
+  std::vector<const T*> all(size_t rank) const {
+    std::vector<const T*> found;
+    for (const Incoming& incoming : got[rank]) {
+      if (const auto* item = std::get_if<T>(&incoming)) found.push_back(item);
+    }
+    return found;
+  }
+
+  Ends ends;
+  std::vector<std::vector<Incoming>> got;
+};
+
+Message message_of(size_t size, uint32_t seed) {
+  Message message(size);
+  std::minstd_rand random(seed + 1);
+  for (std::byte& b : message) b = static_cast<std::byte>(random() >> 8);
+  return message;
+}
+
+Arena make_arena(uint32_t id, size_t cells, size_t cell_bytes) {
+  Arena arena;
+  arena.id = id;
+  arena.cell_bytes = cell_bytes;
+  arena.memory = SharedMemory::create("penstock-test", cells * cell_bytes);
+  arena.memory.seal_future_writes();
+  return arena;
+}
+
+void fill_cell(const Arena& arena, uint32_t cell, size_t bytes, uint32_t seed) {
+  const Message content = message_of(bytes, seed);
+  std::copy(content.begin(), content.end(), arena.cell(cell));
+}
+
+int open_descriptors() {
+  DIR* folder = ::opendir("/proc/self/fd");
+  int count = 0;
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+#define TRANSPORTS Inproc, Shm, Both
+
+TEST_CASE_TEMPLATE("messages arrive whole and in the order of each sender", T, TRANSPORTS) {
+  Net net(T::make(3));
+  constexpr uint32_t kCount = 400;
+  const auto size_of_message = [](uint32_t i) { return (i * 37) % 300 + (i % 50 == 0 ? 200'000 : 0); };
+  for (uint32_t i = 0; i < kCount; ++i) {
+    net.ends[0]->send(2, message_of(size_of_message(i), i));
+    net.ends[1]->send(2, message_of(size_of_message(i), i + 10'000));
+    net.ends[2]->send(0, message_of(3, i));
+  }
+  REQUIRE(net.pump([&] { return net.got[2].size() == 2 * kCount && net.got[0].size() == kCount; }));
+  std::map<PeerId, uint32_t> next;
+  for (const MessageArrived* m : net.all<MessageArrived>(2)) {
+    const uint32_t i = next[m->peer]++;
+    REQUIRE(m->message == message_of(size_of_message(i), m->peer == 0 ? i : i + 10'000));
+  }
+  CHECK(next == std::map<PeerId, uint32_t>{{0, kCount}, {1, kCount}});
+}
+
+TEST_CASE_TEMPLATE("megabytes both ways at once do not block", T, TRANSPORTS) {
+  Net net(T::make(2));
+  for (uint32_t i = 0; i < 4; ++i) {  // all sent before anybody reads
+    net.ends[0]->send(1, message_of(3'000'000 + i, i));
+    net.ends[1]->send(0, message_of(5'000'000 + i, i + 100));
+  }
+  REQUIRE(net.pump([&] { return net.got[0].size() == 4 && net.got[1].size() == 4; }));
+  for (uint32_t i = 0; i < 4; ++i) {
+    REQUIRE(net.all<MessageArrived>(1)[i]->message == message_of(3'000'000 + i, i));
+    REQUIRE(net.all<MessageArrived>(0)[i]->message == message_of(5'000'000 + i, i + 100));
+  }
+  CHECK(net.ends[0]->flush(kSecond));
+}
+
+TEST_CASE_TEMPLATE("what was sent wakes a poll on the receiver's descriptors", T, TRANSPORTS) {
+  Net net(T::make(2));
+  net.settle();  // connections are made
+  for (int round = 0; round < 3; ++round) {
+    net.ends[0]->send(1, message_of(8, 1));
+    std::vector<pollfd> fds;
+    net.ends[1]->collect_fds(fds);
+    REQUIRE(::poll(fds.data(), fds.size(), 2000) > 0);
+    REQUIRE(net.pump([&] { return net.got[1].size() == static_cast<size_t>(round) + 1; }));
+    net.settle();
+    fds.clear();
+    net.ends[1]->collect_fds(fds);
+    CHECK(::poll(fds.data(), fds.size(), 0) == 0);  // and an idle one sleeps
+  }
+}
+
+TEST_CASE_TEMPLATE("a chunk's payload is the cell, and every cell comes back once", T, TRANSPORTS) {
+  constexpr uint32_t kCells = 8;
+  constexpr size_t kBytes = 10'000;
+  const Arena first = make_arena(1, kCells, 12'288);
+  const Arena second = make_arena(7, kCells, 12'288);
+  Net net(T::make(3));
+  for (const Arena* arena : {&first, &second}) net.ends[1]->register_arena(*arena);
+  for (const Arena* arena : {&first, &second}) {
+    for (uint32_t cell = 0; cell < kCells; ++cell) {
+      const size_t bytes = kBytes + cell;
+      fill_cell(*arena, cell, bytes, arena->id * 100 + cell);
+      net.ends[1]->send_chunk(cell % 2 == 0 ? 0 : 2, message_of(50, cell), {arena->id, cell}, bytes);
+    }
+  }
+  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kCells && net.all<ChunkArrived>(2).size() == kCells; }));
+  net.settle();
+  CHECK(net.got[1].empty());  // nothing comes back before it is released
+  for (const size_t rank : {size_t{0}, size_t{2}}) {
+    size_t nth = 0;
+    for (const ChunkArrived* chunk : net.all<ChunkArrived>(rank)) {
+      const auto cell = static_cast<uint32_t>(nth % (kCells / 2) * 2 + rank / 2);
+      const uint32_t arena = nth++ < kCells / 2 ? 1 : 7;
+      REQUIRE(chunk->peer == 1);
+      REQUIRE(chunk->envelope == message_of(50, cell));
+      const Message expected = message_of(kBytes + cell, arena * 100 + cell);
+      REQUIRE(Message(chunk->payload.begin(), chunk->payload.end()) == expected);
+    }
+    for (const ChunkArrived* chunk : net.all<ChunkArrived>(rank)) {
+      net.ends[rank]->release(1, chunk->token);
+      net.ends[rank]->release(1, chunk->token);  // again: harmless
+    }
+  }
+  REQUIRE(net.pump([&] { return net.all<CellReturned>(1).size() >= 2 * kCells; }));
+  net.settle();
+  std::multiset<std::pair<uint32_t, uint32_t>> cells;
+  for (const CellReturned* item : net.all<CellReturned>(1)) {
+    cells.insert({item->cell.arena, item->cell.cell});
+    CHECK(item->peer == (item->cell.cell % 2 == 0 ? 0 : 2));
+  }
+  CHECK(cells.size() == 2 * kCells);
+  CHECK(std::set<std::pair<uint32_t, uint32_t>>(cells.begin(), cells.end()).size() == 2 * kCells);
+  // The cell is ours again: it can be filled and sent anew.
+  fill_cell(first, 0, kBytes, 999);
+  net.ends[1]->send_chunk(0, {}, {1, 0}, kBytes);
+  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kCells + 1; }));
+  const auto& payload = net.all<ChunkArrived>(0).back()->payload;
+  CHECK(Message(payload.begin(), payload.end()) == message_of(kBytes, 999));
+}
+
+TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its cells back", T, TRANSPORTS) {
+  const Arena arena = make_arena(1, 8, 4096);
+  Net net(T::make(3));
+  net.ends[1]->register_arena(arena);
+  for (uint32_t cell = 0; cell < 3; ++cell) net.ends[1]->send_chunk(0, {}, {1, cell}, 100);
+  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == 3; }));
+  net.ends[0]->release(1, net.all<ChunkArrived>(0)[0]->token);  // one released, two read, two more on their way
+  for (uint32_t cell = 3; cell < 5; ++cell) net.ends[1]->send_chunk(0, {}, {1, cell}, 100);
+  net.ends[0].reset();
+  REQUIRE(net.pump([&] {
+    return net.all<CellReturned>(1).size() >= 5 && !net.all<PeerLost>(1).empty() && !net.all<PeerLost>(2).empty();
+  }));
+  // Whatever is sent now is dropped; a chunk's cell comes straight back.
+  net.ends[1]->send(0, message_of(100, 1));
+  net.ends[1]->send_chunk(0, {}, {1, 5}, 100);
+  net.ends[1]->release(0, 77);
+  net.settle();
+  std::multiset<uint32_t> cells;
+  for (const CellReturned* item : net.all<CellReturned>(1)) cells.insert(item->cell.cell);
+  CHECK(cells == std::multiset<uint32_t>{0, 1, 2, 3, 4, 5});
+  for (const size_t rank : {size_t{1}, size_t{2}}) {
+    REQUIRE(net.all<PeerLost>(rank).size() == 1);
+    CHECK(net.all<PeerLost>(rank)[0]->peer == 0);
+    CHECK_FALSE(net.all<PeerLost>(rank)[0]->reason.empty());
+  }
+  // The living go on.
+  net.ends[2]->send(1, message_of(5, 5));
+  CHECK(net.pump([&] { return net.all<MessageArrived>(1).size() == 1; }));
+}
+
+TEST_CASE_TEMPLATE("last words are heard, also from a peer that did not listen", T, TRANSPORTS) {
+  Net net(T::make(2));
+  net.settle();
+  for (uint32_t i = 0; i < 5; ++i) net.ends[0]->send(1, message_of(10, i));  // never read: 1 does not poll again
+  for (uint32_t i = 0; i < 5; ++i) net.ends[1]->send(0, message_of(10, i + 50));
+  net.ends[1].reset();
+  REQUIRE(net.pump([&] { return !net.all<PeerLost>(0).empty(); }));
+  const auto messages = net.all<MessageArrived>(0);
+  REQUIRE(messages.size() == 5);
+  for (uint32_t i = 0; i < 5; ++i) CHECK(messages[i]->message == message_of(10, i + 50));
+  CHECK(std::holds_alternative<PeerLost>(net.got[0].back()));
+}
+
+TEST_CASE_TEMPLATE("a chunk that is none of its arena's cells is refused at once", T, TRANSPORTS) {
+  const Arena arena = make_arena(1, 2, 4096);
+  Net net(T::make(2));
+  net.ends[1]->register_arena(arena);
+  CHECK_THROWS_AS(net.ends[1]->send_chunk(0, {}, {2, 0}, 1), Error);
+  CHECK_THROWS_AS(net.ends[1]->send_chunk(0, {}, {1, 2}, 1), Error);
+  CHECK_THROWS_AS(net.ends[1]->send_chunk(0, {}, {1, 0}, 4097), Error);
+  net.ends[1]->send_chunk(0, {}, {1, 1}, 4096);
+  CHECK(net.pump([&] { return net.all<ChunkArrived>(0).size() == 1; }));
+  const Capabilities can = net.ends[1]->capabilities(0);
+  CHECK(can.detects_loss);
+  CHECK(can.zero_copy);
+}
+
+TEST_CASE_TEMPLATE("two hundred worlds leave no descriptor and no socket name behind", T, TRANSPORTS) {
+  const auto one_world = [] {
+    const Arena arena = make_arena(3, 2, 4096);
+    Net net(T::make(2));
+    net.ends[1]->register_arena(arena);
+    net.ends[1]->send_chunk(0, {}, {3, 0}, 64);
+    net.ends[0]->send(1, message_of(300'000, 1));
+    REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == 1; }));
+  };
+  one_world();
+  const int before = open_descriptors();
+  for (int i = 0; i < 200; ++i) one_world();
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("a mesh has no way to a stranger") {
+  Mesh mesh;
+  CHECK_THROWS_AS(mesh.send(3, {}), Error);
+  Incoming incoming;
+  CHECK_FALSE(mesh.poll(incoming));
+  InprocWorld world(1);
+  CHECK_THROWS_AS(world.endpoint(0)->send(9, {}), Error);
+}
+
+}  // namespace
+}  // namespace penstock

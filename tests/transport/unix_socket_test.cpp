@@ -1,0 +1,157 @@
+// Whole messages and descriptors over a Unix-domain socket, of any size, without blocking.
+#include "transport/unix_socket.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+std::vector<std::byte> bytes_of(size_t size, unsigned seed) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 + seed + i / 251);
+  return bytes;
+}
+
+struct Pair {
+  Pair() {
+    auto [first, second] = packet_socket_pair();
+    a = PacketSocket(std::move(first));
+    b = PacketSocket(std::move(second));
+  }
+  PacketSocket a;
+  PacketSocket b;
+};
+
+std::string unique_name() {
+  static int count = 0;
+  return "penstock-test/" + std::to_string(::getpid()) + "/" + std::to_string(count++);
+}
+
+TEST_CASE("sizes around the packet limit come out as they went in") {
+  Pair pair;
+  constexpr size_t kPart = 96 * 1024;
+  unsigned seed = 0;
+  for (const size_t size : {size_t{0}, size_t{1}, kPart - 1, kPart, kPart + 1, 2 * kPart, 2 * kPart + 1, size_t{1'000'000}}) {
+    pair.a.send(bytes_of(size, ++seed));
+    Packet packet;
+    bool got = false;
+    for (int i = 0; i < 1000 && !got; ++i) {
+      pair.a.write_pending();
+      got = pair.b.receive(packet);
+    }
+    REQUIRE(got);
+    REQUIRE(packet.bytes == bytes_of(size, seed));
+    CHECK_FALSE(packet.fd);
+  }
+}
+
+TEST_CASE("descriptors travel with their message, also through the queue and after the sender closed its own") {
+  Pair pair;
+  std::vector<ino_t> inodes;
+  for (int i = 0; i < 40; ++i) {
+    const SharedMemory memory = SharedMemory::create("penstock-test", 4096);
+    memory.data()[0] = static_cast<std::byte>(i);
+    pair.a.send(bytes_of(50'000, static_cast<unsigned>(i)), memory.fd());  // soon more than the kernel's buffer holds
+  }
+  CHECK(pair.a.has_pending());
+  CHECK((pair.a.poll_events() & POLLOUT) != 0);
+  for (int i = 0; i < 40; ++i) {
+    Packet packet;
+    while (!pair.b.receive(packet)) pair.a.write_pending();
+    REQUIRE(packet.bytes == bytes_of(50'000, static_cast<unsigned>(i)));
+    REQUIRE(static_cast<bool>(packet.fd));
+    CHECK((::fcntl(packet.fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    const SharedMemory memory = SharedMemory::open(std::move(packet.fd), 4096, SharedMemory::Access::read);
+    CHECK(memory.data()[0] == static_cast<std::byte>(i));
+  }
+  CHECK_FALSE(pair.a.has_pending());
+}
+
+TEST_CASE("a message that is too large is refused before anything is sent") {
+  Pair pair;
+  CHECK_THROWS_AS(pair.a.send(std::vector<std::byte>(PacketSocket::kMaxMessage + 1)), Error);
+  Packet packet;
+  CHECK_FALSE(pair.b.receive(packet));
+  CHECK_FALSE(pair.b.closed());
+}
+
+TEST_CASE("a peer that never ends its message is cut off at the limit") {
+  auto [raw, other] = packet_socket_pair();
+  PacketSocket socket(std::move(other));
+  std::vector<std::byte> part(90'000, std::byte{1});  // first byte 1: more follows
+  Packet packet;
+  size_t sent = 0;
+  while (!socket.closed() && sent < 2 * PacketSocket::kMaxMessage) {
+    if (::send(raw.get(), part.data(), part.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) sent += part.size();
+    REQUIRE_FALSE(socket.receive(packet));
+  }
+  CHECK(socket.closed());
+  CHECK(sent <= PacketSocket::kMaxMessage + 1'000'000);
+}
+
+TEST_CASE("receive_until and flush keep their deadlines") {
+  Pair pair;
+  const MonotonicClock clock;
+  Packet packet;
+  Nanoseconds begun = clock.now();
+  CHECK_FALSE(pair.a.receive_until(packet, 30 * kMillisecond));
+  CHECK(clock.now() - begun >= 29 * kMillisecond);
+  CHECK_FALSE(pair.a.closed());
+  pair.a.send(bytes_of(5'000'000, 1));
+  begun = clock.now();
+  CHECK_FALSE(pair.a.flush(30 * kMillisecond));
+  CHECK(clock.now() - begun < 10 * kSecond);
+  std::thread reader([&] {
+    Packet all;
+    CHECK(pair.b.receive_until(all, 20 * kSecond));
+    CHECK(all.bytes == bytes_of(5'000'000, 1));
+  });
+  CHECK(pair.a.flush(20 * kSecond));
+  reader.join();
+}
+
+TEST_CASE("a hang-up closes after the last message was read; sending into it is harmless") {
+  Pair pair;
+  pair.b.send(bytes_of(10, 1));
+  pair.a.send(bytes_of(10, 2));  // never read by b
+  pair.b.close();
+  pair.a.send(bytes_of(10, 3));
+  Packet packet;
+  REQUIRE(pair.a.receive(packet));
+  CHECK(packet.bytes == bytes_of(10, 1));
+  CHECK_FALSE(pair.a.receive(packet));
+  CHECK(pair.a.closed());
+  pair.a.send(bytes_of(10, 4));
+  CHECK_FALSE(pair.a.flush(kSecond));
+}
+
+TEST_CASE("meeting by name: found late, refused twice, missing by name") {
+  const std::string name = unique_name();
+  CHECK_THROWS_WITH_AS(connect_abstract(name, 20 * kMillisecond), doctest::Contains(name.c_str()), Error);
+  UniqueFd listening;
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    listening = listen_abstract(name);
+  });
+  const UniqueFd there = connect_abstract(name, 20 * kSecond);
+  late.join();
+  CHECK_THROWS_AS(listen_abstract(name), Error);  // taken
+  UniqueFd accepted = accept_one(listening.get());
+  REQUIRE(static_cast<bool>(accepted));
+  CHECK_FALSE(static_cast<bool>(accept_one(listening.get())));
+  CHECK(peer_is_us(accepted.get()));
+  CHECK(peer_is_us(there.get()));
+  CHECK_FALSE(peer_is_us(-1));
+  CHECK_THROWS_AS(listen_abstract(std::string(200, 'x')), Error);
+}
+
+}  // namespace
+}  // namespace penstock

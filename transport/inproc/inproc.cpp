@@ -1,0 +1,122 @@
+#include "transport/inproc/inproc.h"
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "runtime/base/error.h"
+#include "runtime/base/thread_annotations.h"
+#include "transport/wakeup.h"
+
+namespace penstock {
+namespace {
+
+struct Mailbox {
+  Mutex mutex;
+  std::deque<Incoming> queue PENSTOCK_GUARDED_BY(mutex);
+  bool closed PENSTOCK_GUARDED_BY(mutex) = false;
+  Wakeup wakeup;
+
+  // False when the owner has gone.
+  bool post(Incoming incoming) {
+    {
+      MutexLock lock(mutex);
+      if (closed) return false;
+      queue.push_back(std::move(incoming));
+    }
+    wakeup.set();
+    return true;
+  }
+};
+
+uint64_t token_of(CellRef cell) { return uint64_t{cell.arena} << 32 | cell.cell; }
+CellRef cell_of(uint64_t token) { return {static_cast<uint32_t>(token >> 32), static_cast<uint32_t>(token)}; }
+
+}  // namespace
+
+struct InprocWorld::Shared {
+  explicit Shared(int peers) : mailboxes(static_cast<size_t>(peers)) {}
+  std::vector<Mailbox> mailboxes;
+};
+
+namespace {
+
+class InprocEndpoint final : public Endpoint {
+ public:
+  InprocEndpoint(std::shared_ptr<InprocWorld::Shared> shared, PeerId self) : shared_(std::move(shared)), self_(self) {}
+
+  ~InprocEndpoint() override {
+    std::deque<Incoming> left;
+    Mailbox& mine = mailbox(self_);
+    {
+      MutexLock lock(mine.mutex);
+      mine.closed = true;
+      left.swap(mine.queue);
+    }
+    for (const Incoming& incoming : left) {
+      if (const auto* chunk = std::get_if<ChunkArrived>(&incoming)) give_back(chunk->peer, chunk->token);
+    }
+    for (const auto& [peer, token] : held_) give_back(peer, token);
+    for (size_t peer = 0; peer < shared_->mailboxes.size(); ++peer) {
+      const auto id = static_cast<PeerId>(peer);
+      if (id != self_) mailbox(id).post(PeerLost{self_, "its thread ended"});
+    }
+  }
+
+  Capabilities capabilities(PeerId) const override { return {"inproc", true, true}; }
+  void send(PeerId peer, Message message) override { mailbox(peer).post(MessageArrived{self_, std::move(message)}); }
+
+  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
+    const auto arena = arenas_.find(cell.arena);
+    if (arena == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
+    if (!arena->second->holds(cell.cell, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a cell of its arena");
+    ChunkArrived chunk{self_, std::move(envelope), {arena->second->cell(cell.cell), bytes}, token_of(cell)};
+    if (!mailbox(peer).post(std::move(chunk))) mailbox(self_).post(CellReturned{peer, cell});
+  }
+
+  void release(PeerId peer, uint64_t token) override {
+    if (held_.erase({peer, token}) != 0) give_back(peer, token);  // a second release changes nothing
+  }
+  void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
+
+  bool poll(Incoming& incoming) override {
+    Mailbox& mine = mailbox(self_);
+    {
+      MutexLock lock(mine.mutex);
+      if (mine.queue.empty()) {
+        mine.wakeup.clear();
+        return false;
+      }
+      incoming = std::move(mine.queue.front());
+      mine.queue.pop_front();
+    }
+    if (const auto* chunk = std::get_if<ChunkArrived>(&incoming)) held_.insert({chunk->peer, chunk->token});
+    return true;
+  }
+  void collect_fds(std::vector<pollfd>& fds) const override {
+    fds.push_back({shared_->mailboxes[static_cast<size_t>(self_)].wakeup.fd(), POLLIN, 0});
+  }
+  bool flush(Nanoseconds) override { return true; }
+
+ private:
+  Mailbox& mailbox(PeerId peer) {
+    if (peer < 0 || peer >= std::ssize(shared_->mailboxes)) {
+      throw Error(ErrorKind::usage, "no way to reach rank " + std::to_string(peer));
+    }
+    return shared_->mailboxes[static_cast<size_t>(peer)];
+  }
+  void give_back(PeerId peer, uint64_t token) { mailbox(peer).post(CellReturned{self_, cell_of(token)}); }
+
+  std::shared_ptr<InprocWorld::Shared> shared_;
+  PeerId self_;
+  std::map<uint32_t, const Arena*> arenas_;
+  std::set<std::pair<PeerId, uint64_t>> held_;  // chunks received and not yet released
+};
+
+}  // namespace
+
+InprocWorld::InprocWorld(int peers) : shared_(std::make_shared<Shared>(peers)) {}
+InprocWorld::~InprocWorld() = default;
+std::unique_ptr<Endpoint> InprocWorld::endpoint(PeerId self) { return std::make_unique<InprocEndpoint>(shared_, self); }
+
+}  // namespace penstock

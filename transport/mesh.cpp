@@ -1,0 +1,49 @@
+#include "transport/mesh.h"
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+void Mesh::add(std::unique_ptr<Endpoint> endpoint, const std::vector<PeerId>& peers) {
+  for (const PeerId peer : peers) routes_[peer] = endpoint.get();
+  ends_.push_back(std::move(endpoint));
+}
+
+Endpoint& Mesh::end_of(PeerId peer) const {
+  const auto it = routes_.find(peer);
+  if (it == routes_.end()) throw Error(ErrorKind::usage, "no way to reach rank " + std::to_string(peer));
+  return *it->second;
+}
+
+void Mesh::register_arena(const Arena& arena) {
+  for (const auto& end : ends_) end->register_arena(arena);
+}
+
+bool Mesh::poll(Incoming& incoming) {
+  for (size_t tried = 0; tried < ends_.size(); ++tried) {
+    Endpoint& end = *ends_[turn_];
+    turn_ = (turn_ + 1) % ends_.size();
+    while (end.poll(incoming)) {
+      const auto* lost = std::get_if<PeerLost>(&incoming);
+      if (lost == nullptr) return true;
+      const auto route = routes_.find(lost->peer);
+      if (route == routes_.end()) continue;
+      // The peer's own transport reads its last words first; another one only speaks for it where it cannot tell.
+      if (route->second != &end && route->second->capabilities(lost->peer).detects_loss) continue;
+      if (lost_.insert(lost->peer).second) return true;
+    }
+  }
+  return false;
+}
+
+void Mesh::collect_fds(std::vector<pollfd>& fds) const {
+  for (const auto& end : ends_) end->collect_fds(fds);
+}
+
+bool Mesh::flush(Nanoseconds timeout_ns) {
+  bool all = true;
+  for (const auto& end : ends_) all = end->flush(timeout_ns) && all;
+  return all;
+}
+
+}  // namespace penstock

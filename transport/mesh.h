@@ -1,0 +1,45 @@
+// Several transports behind one Endpoint: each peer is reached by the one chosen for it.
+//
+//   Mesh mesh;
+//   mesh.add(std::move(mpi_endpoint), {4, 5, 6, 7});   // other nodes
+//   mesh.add(std::move(shm_endpoint), {1, 2, 3});      // this node
+//
+// A loss is reported once per peer: by the transport that reaches it, or by any where that one cannot tell.
+// Fair: poll() takes turns among the transports. Ownership: of its endpoints. Thread-safety, failure: as for any
+// Endpoint; Error(usage) for a rank that no transport was added for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace penstock {
+
+class Mesh final : public Endpoint {
+ public:
+  void add(std::unique_ptr<Endpoint> endpoint, const std::vector<PeerId>& peers);
+
+  Capabilities capabilities(PeerId peer) const override { return end_of(peer).capabilities(peer); }
+  void send(PeerId peer, Message message) override { end_of(peer).send(peer, std::move(message)); }
+  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
+    end_of(peer).send_chunk(peer, std::move(envelope), cell, bytes);
+  }
+  void release(PeerId peer, uint64_t token) override { end_of(peer).release(peer, token); }
+  void register_arena(const Arena& arena) override;
+  bool poll(Incoming& incoming) override;
+  void collect_fds(std::vector<pollfd>& fds) const override;
+  bool flush(Nanoseconds timeout_ns) override;
+
+ private:
+  Endpoint& end_of(PeerId peer) const;
+
+  std::vector<std::unique_ptr<Endpoint>> ends_;
+  std::map<PeerId, Endpoint*> routes_;
+  std::set<PeerId> lost_;
+  size_t turn_ = 0;
+};
+
+}  // namespace penstock

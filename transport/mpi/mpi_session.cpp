@@ -1,0 +1,61 @@
+// The component's entry: a session around the progress thread, and the endpoint that the event loop sees.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "transport/mpi/progress.h"
+#include "transport/mpi_component.h"
+
+namespace penstock::mpi {
+namespace {
+
+class MpiEndpoint final : public Endpoint {
+ public:
+  explicit MpiEndpoint(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
+
+  Capabilities capabilities(PeerId) const override { return {"mpi", false, false}; }
+  void send(PeerId peer, Message message) override { progress_->send(peer, std::move(message)); }
+  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
+    const auto arena = arenas_.find(cell.arena);
+    if (arena == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
+    if (!arena->second->holds(cell.cell, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a cell of its arena");
+    progress_->send_chunk(peer, std::move(envelope), cell, arena->second->cell(cell.cell), bytes);
+  }
+  void release(PeerId, uint64_t token) override { progress_->release(token); }
+  void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
+  bool poll(Incoming& incoming) override { return progress_->poll(incoming); }
+  void collect_fds(std::vector<pollfd>& fds) const override { fds.push_back({progress_->wakeup_fd(), POLLIN, 0}); }
+  bool flush(Nanoseconds timeout_ns) override { return progress_->flush(timeout_ns); }
+
+ private:
+  std::shared_ptr<Progress> progress_;
+  std::map<uint32_t, const Arena*> arenas_;
+};
+
+class Session final : public MpiSession {
+ public:
+  explicit Session(const MpiOptions& options) : progress_(std::make_shared<Progress>(options)) {}
+
+  const MpiWorldInfo& world() const override { return progress_->world(); }
+  std::vector<std::string> all_gather(const std::string& mine) override { return progress_->all_gather(mine); }
+  void barrier() override { progress_->barrier(); }
+  std::unique_ptr<Endpoint> endpoint() override { return std::make_unique<MpiEndpoint>(progress_); }
+  bool finish(bool all_alive, Nanoseconds timeout_ns) override { return progress_->finish(all_alive, timeout_ns); }
+
+ private:
+  std::shared_ptr<Progress> progress_;
+};
+
+}  // namespace
+}  // namespace penstock::mpi
+
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start(
+    const penstock::MpiOptions* options, std::string* error) {
+  try {
+    return new penstock::mpi::Session(*options);
+  } catch (const std::exception& problem) {
+    *error = problem.what();
+    return nullptr;
+  }
+}

@@ -1,0 +1,447 @@
+#include "transport/mpi/progress.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/base/wire.h"
+#include "transport/mpi/mpi_call.h"
+
+namespace penstock::mpi {
+namespace {
+
+constexpr int kControlTag = 1;
+constexpr int kEnvelopeTag = 2;
+constexpr int kPayloadTag = 3;
+constexpr size_t kSpareCells = 32;
+
+bool all_complete(std::vector<MPI_Request>& requests) {
+  int done = 0;
+  PENSTOCK_MPI_CALL(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
+  return done != 0;
+}
+
+constexpr std::chrono::seconds kCollectiveTimeout{120};
+
+std::string random_hex(size_t bytes) {
+  std::vector<unsigned char> raw(bytes);
+  if (::getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
+    throw Error(ErrorKind::runtime, "cannot draw random bytes for the job's token");
+  }
+  std::string text;
+  static constexpr char digits[] = "0123456789abcdef";
+  for (const unsigned char c : raw) {
+    text += digits[c >> 4];
+    text += digits[c & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+Progress::Progress(const MpiOptions& options) : max_message_bytes_(options.max_message_bytes) {
+  std::promise<void> started;
+  auto ready = started.get_future();
+  thread_ = std::thread([this, &started] {
+    try {
+      initialise();
+      started.set_value();
+    } catch (...) {
+      started.set_exception(std::current_exception());
+      return;
+    }
+    try {
+      loop();
+    } catch (const std::exception& error) {
+      // No MPI call can be trusted after one failed unexpectedly: tell the event loop that nobody can be reached.
+      {
+        MutexLock lock(mutex_);
+        failed_ = true;
+        failure_ = error.what();
+        for (int peer = 0; peer < world_.size; ++peer) {
+          if (peer != world_.rank) arrived_.push_back(PeerLost{peer, failure_});
+        }
+        work_.clear();  // whoever waits for one of these learns that it will not be done
+        changed_.notify_all();
+      }
+      wakeup_.set();
+    }
+  });
+  try {
+    ready.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+Progress::~Progress() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Progress::initialise() {
+  int provided = MPI_THREAD_SINGLE;
+  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  if (code != MPI_SUCCESS) throw Error(ErrorKind::runtime, "MPI_Init_thread failed", "run under mpirun");
+  if (provided < MPI_THREAD_FUNNELED) {
+    throw Error(ErrorKind::runtime, "this MPI gives no thread support (MPI_THREAD_FUNNELED is needed)",
+                "use an MPI built with threads, as Debian's Open MPI is");
+  }
+  PENSTOCK_MPI_CALL(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  PENSTOCK_MPI_CALL(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
+  PENSTOCK_MPI_CALL(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+  PENSTOCK_MPI_CALL(MPI_Comm_set_name(comm_, "penstock"));
+  PENSTOCK_MPI_CALL(MPI_Comm_rank(comm_, &world_.rank));
+  PENSTOCK_MPI_CALL(MPI_Comm_size(comm_, &world_.size));
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  PENSTOCK_MPI_CALL(MPI_Get_library_version(text, &length));
+  world_.library.assign(text, static_cast<size_t>(length));
+  world_.library = world_.library.substr(0, world_.library.find(", package"));
+
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  // Ranks of one node share memory: that, and not the host's name, decides who is local to whom.
+  MPI_Comm node = MPI_COMM_NULL;
+  PENSTOCK_MPI_CALL(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, world_.rank, MPI_INFO_NULL, &node));
+  int local_rank = 0;
+  PENSTOCK_MPI_CALL(MPI_Comm_rank(node, &local_rank));
+  int leader = world_.rank;
+  PENSTOCK_MPI_CALL(MPI_Bcast(&leader, 1, MPI_INT, 0, node));
+  PENSTOCK_MPI_CALL(MPI_Comm_free(&node));
+
+  struct Card {
+    int local_rank;
+    int leader;
+    char host[256];
+  };
+  Card mine{};
+  mine.local_rank = local_rank;
+  mine.leader = leader;
+  std::memcpy(mine.host, host, sizeof host);
+  std::vector<Card> cards(static_cast<size_t>(world_.size));
+  PENSTOCK_MPI_CALL(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE, comm_));
+  for (int rank = 0; rank < world_.size; ++rank) {
+    const Card& card = cards[static_cast<size_t>(rank)];
+    MpiRankInfo info{rank, card.local_rank, card.host};
+    // Two containers may carry one host name; the leader's rank keeps them apart.
+    const bool ambiguous = std::any_of(cards.begin(), cards.end(), [&](const Card& c) {
+      return std::strcmp(c.host, card.host) == 0 && c.leader != card.leader;
+    });
+    if (ambiguous) info.host += "#" + std::to_string(card.leader);
+    world_.ranks.push_back(info);
+  }
+
+  char secret[80] = {};
+  if (world_.rank == 0) {
+    const std::string drawn = random_hex(6) + random_hex(32);
+    std::memcpy(secret, drawn.data(), drawn.size());
+  }
+  PENSTOCK_MPI_CALL(MPI_Bcast(secret, sizeof secret, MPI_BYTE, 0, comm_));
+  world_.job_id.assign(secret, 12);
+  world_.job_token.assign(secret + 12, 64);
+}
+
+void Progress::loop() {
+  using std::chrono::microseconds;
+  int64_t nap_us = 0;
+  int64_t quiet_naps = 0;
+  for (;;) {
+    bool moved = start_orders();
+    moved = receive_messages() || moved;
+    moved = complete_sends() || moved;
+    moved = complete_receives() || moved;
+    std::packaged_task<void()> work;
+    {
+      MutexLock lock(mutex_);
+      busy_ = !sending_.empty();
+      if (!busy_ && orders_.empty()) changed_.notify_all();
+      if (!work_.empty()) {
+        work = std::move(work_.front());
+        work_.pop_front();
+      } else if (stopping_ && orders_.empty() && sending_.empty()) {
+        return;
+      } else if (moved) {
+        nap_us = 0;
+        quiet_naps = 0;
+      } else if (orders_.empty()) {
+        // Requests under way need MPI to be called to move on, so naps stay short then.
+        // A job that speaks MPI at all does so every few milliseconds; after a quarter of a second of silence (a pause,
+        // or everything goes by shared memory) a longer nap costs nothing and saves a per cent of a core.
+        quiet_naps = sending_.empty() && arriving_.empty() ? quiet_naps + 1 : 0;
+        const int64_t longest = quiet_naps == 0 ? 20 : quiet_naps < 250 ? 1000 : 10000;
+        nap_us = std::min(std::max<int64_t>(20, nap_us * 2), longest);
+        changed_.wait_for(mutex_, microseconds(nap_us));
+      }
+    }
+    if (work.valid()) work();
+    if (finalised_) return;
+  }
+}
+
+bool Progress::start_orders() {
+  std::deque<Order> orders;
+  {
+    MutexLock lock(mutex_);
+    orders.swap(orders_);
+    if (!orders.empty()) busy_ = true;
+  }
+  for (Order& order : orders) {
+    Outgoing& out = sending_.emplace_back();
+    out.chunk = order.chunk;
+    out.peer = order.peer;
+    out.cell = order.cell;
+    if (order.chunk) {
+      const uint64_t bytes = order.bytes;
+      out.message.resize(sizeof bytes);
+      std::memcpy(out.message.data(), &bytes, sizeof bytes);
+    }
+    out.message.insert(out.message.end(), order.message.begin(), order.message.end());
+    out.requests.emplace_back(MPI_REQUEST_NULL);
+    PENSTOCK_MPI_CALL(MPI_Isend(out.message.data(), static_cast<int>(out.message.size()), MPI_BYTE, order.peer,
+                                order.chunk ? kEnvelopeTag : kControlTag, comm_, &out.requests.back()));
+    for (size_t offset = 0; order.chunk && offset < order.bytes;) {
+      const size_t count = std::min(order.bytes - offset, static_cast<size_t>(max_message_bytes_));
+      out.requests.emplace_back(MPI_REQUEST_NULL);
+      PENSTOCK_MPI_CALL(MPI_Isend(order.payload + offset, static_cast<int>(count), MPI_BYTE, order.peer, kPayloadTag,
+                                  comm_, &out.requests.back()));
+      offset += count;
+    }
+  }
+  return !orders.empty();
+}
+
+std::unique_ptr<std::vector<std::byte>> Progress::staging_cell(size_t bytes) {
+  std::unique_ptr<std::vector<std::byte>> cell;
+  {
+    MutexLock lock(mutex_);
+    if (!spare_.empty()) {
+      cell = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  if (!cell) cell = std::make_unique<std::vector<std::byte>>();
+  if (cell->size() < bytes) cell->resize(bytes);
+  return cell;
+}
+
+bool Progress::receive_messages() {
+  bool moved = false;
+  for (int taken = 0; taken < 64; ++taken) {
+    int found = 0;
+    int tag = kControlTag;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    for (const int wanted : {kControlTag, kEnvelopeTag}) {
+      PENSTOCK_MPI_CALL(MPI_Improbe(MPI_ANY_SOURCE, wanted, comm_, &found, &handle, &status));
+      tag = wanted;
+      if (found) break;
+    }
+    if (!found) break;
+    int size = 0;
+    PENSTOCK_MPI_CALL(MPI_Get_count(&status, MPI_BYTE, &size));
+    Message message(static_cast<size_t>(size));
+    PENSTOCK_MPI_CALL(MPI_Mrecv(message.data(), size, MPI_BYTE, &handle, &status));
+    moved = true;
+    const PeerId peer = status.MPI_SOURCE;
+    if (tag == kControlTag) {
+      deliver(MessageArrived{peer, std::move(message)});
+      continue;
+    }
+    WireReader in(message, "chunk envelope");
+    Arriving& chunk = arriving_.emplace_back();
+    chunk.peer = peer;
+    chunk.bytes = in.u64();
+    if (chunk.bytes > (size_t{4} << 30)) {
+      throw Error(ErrorKind::peer_lost, "rank " + std::to_string(peer) + " announced a chunk of impossible size",
+                  "all ranks must run the same version of penstock");
+    }
+    const auto rest = in.raw(in.left());
+    chunk.envelope.assign(rest.begin(), rest.end());
+    chunk.staging = staging_cell(chunk.bytes);
+    for (size_t offset = 0; offset < chunk.bytes;) {
+      const size_t count = std::min(chunk.bytes - offset, static_cast<size_t>(max_message_bytes_));
+      chunk.requests.emplace_back(MPI_REQUEST_NULL);
+      PENSTOCK_MPI_CALL(MPI_Irecv(chunk.staging->data() + offset, static_cast<int>(count), MPI_BYTE, peer, kPayloadTag,
+                                  comm_, &chunk.requests.back()));
+      offset += count;
+    }
+  }
+  return moved;
+}
+
+bool Progress::complete_sends() {
+  bool moved = false;
+  for (auto it = sending_.begin(); it != sending_.end();) {
+    if (!all_complete(it->requests)) {
+      ++it;
+      continue;
+    }
+    moved = true;
+    if (it->chunk) deliver(CellReturned{it->peer, it->cell});
+    it = sending_.erase(it);
+  }
+  return moved;
+}
+
+bool Progress::complete_receives() {
+  bool moved = false;
+  for (auto it = arriving_.begin(); it != arriving_.end();) {
+    if (!all_complete(it->requests)) {
+      ++it;
+      continue;
+    }
+    moved = true;
+    ChunkArrived chunk{it->peer, std::move(it->envelope), {it->staging->data(), it->bytes}, 0};
+    {
+      MutexLock lock(mutex_);
+      chunk.token = next_token_++;
+      staged_[chunk.token] = std::move(it->staging);
+    }
+    deliver(std::move(chunk));
+    it = arriving_.erase(it);
+  }
+  return moved;
+}
+
+void Progress::deliver(Incoming incoming) {
+  {
+    MutexLock lock(mutex_);
+    arrived_.push_back(std::move(incoming));
+  }
+  wakeup_.set();
+}
+
+void Progress::send(PeerId peer, Message message) {
+  MutexLock lock(mutex_);
+  if (failed_) return;
+  orders_.push_back({peer, std::move(message), false, {}, nullptr, 0});
+  changed_.notify_all();
+}
+
+void Progress::send_chunk(PeerId peer, Message envelope, CellRef cell, const std::byte* payload, size_t bytes) {
+  MutexLock lock(mutex_);
+  if (failed_) return;  // the cell is quarantined: MPI may still read it
+  orders_.push_back({peer, std::move(envelope), true, cell, payload, bytes});
+  changed_.notify_all();
+}
+
+void Progress::release(uint64_t token) {
+  MutexLock lock(mutex_);
+  const auto it = staged_.find(token);
+  if (it == staged_.end()) return;
+  if (spare_.size() < kSpareCells) spare_.push_back(std::move(it->second));
+  staged_.erase(it);
+}
+
+bool Progress::poll(Incoming& incoming) {
+  MutexLock lock(mutex_);
+  if (arrived_.empty()) {
+    wakeup_.clear();
+    return false;
+  }
+  incoming = std::move(arrived_.front());
+  arrived_.pop_front();
+  return true;
+}
+
+bool Progress::flush(Nanoseconds timeout_ns) {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + timeout_ns;
+  MutexLock lock(mutex_);
+  while (!orders_.empty() || busy_) {
+    const Nanoseconds left = deadline - clock.now();
+    if (left <= 0 || failed_) return false;
+    changed_.wait_for(mutex_, std::chrono::microseconds(std::min<Nanoseconds>(left / 1000 + 1, 10000)));
+  }
+  return true;
+}
+
+void Progress::call_in_thread(std::function<void()> work) {
+  std::packaged_task<void()> task(std::move(work));
+  auto finished = task.get_future();
+  {
+    MutexLock lock(mutex_);
+    if (failed_) throw Error(ErrorKind::runtime, failure_);
+    work_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  // What `work` touches must be its own: after the deadline it may still be running.
+  if (finished.wait_for(kCollectiveTimeout) != std::future_status::ready) {
+    throw Error(ErrorKind::peer_lost, "rank " + std::to_string(world_.rank) + " waited " +
+                                          std::to_string(kCollectiveTimeout.count()) + " s for the other ranks to start",
+                "a rank is stopped, or cannot reach the others");
+  }
+  try {
+    finished.get();
+  } catch (const std::future_error&) {  // the thread failed before it came to this
+    MutexLock lock(mutex_);
+    throw Error(ErrorKind::runtime, failure_);
+  }
+}
+
+std::vector<std::string> Progress::all_gather(const std::string& mine) {
+  const auto shared = std::make_shared<std::vector<std::string>>(static_cast<size_t>(world_.size));
+  call_in_thread([this, shared, mine] {
+    std::vector<std::string>& all = *shared;
+    const int size = static_cast<int>(mine.size());
+    std::vector<int> sizes(all.size());
+    PENSTOCK_MPI_CALL(MPI_Allgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, comm_));
+    std::vector<int> offsets(all.size());
+    int total = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      offsets[i] = total;
+      total += sizes[i];
+    }
+    std::string joined(static_cast<size_t>(total), '\0');
+    PENSTOCK_MPI_CALL(MPI_Allgatherv(mine.data(), size, MPI_BYTE, joined.data(), sizes.data(), offsets.data(), MPI_BYTE,
+                                     comm_));
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] = joined.substr(static_cast<size_t>(offsets[i]), static_cast<size_t>(sizes[i]));
+    }
+  });
+  return *shared;
+}
+
+void Progress::barrier() {
+  call_in_thread([this] { PENSTOCK_MPI_CALL(MPI_Barrier(comm_)); });
+}
+
+bool Progress::finish(bool all_alive, Nanoseconds timeout_ns) {
+  if (!all_alive) return false;
+  if (!flush(timeout_ns)) return false;
+  std::packaged_task<void()> task([this] {
+    PENSTOCK_MPI_CALL(MPI_Barrier(comm_));
+    PENSTOCK_MPI_CALL(MPI_Comm_free(&comm_));
+    PENSTOCK_MPI_CALL(MPI_Finalize());
+    finalised_ = true;
+  });
+  auto finished = task.get_future();
+  {
+    MutexLock lock(mutex_);
+    if (failed_) return false;
+    work_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  if (finished.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) return false;
+  try {
+    finished.get();
+  } catch (const std::exception&) {
+    return false;  // the caller leaves without MPI_Finalize, as after a loss
+  }
+  thread_.join();
+  return true;
+}
+
+}  // namespace penstock::mpi

@@ -1,0 +1,119 @@
+// The one thread that speaks MPI: takes orders from a queue, moves bytes, hands arrivals over.
+//
+// Messages are two-sided and non-blocking. Tags: 1 control; 2 a chunk's envelope, preceded by its payload size (u64);
+// 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages of one tag between two
+// ranks in order, so the receives posted for one envelope after the other meet the right pieces.
+//
+// Receiving never touches a slot: pieces land in a staging cell that the thread owns until the event loop releases it.
+//
+//     envelope --> staging cell taken, receives posted --> all pieces in --> ChunkArrived --> release --> cell reused
+//
+// When the peer dies in between, the receives may never complete and MPI may still write: the staging cell is
+// quarantined (kept, never reused) until the process ends.
+//
+// Backing off: while requests are pending or traffic was seen lately the thread polls; idle, its naps double from 20 us
+// to 1 ms (10 ms after long silence), and an order from this rank wakes it at once.
+// Threads: everything public is called from the event loop, or from the thread that owns the session; the thread itself
+// is the only one to call MPI. mutex_ guards what both touch.
+#pragma once
+
+#include <mpi.h>
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/thread_annotations.h"
+#include "transport/mpi_component.h"
+#include "transport/transport.h"
+#include "transport/wakeup.h"
+
+namespace penstock::mpi {
+
+class Progress {
+ public:
+  explicit Progress(const MpiOptions& options);  // starts the thread, which calls MPI_Init_thread
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  const MpiWorldInfo& world() const noexcept { return world_; }
+  std::vector<std::string> all_gather(const std::string& mine);
+  void barrier();
+  bool finish(bool all_alive, Nanoseconds timeout_ns);
+
+  // The endpoint's side.
+  void send(PeerId peer, Message message) PENSTOCK_EXCLUDES(mutex_);
+  void send_chunk(PeerId peer, Message envelope, CellRef cell, const std::byte* payload, size_t bytes)
+      PENSTOCK_EXCLUDES(mutex_);
+  void release(uint64_t token) PENSTOCK_EXCLUDES(mutex_);
+  bool poll(Incoming& incoming) PENSTOCK_EXCLUDES(mutex_);
+  int wakeup_fd() const noexcept { return wakeup_.fd(); }
+  bool flush(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
+
+ private:
+  struct Order {
+    PeerId peer = 0;
+    Message message;
+    bool chunk = false;
+    CellRef cell;
+    const std::byte* payload = nullptr;
+    size_t bytes = 0;
+  };
+  struct Outgoing {  // keeps what MPI reads from alive until its requests complete
+    Message message;
+    std::vector<MPI_Request> requests;
+    bool chunk = false;
+    PeerId peer = 0;
+    CellRef cell;
+  };
+  struct Arriving {
+    PeerId peer = 0;
+    Message envelope;
+    std::unique_ptr<std::vector<std::byte>> staging;
+    size_t bytes = 0;
+    std::vector<MPI_Request> requests;
+  };
+
+  void initialise();
+  void loop();
+  bool start_orders();
+  bool receive_messages();
+  bool complete_sends();
+  bool complete_receives();
+  void call_in_thread(std::function<void()> work);
+  void deliver(Incoming incoming);
+  std::unique_ptr<std::vector<std::byte>> staging_cell(size_t bytes);
+
+  MpiWorldInfo world_;
+  const int64_t max_message_bytes_;
+  MPI_Comm comm_ = MPI_COMM_NULL;  // our own duplicate, with MPI_ERRORS_RETURN
+  std::thread thread_;
+  Wakeup wakeup_;
+
+  // Of the thread alone.
+  bool finalised_ = false;
+  std::list<Outgoing> sending_;
+  std::list<Arriving> arriving_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Order> orders_ PENSTOCK_GUARDED_BY(mutex_);
+  std::deque<Incoming> arrived_ PENSTOCK_GUARDED_BY(mutex_);
+  std::deque<std::packaged_task<void()>> work_ PENSTOCK_GUARDED_BY(mutex_);  // collective calls, for the thread to make
+  std::map<uint64_t, std::unique_ptr<std::vector<std::byte>>> staged_ PENSTOCK_GUARDED_BY(mutex_);  // by token
+  std::vector<std::unique_ptr<std::vector<std::byte>>> spare_ PENSTOCK_GUARDED_BY(mutex_);
+  uint64_t next_token_ PENSTOCK_GUARDED_BY(mutex_) = 1;
+  bool busy_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread has sends under way
+  bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  bool failed_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::string failure_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock::mpi

@@ -1,0 +1,65 @@
+// The seam between penstock and its MPI component (libpenstock_mpi.so), which is loaded at run time: nothing else in
+// the project links MPI or sees mpi.h, so one build of everything else serves machines with and without it.
+//
+//   std::unique_ptr<MpiSession> session = start_mpi(options);   // loads it; MPI_Init_thread in a thread of its own
+//   session->world();                                    // ranks, hosts
+//   std::unique_ptr<Endpoint> end = session->endpoint();
+//   session->finish(all_alive, timeout_ns);              // flush, barrier, MPI_Finalize; or, after a loss, none
+//
+// Thread level: all MPI calls, Init to Finalize, are made by one progress thread, so MPI_THREAD_FUNNELED is enough; it
+// is asked for and what is provided is checked. The thread backs off when nothing moves, so a waiting rank burns no
+// core.
+// Ownership: the session owns the thread; endpoints share it and may be destroyed before finish(). Memory of cells that
+// were sent must stay until finish() returned, or the process ends: sends under way read from it.
+// Thread-safety: the session from one thread. Failure: start_mpi() and the collectives throw Error(runtime).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+struct MpiRankInfo {
+  int rank = 0;
+  int local_rank = 0;  // order of ranks on this host
+  std::string host;
+};
+
+struct MpiWorldInfo {
+  int rank = 0;
+  int size = 1;
+  std::vector<MpiRankInfo> ranks;
+  std::string library;    // "Open MPI v4.1.4, ..."
+  std::string job_id;     // drawn by rank 0, the same everywhere: names sockets
+  std::string job_token;  // likewise; a secret
+};
+
+struct MpiOptions {
+  int64_t max_message_bytes = int64_t{16} << 20;  // larger payloads are cut; must be the same at every rank
+};
+
+class MpiSession {
+ public:
+  virtual ~MpiSession() = default;
+  virtual const MpiWorldInfo& world() const = 0;
+  // What `mine` is at every rank, in rank order; collective, before the first endpoint() only.
+  virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
+  virtual void barrier() = 0;  // likewise
+  virtual std::unique_ptr<Endpoint> endpoint() = 0;
+  // True when MPI_Finalize ran. Collective among the ranks that call it with all_alive; with all_alive = false nothing
+  // is waited for, as MPI_Finalize would hang after a loss: the caller flushes and leaves with _exit.
+  virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
+};
+
+// The component's one entry point, found by name.
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start";
+using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
+
+// Looks beside the library (or program) that this function is in, then in the system's folders.
+std::unique_ptr<MpiSession> start_mpi(const MpiOptions& options);
+
+}  // namespace penstock

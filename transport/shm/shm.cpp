@@ -1,0 +1,269 @@
+#include "transport/shm/shm.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/base/error.h"
+#include "runtime/base/wire.h"
+
+namespace penstock {
+namespace {
+
+enum Kind : uint8_t { kHello = 1, kMessage = 2, kArena = 3, kChunk = 4, kRelease = 5 };
+
+uint64_t token_of(CellRef cell) { return uint64_t{cell.arena} << 32 | cell.cell; }
+CellRef cell_of(uint64_t token) { return {static_cast<uint32_t>(token >> 32), static_cast<uint32_t>(token)}; }
+
+}  // namespace
+
+std::string shm_socket_name(const std::string& job, PeerId rank) {
+  return "penstock/" + std::to_string(::geteuid()) + "/" + job + "/r" + std::to_string(rank);
+}
+
+struct ShmEndpoint::Peer {
+  PeerId id = 0;
+  PacketSocket socket;
+  bool reported = false;
+  std::set<uint32_t> shown;        // our arenas that were announced to it
+  std::set<uint64_t> published;    // our cells that it reads
+  struct Theirs {
+    SharedMemory memory;
+    size_t cell_bytes = 0;
+  };
+  std::map<uint32_t, Theirs> arenas;
+};
+
+ShmEndpoint::ShmEndpoint(const ShmOptions& options)
+    : options_(options), listening_(listen_abstract(shm_socket_name(options.job, options.self))) {}
+ShmEndpoint::~ShmEndpoint() = default;
+
+void ShmEndpoint::connect() {
+  for (const PeerId id : options_.node_peers) {
+    if (id >= options_.self) continue;
+    UniqueFd fd = connect_abstract(shm_socket_name(options_.job, id), options_.connect_timeout_ns);
+    if (!peer_is_us(fd.get())) {
+      throw Error(ErrorKind::peer_lost, "the socket of rank " + std::to_string(id) + " belongs to another user",
+                  "another program uses this job's socket name; choose another job name");
+    }
+    auto peer = std::make_unique<Peer>();
+    peer->id = id;
+    peer->socket = PacketSocket(std::move(fd));
+    WireWriter hello;
+    hello.u8(kHello);
+    hello.i32(options_.self);
+    hello.text(options_.token);
+    peer->socket.send(hello.bytes());
+    peers_[id] = std::move(peer);
+  }
+}
+
+ShmEndpoint::Peer* ShmEndpoint::find(PeerId peer) {
+  const auto it = peers_.find(peer);
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+
+void ShmEndpoint::wait_for_peer(PeerId id, Waiting item) {
+  const bool expected = std::count(options_.node_peers.begin(), options_.node_peers.end(), id) != 0;
+  if (!expected || id == options_.self) throw Error(ErrorKind::usage, "no way to reach rank " + std::to_string(id));
+  waiting_[id].push_back(std::move(item));
+}
+
+void ShmEndpoint::send(PeerId id, Message message) {
+  Peer* peer = find(id);
+  if (peer == nullptr) {
+    wait_for_peer(id, {std::move(message), {}, 0, false});
+    return;
+  }
+  message.insert(message.begin(), std::byte{kMessage});
+  peer->socket.send(message);
+}
+
+void ShmEndpoint::register_arena(const Arena& arena) { arenas_[arena.id] = &arena; }
+
+void ShmEndpoint::send_chunk(PeerId id, Message envelope, CellRef cell, size_t bytes) {
+  const auto known = arenas_.find(cell.arena);
+  if (known == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
+  const Arena& arena = *known->second;
+  if (!arena.holds(cell.cell, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a cell of its arena");
+  Peer* peer = find(id);
+  if (peer == nullptr) {
+    wait_for_peer(id, {std::move(envelope), cell, bytes, true});
+    return;
+  }
+  if (peer->socket.closed()) {
+    ready_.push_back(CellReturned{id, cell});
+    return;
+  }
+  if (peer->shown.insert(cell.arena).second) {
+    WireWriter out;
+    out.u8(kArena);
+    out.u32(arena.id);
+    out.u64(arena.memory.size());
+    out.u64(arena.cell_bytes);
+    peer->socket.send(out.bytes(), arena.memory.fd());
+  }
+  WireWriter out;
+  out.u8(kChunk);
+  out.u32(cell.arena);
+  out.u32(cell.cell);
+  out.u64(bytes);
+  out.raw(envelope.data(), envelope.size());
+  peer->published.insert(token_of(cell));
+  peer->socket.send(out.bytes());
+}
+
+void ShmEndpoint::release(PeerId id, uint64_t token) {
+  Peer* peer = find(id);
+  if (peer == nullptr) return;
+  WireWriter out;
+  out.u8(kRelease);
+  out.u32(cell_of(token).arena);
+  out.u32(cell_of(token).cell);
+  peer->socket.send(out.bytes());
+}
+
+// Who says hello; -1 for anybody who does not belong to us. Whatever a stranger sends is no error of this job.
+PeerId ShmEndpoint::read_hello(const Packet& packet) const {
+  try {
+    WireReader in(packet.bytes, "hello");
+    if (in.u8() != kHello) return -1;
+    const PeerId id = in.i32();
+    const std::string token = in.text();
+    in.end();
+    const bool expected = id > options_.self && std::count(options_.node_peers.begin(), options_.node_peers.end(), id);
+    return expected && token == options_.token ? id : -1;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+void ShmEndpoint::accept_waiting() {
+  while (UniqueFd fd = accept_one(listening_.get())) {
+    if (peer_is_us(fd.get())) strangers_.emplace_back(std::move(fd));
+  }
+  for (size_t i = 0; i < strangers_.size();) {
+    Packet packet;
+    if (!strangers_[i].receive(packet)) {
+      if (strangers_[i].closed()) {
+        strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+      continue;
+    }
+    PacketSocket socket = std::move(strangers_[i]);
+    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+    const PeerId id = read_hello(packet);
+    if (id < 0 || find(id) != nullptr) continue;  // the socket closes
+    auto peer = std::make_unique<Peer>();
+    peer->id = id;
+    peer->socket = std::move(socket);
+    peers_[id] = std::move(peer);
+    if (const auto it = waiting_.find(id); it != waiting_.end()) {
+      for (Waiting& item : it->second) {
+        if (item.is_chunk) {
+          send_chunk(id, std::move(item.message), item.cell, item.bytes);
+        } else {
+          send(id, std::move(item.message));
+        }
+      }
+      waiting_.erase(id);
+    }
+  }
+}
+
+bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
+  Peer& peer = *find(id);
+  WireReader in(packet.bytes, "packet of shared memory");
+  switch (in.u8()) {
+    case kMessage: {
+      const auto rest = in.raw(in.left());
+      incoming = MessageArrived{id, {rest.begin(), rest.end()}};
+      return true;
+    }
+    case kArena: {
+      const uint32_t arena = in.u32();
+      const uint64_t bytes = in.u64();
+      const uint64_t cell_bytes = in.u64();
+      in.end();
+      // A second one of the same number would unmap cells that are still being read.
+      if (cell_bytes == 0 || cell_bytes > bytes || peer.arenas.count(arena) != 0) {
+        throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " announced impossible cells",
+                    "all ranks must run the same version of penstock");
+      }
+      peer.arenas[arena] = {SharedMemory::open(std::move(packet.fd), bytes, SharedMemory::Access::read), cell_bytes};
+      return false;
+    }
+    case kChunk: {
+      const CellRef cell{in.u32(), in.u32()};
+      const uint64_t bytes = in.u64();
+      const auto envelope = in.raw(in.left());
+      const auto arena = peer.arenas.find(cell.arena);
+      if (arena == peer.arenas.end() || bytes > arena->second.cell_bytes ||
+          cell.cell >= arena->second.memory.size() / arena->second.cell_bytes) {
+        throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " announced a chunk outside its memory",
+                    "all ranks must run the same version of penstock");
+      }
+      const std::byte* data = arena->second.memory.data() + cell.cell * arena->second.cell_bytes;
+      incoming = ChunkArrived{id, {envelope.begin(), envelope.end()}, {data, bytes}, token_of(cell)};
+      return true;
+    }
+    case kRelease: {
+      const CellRef cell{in.u32(), in.u32()};
+      in.end();
+      if (peer.published.erase(token_of(cell)) == 0) return false;  // a second release changes nothing
+      incoming = CellReturned{id, cell};
+      return true;
+    }
+    default:
+      throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " sent a packet of an unknown kind",
+                  "all ranks must run the same version of penstock");
+  }
+}
+
+bool ShmEndpoint::poll(Incoming& incoming) {
+  accept_waiting();
+  if (!ready_.empty()) {
+    incoming = std::move(ready_.front());
+    ready_.erase(ready_.begin());
+    return true;
+  }
+  for (auto& [id, peer] : peers_) {
+    if (peer->reported) continue;
+    peer->socket.write_pending();
+    Packet packet;
+    while (peer->socket.receive(packet)) {
+      if (handle(id, std::move(packet), incoming)) return true;
+      packet = {};
+    }
+    if (peer->socket.closed()) {
+      peer->reported = true;
+      for (const uint64_t token : peer->published) ready_.push_back(CellReturned{id, cell_of(token)});
+      peer->published.clear();
+      incoming = PeerLost{id, "its socket closed: the process ended"};
+      return true;
+    }
+  }
+  return false;
+}
+
+void ShmEndpoint::collect_fds(std::vector<pollfd>& fds) const {
+  fds.push_back({listening_.get(), POLLIN, 0});
+  for (const PacketSocket& socket : strangers_) fds.push_back({socket.fd(), POLLIN, 0});
+  for (const auto& [id, peer] : peers_) {
+    if (!peer->reported && !peer->socket.closed()) fds.push_back({peer->socket.fd(), peer->socket.poll_events(), 0});
+  }
+}
+
+bool ShmEndpoint::flush(Nanoseconds timeout_ns) {
+  accept_waiting();
+  bool all = waiting_.empty();
+  for (auto& [id, peer] : peers_) {
+    if (!peer->socket.closed()) all = peer->socket.flush(timeout_ns) && all;
+  }
+  return all;
+}
+
+}  // namespace penstock

@@ -1,0 +1,80 @@
+// Transport between processes of one node: Unix-domain sockets for messages, shared memory for chunks.
+//
+//   ShmOptions options{.job = "ab12cd", .token = token, .self = 2, .node_peers = {0, 1, 2, 3}};
+//   ShmEndpoint end(options);      // listens; connects to every lower rank of the node; accepts the higher ones
+//
+// A loader's arena is a memfd handed over with SCM_RIGHTS before its first chunk; the receiver maps it read-only and
+// reads the cell in place, so a chunk costs one small packet each way and no copy of its payload.
+// Loss: a hang-up of the socket is the death of the peer (the kernel closes it whatever the cause), reported at once.
+// Trust: the other end must be the same user and know the job's token; what it announces is checked against its arena.
+//
+// Packets, each beginning with a kind byte (integers little-endian):
+//   1 hello    i32 rank, text token                      the first packet of who connected
+//   2 message  the bytes
+//   3 arena    u32 id, u64 bytes, u64 cell_bytes  + fd   before the arena's first chunk
+//   4 chunk    u32 arena, u32 cell, u64 bytes, envelope
+//   5 release  u32 arena, u32 cell
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+#include "transport/unix_socket.h"
+
+namespace penstock {
+
+struct ShmOptions {
+  std::string job;    // distinguishes jobs on one node: part of the socket's name
+  std::string token;  // secret of the job
+  PeerId self = 0;
+  std::vector<PeerId> node_peers;  // ranks of this node, this one included
+  Nanoseconds connect_timeout_ns = 30 * kSecond;
+};
+
+class ShmEndpoint final : public Endpoint {
+ public:
+  explicit ShmEndpoint(const ShmOptions& options);
+  ~ShmEndpoint() override;
+
+  // Connects to the lower ranks. Apart from the constructor so that all can listen before anyone connects.
+  void connect();
+
+  Capabilities capabilities(PeerId) const override { return {"shm", true, true}; }
+  void send(PeerId peer, Message message) override;
+  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override;
+  void release(PeerId peer, uint64_t token) override;
+  void register_arena(const Arena& arena) override;
+  bool poll(Incoming& incoming) override;
+  void collect_fds(std::vector<pollfd>& fds) const override;
+  bool flush(Nanoseconds timeout_ns) override;
+
+ private:
+  struct Peer;
+  struct Waiting {
+    Message message;  // or a chunk's envelope
+    CellRef cell;
+    size_t bytes = 0;
+    bool is_chunk = false;
+  };
+  void wait_for_peer(PeerId peer, Waiting item);
+  Peer* find(PeerId peer);
+  bool handle(PeerId peer, Packet packet, Incoming& incoming);
+  void accept_waiting();
+  PeerId read_hello(const Packet& packet) const;
+
+  ShmOptions options_;
+  UniqueFd listening_;
+  std::vector<PacketSocket> strangers_;  // accepted, hello not read yet
+  std::map<PeerId, std::unique_ptr<Peer>> peers_;
+  std::map<PeerId, std::vector<Waiting>> waiting_;  // sent before the peer connected
+  std::map<uint32_t, const Arena*> arenas_;
+  std::vector<Incoming> ready_;  // CellReturned and PeerLost that arose inside a call
+};
+
+// "penstock/1000/ab12cd/r3": user, job, rank.
+std::string shm_socket_name(const std::string& job, PeerId rank);
+
+}  // namespace penstock

@@ -1,0 +1,249 @@
+#include "transport/unix_socket.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+// A packet must fit the socket's send buffer (208 KiB by default), with room for the kernel's book-keeping.
+constexpr size_t kPartBytes = 96 * 1024;
+// First byte of every packet: is there more of this message?
+constexpr std::byte kLast{0};
+constexpr std::byte kMore{1};
+
+sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.size() + 1 > sizeof address.sun_path) {
+    throw Error(ErrorKind::usage, "socket name too long: '" + name + "'", "shorten the job's name");
+  }
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the leading zero makes it abstract
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+UniqueFd new_socket() {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw Error(ErrorKind::runtime, system_error_text("cannot create a socket"), "raise ulimit -n");
+  return fd;
+}
+
+Nanoseconds now_ns() { return MonotonicClock().now(); }
+
+bool wait_fd(int fd, short events, Nanoseconds deadline) {
+  for (;;) {
+    const Nanoseconds left = deadline - now_ns();
+    if (left <= 0) return false;
+    pollfd item{fd, events, 0};
+    const int count = ::poll(&item, 1, static_cast<int>(left / kMillisecond + 1));
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+PacketSocket::PacketSocket(UniqueFd fd) : fd_(std::move(fd)), closed_(false), buffer_(kPartBytes + 1) {}
+
+void PacketSocket::close() noexcept {
+  closed_ = true;
+  pending_.clear();
+  fd_.reset();
+}
+
+short PacketSocket::poll_events() const noexcept {
+  return static_cast<short>(pending_.empty() ? POLLIN : POLLIN | POLLOUT);
+}
+
+// False when the kernel's buffer is full.
+bool PacketSocket::write_one(std::span<const std::byte> part, int fd) {
+  iovec data{const_cast<std::byte*>(part.data()), part.size()};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  }
+  for (;;) {
+    if (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return false;
+    // The other side hung up. Reads may still find what it said before; sending is over.
+    pending_.clear();
+    send_failed_ = true;
+    return true;
+  }
+}
+
+void PacketSocket::send(std::span<const std::byte> bytes, int fd) {
+  if (closed_ || send_failed_) return;
+  if (bytes.size() > kMaxMessage) {
+    throw Error(ErrorKind::usage, "message of " + std::to_string(bytes.size()) + " bytes is too large");
+  }
+  size_t offset = 0;
+  bool first = true;
+  do {
+    const size_t count = std::min(kPartBytes, bytes.size() - offset);
+    const bool last = offset + count == bytes.size();
+    std::vector<std::byte> part(count + 1);
+    part[0] = last ? kLast : kMore;
+    if (count > 0) std::memcpy(part.data() + 1, bytes.data() + offset, count);
+    const int part_fd = first ? fd : -1;
+    if (!pending_.empty() || !write_one(part, part_fd)) {
+      // The caller may close its descriptor before the kernel takes ours, hence the copy.
+      UniqueFd copy;
+      if (part_fd >= 0) {
+        copy = UniqueFd(::fcntl(part_fd, F_DUPFD_CLOEXEC, 3));
+        if (!copy) {
+          throw Error(ErrorKind::runtime, system_error_text("cannot duplicate a descriptor"), "raise ulimit -n");
+        }
+      }
+      pending_.push_back({std::move(part), std::move(copy)});
+    }
+    if (send_failed_) return;
+    offset += count;
+    first = false;
+  } while (offset < bytes.size());
+}
+
+void PacketSocket::write_pending() {
+  while (!pending_.empty()) {
+    if (!write_one(pending_.front().bytes, pending_.front().fd.get())) return;
+    if (send_failed_) return;
+    pending_.pop_front();
+  }
+}
+
+bool PacketSocket::receive(Packet& packet) {
+  while (!closed_) {
+    iovec data{buffer_.data(), buffer_.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    const ssize_t count = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (count < 0 && errno == ECONNRESET) {
+      // The peer hung up without reading all that we sent. Linux tells that first; what it said before comes next.
+      send_failed_ = true;
+      pending_.clear();
+      continue;
+    }
+    if (count <= 0) {
+      close();
+      return false;
+    }
+    for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
+      if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
+      // The control buffer's padding has room for a second descriptor: none may leak, whatever was sent.
+      for (size_t at = CMSG_LEN(0); at + sizeof(int) <= item->cmsg_len; at += sizeof(int)) {
+        int fd = -1;
+        std::memcpy(&fd, reinterpret_cast<const char*>(item) + at, sizeof fd);
+        partial_fd_ = UniqueFd(fd);
+      }
+    }
+    partial_.insert(partial_.end(), buffer_.begin() + 1, buffer_.begin() + count);
+    if (partial_.size() > kMaxMessage) {
+      close();
+      return false;
+    }
+    if (buffer_[0] == kLast) {
+      packet.bytes = std::exchange(partial_, {});
+      packet.fd = std::move(partial_fd_);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool PacketSocket::receive_until(Packet& packet, Nanoseconds timeout_ns) {
+  const Nanoseconds deadline = now_ns() + timeout_ns;
+  for (;;) {
+    write_pending();
+    if (receive(packet)) return true;
+    if (closed_ || !wait_fd(fd_.get(), poll_events(), deadline)) return false;
+  }
+}
+
+bool PacketSocket::flush(Nanoseconds timeout_ns) {
+  const Nanoseconds deadline = now_ns() + timeout_ns;
+  for (;;) {
+    if (closed_ || send_failed_) return false;
+    write_pending();
+    if (pending_.empty()) return !send_failed_;
+    if (!wait_fd(fd_.get(), POLLOUT, deadline)) return false;
+  }
+}
+
+UniqueFd listen_abstract(const std::string& name) {
+  UniqueFd fd = new_socket();
+  socklen_t length = 0;
+  const sockaddr_un address = abstract_address(name, length);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || ::listen(fd.get(), 64) != 0) {
+    throw Error(ErrorKind::runtime, system_error_text("cannot listen on the socket '@" + name + "'"),
+                "is another job of the same name running on this node?");
+  }
+  return fd;
+}
+
+UniqueFd accept_one(int listening_fd) {
+  for (;;) {
+    const int fd = ::accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) return UniqueFd(fd);
+    if (errno != EINTR && errno != ECONNABORTED) return {};
+  }
+}
+
+UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns) {
+  const Nanoseconds deadline = now_ns() + timeout_ns;
+  for (;;) {
+    UniqueFd fd = new_socket();
+    socklen_t length = 0;
+    const sockaddr_un address = abstract_address(name, length);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+    if ((errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) || now_ns() > deadline) {
+      throw Error(ErrorKind::peer_lost, system_error_text("nobody answers on the socket '@" + name + "'"),
+                  "is the rank that opens this port still running?");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::pair<UniqueFd, UniqueFd> packet_socket_pair() {
+  int fds[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) {
+    throw Error(ErrorKind::runtime, system_error_text("cannot create a socket pair"), "raise ulimit -n");
+  }
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+bool peer_is_us(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  return peer.uid == ::geteuid() || peer.uid == 0;
+}
+
+}  // namespace penstock

@@ -1,0 +1,73 @@
+// Unix-domain sockets that carry whole messages and descriptors (SOCK_SEQPACKET, abstract namespace: nothing to unlink).
+//
+//   UniqueFd listening = listen_abstract("penstock/0/ab12/p0");
+//   UniqueFd there = connect_abstract("penstock/0/ab12/p0", timeout_ns);
+//   PacketSocket socket(std::move(there));
+//   socket.send(bytes, fd);                 // queued where the kernel's buffer is full; never blocks
+//   while (socket.receive(packet)) ...      // whole messages, of any size up to kMaxMessage
+//
+// Messages larger than a kernel packet are cut and put together again here. A descriptor travels with the first part.
+// Names are only a meeting point: whoever connects is checked by peer_is_us() (same user) and by the job's token.
+// Thread-safety: one thread per PacketSocket. Failure: closed() after a hang-up; Error for everything else.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/memory.h"
+
+namespace penstock {
+
+struct Packet {
+  std::vector<std::byte> bytes;
+  UniqueFd fd;
+};
+
+class PacketSocket {
+ public:
+  static constexpr size_t kMaxMessage = size_t{64} << 20;
+
+  PacketSocket() = default;
+  explicit PacketSocket(UniqueFd fd);
+
+  void send(std::span<const std::byte> bytes, int fd = -1);
+  bool receive(Packet& packet);          // false: nothing whole there now, or closed
+  void write_pending();                  // call when poll() says POLLOUT
+  bool has_pending() const noexcept { return !pending_.empty(); }
+  bool closed() const noexcept { return closed_; }
+  int fd() const noexcept { return fd_.get(); }
+  short poll_events() const noexcept;    // POLLIN, and POLLOUT while something is pending
+  // Blocks until a message, a hang-up (false) or the deadline (false); for simple clients.
+  bool receive_until(Packet& packet, Nanoseconds timeout_ns);
+  bool flush(Nanoseconds timeout_ns);    // false: the peer is gone or too slow
+  void close() noexcept;
+
+ private:
+  struct Part {
+    std::vector<std::byte> bytes;
+    UniqueFd fd;
+  };
+  bool write_one(std::span<const std::byte> part, int fd);
+
+  UniqueFd fd_;
+  bool closed_ = true;
+  bool send_failed_ = false;  // the peer hung up; what it said before may still be read
+  std::deque<Part> pending_;
+  std::vector<std::byte> partial_;
+  UniqueFd partial_fd_;
+  std::vector<std::byte> buffer_;
+};
+
+UniqueFd listen_abstract(const std::string& name);
+UniqueFd accept_one(int listening_fd);  // empty when nobody waits
+// Retries while nobody listens yet, until the timeout; Error(peer_lost) naming the socket afterwards.
+UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns);
+std::pair<UniqueFd, UniqueFd> packet_socket_pair();
+bool peer_is_us(int fd);  // SO_PEERCRED: the same user, or root
+
+}  // namespace penstock
