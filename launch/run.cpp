@@ -342,8 +342,10 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
   }
   // Everybody listens now. A rank that is alone on its node has nobody to connect to, but belongs to the barrier.
   if (job.transport != TransportChoice::mpi) session.barrier();
+  if (shm) shm->connect();
+  // Everybody has called everybody now: a rank that ends at once, its program having failed, still reaches all others.
+  if (job.transport != TransportChoice::mpi) session.barrier();
   if (shm) {
-    shm->connect();
     mesh->add(std::move(shm), here);
   } else {
     elsewhere.insert(elsewhere.end(), here.begin(), here.end());

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
@@ -204,6 +205,24 @@ TEST_CASE("messages sent before the peer came are kept for it, in order") {
     REQUIRE(wait_for(loader, message));
     CHECK(message.message == Message(1, static_cast<std::byte>(i)));
   }
+}
+
+TEST_CASE("flush waits for a peer that has not come yet: its last words are not lost") {
+  const std::string job = unique_job();
+  auto port = std::make_unique<ShmEndpoint>(options_of(job, 0));
+  port->send(1, Message(1, std::byte{7}));
+  CHECK_FALSE(port->flush(20 * kMillisecond));  // nobody came
+  ShmEndpoint loader(options_of(job, 1));
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    loader.connect();
+  });
+  CHECK(port->flush(10 * kSecond));
+  port.reset();
+  late.join();
+  MessageArrived message;
+  REQUIRE(wait_for(loader, message));
+  CHECK(message.message == Message(1, std::byte{7}));
 }
 
 TEST_CASE("nobody there is an error that names the socket") {

@@ -258,7 +258,18 @@ void ShmEndpoint::collect_fds(std::vector<pollfd>& fds) const {
 }
 
 bool ShmEndpoint::flush(Nanoseconds timeout_ns) {
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + timeout_ns;
   accept_waiting();
+  // What is said to a peer that has not connected yet (a slow start, a job that ends at once) is still its to hear.
+  while (!waiting_.empty()) {
+    const Nanoseconds left = deadline - clock.now();
+    if (left <= 0) break;
+    std::vector<pollfd> fds{{listening_.get(), POLLIN, 0}};
+    for (const PacketSocket& socket : strangers_) fds.push_back({socket.fd(), POLLIN, 0});
+    (void)::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond + 1));
+    accept_waiting();
+  }
   bool all = waiting_.empty();
   for (auto& [id, peer] : peers_) {
     if (!peer->socket.closed()) all = peer->socket.flush(timeout_ns) && all;
