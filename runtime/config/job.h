@@ -124,6 +124,8 @@ std::string first_difference(const std::string& canonical_a, const std::string& 
 //      14 |       batchsize: 256
 //         |       ^~~~~~~~~ did you mean 'batch_size'?
 Job load_job(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same for a job that a program made; `name` stands in messages, and relative folders start at the current one.
+Job load_job_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 Job parse_job(const std::string& text, const std::string& path, const std::vector<std::string>& overrides = {},
               const std::map<std::string, std::string>& environment = {});
 

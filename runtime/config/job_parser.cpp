@@ -73,4 +73,8 @@ Job load_job(const std::string& path, const std::vector<std::string>& overrides)
   return parse_job(read_job_file(path), path, overrides, job_environment());
 }
 
+Job load_job_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  return parse_job(text, name, overrides, job_environment());
+}
+
 }  // namespace penstock

@@ -17,7 +17,9 @@ auto members(SplitPrepared& m) {
                   m.remedy);
 }
 auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas); }
-auto members(SplitOpened& m) { return std::tie(m.fingerprint, m.dataset_size, m.classes); }
+auto members(SplitOpened& m) {
+  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes);
+}
 auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) { return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step); }
 auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }

@@ -53,6 +53,7 @@ struct OpenSplit { std::string json; int32_t replica = 0; int32_t num_replicas =
 struct SplitOpened {
   Fingerprint fingerprint = 0;
   int64_t dataset_size = 0;
+  std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
 };
 struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };

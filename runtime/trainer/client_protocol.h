@@ -10,6 +10,9 @@
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
 //
+// Answers to ClientNext name their stream, so a client may leave one unanswered (its program was interrupted) and ask
+// something else meanwhile.
+//
 // A batch counts as consumed when the port answers ClientNext with it.
 //
 // A slot, memory of one batch at the port, has one writer at a time:
@@ -48,6 +51,7 @@ struct ClientOpened {
   int64_t batch_size = 0;
   int32_t replica = 0;
   int32_t num_replicas = 1;
+  std::string dataset_fingerprint;   // 32 hexadecimal digits
   std::vector<std::string> classes;
   FieldTable fields;             // as delivered: dtype after finishing; shape [3, h, w] also where channels_last
   bool channels_last = false;
@@ -63,6 +67,7 @@ struct ClientStream {
 };
 struct ClientNext { uint64_t stream = 0; };
 struct ClientBatch {
+  uint64_t stream = 0;
   int32_t pool = 0;
   int32_t slot = 0;
   int64_t epoch = 0;
@@ -70,8 +75,13 @@ struct ClientBatch {
   int64_t samples = 0;
   int64_t num_valid = 0;
 };
-struct ClientEnd {};
-struct ClientFailed { int32_t error_kind = 0; std::string error; std::string remedy; };
+struct ClientEnd { uint64_t stream = 0; };
+struct ClientFailed {
+  int32_t error_kind = 0;
+  std::string error;
+  std::string remedy;
+  uint64_t stream = 0;  // whose ClientNext this answers; 0: the answer to anything else
+};
 struct ClientNotice { std::string text; };
 struct ClientRelease { int32_t pool = 0; int32_t slot = 0; };
 struct ClientStop { uint64_t stream = 0; };

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/clock.h"
@@ -13,6 +14,7 @@
 #include "runtime/observe/batch_dump.h"
 #include "runtime/process/launcher.h"
 #include "runtime/trainer/client_protocol.h"
+#include "runtime/trainer/client_state.h"
 #include "runtime/trainer/embedded.h"
 #include "transport/unix_socket.h"
 
@@ -29,6 +31,8 @@ std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
+
+constexpr Nanoseconds kLookEvery = 50 * kMillisecond;
 
 struct Place {
   int replicas = 1;
@@ -98,26 +102,27 @@ struct BatchState {
 
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
-  DataLoaderImpl(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
-      : options_(options), owner_(::getpid()) {
-    job_ = load_job(job_file, all_overrides(options));
-    const ResolvedSplit resolved = resolve_split(job_, split);
+  DataLoaderImpl(Job job, const std::string& split, const DataLoaderOptions& options)
+      : options_(options), owner_(::getpid()), job_(std::move(job)) {
+    resolved_ = resolve_split(job_, split);
     name_ = split;
-    training_ = resolved.split.mode == Mode::train;
+    training_ = resolved_.split.mode == Mode::train;
     timeout_ns_ = static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9);
     connect();
     ClientOpen open;
-    open.json = canonical_json(resolved);
+    open.json = canonical_json(resolved_);
     if (options.dtype) open.dtype = static_cast<int32_t>(*options.dtype);
     if (options.channels_last) open.channels_last = *options.channels_last ? 1 : 0;
     MutexLock lock(mutex_);
     say(open);
-    opened_ = expect<ClientOpened>("open split '" + split + "'");
+    opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
     field_table_ = std::make_shared<FieldTable>(opened_.fields);
     layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
   }
 
   const ClientOpened& opened() const { return opened_; }
+  const ResolvedSplit& resolved() const { return resolved_; }
+  PlanSpec plan() const { return plan_spec(resolved_, opened_.dataset_size, opened_.num_replicas); }
   bool embedded() const { return world_ != nullptr; }
   bool training() const { return training_; }
   std::vector<std::string> take_warnings() {
@@ -143,8 +148,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   // An empty batch at the end.
   Batch next(uint64_t stream) {
     MutexLock lock(mutex_);
-    say(ClientNext{stream});
-    const ClientMessage answer = receive("the next batch");
+    const ClientMessage answer = answer_of(stream);
     if (std::holds_alternative<ClientEnd>(answer)) return {};
     if (const auto* failed = std::get_if<ClientFailed>(&answer)) {
       fail(failed->error_kind, failed->error, failed->remedy);
@@ -165,7 +169,14 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // From destructors: never throws, and says nothing in a forked child, whose socket is the parent's too.
   void release(int32_t pool, int32_t slot) noexcept { tell_quietly(ClientRelease{pool, slot}); }
-  void stop(uint64_t stream) noexcept { tell_quietly(ClientStop{stream}); }
+  void stop(uint64_t stream) noexcept {
+    tell_quietly(ClientStop{stream});
+    try {
+      MutexLock lock(outbox_mutex_);
+      stopped_.insert(stream);
+    } catch (...) {  // out of memory: a batch that still comes for it stays held, which is safe
+    }
+  }
 
   std::string stats() {
     MutexLock lock(mutex_);
@@ -225,12 +236,65 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
       messages.swap(outbox_);
     }
     for (const Message& message : messages) socket_.send(message);
+    drop_stopped();
     socket_.write_pending();
   }
 
-  ClientMessage receive(const std::string& what) PENSTOCK_REQUIRES(mutex_) {
+  static uint64_t stream_of(const ClientMessage& message) {
+    if (const auto* batch = std::get_if<ClientBatch>(&message)) return batch->stream;
+    if (const auto* end = std::get_if<ClientEnd>(&message)) return end->stream;
+    if (const auto* failed = std::get_if<ClientFailed>(&message)) return failed->stream;
+    return 0;
+  }
+
+  // Asks for the stream's next batch, unless that was done before and the wait was interrupted.
+  ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_) {
+    if (auto node = early_.extract(stream)) return std::move(node.mapped());
+    if (unanswered_.insert(stream).second) say(ClientNext{stream});
+    for (;;) {
+      ClientMessage answer = receive("the next batch", /*interruptible=*/true);
+      const uint64_t whose = stream_of(answer);
+      if (whose == 0) return answer;  // not one to ClientNext: the caller says so
+      unanswered_.erase(whose);
+      if (whose == stream) return answer;
+      keep_for_later(whose, std::move(answer));
+    }
+  }
+  void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_) {
+    {
+      MutexLock lock(outbox_mutex_);
+      if (stopped_.count(stream) == 0) {
+        early_.emplace(stream, std::move(answer));
+        return;
+      }
+    }
+    if (const auto* batch = std::get_if<ClientBatch>(&answer)) say(ClientRelease{batch->pool, batch->slot});
+  }
+  // A pass that ended while its answer waited here: its batch goes back.
+  void drop_stopped() PENSTOCK_REQUIRES(mutex_) {
+    std::vector<ClientMessage> dropped;
+    {
+      MutexLock lock(outbox_mutex_);
+      for (auto it = early_.begin(); it != early_.end();) {
+        const bool over = stopped_.count(it->first) != 0;
+        if (over) dropped.push_back(std::move(it->second));
+        it = over ? early_.erase(it) : std::next(it);
+      }
+      // Only streams with an answer under way need to be remembered.
+      for (auto it = stopped_.begin(); it != stopped_.end();) {
+        it = unanswered_.count(*it) == 0 ? stopped_.erase(it) : std::next(it);
+      }
+    }
+    for (const ClientMessage& answer : dropped) {
+      const auto* batch = std::get_if<ClientBatch>(&answer);
+      if (batch != nullptr) socket_.send(encode_client(ClientRelease{batch->pool, batch->slot}));
+    }
+  }
+
+  ClientMessage receive(const std::string& what, bool interruptible) PENSTOCK_REQUIRES(mutex_) {
     const MonotonicClock clock;
     const Nanoseconds deadline = clock.now() + timeout_ns_;
+    Nanoseconds next_look = clock.now() + kLookEvery;
     for (;;) {
       // In short turns, so that batches dropped in other threads meanwhile go back.
       Packet packet;
@@ -253,6 +317,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         }
         throw Error(ErrorKind::peer_lost, why, world_ ? "" : "see the messages of `penstock run`");
       }
+      if (interruptible && options_.while_waiting && clock.now() > next_look) {
+        next_look = clock.now() + kLookEvery;
+        without_lock(options_.while_waiting);
+      }
       if (clock.now() > deadline) {
         failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(timeout_ns_ / kSecond) +
                    " s for " + what + " of split '" + name_ + "'";
@@ -264,21 +332,29 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
       }
     }
   }
-  // Without the lock: the callback may drop batches or ask for warnings().
-  void warn(const std::string& text) PENSTOCK_REQUIRES(mutex_) {
-    if (!options_.on_warning) return;
+  // A callback may drop batches, ask for warnings(), or wait for a lock of the program's own.
+  template <class Call>
+  void without_lock(const Call& call) PENSTOCK_REQUIRES(mutex_) {
     mutex_.unlock();
     try {
-      options_.on_warning(text);
+      call();
     } catch (...) {
       mutex_.lock();
       throw;
     }
     mutex_.lock();
   }
+  void warn(const std::string& text) PENSTOCK_REQUIRES(mutex_) {
+    if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+  }
   template <class T>
-  T expect(const std::string& what) PENSTOCK_REQUIRES(mutex_) {
-    ClientMessage message = receive(what);
+  T expect(const std::string& what, bool interruptible = false) PENSTOCK_REQUIRES(mutex_) {
+    ClientMessage message = receive(what, interruptible);
+    for (uint64_t whose = stream_of(message); whose != 0; whose = stream_of(message)) {
+      unanswered_.erase(whose);
+      keep_for_later(whose, std::move(message));
+      message = receive(what, interruptible);
+    }
     if (auto* wanted = std::get_if<T>(&message)) return std::move(*wanted);
     if (const auto* refused = std::get_if<ClientRefused>(&message)) {
       fail(refused->error_kind, refused->error, refused->remedy);
@@ -299,6 +375,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   DataLoaderOptions options_;
   int owner_;
   Job job_;
+  ResolvedSplit resolved_;
   std::string name_;
   bool training_ = true;
   Nanoseconds timeout_ns_ = 0;
@@ -313,8 +390,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<std::string> warnings_ PENSTOCK_GUARDED_BY(mutex_);
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation with the port
+  std::set<uint64_t> unanswered_ PENSTOCK_GUARDED_BY(mutex_);  // streams whose next batch was asked for
+  std::map<uint64_t, ClientMessage> early_ PENSTOCK_GUARDED_BY(mutex_);  // answers that nobody has taken yet
   Mutex outbox_mutex_;
   std::vector<Message> outbox_ PENSTOCK_GUARDED_BY(outbox_mutex_);
+  std::set<uint64_t> stopped_ PENSTOCK_GUARDED_BY(outbox_mutex_);
 
  public:
   std::optional<int64_t> next_epoch;  // set by set_epoch, used up by begin()
@@ -358,34 +438,66 @@ TensorView Batch::operator[](const std::string& name) const {
   throw Error(ErrorKind::usage, "a batch has no field '" + name + "'", "its fields are " + known);
 }
 
-struct BatchIterator::Pass {
+struct BatchStream::Pass {
   std::shared_ptr<DataLoaderImpl> loader;
   uint64_t stream = 0;
-  Batch batch;
+  bool over = false;
 
   ~Pass() {
-    batch = {};
     if (loader) loader->stop(stream);
   }
 };
 
-bool BatchIterator::at_end() const noexcept { return !pass_ || !pass_->batch; }
+Batch BatchStream::next() {
+  if (!pass_ || pass_->over) return {};
+  Batch batch = pass_->loader->next(pass_->stream);
+  pass_->over = !batch;
+  return batch;
+}
+
+struct BatchIterator::Place {
+  BatchStream stream;
+  Batch batch;  // goes before the stream does
+};
+
+bool BatchIterator::at_end() const noexcept { return !place_ || !place_->batch; }
 Batch& BatchIterator::operator*() const {
   if (at_end()) throw Error(ErrorKind::usage, "there is no batch at the end of a pass");
-  return pass_->batch;
+  return place_->batch;
 }
 BatchIterator& BatchIterator::operator++() {
   if (at_end()) return *this;
-  pass_->batch = {};
-  pass_->batch = pass_->loader->next(pass_->stream);
+  place_->batch = {};
+  place_->batch = place_->stream.next();
   return *this;
 }
 
 DataLoader::DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
-    : impl_(std::make_shared<DataLoaderImpl>(job_file, split, options)) {}
+    : DataLoader(std::make_shared<DataLoaderImpl>(load_job(job_file, all_overrides(options)), split, options)) {}
+DataLoader::DataLoader(std::shared_ptr<DataLoaderImpl> impl) : impl_(std::move(impl)) {}
+DataLoader DataLoader::from_text(const std::string& job_text, const std::string& name, const std::string& split,
+                                 const DataLoaderOptions& options) {
+  return DataLoader(
+      std::make_shared<DataLoaderImpl>(load_job_text(job_text, name, all_overrides(options)), split, options));
+}
 DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
+
+BatchStream DataLoader::start() {
+  const int64_t which = epoch();
+  impl_->next_epoch.reset();
+  return start_at(which, 0);
+}
+
+BatchStream DataLoader::start_at(int64_t which, int64_t step) {
+  impl_->last_epoch = which;
+  BatchStream stream;
+  stream.pass_ = std::make_shared<BatchStream::Pass>();
+  stream.pass_->stream = impl_->start(which, step);
+  stream.pass_->loader = impl_;
+  return stream;
+}
 
 BatchIterator DataLoader::begin() {
   const int64_t which = epoch();
@@ -394,14 +506,20 @@ BatchIterator DataLoader::begin() {
 }
 
 BatchIterator DataLoader::begin_at(int64_t which, int64_t step) {
-  impl_->last_epoch = which;
   BatchIterator iterator;
-  iterator.pass_ = std::make_shared<BatchIterator::Pass>();
-  iterator.pass_->stream = impl_->start(which, step);
-  iterator.pass_->loader = impl_;
-  iterator.pass_->batch = impl_->next(iterator.pass_->stream);
+  iterator.place_ = std::make_shared<BatchIterator::Place>();
+  iterator.place_->stream = start_at(which, step);
+  iterator.place_->batch = iterator.place_->stream.next();
   return iterator;
 }
+
+std::string DataLoader::state(int64_t epoch, int64_t step) const {
+  return state_text(impl_->resolved(), impl_->plan(), impl_->opened().dataset_fingerprint, {epoch, step});
+}
+Cursor DataLoader::resume(const std::string& state) const {
+  return resume_state(state, impl_->resolved(), impl_->plan(), impl_->opened().dataset_fingerprint);
+}
+std::string DataLoader::spec() const { return canonical_json(impl_->resolved()); }
 
 void DataLoader::set_epoch(int64_t epoch) {
   if (epoch < 0) throw Error(ErrorKind::usage, "set_epoch(" + std::to_string(epoch) + "): epochs count from 0");

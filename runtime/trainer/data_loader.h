@@ -18,10 +18,14 @@
 //   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails after
 //   trainer.timeout_s; it never hands out memory that is in use.
 // Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
-//   position. `break` and begin() again just work. A `train` split advances its epoch at every begin() unless set_epoch
+//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train` split advances its epoch at every begin() unless set_epoch
 //   was called since the last one; an `eval` split replays epoch 0.
 // Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
 //   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader.
+// State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place where
+//   a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
+// Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
+//   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), peer_lost when the port
 //   went away or stays silent for trainer.timeout_s.
 // The library installs no signal handlers and never prints.
@@ -44,6 +48,13 @@ namespace penstock {
 // Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come before
 // DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
 inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
+
+// A place in a split's passes: the next batch is `step` of `epoch`.
+struct Cursor {
+  int64_t epoch = 0;
+  int64_t step = 0;
+  friend bool operator==(const Cursor&, const Cursor&) = default;
+};
 
 class DataLoaderImpl;
 struct BatchState;
@@ -78,9 +89,22 @@ struct DataLoaderOptions {
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
   std::function<void(const std::string&)> on_warning;  // called from begin() and ++; also kept in warnings()
+  std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
 };
 
-// One pass over a split. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes the next.
+// One pass over a split, batch by batch. The pass ends when its last copy is gone.
+class BatchStream {
+ public:
+  BatchStream() = default;
+  Batch next();  // an empty one at the end, and ever after
+
+ private:
+  friend class DataLoader;
+  struct Pass;
+  std::shared_ptr<Pass> pass_;
+};
+
+// The same as an input iterator. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes the next.
 class BatchIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -98,15 +122,17 @@ class BatchIterator {
 
  private:
   friend class DataLoader;
-  friend class DataLoaderImpl;
-  struct Pass;
+  struct Place;
   bool at_end() const noexcept;
-  std::shared_ptr<Pass> pass_;
+  std::shared_ptr<Place> place_;
 };
 
 class DataLoader {
  public:
   DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options = {});
+  // A job that the program made: the job file's text. `name` stands in messages; relative folders start at the current one.
+  static DataLoader from_text(const std::string& job_text, const std::string& name, const std::string& split,
+                              const DataLoaderOptions& options = {});
   ~DataLoader();
   DataLoader(DataLoader&&) noexcept;
   DataLoader& operator=(DataLoader&&) noexcept;
@@ -115,6 +141,12 @@ class DataLoader {
   BatchIterator end() { return {}; }
   // A pass that begins at `step` of `epoch`: for resuming.
   BatchIterator begin_at(int64_t epoch, int64_t step);
+  BatchStream start();                            // as begin(): advances the epoch
+  BatchStream start_at(int64_t epoch, int64_t step);
+
+  // What a checkpoint keeps when `step` batches of `epoch` were taken on every replica.
+  std::string state(int64_t epoch, int64_t step) const;
+  Cursor resume(const std::string& state) const;  // Error(config) naming what differs
 
   void set_epoch(int64_t epoch);
   int64_t epoch() const noexcept;               // that the next begin() will give
@@ -125,11 +157,13 @@ class DataLoader {
   int num_replicas() const noexcept;
   int rank() const noexcept;
   const std::vector<std::string>& class_names() const noexcept;
+  std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
   std::vector<std::string> warnings() const;    // and forgets them
   std::string stats_json();                     // this port's report so far
   bool embedded() const noexcept;
 
  private:
+  explicit DataLoader(std::shared_ptr<DataLoaderImpl> impl);
   std::shared_ptr<DataLoaderImpl> impl_;
 };
 

@@ -418,6 +418,7 @@ class Port::Impl {
       answer.batch_size = split.shape.batch_size;
       answer.replica = options_.replica;
       answer.num_replicas = options_.num_replicas;
+      answer.dataset_fingerprint = m.dataset_fingerprint;
       answer.classes = m.classes;
       answer.fields = split.fields;
       answer.channels_last = split.finish.memory_format == MemoryFormat::channels_last;
@@ -491,7 +492,7 @@ class Port::Impl {
   void stream_failed(const StreamFailed& m) {
     const auto it = streams_.find(m.stream);
     if (it == streams_.end()) return;
-    it->second.failed = ClientFailed{m.error_kind, m.error, m.remedy};
+    it->second.failed = ClientFailed{m.error_kind, m.error, m.remedy, m.stream};
     serve(it->second);
   }
 
@@ -517,7 +518,7 @@ class Port::Impl {
     const auto it = streams_.find(m.stream);
     if (it == streams_.end()) {
       tell(connection, ClientFailed{static_cast<int32_t>(ErrorKind::usage), "this iteration has ended",
-                                    "start a new one with begin()"});
+                                    "start a new one with begin()", m.stream});
       return;
     }
     Stream& stream = it->second;
@@ -540,7 +541,7 @@ class Port::Impl {
     }
     if (stream.cursor >= split.plan.steps) {
       stream.waiting = false;
-      tell(stream.connection, ClientEnd{});
+      tell(stream.connection, ClientEnd{stream.id});
       return;
     }
     SlotPool& pool = pools_.at(stream.pool);
@@ -563,7 +564,7 @@ class Port::Impl {
       remedy = "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count";
     }
     if (!slot.problem.empty()) {
-      stream.failed = ClientFailed{static_cast<int32_t>(ErrorKind::dataset), slot.problem, remedy};
+      stream.failed = ClientFailed{static_cast<int32_t>(ErrorKind::dataset), slot.problem, remedy, stream.id};
       serve(stream);
       return;
     }
@@ -608,7 +609,8 @@ class Port::Impl {
     stream.waiting = false;
     stream.warned = false;
     ++stream.cursor;
-    tell(stream.connection, ClientBatch{pool.id, index, stream.epoch, slot.step, slot.samples, slot.num_valid});
+    tell(stream.connection,
+         ClientBatch{stream.id, pool.id, index, stream.epoch, slot.step, slot.samples, slot.num_valid});
     send(options_.coordinator, CursorAt{stream.id, stream.cursor, false});
     reserve(stream);
   }

@@ -489,6 +489,108 @@ TEST_CASE("loaders come and go a hundred times: no descriptor and no mapping sta
   CHECK(descriptors() == before);
 }
 
+TEST_CASE("start() does not wait; a pass given up before its first batch costs nothing") {
+  const TinyDataset data(50);
+  DataLoader loader(data.job(), "train");
+  for (int i = 0; i < 20; ++i) (void)loader.start();
+  CHECK(loader.epoch() == 20);
+  BatchStream stream = loader.start_at(1, 5);
+  CHECK(stream.next().step() == 5);
+  CHECK(stream.next().step() == 6);
+  CHECK_FALSE(stream.next());
+  CHECK_FALSE(stream.next());
+  CHECK_FALSE(BatchStream().next());
+}
+
+TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for other questions") {
+  const TinyDataset data(50);
+  struct Interrupted {};
+  bool interrupt = false;
+  DataLoaderOptions options;
+  options.while_waiting = [&] {
+    if (interrupt) throw Interrupted{};
+  };
+  DataLoader loader(data.job(), "train", options);
+  std::vector<Batch> held;
+  BatchStream stream = loader.start_at(0, 0);
+  // As many as the program may hold: the next one waits until one is dropped.
+  for (int i = 0; i < 5; ++i) held.push_back(stream.next());
+  interrupt = true;
+  CHECK_THROWS_AS(stream.next(), Interrupted);
+  CHECK_THROWS_AS(stream.next(), Interrupted);
+  CHECK(loader.stats_json().find("splits") != std::string::npos);
+  interrupt = false;
+  CHECK(loader.start_at(3, 2).next().step() == 2);  // another pass, meanwhile
+  held.clear();
+  CHECK(stream.next().step() == 5);
+  CHECK(stream.next().step() == 6);
+  CHECK_FALSE(stream.next());
+
+  // A pass that ends while it is waited for gives its batch back: the pool is whole again afterwards.
+  for (int round = 0; round < 3; ++round) {
+    BatchStream given_up = loader.start_at(0, 0);
+    for (int i = 0; i < 5; ++i) held.push_back(given_up.next());
+    interrupt = true;
+    CHECK_THROWS_AS(given_up.next(), Interrupted);
+    interrupt = false;
+    given_up = {};
+    held.clear();
+  }
+  CHECK(epoch_of(loader).size() == 50);
+}
+
+TEST_CASE("state: the rest of an epoch after resuming, on as many replicas as one likes") {
+  const TinyDataset data(64);
+  DataLoader loader(data.job(), "train");
+  const std::string state = loader.state(4, 3);
+  CHECK(loader.resume(state) == Cursor{4, 3});
+  // Half the batch on twice the replicas is the same global batch.
+  DataLoaderOptions half;
+  half.overrides = {"splits.train.batch_size=4", "loader.threads=1"};
+  half.num_replicas = 2;
+  half.rank = 1;
+  CHECK(DataLoader(data.job(), "train", half).resume(state) == Cursor{4, 3});
+}
+
+TEST_CASE("a state is refused by the name of what differs") {
+  const TinyDataset data(50);
+  DataLoader loader(data.job(), "train");
+  const std::string state = loader.state(1, 2);
+  const auto refusal = [&](const char* split, std::vector<std::string> overrides) {
+    DataLoaderOptions options;
+    options.overrides = std::move(overrides);
+    DataLoader other(data.job(), split, options);
+    const Error error = error_of([&] { (void)other.resume(state); });
+    CHECK(error.kind() == ErrorKind::config);
+    return error.message();
+  };
+  CHECK(refusal("val", {}).find("split 'train'") != std::string::npos);
+  CHECK(refusal("train", {"seed=4"}).find("seed was 3 and is now 4") != std::string::npos);
+  CHECK(refusal("train", {"splits.train.batch_size=4"}).find("global batch was 8") != std::string::npos);
+  CHECK(refusal("train", {"on_error=substitute"}).find("on_error") != std::string::npos);
+  const TinyDataset more(51);
+  DataLoader other(more.job(), "train");
+  CHECK(error_of([&] { (void)other.resume(state); }).message().find("dataset size was 50 and is now 51") !=
+        std::string::npos);
+  const TinyDataset moved(50);  // the same samples in another folder
+  CHECK(DataLoader(moved.job(), "train").resume(state) == Cursor{1, 2});
+  for (const char* text : {"", "{}", "[]", "null", "{\"penstock_state\": 1}", "{\"penstock_state\": 2}"}) {
+    CHECK(error_of([&] { (void)loader.resume(text); }).message().starts_with("saved state: "));
+  }
+  CHECK(error_of([&] { (void)loader.resume(std::string(1 << 20, ' ')); }).kind() == ErrorKind::config);
+}
+
+TEST_CASE("a job that the program made, as text") {
+  const TinyDataset data(20);
+  const std::string folder = data.folder().path("data");
+  const std::string text = "splits: {only: {mode: eval, dataset: {folder: \"" + folder +
+                           "\"}, pipeline: [{CenterCrop: {size: 24}}], batch_size: 8}}";
+  DataLoader loader = DataLoader::from_text(text, "my job", "only");
+  CHECK(loader.size() == 3);
+  CHECK(error_of([&] { DataLoader::from_text("splitz: {}", "my job", "only"); }).message().find("my job:1:1") !=
+        std::string::npos);
+}
+
 TEST_CASE("statistics name images, waiting and ranges") {
   const TinyDataset data(50);
   DataLoader loader(data.job(), "train");

@@ -1,0 +1,69 @@
+#include "runtime/trainer/client_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "sampler/position.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorKind::config, "saved state: " + why, "use what state_dict() gave, unchanged, with this version");
+}
+
+std::string text_of(const json& state, const char* key) {
+  if (!state.contains(key) || !state[key].is_string()) refuse(std::string("'") + key + "' is missing or no text");
+  return state[key].get<std::string>();
+}
+
+}  // namespace
+
+std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const std::string& dataset_fingerprint,
+                       Cursor cursor) {
+  json state;
+  state["penstock_state"] = kVersion;
+  state["split"] = split.name;
+  // For people; what counts is the position.
+  state["epoch"] = cursor.epoch;
+  state["batch"] = cursor.step;
+  state["position"] = to_text(position_at(plan, cursor.epoch, cursor.step));
+  state["dataset"] = dataset_fingerprint;
+  state["spec"] = canonical_json(split);
+  return state.dump();
+}
+
+Cursor resume_state(const std::string& text, const ResolvedSplit& split, const PlanSpec& plan,
+                    const std::string& dataset_fingerprint) {
+  if (text.size() > kMaxStateBytes) refuse("longer than " + std::to_string(kMaxStateBytes) + " bytes");
+  const json state = json::parse(text, nullptr, false);
+  if (!state.is_object()) refuse("it is no JSON object");
+  if (!state.contains("penstock_state") || state["penstock_state"] != kVersion) {
+    refuse("'penstock_state' is not " + std::to_string(kVersion));
+  }
+  const std::string who = "cannot resume split '" + split.name + "': ";
+  if (const std::string saved = text_of(state, "split"); saved != split.name) {
+    throw Error(ErrorKind::config, who + "the state is that of split '" + saved + "'",
+                "keep one state for each split, and give each its own");
+  }
+  const Position position = resume(position_from_text(text_of(state, "position")), plan, split.name);
+  // What resume() has judged (the global batch may be cut otherwise now), and where the data lies, may differ.
+  ResolvedSplit then = split_from_json(text_of(state, "spec"));
+  then.split.batch_size = split.split.batch_size;
+  then.split.dataset.folder = split.split.dataset.folder;
+  if (const std::string difference = first_difference(canonical_json(then), canonical_json(split));
+      !difference.empty()) {
+    throw Error(ErrorKind::config, who + difference + " (saved, now)", "resume with the settings that were saved");
+  }
+  if (text_of(state, "dataset") != dataset_fingerprint) {
+    throw Error(ErrorKind::config, who + "the dataset has the same size, but other samples or labels",
+                "resume with the dataset that the state was saved with");
+  }
+  return {position.epoch, position.step};
+}
+
+}  // namespace penstock
