@@ -1,0 +1,164 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+
+#include "bindings/python/handles.h"
+#include "runtime/base/error.h"
+#include "runtime/config/job.h"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+std::optional<DType> dtype_named(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
+    if (*name == name_of(dtype)) return dtype;
+  }
+  throw Error(ErrorKind::usage, "images cannot be of dtype '" + *name + "'",
+              "choose uint8, float32, float16 or bfloat16");
+}
+
+// A Python callable that C++ may drop in any thread: its reference goes back under the GIL.
+class Callback {
+ public:
+  explicit Callback(nb::object call)
+      : call_(new nb::object(std::move(call)), [](nb::object* object) {
+          const nb::gil_scoped_acquire gil;
+          delete object;
+        }) {}
+  void operator()(const std::string& text) const {
+    const nb::gil_scoped_acquire gil;
+    if (!call_->is_none()) (*call_)(text);
+  }
+
+ private:
+  std::shared_ptr<nb::object> call_;
+};
+
+// Ctrl-C, and whatever else the program's signal handlers throw. Only Python's main thread runs those.
+void check_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std::string& name,
+                                 const std::string& split, std::vector<std::string> overrides,
+                                 std::optional<int> num_replicas, std::optional<int> rank,
+                                 std::optional<std::string> dtype, std::optional<bool> channels_last,
+                                 nb::object on_warning) {
+  DataLoaderOptions options;
+  options.overrides = std::move(overrides);
+  options.num_replicas = num_replicas;
+  options.rank = rank;
+  options.dtype = dtype_named(dtype);
+  options.channels_last = channels_last;
+  options.on_warning = Callback(std::move(on_warning));
+  options.while_waiting = &check_signals;
+  const nb::gil_scoped_release unlocked;
+  if (is_text) return std::make_unique<DataLoader>(DataLoader::from_text(job, name, split, options));
+  return std::make_unique<DataLoader>(job, split, options);
+}
+
+// Joining threads and closing sockets may wait for threads that want the GIL.
+struct DeleteUnlocked {
+  template <class T>
+  void operator()(T* object) const {
+    const nb::gil_scoped_release unlocked;
+    delete object;
+  }
+};
+
+class LoaderHandle {
+ public:
+  explicit LoaderHandle(std::unique_ptr<DataLoader> loader) : loader_(loader.release()) {}
+  DataLoader& operator*() const {
+    if (!loader_) throw Error(ErrorKind::usage, "this DataLoader was closed", "make a new one");
+    return *loader_;
+  }
+  DataLoader* operator->() const { return &**this; }
+  void close() { loader_.reset(); }
+  bool closed() const { return !loader_; }
+
+ private:
+  std::unique_ptr<DataLoader, DeleteUnlocked> loader_;
+};
+
+class StreamHandle {
+ public:
+  explicit StreamHandle(BatchStream stream) : stream_(new BatchStream(std::move(stream))) {}
+  std::optional<Batch> next() {
+    const nb::gil_scoped_release unlocked;
+    Batch batch = stream_->next();
+    if (!batch) return std::nullopt;
+    return batch;
+  }
+
+ private:
+  std::unique_ptr<BatchStream, DeleteUnlocked> stream_;
+};
+
+}  // namespace
+
+void register_loader(nb::module_& module) {
+  module.def("split_names", [](const std::string& path) {
+    std::vector<std::string> names;
+    for (const auto& [name, split] : load_job(path).splits) names.push_back(name);
+    return names;
+  });
+  nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
+      .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
+
+  nb::class_<LoaderHandle>(module, "Loader", "penstock::DataLoader; see runtime/trainer/data_loader.h.")
+      .def("__init__",
+           [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
+              const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
+              std::optional<int> rank, std::optional<std::string> dtype, std::optional<bool> channels_last,
+              nb::object on_warning) {
+             new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
+                                          std::move(dtype), channels_last, std::move(on_warning)));
+           },
+           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
+           nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("dtype").none(),
+           nb::arg("channels_last").none(), nb::arg("on_warning").none())
+      .def("close", &LoaderHandle::close)
+      .def_prop_ro("closed", &LoaderHandle::closed)
+      .def("start_at",
+           [](LoaderHandle& self, int64_t epoch, int64_t step) {
+             BatchStream stream;
+             {
+               const nb::gil_scoped_release unlocked;
+               stream = self->start_at(epoch, step);
+             }
+             return StreamHandle(std::move(stream));
+           },
+           nb::arg("epoch"), nb::arg("step"))
+      .def("state", [](LoaderHandle& self, int64_t epoch, int64_t step) { return self->state(epoch, step); },
+           nb::arg("epoch"), nb::arg("step"))
+      .def("resume",
+           [](LoaderHandle& self, const std::string& state) {
+             const Cursor cursor = self->resume(state);
+             return std::pair(cursor.epoch, cursor.step);
+           },
+           nb::arg("state"))
+      .def("spec", [](LoaderHandle& self) { return self->spec(); })
+      .def("stats_json",
+           [](LoaderHandle& self) {
+             const nb::gil_scoped_release unlocked;
+             return self->stats_json();
+           })
+      .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
+      .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
+      .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })
+      .def_prop_ro("dataset_size", [](LoaderHandle& self) { return self->dataset_size(); })
+      .def_prop_ro("num_replicas", [](LoaderHandle& self) { return self->num_replicas(); })
+      .def_prop_ro("rank", [](LoaderHandle& self) { return self->rank(); })
+      .def_prop_ro("class_names", [](LoaderHandle& self) { return self->class_names(); })
+      .def_prop_ro("embedded", [](LoaderHandle& self) { return self->embedded(); });
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,35 @@
+// penstock._penstock: the compiled part of the Python package. What users see is made of it in penstock/*.py.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings/python/handles.h"
+#include "runtime/base/error.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+// penstock.errors has the classes; the kind chooses one.
+void translate(const std::exception_ptr& problem, void*) {
+  try {
+    std::rethrow_exception(problem);
+  } catch (const penstock::Error& error) {
+    try {
+      const nb::object raise = nb::module_::import_("penstock.errors").attr("make");
+      const nb::object made = raise(error.exit_code(), error.message(), error.remedy());
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    } catch (const nb::python_error& failed) {
+      nb::python_error copy(failed);
+      copy.restore();
+    }
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_penstock, module) {
+  module.doc() = "The compiled part of penstock; use the package's own names.";
+  nb::register_exception_translator(&translate);
+  penstock::python::register_batch(module);
+  penstock::python::register_loader(module);
+}

@@ -1,0 +1,25 @@
+"""penstock: data loading for training, one stream bit for bit, whoever makes it.
+
+    import penstock
+
+    train = penstock.DataLoader("job.yaml", split="train")
+    for images, labels in train:
+        ...
+
+    train = penstock.DataLoader(
+        penstock.ImageFolder("photos/train"), batch_size=64, shuffle=True,
+        transform=penstock.transforms.Compose([penstock.transforms.RandomResizedCrop(224), ...]))
+"""
+
+from . import errors, transforms
+from .batch import DictBatch, TupleBatch
+from .data_loader import DataLoader
+from .datasets import ImageFolder
+from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder", "PeerLostError", "RunError",
+    "TupleBatch", "UsageError", "errors", "transforms",
+]

@@ -1,0 +1,66 @@
+"""What a DataLoader gives: a tuple `(images, labels)` or a dict, of torch tensors or NumPy arrays.
+
+Both own the batch's memory by reference count, and so does every tensor in them: what the program keeps stays valid and
+unchanged for as long as it keeps it, also after the loader is gone. Both can be built from plain elements, as
+Lightning and Accelerate do when they move a batch to a device; what the loader said of it besides is then gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+__all__ = ["TupleBatch", "DictBatch"]
+
+
+class _Described:
+    """What a batch says of itself besides its fields."""
+
+    _native: Any = None
+    _convert: Optional[Callable] = None
+
+    def _describe(self, native, convert):
+        self._native = native
+        self._convert = convert
+        return self
+
+    def _array(self, name):
+        if self._native is None:
+            raise AttributeError(f"a batch that was rebuilt (moved to a device, say) does not know its {name}; "
+                                 "take it from the batch that the loader gave")
+        return self._convert(getattr(self._native, name))
+
+    @property
+    def indices(self):
+        """int64 [n]: dataset index of each sample."""
+        return self._array("indices")
+
+    @property
+    def valid(self):
+        """bool [n]: False for padding and unreadable samples of an `eval` split, whose label is -100."""
+        return self._array("valid") != 0
+
+    @property
+    def substituted(self):
+        """bool [n]: True where another sample stands in for an unusable one (`on_error: substitute`)."""
+        return self._array("substituted") != 0
+
+    @property
+    def num_valid(self) -> int:
+        return self._native.num_valid
+
+    @property
+    def epoch(self) -> int:
+        return self._native.epoch
+
+    @property
+    def step(self) -> int:
+        """Number of the batch in its epoch, from 0."""
+        return self._native.step
+
+
+class TupleBatch(tuple, _Described):
+    """`images, labels = batch`, and further fields after them."""
+
+
+class DictBatch(dict, _Described):
+    """`batch["image"]`, `batch["label"]`, or the names given by `keys`."""

@@ -1,0 +1,381 @@
+"""penstock.DataLoader: batches of a job's split, for a training program in Python.
+
+    import penstock
+
+    train = penstock.DataLoader("job.yaml", split="train")
+    for epoch in range(90):
+        for images, labels in train:          # torch tensors, ready: float32 [n, 3, 224, 224] and int64 [n]
+            step(images, labels)
+
+Where batches come from is not the program's affair: from this trainer's port under `penstock run`, else from threads of
+this process. The stream is the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+
+from . import _job, _penstock
+from .batch import DictBatch, TupleBatch
+from .errors import UsageError
+
+__all__ = ["DataLoader"]
+
+_FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's order
+
+
+def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: int):
+    """Which replica of how many this process is: arguments, else torch.distributed where it is initialised, else None
+    for both, and the library looks at RANK and WORLD_SIZE."""
+    if ranks_per_replica < 1:
+        raise UsageError(f"ranks_per_replica={ranks_per_replica}: it is 1 or more")
+    world = None
+    if num_replicas is not None or rank is not None:
+        if num_replicas is None or rank is None:
+            raise UsageError("num_replicas and rank come together", "give both, or neither")
+        return num_replicas, rank
+    distributed = sys.modules.get("torch.distributed")  # a program that uses it has imported it
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        world, rank = distributed.get_world_size(), distributed.get_rank()
+    elif ranks_per_replica > 1 and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    if world is None:
+        if ranks_per_replica > 1:
+            raise UsageError("ranks_per_replica without ranks",
+                             "initialise torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
+        return None, None
+    if world % ranks_per_replica:
+        raise UsageError(f"{world} ranks are no multiple of ranks_per_replica={ranks_per_replica}")
+    return world // ranks_per_replica, rank // ranks_per_replica
+
+
+class DataLoader:
+    """An iterable over the batches of one split; each `iter()` is one pass over an epoch.
+
+    Parameters
+    ----------
+    job
+        A job file's path; or a job as a dict; or a dataset (`penstock.ImageFolder(root)`), with `transform` and the
+        keywords below saying the rest.
+    split
+        Which of the job's splits. May be left out where there is one only.
+    batch_size, shuffle, drop_last, tail, mode
+        Keys of the split (job file: `batch_size`, `sampler.shuffle`, `drop_last`, `tail`, `mode`).
+    transform
+        For a dataset: a `penstock.transforms.Compose`, one transform, or a list of them.
+    seed
+        Of order and draws.
+    output
+        "torch" (default where torch is installed) or "numpy".
+    batch
+        "tuple": `images, labels = batch`; "dict": `batch["image"]`, `batch["label"]`.
+    keys
+        New names of fields for batch="dict", as in {"image": "pixel_values", "label": "labels"}.
+    dtype
+        Of images, instead of the pipeline's ToDtype: "uint8", "float32", "float16", "bfloat16".
+    channels_last
+        Memory format of images; their shape stays [n, 3, height, width].
+    copy
+        Give tensors memory of their own (one copy more), so that any number of batches may be kept.
+    pin_memory
+        Give tensors in page-locked memory that torch allocated; needs CUDA. The loader's own memory is never registered
+        with CUDA: a non_blocking copy out of memory that is dropped at once would race.
+    device
+        Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU.
+    num_replicas, rank
+        This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
+        initialised, else RANK and WORLD_SIZE. Under `penstock run` the port knows.
+    ranks_per_replica
+        So many consecutive ranks get the same data (tensor and pipeline parallelism).
+    overrides
+        More keys, as "key.sub=value"; also as keywords, `loader__threads=4`.
+
+    Raises
+    ------
+    ConfigError, DatasetError, UsageError, PeerLostError, RunError (`penstock.errors`).
+
+    Notes
+    -----
+    A batch owns its memory by reference count. A program may keep `trainer.hold` batches (2) besides the one in use;
+    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that.
+    """
+
+    def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
+                 batch_size: Optional[int] = None, shuffle: Optional[bool] = None, drop_last: Optional[bool] = None,
+                 tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
+                 seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
+                 keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
+                 copy: bool = False, pin_memory: bool = False, device: Any = None, num_replicas: Optional[int] = None,
+                 rank: Optional[int] = None, ranks_per_replica: int = 1, overrides: Sequence[str] = (),
+                 **more: Any) -> None:
+        named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
+        self._convert = _converter(output, copy, pin_memory, device)
+        if batch not in ("tuple", "dict"):
+            raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
+        if keys is not None and batch != "dict":
+            raise UsageError("keys are for batch=\"dict\"")
+        self._as_dict = batch == "dict"
+        self._keys = dict(keys or {})
+        self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more, list(overrides))
+        replicas, replica = _place(num_replicas, rank, ranks_per_replica)
+        self._native = _penstock.Loader(
+            self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
+            rank=replica, dtype=_dtype_name(dtype), channels_last=channels_last, on_warning=_warn)
+        if replicas is not None and replicas != self._native.num_replicas:
+            raise UsageError(f"this process is one of {replicas} replicas, and its port belongs to a job of "
+                             f"{self._native.num_replicas}", "start as many trainers as the job has")
+        self._training = json.loads(self._native.spec())["split"]["mode"] == "train"
+        self._names: Optional[list] = None
+        self._next_epoch: Optional[int] = None  # set_epoch's, until the next iter()
+        self._resumed: Optional[tuple] = None   # (epoch, step) of load_state_dict, until used up
+        self._cursor = (0, 0)                   # of the next batch, in the pass that moved last
+        self._last_epoch = -1
+        self._loads = 0                         # how often load_state_dict was called
+
+    # ---- iteration ---------------------------------------------------------------------------------------------------
+    def __iter__(self) -> Iterator:
+        epoch, step = self._start()
+        return _Pass(self, epoch, step)
+
+    def __len__(self) -> int:
+        """Batches per epoch: exact, and equal on all ranks."""
+        return self._native.size
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
+        epoch 0."""
+        if epoch < 0:
+            raise UsageError(f"set_epoch({epoch}): epochs count from 0")
+        if self._resumed is not None and self._resumed[0] == epoch:
+            return  # a training loop that says what the state says
+        self._resumed = None
+        self._next_epoch = int(epoch)
+        self._cursor = (self._next_epoch, 0)
+
+    @property
+    def epoch(self) -> int:
+        """That the next `iter()` will give."""
+        return self._where_next()[0]
+
+    def _where_next(self) -> tuple:
+        if self._resumed is not None:
+            return self._resumed
+        if self._next_epoch is not None:
+            return self._next_epoch, 0
+        return (self._last_epoch + 1 if self._training else 0), 0
+
+    def _start(self) -> tuple:
+        where = self._where_next()
+        self._resumed = self._next_epoch = None
+        self._last_epoch = where[0]
+        self._cursor = where
+        return where
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+    def state_dict(self, consumed: Optional[int] = None) -> dict:
+        """Where this split stands, for a checkpoint: small, plain, the same on every rank; no rank waits for another.
+
+        Counts the batches that `next()` has returned in the pass that moved last; `consumed` says how many of them the
+        program has really used, where something reads ahead of it (Accelerate does, by one).
+        """
+        epoch, step = self._cursor
+        if consumed is not None:
+            if not 0 <= consumed <= len(self):
+                raise UsageError(f"state_dict(consumed={consumed}): an epoch has {len(self)} batches")
+            # What a reader ahead has ended is not ended for the program.
+            if step == 0 and consumed and self._last_epoch >= 0:
+                epoch = self._last_epoch
+            step = consumed
+        return json.loads(self._native.state(epoch, step))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next batch is the one after those counted in `state`, whether `iter()` was called before or is after.
+
+        ConfigError where the job is not the one the state was saved with, naming every key that differs. The number of
+        loaders is free, and that of replicas where replicas x batch_size is kept.
+        """
+        where = self._native.resume(json.dumps(dict(state)))
+        self._resumed = tuple(where)
+        self._next_epoch = None
+        self._cursor = self._resumed
+        self._loads += 1
+
+    # ---- facts -------------------------------------------------------------------------------------------------------
+    @property
+    def batch_size(self) -> int:
+        return self._native.batch_size
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of this rank that count, per epoch: padding of an `eval` split does not."""
+        return self._native.num_samples
+
+    @property
+    def dataset_size(self) -> int:
+        return self._native.dataset_size
+
+    @property
+    def num_replicas(self) -> int:
+        return self._native.num_replicas
+
+    @property
+    def rank(self) -> int:
+        """Of this replica among `num_replicas`."""
+        return self._native.rank
+
+    @property
+    def classes(self) -> list:
+        return self._native.class_names
+
+    @property
+    def embedded(self) -> bool:
+        """Loading in threads of this process?"""
+        return self._native.embedded
+
+    def stats(self) -> dict:
+        """What this rank has received so far: images, images per second, share of time waited, hashes."""
+        return json.loads(self._native.stats_json())
+
+    def close(self) -> None:
+        """Lets go of the loader; batches that are kept stay valid. The end of a `with` block does it, too."""
+        self._native.close()
+
+    def __enter__(self) -> "DataLoader":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._native.closed:
+            return f"<penstock.DataLoader of split {self.split!r}, closed>"
+        return (f"<penstock.DataLoader of split {self.split!r}: {len(self)} batches of {self.batch_size}, "
+                f"replica {self.rank} of {self.num_replicas}{', embedded' if self.embedded else ''}>")
+
+    def __reduce__(self):
+        raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
+
+    def _wrap(self, native):
+        if self._names is None:
+            fields = native.fields()
+            self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
+            unknown = set(self._keys) - set(self._names)
+            if unknown:
+                raise UsageError(f"keys: a batch has no field {sorted(unknown)[0]!r}", f"its fields are {self._names}")
+        if self._as_dict:
+            values = {self._keys.get(name, name): self._convert(native[name]) for name in self._names}
+            return DictBatch(values)._describe(native, self._convert)
+        return TupleBatch([self._convert(native[name]) for name in self._names])._describe(native, self._convert)
+
+
+class _Pass:
+    """One pass. It notices a load_state_dict that came after it was begun, and goes on from there."""
+
+    def __init__(self, loader: DataLoader, epoch: int, step: int) -> None:
+        self._loader = loader
+        self._begin(epoch, step)
+
+    def _begin(self, epoch, step):
+        self._epoch, self._step = epoch, step
+        self._loads = self._loader._loads
+        self._stream = self._loader._native.start_at(epoch, step)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        loader = self._loader
+        if self._loads != loader._loads:
+            if loader._resumed is None:  # a newer pass has taken the loaded place
+                self._loads = loader._loads
+            else:
+                self._begin(*loader._start())
+        native = self._stream.next()
+        if native is None:
+            if self._step is not None:
+                self._step = None
+                loader._cursor = loader._where_next() if loader._last_epoch == self._epoch else loader._cursor
+            raise StopIteration
+        batch = loader._wrap(native)
+        self._step = native.step + 1
+        loader._cursor = (self._epoch, self._step)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _dtype_name(dtype: Any) -> Optional[str]:
+    """"float16" for "float16", torch.float16 and np.float16 alike."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    text = getattr(dtype, "__name__", None) or str(dtype)
+    return text.rpartition(".")[2]
+
+
+def _read(job, split, named, transform, seed, more, words):
+    """(is it text, path or text, split, overrides) of whatever the user gave as a job."""
+    if isinstance(job, (str, os.PathLike)) or isinstance(job, Mapping):
+        if transform is not None:
+            raise UsageError("transform belongs to a dataset; a job has its pipeline",
+                             "write splits.NAME.pipeline in the job")
+        if seed is not None:
+            more = dict(more, seed=seed)
+        is_text = isinstance(job, Mapping)
+        source = _job.text_of(job) if is_text else os.fspath(job)
+        if split is None:
+            split = _only_split(job if is_text else None, source)
+        return is_text, source, split, _job.overrides_of(split, named, more, words)
+    from . import datasets, transforms
+    split = split or "train"
+    made = _job.build(datasets.spec_of(job), split, transforms.pipeline_of(transform), named, seed)
+    return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)
+
+
+def _only_split(job: Optional[Mapping], path: str) -> str:
+    names = list((job or {}).get("splits", {})) if job is not None else _penstock.split_names(path)
+    if len(names) != 1:
+        raise UsageError(f"the job has {len(names)} splits: {', '.join(map(repr, names))}", "say split=…")
+    return names[0]
+
+
+def _converter(output, copy, pin_memory, device):
+    """Array -> what the user asked for."""
+    if output is None:
+        output = "torch" if _has_torch() else "numpy"
+    if output == "numpy":
+        if pin_memory or device is not None:
+            raise UsageError("pin_memory and device are torch's", 'use output="torch"')
+        return (lambda array: array.numpy().copy()) if copy else (lambda array: array.numpy())
+    if output != "torch":
+        raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
+    import torch
+    from torch.utils.dlpack import from_dlpack
+    if device == "auto":
+        device = f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % torch.cuda.device_count()}" \
+            if torch.cuda.is_available() else None
+    if pin_memory and not torch.cuda.is_available():
+        warnings.warn("pin_memory: this torch sees no CUDA device; tensors stay in ordinary memory", stacklevel=3)
+        pin_memory = False
+    if device is not None:
+        target = torch.device(device)
+        # A copy that has ended when it returns: the batch's memory may go back at once.
+        return lambda array: from_dlpack(array).to(target, copy=True)
+    if pin_memory:
+        return lambda array: from_dlpack(array).pin_memory()
+    if copy:
+        return lambda array: from_dlpack(array).clone()
+    return from_dlpack
+
+
+def _has_torch() -> bool:
+    import importlib.util
+    return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
