@@ -205,6 +205,14 @@ int conclude(const RunRequest& request, const Port& port) {
   return 0;
 }
 
+// Which replica the trainer belongs to: with roles.ranks_per_replica several consecutive ones get the same data.
+void place_port(const Job& job, int trainer, int trainers, PortOptions& options) {
+  options.trainer = trainer;
+  options.replica = trainer / job.roles.ranks_per_replica;
+  options.num_replicas = replicas_of(job, trainers);
+  options.counted = trainer % job.roles.ranks_per_replica == 0;
+}
+
 PortOptions options_for_port(const RunRequest& request, const Job& job) {
   PortOptions options = port_options(job);
   options.whole_job = true;
@@ -220,6 +228,7 @@ int run_here(const RunRequest& request, const Job& job) {
                 "start it with `penstock launch --run`, or set transport: auto");
   }
   const int trainers = job.roles.trainers;
+  (void)replicas_of(job, trainers);
   std::vector<Helper> helpers;
   for (int i = 0; i < trainers; ++i) helpers.push_back(Helper::fork_now());
   SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
@@ -236,8 +245,7 @@ int run_here(const RunRequest& request, const Job& job) {
   for (int i = 0; i < trainers; ++i) {
     PortOptions options = options_for_port(request, job);
     options.self = i;
-    options.replica = i;
-    options.num_replicas = trainers;
+    place_port(job, i, trainers, options);
     if (i == 0) {
       options.coordination = coordinator_options(job);
       options.coordination.loaders = {trainers};
@@ -307,6 +315,7 @@ int run_here(const RunRequest& request, const Job& job) {
 // would cut messages into other pieces than its peers expect.
 nlohmann::json common_settings(const Job& job) {
   return {{"roles.trainers", job.roles.trainers},
+          {"roles.ranks_per_replica", job.roles.ranks_per_replica},
           {"transport", static_cast<int>(job.transport)},
           {"mpi.max_message_bytes", job.mpi.max_message_bytes}};
 }
@@ -375,6 +384,8 @@ int run_rank(const RunRequest& request, const Job& job) {
     for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank});
     const std::vector<Member> members = assign_roles(ranks, job.roles.trainers);
     const Member& me = members[static_cast<size_t>(self)];
+    (void)replicas_of(job, static_cast<int>(std::count_if(
+                               members.begin(), members.end(), [](const Member& m) { return m.role == Role::trainer; })));
 
     std::vector<CoreNeed> needs;
     size_t my_need = 0;
@@ -427,8 +438,7 @@ int run_rank(const RunRequest& request, const Job& job) {
     } else {
       PortOptions options = options_for_port(request, job);
       options.self = self;
-      options.replica = me.number;
-      options.num_replicas = static_cast<int32_t>(ports.size());
+      place_port(job, me.number, static_cast<int>(ports.size()), options);
       if (self == options.coordinator) {
         options.coordination = coordinator_options(job);
         options.coordination.loaders = loaders;

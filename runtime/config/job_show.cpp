@@ -74,6 +74,7 @@ class JobPrinter {
       const bool named = !section.name.empty();
       if (named) line(indent, section.name + ":", "");
       for (const Key<T>& key : section.keys) {
+        if (key.left_out(values)) continue;
         const std::string path = prefix + (named ? section.name + "." : "") + key.info.name;
         line(indent + (named ? 1 : 0), key.info.name + ": " + yaml_value(key.get(values)), path);
       }

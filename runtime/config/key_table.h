@@ -24,8 +24,11 @@ template <class T>
 struct Key {
   ParamInfo info;
   bool content = false;  // decides what a stream contains or when it fails: part of the canonical form
+  bool sparse = false;   // written only where it differs from the default: most jobs have nothing to do with it
   std::function<ParamValue(const T&)> get;
   std::function<void(T&, const ParamValue&)> set;
+
+  bool left_out(const T& t) const { return sparse && info.default_value && get(t) == *info.default_value; }
 };
 
 template <class T>
