@@ -21,7 +21,7 @@ auto members(SplitOpened& m) {
   return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes);
 }
 auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
-auto members(OpenStream& m) { return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step); }
+auto members(OpenStream& m) { return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order); }
 auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
 auto members(SlotFree& m) { return std::tie(m.stream, m.step); }
 auto members(CursorAt& m) { return std::tie(m.stream, m.cursor, m.waiting); }

@@ -57,12 +57,14 @@ struct SplitOpened {
   std::vector<std::string> classes;
 };
 struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+// Where the split's order is its program's, `order` is this pass's: the replica's own share, all of it.
 struct OpenStream {
   StreamId stream = 0;
   Fingerprint fingerprint = 0;
   int32_t replica = 0;
   int64_t epoch = 0;
   int64_t first_step = 0;
+  std::vector<int64_t> order;
 };
 // The coordinator's answer to OpenStream: how batches are cut into chunks in this stream.
 struct StreamReady { StreamId stream = 0; int32_t chunk_samples = 1; };

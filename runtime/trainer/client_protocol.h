@@ -57,7 +57,12 @@ struct ClientOpened {
   bool channels_last = false;
 };
 struct ClientRefused { int32_t error_kind = 0; std::string error; std::string remedy; };
-struct ClientIterate { int32_t split_id = 0; int64_t epoch = 0; int64_t first_step = 0; };
+struct ClientIterate {
+  int32_t split_id = 0;
+  int64_t epoch = 0;
+  int64_t first_step = 0;
+  std::vector<int64_t> order;  // of this pass, where the split's order is the program's; this replica's share, all of it
+};
 struct ClientStream {
   uint64_t stream = 0;
   int32_t pool = 0;
