@@ -18,5 +18,6 @@ struct BatchArray {
 
 void register_batch(nanobind::module_& module);
 void register_loader(nanobind::module_& module);
+void register_samplers(nanobind::module_& module);
 
 }  // namespace penstock::python

@@ -16,10 +16,12 @@ from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
 from .datasets import ImageFolder
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
+from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder", "PeerLostError", "RunError",
-    "TupleBatch", "UsageError", "errors", "transforms",
+    "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error", "ImageFolder",
+    "PeerLostError", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch", "UsageError",
+    "WeightedRandomSampler", "errors", "transforms",
 ]
