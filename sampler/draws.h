@@ -3,10 +3,10 @@
 //   std::vector<int64_t> order = draw_weighted(weights, 100000, seed + epoch);
 //
 // Contract: index for index what torch gives on the CPU under manual_seed(seed), for every torch so far:
-//   draw_permutations      RandomSampler(replacement=False, num_samples): whole permutations, then part of one, from one
-//                          generator
-//   draw_with_replacement  RandomSampler(replacement=True, num_samples): torch.randint, below 2^28 samples (from there on
-//                          torch releases differ)
+//   draw_permutations      RandomSampler(replacement=False, num_samples): whole permutations, then part of one, from
+//                          one generator
+//   draw_with_replacement  RandomSampler(replacement=True, num_samples): torch.randint, below 2^28 samples (from there
+//                          on torch releases differ)
 //   draw_weighted          torch.multinomial(weights as float64, num_samples, replacement=True), for num_samples other
 //                          than 1: for a single draw torch takes the way of draws without replacement, whose numbers
 //                          depend on how torch was built (its exponential draws come from MKL or from the C library)

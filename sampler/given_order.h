@@ -3,8 +3,8 @@
 //   auto order = GivenOrder::make(indices, dataset_size, "order.npy");   // Error(dataset) naming place and value
 //   Plan plan(spec, epoch, order);                                       // spec.dataset_size is order->size()
 //
-// Knows what a Plan needs of it: the index at a place, and how often that index stood before, also in the rounds by which
-//   padding repeats the order.
+// Knows what a Plan needs of it: the index at a place, and how often that index stood before, also in the rounds by
+//   which padding repeats the order.
 // Memory: 8 bytes a place; where indices repeat, 4 more a place and 4 a sample of the dataset.
 // Failure: Error(dataset) for an index outside the dataset; Error(config) where an index stands more than 65,536 times.
 // Thread-safety: immutable once made.

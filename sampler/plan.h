@@ -5,7 +5,7 @@
 //   Plan plan(spec, /*epoch=*/3);
 //   plan.steps();                         // the same for every replica
 //   BatchPlan batch = plan.batch(step, replica);
-//   Plan given(spec, 3, GivenOrder::make(indices, samples_of_dataset, "order.npy"));   // spec.dataset_size: of the order
+//   Plan given(spec, 3, GivenOrder::make(indices, samples_of_dataset, "order.npy"));   // spec.dataset_size: its size
 //
 // Random access: any batch can be asked for in any order, O(batch_size) each; building a Plan costs one permutation of
 //   the dataset when it is shuffled (4 bytes a sample below 2^32 samples, else 8), which copies of the Plan share.

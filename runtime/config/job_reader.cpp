@@ -310,15 +310,16 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
   const YamlNode* first = nullptr;
   for (const YamlNode* order : {indices, weights, program}) {
     if (order != nullptr && first != nullptr) {
-      complaints.add(order->span, "an order comes from one of 'indices', 'weights' and 'program'", "leave out the others");
+      complaints.add(order->span, "an order comes from one of 'indices', 'weights' and 'program'",
+                     "leave out the others");
       return;
     }
     first = first == nullptr ? order : first;
   }
   if (shuffle != nullptr && (weights != nullptr || program != nullptr)) {
-    complaints.add(shuffle->span, std::string("'shuffle' has no effect with '") +
-                                      (weights != nullptr ? "weights', which draws at random" : "program', which gives the order"),
-                   "leave it out");
+    const char* why = weights != nullptr ? "weights', which draws at random" : "program', which gives the order";
+    complaints.add(shuffle->span, std::string("'shuffle' has no effect with '") + why,
+                   "leave it out, or set it to false");
   }
   if (weights != nullptr && split.mode == Mode::eval) {
     complaints.add(weights->span, "'weights' draws samples at random, and an eval split counts every sample once",
@@ -349,7 +350,8 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
                    "use 'tail: torch' with drop_last");
   }
   if (program != nullptr && sampler.drop_last) {
-    complaints.add(program->span, "'sampler.drop_last' has no effect with 'program', which gives the order", "leave it out");
+    complaints.add(program->span, "'sampler.drop_last' has no effect with 'program', which gives the order",
+                   "leave it out");
   }
 }
 

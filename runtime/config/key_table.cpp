@@ -236,18 +236,20 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                      integer("num_samples", 0, 281474976710656.0,
                              "With weights: samples drawn for an epoch; 0: as many as the dataset has."),
                      PENSTOCK_MEMBER(sampler.num_samples)),
-      key<SplitSpec>(content, boolean("replacement", "With weights: has to be true."), PENSTOCK_MEMBER(sampler.replacement)),
+      key<SplitSpec>(content, boolean("replacement", "With weights: has to be true."),
+                     PENSTOCK_MEMBER(sampler.replacement)),
       key<SplitSpec>(content,
                      boolean("program",
-                             "The program gives the order of every pass; written by penstock.DataLoader(sampler=...), "
-                             "not by hand."),
+                             "The program gives the order of every pass; written by "
+                             "penstock.DataLoader(sampler=...), not by hand."),
                      PENSTOCK_MEMBER(sampler.program)),
       key<SplitSpec>(content,
                      text("file_hash", {},
-                          "XXH3-128 of the numbers in the file that indices or weights name; filled in where the file is "
-                          "read. Where it is given, the file must have it."),
+                          "XXH3-128 of the numbers in the file that indices or weights name; filled in where the file "
+                          "is read. Where it is given, the file must have it."),
                      PENSTOCK_MEMBER(sampler.file_hash)),
-      key<SplitSpec>(content, integer("file_count", 0, unbounded, "How many numbers that file holds; filled in as well."),
+      key<SplitSpec>(content,
+                     integer("file_count", 0, unbounded, "How many numbers that file holds; filled in as well."),
                      PENSTOCK_MEMBER(sampler.file_count))};
   for (Key<SplitSpec> one : orders) {
     one.sparse = true;

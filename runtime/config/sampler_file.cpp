@@ -29,7 +29,8 @@ std::vector<Number> numbers_of_text(const std::string& path, std::string_view te
   std::vector<Number> out;
   for (int64_t line = 1; !text.empty(); ++line) {
     const std::string_view word = trimmed(text.substr(0, text.find('\n')));
-    text.remove_prefix(std::min(text.size(), text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1));
+    const size_t end_of_line = text.find('\n');
+    text.remove_prefix(end_of_line == std::string_view::npos ? text.size() : end_of_line + 1);
     if (word.empty()) continue;
     Number number{};
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
@@ -59,7 +60,9 @@ std::string_view value_of(std::string_view header, std::string_view key) {
 
 NpyHeader npy_header(const std::string& path, std::string_view bytes) {
   constexpr std::string_view magic("\x93NUMPY", 6);
-  const auto damaged = [&](const char* why) { refuse(path, std::string("it is no .npy file: ") + why, "write it with numpy.save"); };
+  const auto damaged = [&](const char* why) {
+    refuse(path, std::string("it is no .npy file: ") + why, "write it with numpy.save");
+  };
   if (bytes.size() < 12 || bytes.substr(0, 6) != magic) damaged("it does not begin as one");
   const bool first_version = bytes[6] == 1;
   size_t length = static_cast<uint8_t>(bytes[8]) | size_t{static_cast<uint8_t>(bytes[9])} << 8;
@@ -75,7 +78,8 @@ NpyHeader npy_header(const std::string& path, std::string_view bytes) {
   if (descr.size() < 2 || descr[0] != '\'') damaged("its header has no dtype");
   out.dtype = std::string(descr.substr(1, std::min<size_t>(descr.find('\'', 1), 9) - 1));
   const std::string_view shape = value_of(header, "'shape'");
-  const auto [end, error] = std::from_chars(shape.data() + (shape.empty() ? 0 : 1), shape.data() + shape.size(), out.count);
+  const auto [end, error] =
+      std::from_chars(shape.data() + (shape.empty() ? 0 : 1), shape.data() + shape.size(), out.count);
   if (shape.empty() || shape[0] != '(' || error != std::errc{} || out.count < 0 ||
       std::string_view(end, std::min<size_t>(2, static_cast<size_t>(shape.data() + shape.size() - end))) != ",)") {
     refuse(path, "its array is not one-dimensional", "save it with numpy.save(file, array.ravel())");
@@ -87,7 +91,8 @@ template <class Stored, class Number>
 std::vector<Number> stored(const std::string& path, std::string_view bytes, const NpyHeader& header) {
   const size_t there = (bytes.size() - header.begin) / sizeof(Stored);
   if (static_cast<uint64_t>(header.count) > there) {
-    refuse(path, "its header promises " + std::to_string(header.count) + " numbers, and it holds " + std::to_string(there),
+    refuse(path,
+           "its header promises " + std::to_string(header.count) + " numbers, and it holds " + std::to_string(there),
            "copy it again");
   }
   std::vector<Number> out(static_cast<size_t>(header.count));

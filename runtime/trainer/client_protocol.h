@@ -3,7 +3,8 @@
 //   client                              port
 //   ClientHello(token)          ->
 //   ClientOpen(split, finish)   ->      ClientOpened | ClientRefused
-//   ClientIterate(epoch, step)  ->      ClientStream (+ the pool's memfd, the first time)
+//   ClientIterate(epoch, step, order where it is the program's)
+//                               ->      ClientStream (+ the pool's memfd, the first time)
 //   ClientNext                  ->      ClientBatch | ClientEnd | ClientFailed, whenever it is ready
 //                                       (ClientNotice may come before: "you hold all batches")
 //   ClientRelease(pool, slot)   ->
@@ -61,7 +62,7 @@ struct ClientIterate {
   int32_t split_id = 0;
   int64_t epoch = 0;
   int64_t first_step = 0;
-  std::vector<int64_t> order;  // of this pass, where the split's order is the program's; this replica's share, all of it
+  std::vector<int64_t> order;  // of this pass, where it is the program's: this replica's share, all of it
 };
 struct ClientStream {
   uint64_t stream = 0;

@@ -146,7 +146,10 @@ class Coordinator::Impl {
     std::shared_ptr<const SamplerNumbers> numbers;
     try {
       resolved = split_from_json(m.json);
-      if (splits_.count(fingerprint) == 0) numbers = std::make_shared<SamplerNumbers>(read_sampler_file(resolved));
+      const auto known = splits_.find(fingerprint);
+      if (known == splits_.end() || known->second.failed) {
+        numbers = std::make_shared<SamplerNumbers>(read_sampler_file(resolved));
+      }
     } catch (const Error& error) {
       send_(port, SplitRefused{fingerprint, error.exit_code(), error.message(), error.remedy()});
       return;

@@ -147,8 +147,8 @@ class DataLoader {
   BatchIterator begin_at(int64_t epoch, int64_t step);
   BatchStream start();                            // as begin(): advances the epoch
   BatchStream start_at(int64_t epoch, int64_t step);
-  // A pass in an order that the program gives: this replica's own share of the epoch, all of it, also where `step` is not
-  // 0. For splits with sampler.program; at most kLargestOrder indices.
+  // A pass in an order that the program gives: this replica's own share of the epoch, all of it, also where `step` is
+  // not 0. For splits with sampler.program; at most kLargestOrder indices.
   BatchStream start_at(int64_t epoch, int64_t step, std::vector<int64_t> order);
 
   // What a checkpoint keeps when `step` batches of `epoch` were taken on every replica.

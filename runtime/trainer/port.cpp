@@ -459,8 +459,8 @@ class Port::Impl {
   static PlanShape plan_of(const PortSplit& split, const ClientIterate& m) {
     const std::string who = "split '" + split.resolved.name + "'";
     if (!split.resolved.split.sampler.program) {
-      if (!m.order.empty()) throw Error(ErrorKind::usage, who + " has a sampler of its own, and the pass brought an order");
-      return split.plan;
+      if (m.order.empty()) return split.plan;
+      throw Error(ErrorKind::usage, who + " has a sampler of its own, and the pass brought an order");
     }
     if (m.order.empty()) {
       throw Error(ErrorKind::usage, "no order was given for a pass over " + who + ", whose order is the program's",

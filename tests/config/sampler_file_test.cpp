@@ -40,7 +40,7 @@ struct Files {
 };
 
 ResolvedSplit with(const std::string& key, const std::string& path) {
-  return resolve_split(parse_job(good_job, "/j/job.yaml", {"splits.train.sampler={" + key + ": " + path + "}"}), "train");
+  return resolve_split(parse_job(good_job, "/j/job.yaml", {"splits.train.sampler={shuffle: false, " + key + ": " + path + "}"}), "train");
 }
 SamplerNumbers read(const std::string& key, const std::string& path) {
   return read_sampler_file(with_sampler_file(with(key, path)));

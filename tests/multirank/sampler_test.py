@@ -1,4 +1,4 @@
-"""Orders from files, and several ranks with the same data, in whole jobs under mpirun: the stream is that of one trainer."""
+"""Orders from files, and several ranks with the same data, in whole jobs under mpirun: one trainer's stream."""
 
 import os
 import random
@@ -52,7 +52,8 @@ def test_trainers_that_are_no_multiple_are_refused():
 def test_orders_from_files_are_one_stream():
     write("order.txt", [random.Random(7).randrange(COUNT) for _ in range(70)])
     write("weights.txt", [random.Random(8).random() for _ in range(COUNT)])
-    for sampler in ("{indices: order.txt}", "{indices: order.txt, shuffle: true}", "{weights: weights.txt, num_samples: 100}"):
+    for sampler in ("{indices: order.txt}", "{indices: order.txt, shuffle: true}",
+                    "{weights: weights.txt, num_samples: 100}"):
         path = os.path.join(work.name, "file_job.yaml")
         with open(job) as source, open(path, "w") as file:
             file.write(source.read().replace("{shuffle: true}", sampler))

@@ -1,9 +1,10 @@
-"""penstock's samplers against torch's, index for index, also inside torch's DataLoader; and orders that come from a file or
-from the program's own sampler, through penstock.DataLoader."""
+"""penstock's samplers against torch's, index for index, also inside torch's DataLoader; and orders that come from a
+file or from the program's own sampler, through penstock.DataLoader."""
 
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -17,7 +18,8 @@ except ImportError as error:
     sys.exit(77)
 
 import penstock
-from jobs import demo_photos, run_tests, write_job
+from jobs import demo_photos, run_job, run_tests, write_job
+from leftovers import no_leftovers
 
 seed = int(os.environ.get("PENSTOCK_TEST_SEED", time.time_ns() % 2**32))
 print(f"PENSTOCK_TEST_SEED={seed}")
@@ -35,8 +37,12 @@ def generator(value):
 
 
 def loader(sampler=None, *overrides, split="train", **options):
-    return penstock.DataLoader(job, split, sampler=sampler, overrides=["splits.train.tail=torch", "trainer.hold=16", *overrides],
-                               **options)
+    words = ["splits.train.tail=torch", "trainer.hold=16", *overrides]
+    return penstock.DataLoader(job, split, sampler=sampler, overrides=words, **options)
+
+
+def file_sampler(key, name, more="shuffle: false"):
+    return f"splits.train.sampler={{{more}, {key}: {path_of(name)}}}"
 
 
 def indices_of(batches):
@@ -68,7 +74,8 @@ def test_distributed_sampler_is_torchs():
         arguments = dict(num_replicas=replicas, rank=rng.randrange(replicas), shuffle=rng.random() < 0.7,
                          seed=rng.getrandbits(40), drop_last=rng.random() < 0.5)
         dataset = range(rng.randint(1, 300))
-        theirs, ours = torch_data.DistributedSampler(dataset, **arguments), penstock.DistributedSampler(dataset, **arguments)
+        theirs = torch_data.DistributedSampler(dataset, **arguments)
+        ours = penstock.DistributedSampler(dataset, **arguments)
         for epoch in (0, 1, rng.randrange(1000)):
             theirs.set_epoch(epoch)
             ours.set_epoch(epoch)
@@ -114,7 +121,8 @@ def test_they_work_in_torchs_data_loader():
         for sampler in samplers:
             sampler.set_epoch(3)
         theirs, ours, batched = samplers
-        ways = [dict(sampler=theirs, batch_size=8, drop_last=drop_last), dict(sampler=ours, batch_size=8, drop_last=drop_last),
+        ways = [dict(sampler=theirs, batch_size=8, drop_last=drop_last),
+                dict(sampler=ours, batch_size=8, drop_last=drop_last),
                 dict(batch_sampler=penstock.BatchSampler(batched, 8, drop_last))]
         right, one, two = ([batch.tolist() for batch in torch_data.DataLoader(dataset, **way)] for way in ways)
         assert right == one == two and len(right[0]) == 8
@@ -238,7 +246,8 @@ def test_state_is_refused_where_the_order_is_another():
 
     state = saved(penstock.RandomSampler(COUNT, seed=1))
     resume(state, penstock.RandomSampler(COUNT, seed=1))
-    raises(penstock.ConfigError, "gives another order for epoch 0", lambda: resume(state, penstock.RandomSampler(COUNT, seed=2)))
+    raises(penstock.ConfigError, "gives another order for epoch 0",
+           lambda: resume(state, penstock.RandomSampler(COUNT, seed=2)))
     raises(penstock.ConfigError, "gave 80 samples", lambda: resume(state, penstock.RandomSampler(COUNT - 1, seed=1)))
     raises(penstock.ConfigError, "sampler.shuffle was false", lambda: resume(state, None))
     raises(penstock.ConfigError, "sampler.program", lambda: resume(state, None, "splits.train.sampler.shuffle=false"))
@@ -269,14 +278,14 @@ def test_indices_from_a_file():
     seen = []
     for name in ("order.npy", "order32.npy", "order.txt"):
         for rank in range(2):
-            with loader(None, f"splits.train.sampler={{indices: {path_of(name)}, shuffle: false}}", num_replicas=2, rank=rank) as train:
+            with loader(None, file_sampler("indices", name), num_replicas=2, rank=rank) as train:
                 assert len(train) == 2 and train.num_samples == 25 and train.dataset_size == COUNT
                 for _ in range(2):
                     assert indices_of(train) == indices[rank::2]
                 if rank == 0:
                     seen.append(hashes(train))
     assert seen == [seen[0]] * 3
-    with loader(None, f"splits.train.sampler={{indices: {path_of('order.npy')}, shuffle: true}}", "seed=9") as train:
+    with loader(None, file_sampler("indices", "order.npy", "shuffle: true"), "seed=9") as train:
         train.set_epoch(4)
         assert indices_of(train) == list(torch_data.SubsetRandomSampler(indices, generator(13)))
 
@@ -285,7 +294,7 @@ def test_weights_from_a_file():
     weights = numpy.array([rng.random() for _ in range(COUNT)])
     numpy.save(path_of("weights.npy"), weights)
     for count, words in ((COUNT, ""), (200, ", num_samples: 200, replacement: true")):
-        with loader(None, f"splits.train.sampler={{weights: {path_of('weights.npy')}, shuffle: false{words}}}", "seed=5") as train:
+        with loader(None, file_sampler("weights", "weights.npy", "shuffle: false" + words), "seed=5") as train:
             assert train.num_samples == count and len(train) == -(-count // 16)
             for epoch in range(2):
                 right = torch.multinomial(torch.from_numpy(weights), count, True, generator=generator(5 + epoch))
@@ -293,21 +302,21 @@ def test_weights_from_a_file():
 
 
 def test_files_that_do_not_fit_are_refused_by_name():
-    def refused(kind, what, sampler):
-        raises(kind, what, lambda: loader(None, f"splits.train.sampler={sampler}"))
+    def refused(kind, what, *sampler):
+        raises(kind, what, lambda: loader(None, file_sampler(*sampler)))
     numpy.savetxt(path_of("out.txt"), [0, 1, COUNT], fmt="%d")
-    refused(penstock.DatasetError, "out.txt': index 80 at position 2 is outside the dataset", f"{{indices: {path_of('out.txt')}}}")
+    refused(penstock.DatasetError, "out.txt': index 80 at position 2 is outside the dataset", "indices", "out.txt")
     numpy.savetxt(path_of("few.txt"), [0.5, 1])
-    refused(penstock.DatasetError, "few.txt' holds 2 weights, and the dataset has 80", f"{{shuffle: false, weights: {path_of('few.txt')}}}")
+    refused(penstock.DatasetError, "few.txt' holds 2 weights, and the dataset has 80", "weights", "few.txt")
     numpy.save(path_of("below.npy"), numpy.array([-1.0] * COUNT))
-    refused(penstock.DatasetError, "below.npy': weight 0 is -1", f"{{shuffle: false, weights: {path_of('below.npy')}}}")
-    refused(penstock.DatasetError, "none.npy", f"{{indices: {path_of('none.npy')}}}")
-    refused(penstock.ConfigError, "replacement: false", f"{{shuffle: false, weights: {path_of('below.npy')}, replacement: false}}")
+    refused(penstock.DatasetError, "below.npy': weight 0 is -1", "weights", "below.npy")
+    refused(penstock.DatasetError, "none.npy", "indices", "none.npy")
+    refused(penstock.ConfigError, "replacement: false", "weights", "below.npy", "shuffle: false, replacement: false")
 
 
 def test_a_state_is_refused_where_the_file_has_changed():
     def opened(name):
-        return loader(None, f"splits.train.sampler={{indices: {path_of(name)}, shuffle: false}}")
+        return loader(None, file_sampler("indices", name))
     order = list(range(40))
     numpy.save(path_of("first.npy"), order)
     numpy.save(path_of("moved.npy"), order)
@@ -322,6 +331,35 @@ def test_a_state_is_refused_where_the_file_has_changed():
         assert indices_of(train) == order[16:]
     with opened("other.npy") as train:
         raises(penstock.ConfigError, "sampler.file_hash", lambda: train.load_state_dict(state))
+
+
+# ---- under mpirun ----------------------------------------------------------------------------------------------------
+PROGRAM = """
+import os, sys, penstock
+rank = int(os.environ["RANK"])
+sampler = penstock.DistributedSampler(80, 2, rank, seed=3)
+with penstock.DataLoader(sys.argv[1], "train", sampler=sampler, overrides=["splits.train.tail=torch"]) as train:
+    for _ in range(2):
+        for images, labels in train: pass
+"""
+
+
+def test_the_stream_is_the_same_under_mpirun():
+    if shutil.which("mpirun") is None:
+        print("not compared under mpirun: there is none in PATH")
+        return
+    total = [0, 0]
+    for rank in range(2):
+        with loader(penstock.DistributedSampler(COUNT, 2, rank, seed=3), num_replicas=2, rank=rank) as train:
+            for _ in range(2):
+                for _ in train:
+                    pass
+            total = [(a + b) % 2**128 for a, b in zip(total, hashes(train))]
+    for transport in ("auto", "mpi"):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=3, overrides=["roles.trainers=2", f"transport={transport}"], env=env,
+                             program=[sys.executable, "-c", PROGRAM, job])
+        assert [int(text, 16) for text in result.hashes()["train"]] == total, transport
 
 
 # ---- several ranks with the same data --------------------------------------------------------------------------------

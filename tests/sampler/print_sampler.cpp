@@ -104,9 +104,8 @@ std::string answer(Query& query) {
     const int64_t count = query.number();
     const auto seed = query.next<uint64_t>();
     const bool whole = query.name == "permutations";
-    for (const int64_t index : whole ? draw_permutations(size, count, seed) : draw_with_replacement(size, count, seed)) {
-      append(out, index);
-    }
+    const auto order = whole ? draw_permutations(size, count, seed) : draw_with_replacement(size, count, seed);
+    for (const int64_t index : order) append(out, index);
   } else if (query.name == "subset") {
     const auto seed = query.next<uint64_t>();
     std::vector<int64_t> indices;

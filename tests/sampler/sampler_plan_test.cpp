@@ -335,7 +335,8 @@ TEST_CASE("a given order that cannot be is refused by name") {
   for (const int64_t wrong : {int64_t{-1}, int64_t{8}, int64_t{1} << 62}) {
     const Error error = refusal([&] { (void)GivenOrder::make({0, 7, wrong}, 8, "order.npy"); });
     CHECK(error.kind() == ErrorKind::dataset);
-    CHECK(error.message() == "order.npy: index " + std::to_string(wrong) + " at position 2 is outside the dataset of 8 samples");
+    CHECK(error.message() ==
+          "order.npy: index " + std::to_string(wrong) + " at position 2 is outside the dataset of 8 samples");
   }
   const auto many = GivenOrder::make(Indices(65536, 1), 2, "order.npy");
   const PlanSpec spec{.dataset_size = 65536, .batch_size = 64};

@@ -165,7 +165,7 @@ TEST_CASE("leases carry exactly the plan's samples") {
 
 TEST_CASE("a pass in the program's own order: its samples, numbered as one replica's share") {
   World world;
-  const std::string json = split_json({"splits.train.sampler={program: true}"});
+  const std::string json = split_json({"splits.train.sampler={program: true, shuffle: false}"});
   world.open_at_both(json);
   CHECK(world.take<SplitOpened>(1).size() == 1);
   world.coordinator.handle(1, OpenStream{7, fingerprint_of(json), 1, 3, 0, {9, 2, 2, 0, 9}});

@@ -21,7 +21,7 @@ from .samplers import BatchSampler, DistributedSampler, RandomSampler, Sequentia
 __version__ = "0.1.0"
 
 __all__ = [
-    "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error", "ImageFolder",
-    "PeerLostError", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch", "UsageError",
+    "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
+    "ImageFolder", "PeerLostError", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch", "UsageError",
     "WeightedRandomSampler", "errors", "transforms",
 ]

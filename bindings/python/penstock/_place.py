@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Optional, Tuple
 
+from .errors import UsageError
+
 
 def of_distributed() -> Tuple[Optional[int], Optional[int]]:
     """(world size, rank) of torch.distributed where it is initialised, else (None, None)."""
@@ -19,5 +21,9 @@ def place() -> Tuple[Optional[int], Optional[int]]:
     """The same, or RANK and WORLD_SIZE where those are set."""
     world, rank = of_distributed()
     if world is None and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        try:
+            return int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        except ValueError:
+            raise UsageError(f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are no numbers",
+                             "unset them, or start the program with torchrun or `penstock run`") from None
     return world, rank

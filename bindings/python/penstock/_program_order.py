@@ -1,8 +1,8 @@
 """A program's own sampler in penstock.DataLoader(..., sampler=...): evaluated once a pass, and checked on resuming.
 
-A saved state says how long the order was and, of the replica that saved it, a digest. Resuming evaluates the sampler for
-the state's epoch again; where it gives another order, going on in mid-epoch would repeat some samples and miss others, so
-that is refused.
+A saved state says how long the order was and, of the replica that saved it, a digest. Resuming evaluates the sampler
+for the state's epoch again; where it gives another order, going on in mid-epoch would repeat some samples and miss
+others, so that is refused.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class ProgramOrder:
         expected, self._expected = self._expected, None
         if expected is not None and step > 0 and expected[:2] == (epoch, step) and expected[2] != digest:
             raise ConfigError(
-                f"cannot resume split {self._split!r}: the sampler gives another order for epoch {epoch} than it gave when "
-                "the state was saved",
-                "use a sampler whose order follows from the epoch (set_epoch), as penstock.RandomSampler's does; torch's "
-                "RandomSampler draws a new one every time, unless its generator is restored first")
+                f"cannot resume split {self._split!r}: the sampler gives another order for epoch {epoch} than it gave "
+                "when the state was saved",
+                "use a sampler whose order follows from the epoch (set_epoch), as penstock.RandomSampler's does; "
+                "torch's RandomSampler draws a new one every time, unless its generator is restored first")
         return order, (epoch, len(order), digest)
 
     def samples(self) -> int:
@@ -59,14 +59,14 @@ class ProgramOrder:
         return state
 
     def check(self, state: Mapping[str, Any], replica: int, replicas: int) -> None:
-        """ConfigError where the state cannot go on with this sampler; the order itself is compared when the pass begins."""
+        """ConfigError where the state cannot go on with this sampler; the order is compared when the pass begins."""
         order = state.get("order")
         if not isinstance(order, Mapping) or not isinstance(order.get("samples"), int):
             return  # the state of a split with an order of another making: the split's own comparison says so
         who = f"cannot resume split {self._split!r}: "
         if order.get("replicas") != replicas:
-            raise ConfigError(f"{who}its order is the program's, saved with num_replicas {order.get('replicas')}, and now "
-                              f"there are {replicas}", "resume with as many replicas")
+            raise ConfigError(f"{who}its order is the program's, saved with num_replicas {order.get('replicas')}, and "
+                              f"now there are {replicas}", "resume with as many replicas")
         if order["samples"] != self.samples():
             raise ConfigError(f"{who}the sampler gave {order['samples']} samples when the state was saved, and gives "
                               f"{self.samples()} now", "resume with the same dataset and sampler")

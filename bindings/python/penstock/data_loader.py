@@ -82,12 +82,13 @@ class DataLoader:
         This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
         initialised, else RANK and WORLD_SIZE. Under `penstock run` the port knows.
     ranks_per_replica
-        So many consecutive ranks get the same data (tensor and pipeline parallelism). Under `penstock run` the job file's
+        So many consecutive ranks get the same data (tensor and pipeline parallelism). Under `penstock run` the job's
         key roles.ranks_per_replica says it.
     sampler
         Any iterable of indices, as for torch's DataLoader: evaluated at the start of each pass, after its
-        set_epoch(epoch) where it has one, and taken as this rank's share. Excludes `shuffle`. Position i * num_replicas +
-        rank of the hashes is its i-th index. len(loader) needs len(sampler), and should be the same on all ranks.
+        set_epoch(epoch) where it has one, and taken as this rank's share. Excludes `shuffle`. For the hashes its i-th
+        index stands at position i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the
+        same on all ranks.
     overrides
         More keys, as "key.sub=value"; also as keywords, `loader__threads=4`.
 
@@ -128,7 +129,8 @@ class DataLoader:
         replicas, replica, of_ranks = _place(num_replicas, rank, ranks_per_replica)
         self._native = _penstock.Loader(
             self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
-            rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, on_warning=_warn)
+            rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
+            on_warning=_warn)
         if replicas is not None and of_ranks:
             replicas //= self._native.ranks_per_replica
         if replicas is not None and replicas != self._native.num_replicas:

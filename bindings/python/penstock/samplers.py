@@ -10,8 +10,8 @@
 
 Orders are made in C++; torch need not be installed. One difference from torch: RandomSampler and WeightedRandomSampler
 take a `seed` and have `set_epoch`, and draw under manual_seed(seed + epoch), as DistributedSampler does, where torch's
-draw from a generator whose state depends on what was drawn before. So any epoch can be made again alone, and a run can be
-resumed. Given a torch `generator`, they draw from that, as torch's do.
+draw from a generator whose state depends on what was drawn before. So any epoch can be made again alone, and a run can
+be resumed. Given a torch `generator`, they draw from that, as torch's do.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RandomSampler(_Epochs):
     """Every sample once, in the order of `torch.randperm` under manual_seed(seed + epoch).
 
     num_samples
-        Draw so many instead: whole permutations and part of one, or with `replacement` each independently of the others.
+        Draw so many instead: whole permutations and part of one, or with `replacement` each by itself.
     generator
         A torch.Generator to draw from instead of seed and epoch: torch's own RandomSampler, which then needs torch.
     """
@@ -112,8 +112,8 @@ class RandomSampler(_Epochs):
 
 
 class DistributedSampler(_Epochs):
-    """The share of one rank: places rank, rank + num_replicas, … of the epoch's order, which is first padded from its head
-    (or with `drop_last` cut) to a multiple of num_replicas.
+    """The share of one rank: places rank, rank + num_replicas, … of the epoch's order, which is first padded from its
+    head (or with `drop_last` cut) to a multiple of num_replicas.
 
     num_replicas, rank
         Default: torch.distributed where it is initialised, else RANK and WORLD_SIZE.
@@ -124,8 +124,8 @@ class DistributedSampler(_Epochs):
         if num_replicas is None or rank is None:
             world, here = place()
             if world is None:
-                raise UsageError("DistributedSampler does not know its place among the ranks",
-                                 "initialise torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
+                raise UsageError("DistributedSampler does not know its place among the ranks", "initialise "
+                                 "torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
             num_replicas = world if num_replicas is None else num_replicas
             rank = here if rank is None else rank
         _positive("num_replicas", num_replicas)
