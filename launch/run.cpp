@@ -370,7 +370,7 @@ int run_rank(const RunRequest& request, const Job& job) {
   bool alike = true;
   try {
     std::vector<RankInfo> ranks;
-    for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank});
+    for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank, info.node});
     const std::vector<Member> members = assign_roles(ranks, job.roles.trainers);
     const Member& me = members[static_cast<size_t>(self)];
 
@@ -443,7 +443,7 @@ int run_rank(const RunRequest& request, const Job& job) {
       place.world_size = static_cast<int>(ports.size());
       place.local_rank = me.local_number;
       place.local_world_size = me.local_trainers;
-      place.master_addr = hosts.size() == 1 ? "127.0.0.1" : members[0].host;
+      place.master_addr = master_address(members);
       place.master_port = master_port;
       ProgressPrinter progress(self == 0 && !request.quiet && !request.quiet_progress, true);
       const int trainers = static_cast<int>(ports.size());
