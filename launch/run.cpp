@@ -35,6 +35,9 @@
 namespace penstock {
 namespace {
 
+// Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
+constexpr double kStrandedPatience_s = 5;
+
 std::string port_socket_name(const std::string& job_id, int trainer) {
   return "penstock/" + std::to_string(::geteuid()) + "/" + job_id + "/p" + std::to_string(trainer);
 }
@@ -86,7 +89,11 @@ class Trainer {
     port_.on_notice([this](const std::string& text) {
       std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str());
     });
-    port_.on_goodbye([this](const Goodbye& goodbye) {
+    const bool speaks_for_the_job = options.self == options.coordinator;
+    port_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
+      // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
+      // this rank in between.
+      if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
       ended_well_ = goodbye.good;
       if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
     });
@@ -190,13 +197,12 @@ class Trainer {
   bool ended_well_ = false;
 };
 
+int failure_code(int exit_code) { return exit_code != 0 ? exit_code : 1; }
+
 // Prints what rank 0 has to say at the end; returns the exit code.
 int conclude(const RunRequest& request, const Port& port) {
   const Goodbye& goodbye = port.goodbye();
-  if (!goodbye.good) {
-    std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
-    return goodbye.exit_code != 0 ? goodbye.exit_code : 1;
-  }
+  if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
   const nlohmann::json report = merge_reports(port.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
@@ -363,6 +369,7 @@ int run_rank(const RunRequest& request, const Job& job) {
   const int self = world.rank;
 
   int code = 0;
+  int jobs_code = 0;  // by the goodbye
   bool all_alive = true;
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<Loader> loader;  // outlives MPI: a send that is still under way reads its cells
@@ -415,18 +422,24 @@ int run_rank(const RunRequest& request, const Job& job) {
       (member.role == Role::trainer ? ports : loaders).push_back(member.rank);
     }
 
+    const auto silence_ns = static_cast<Nanoseconds>(job.balancer.lost_after_s * 1e9);
     if (me.role == Role::loader) {
       LoaderOptions options = loader_options(job);
       options.cpus = cpus;
+      options.silence_ns = 2 * silence_ns;
       loader = std::make_unique<Loader>(options, std::move(endpoint));
       if (parent) loader->watch(parent.get());
       loader->run();
       all_alive = loader->all_alive();
+      jobs_code = loader->exit_code();
     } else {
       PortOptions options = options_for_port(request, job);
       options.self = self;
       options.replica = me.number;
       options.num_replicas = static_cast<int32_t>(ports.size());
+      options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
+      options.silence_ns = silence_ns;
+      for (const Member& member : members) options.hosts.push_back(member.host);
       if (self == options.coordinator) {
         options.coordination = coordinator_options(job);
         options.coordination.loaders = loaders;
@@ -457,6 +470,7 @@ int run_rank(const RunRequest& request, const Job& job) {
         code = static_cast<int>(ErrorKind::peer_lost);
       } else {
         all_alive = trainer->port().goodbye().all_alive;
+        jobs_code = trainer->port().goodbye().exit_code;
         if (self == 0) code = conclude(request, trainer->port());
       }
       trainer->clean_up();
@@ -471,6 +485,7 @@ int run_rank(const RunRequest& request, const Job& job) {
     }
     all_alive = false;
     if (trainer) trainer->clean_up();
+    if (self != 0 && code == static_cast<int>(ErrorKind::peer_lost)) end_stranded_daemon(parent.get(), kStrandedPatience_s);
   }
   trainer.reset();
   std::fflush(nullptr);
@@ -478,8 +493,9 @@ int run_rank(const RunRequest& request, const Job& job) {
   // programs the grace.
   const auto patience = static_cast<Nanoseconds>((job.trainer.grace_s + 15) * 1e9);
   if (!session->finish(all_alive, patience)) {
-    // The other ranks get a moment to leave by themselves, before mpirun ends what it sees as an abort.
-    if (code == 0) code = all_alive ? static_cast<int>(ErrorKind::peer_lost) : 0;
+    // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's: so
+    // every rank leaves with the same.
+    if (code == 0) code = all_alive ? static_cast<int>(ErrorKind::peer_lost) : jobs_code;
     ::_exit(code);
   }
   return code;

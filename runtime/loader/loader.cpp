@@ -15,6 +15,7 @@
 #include "runtime/loader/executor.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/protocol/silence.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -24,6 +25,7 @@ class Loader::Impl {
   Impl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         endpoint_(std::move(endpoint)),
+        silence_(options.silence_ns),
         executor_(make_cpu_executor(options.threads, options.cpus)) {}
 
   ~Impl() {
@@ -37,6 +39,7 @@ class Loader::Impl {
 
   bool run() {
     begun_ = clock_.now();
+    if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
     tell(LoaderHello{options_.cells, lease_depth(options_.threads), options_.threads});
     for (;;) {
       Incoming incoming;
@@ -48,6 +51,11 @@ class Loader::Impl {
       collect_opened();
       if (ended_ || stop_) return good_;
       beat();
+      if (silence_.tick(clock_.now())) {
+        throw Error(ErrorKind::peer_lost,
+                    "lost trainer 0 (rank " + std::to_string(options_.coordinator) + "), which coordinates: " +
+                        silence_.reason());
+      }
       wait();
     }
   }
@@ -58,6 +66,7 @@ class Loader::Impl {
   }
   void watch(int fd) { watched_ = fd; }
   bool all_alive() const noexcept { return all_alive_; }
+  int exit_code() const noexcept { return exit_code_; }
 
   std::string report_json() const {
     const ExecutorFigures f = executor_->figures();
@@ -96,7 +105,10 @@ class Loader::Impl {
 
   void handle(Incoming& incoming) {
     std::visit(overloaded{
-                   [&](MessageArrived& m) { handle_message(decode(m.message)); },
+                   [&](MessageArrived& m) {
+                     silence_.heard(m.peer, clock_.now());
+                     handle_message(decode(m.message));
+                   },
                    [&](ChunkArrived& m) { endpoint_->release(m.peer, m.token); },
                    [&](CellReturned& m) { cell_returned(m); },
                    [&](PeerLost& m) {
@@ -113,11 +125,13 @@ class Loader::Impl {
                    [&](PrepareSplit& m) { prepare(m); },
                    [&](LeaseGranted& m) { lease(m); },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
+                   [&](Alive&) {},
                    [&](Leave&) { tell(LoaderReport{report_json()}); },
                    [&](Goodbye& m) {
                      ended_ = true;
                      good_ = m.good;
                      all_alive_ = m.all_alive;
+                     exit_code_ = m.exit_code;
                    },
                    [&](auto&) {
                      throw Error(ErrorKind::peer_lost, "the coordinator sent a message that is not for loaders",
@@ -308,6 +322,7 @@ class Loader::Impl {
   LoaderOptions options_;
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
+  SilenceWatch silence_;
   std::map<Fingerprint, Split> splits_;
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
@@ -317,6 +332,7 @@ class Loader::Impl {
   bool ended_ = false;
   bool good_ = false;
   bool all_alive_ = false;
+  int exit_code_ = 0;
   Nanoseconds begun_ = 0;
   Nanoseconds last_beat_ = 0;
   uint32_t next_arena_ = 1;
@@ -343,6 +359,7 @@ bool Loader::run() { return impl_->run(); }
 void Loader::stop() noexcept { impl_->stop(); }
 void Loader::watch(int fd) { impl_->watch(fd); }
 bool Loader::all_alive() const noexcept { return impl_->all_alive(); }
+int Loader::exit_code() const noexcept { return impl_->exit_code(); }
 std::string Loader::report_json() const { return impl_->report_json(); }
 
 }  // namespace penstock

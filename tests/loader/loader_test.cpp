@@ -364,6 +364,16 @@ TEST_CASE("heartbeats come by themselves; Goodbye, stop and a lost coordinator e
   }
 }
 
+TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends the loader; one that beats does not") {
+  World world({.threads = 1, .heartbeat_ns = 10 * kMillisecond, .silence_ns = 300 * kMillisecond});
+  (void)world.expect<LoaderHello>();
+  for (int beat = 0; beat < 20; ++beat) {
+    world.say(Alive{});
+    REQUIRE(world.quiet(50 * kMillisecond));
+  }
+  CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("nothing was heard of it for 0.3 s"), Error);
+}
+
 TEST_CASE("lease depth follows the threads") {
   CHECK(lease_depth(1) == 2);
   CHECK(lease_depth(2) == 2);

@@ -163,12 +163,12 @@ def test_places_of_programs():
 class Running:
     """A job over two hosts, of a trainer and a loader each, whose trainers have had their first batch."""
 
-    def __init__(self, hosts, env, launch=False, overrides=()):
+    def __init__(self, hosts, env, launch=False, overrides=(), prefix=()):
         self.folder = tempfile.mkdtemp(dir=work.name)
         self.env = env
         self.out = open(os.path.join(self.folder, "stdout"), "w+")
         self.err = open(os.path.join(self.folder, "stderr"), "w+")
-        program = [PATTERNS, "endless", job, os.path.join(self.folder, "%r.json")]
+        program = [*prefix, PATTERNS, "endless", job, os.path.join(self.folder, "%r.json")]
         words = job_words(hosts, job, 2, ["--json", "--quiet"], overrides, program)
         if launch:
             words = hosts.enter(0, [PENSTOCK, "launch", "--run", "--host", "host0,host1", "--loaders", "1", "--quiet", job,
@@ -217,6 +217,48 @@ def test_ctrl_c():
         running = Running(hosts, env, launch=True)
         os.killpg(running.process.pid, signal.SIGINT)
         assert running.end() == 128 + signal.SIGINT, running.log()
+
+
+def test_the_network_goes():
+    # mpirun notices by its keepalive, the ranks of the other node by the silence of trainer 0's: both nodes end by themselves.
+    with no_leftovers(wait_s=5) as env, Hosts(2, env, wait_s=25) as hosts:
+        env.update({f"OMPI_MCA_oob_tcp_keepalive_{name}": "1" for name in ("time", "intvl", "probes")})
+        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=4"])
+        time.sleep(0.5)  # what was printed has reached mpirun: its connections are at rest, as most of the time
+        hosts.kill_link(1)
+        assert running.end() == 5, running.log()
+        assert "host1" in running.text("stderr"), running.log()
+        begun = time.monotonic()
+        hosts.wait_for_nobody(1, GRACE_S + 4)
+    print(f"  here after {running.took_s:.1f} s, there {time.monotonic() - begun:.1f} s later", flush=True)
+
+
+CHATTY = "i=0; while :; do echo line $i; i=$((i + 1)); sleep 0.02; done & exec \"$@\""
+
+
+def test_the_network_goes_in_the_middle_of_a_message():
+    # TCP then waits for a quarter of an hour, on both nodes; the heartbeats of the ranks do not.
+    if not FULL:
+        return
+    with no_leftovers(wait_s=5) as env, Hosts(2, env, wait_s=25) as hosts:
+        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=5"], prefix=["sh", "-c", CHATTY, "sh"])
+        hosts.kill_link(1)
+        assert running.end(30) == 5, running.log()
+        assert "host1" in running.text("stderr"), running.log()
+        begun = time.monotonic()
+        hosts.wait_for_nobody(1, 25)
+    print(f"  here after {running.took_s:.1f} s, there {time.monotonic() - begun:.1f} s later", flush=True)
+
+
+def test_a_trainers_rank_that_is_stopped():
+    # Nothing of it is closed, so only its silence tells; the message says which rank, and where.
+    with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
+        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=1", "balancer.heartbeat_s=0.2"])
+        rank = hosts.ranks(1)[2]
+        os.kill(rank, signal.SIGSTOP)
+        code = running.end()
+        assert code == 5, running.log()
+        assert "lost a trainer (rank 2, host host1): nothing was heard of it for 1 s" in running.text("stderr"), running.log()
 
 
 if __name__ == "__main__":

@@ -184,6 +184,12 @@ class Hosts:
                     found[int(name)] = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
         return found
 
+    def wait_for_nobody(self, host, limit_s):
+        deadline = time.monotonic() + limit_s
+        while running := self.on(host):
+            assert time.monotonic() < deadline, f"on {self.aliases[host]} {limit_s} s later: {running}"
+            time.sleep(0.05)
+
     def ranks(self, host):
         """pids of the ranks there, by number."""
         found = {}
