@@ -98,6 +98,7 @@ class Loader::Impl {
     std::future<SplitPrepared> opened;
     int32_t max_chunk_samples = 1;
     std::shared_ptr<const SplitContext> fresh;  // the opening thread's, until `opened` is ready
+    SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
   };
 
@@ -142,7 +143,14 @@ class Loader::Impl {
   }
 
   void prepare(const PrepareSplit& m) {
-    if (splits_.count(m.fingerprint) != 0) return;
+    if (const auto known = splits_.find(m.fingerprint); known != splits_.end()) {
+      if (known->second.opened.valid()) return;  // the answer is on its way
+      if (in_use(known->second)) {               // of an iteration that ended: what was listed stands
+        tell(known->second.answer);
+        return;
+      }
+      retire(known);
+    }
     Split& split = splits_[m.fingerprint];
     split.max_chunk_samples = m.max_chunk_samples;
     std::promise<SplitPrepared> promise;
@@ -170,6 +178,19 @@ class Loader::Impl {
     });
   }
 
+  bool in_use(const Split& split) const {
+    return split.context && std::any_of(cell_ports_.begin(), cell_ports_.end(),
+                                        [&](const auto& item) { return item.first.first == split.arena.id; });
+  }
+  // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
+  // repaired, and what was listed no longer be so.
+  void retire(std::map<Fingerprint, Split>::iterator split) {
+    arena_bytes_ -= split->second.arena.memory.size();
+    split->second.arena.memory = {};
+    split->second.context = nullptr;
+    retired_.push_back(splits_.extract(split));  // the endpoint knows the arena by its address
+  }
+
   void collect_opened() {
     for (auto& [fingerprint, split] : splits_) {
       if (!split.opened.valid()) continue;
@@ -188,6 +209,7 @@ class Loader::Impl {
         }
       }
       tell(answer);
+      split.answer = answer;
       for (LeaseGranted& m : std::exchange(split.early, {})) {
         if (answer.good) {
           begin(split, std::move(m));
@@ -324,6 +346,7 @@ class Loader::Impl {
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
   std::map<Fingerprint, Split> splits_;
+  std::vector<std::map<Fingerprint, Split>::node_type> retired_;
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
   std::unique_ptr<Executor> executor_;
