@@ -272,6 +272,9 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
       options_.on_warning(text);
     } catch (...) {
       mutex_.lock();
+      // The question that is under way stays unanswered: its answer would be taken for that to the next one.
+      failure_ = "the on_warning callback of split '" + name_ + "' threw an exception, which closed this DataLoader";
+      socket_.close();
       throw;
     }
     mutex_.lock();

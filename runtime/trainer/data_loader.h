@@ -77,7 +77,8 @@ struct DataLoaderOptions {
   std::optional<int> rank;
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
-  std::function<void(const std::string&)> on_warning;  // called from begin() and ++; also kept in warnings()
+  // Called from begin() and ++; also kept in warnings(). What it throws comes out of those, and closes the DataLoader.
+  std::function<void(const std::string&)> on_warning;
 };
 
 // One pass over a split. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes the next.

@@ -12,7 +12,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
@@ -264,6 +266,45 @@ TEST_CASE("the warning's callback may drop batches and ask for warnings") {
     ++count;
   }
   CHECK(count == 13);
+}
+
+TEST_CASE("an exception of the warning's callback comes through, and no later call gets a wrong answer") {
+  const TinyDataset data(100);
+  std::vector<Batch> kept;
+  DataLoaderOptions options{.overrides = {"trainer.hold=0"}};
+  options.on_warning = [&](const std::string&) { throw std::runtime_error("enough"); };
+  DataLoader loader(data.job(), "train", options);
+  CHECK_THROWS_WITH_AS(
+      {
+        for (auto& batch : loader) kept.push_back(batch);
+      },
+      "enough", std::runtime_error);
+  CHECK(kept.size() == 3);
+  const std::vector<Batch> held = std::exchange(kept, {});
+  for (int again = 0; again < 2; ++again) {
+    const Error error = error_of([&] { (void)loader.begin(); });
+    CHECK(error.kind() == ErrorKind::peer_lost);
+    CHECK(error.message().find("on_warning callback of split 'train'") != std::string::npos);
+  }
+  CHECK(pixels_of(held[2]).size() == 8 * 3 * 24 * 24);
+  // The loaders of the process go on: another DataLoader gets its whole epoch.
+  DataLoader other(data.job(), "train", {.overrides = {"trainer.hold=0"}});
+  int64_t count = 0;
+  for (auto& batch : other) count += batch.size();
+  CHECK(count == 100);
+}
+
+TEST_CASE("a folder that was repaired opens at the second attempt") {
+  const TinyDataset data(20);
+  const std::string folder = data.folder().path("data");
+  DataLoader alive(data.job(), "val");  // keeps the process's coordinator and loader alive
+  std::filesystem::rename(folder, folder + ".away");
+  CHECK(error_of([&] { DataLoader(data.job(), "train"); }).kind() == ErrorKind::dataset);
+  std::filesystem::rename(folder + ".away", folder);
+  DataLoader loader(data.job(), "train");
+  int64_t count = 0;
+  for (auto& batch : loader) count += batch.size();
+  CHECK(count == 20);
 }
 
 TEST_CASE("waiting ends with an error that says what is wrong, and so does every call after it") {
