@@ -259,8 +259,10 @@ int run_here(const RunRequest& request, const Job& job) {
     list.back()->start(port_socket_name(job_id, i), job_id, place, shares[static_cast<size_t>(i)], i == 0, false);
   }
   // Every program gets its signals from the one thread that reads them.
+  int interrupted_by = 0;
   list[0]->port().watch(signals.fd(), [&] {
     while (const auto arrived = signals.next()) {
+      if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
       for (auto& trainer : list) trainer->pass_signal(arrived->signal);
     }
   });
@@ -305,7 +307,8 @@ int run_here(const RunRequest& request, const Job& job) {
   for (auto& trainer : list) trainer->stop_program();  // all at once: they share one grace
   for (auto& trainer : list) trainer->clean_up();
   if (problem) throw *problem;
-  return conclude(request, list[0]->port());
+  const int code = conclude(request, list[0]->port());
+  return interrupted_by != 0 ? 128 + interrupted_by : code;  // as `penstock launch --run`, and as shells have it
 }
 
 // ---- one rank under mpirun ---------------------------------------------------------------------------------------

@@ -88,9 +88,17 @@ class Port::Impl {
     } catch (const Error& error) {
       // In a program's own process clients ask the owner why; it hangs up when it can tell (disconnect_clients).
       if (!options_.whole_job) throw;
-      hang_up();
-      if (coordinator_lost_) throw;
-      fail_job(error);
+      if (coordinator_lost_) {
+        hang_up();
+        throw;
+      }
+      // Before hanging up: what the program says of that would come before the cause.
+      try {
+        fail_job(error);
+      } catch (...) {
+        hang_up();
+        throw;
+      }
     } catch (...) {
       if (options_.whole_job) hang_up();
       throw;
