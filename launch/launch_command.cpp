@@ -33,6 +33,7 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   request.trainers = job.roles.trainers;
   request.loader_threads = job.loader.threads;
   request.grace_s = job.trainer.grace_s;
+  request.lost_after_s = job.balancer.lost_after_s;
   request.cores = static_cast<int>(allowed_cores(false).size());
   request.root = ::geteuid() == 0;
   request.environment = current_environment();

@@ -193,6 +193,19 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
     add({"--mca", mpi.major >= 5 ? "btl_sm_backing_directory" : "btl_vader_backing_directory", request.session_folder});
     add({"-x", std::string(kSessionFolderVariable) + "=" + request.session_folder});
   }
+  if (line.nodes > 1) {
+    // Within lost_after_s, so that mpirun still has nothing to say to the lost node when it notices: TCP only probes a
+    // connection that has nothing under way.
+    const int probe_s = std::max(1, static_cast<int>(request.lost_after_s / 10));
+    const int idle_s = std::max(1, static_cast<int>(request.lost_after_s / 2));
+    for (const auto& [name, value] : {std::pair("oob_tcp_keepalive_time", idle_s),
+                                      std::pair("oob_tcp_keepalive_intvl", probe_s),
+                                      std::pair("oob_tcp_keepalive_probes", 3)}) {
+      if (request.environment.count((mpi.major >= 5 ? "PRTE_MCA_" : "OMPI_MCA_") + std::string(name)) == 0) {
+        add({runtime_mca, name, std::to_string(value)});
+      }
+    }
+  }
   if (remote) {
     for (const auto& [name, value] : request.environment) {
       if (name.rfind("PENSTOCK_CFG__", 0) == 0) add({"-x", name});

@@ -11,6 +11,7 @@
 // What is added: --oversubscribe for more ranks than cores; --allow-run-as-root for root; --bind-to none, since ranks
 //   share the cores themselves; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
 //   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
+//   Over several nodes, keepalive for mpirun's own connections: by itself it notices a lost node after five minutes.
 // Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
 #pragma once
@@ -42,6 +43,7 @@ struct LaunchRequest {
   int trainers = 1;                    // roles.trainers, per node
   int loader_threads = 2;              // loader.threads
   double grace_s = 5;                  // trainer.grace_s
+  double lost_after_s = 10;            // balancer.lost_after_s
   int ranks = 0;                       // -n, of the whole job; 0: by `loaders`
   int loaders = 0;                     // --loaders, per node; 0: as many as the cores of this node hold, one at least
   std::vector<std::string> hosts;      // --host

@@ -35,6 +35,9 @@
 namespace penstock {
 namespace {
 
+// Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
+constexpr double kStrandedPatience_s = 5;
+
 std::string port_socket_name(const std::string& job_id, int trainer) {
   return "penstock/" + std::to_string(::geteuid()) + "/" + job_id + "/p" + std::to_string(trainer);
 }
@@ -86,7 +89,11 @@ class Trainer {
     port_.on_notice([this](const std::string& text) {
       std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str());
     });
-    port_.on_goodbye([this](const Goodbye& goodbye) {
+    const bool speaks_for_the_job = options.self == options.coordinator;
+    port_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
+      // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
+      // this rank in between.
+      if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
       ended_well_ = goodbye.good;
       if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
     });
@@ -190,13 +197,12 @@ class Trainer {
   bool ended_well_ = false;
 };
 
+int failure_code(int exit_code) { return exit_code != 0 ? exit_code : 1; }
+
 // Prints what rank 0 has to say at the end; returns the exit code.
 int conclude(const RunRequest& request, const Port& port) {
   const Goodbye& goodbye = port.goodbye();
-  if (!goodbye.good) {
-    std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
-    return goodbye.exit_code != 0 ? goodbye.exit_code : 1;
-  }
+  if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
   const nlohmann::json report = merge_reports(port.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
@@ -253,8 +259,10 @@ int run_here(const RunRequest& request, const Job& job) {
     list.back()->start(port_socket_name(job_id, i), job_id, place, shares[static_cast<size_t>(i)], i == 0, false);
   }
   // Every program gets its signals from the one thread that reads them.
+  int interrupted_by = 0;
   list[0]->port().watch(signals.fd(), [&] {
     while (const auto arrived = signals.next()) {
+      if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
       for (auto& trainer : list) trainer->pass_signal(arrived->signal);
     }
   });
@@ -299,7 +307,8 @@ int run_here(const RunRequest& request, const Job& job) {
   for (auto& trainer : list) trainer->stop_program();  // all at once: they share one grace
   for (auto& trainer : list) trainer->clean_up();
   if (problem) throw *problem;
-  return conclude(request, list[0]->port());
+  const int code = conclude(request, list[0]->port());
+  return interrupted_by != 0 ? 128 + interrupted_by : code;  // as `penstock launch --run`, and as shells have it
 }
 
 // ---- one rank under mpirun ---------------------------------------------------------------------------------------
@@ -365,6 +374,7 @@ int run_rank(const RunRequest& request, const Job& job) {
   const int self = world.rank;
 
   int code = 0;
+  int jobs_code = 0;  // by the goodbye
   bool all_alive = true;
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<Loader> loader;  // outlives MPI: a send that is still under way reads its cells
@@ -372,7 +382,7 @@ int run_rank(const RunRequest& request, const Job& job) {
   bool alike = true;
   try {
     std::vector<RankInfo> ranks;
-    for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank});
+    for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank, info.node});
     const std::vector<Member> members = assign_roles(ranks, job.roles.trainers);
     const Member& me = members[static_cast<size_t>(self)];
 
@@ -417,18 +427,24 @@ int run_rank(const RunRequest& request, const Job& job) {
       (member.role == Role::trainer ? ports : loaders).push_back(member.rank);
     }
 
+    const auto silence_ns = static_cast<Nanoseconds>(job.balancer.lost_after_s * 1e9);
     if (me.role == Role::loader) {
       LoaderOptions options = loader_options(job);
       options.cpus = cpus;
+      options.silence_ns = 2 * silence_ns;
       loader = std::make_unique<Loader>(options, std::move(endpoint));
       if (parent) loader->watch(parent.get());
       loader->run();
       all_alive = loader->all_alive();
+      jobs_code = loader->exit_code();
     } else {
       PortOptions options = options_for_port(request, job);
       options.self = self;
       options.replica = me.number;
       options.num_replicas = static_cast<int32_t>(ports.size());
+      options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
+      options.silence_ns = silence_ns;
+      for (const Member& member : members) options.hosts.push_back(member.host);
       if (self == options.coordinator) {
         options.coordination = coordinator_options(job);
         options.coordination.loaders = loaders;
@@ -445,7 +461,7 @@ int run_rank(const RunRequest& request, const Job& job) {
       place.world_size = static_cast<int>(ports.size());
       place.local_rank = me.local_number;
       place.local_world_size = me.local_trainers;
-      place.master_addr = hosts.size() == 1 ? "127.0.0.1" : members[0].host;
+      place.master_addr = master_address(members);
       place.master_port = master_port;
       ProgressPrinter progress(self == 0 && !request.quiet && !request.quiet_progress, true);
       const int trainers = static_cast<int>(ports.size());
@@ -459,6 +475,7 @@ int run_rank(const RunRequest& request, const Job& job) {
         code = static_cast<int>(ErrorKind::peer_lost);
       } else {
         all_alive = trainer->port().goodbye().all_alive;
+        jobs_code = trainer->port().goodbye().exit_code;
         if (self == 0) code = conclude(request, trainer->port());
       }
       trainer->clean_up();
@@ -473,6 +490,7 @@ int run_rank(const RunRequest& request, const Job& job) {
     }
     all_alive = false;
     if (trainer) trainer->clean_up();
+    if (self != 0 && code == static_cast<int>(ErrorKind::peer_lost)) end_stranded_daemon(parent.get(), kStrandedPatience_s);
   }
   trainer.reset();
   std::fflush(nullptr);
@@ -480,8 +498,9 @@ int run_rank(const RunRequest& request, const Job& job) {
   // programs the grace.
   const auto patience = static_cast<Nanoseconds>((job.trainer.grace_s + 15) * 1e9);
   if (!session->finish(all_alive, patience)) {
-    // The other ranks get a moment to leave by themselves, before mpirun ends what it sees as an abort.
-    if (code == 0) code = all_alive ? static_cast<int>(ErrorKind::peer_lost) : 0;
+    // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's: so
+    // every rank leaves with the same.
+    if (code == 0) code = all_alive ? static_cast<int>(ErrorKind::peer_lost) : jobs_code;
     ::_exit(code);
   }
   return code;

@@ -153,7 +153,7 @@ std::vector<Section<Job>> make_job_sections() {
         key<Job>(machinery, number("heartbeat_s", 0.001, 1e6, "How often a loader says that it lives, in seconds."),
                  PENSTOCK_MEMBER(balancer.heartbeat_s)),
         key<Job>(machinery,
-                 number("lost_after_s", 0.001, 1e6, "A loader silent for this long is given up, in seconds."),
+                 number("lost_after_s", 0.001, 1e6, "A loader silent for this long is given up, in seconds; a trainer's rank ends the job."),
                  PENSTOCK_MEMBER(balancer.lost_after_s)),
         key<Job>(machinery, text("log", {}, "File to record events and decisions in; empty: none."),
                  PENSTOCK_MEMBER(balancer.log))}});

@@ -15,6 +15,7 @@
 #include "runtime/loader/executor.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/protocol/silence.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -24,6 +25,7 @@ class Loader::Impl {
   Impl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         endpoint_(std::move(endpoint)),
+        silence_(options.silence_ns),
         executor_(make_cpu_executor(options.threads, options.cpus)) {}
 
   ~Impl() {
@@ -37,6 +39,7 @@ class Loader::Impl {
 
   bool run() {
     begun_ = clock_.now();
+    if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
     tell(LoaderHello{options_.cells, lease_depth(options_.threads), options_.threads});
     for (;;) {
       Incoming incoming;
@@ -48,6 +51,11 @@ class Loader::Impl {
       collect_opened();
       if (ended_ || stop_) return good_;
       beat();
+      if (silence_.tick(clock_.now())) {
+        throw Error(ErrorKind::peer_lost,
+                    "lost trainer 0 (rank " + std::to_string(options_.coordinator) + "), which coordinates: " +
+                        silence_.reason());
+      }
       wait();
     }
   }
@@ -58,6 +66,7 @@ class Loader::Impl {
   }
   void watch(int fd) { watched_ = fd; }
   bool all_alive() const noexcept { return all_alive_; }
+  int exit_code() const noexcept { return exit_code_; }
 
   std::string report_json() const {
     const ExecutorFigures f = executor_->figures();
@@ -89,6 +98,7 @@ class Loader::Impl {
     std::future<SplitPrepared> opened;
     int32_t max_chunk_samples = 1;
     std::shared_ptr<const SplitContext> fresh;  // the opening thread's, until `opened` is ready
+    SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
   };
 
@@ -96,7 +106,10 @@ class Loader::Impl {
 
   void handle(Incoming& incoming) {
     std::visit(overloaded{
-                   [&](MessageArrived& m) { handle_message(decode(m.message)); },
+                   [&](MessageArrived& m) {
+                     silence_.heard(m.peer, clock_.now());
+                     handle_message(decode(m.message));
+                   },
                    [&](ChunkArrived& m) { endpoint_->release(m.peer, m.token); },
                    [&](CellReturned& m) { cell_returned(m); },
                    [&](PeerLost& m) {
@@ -113,11 +126,13 @@ class Loader::Impl {
                    [&](PrepareSplit& m) { prepare(m); },
                    [&](LeaseGranted& m) { lease(m); },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
+                   [&](Alive&) {},
                    [&](Leave&) { tell(LoaderReport{report_json()}); },
                    [&](Goodbye& m) {
                      ended_ = true;
                      good_ = m.good;
                      all_alive_ = m.all_alive;
+                     exit_code_ = m.exit_code;
                    },
                    [&](auto&) {
                      throw Error(ErrorKind::peer_lost, "the coordinator sent a message that is not for loaders",
@@ -128,7 +143,14 @@ class Loader::Impl {
   }
 
   void prepare(const PrepareSplit& m) {
-    if (splits_.count(m.fingerprint) != 0) return;
+    if (const auto known = splits_.find(m.fingerprint); known != splits_.end()) {
+      if (known->second.opened.valid()) return;  // the answer is on its way
+      if (in_use(known->second)) {               // of an iteration that ended: what was listed stands
+        tell(known->second.answer);
+        return;
+      }
+      retire(known);
+    }
     Split& split = splits_[m.fingerprint];
     split.max_chunk_samples = m.max_chunk_samples;
     std::promise<SplitPrepared> promise;
@@ -156,6 +178,19 @@ class Loader::Impl {
     });
   }
 
+  bool in_use(const Split& split) const {
+    return split.context && std::any_of(cell_ports_.begin(), cell_ports_.end(),
+                                        [&](const auto& item) { return item.first.first == split.arena.id; });
+  }
+  // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
+  // repaired, and what was listed no longer be so.
+  void retire(std::map<Fingerprint, Split>::iterator split) {
+    arena_bytes_ -= split->second.arena.memory.size();
+    split->second.arena.memory = {};
+    split->second.context = nullptr;
+    retired_.push_back(splits_.extract(split));  // the endpoint knows the arena by its address
+  }
+
   void collect_opened() {
     for (auto& [fingerprint, split] : splits_) {
       if (!split.opened.valid()) continue;
@@ -174,6 +209,7 @@ class Loader::Impl {
         }
       }
       tell(answer);
+      split.answer = answer;
       for (LeaseGranted& m : std::exchange(split.early, {})) {
         if (answer.good) {
           begin(split, std::move(m));
@@ -308,7 +344,9 @@ class Loader::Impl {
   LoaderOptions options_;
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
+  SilenceWatch silence_;
   std::map<Fingerprint, Split> splits_;
+  std::vector<std::map<Fingerprint, Split>::node_type> retired_;
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
   std::unique_ptr<Executor> executor_;
@@ -317,6 +355,7 @@ class Loader::Impl {
   bool ended_ = false;
   bool good_ = false;
   bool all_alive_ = false;
+  int exit_code_ = 0;
   Nanoseconds begun_ = 0;
   Nanoseconds last_beat_ = 0;
   uint32_t next_arena_ = 1;
@@ -343,6 +382,7 @@ bool Loader::run() { return impl_->run(); }
 void Loader::stop() noexcept { impl_->stop(); }
 void Loader::watch(int fd) { impl_->watch(fd); }
 bool Loader::all_alive() const noexcept { return impl_->all_alive(); }
+int Loader::exit_code() const noexcept { return impl_->exit_code(); }
 std::string Loader::report_json() const { return impl_->report_json(); }
 
 }  // namespace penstock

@@ -35,6 +35,7 @@ struct LoaderOptions {
   int64_t memory_bytes = int64_t{2} << 30;
   bool payload_crc = false;
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
+  Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
   std::vector<int> cpus;      // for the executor's threads
   FileSystem* files = nullptr;  // null: the real one
 };
@@ -55,6 +56,7 @@ class Loader {
   bool run();
   // After run(): the coordinator said goodbye, and no rank had been lost.
   bool all_alive() const noexcept;
+  int exit_code() const noexcept;  // of the job, by that goodbye
   // Makes run() return false soon; from any thread.
   void stop() noexcept;
   // Descriptor that ends run() when readable (signals of the program); -1 for none.

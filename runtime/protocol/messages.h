@@ -15,6 +15,7 @@
 //   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
+//   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: ports report PortDone when their program has ended; the coordinator asks loaders to Leave, collects their
 // reports and tells everybody Goodbye.
 #pragma once

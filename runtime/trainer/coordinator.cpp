@@ -154,12 +154,14 @@ class Coordinator::Impl {
     } else if (openings[nth] != fingerprint) {
       send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config),
                                "split '" + resolved.name + "' was opened differently by another trainer: " +
-                                   first_difference(m.json, splits_.at(openings[nth]).json),
+                                   first_difference(m.json, texts_.at(openings[nth])),
                                "give every trainer the same job file and overrides"});
       return;
     }
+    forget_failed(fingerprint);
     Split& split = splits_[fingerprint];
     if (split.json.empty()) {
+      texts_[fingerprint] = m.json;
       split.fingerprint = fingerprint;
       split.json = m.json;
       split.num_replicas = m.num_replicas;
@@ -227,6 +229,16 @@ class Coordinator::Impl {
       }
     }
     split.waiting_ports.clear();
+  }
+
+  // A split that could not be opened is asked for anew when somebody opens it again: its folder may have been repaired.
+  void forget_failed(Fingerprint fingerprint) {
+    const auto it = splits_.find(fingerprint);
+    if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty()) return;
+    for (const auto& [id, stream] : streams_) {
+      if (stream.fingerprint == fingerprint) return;
+    }
+    splits_.erase(it);
   }
 
   // The plan's shape without its permutation.
@@ -355,6 +367,7 @@ class Coordinator::Impl {
   std::set<PeerId> lost_;
   int64_t threads_ = 0;
   std::map<Fingerprint, Split> splits_;
+  std::map<Fingerprint, std::string> texts_;                          // of every split that was ever opened
   std::map<std::string, std::vector<Fingerprint>> openings_;          // by split name, in order
   std::map<std::pair<std::string, PeerId>, size_t> opened_by_;        // how often each port opened the name
   std::map<StreamId, Stream> streams_;

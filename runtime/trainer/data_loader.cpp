@@ -249,6 +249,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // Asks for the stream's next batch, unless that was done before and the wait was interrupted.
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_) {
+    say_warnings();
     if (auto node = early_.extract(stream)) return std::move(node.mapped());
     if (unanswered_.insert(stream).second) say(ClientNext{stream});
     for (;;) {
@@ -303,7 +304,9 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         ClientMessage message = decode_client(packet.bytes);
         if (auto* notice = std::get_if<ClientNotice>(&message)) {
           warnings_.push_back(notice->text);
-          warn(notice->text);
+          // Where a wait must not be left half way, the callback, which may throw, has its turn in the next one.
+          unsaid_.push_back(notice->text);
+          if (interruptible) say_warnings();
           continue;
         }
         if (packet.fd) fd_ = std::move(packet.fd);
@@ -344,8 +347,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
     mutex_.lock();
   }
-  void warn(const std::string& text) PENSTOCK_REQUIRES(mutex_) {
-    if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+  void say_warnings() PENSTOCK_REQUIRES(mutex_) {
+    for (const std::string& text : std::exchange(unsaid_, {})) {
+      if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+    }
   }
   template <class T>
   T expect(const std::string& what, bool interruptible = false) PENSTOCK_REQUIRES(mutex_) {
@@ -389,6 +394,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   UniqueFd fd_ PENSTOCK_GUARDED_BY(mutex_);  // the last one received
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<std::string> warnings_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::string> unsaid_ PENSTOCK_GUARDED_BY(mutex_);  // warnings that the callback has not heard
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation with the port
   std::set<uint64_t> unanswered_ PENSTOCK_GUARDED_BY(mutex_);  // streams whose next batch was asked for
   std::map<uint64_t, ClientMessage> early_ PENSTOCK_GUARDED_BY(mutex_);  // answers that nobody has taken yet

@@ -88,7 +88,7 @@ struct DataLoaderOptions {
   std::optional<int> rank;
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
-  std::function<void(const std::string&)> on_warning;  // called from begin() and ++; also kept in warnings()
+  std::function<void(const std::string&)> on_warning;  // called from begin(), next() and ++; also kept in warnings()
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
 };
 

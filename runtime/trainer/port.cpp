@@ -15,6 +15,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/observe/batch_dump.h"
+#include "runtime/protocol/silence.h"
 #include "runtime/trainer/chunk_intake.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/delivery_book.h"
@@ -37,7 +38,7 @@ double seconds(Nanoseconds ns) { return static_cast<double>(ns) * 1e-9; }
 class Port::Impl {
  public:
   Impl(const PortOptions& options, std::unique_ptr<Endpoint> endpoint)
-      : options_(options), endpoint_(std::move(endpoint)) {
+      : options_(options), endpoint_(std::move(endpoint)), silence_(options.silence_ns) {
     if (options_.self == options_.coordinator) {
       coordinator_ = std::make_unique<Coordinator>(
           options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { send(peer, m); });
@@ -75,6 +76,7 @@ class Port::Impl {
 
   void run() {
     begun_ = clock_.now();
+    expect_heartbeats();
     try {
       while (!stop_ && !ended_) {
         bool moved = poll_endpoint();
@@ -86,9 +88,17 @@ class Port::Impl {
     } catch (const Error& error) {
       // In a program's own process clients ask the owner why; it hangs up when it can tell (disconnect_clients).
       if (!options_.whole_job) throw;
-      hang_up();
-      if (coordinator_lost_) throw;
-      fail_job(error);
+      if (coordinator_lost_) {
+        hang_up();
+        throw;
+      }
+      // Before hanging up: what the program says of that would come before the cause.
+      try {
+        fail_job(error);
+      } catch (...) {
+        hang_up();
+        throw;
+      }
     } catch (...) {
       if (options_.whole_job) hang_up();
       throw;
@@ -195,7 +205,10 @@ class Port::Impl {
     for (int i = 0; i < 64 && !ended_ && endpoint_->poll(incoming); ++i) {
       moved = true;
       std::visit(overloaded{
-                     [&](MessageArrived& m) { handle(m.peer, decode(m.message)); },
+                     [&](MessageArrived& m) {
+                       silence_.heard(m.peer, clock_.now());
+                       handle(m.peer, decode(m.message));
+                     },
                      [&](ChunkArrived& m) { chunk_arrived(m); },
                      [&](CellReturned&) {},
                      [&](PeerLost& m) { peer_lost(m); },
@@ -215,6 +228,9 @@ class Port::Impl {
                    [&](const PortDone& m) { port_done(peer, m); },
                    [&](const LoaderReport& m) { loader_report(peer, m); },
                    [&](const Goodbye& m) { end(m); },
+                   [&](const Alive&) {
+                     if (coordinator_ && !is_port(peer)) coordinator_->handle(peer, message);
+                   },
                    [&](const auto&) {
                      if (!coordinator_) {
                        throw Error(ErrorKind::peer_lost,
@@ -232,17 +248,58 @@ class Port::Impl {
     if (check_end()) return;
     if (m.peer == options_.coordinator) {
       coordinator_lost_ = true;
-      throw Error(ErrorKind::peer_lost,
-                  "lost trainer 0 (rank " + std::to_string(m.peer) + "), which coordinates: " + m.reason);
+      throw Error(ErrorKind::peer_lost, "lost trainer 0 (" + name_of(m.peer) + "), which coordinates: " + m.reason);
     }
     if (!coordinator_ || (job_end_ && job_end_->leaving())) return;
-    const auto& ports = options_.coordination.ports;
-    if (std::count(ports.begin(), ports.end(), m.peer) == 0) {
+    if (!is_port(m.peer)) {
       coordinator_->peer_lost(m.peer, m.reason);
     } else if (job_end_) {
-      job_end_->fail("lost a trainer (rank " + std::to_string(m.peer) + "): " + m.reason,
+      job_end_->fail("lost a trainer (" + name_of(m.peer) + "): " + m.reason,
                      static_cast<int32_t>(ErrorKind::peer_lost));
       check_end();
+    }
+  }
+
+  bool is_port(PeerId peer) const {
+    const auto& ports = options_.coordination.ports;
+    return std::count(ports.begin(), ports.end(), peer) != 0;
+  }
+  std::string name_of(PeerId peer) const {
+    const std::string name = "rank " + std::to_string(peer);
+    return static_cast<size_t>(peer) < options_.hosts.size() ? name + ", host " + options_.hosts[static_cast<size_t>(peer)]
+                                                             : name;
+  }
+
+  // ---- heartbeats ----------------------------------------------------------------------------------------------
+  // Loaders have theirs in the balancer. A trainer's rank that is gone without a word would be waited for by the other
+  // trainers' programs for ever, and one that lost the coordinator would wait for batches.
+  void expect_heartbeats() {
+    if (options_.silence_ns <= 0) return;
+    if (!coordinator_) {
+      // Twice the patience: while the coordinator draws the permutation of a large dataset, it says nothing.
+      silence_ = SilenceWatch(2 * options_.silence_ns);
+      silence_.watch(options_.coordinator, begun_);
+      return;
+    }
+    for (const PeerId port : options_.coordination.ports) {
+      if (port != options_.self) silence_.watch(port, begun_);
+    }
+  }
+  void beat(Nanoseconds now) {
+    if (options_.heartbeat_ns > 0 && now - last_beat_ >= options_.heartbeat_ns) {
+      last_beat_ = now;
+      if (!coordinator_) {
+        endpoint_->send(options_.coordinator, encode(Alive{}));
+      } else {
+        for (const auto* peers : {&options_.coordination.ports, &options_.coordination.loaders}) {
+          for (const PeerId peer : *peers) {
+            if (peer != options_.self) endpoint_->send(peer, encode(Alive{}));
+          }
+        }
+      }
+    }
+    if (const auto silent = silence_.tick(now)) {
+      peer_lost({*silent, silence_.reason()});
     }
   }
 
@@ -712,7 +769,7 @@ class Port::Impl {
       last_tick_ = now;
       if (coordinator_) coordinator_->tick();
       if (job_end_) job_end_->tick(now);
-      check_end();
+      if (!check_end()) beat(now);
     }
     if (progress_ && now - last_progress_ >= progress_every_) {
       if (last_progress_ != 0) progress_(snapshot());
@@ -771,6 +828,8 @@ class Port::Impl {
   uint32_t next_stream_ = 1;
   Nanoseconds begun_ = 0;
   Nanoseconds last_tick_ = 0;
+  Nanoseconds last_beat_ = 0;
+  SilenceWatch silence_;
   Nanoseconds last_progress_ = 0;
   Nanoseconds busy_ns_ = 0;
   int64_t received_bytes_ = 0;

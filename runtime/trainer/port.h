@@ -47,6 +47,11 @@ struct PortOptions {
   int hold = 2;
   std::string dump_folder;   // write every delivered batch there; empty: do not
   bool dump_raw = false;     // the uint8 pixels instead of the finished tensor
+  // Ranks of several processes: how often this one says that it lives, and after what silence of another trainer's rank,
+  // or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
+  Nanoseconds heartbeat_ns = 0;
+  Nanoseconds silence_ns = 0;
+  std::vector<std::string> hosts;  // by rank, for messages; empty: not said
   bool whole_job = false;    // the port of `penstock run`: takes part in the job's end (see finish_program)
   // Trainer 0's port: who takes part. Unused elsewhere.
   CoordinatorOptions coordination;

@@ -108,6 +108,39 @@ TEST_CASE("loaders that see different data refuse the split, by name") {
   CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
 }
 
+TEST_CASE("a split that could not be opened is asked for anew when it is opened again") {
+  World world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  SplitPrepared bad;
+  bad.fingerprint = fingerprint_of(json);
+  bad.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+  bad.error = "no folder";
+  for (int again = 0; again < 2; ++again) {
+    for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+    CHECK(world.take<PrepareSplit>(2).size() == 1);
+    CHECK(world.take<PrepareSplit>(3).size() == 1);
+    world.prepared(2, json);
+    world.coordinator.handle(3, bad);
+    CHECK(world.take<SplitRefused>(0).size() == 1);
+    CHECK(world.take<SplitRefused>(1).size() == 1);
+  }
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.prepared(2, json, 12, "cc");
+  world.prepared(3, json, 12, "cc");
+  for (const PeerId port : {0, 1}) {
+    const auto opened = world.take<SplitOpened>(port);
+    REQUIRE(opened.size() == 1);
+    CHECK(opened[0].dataset_size == 12);
+  }
+  // A trainer that opens another split is still told how it differs, after a failure too.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.coordinator.handle(1, OpenSplit{split_json({"splits.train.batch_size=8"}), 1, 2});
+  CHECK(world.take<SplitRefused>(1).at(0).error.find("batch_size") != std::string::npos);
+}
+
 TEST_CASE("an impossible plan is refused when the split opens") {
   World world;
   const std::string json = split_json({"splits.train.batch_size=64", "splits.train.tail=drop"});

@@ -12,7 +12,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
@@ -264,6 +266,38 @@ TEST_CASE("the warning's callback may drop batches and ask for warnings") {
     ++count;
   }
   CHECK(count == 13);
+}
+
+TEST_CASE("an exception of the warning's callback comes through, and no batch is lost by it") {
+  const TinyDataset data(100);
+  std::vector<Batch> kept;
+  DataLoaderOptions options{.overrides = {"trainer.hold=0"}};
+  options.on_warning = [&](const std::string&) { throw std::runtime_error("enough"); };
+  DataLoader loader(data.job(), "train", options);
+  BatchStream stream = loader.start();
+  for (int i = 0; i < 3; ++i) kept.push_back(stream.next());
+  CHECK_THROWS_WITH_AS(stream.next(), "enough", std::runtime_error);
+  CHECK(pixels_of(kept[2]).size() == 8 * 3 * 24 * 24);
+  kept.clear();
+  int64_t step = 3;
+  for (Batch batch = stream.next(); batch; batch = stream.next()) CHECK(batch.step() == step++);
+  CHECK(step == 13);
+  int64_t count = 0;
+  for (auto& batch : loader) count += batch.size();
+  CHECK(count == 100);
+}
+
+TEST_CASE("a folder that was repaired opens at the second attempt") {
+  const TinyDataset data(20);
+  const std::string folder = data.folder().path("data");
+  DataLoader alive(data.job(), "val");  // keeps the process's coordinator and loader alive
+  std::filesystem::rename(folder, folder + ".away");
+  CHECK(error_of([&] { DataLoader(data.job(), "train"); }).kind() == ErrorKind::dataset);
+  std::filesystem::rename(folder + ".away", folder);
+  DataLoader loader(data.job(), "train");
+  int64_t count = 0;
+  for (auto& batch : loader) count += batch.size();
+  CHECK(count == 20);
 }
 
 TEST_CASE("waiting ends with an error that says what is wrong, and so does every call after it") {
