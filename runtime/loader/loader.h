@@ -37,6 +37,7 @@ struct LoaderOptions {
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   std::vector<int> cpus;      // for the executor's threads
   FileSystem* files = nullptr;  // null: the real one
+  PythonSpec python;            // for datasets and transforms in Python
 };
 
 // What the job file says, with what it leaves open chosen.

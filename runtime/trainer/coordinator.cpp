@@ -222,7 +222,8 @@ class Coordinator::Impl {
         send_(port, SplitRefused{split.fingerprint, split.problem.error_kind, split.problem.error,
                                  split.problem.remedy});
       } else {
-        send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.classes});
+        send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.classes,
+                                split.prepared.extra_fields});
       }
     }
     split.waiting_ports.clear();
