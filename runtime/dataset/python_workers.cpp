@@ -157,10 +157,11 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 
 class PythonWorkers::Impl {
  public:
-  Impl(const PythonSpec& spec, std::string config, std::string title)
+  Impl(const PythonSpec& spec, std::string config, std::string title, Notice notice)
       : spec_(spec),
         config_(std::move(config)),
         title_(std::move(title)),
+        notice_(std::move(notice)),
         argv_{python_interpreter(spec), python_worker_script()},
         environment_(worker_environment()) {
     put_back(start_first());
@@ -261,15 +262,16 @@ class PythonWorkers::Impl {
     const std::string said = last_lines(worker->tail);
     const std::string status = worker->process.end(fault.how.empty() ? kGrace_s : 0);
     text += fault.how.empty() ? status : fault.how + " and " + status;
-    if (!said.empty()) text += "; it said last:\n" + said;
+    const std::string notice = title_ + ": " + what + ": " + text;
     {
       MutexLock lock(mutex_);
       ++replaced_;
-      notices_.push_back(title_ + ": " + what + ": " + text);
+      notices_.push_back(notice);
       if (notices_.size() > kNotices) notices_.pop_front();
     }
+    if (notice_) notice_(notice);  // its last lines have gone to stderr already
     gone();
-    return text;
+    return said.empty() ? text : text + "; it said last:\n" + said;
   }
 
   std::unique_ptr<Worker> start_first() {
@@ -339,6 +341,7 @@ class PythonWorkers::Impl {
   const PythonSpec spec_;
   std::string config_;  // constant once the first worker runs
   const std::string title_;
+  const Notice notice_;
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
   std::string hello_;   // as config_
@@ -351,8 +354,8 @@ class PythonWorkers::Impl {
   std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
-PythonWorkers::PythonWorkers(const PythonSpec& spec, std::string config, std::string title)
-    : impl_(std::make_unique<Impl>(spec, std::move(config), std::move(title))) {}
+PythonWorkers::PythonWorkers(const PythonSpec& spec, std::string config, std::string title, Notice notice)
+    : impl_(std::make_unique<Impl>(spec, std::move(config), std::move(title), std::move(notice))) {}
 PythonWorkers::~PythonWorkers() = default;
 const std::string& PythonWorkers::hello() const noexcept { return impl_->hello(); }
 Verdict PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,

@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,7 +37,9 @@ class PythonWorkers {
  public:
   // `config`: the JSON that hello takes; where its "fields" is null the first worker finds them out, and the others
   // are given what it found. `title` for messages: "dataset 'my_data:make'".
-  PythonWorkers(const PythonSpec& spec, std::string config, std::string title);
+  // `notice`, where given, hears of every worker that had to be replaced, from whatever thread saw it.
+  using Notice = std::function<void(const std::string&)>;
+  PythonWorkers(const PythonSpec& spec, std::string config, std::string title, Notice notice = {});
   ~PythonWorkers();
 
   // The first worker's answer to hello.

@@ -143,7 +143,7 @@ class Loader::Impl {
       answer.fingerprint = m.fingerprint;
       try {
         FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
-        split.fresh = SplitContext::open(split_from_json(m.json), files, options_.python);
+        split.fresh = SplitContext::open(split_from_json(m.json), files, options_.python, options_.on_notice);
         answer.good = true;
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();

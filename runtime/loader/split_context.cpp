@@ -23,12 +23,12 @@ int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attemp
 
 // One pool for the dataset and the functions of a split; nothing where neither is in Python.
 std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Pipeline& pipeline,
-                                                  const PythonSpec& python) {
+                                                  const PythonSpec& python, const PythonWorkers::Notice& notice) {
   const DatasetSpec& dataset = split.split.dataset;
   if (!dataset.is_python() && pipeline.functions().empty()) return nullptr;
   const std::string title = dataset.is_python() ? "the dataset " + dataset.title() + " of split '" + split.name + "'"
                                                 : "the Python transforms of split '" + split.name + "'";
-  return std::make_shared<PythonWorkers>(python, python_config(dataset, pipeline.functions()), title);
+  return std::make_shared<PythonWorkers>(python, python_config(dataset, pipeline.functions()), title, notice);
 }
 
 }  // namespace
@@ -50,10 +50,11 @@ std::span<const FieldSpec> extra_fields(const FieldTable& fields) {
   return std::span(fields).subspan(std::min<size_t>(2, fields.size()));
 }
 
-SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonSpec& python)
+SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonSpec& python,
+                           const PythonWorkers::Notice& notice)
     : split_(split),
       pipeline_(make_pipeline(split)),
-      workers_(make_workers(split, pipeline_, python)),
+      workers_(make_workers(split, pipeline_, python, notice)),
       source_(make_source(split.split.dataset, split.limits, files, workers_)),
       fields_(raw_fields(pipeline_)) {
   const auto extras = extra_fields(source_->fields());
@@ -61,8 +62,8 @@ SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const 
 }
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
-                                                       const PythonSpec& python) {
-  return std::shared_ptr<const SplitContext>(new SplitContext(split, files, python));
+                                                       const PythonSpec& python, const PythonWorkers::Notice& notice) {
+  return std::shared_ptr<const SplitContext>(new SplitContext(split, files, python, notice));
 }
 
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
