@@ -17,7 +17,7 @@ namespace {
 
 int bench(const JobArguments& arguments, const std::string& name, double seconds, bool json) {
   const Job job = load_job(arguments.file, arguments.overrides);
-  const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), job.python);
+  const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python});
   const Pipeline& pipeline = context->pipeline();
   const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
   const size_t image_bytes = context->fields()[0].bytes_per_sample();

@@ -93,7 +93,7 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   double slots_mb = 0;
   const LoaderOptions loader = loader_options(job);
   for (const auto& [name, spec] : job.splits) {
-    const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), job.python);
+    const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python});
     const Source& source = context->source();
     std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
                 source.class_names().size(), spec.dataset.title().c_str());

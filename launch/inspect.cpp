@@ -29,7 +29,7 @@ struct InspectRequest {
 int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const Job job = load_job(arguments.file, arguments.overrides);
   const ResolvedSplit split = resolve_split(job, request.split);
-  const auto context = SplitContext::open(split, posix_file_system(), job.python);
+  const auto context = SplitContext::open(split, posix_file_system(), {job.python});
   const PlanSpec spec = plan_spec(split, context->source().size(),
                                   request.trainers > 0 ? request.trainers : job.roles.trainers);
   const Plan plan(spec, request.epoch);

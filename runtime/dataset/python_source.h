@@ -1,6 +1,6 @@
 // A dataset written in Python: `dataset: {python: "package.module:factory", args: {...}, path: ...}` in the job file.
 //
-//   auto workers = std::make_shared<PythonWorkers>(job.python, python_config(dataset, {}), "dataset 'my_data:make'");
+//   auto workers = std::make_shared<PythonWorkers>(PythonHost{job.python}, python_config(dataset, {}), "dataset 'my_data:make'");
 //   PythonSource source(dataset, limits, workers);
 //   source.load({.seed = 1, .epoch = 0, .index = 17}, sample);      // runs __getitem__(17) in a worker
 //

@@ -32,6 +32,7 @@ constexpr size_t kMaxReasonBytes = 4096;
 constexpr size_t kTailBytes = 4096;
 constexpr size_t kTailLines = 12;
 constexpr size_t kNotices = 20;
+constexpr int64_t kStopCheck_ms = 100;
 constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
 
 // One worker, and what it said last.
@@ -72,8 +73,8 @@ void drain(Worker& worker) {
 
 class Exchange {
  public:
-  Exchange(Worker& worker, double limit_s)
-      : worker_(worker), limit_s_(limit_s), deadline_(clock_.now() + static_cast<Nanoseconds>(limit_s * 1e9)) {}
+  Exchange(Worker& worker, double limit_s, const std::stop_token& stop)
+      : worker_(worker), limit_s_(limit_s), stop_(stop), deadline_(clock_.now() + static_cast<Nanoseconds>(limit_s * 1e9)) {}
 
   void send(std::span<const std::byte> bytes, bool more) {
     while (!bytes.empty()) {
@@ -104,6 +105,7 @@ class Exchange {
 
  private:
   void wait(short events) {
+    if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker answered");
     const Nanoseconds left = deadline_ - clock_.now();
     if (left <= 0) {
       char text[64];
@@ -113,7 +115,7 @@ class Exchange {
     pollfd fds[] = {{worker_.process.socket(), events, 0}, {worker_.process.output(), POLLIN, 0}};
     // A closed output (a worker may close its own) would be readable for ever.
     const nfds_t count = output_open_ ? 2 : 1;
-    (void)::poll(fds, count, static_cast<int>(std::min<Nanoseconds>(left / kMillisecond + 1, 1'000'000)));
+    (void)::poll(fds, count, static_cast<int>(std::min(left / kMillisecond + 1, kStopCheck_ms)));
     if (count == 2 && fds[1].revents != 0) drain(worker_);
     if (count == 2 && (fds[1].revents & POLLHUP) != 0) output_open_ = false;
   }
@@ -121,14 +123,15 @@ class Exchange {
   Worker& worker_;
   MonotonicClock clock_;
   double limit_s_;
+  const std::stop_token& stop_;
   Nanoseconds deadline_;
   bool output_open_ = true;
 };
 
 // One request and its answer. The status of the answer.
 uint8_t exchange(Worker& worker, const PythonWorkers::Request& request, size_t max_answer_bytes, double limit_s,
-                 std::vector<std::byte>& answer) {
-  Exchange io(worker, limit_s);
+                 const std::stop_token& stop, std::vector<std::byte>& answer) {
+  Exchange io(worker, limit_s, stop);
   WireWriter head;
   head.u64(request.body.size() + request.payload.size());
   head.u8(request.kind);
@@ -157,12 +160,13 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 
 class PythonWorkers::Impl {
  public:
-  Impl(const PythonSpec& spec, std::string config, std::string title, Notice notice)
-      : spec_(spec),
+  Impl(const PythonHost& host, std::string config, std::string title)
+      : spec_(host.spec),
+        notice_(host.notice),
+        stop_(host.stop),
         config_(std::move(config)),
         title_(std::move(title)),
-        notice_(std::move(notice)),
-        argv_{python_interpreter(spec), python_worker_script()},
+        argv_{python_interpreter(host.spec), python_worker_script()},
         environment_(worker_environment()) {
     put_back(start_first());
   }
@@ -170,7 +174,11 @@ class PythonWorkers::Impl {
   ~Impl() {
     MutexLock lock(mutex_);
     for (auto& worker : idle_) worker->process.hang_up();
-    for (auto& worker : idle_) (void)worker->process.end(kGrace_s);
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(kGrace_s * 1e9);
+    for (auto& worker : idle_) {
+      (void)worker->process.end(std::max(0.0, static_cast<double>(deadline - clock.now()) * 1e-9));
+    }
   }
 
   const std::string& hello() const noexcept { return hello_; }
@@ -182,12 +190,13 @@ class PythonWorkers::Impl {
       std::unique_ptr<Worker> worker = take(what);
       uint8_t status = kGood;
       try {
-        status = exchange(*worker, request, max_answer_bytes, spec_.timeout_s, answer);
+        status = exchange(*worker, request, max_answer_bytes, spec_.timeout_s, stop_, answer);
       } catch (const Fault& fault) {
         problem = bury(std::move(worker), fault, what);
         continue;
-      } catch (...) {  // no memory, say: the worker's answer is lost half-way
-        (void)bury(std::move(worker), Fault{"was given up"}, what);
+      } catch (...) {  // the job ends, or no memory: the answer is lost half-way, and the worker with it
+        worker.reset();
+        gone();
         throw;
       }
       put_back(std::move(worker));
@@ -220,12 +229,13 @@ class PythonWorkers::Impl {
       const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
       MutexLock lock(mutex_);
       while (idle_.empty() && spec_.workers > 0 && living_ >= spec_.workers) {
+        if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker was free");
         if (clock.now() > deadline) {
           throw Error(ErrorKind::runtime, title_ + ": " + what + " waited for one of " + std::to_string(living_) +
                                               " busy workers for too long",
                       "raise python.workers");
         }
-        (void)changed_.wait_for(mutex_, std::chrono::milliseconds(100));
+        (void)changed_.wait_for(mutex_, std::chrono::milliseconds(kStopCheck_ms));
       }
       if (!idle_.empty()) {
         std::unique_ptr<Worker> worker = std::move(idle_.back());
@@ -296,7 +306,7 @@ class PythonWorkers::Impl {
       uint8_t status = kGood;
       try {
         const auto body = std::as_bytes(std::span(config_));
-        status = exchange(*worker, {kHello, body, {}}, kMaxHelloBytes, spec_.start_timeout_s, answer);
+        status = exchange(*worker, {kHello, body, {}}, kMaxHelloBytes, spec_.start_timeout_s, stop_, answer);
       } catch (const Fault& fault) {
         problem = bury(std::move(worker), fault, "while it started");
         MutexLock lock(mutex_);
@@ -339,9 +349,10 @@ class PythonWorkers::Impl {
   }
 
   const PythonSpec spec_;
+  const std::function<void(const std::string&)> notice_;
+  const std::stop_token stop_;
   std::string config_;  // constant once the first worker runs
   const std::string title_;
-  const Notice notice_;
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
   std::string hello_;   // as config_
@@ -354,8 +365,8 @@ class PythonWorkers::Impl {
   std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
-PythonWorkers::PythonWorkers(const PythonSpec& spec, std::string config, std::string title, Notice notice)
-    : impl_(std::make_unique<Impl>(spec, std::move(config), std::move(title), std::move(notice))) {}
+PythonWorkers::PythonWorkers(const PythonHost& host, std::string config, std::string title)
+    : impl_(std::make_unique<Impl>(host, std::move(config), std::move(title))) {}
 PythonWorkers::~PythonWorkers() = default;
 const std::string& PythonWorkers::hello() const noexcept { return impl_->hello(); }
 Verdict PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,

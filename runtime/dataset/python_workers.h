@@ -1,6 +1,6 @@
 // A pool of Python worker processes, for datasets and transforms in the user's own code.
 //
-//   PythonWorkers workers(job.python, config, "dataset 'my_data:make'");     // starts the first; Error where it cannot
+//   PythonWorkers workers({job.python}, config, "dataset 'my_data:make'");   // starts the first; Error where it cannot
 //   std::vector<std::byte> answer;
 //   Verdict verdict = workers.call({kLoad, request, pixels}, max_bytes, "sample 17", answer);
 //
@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -33,13 +34,21 @@
 
 namespace penstock {
 
+// Who runs workers, and how.
+struct PythonHost {
+  PythonSpec spec;
+  // Hears of every worker that had to be replaced, from whatever thread saw it.
+  std::function<void(const std::string&)> notice = {};
+  // Once stop is requested, whoever waits for a worker gets Error(runtime) within a tenth of a second: the end of a job
+  // does not wait for a sample that hangs.
+  std::stop_token stop = {};
+};
+
 class PythonWorkers {
  public:
   // `config`: the JSON that hello takes; where its "fields" is null the first worker finds them out, and the others
   // are given what it found. `title` for messages: "dataset 'my_data:make'".
-  // `notice`, where given, hears of every worker that had to be replaced, from whatever thread saw it.
-  using Notice = std::function<void(const std::string&)>;
-  PythonWorkers(const PythonSpec& spec, std::string config, std::string title, Notice notice = {});
+  PythonWorkers(const PythonHost& host, std::string config, std::string title);
   ~PythonWorkers();
 
   // The first worker's answer to hello.

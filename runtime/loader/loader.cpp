@@ -27,6 +27,7 @@ class Loader::Impl {
         executor_(make_cpu_executor(options.threads, options.cpus)) {}
 
   ~Impl() {
+    python_stop_.request_stop();
     // Threads first: they write into cells.
     executor_.reset();
     for (auto& [fingerprint, split] : splits_) {
@@ -143,7 +144,8 @@ class Loader::Impl {
       answer.fingerprint = m.fingerprint;
       try {
         FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
-        split.fresh = SplitContext::open(split_from_json(m.json), files, options_.python, options_.on_notice);
+        split.fresh = SplitContext::open(split_from_json(m.json), files,
+                                         {options_.python, options_.on_notice, python_stop_.get_token()});
         answer.good = true;
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
@@ -319,6 +321,7 @@ class Loader::Impl {
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
   std::unique_ptr<Executor> executor_;
+  std::stop_source python_stop_;
   std::atomic<bool> stop_{false};
   int watched_ = -1;
   bool ended_ = false;

@@ -23,12 +23,12 @@ int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attemp
 
 // One pool for the dataset and the functions of a split; nothing where neither is in Python.
 std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Pipeline& pipeline,
-                                                  const PythonSpec& python, const PythonWorkers::Notice& notice) {
+                                                  const PythonHost& python) {
   const DatasetSpec& dataset = split.split.dataset;
   if (!dataset.is_python() && pipeline.functions().empty()) return nullptr;
   const std::string title = dataset.is_python() ? "the dataset " + dataset.title() + " of split '" + split.name + "'"
                                                 : "the Python transforms of split '" + split.name + "'";
-  return std::make_shared<PythonWorkers>(python, python_config(dataset, pipeline.functions()), title, notice);
+  return std::make_shared<PythonWorkers>(python, python_config(dataset, pipeline.functions()), title);
 }
 
 }  // namespace
@@ -50,11 +50,10 @@ std::span<const FieldSpec> extra_fields(const FieldTable& fields) {
   return std::span(fields).subspan(std::min<size_t>(2, fields.size()));
 }
 
-SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonSpec& python,
-                           const PythonWorkers::Notice& notice)
+SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonHost& python)
     : split_(split),
       pipeline_(make_pipeline(split)),
-      workers_(make_workers(split, pipeline_, python, notice)),
+      workers_(make_workers(split, pipeline_, python)),
       source_(make_source(split.split.dataset, split.limits, files, workers_)),
       fields_(raw_fields(pipeline_)) {
   const auto extras = extra_fields(source_->fields());
@@ -62,8 +61,8 @@ SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const 
 }
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
-                                                       const PythonSpec& python, const PythonWorkers::Notice& notice) {
-  return std::shared_ptr<const SplitContext>(new SplitContext(split, files, python, notice));
+                                                       const PythonHost& python) {
+  return std::shared_ptr<const SplitContext>(new SplitContext(split, files, python));
 }
 
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)

@@ -33,8 +33,7 @@ class SplitContext {
  public:
   // `python`: how to run the workers of a dataset or transform in Python; without a need none is started.
   static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system(),
-                                                  const PythonSpec& python = {},
-                                                  const PythonWorkers::Notice& notice = {});
+                                                  const PythonHost& python = {});
 
   const ResolvedSplit& split() const noexcept { return split_; }
   const Source& source() const noexcept { return *source_; }
@@ -43,8 +42,7 @@ class SplitContext {
   const PythonWorkers* workers() const noexcept { return workers_.get(); }    // nullptr: the split needs none
 
  private:
-  SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonSpec& python,
-               const PythonWorkers::Notice& notice);
+  SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonHost& python);
 
   ResolvedSplit split_;
   Pipeline pipeline_;

@@ -58,6 +58,7 @@ struct World {
   DecodeLimits limits;
   std::vector<std::string> notices;
   Mutex mutex;
+  std::stop_source stop;
 
   World() {
     std::ofstream(folder.path() + "/data.py") << module_text;
@@ -70,10 +71,13 @@ struct World {
   }
   void args(const nlohmann::json& json) { dataset.args = json.dump(); }
   std::shared_ptr<const PythonWorkers> workers() {
-    return std::make_shared<PythonWorkers>(python, python_config(dataset, {}), "the dataset", [this](const auto& text) {
-      MutexLock lock(mutex);
-      notices.push_back(text);
-    });
+    return std::make_shared<PythonWorkers>(PythonHost{python,
+                                                      [this](const std::string& text) {
+                                                        MutexLock lock(mutex);
+                                                        notices.push_back(text);
+                                                      },
+                                                      stop.get_token()},
+                                           python_config(dataset, {}), "the dataset");
   }
   PythonSource source() { return {dataset, limits, workers()}; }
 };
@@ -171,6 +175,21 @@ TEST_CASE("workers that die or hang are replaced, and named") {
   for (const pid_t pid : descendants(::getpid())) ::kill(pid, SIGKILL);
   REQUIRE(source.load(key_of(1), sample).ok());
   CHECK(sample.label == 101);
+}
+
+TEST_CASE("the end of a job does not wait for a sample that hangs") {
+  World world;
+  const PythonSource source = world.source();
+  SourceSample sample;
+  std::jthread ending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    world.stop.request_stop();
+  });
+  const auto begun = std::chrono::steady_clock::now();
+  contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(6), sample); }), "the job ended before");
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  CHECK(world.notices.empty());
+  CHECK(descendants(::getpid()).empty());
 }
 
 TEST_CASE("as many workers as threads, or as the job says") {

@@ -323,17 +323,18 @@ def test_nothing_is_left_when_loaders_are_killed():
 
 
 def test_a_worker_that_hangs_does_not_outlive_its_loader():
-    flags = tempfile.mkdtemp(dir=work.name)
-    args = json.dumps({"flags": flags, "faults": {str(i): "hang once" for i in range(COUNT)}})
-    with no_leftovers() as env:
-        words = [PENSTOCK, "run", job, "--quiet", f"splits.train.dataset.args={args}"]
-        process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
-        while not os.listdir(flags):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        flags = tempfile.mkdtemp(dir=work.name)
+        args = json.dumps({"flags": flags, "faults": {str(i): "hang once" for i in range(COUNT)}})
+        with no_leftovers() as env:
+            words = [PENSTOCK, "run", job, "--quiet", f"splits.train.dataset.args={args}", "python.timeout_s=100"]
+            process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + 20
+            while not os.listdir(flags):
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(number)
+            process.wait(30)  # of which grace_s is 5
 
 
 PROGRAM = '''
