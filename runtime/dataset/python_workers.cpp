@@ -399,9 +399,9 @@ std::string python_worker_script() {
     const std::string path = info.dli_fname;
     const size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "./" : path.substr(0, slash + 1);
-    // Beside the library in a Python package and in the build folder; under share/ where it is installed, from lib/ or
+    // Beside the library in a Python package (or above it) and in the build folder; under share/ where it is installed, from lib/ or
     // lib/<triplet>/, or from bin/.
-    for (const char* place : {"_worker.py", "../share/penstock/_worker.py", "../../share/penstock/_worker.py"}) {
+    for (const char* place : {"_worker.py", "../_worker.py", "../share/penstock/_worker.py", "../../share/penstock/_worker.py"}) {
       if (::access((folder + place).c_str(), R_OK) == 0) return folder + place;
     }
   }
