@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kMaxFieldBytes = int64_t{1} << 30;  // of all other fields of a sample
 
 DType dtype_of(const std::string& name) {
-  for (const DType dtype : {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32,
-                            DType::float64}) {
+  for (const DType dtype :
+       {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32, DType::float64}) {
     if (name == name_of(dtype)) return dtype;
   }
   throw Error(ErrorKind::dataset, "a field has the unknown dtype '" + name + "'");

@@ -1,16 +1,17 @@
 // A dataset written in Python: `dataset: {python: "package.module:factory", args: {...}, path: ...}` in the job file.
 //
-//   auto workers = std::make_shared<PythonWorkers>(PythonHost{job.python}, python_config(dataset, {}), "dataset 'my_data:make'");
-//   PythonSource source(dataset, limits, workers);
-//   source.load({.seed = 1, .epoch = 0, .index = 17}, sample);      // runs __getitem__(17) in a worker
+//   auto workers = std::make_shared<PythonWorkers>(PythonHost{job.python}, python_config(dataset, {}), "dataset
+//   'my_data:make'"); PythonSource source(dataset, limits, workers); source.load({.seed = 1, .epoch = 0, .index = 17},
+//   sample);      // runs __getitem__(17) in a worker
 //
 // bindings/python/penstock/_worker.py says what a dataset is, and what its items may be.
 // Fields: image, label, then the item's other fields by name; dtype and shape are those of the first good sample, and
 //   another one that differs from it is a bad sample.
 // Verdicts: what the code raises is a verdict on the sample ("ValueError: ... (my_data.py:12)"), so on_error applies;
-//   except MemoryError, ImportError and OSError, which are the machine's: Error(runtime), so the chunk is tried elsewhere
-//   and in the end the job fails by name.
-// fingerprint(): covers the factory's name, its arguments (or the pickled object), the size, the fields, the classes and
+//   except MemoryError, ImportError and OSError, which are the machine's: Error(runtime), so the chunk is tried
+//   elsewhere and in the end the job fails by name.
+// fingerprint(): covers the factory's name, its arguments (or the pickled object), the size, the fields, the classes
+// and
 //   what the dataset's own `fingerprint` or `version` says. Contents are not looked at: a dataset that may change under
 //   an equal size should have a `fingerprint`.
 // Cost: one message each way and a copy of the image; key() and label() of other sources are free, label() here is not.

@@ -74,12 +74,15 @@ void drain(Worker& worker) {
 class Exchange {
  public:
   Exchange(Worker& worker, double limit_s, const std::stop_token& stop)
-      : worker_(worker), limit_s_(limit_s), stop_(stop), deadline_(clock_.now() + static_cast<Nanoseconds>(limit_s * 1e9)) {}
+      : worker_(worker),
+        limit_s_(limit_s),
+        stop_(stop),
+        deadline_(clock_.now() + static_cast<Nanoseconds>(limit_s * 1e9)) {}
 
   void send(std::span<const std::byte> bytes, bool more) {
     while (!bytes.empty()) {
-      const ssize_t sent = ::send(worker_.process.socket(), bytes.data(), bytes.size(),
-                                  MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+      const ssize_t sent =
+          ::send(worker_.process.socket(), bytes.data(), bytes.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
       if (sent > 0) {
         bytes = bytes.subspan(static_cast<size_t>(sent));
       } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -231,9 +234,10 @@ class PythonWorkers::Impl {
       while (idle_.empty() && spec_.workers > 0 && living_ >= spec_.workers) {
         if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker was free");
         if (clock.now() > deadline) {
-          throw Error(ErrorKind::runtime, title_ + ": " + what + " waited for one of " + std::to_string(living_) +
-                                              " busy workers for too long",
-                      "raise python.workers");
+          throw Error(
+              ErrorKind::runtime,
+              title_ + ": " + what + " waited for one of " + std::to_string(living_) + " busy workers for too long",
+              "raise python.workers");
         }
         (void)changed_.wait_for(mutex_, std::chrono::milliseconds(kStopCheck_ms));
       }
@@ -342,9 +346,10 @@ class PythonWorkers::Impl {
     if (hello_.empty()) {
       hello_ = said;
     } else if (hello_ != said) {
-      throw Error(ErrorKind::dataset,
-                  title_ + " is another one in another worker: " + said.substr(0, 300) + ", before " + hello_.substr(0, 300),
-                  "size, classes, fingerprint and fields must be the same whenever it is made");
+      throw Error(
+          ErrorKind::dataset,
+          title_ + " is another one in another worker: " + said.substr(0, 300) + ", before " + hello_.substr(0, 300),
+          "size, classes, fingerprint and fields must be the same whenever it is made");
     }
   }
 
@@ -355,7 +360,7 @@ class PythonWorkers::Impl {
   const std::string title_;
   const std::vector<std::string> argv_;
   const std::vector<std::string> environment_;
-  std::string hello_;   // as config_
+  std::string hello_;  // as config_
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -368,13 +373,19 @@ class PythonWorkers::Impl {
 PythonWorkers::PythonWorkers(const PythonHost& host, std::string config, std::string title)
     : impl_(std::make_unique<Impl>(host, std::move(config), std::move(title))) {}
 PythonWorkers::~PythonWorkers() = default;
-const std::string& PythonWorkers::hello() const noexcept { return impl_->hello(); }
+const std::string& PythonWorkers::hello() const noexcept {
+  return impl_->hello();
+}
 Verdict PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,
                             std::vector<std::byte>& answer) const {
   return impl_->call(request, max_answer_bytes, what, answer);
 }
-std::vector<std::string> PythonWorkers::notices() const { return impl_->notices(); }
-int64_t PythonWorkers::replaced() const { return impl_->replaced(); }
+std::vector<std::string> PythonWorkers::notices() const {
+  return impl_->notices();
+}
+int64_t PythonWorkers::replaced() const {
+  return impl_->replaced();
+}
 
 std::vector<std::byte> python_request(const DrawKey& key) {
   WireWriter out;
@@ -399,9 +410,10 @@ std::string python_worker_script() {
     const std::string path = info.dli_fname;
     const size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "./" : path.substr(0, slash + 1);
-    // Beside the library in a Python package (or above it) and in the build folder; under share/ where it is installed, from lib/ or
-    // lib/<triplet>/, or from bin/.
-    for (const char* place : {"_worker.py", "../_worker.py", "../share/penstock/_worker.py", "../../share/penstock/_worker.py"}) {
+    // Beside the library in a Python package (or above it) and in the build folder; under share/ where it is installed,
+    // from lib/ or lib/<triplet>/, or from bin/.
+    for (const char* place :
+         {"_worker.py", "../_worker.py", "../share/penstock/_worker.py", "../../share/penstock/_worker.py"}) {
       if (::access((folder + place).c_str(), R_OK) == 0) return folder + place;
     }
   }

@@ -15,7 +15,8 @@
 //   image; 3 transform: u16 number of the function, u16 position, u32 height, u32 width, LoadRequest, pixels -> pixels.
 //   LoadRequest: i64 index, u64 seed, u32 epoch, u16 occurrence.
 // What workers print goes to this process's stderr, as a child's output would, and its last lines into messages.
-// Thread-safety: all functions from any thread. Failure: Error(runtime) naming worker, sample, how it ended and its last
+// Thread-safety: all functions from any thread. Failure: Error(runtime) naming worker, sample, how it ended and its
+// last
 //   lines; from the constructor also Error(dataset) with the exception that the user's code raised.
 #pragma once
 

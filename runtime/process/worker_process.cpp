@@ -53,7 +53,9 @@ std::pair<UniqueFd, UniqueFd> make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-void set_nonblocking(int fd) { (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+void set_nonblocking(int fd) {
+  (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> out;

@@ -1,15 +1,18 @@
-// A child process that works for one thread at a time of this process: a stream socket to talk over, its output, its end.
+// A child process that works for one thread at a time of this process: a stream socket to talk over, its output, its
+// end.
 //
 //   WorkerProcess worker = WorkerProcess::start({"python3", "worker.py"}, environment);
 //   ... worker.socket(), worker.output() ...            // both non-blocking, for poll()
 //   std::string how = worker.end(0.5);                  // "was killed by SIGSEGV"; afterwards nothing of it is left
 //
-// The child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in between.
-// It gets two arguments more, the numbers of two descriptors: its end of the socket, and a lifeline (the read end of a
+// The child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in
+// between. It gets two arguments more, the numbers of two descriptors: its end of the socket, and a lifeline (the read
+// end of a
 //   pipe that nobody writes to) that hangs up when this process is gone, however it went. Workers arm it with O_ASYNC
 //   and SIGKILL, so the kernel ends them even in the middle of a call that never returns. (PR_SET_PDEATHSIG would not
 //   do: it is tied to the thread that made the child, and executors' threads come and go.)
-// The child is the leader of a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its children.
+// The child is the leader of a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its
+// children.
 //   No signal is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().
 // Thread-safety: one thread at a time. Ownership: owns the child; destroying it ends it.
 // Failure: start() throws Error(runtime) naming the program.
@@ -53,7 +56,8 @@ class WorkerProcess {
 };
 
 // This process's environment for a worker: without the variables of a launcher (a worker is no rank), and with one
-// thread for numerical libraries where nothing else is said: workers are many, and sums must not depend on their number.
+// thread for numerical libraries where nothing else is said: workers are many, and sums must not depend on their
+// number.
 std::vector<std::string> worker_environment();
 
 }  // namespace penstock

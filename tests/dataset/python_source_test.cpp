@@ -137,7 +137,8 @@ TEST_CASE("a dataset in Python") {
 
     contains(source.load(key_of(3), sample).reason, "ValueError: torn (data.py:");
     CHECK(sample.image.empty());
-    contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(4), sample); }), "sample 4: FileNotFoundError");
+    contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(4), sample); }),
+             "sample 4: FileNotFoundError");
     contains(source.load(key_of(8), sample).reason, "2000 bytes, above limits.max_encoded_bytes (1000)");
     contains(source.load(key_of(9), sample).reason, "'image' is of type str");
     (void)error_of(ErrorKind::usage, [&] { (void)source.load(key_of(10), sample); });
