@@ -11,6 +11,9 @@ if(TARGET penstock_mpi)
   install(TARGETS penstock_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
+install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock)
+
 # Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
   runtime/base/error.h

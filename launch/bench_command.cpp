@@ -17,7 +17,7 @@ namespace {
 
 int bench(const JobArguments& arguments, const std::string& name, double seconds, bool json) {
   const Job job = load_job(arguments.file, arguments.overrides);
-  const auto context = SplitContext::open(resolve_split(job, name));
+  const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python});
   const Pipeline& pipeline = context->pipeline();
   const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
   const size_t image_bytes = context->fields()[0].bytes_per_sample();
@@ -38,10 +38,14 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
         std::vector<std::byte> raw(image_bytes);
         std::vector<std::byte> finished(finisher.bytes_per_sample() + 64);
         int64_t label = 0;
+        std::vector<std::vector<std::byte>> others;
+        std::vector<std::byte*> fields = {raw.data(), reinterpret_cast<std::byte*>(&label)};
+        for (const FieldSpec& field : extra_fields(context->fields())) {
+          fields.push_back(others.emplace_back(field.bytes_per_sample()).data());
+        }
         while (clock.now() < end) {
           const int64_t i = next.fetch_add(1);
           const int64_t size = context->source().size();
-          std::byte* const fields[] = {raw.data(), reinterpret_cast<std::byte*>(&label)};
           const PlannedSample sample{i, i % size, static_cast<uint16_t>((i / size) & 0xffff), true};
           if (maker.make(sample, 0, fields).bad) ++bad;
           const Nanoseconds before = clock.now();

@@ -65,6 +65,9 @@ UniqueFd watch_parent() {
 #endif
 }
 
+// From any thread: one write a line.
+void print_notice(const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); }
+
 std::string program_path() {
   char path[4096] = {};
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
@@ -270,6 +273,7 @@ int run_here(const RunRequest& request, const Job& job) {
   list[0]->port().every(progress.interval_ns(), [&](const PortFigures& figures) { progress.show(figures, trainers); });
 
   LoaderOptions loader_settings = loader_options(job);
+  loader_settings.on_notice = print_notice;
   loader_settings.cpus = shares.back();
   Loader loader(loader_settings, inproc.endpoint(trainers));
   // The first thing that went wrong in any of the threads ends them all, and is what the job says.
@@ -430,6 +434,7 @@ int run_rank(const RunRequest& request, const Job& job) {
     const auto silence_ns = static_cast<Nanoseconds>(job.balancer.lost_after_s * 1e9);
     if (me.role == Role::loader) {
       LoaderOptions options = loader_options(job);
+      options.on_notice = print_notice;
       options.cpus = cpus;
       options.silence_ns = 2 * silence_ns;
       loader = std::make_unique<Loader>(options, std::move(endpoint));

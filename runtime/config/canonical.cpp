@@ -24,7 +24,7 @@ template <class T>
 void write_level(const std::vector<Section<T>>& sections, const T& values, Json& out) {
   for (const Section<T>& section : sections) {
     for (const Key<T>& key : section.keys) {
-      if (!key.content) continue;
+      if (!key.content || key.left_out(values)) continue;
       Json& place = section.name.empty() ? out[key.info.name] : out[section.name][key.info.name];
       place = json_value(key.get(values), key.info.kind);
     }

@@ -24,8 +24,11 @@ template <class T>
 struct Key {
   ParamInfo info;
   bool content = false;  // decides what a stream contains or when it fails: part of the canonical form
+  bool sparse = false;   // written only where it differs from the default: most jobs have nothing to do with it
   std::function<ParamValue(const T&)> get;
   std::function<void(T&, const ParamValue&)> set;
+
+  bool left_out(const T& t) const { return sparse && info.default_value && get(t) == *info.default_value; }
 };
 
 template <class T>
@@ -33,6 +36,7 @@ struct Section {
   std::string name;  // "loader"; empty: the keys stand at the level itself
   std::string doc;
   std::vector<Key<T>> keys;
+  std::vector<std::string> one_of{};  // of these keys exactly one is given, though each has a default
 };
 
 const std::vector<Section<Job>>& job_sections();

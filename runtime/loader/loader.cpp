@@ -29,6 +29,7 @@ class Loader::Impl {
         executor_(make_cpu_executor(options.threads, options.cpus)) {}
 
   ~Impl() {
+    python_stop_.request_stop();
     // Threads first: they write into cells.
     executor_.reset();
     for (auto& [fingerprint, split] : splits_) {
@@ -83,10 +84,15 @@ class Loader::Impl {
     report["read_s"] = static_cast<double>(f.read_ns) * 1e-9;
     report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
     report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
+    for (const auto& [fingerprint, split] : splits_) {
+      if (!split.context || split.context->workers() == nullptr || split.context->workers()->replaced() == 0) continue;
+      report["python_workers_replaced"][split.context->split().name] = {
+          {"count", split.context->workers()->replaced()}, {"last", split.context->workers()->notices()}};
+    }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
-    return report.dump();
+    return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
  private:
@@ -160,11 +166,14 @@ class Loader::Impl {
       answer.fingerprint = m.fingerprint;
       try {
         FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
-        split.fresh = SplitContext::open(split_from_json(m.json), files);
+        split.fresh = SplitContext::open(split_from_json(m.json), files,
+                                         {options_.python, options_.on_notice, python_stop_.get_token()});
         answer.good = true;
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
         answer.classes = split.fresh->source().class_names();
+        const auto extras = extra_fields(split.fresh->fields());
+        answer.extra_fields.assign(extras.begin(), extras.end());
       } catch (const Error& error) {
         answer.error_kind = error.exit_code();
         answer.error = error.message();
@@ -350,6 +359,7 @@ class Loader::Impl {
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
   std::unique_ptr<Executor> executor_;
+  std::stop_source python_stop_;
   std::atomic<bool> stop_{false};
   int watched_ = -1;
   bool ended_ = false;
@@ -371,6 +381,7 @@ LoaderOptions loader_options(const Job& job) {
   options.cells = job.loader.cells > 0 ? job.loader.cells : std::max(16, 4 * lease_depth(job.loader.threads));
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
+  options.python = job.python;
   options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
   return options;
 }

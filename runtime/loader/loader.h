@@ -17,6 +17,7 @@
 // Failure: Error(peer_lost) when the coordinator is lost. A dead port only brings its cells back.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,9 @@ struct LoaderOptions {
   Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
   std::vector<int> cpus;      // for the executor's threads
   FileSystem* files = nullptr;  // null: the real one
+  PythonSpec python;            // for datasets and transforms in Python
+  // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
+  std::function<void(const std::string&)> on_notice;
 };
 
 // What the job file says, with what it leaves open chosen.

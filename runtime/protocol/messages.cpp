@@ -13,12 +13,12 @@ auto members(LoaderHello& m) { return std::tie(m.cells, m.depth, m.threads); }
 auto members(Alive&) { return std::tie(); }
 auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples); }
 auto members(SplitPrepared& m) {
-  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.error_kind, m.error,
+  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.error_kind, m.error,
                   m.remedy);
 }
 auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas); }
 auto members(SplitOpened& m) {
-  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes);
+  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields);
 }
 auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) { return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step); }

@@ -46,6 +46,7 @@ struct SplitPrepared {
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
+  FieldTable extra_fields;          // of a sample, after image and label
   int32_t error_kind = 0;           // ErrorKind, where not good
   std::string error;
   std::string remedy;
@@ -56,6 +57,7 @@ struct SplitOpened {
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
+  FieldTable extra_fields;
 };
 struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
 struct OpenStream {

@@ -225,7 +225,7 @@ class Coordinator::Impl {
                                  split.problem.remedy});
       } else {
         send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.dataset_fingerprint,
-                                split.prepared.classes});
+                                split.prepared.classes, split.prepared.extra_fields});
       }
     }
     split.waiting_ports.clear();

@@ -133,7 +133,9 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
   key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
       << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
       << job.loader.cells << ' ' << job.trainer.hold << ' ' << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
-      << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log;
+      << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
+      << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '
+      << job.python.start_timeout_s << ' ' << job.python.attempts;
   static Mutex mutex;
   static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;
   MutexLock lock(mutex);

@@ -464,6 +464,9 @@ class Port::Impl {
     for (auto& [id, split] : splits_) {
       if (split.opened || split.fingerprint != m.fingerprint) continue;
       split.opened = true;
+      for (FieldTable* table : {&split.raw_fields, &split.fields}) {
+        table->insert(table->end(), m.extra_fields.begin(), m.extra_fields.end());
+      }
       split.shape = plan_spec(split.resolved, m.dataset_size, options_.num_replicas);
       split.plan = plan_shape(split.shape);
       ClientOpened answer;
@@ -683,13 +686,17 @@ class Port::Impl {
     batch.records = &slot.records;
     batch.labels = &slot.labels;
     batch.pipeline = &*split.pipeline;
-    batch.dataset_folder = split.resolved.split.dataset.folder;
+    batch.dataset_folder = split.resolved.split.dataset.title();
     if (options_.dump_raw) {
       batch.images = image_batch_view(slot.raw.data(), split.raw_fields[0], slot.samples, false);
     } else {
       batch.images = image_batch_view(pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[0],
                                       split.fields[0], slot.samples,
                                       split.finish.memory_format == MemoryFormat::channels_last);
+    }
+    for (size_t f = 2; f < split.fields.size(); ++f) {
+      std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
+      batch.others.emplace_back(split.fields[f].name, field_batch_view(data, split.fields[f], slot.samples));
     }
     write_batch(options_.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(stream.epoch), batch);
   }
