@@ -34,18 +34,38 @@ FieldTable raw_fields(const Pipeline& pipeline) {
           {"label", FieldKind::tensor, DType::int64, {}}};
 }
 
-SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files)
+SplitContext::SplitContext(const ResolvedSplit& split, std::unique_ptr<Source> source)
     : split_(split),
-      source_(make_source(split.split.dataset, split.limits, files)),
+      source_(std::move(source)),
       pipeline_(make_pipeline(split)),
       fields_(raw_fields(pipeline_)) {}
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files) {
-  return std::shared_ptr<const SplitContext>(new SplitContext(split, files));
+  return std::shared_ptr<const SplitContext>(
+      new SplitContext(split, make_source(split.split.dataset, split.limits, files)));
+}
+
+std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split) {
+  return std::shared_ptr<const SplitContext>(new SplitContext(split, nullptr));
 }
 
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
     : context_(std::move(context)), scratch_(context_->split().limits) {}
+
+Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record) {
+  ImageHeader header;
+  Verdict verdict = read_header(encoded, context_->split().limits, header);
+  if (!verdict.ok()) return verdict;
+  record.width = header.width;
+  record.height = header.height;
+  record.draws = context_->pipeline().draw(key, header);
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
+  verdict = context_->pipeline().apply(encoded, header, record.draws, out, scratch_);
+  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
+  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
+  times_.source_pixels += int64_t{header.width} * header.height;
+  return verdict;
+}
 
 Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                               SampleRecord& record) {
@@ -57,18 +77,8 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   times_.read_ns += clock.now() - begun;
   if (!verdict.ok()) return verdict;
   times_.encoded_bytes += static_cast<int64_t>(encoded_.size());
-  ImageHeader header;
-  verdict = read_header(encoded_, context_->split().limits, header);
-  if (!verdict.ok()) return verdict;
-  record.width = header.width;
-  record.height = header.height;
   const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
-  record.draws = context_->pipeline().draw(key, header);
-  const std::span<uint8_t> image(reinterpret_cast<uint8_t*>(fields[0]), context_->fields()[0].bytes_per_sample());
-  verdict = context_->pipeline().apply(encoded_, header, record.draws, image, scratch_);
-  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
-  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
-  times_.source_pixels += int64_t{header.width} * header.height;
+  verdict = make_image(encoded_, key, fields[0], record);
   if (!verdict.ok()) return verdict;
   const int64_t label = context_->source().label(index);
   std::memcpy(fields[1], &label, sizeof label);

@@ -5,8 +5,8 @@
 //   SampleMaker maker(context);                                         // one per thread
 //   SampleRecord record = maker.make(planned, epoch, fields_of_this_sample);
 //
-// SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving call it, so
-// they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
+// SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving
+// (preprocessor.h) call it, so they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
 // Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
 //   sample is a record with `bad` set, its pixels zero and its label -100; or, under on_error: substitute in a training
 //   split, the first good one of a fixed sequence of other samples.
@@ -31,6 +31,8 @@ inline constexpr int kMaxSubstitutes = 16;      // tries before a sample counts 
 class SplitContext {
  public:
   static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system());
+  // For images that the caller has: nothing is opened, there is no source().
+  static std::shared_ptr<const SplitContext> without_dataset(const ResolvedSplit& split);
 
   const ResolvedSplit& split() const noexcept { return split_; }
   const Source& source() const noexcept { return *source_; }
@@ -38,7 +40,7 @@ class SplitContext {
   const FieldTable& fields() const noexcept { return fields_; }  // raw samples: uint8 image [3, h, w], int64 label
 
  private:
-  SplitContext(const ResolvedSplit& split, FileSystem& files);
+  SplitContext(const ResolvedSplit& split, std::unique_ptr<Source> source);
 
   ResolvedSplit split_;
   std::unique_ptr<Source> source_;
@@ -66,6 +68,9 @@ class SampleMaker {
 
   // `fields[i]` is where field i of the sample goes: exactly fields()[i].bytes_per_sample() bytes.
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
+  // The part of it that needs no dataset: encoded bytes to the image field, drawn as `key` says. Sets the record's size
+  // and draws. Where the verdict is bad, the image is unspecified.
+  Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record);
   const MakeTimes& times() const noexcept { return times_; }
 
  private:
