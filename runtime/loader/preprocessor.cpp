@@ -57,18 +57,21 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     size_t bytes;
   };
   void give_back(void* data, size_t bytes) {
-    void* oldest = nullptr;
-    {
+    void* oldest = data;
+    // In a child of fork() the mutex may be held by a thread that is not there.
+    if (::getpid() == owner_) {
       MutexLock lock(mutex_);
-      if (free_.size() == kKept) {
+      free_.push_back({data, bytes});
+      oldest = nullptr;
+      if (free_.size() > kKept) {
         oldest = free_.front().data;
         free_.pop_front();
       }
-      free_.push_back({data, bytes});
     }
     std::free(oldest);
   }
 
+  const pid_t owner_ = ::getpid();
   Mutex mutex_;
   std::deque<Buffer> free_ PENSTOCK_GUARDED_BY(mutex_);
 };

@@ -12,14 +12,13 @@ namespace {
 // Substitutes draw from a place in the pipeline that no transform has.
 constexpr uint16_t kSubstitutePosition = 0xFFFF;
 
-// Candidate number `attempt` for an unusable sample: draw number `attempt` of a stream of its own.
+}  // namespace
+
 int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size) {
   DrawStream draws({seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), 0}, kSubstitutePosition);
   for (int skipped = 0; skipped < attempt; ++skipped) draws.bits();
   return draws.below(static_cast<uint32_t>(dataset_size));
 }
-
-}  // namespace
 
 Pipeline make_pipeline(const ResolvedSplit& split) {
   try {

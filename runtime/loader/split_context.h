@@ -54,6 +54,9 @@ Pipeline make_pipeline(const ResolvedSplit& split);
 // The field table of a split before anything is opened, from the pipeline alone; ports use it.
 FieldTable raw_fields(const Pipeline& pipeline);
 
+// Candidate number `attempt` for an unusable sample: draw number `attempt` of a stream of its own.
+int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size);
+
 struct MakeTimes {
   int64_t read_ns = 0;
   int64_t decode_ns = 0;
