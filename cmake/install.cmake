@@ -18,6 +18,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
 set(PENSTOCK_PUBLIC_HEADERS
   runtime/base/error.h
   runtime/base/fields.h
+  runtime/loader/preprocessor.h
   runtime/trainer/data_loader.h)
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS)
   get_filename_component(folder ${header} DIRECTORY)

@@ -92,17 +92,19 @@ nb::object to_numpy(const BatchArray& array) {
   if (array.view.dtype == DType::bfloat16) {
     throw Error(ErrorKind::usage, "NumPy has no bfloat16", "use output=\"torch\", or another dtype");
   }
-  auto keeper = std::make_unique<Batch>(array.batch);
-  const nb::capsule owner(keeper.get(), [](void* batch) noexcept { delete static_cast<Batch*>(batch); });
+  auto keeper = std::make_unique<std::shared_ptr<const void>>(array.owner);
+  const nb::capsule owner(keeper.get(), [](void* kept) noexcept { delete static_cast<std::shared_ptr<const void>*>(kept); });
   (void)keeper.release();
   std::vector<size_t> shape(array.view.shape.begin(), array.view.shape.end());
   return nb::cast(nb::ndarray<nb::numpy>(array.view.data, shape.size(), shape.data(), owner, array.view.strides.data(),
                                          nanobind_type(array.view.dtype)));
 }
 
+std::shared_ptr<const void> owner_of(const Batch& batch) { return std::make_shared<Batch>(batch); }
+
 template <class T>
 BatchArray vector_of(const Batch& batch, const T* data, DType dtype) {
-  return {batch, {const_cast<T*>(data), dtype, {batch.size()}, {1}}};
+  return {owner_of(batch), {const_cast<T*>(data), dtype, {batch.size()}, {1}}};
 }
 
 }  // namespace
@@ -129,7 +131,7 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("step", &Batch::step)
       .def_prop_ro("num_valid", &Batch::num_valid)
       .def("fields", &Batch::fields)
-      .def("__getitem__", [](const Batch& b, const std::string& field) { return BatchArray{b, b[field]}; })
+      .def("__getitem__", [](const Batch& b, const std::string& field) { return BatchArray{owner_of(b), b[field]}; })
       .def_prop_ro("indices", [](const Batch& b) { return vector_of(b, b.indices(), DType::int64); })
       .def_prop_ro("valid", [](const Batch& b) { return vector_of(b, b.valid(), DType::uint8); })
       .def_prop_ro("substituted", [](const Batch& b) { return vector_of(b, b.substituted(), DType::uint8); });

@@ -14,15 +14,6 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-std::optional<DType> dtype_named(const std::optional<std::string>& name) {
-  if (!name) return std::nullopt;
-  for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
-    if (*name == name_of(dtype)) return dtype;
-  }
-  throw Error(ErrorKind::usage, "images cannot be of dtype '" + *name + "'",
-              "choose uint8, float32, float16 or bfloat16");
-}
-
 // A Python callable that C++ may drop in any thread: its reference goes back under the GIL.
 class Callback {
  public:
@@ -40,12 +31,6 @@ class Callback {
   std::shared_ptr<nb::object> call_;
 };
 
-// Ctrl-C, and whatever else the program's signal handlers throw. Only Python's main thread runs those.
-void check_signals() {
-  const nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std::string& name,
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank,
@@ -55,7 +40,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
   options.rank = rank;
-  options.dtype = dtype_named(dtype);
+  options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
@@ -63,15 +48,6 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   if (is_text) return std::make_unique<DataLoader>(DataLoader::from_text(job, name, split, options));
   return std::make_unique<DataLoader>(job, split, options);
 }
-
-// Joining threads and closing sockets may wait for threads that want the GIL.
-struct DeleteUnlocked {
-  template <class T>
-  void operator()(T* object) const {
-    const nb::gil_scoped_release unlocked;
-    delete object;
-  }
-};
 
 class LoaderHandle {
  public:
@@ -103,6 +79,20 @@ class StreamHandle {
 };
 
 }  // namespace
+
+std::optional<DType> image_dtype(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
+    if (*name == name_of(dtype)) return dtype;
+  }
+  throw Error(ErrorKind::usage, "images cannot be of dtype '" + *name + "'",
+              "choose uint8, float32, float16 or bfloat16");
+}
+
+void check_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
 
 void register_loader(nb::module_& module) {
   module.def("split_names", [](const std::string& path) {

@@ -14,13 +14,6 @@ namespace {
 // Substitutes draw from a place in the pipeline that no transform has.
 constexpr uint16_t kSubstitutePosition = 0xFFFF;
 
-// Candidate number `attempt` for an unusable sample: draw number `attempt` of a stream of its own.
-int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size) {
-  DrawStream draws({seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), 0}, kSubstitutePosition);
-  for (int skipped = 0; skipped < attempt; ++skipped) draws.bits();
-  return draws.below(static_cast<uint32_t>(dataset_size));
-}
-
 // One pool for the dataset and the functions of a split; nothing where neither is in Python.
 std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Pipeline& pipeline,
                                                   const PythonHost& python) {
@@ -32,6 +25,12 @@ std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, co
 }
 
 }  // namespace
+
+int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size) {
+  DrawStream draws({seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), 0}, kSubstitutePosition);
+  for (int skipped = 0; skipped < attempt; ++skipped) draws.bits();
+  return draws.below(static_cast<uint32_t>(dataset_size));
+}
 
 Pipeline make_pipeline(const ResolvedSplit& split) {
   try {
@@ -50,19 +49,27 @@ std::span<const FieldSpec> extra_fields(const FieldTable& fields) {
   return std::span(fields).subspan(std::min<size_t>(2, fields.size()));
 }
 
-SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files, const PythonHost& python)
+SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
     : split_(split),
       pipeline_(make_pipeline(split)),
       workers_(make_workers(split, pipeline_, python)),
-      source_(make_source(split.split.dataset, split.limits, files, workers_)),
-      fields_(raw_fields(pipeline_)) {
-  const auto extras = extra_fields(source_->fields());
-  fields_.insert(fields_.end(), extras.begin(), extras.end());
-}
+      fields_(raw_fields(pipeline_)) {}
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
                                                        const PythonHost& python) {
-  return std::shared_ptr<const SplitContext>(new SplitContext(split, files, python));
+  std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  context->source_ = make_source(split.split.dataset, split.limits, files, context->workers_);
+  const auto extras = extra_fields(context->source_->fields());
+  context->fields_.insert(context->fields_.end(), extras.begin(), extras.end());
+  return context;
+}
+
+std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split,
+                                                                  const PythonHost& python) {
+  ResolvedSplit pictures = split;
+  pictures.split.dataset.python.clear();
+  pictures.split.dataset.pickle.clear();
+  return std::shared_ptr<const SplitContext>(new SplitContext(pictures, python));
 }
 
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
@@ -87,6 +94,32 @@ Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t po
   return Verdict::good();
 }
 
+Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record) {
+  ImageHeader header;
+  const Verdict verdict = read_header(encoded, context_->split().limits, header);
+  if (!verdict.ok()) return verdict;
+  return run_pipeline({encoded, {}}, header, key, image, record);
+}
+
+Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
+                                  std::byte* image, SampleRecord& record) {
+  record.width = header.width;
+  record.height = header.height;
+  record.draws = context_->pipeline().draw(key, header);
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
+  PixelFunction function;
+  if (!context_->pipeline().functions().empty()) {
+    function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
+      return run_function(key, number, position, pixels);
+    };
+  }
+  const Verdict verdict = context_->pipeline().apply(input, header, record.draws, out, scratch_, function);
+  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
+  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
+  times_.source_pixels += int64_t{header.width} * header.height;
+  return verdict;
+}
+
 Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                               SampleRecord& record) {
   const MonotonicClock clock;
@@ -98,30 +131,15 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   times_.read_ns += clock.now() - begun;
   if (!verdict.ok()) return verdict;
   times_.encoded_bytes += static_cast<int64_t>(sample_.image.size());
-  ImageInput input{sample_.image, {}};
-  ImageHeader header;
-  if (sample_.width > 0) {
-    header = {ImageFormat::unknown, sample_.width, sample_.height};
+  if (sample_.width > 0) {  // pixels already
+    ImageInput input;
     input.pixels = {reinterpret_cast<const uint8_t*>(sample_.image.data()), sample_.width, sample_.height,
                     static_cast<size_t>(sample_.width) * 3};
+    const ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
+    verdict = run_pipeline(input, header, key, fields[0], record);
   } else {
-    verdict = read_header(sample_.image, context_->split().limits, header);
-    if (!verdict.ok()) return verdict;
+    verdict = make_image(sample_.image, key, fields[0], record);
   }
-  record.width = header.width;
-  record.height = header.height;
-  record.draws = context_->pipeline().draw(key, header);
-  const std::span<uint8_t> image(reinterpret_cast<uint8_t*>(fields[0]), context_->fields()[0].bytes_per_sample());
-  PixelFunction function;
-  if (!context_->pipeline().functions().empty()) {
-    function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
-      return run_function(key, number, position, pixels);
-    };
-  }
-  verdict = context_->pipeline().apply(input, header, record.draws, image, scratch_, function);
-  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
-  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
-  times_.source_pixels += int64_t{header.width} * header.height;
   if (!verdict.ok()) return verdict;
   std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
   std::span<const std::byte> rest = sample_.fields;

@@ -1,38 +1,18 @@
 #include "runtime/trainer/embedded.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <map>
 #include <sstream>
 #include <thread>
 
+#include "runtime/base/signals_blocked.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/loader.h"
 #include "transport/inproc/inproc.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {
-namespace {
-
-// Threads made in its lifetime get no signals: the program's signals are the program's.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
 
 PortOptions port_options(const Job& job) {
   PortOptions options;

@@ -16,10 +16,13 @@ from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
 from .datasets import ImageFolder
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
+from .preprocessor import Preprocessor
+from .wrapping import PackedBytes, WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder", "PeerLostError", "RunError",
-    "TupleBatch", "UsageError", "errors", "transforms",
+    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder", "PackedBytes",
+    "PeerLostError", "Preprocessor", "RunError", "TupleBatch", "UsageError", "WrappedLoader", "collate_bytes", "errors",
+    "transforms", "wrap",
 ]
