@@ -94,7 +94,8 @@ bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
 }
 
 // Another stretch of unstuffed bytes, behind those not used yet, which move to the front.
-void EntropyDecoder::more_bytes(BitState& state) {
+void EntropyDecoder::more_bytes() {
+  BitState& state = state_;
   // What lies in `bits` beyond the valid ones may be old data from beyond the end.
   state.bits &= state.count == 0 ? 0 : ~uint64_t{0} << (64 - state.count);
   const size_t kept = state.next < bytes_end_ ? static_cast<size_t>(bytes_end_ - state.next) : 0;
@@ -133,8 +134,9 @@ void EntropyDecoder::more_bytes(BitState& state) {
 
 // Between two segments: the marker must follow directly and be the right one. What a segment leaves unused are the bits
 // that fill its last byte.
-bool EntropyDecoder::restart(BitState& state) {
-  if (!segment_ended_ && bytes_end_ - state.next < 16) more_bytes(state);
+bool EntropyDecoder::restart() {
+  BitState& state = state_;
+  if (!segment_ended_ && bytes_end_ - state.next < 16) more_bytes();
   const std::ptrdiff_t left = (bytes_end_ - state.next) * 8 + state.count;
   if (!segment_ended_ || left < 0 || left >= 8 || marker_ != 0xD0 + next_restart_) return false;
   next_restart_ = (next_restart_ + 1) & 7;
@@ -148,11 +150,11 @@ bool EntropyDecoder::restart(BitState& state) {
   return true;
 }
 
-// `state` comes and goes by value: in registers. Two 31-bit symbols are the most between refills of 56.
+// Inlined with `state` in registers: its way through memory, as a whole, would cost more than a symbol.
 template <bool store>
-HOT_INLINE bool EntropyDecoder::read_block(BitState& shared, const BlockPlan& plan, int32_t& prediction,
+HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const BlockPlan& plan, int32_t& prediction,
                                            int16_t* block) {
-  BitState state = shared;
+  // A difference takes 31 bits at most, as does a coefficient; a refill gives 56, a lookup takes no more than 11.
   state.refill();
   int32_t difference = 0;
   if (const uint32_t entry = plan.dc->single[state.bits >> shift]; entry != 0) [[likely]] {
@@ -191,18 +193,30 @@ HOT_INLINE bool EntropyDecoder::read_block(BitState& shared, const BlockPlan& pl
   };
   // Two by two while that cannot end the block with the first of a pair. A refill is enough for two lookups and a slow
   // symbol.
-  do {
+  // By pairs, while the first of a pair cannot end the block; then one by one. Two lookups and a slow symbol after them
+  // fit into one refill.
+  for (;;) {
     state.refill();
-    const uint64_t entry = ac.pairs[state.bits >> shift];
+    uint64_t entry = ac.pairs[state.bits >> shift];
     if (entry != 0) [[likely]] {
       state.take(static_cast<unsigned>(entry));
       if constexpr (store) block[places[next + (entry >> 8 & 255)]] = static_cast<int16_t>(entry >> 32);
       next += entry >> 16 & 255;
       if constexpr (store) block[places[next]] = static_cast<int16_t>(entry >> 48);
-    } else if (!slowly()) {
-      return false;
+      if (next > 47) break;
+      entry = ac.pairs[state.bits >> shift];
+      if (entry != 0) [[likely]] {
+        state.take(static_cast<unsigned>(entry));
+        if constexpr (store) block[places[next + (entry >> 8 & 255)]] = static_cast<int16_t>(entry >> 32);
+        next += entry >> 16 & 255;
+        if constexpr (store) block[places[next]] = static_cast<int16_t>(entry >> 48);
+        if (next > 47) break;
+        continue;
+      }
     }
-  } while (next <= 47);
+    if (!slowly()) return false;
+    if (next > 47) break;
+  }
   while (next < 64) {
     state.refill();
     const uint32_t entry = ac.single[state.bits >> shift];
@@ -215,7 +229,6 @@ HOT_INLINE bool EntropyDecoder::read_block(BitState& shared, const BlockPlan& pl
     }
   }
   if constexpr (store) block[0] = static_cast<int16_t>(prediction);
-  shared = state;
   return true;
 }
 
@@ -223,10 +236,18 @@ bool EntropyDecoder::read_row(const CoefficientTarget* target) {
   BitState state = state_;
   for (int mcu = 0; mcu < mcu_columns_; ++mcu) {
     if (restart_interval_ != 0) {
-      if (until_restart_ == 0 && !restart(state)) return false;
+      if (until_restart_ == 0) {
+        state_ = state;
+        if (!restart()) return false;
+        state = state_;
+      }
       --until_restart_;
     }
-    if (bytes_end_ - state.next < static_cast<std::ptrdiff_t>(mcu_bytes) && !segment_ended_) more_bytes(state);
+    if (bytes_end_ - state.next < static_cast<std::ptrdiff_t>(mcu_bytes) && !segment_ended_) {
+      state_ = state;
+      more_bytes();
+      state = state_;
+    }
     const bool wanted = target != nullptr && mcu >= target->first_mcu && mcu < target->end_mcu;
     for (size_t b = 0; b < blocks_; ++b) {
       const BlockPlan& plan = plan_[b];
@@ -249,7 +270,7 @@ bool EntropyDecoder::read_row(const CoefficientTarget* target) {
 }
 
 bool EntropyDecoder::library_would_stop_quietly() {
-  if (!segment_ended_ && bytes_end_ - state_.next < 16) more_bytes(state_);
+  if (!segment_ended_ && bytes_end_ - state_.next < 16) more_bytes();
   return bytes_end_ - state_.next >= 16 || (segment_ended_ && marker_ > 0 && marker_ != 0xFF);
 }
 

@@ -78,8 +78,8 @@ class EntropyDecoder {
   };
 
   const HuffmanTable* table_of(const HuffmanSpec& spec, HuffmanTable::Kind kind);
-  void more_bytes(BitState& state);
-  bool restart(BitState& state);
+  void more_bytes();
+  bool restart();
   template <bool store>
   static bool read_block(BitState& state, const BlockPlan& plan, int32_t& prediction, int16_t* block);
 
