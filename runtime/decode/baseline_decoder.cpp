@@ -116,8 +116,9 @@ bool BaselineDecoder::read_samples(int mcu_row, const Box& box) {
     if (target.tiles[i] == nullptr) continue;
     const BaselineComponent& component = frame_.component[i];
     for (int v = 0; v < component.v; ++v) {
-      idct_tiles(target.tiles[i] + static_cast<size_t>(v) * target.row_stride[i], target.row_stride[i] / tile_coefficients,
-                 component.quant.data(), planes_[i].row((mcu_row * component.v + v) * 8), planes_[i].stride);
+      idct_tiles(target.tiles[i] + static_cast<size_t>(v) * target.row_stride[i],
+                 target.row_stride[i] / tile_coefficients, component.quant.data(),
+                 planes_[i].row((mcu_row * component.v + v) * 8), planes_[i].stride);
     }
   }
   if (frame_.max_h == 2) repeat_borders(mcu_row);

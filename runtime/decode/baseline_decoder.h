@@ -3,10 +3,12 @@
 //   BaselineDecoder decoder;
 //   if (!decoder.decode(bytes, header, box, storage, pixels)) ... // "not mine": ask libjpeg-turbo
 //
-// Stages: headers (baseline_frame.h), entropy decoding row by row of MCUs (entropy.h), inverse transform, upsampling and
+// Stages: headers (baseline_frame.h), entropy decoding row by row of MCUs (entropy.h), inverse transform, upsampling
+// and
 //   colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the box depends on. Two rows of MCUs of samples are kept,
 //   never the image.
-// The same verdict as the reference (jpeg_decoder.h): what libjpeg-turbo reads for rows 0 to the box's last is read here
+// The same verdict as the reference (jpeg_decoder.h): what libjpeg-turbo reads for rows 0 to the box's last is read
+// here
 //   too, blocks outside the box without storing them; whatever would make it warn or fail there, or might, is "not
 //   mine". So true means: libjpeg-turbo decodes these rows without a word, and these are its pixels.
 // Arithmetic: that of libjpeg-turbo's x86 vector code, also on coefficients so extreme that its C code and its code for

@@ -8,9 +8,9 @@
 #include "runtime/decode/zigzag.h"
 
 #if defined(__GNUC__)
-#define HOT_INLINE [[gnu::always_inline]] inline
+#define PENSTOCK_HOT_INLINE [[gnu::always_inline]] inline
 #else
-#define HOT_INLINE inline
+#define PENSTOCK_HOT_INLINE inline
 #endif
 
 namespace penstock {
@@ -38,7 +38,7 @@ constexpr int shift = 64 - HuffmanTable::lookup_bits;
 }  // namespace
 
 // At least 56 bits. Beyond the data's end these are old bytes; whoever uses them is found out afterwards.
-HOT_INLINE void EntropyDecoder::BitState::refill() {
+PENSTOCK_HOT_INLINE void EntropyDecoder::BitState::refill() {
   uint64_t word;
   std::memcpy(&word, next, 8);
   if constexpr (std::endian::native == std::endian::little) word = __builtin_bswap64(word);
@@ -152,8 +152,8 @@ bool EntropyDecoder::restart() {
 
 // Inlined with `state` in registers: its way through memory, as a whole, would cost more than a symbol.
 template <bool store>
-HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const BlockPlan& plan, int32_t& prediction,
-                                           int16_t* block) {
+PENSTOCK_HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const BlockPlan& plan, int32_t& prediction,
+                                                    int16_t* block) {
   // A difference takes 31 bits at most, as does a coefficient; a refill gives 56, a lookup takes no more than 11.
   state.refill();
   int32_t difference = 0;
@@ -191,8 +191,6 @@ HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const BlockPlan& pla
     if constexpr (store) block[places[next]] = static_cast<int16_t>(extend_value(raw, size));
     return true;
   };
-  // Two by two while that cannot end the block with the first of a pair. A refill is enough for two lookups and a slow
-  // symbol.
   // By pairs, while the first of a pair cannot end the block; then one by one. Two lookups and a slow symbol after them
   // fit into one refill.
   for (;;) {

@@ -33,8 +33,8 @@ namespace penstock {
 struct CoefficientTarget {
   int first_mcu = 0;
   int end_mcu = 0;
-  std::array<int16_t*, 3> tiles{};         // nullptr: not wanted
-  std::array<size_t, 3> row_stride{};      // int16 from one row of blocks to the next, within the MCU
+  std::array<int16_t*, 3> tiles{};     // nullptr: not wanted
+  std::array<size_t, 3> row_stride{};  // int16 from one row of blocks to the next, within the MCU
 };
 
 class EntropyDecoder {
@@ -83,12 +83,12 @@ class EntropyDecoder {
   template <bool store>
   static bool read_block(BitState& state, const BlockPlan& plan, int32_t& prediction, int16_t* block);
 
-  const uint8_t* raw_ = nullptr;      // stuffed bytes not looked at yet
+  const uint8_t* raw_ = nullptr;  // stuffed bytes not looked at yet
   const uint8_t* raw_end_ = nullptr;
-  std::vector<uint8_t> bytes_;        // unstuffed bytes of the current restart segment, a stretch at a time
-  uint8_t* bytes_end_ = nullptr;      // how far they go; beyond lies old data
-  bool segment_ended_ = false;        // no more of this segment in raw_
-  int marker_ = -1;                   // that ended it, at raw_[1]; 0xFF: fill bytes; -1: the end of the file
+  std::vector<uint8_t> bytes_;    // unstuffed bytes of the current restart segment, a stretch at a time
+  uint8_t* bytes_end_ = nullptr;  // how far they go; beyond lies old data
+  bool segment_ended_ = false;    // no more of this segment in raw_
+  int marker_ = -1;               // that ended it, at raw_[1]; 0xFF: fill bytes; -1: the end of the file
   BitState state_;
   std::array<int32_t, 3> prediction_{};
   std::array<BlockPlan, 6> plan_;

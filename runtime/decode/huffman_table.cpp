@@ -60,8 +60,8 @@ bool HuffmanTable::build(const HuffmanSpec& spec, Kind kind) {
     }
     const unsigned used = bits_of(first);
     const uint64_t value = first >> 16;
-    uint64_t entry = used | uint64_t{used} << 24 | uint64_t{advance_of(first)} << 8 | uint64_t{advance_of(first)} << 16 | value << 32 |
-                     value << 48;
+    uint64_t entry = used | uint64_t{used} << 24 | uint64_t{advance_of(first)} << 8 |
+                     uint64_t{advance_of(first)} << 16 | value << 32 | value << 48;
     if (advance_of(first) != end_advance) {
       const uint32_t second = single[(i << used) & (all - 1)];
       if (second != 0 && used + bits_of(second) <= lookup_bits) {

@@ -5,8 +5,8 @@
 //   uint64_t entry = table.pairs[bits >> (64 - HuffmanTable::lookup_bits)];
 //
 // One lookup by the next `lookup_bits` bits gives a whole coefficient (zero run, value, and how many bits that took),
-//   where code and value bits fit; `pairs` gives two where both fit. What does not fit has an entry 0 and takes the slow
-//   way through symbol(), code by code.
+//   where code and value bits fit; `pairs` gives two where both fit. What does not fit has an entry 0 and takes the
+//   slow way through symbol(), code by code.
 // Counting coefficients: decoders keep `next`, the zigzag number of the next coefficient, 1 to 64 within a block. An
 //   entry's advance is run + 1 (its coefficient is number next + run), 16 for a run of sixteen zeros, `end_advance` for
 //   the end of the block. So after adding it, the coefficient just decoded has number next - 1, and a block has ended
@@ -56,14 +56,14 @@ struct HuffmanTable {
 
  private:
   std::array<uint16_t, lookup_size> codes_;  // length * 256 + symbol, 0 for longer codes
-  std::array<int32_t, 17> max_code_;  // -1: no code of this length
+  std::array<int32_t, 17> max_code_;         // -1: no code of this length
   std::array<int32_t, 17> offset_;
   std::array<uint8_t, 256> values_;
 };
 
 // The value of `size` bits, JPEG's way: a first bit of 0 means negative.
 inline int extend_value(unsigned bits, int size) {
-  return size == 0 ? 0
+  return size == 0                   ? 0
          : bits < (1U << (size - 1)) ? static_cast<int>(bits) - static_cast<int>((1U << size) - 1)
                                      : static_cast<int>(bits);
 }

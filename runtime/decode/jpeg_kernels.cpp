@@ -19,8 +19,8 @@ namespace HWY_NAMESPACE {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A vector holds a row of 1, 2 or 4 blocks, one in each of its 128-bit parts. Interleaving, transposing and packing stay
-// within these parts.
+// A vector holds a row of 1, 2 or 4 blocks, one in each of its 128-bit parts. Interleaving, transposing and packing
+// stay within these parts.
 using D16 = hn::CappedTag<int16_t, 32>;
 using D32 = hn::RepartitionToWide<D16>;
 using D8 = hn::Repartition<uint8_t, D16>;

@@ -17,8 +17,8 @@ inline constexpr size_t jpeg_row_padding = 64;
 // Nothing is written past 32 * tiles in a row.
 void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
 
-// Samples [0, count) of a row to 2 * count: 2x1. in[-1] and in[count] must exist; at the image's borders they repeat the
-// border.
+// Samples [0, count) of a row to 2 * count: 2x1. in[-1] and in[count] must exist; at the image's borders they repeat
+// the border.
 void upsample_2x1(const uint8_t* in, size_t count, uint8_t* out);
 // The same with rows: 2x2. `far` is the row above for the upper output row, below for the lower.
 void upsample_2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out);

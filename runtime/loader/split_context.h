@@ -67,6 +67,7 @@ class SampleMaker {
   // `fields[i]` is where field i of the sample goes: exactly fields()[i].bytes_per_sample() bytes.
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
   const MakeTimes& times() const noexcept { return times_; }
+  const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
  private:
   Verdict try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
