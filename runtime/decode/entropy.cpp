@@ -93,11 +93,10 @@ bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
   return true;
 }
 
-// Another stretch of unstuffed bytes, behind those not used yet, which move to the front.
+// Another stretch of unstuffed bytes, behind those not used yet, which move to the front. Old data from beyond the end
+// cannot be among the bits at hand: while a segment goes on, every MCU begins with more bytes than it can take.
 void EntropyDecoder::more_bytes() {
   BitState& state = state_;
-  // What lies in `bits` beyond the valid ones may be old data from beyond the end.
-  state.bits &= state.count == 0 ? 0 : ~uint64_t{0} << (64 - state.count);
   const size_t kept = state.next < bytes_end_ ? static_cast<size_t>(bytes_end_ - state.next) : 0;
   std::memmove(bytes_.data(), state.next, kept);
   state.next = bytes_.data();

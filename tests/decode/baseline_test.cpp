@@ -343,6 +343,23 @@ TEST_CASE("what is not ours goes to the library, and so does everything when ask
   CHECK(by_environment.counts().library_jpeg == 1);
 }
 
+TEST_CASE("bytes before restart markers are warnings of libjpeg's, and too many of them refuse the file") {
+  Comparison comparison;
+  for (const int side : {40, 120}) {  // 25 and 225 restarts; the limit is 100 warnings
+    const File file = make_jpeg({.width = side, .height = side, .h = 1, .v = 1, .restart = 1});
+    File longer;
+    for (size_t i = 0; i < file.size(); ++i) {
+      const auto next = i + 1 < file.size() ? std::to_integer<unsigned>(file[i + 1]) : 0;
+      if (file[i] == std::byte{0xFF} && next >= 0xD0 && next <= 0xD7)
+        longer.resize(longer.size() + 12);  // more than libjpeg reads ahead
+      longer.push_back(file[i]);
+    }
+    const auto result = comparison.compare(longer, {0, 0, side, side});
+    CHECK(result == (side == 40 ? Comparison::Result::good : Comparison::Result::bad));
+    CHECK(comparison.compare(file, {0, 0, side, side}) == Comparison::Result::good);
+  }
+}
+
 TEST_CASE("damaged files: same verdict, same reason, same bytes as the reference") {
   const unsigned seed = full() ? std::random_device{}() : 42U;
   MESSAGE("seed " << seed);
