@@ -83,6 +83,7 @@ class SampleMaker {
   // and draws. Where the verdict is bad, the image is unspecified.
   Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record);
   const MakeTimes& times() const noexcept { return times_; }
+  const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
  private:
   Verdict try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
