@@ -12,16 +12,15 @@
 #include "runtime/augment/finish.h"
 #include "runtime/augment/pipeline.h"
 #include "runtime/base/error.h"
-#include "runtime/base/thread_annotations.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/observe/batch_dump.h"
 #include "runtime/trainer/chunk_intake.h"
+#include "runtime/trainer/client_connections.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/delivery_book.h"
 #include "runtime/trainer/job_end.h"
 #include "runtime/trainer/slot_pool.h"
 #include "sampler/plan.h"
-#include "transport/unix_socket.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -48,26 +47,12 @@ class Port::Impl {
     }
   }
 
-  void listen(const std::string& name, const std::string& token) {
-    listening_ = listen_abstract(name);
-    token_ = token;
-  }
+  void listen(const std::string& name, const std::string& token) { clients_.listen(name, token); }
   void adopt(UniqueFd client_socket) {
-    {
-      MutexLock lock(mutex_);
-      if (!disconnected_) adopted_.push_back(std::move(client_socket));
-    }
+    clients_.adopt(std::move(client_socket));
     wakeup_.set();
   }
-  void disconnect_clients() {
-    {
-      MutexLock lock(mutex_);
-      disconnected_ = true;
-      adopted_.clear();
-    }
-    listening_.reset();
-    connections_.clear();
-  }
+  void disconnect_clients() { clients_.disconnect(); }
   void stop() noexcept {
     stop_ = true;
     wakeup_.set();
@@ -86,15 +71,15 @@ class Port::Impl {
     } catch (const Error& error) {
       // In a program's own process clients ask the owner why; it hangs up when it can tell (disconnect_clients).
       if (!options_.whole_job) throw;
-      hang_up();
+      clients_.hang_up();
       if (coordinator_lost_) throw;
       fail_job(error);
     } catch (...) {
-      if (options_.whole_job) hang_up();
+      if (options_.whole_job) clients_.hang_up();
       throw;
     }
     endpoint_->flush(2 * kSecond);
-    hang_up();
+    clients_.hang_up();  // nobody answers any more: a client must see that at once, not wait for its timeout
   }
 
   std::map<int, std::function<void()>> watched_;
@@ -138,10 +123,6 @@ class Port::Impl {
   }
 
  private:
-  struct Connection {
-    PacketSocket socket;
-    bool greeted = false;
-  };
   struct Stream {
     StreamId id = 0;
     int connection = 0;
@@ -162,11 +143,6 @@ class Port::Impl {
     int64_t substituted = 0;
     StreamHash hash;
   };
-  // However the loop ended, nobody answers any more: a client must see that at once, not wait for its timeout.
-  void hang_up() noexcept {
-    for (auto& [id, connection] : connections_) connection.socket.close();
-    listening_.reset();
-  }
 
   // ---- messages ------------------------------------------------------------------------------------------------
   void send(PeerId peer, const ControlMessage& message) {
@@ -296,44 +272,17 @@ class Port::Impl {
 
   // ---- clients -------------------------------------------------------------------------------------------------
   bool poll_clients() {
-    std::vector<UniqueFd> adopted;
-    {
-      MutexLock lock(mutex_);
-      adopted.swap(adopted_);
-    }
-    for (UniqueFd& fd : adopted) connections_[next_connection_++] = {PacketSocket(std::move(fd)), true};
-    if (listening_) {
-      while (UniqueFd fd = accept_one(listening_.get())) {
-        if (peer_is_us(fd.get())) connections_[next_connection_++] = {PacketSocket(std::move(fd)), false};
-      }
-    }
-    bool moved = !adopted.empty();
-    std::vector<int> closed;
-    for (auto& [id, connection] : connections_) {
-      connection.socket.write_pending();
-      Packet packet;
-      while (connection.socket.receive(packet)) {
-        moved = true;
-        try {
-          handle_client(id, connection, decode_client(packet.bytes));
-        } catch (const Error& error) {
-          tell(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
-        }
-        run_local();
-      }
-      if (connection.socket.closed()) closed.push_back(id);
-    }
-    for (const int id : closed) drop_connection(id);
-    return moved;
+    return clients_.poll({.message =
+                              [this](int id, const ClientMessage& message) {
+                                handle_client(id, message);
+                                run_local();
+                              },
+                          .dropped = [this](int id) { drop_connection(id); }});
   }
 
-  void tell(int connection, const ClientMessage& message, int fd = -1) {
-    const auto it = connections_.find(connection);
-    if (it != connections_.end()) it->second.socket.send(encode_client(message), fd);
-  }
+  void tell(int connection, const ClientMessage& message, int fd = -1) { clients_.tell(connection, message, fd); }
 
   void drop_connection(int id) {
-    connections_.erase(id);
     std::vector<StreamId> ids;
     for (const auto& [stream_id, stream] : streams_) {
       if (stream.connection == id) ids.push_back(stream_id);
@@ -350,19 +299,7 @@ class Port::Impl {
     }
   }
 
-  void handle_client(int id, Connection& connection, const ClientMessage& message) {
-    if (!connection.greeted) {
-      const auto* hello = std::get_if<ClientHello>(&message);
-      if (hello == nullptr || hello->token != token_) {
-        tell(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
-                               "start it with `penstock run`, or unset PENSTOCK_PORT"});
-        connection.socket.flush(kSecond);
-        connection.socket.close();
-        return;
-      }
-      connection.greeted = true;
-      return;
-    }
+  void handle_client(int id, const ClientMessage& message) {
     std::visit(overloaded{
                    [&](const ClientHello&) {},
                    [&](const ClientOpen& m) { open_split(id, m); },
@@ -731,10 +668,7 @@ class Port::Impl {
     std::vector<pollfd> fds;
     endpoint_->collect_fds(fds);
     fds.push_back({wakeup_.fd(), POLLIN, 0});
-    if (listening_) fds.push_back({listening_.get(), POLLIN, 0});
-    for (const auto& [id, connection] : connections_) {
-      fds.push_back({connection.socket.fd(), connection.socket.poll_events(), 0});
-    }
+    clients_.collect_fds(fds);
     const size_t first_watched = fds.size();
     for (const auto& [fd, ready] : watched_) fds.push_back({fd, POLLIN, 0});
     (void)::poll(fds.data(), fds.size(), static_cast<int>(kTick / kMillisecond));
@@ -753,17 +687,14 @@ class Port::Impl {
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<ControlMessage> local_;  // from this rank to itself
-  UniqueFd listening_;
-  std::string token_;
   Wakeup wakeup_;
-  std::map<int, Connection> connections_;
+  ClientConnections clients_;
   std::map<int32_t, PortSplit> splits_;
   std::map<StreamId, Stream> streams_;
   std::map<int32_t, SlotPool> pools_;
   DeliveryBook book_;
   PortFigures latest_;  // split, epoch and step of the last delivery
   std::map<std::string, int64_t> chunks_by_transport_;
-  int next_connection_ = 1;
   int32_t next_split_ = 1;
   int32_t next_pool_ = 1;
   uint32_t next_stream_ = 1;
@@ -780,9 +711,6 @@ class Port::Impl {
   std::unique_ptr<JobEnd> job_end_;  // trainer 0's, of a whole job
 
   std::atomic<bool> stop_{false};
-  Mutex mutex_;
-  std::vector<UniqueFd> adopted_ PENSTOCK_GUARDED_BY(mutex_);
-  bool disconnected_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };
 
 Port::Port(const PortOptions& options, std::unique_ptr<Endpoint> endpoint)
