@@ -128,8 +128,9 @@ class Loader::Impl {
   }
 
   void prepare(const PrepareSplit& m) {
-    if (splits_.count(m.fingerprint) != 0) return;
     Split& split = splits_[m.fingerprint];
+    if (split.opened.valid()) return;  // it is being opened: the answer is on its way
+    // Asked a second time: somebody could not open it, and the files may have changed since.
     split.max_chunk_samples = m.max_chunk_samples;
     std::promise<SplitPrepared> promise;
     split.opened = promise.get_future();
@@ -165,7 +166,7 @@ class Loader::Impl {
       if (answer.good) {
         split.context = std::move(split.fresh);
         try {
-          make_arena(split);
+          if (!split.arena.memory) make_arena(split);
         } catch (const Error& error) {
           answer.good = false;
           answer.error_kind = error.exit_code();

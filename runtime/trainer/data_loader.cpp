@@ -12,6 +12,7 @@
 #include "runtime/config/suggest.h"
 #include "runtime/observe/batch_dump.h"
 #include "runtime/process/launcher.h"
+#include "runtime/trainer/attach.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/embedded.h"
 #include "transport/unix_socket.h"
@@ -67,15 +68,22 @@ Place embedded_place(const DataLoaderOptions& options) {
   return {};
 }
 
-// Those of `penstock run`'s command line, then the program's own.
-std::vector<std::string> all_overrides(const DataLoaderOptions& options) {
+bool wants_to_attach(const DataLoaderOptions& options) {
+  if (options.attach) return *options.attach;
+  const std::string told = environment(kAttachVariable);
+  if (told.empty() || told == "0") return false;
+  if (told == "1") return true;
+  throw Error(ErrorKind::usage, std::string(kAttachVariable) + " is '" + told + "'",
+              "1: attach to the `penstock serve` of the job on this host; 0: do not. The job's name is name: in its file");
+}
+
+// Those of the command line of `penstock run` or `serve`, a JSON list, then the program's own.
+std::vector<std::string> all_overrides(const std::string& first, const DataLoaderOptions& options) {
   std::vector<std::string> all;
-  if (!environment("PENSTOCK_PORT").empty()) {
-    const auto list = nlohmann::json::parse(environment(kOverridesVariable), nullptr, false);
-    if (list.is_array()) {
-      for (const auto& item : list) {
-        if (item.is_string()) all.push_back(item.get<std::string>());
-      }
+  const auto list = nlohmann::json::parse(first, nullptr, false);
+  if (list.is_array()) {
+    for (const auto& item : list) {
+      if (item.is_string()) all.push_back(item.get<std::string>());
     }
   }
   all.insert(all.end(), options.overrides.begin(), options.overrides.end());
@@ -100,12 +108,12 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
   DataLoaderImpl(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
       : options_(options), owner_(::getpid()) {
-    job_ = load_job(job_file, all_overrides(options));
+    connect(job_file);
     const ResolvedSplit resolved = resolve_split(job_, split);
     name_ = split;
     training_ = resolved.split.mode == Mode::train;
     timeout_ns_ = static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9);
-    connect();
+    if (way_ == Way::embedded) embed();
     ClientOpen open;
     open.json = canonical_json(resolved);
     if (options.dtype) open.dtype = static_cast<int32_t>(*options.dtype);
@@ -174,25 +182,56 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
  private:
-  void connect() {
+  enum class Way { run, attached, embedded };
+
+  // Meets the port, where there is one, and reads the job file: with what was said to the ranks too.
+  void connect(const std::string& job_file) {
     const std::string port = environment("PENSTOCK_PORT");
     MutexLock lock(mutex_);
     if (!port.empty()) {
+      way_ = Way::run;
+      job_ = load_job(job_file, all_overrides(environment(kOverridesVariable), options_));
       const std::string name = port.front() == '@' ? port.substr(1) : port;
       UniqueFd fd = connect_abstract(name, 10 * kSecond);
       if (!peer_is_us(fd.get())) {
         throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
       }
       socket_ = PacketSocket(std::move(fd));
-      say(ClientHello{environment("PENSTOCK_TOKEN"), ::getpid()});
+      greet(socket_, environment("PENSTOCK_TOKEN"));
       return;
     }
+    job_ = load_job(job_file, options_.overrides);
+    if (!wants_to_attach(options_)) return;
+    way_ = Way::attached;
+    ProgramPlace place = program_place(current_environment());
+    if (options_.rank) place.rank = options_.rank;
+    if (options_.num_replicas) place.world_size = options_.num_replicas;
+    Attached found = attach(serving_name(job_), job_, place);
+    socket_ = std::move(found.socket);
+    job_ = load_job(job_file, all_overrides(found.welcome.overrides_json, options_));
+  }
+
+  void embed() {
     const Place place = embedded_place(options_);
     EmbeddedOptions embedded;
     embedded.replicas = place.replicas;
     embedded.replica = place.rank;
     world_ = EmbeddedWorld::shared(job_, embedded);
+    MutexLock lock(mutex_);
     socket_ = PacketSocket(world_->connect());
+    if (options_.attach || !environment(kAttachVariable).empty()) return;  // the program said what it wants
+    std::string name;
+    try {
+      name = serving_name(job_);
+    } catch (const Error&) {
+      return;  // a job that cannot be served
+    }
+    if (!is_served(name)) return;
+    const std::string text = "`penstock serve` of this job ('" + name + "') is running on host " + host_name() +
+                             ", but this program loads for itself; set PENSTOCK_ATTACH=1 to be fed by it, or 0 to have "
+                             "it so";
+    warnings_.push_back(text);
+    warn(text);
   }
 
   void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
@@ -249,9 +288,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         std::string why = !failure_.empty() ? failure_ : world_ ? world_->problem() : "";
         if (why.empty()) {
           why = "the port of trainer " + std::to_string(opened_.replica) +
+                " on host " + host_name() +
                 " went away while the program waited for " + what;
         }
-        throw Error(ErrorKind::peer_lost, why, world_ ? "" : "see the messages of `penstock run`");
+        throw Error(ErrorKind::peer_lost, why, world_ ? "" : std::string("see the messages of ") + server_name());
       }
       if (clock.now() > deadline) {
         failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(timeout_ns_ / kSecond) +
@@ -295,6 +335,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
                 "link the program against the same version of penstock as `penstock run`");
   }
+  const char* server_name() const { return way_ == Way::attached ? "`penstock serve`" : "`penstock run`"; }
 
   DataLoaderOptions options_;
   int owner_;
@@ -302,6 +343,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::string name_;
   bool training_ = true;
   Nanoseconds timeout_ns_ = 0;
+  Way way_ = Way::embedded;
   std::shared_ptr<EmbeddedWorld> world_;
   ClientOpened opened_;
   std::shared_ptr<const FieldTable> field_table_;

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "runtime/augment/finish.h"
 #include "runtime/augment/pipeline.h"
@@ -47,7 +48,11 @@ class Port::Impl {
     }
   }
 
-  void listen(const std::string& name, const std::string& token) { clients_.listen(name, token); }
+  void listen(const std::string& name, const std::string& token) {
+    clients_.listen(name, token,
+                    {options_.replica, options_.num_replicas, options_.local_replicas, options_.host,
+                     options_.overrides_json});
+  }
   void adopt(UniqueFd client_socket) {
     clients_.adopt(std::move(client_socket));
     wakeup_.set();
@@ -65,6 +70,7 @@ class Port::Impl {
         bool moved = poll_endpoint();
         moved = poll_clients() || moved;
         moved = run_local() || moved;
+        if (serving_ends_) leave_serving();
         tick();
         if (!moved && !stop_ && !ended_) wait();
       }
@@ -94,6 +100,8 @@ class Port::Impl {
     program_finished_ = true;
     send(options_.coordinator, PortDone{good, problem, exit_code, report_json()});
   }
+
+  void end_serving(const std::string& reason) { send(options_.coordinator, EndServing{reason}); }
 
   std::vector<std::string> reports() const { return job_end_ ? job_end_->reports() : std::vector<std::string>{}; }
 
@@ -191,6 +199,7 @@ class Port::Impl {
                    [&](const PortDone& m) { port_done(peer, m); },
                    [&](const LoaderReport& m) { loader_report(peer, m); },
                    [&](const Goodbye& m) { end(m); },
+                   [&](const EndServing& m) { serving_ends(m); },
                    [&](const auto&) {
                      if (!coordinator_) {
                        throw Error(ErrorKind::peer_lost,
@@ -237,6 +246,24 @@ class Port::Impl {
     if (!ended_ && job_end_ && job_end_->goodbye()) end(*job_end_->goodbye());
     return ended_;
   }
+  void serving_ends(const EndServing& m) {
+    if (serving_ends_) return;
+    serving_ends_ = true;
+    if (coordinator_) {
+      for (const PeerId port : options_.coordination.ports) {
+        if (port != options_.self) send(port, m);
+      }
+      if (on_notice_) on_notice_("serving ends: " + m.reason);
+    }
+  }
+  // Passes that are open end here, and stand in the report so. Who asked for the end is kept: the hang-up is the answer.
+  void leave_serving() {
+    if (program_finished_) return;
+    clients_.dismiss(asked_to_end_);
+    poll_clients();
+    run_local();
+    finish_program(true, "", 0);
+  }
   // This port cannot go on. Everybody hears why before its sockets close, so that the job ends by this message and not
   // by what each of the others makes of the silence.
   void fail_job(const Error& error) {
@@ -277,10 +304,25 @@ class Port::Impl {
                                 handle_client(id, message);
                                 run_local();
                               },
-                          .dropped = [this](int id) { drop_connection(id); }});
+                          .dropped = [this](int id) { drop_connection(id); },
+                          .program =
+                              [this](int64_t number, int pid, bool came, int32_t living) {
+                                program_changed(number, pid, came, living);
+                              }});
   }
 
   void tell(int connection, const ClientMessage& message, int fd = -1) { clients_.tell(connection, message, fd); }
+
+  void program_changed(int64_t number, int pid, bool came, int32_t living) {
+    if (!options_.serving) return;
+    if (!came) std::erase_if(openings_, [&](const auto& item) { return item.first.first == number; });
+    send(options_.coordinator, ProgramsAt{living});
+    if (!came && attached_.erase(number) != 0) note_program(pid, "is gone");
+  }
+  void note_program(int pid, const std::string& what) {
+    if (!on_notice_ || serving_ends_) return;
+    on_notice_((pid > 0 ? "process " + std::to_string(pid) : "a program") + " " + what);
+  }
 
   void drop_connection(int id) {
     std::vector<StreamId> ids;
@@ -308,6 +350,11 @@ class Port::Impl {
                    [&](const ClientRelease& m) { release(m); },
                    [&](const ClientStop& m) { close_stream(m.stream); },
                    [&](const ClientStats&) { tell(id, ClientStatsJson{report_json()}); },
+                   [&](const ClientEndServing&) {
+                     if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
+                     asked_to_end_.insert(id);
+                     end_serving("process " + std::to_string(clients_.pid(id)) + " asked for it");
+                   },
                    [&](const auto&) {
                      throw Error(ErrorKind::usage, "a client sent a message that is not for ports",
                                  "link the program against the same version of penstock");
@@ -334,9 +381,28 @@ class Port::Impl {
       tell(connection, ClientRefused{error.exit_code(), error.message(), error.remedy()});
       return;
     }
+    const std::string& name = split.resolved.name;
+    for (const auto& [id, other] : splits_) {
+      if (other.resolved.name != name || clients_.program(other.connection) == clients_.program(connection) ||
+          !clients_.living(other.connection)) {
+        continue;
+      }
+      tell(connection,
+           ClientRefused{static_cast<int32_t>(ErrorKind::usage),
+                         "the port of trainer " + std::to_string(options_.replica) +
+                             (options_.host.empty() ? "" : " on host " + options_.host) + " feeds split '" + name +
+                             "' to process " + std::to_string(clients_.pid(other.connection)) + ", and process " +
+                             std::to_string(clients_.pid(connection)) + " opens it too",
+                         "end that process first; two trainers need a LOCAL_RANK each (torchrun sets it)"});
+      return;
+    }
     split.fields = split.raw_fields;
     split.fields[0].dtype = split.finish.dtype;
-    send(options_.coordinator, OpenSplit{m.json, options_.replica, options_.num_replicas});
+    split.program = options_.serving ? clients_.program(connection) : 0;
+    if (options_.serving && attached_.insert(split.program).second) note_program(clients_.pid(connection), "attached");
+    split.opening = openings_[{split.program, name}]++;
+    send(options_.coordinator,
+         OpenSplit{m.json, options_.replica, options_.num_replicas, split.program, split.opening});
     splits_.emplace(split.id, std::move(split));
   }
 
@@ -413,9 +479,8 @@ class Port::Impl {
          with_memory ? pool.memory.fd() : -1);
     const StreamId id = stream.id;
     streams_[id] = std::move(stream);
-    if (m.first_step < split.plan.steps) {
-      send(options_.coordinator, OpenStream{id, split.fingerprint, options_.replica, m.epoch, m.first_step});
-    }
+    send(options_.coordinator, OpenStream{id, split.fingerprint, options_.replica, m.epoch, m.first_step, split.program,
+                                          split.opening});
   }
 
   void stream_ready(const StreamReady& m) {
@@ -647,6 +712,12 @@ class Port::Impl {
       last_tick_ = now;
       if (coordinator_) coordinator_->tick();
       if (job_end_) job_end_->tick(now);
+      if (coordinator_ && options_.idle_ns > 0 && !serving_ends_) {
+        const auto since = coordinator_->idle_since();
+        if (since && now - *since > options_.idle_ns) {
+          end_serving("no program for " + std::to_string(options_.idle_ns / kSecond) + " s");
+        }
+      }
       check_end();
     }
     if (progress_ && now - last_progress_ >= progress_every_) {
@@ -690,6 +761,8 @@ class Port::Impl {
   Wakeup wakeup_;
   ClientConnections clients_;
   std::map<int32_t, PortSplit> splits_;
+  std::map<std::pair<int64_t, std::string>, int32_t> openings_;  // by program and split
+  std::set<int64_t> attached_;                                   // programs that opened a split
   std::map<StreamId, Stream> streams_;
   std::map<int32_t, SlotPool> pools_;
   DeliveryBook book_;
@@ -706,6 +779,8 @@ class Port::Impl {
   int64_t dropped_chunks_ = 0;
 
   bool program_finished_ = false;
+  bool serving_ends_ = false;
+  std::set<int> asked_to_end_;  // connections
   bool ended_ = false;
   bool coordinator_lost_ = false;
   std::unique_ptr<JobEnd> job_end_;  // trainer 0's, of a whole job
@@ -729,6 +804,7 @@ void Port::every(Nanoseconds every_ns, std::function<void(const PortFigures&)> c
 void Port::finish_program(bool good, const std::string& problem, int exit_code) {
   impl_->finish_program(good, problem, exit_code);
 }
+void Port::end_serving(const std::string& reason) { impl_->end_serving(reason); }
 void Port::on_goodbye(std::function<void(const Goodbye&)> call) { impl_->on_goodbye_ = std::move(call); }
 void Port::on_notice(std::function<void(const std::string&)> call) { impl_->on_notice_ = std::move(call); }
 const Goodbye& Port::goodbye() const { return impl_->goodbye_; }

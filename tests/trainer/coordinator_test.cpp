@@ -195,7 +195,7 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   CHECK(world.coordinator.figures().lost.size() == 1);
   world.coordinator.peer_lost(3, "its socket closed");
   const std::string other = split_json({"splits.train.batch_size=2"});
-  world.coordinator.handle(0, OpenSplit{other, 0, 2});
+  world.coordinator.handle(0, OpenSplit{other, 0, 2, 0, 1});
   const auto refused = world.take<SplitRefused>(0);
   REQUIRE(refused.size() == 1);
   CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
