@@ -130,13 +130,14 @@ bool is_served(const std::string& name) {
   return fd && peer_is_us(fd.get());
 }
 
-ClientWelcome greet(PacketSocket& socket, const std::string& token) {
+ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds timeout_ns) {
   socket.send(encode_client(ClientHello{token, ::getpid()}));
   Packet packet;
-  if (!socket.receive_until(packet, kGreeting)) {
+  if (!socket.receive_until(packet, timeout_ns)) {
     throw Error(ErrorKind::peer_lost,
                 std::string("the port on host ") + host_name() +
-                    (socket.closed() ? " hung up" : " did not answer in 10 s") + " when this program said hello",
+                    (socket.closed() ? std::string(" hung up") : " did not answer in " + std::to_string(timeout_ns / kSecond) + " s") +
+                    " when this program said hello",
                 "see the messages of `penstock run` or `penstock serve`");
   }
   const ClientMessage answer = decode_client(packet.bytes);
@@ -165,7 +166,7 @@ Attached attach(const std::string& name, const Job& job, const ProgramPlace& pla
     }
     Attached found;
     found.socket = PacketSocket(std::move(fd));
-    found.welcome = greet(found.socket, "");
+    found.welcome = greet(found.socket, "", std::min(kGreeting, patience));
     return found;
   };
   for (int turn = 0;; ++turn) {
@@ -194,7 +195,7 @@ bool end_serving(const std::string& name, Nanoseconds timeout_ns) {
   UniqueFd fd = try_connect_abstract(serving_socket(name, 0));
   if (!fd || !peer_is_us(fd.get())) return false;
   PacketSocket socket(std::move(fd));
-  greet(socket, "");
+  greet(socket, "", kGreeting);
   socket.send(encode_client(ClientEndServing{}));
   Packet packet;
   const MonotonicClock clock;

@@ -47,8 +47,8 @@ struct Attached {
 // Waits for a `penstock serve` that is just starting, half a minute at most (and trainer.timeout_s).
 Attached attach(const std::string& name, const Job& job, const ProgramPlace& place);
 
-// Says hello to a port and waits for its welcome.
-ClientWelcome greet(PacketSocket& socket, const std::string& token);
+// Says hello to a port and waits for its welcome, so long.
+ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds timeout_ns);
 
 // `penstock serve --stop`: true once the job's ranks have said goodbye; false where nobody serves.
 bool end_serving(const std::string& name, Nanoseconds timeout_ns);

@@ -197,7 +197,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
       }
       socket_ = PacketSocket(std::move(fd));
-      greet(socket_, environment("PENSTOCK_TOKEN"));
+      greet(socket_, environment("PENSTOCK_TOKEN"), static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9));
       return;
     }
     job_ = load_job(job_file, options_.overrides);
