@@ -2,9 +2,11 @@
 of `penstock run`, attach after attach and after kill -9; whoever does not fit is refused by name and number; nothing
 hangs and nothing is left."""
 
+import functools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -43,6 +45,7 @@ def check_refused(results, code, *said):
         assert any(word in err for err in failed), f"'{word}' is missing: {results}"
 
 
+@functools.cache
 def expected_train():
     """{(epoch, trainer, step): (order, pixel)} as `penstock inspect` has it, which knows neither trainers nor loaders."""
     found = {}
@@ -240,6 +243,31 @@ def test_serving_ends_or_dies_in_mid_epoch():
                     os.kill(int(file.read().split()[1]), signal.SIGKILL)
             check_lost(trainers)
             serving.process.wait(20)
+
+
+def test_under_torchrun():
+    # Its two seconds for each start are for FULL. torch 1.13 on Python 3.11 needs both of the options that give output.
+    torchrun = shutil.which("torchrun", path="/usr/bin")
+    if not FULL or torchrun is None:
+        return
+    script = os.path.join(work.name, "fails_once.sh")
+    with open(script, "w") as file:
+        file.write("#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec \"$@\"\n"
+                   "[ $RANK = 0 ] && exec \"$1\" endless \"$3\" \"$4\"\n"
+                   "\"$1\" endless \"$3\" \"$4\" & sleep 1; kill -9 $!; exit 3\n")
+    os.chmod(script, 0o755)
+    with no_leftovers() as env, Serving(job, env, 3) as serving:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [torchrun, "--redirects=1", "--tee=1", "--no_python", f"--nproc_per_node={TRAINERS}", "--max_restarts=1",
+                   f"--master_port={port}", script, *words("all")]
+        result = run(command, 60, env=dict(outside(env), PENSTOCK_ATTACH="1"))
+        assert result.returncode == 0, result.stdout + result.stderr
+        report = serving.end()
+        ranges = check_ranges(report, expected_train())
+        assert all((trainer, epoch, 0, STEPS) in ranges for trainer in range(TRAINERS) for epoch in (0, 1)), ranges
+        assert serving.text().count("is gone") == 2 * TRAINERS, serving.text()
 
 
 if __name__ == "__main__":
