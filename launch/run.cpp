@@ -149,8 +149,8 @@ class Trainer {
     } catch (const Error& error) {
       if (!try_connect_abstract(socket)) throw;
       throw Error(ErrorKind::usage, "job '" + name + "' is being served on host " + host_name() + " already",
-                  "end that one (penstock serve --stop " + request_.job_file + "), or give this one another name: in the "
-                  "job file, or name=OTHER");
+                  "end that one (penstock serve --stop " + request_.job_file +
+                      "), or give this one another name: in the job file, or name=OTHER");
     }
   }
 

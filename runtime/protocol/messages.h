@@ -15,8 +15,8 @@
 //   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
-// Ending: ports report PortDone when their program has ended (or with EndServing, which goes to all of them); the coordinator asks loaders to Leave, collects their
-// reports and tells everybody Goodbye.
+// Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
+// coordinator asks loaders to Leave, collects their reports and tells everybody Goodbye.
 #pragma once
 
 #include <cstdint>
@@ -93,7 +93,7 @@ struct ChunkUndone { LeaseKey lease; std::string reason; };
 struct CellBack { PeerId port = 0; };
 struct ChunkTaken { LeaseKey lease; };
 struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
-// `penstock serve`: how many programs live at this port; and that serving shall end (to the coordinator), or ends (from it).
+// `penstock serve`: how many programs live at this port; that serving shall end (to the coordinator), or ends (from it).
 struct ProgramsAt { int32_t living = 0; };
 struct EndServing { std::string reason; };
 struct Leave { std::string reason; };

@@ -62,8 +62,8 @@ void check_count(const std::string& name, const ProgramPlace& place, const Clien
                 start);
   }
   if (place.local_rank && *place.local_rank >= port.local_replicas) {
-    throw Error(ErrorKind::usage, job + " feeds " + trainers(port.local_replicas) + " on this host (" + said(place) + ")",
-                start);
+    throw Error(ErrorKind::usage,
+                job + " feeds " + trainers(port.local_replicas) + " on this host (" + said(place) + ")", start);
   }
 }
 
@@ -135,9 +135,10 @@ ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds 
   Packet packet;
   if (!socket.receive_until(packet, timeout_ns)) {
     throw Error(ErrorKind::peer_lost,
-                std::string("the port on host ") + host_name() +
-                    (socket.closed() ? std::string(" hung up") : " did not answer in " + std::to_string(timeout_ns / kSecond) + " s") +
-                    " when this program said hello",
+                "the port on host " + host_name() +
+                    (socket.closed() ? " hung up when this program said hello"
+                                     : " did not answer this program's hello in " +
+                                           std::to_string(timeout_ns / kSecond) + " s"),
                 "see the messages of `penstock run` or `penstock serve`");
   }
   const ClientMessage answer = decode_client(packet.bytes);

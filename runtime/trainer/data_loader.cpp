@@ -74,7 +74,8 @@ bool wants_to_attach(const DataLoaderOptions& options) {
   if (told.empty() || told == "0") return false;
   if (told == "1") return true;
   throw Error(ErrorKind::usage, std::string(kAttachVariable) + " is '" + told + "'",
-              "1: attach to the `penstock serve` of the job on this host; 0: do not. The job's name is name: in its file");
+              "1: attach to the `penstock serve` of the job on this host; 0: do not (the job's name is name: in its "
+              "file)");
 }
 
 // Those of the command line of `penstock run` or `serve`, a JSON list, then the program's own.

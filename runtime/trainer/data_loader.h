@@ -12,9 +12,9 @@
 // Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port. Otherwise, where
 //   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host: the port of LOCAL_RANK.
 //   RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before the program's.
-//   Otherwise embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place among
-//   several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is seen
-//   but no rank can be told, construction is refused, because every rank would get the same data.
+//   Otherwise embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place
+//   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
+//   seen but no rank can be told, construction is refused, because every rank would get the same data.
 // Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
 //   the last copy is gone, also after the DataLoader is. The program may hold `trainer.hold` batches besides the one in
 //   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails after
@@ -24,9 +24,9 @@
 //   was called since the last one; an `eval` split replays epoch 0.
 // Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
 //   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader.
-// Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another program at
-//   this port, or replicas at different cursors), peer_lost when the port is not there, went away, or stays silent for
-//   trainer.timeout_s.
+// Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
+//   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or stays
+//   silent for trainer.timeout_s.
 // The library installs no signal handlers and never prints.
 #pragma once
 

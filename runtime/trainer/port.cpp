@@ -256,7 +256,8 @@ class Port::Impl {
       if (on_notice_) on_notice_("serving ends: " + m.reason);
     }
   }
-  // Passes that are open end here, and stand in the report so. Who asked for the end is kept: the hang-up is the answer.
+  // Passes that are open end here, and stand in the report so. Who asked for the end is kept: the answer is the hang-up
+  // at the end.
   void leave_serving() {
     if (program_finished_) return;
     clients_.dismiss(asked_to_end_);

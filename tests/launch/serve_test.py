@@ -36,7 +36,8 @@ def test_it_says_what_to_do_and_the_line_works():
         report = serving.end()
         assert hashes_of(report) == run_job(job).hashes()
         said = serving.text()
-        assert len(re.findall(r"process \d+ attached", said)) == len(re.findall(r"process \d+ is gone", said)) == 2, said
+        for what in ("attached", "is gone"):
+            assert len(re.findall(rf"process \d+ {what}", said)) == 2, said
         assert "asked for it" in said, said
 
 

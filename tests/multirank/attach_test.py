@@ -1,6 +1,6 @@
-"""Programs started as torchrun starts them attach to `penstock serve` under mpirun: the stream is the embedded one and that
-of `penstock run`, attach after attach and after kill -9; whoever does not fit is refused by name and number; nothing
-hangs and nothing is left."""
+"""Programs started as torchrun starts them attach to `penstock serve` under mpirun: the stream is the embedded one and
+that of `penstock run`, attach after attach and after kill -9; whoever does not fit is refused by name and number;
+nothing hangs and nothing is left."""
 
 import functools
 import json
@@ -47,7 +47,7 @@ def check_refused(results, code, *said):
 
 @functools.cache
 def expected_train():
-    """{(epoch, trainer, step): (order, pixel)} as `penstock inspect` has it, which knows neither trainers nor loaders."""
+    """{(epoch, trainer, step): (order, pixel)} as `penstock inspect` has it, which knows no trainers and no loaders."""
     found = {}
     for epoch in (0, 1):
         out = os.path.join(work.name, f"inspect_{epoch}")
@@ -260,8 +260,8 @@ def test_under_torchrun():
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [torchrun, "--redirects=1", "--tee=1", "--no_python", f"--nproc_per_node={TRAINERS}", "--max_restarts=1",
-                   f"--master_port={port}", script, *words("all")]
+        command = [torchrun, "--redirects=1", "--tee=1", f"--log_dir={work.name}", "--no_python",
+                   f"--nproc_per_node={TRAINERS}", "--max_restarts=1", f"--master_port={port}", script, *words("all")]
         result = run(command, 60, env=dict(outside(env), PENSTOCK_ATTACH="1"))
         assert result.returncode == 0, result.stdout + result.stderr
         report = serving.end()

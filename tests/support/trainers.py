@@ -1,5 +1,5 @@
-"""What torchrun does, in small: starts a program once for each trainer of this host, with RANK, WORLD_SIZE and LOCAL_RANK,
-and ends all of them when one fails. And a `penstock serve` for them to attach to.
+"""What torchrun does, in small: starts a program once for each trainer of this host, with RANK, WORLD_SIZE and
+LOCAL_RANK, and ends all of them when one fails. And a `penstock serve` for them to attach to.
 
     with Serving(job, env, ranks=4) as serving:
         results = run_trainers([PATTERNS, "all", job, out], 2, env)     # [(exit code, stdout, stderr)]
