@@ -93,7 +93,8 @@ struct ChunkUndone { LeaseKey lease; std::string reason; };
 struct CellBack { PeerId port = 0; };
 struct ChunkTaken { LeaseKey lease; };
 struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
-// `penstock serve`: how many programs live at this port; that serving shall end (to the coordinator), or ends (from it).
+// `penstock serve`: how many programs live at this port; that serving shall end (to the coordinator), or ends
+// (from it).
 struct ProgramsAt { int32_t living = 0; };
 struct EndServing { std::string reason; };
 struct Leave { std::string reason; };

@@ -10,8 +10,9 @@
 //   }
 //
 // Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port. Otherwise, where
-//   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host: the port of LOCAL_RANK.
-//   RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before the program's.
+//   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host, the port of
+//   LOCAL_RANK. RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before
+//   the program's.
 //   Otherwise embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place
 //   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
 //   seen but no rank can be told, construction is refused, because every rank would get the same data.

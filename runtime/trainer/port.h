@@ -52,7 +52,7 @@ struct PortOptions {
   // `penstock serve`: programs come and go; what each opens and begins is compared with the other trainers' programs of
   // that time, and the job ends by end_serving().
   bool serving = false;
-  Nanoseconds idle_ns = 0;      // trainer 0's: serving ends after so long without a program, once one came; 0: it does not
+  Nanoseconds idle_ns = 0;      // trainer 0's: serving ends after so long without a program, once one came; 0: not
   int32_t local_replicas = 1;   // trainers on this node
   std::string host;
   std::string overrides_json;   // for programs that attach

@@ -268,7 +268,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::string(Arguments&)>> modes{
       {"all", all},       {"validate", validate}, {"break", break_off},   {"two", two_iterators},
       {"resume", resume}, {"hold", hold},         {"hold_all", hold_all}, {"hold_for_ever", hold_for_ever},
-      {"uneven", uneven}, {"look_first", look_first}, {"different_cursors", different_cursors}, {"forked", forked}, {"endless", endless},   {"long", long_run},     {"disagree", disagree},
+      {"uneven", uneven}, {"look_first", look_first}, {"different_cursors", different_cursors},
+      {"forked", forked}, {"endless", endless},   {"long", long_run},     {"disagree", disagree},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");

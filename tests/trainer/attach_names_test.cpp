@@ -30,17 +30,21 @@ TEST_CASE("a job's name: as it says, or from its path") {
   CHECK(serving_name(job_at("/n/" + std::string(200, 'x') + ".yaml")).size() <= 64);
   // Any name fits a socket's address.
   CHECK_FALSE(try_connect_abstract(serving_socket(std::string(64, 'x'), 4095)));
-  for (const char* bad : {"a/b", "a b", "caf\xc3\xa9", "a@b"}) CHECK_THROWS_AS((void)serving_name(job_at("/x", bad)), Error);
+  for (const char* bad : {"a/b", "a b", "caf\xc3\xa9", "a@b"}) {
+    CHECK_THROWS_AS((void)serving_name(job_at("/x", bad)), Error);
+  }
   CHECK_THROWS_AS((void)serving_name(job_at("/x", std::string(65, 'x'))), Error);
   CHECK_THROWS_AS((void)serving_name(job_at("")), Error);
 }
 
 TEST_CASE("a program's place: torchrun's variables, or the launcher's") {
-  const ProgramPlace torchrun = program_place({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"SLURM_PROCID", "3"}});
+  const ProgramPlace torchrun =
+      program_place({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"SLURM_PROCID", "3"}});
   CHECK(torchrun.rank == 5);
   CHECK(torchrun.world_size == 8);
   CHECK(torchrun.local_rank == 1);
-  const ProgramPlace srun = program_place({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}});
+  const ProgramPlace srun =
+      program_place({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}});
   CHECK(srun.rank == 3);
   CHECK(srun.world_size == 4);
   CHECK(srun.local_rank == 1);
