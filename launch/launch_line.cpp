@@ -211,7 +211,7 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
       if (name.rfind("PENSTOCK_CFG__", 0) == 0) add({"-x", name});
     }
   }
-  add({request.penstock, "run", request.job});
+  add({request.penstock, request.command, request.job});
   argv.insert(argv.end(), request.options.begin(), request.options.end());
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
   if (!request.program.empty()) {
@@ -285,6 +285,7 @@ int run_launch_line(const LaunchLine& line) {
     poll(&readable, 1, -1);
     while (const auto arrived = signals.next()) {
       if (arrived->signal == SIGCHLD) continue;
+      if (arrived->signal == SIGTERM && line.end_in_order && line.end_in_order()) continue;
       if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
       // Ctrl-C reached mpirun as well; a second one would make it give up its ranks at once.
       if (!arrived->from_terminal) kill(pid, arrived->signal);

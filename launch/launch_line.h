@@ -16,6 +16,7 @@
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -37,7 +38,8 @@ MpiFound find_mpirun(const std::string& mpirun = "mpirun");
 struct LaunchRequest {
   std::string job;                     // path of the job file
   std::vector<std::string> overrides;  // "key.sub=value", passed on
-  std::vector<std::string> options;    // of `penstock run`, passed on ("--json", …)
+  std::string command = "run";         // or "serve"
+  std::vector<std::string> options;    // of that command, passed on ("--json", …)
   std::vector<std::string> program;    // after --; empty: the job's own
   std::string penstock = "penstock";   // the program that every rank runs
   int trainers = 1;                    // roles.trainers, per node
@@ -62,6 +64,9 @@ struct LaunchLine {
   int nodes = 1;
   std::string session_folder;
   double grace_s = 5;
+  // Ends the job in good order where it can (true): what SIGTERM does before mpirun gets it, which would not wait for
+  // its ranks. Empty: nothing can.
+  std::function<bool()> end_in_order;
 };
 
 LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi);

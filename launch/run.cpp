@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -24,6 +26,7 @@
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
 #include "runtime/process/signals.h"
+#include "runtime/trainer/attach.h"
 #include "runtime/trainer/data_loader.h"
 #include "runtime/trainer/embedded.h"
 #include "runtime/trainer/port.h"
@@ -31,6 +34,7 @@
 #include "transport/mesh.h"
 #include "transport/mpi_component.h"
 #include "transport/shm/shm.h"
+#include "transport/unix_socket.h"
 
 namespace penstock {
 namespace {
@@ -82,6 +86,31 @@ std::vector<std::string> program_of(const RunRequest& request) {
   return argv;
 }
 
+// The overrides of a serve command line, for programs that attach from another folder: paths in them are relative to
+// this one.
+std::string overrides_for_programs(const RunRequest& request) {
+  std::vector<std::string> all;
+  for (const std::string& text : request.overrides) {
+    const size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    const bool folder = equals != std::string::npos && key.ends_with(".dataset.folder");
+    const char first = folder && equals + 1 < text.size() ? text[equals + 1] : '/';
+    const bool relative = first == '.' || first == '_' || std::isalnum(static_cast<unsigned char>(first)) != 0;
+    all.push_back(relative ? key + "=" + std::filesystem::absolute(text.substr(equals + 1)).string() : text);
+  }
+  return nlohmann::json(all).dump();
+}
+
+// What to do now, for people.
+void print_how_to_attach(const RunRequest& request, const std::string& name, int local_trainers) {
+  const std::string file = std::filesystem::absolute(request.job_file).lexically_normal().string();
+  std::fprintf(stderr,
+               "penstock: serving job '%s'\n"
+               "  start the trainers, on every node:  PENSTOCK_ATTACH=1 torchrun --nproc-per-node=%d train.py\n"
+               "  end it, on any node:                penstock serve --stop %s   (or SIGTERM)\n",
+               name.c_str(), local_trainers, file.c_str());
+}
+
 // The port of one trainer with its program: what both a rank under mpirun and a job in one process consist of.
 class Trainer {
  public:
@@ -122,6 +151,19 @@ class Trainer {
     helper_.start(program);
   }
 
+  // Opens the port under the job's name, for a program that somebody else starts.
+  void serve(const std::string& name, int local_trainer) {
+    const std::string socket = serving_socket(name, local_trainer);
+    try {
+      port_.listen(socket, "");
+    } catch (const Error& error) {
+      if (!try_connect_abstract(socket)) throw;
+      throw Error(ErrorKind::usage, "job '" + name + "' is being served on host " + host_name() + " already",
+                  "end that one (penstock serve --stop " + request_.job_file +
+                      "), or give this one another name: in the job file, or name=OTHER");
+    }
+  }
+
   void watch_signals(SignalFd& signals) {
     port_.watch(signals.fd(), [this, &signals] {
       while (const auto arrived = signals.next()) {
@@ -131,6 +173,10 @@ class Trainer {
   }
   // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again, it comes at once.
   void pass_signal(int number) {
+    if (request_.serve) {
+      if (number == SIGTERM || number == SIGINT) port_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
+      return;
+    }
     if (number != SIGTERM && number != SIGINT) {
       helper_.signal(number);
       return;
@@ -219,6 +265,10 @@ PortOptions options_for_port(const RunRequest& request, const Job& job) {
   options.whole_job = true;
   options.dump_folder = request.dump_folder;
   options.dump_raw = request.dump_raw;
+  options.serving = request.serve;
+  options.idle_ns = static_cast<Nanoseconds>(request.idle_s * 1e9);
+  options.host = host_name();
+  if (request.serve) options.overrides_json = overrides_for_programs(request);
   return options;
 }
 
@@ -246,7 +296,7 @@ int run_here(const RunRequest& request, const Job& job) {
     PortOptions options = options_for_port(request, job);
     options.self = i;
     options.replica = i;
-    options.num_replicas = trainers;
+    options.num_replicas = options.local_replicas = trainers;
     if (i == 0) {
       options.coordination = coordinator_options(job);
       options.coordination.loaders = {trainers};
@@ -255,12 +305,17 @@ int run_here(const RunRequest& request, const Job& job) {
     }
     list.push_back(std::make_unique<Trainer>(request, job, options, inproc.endpoint(i), helpers[static_cast<size_t>(i)],
                                              "trainer " + std::to_string(i)));
+    if (request.serve) {
+      list.back()->serve(serving_name(job), i);
+      continue;
+    }
     TrainerPlace place;
     place.rank = place.local_rank = i;
     place.world_size = place.local_world_size = trainers;
     place.master_port = master_port;
     list.back()->start(port_socket_name(job_id, i), job_id, place, shares[static_cast<size_t>(i)], i == 0, false);
   }
+  if (request.serve && !request.quiet) print_how_to_attach(request, serving_name(job), trainers);
   // Every program gets its signals from the one thread that reads them.
   int interrupted_by = 0;
   list[0]->port().watch(signals.fd(), [&] {
@@ -450,6 +505,8 @@ int run_rank(const RunRequest& request, const Job& job) {
       options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
       options.silence_ns = silence_ns;
       for (const Member& member : members) options.hosts.push_back(member.host);
+      options.local_replicas = me.local_trainers;
+      options.host = me.host;
       if (self == options.coordinator) {
         options.coordination = coordinator_options(job);
         options.coordination.loaders = loaders;
@@ -472,7 +529,12 @@ int run_rank(const RunRequest& request, const Job& job) {
       const int trainers = static_cast<int>(ports.size());
       trainer->port().every(progress.interval_ns(),
                             [&, trainers](const PortFigures& figures) { progress.show(figures, trainers); });
-      trainer->start(port_socket_name(world.job_id, me.number), world.job_token, place, cpus, self == 0, true);
+      if (request.serve) {
+        trainer->serve(serving_name(job), me.local_number);
+        if (self == 0 && !request.quiet) print_how_to_attach(request, serving_name(job), me.local_trainers);
+      } else {
+        trainer->start(port_socket_name(world.job_id, me.number), world.job_token, place, cpus, self == 0, true);
+      }
       trainer->port().run();
       progress.done();
       if (trainer->orphaned()) {  // nobody said goodbye, and there is nobody to report to
@@ -515,6 +577,7 @@ int run_rank(const RunRequest& request, const Job& job) {
 
 int run_job(const RunRequest& request) {
   Job job = load_job(request.job_file, request.overrides);
+  if (request.serve) (void)serving_name(job);  // a name that cannot be served is found now
   const LauncherInfo launcher = detect_launcher(current_environment());
   if (launcher.kind == LauncherKind::none) return run_here(request, job);
   return run_rank(request, job);

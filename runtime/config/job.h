@@ -105,7 +105,7 @@ struct BadSampleSpec {
 };
 
 struct Job {
-  std::string name = "penstock";
+  std::string name;  // empty: made from the path, where trainers attach (trainer/attach.h)
   uint64_t seed = 0;
   OnError on_error = OnError::fail;
   BadSampleSpec bad_samples;

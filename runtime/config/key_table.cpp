@@ -78,7 +78,10 @@ std::vector<Section<Job>> make_job_sections() {
   sections.push_back(
       {"",
        "",
-       {key<Job>(machinery, text("name", {}, "Name of the job: trainers that attach find their port by it."),
+       {key<Job>(machinery,
+                 text("name", {},
+                      "Name of the job: trainers that attach to `penstock serve` find their port by it. Empty: made "
+                      "from the job file's path."),
                  PENSTOCK_MEMBER(name)),
         key<Job>(content, integer("seed", 0, unbounded, "Seed of the sample order and of every augmentation."),
                  PENSTOCK_MEMBER(seed)),

@@ -9,6 +9,7 @@
 #include "runtime/balance/balancer.h"
 #include "runtime/balance/event_log.h"
 #include "runtime/base/error.h"
+#include "runtime/trainer/replica_agreement.h"
 #include "sampler/plan.h"
 
 namespace penstock {
@@ -34,7 +35,8 @@ class Coordinator::Impl {
       : options_(options),
         clock_(clock),
         send_(std::move(send)),
-        balancer_(balancer_options(options.balancer, options.ports.size())) {
+        balancer_(balancer_options(options.balancer, options.ports.size())),
+        agreement_(options.ports.size()) {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
       if (!log_) {
@@ -64,6 +66,7 @@ class Coordinator::Impl {
               if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
             },
             [&](const CloseStream& m) { close_stream(m.stream); },
+            [&](const ProgramsAt& m) { programs_at(peer, m.living); },
             [&](const ChunkDone& m) { apply(ChunkMade{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
             [&](const ChunkUndone& m) { apply(ChunkFailed{peer, m.lease, m.reason}); },
             [&](const CellBack& m) { apply(CellFreed{peer, m.port}); },
@@ -91,6 +94,7 @@ class Coordinator::Impl {
 
   void tick() { apply(Tick{}); }
 
+  std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const {
     std::vector<PeerId> living;
     for (const auto& [peer, hello] : joined_) living.push_back(peer);
@@ -146,30 +150,23 @@ class Coordinator::Impl {
       send_(port, SplitRefused{fingerprint, error.exit_code(), error.message(), error.remedy()});
       return;
     }
-    // All replicas must open the same: the n-th opening of a name is compared with every other trainer's n-th.
-    std::vector<Fingerprint>& openings = openings_[resolved.name];
-    const size_t nth = opened_by_[{resolved.name, port}]++;
-    if (nth >= openings.size()) {
-      openings.push_back(fingerprint);
-    } else if (openings[nth] != fingerprint) {
-      send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config),
-                               "split '" + resolved.name + "' was opened differently by another trainer: " +
-                                   first_difference(m.json, texts_.at(openings[nth])),
+    const ReplicaAgreement::Who who{port, m.replica, m.program};
+    if (const auto complaint = agreement_.opened(who, resolved.name, m.opening, m.json)) {
+      send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config), *complaint,
                                "give every trainer the same job file and overrides"});
       return;
     }
     forget_failed(fingerprint);
     Split& split = splits_[fingerprint];
     if (split.json.empty()) {
-      texts_[fingerprint] = m.json;
       split.fingerprint = fingerprint;
       split.json = m.json;
       split.num_replicas = m.num_replicas;
       const int64_t largest = options_.chunk_samples > 0 ? options_.chunk_samples : kLargestChunk;
       split.max_chunk_samples = static_cast<int32_t>(std::min(resolved.split.batch_size, largest));
       split.resolved = std::move(resolved);
-      for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     }
+    for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     split.waiting_ports.insert(port);
     settle(split);
   }
@@ -281,6 +278,12 @@ class Coordinator::Impl {
       return;
     }
     Split& split = it->second;
+    if (const auto complaint =
+            agreement_.began({port, m.replica, m.program}, split.resolved.name, m.opening, m.epoch, m.first_step)) {
+      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
+                               "resume every trainer from the same state, and call set_epoch() alike in all of them"});
+      return;
+    }
     Stream stream;
     stream.fingerprint = m.fingerprint;
     stream.port = port;
@@ -295,6 +298,7 @@ class Coordinator::Impl {
       return;
     }
     const int64_t steps = stream.plan->steps();
+    if (m.first_step >= steps) return;  // a pass of no steps: it was only to be compared
     const auto pieces = [&](int64_t step) {
       return static_cast<int32_t>((stream.plan->batch_length(step) + stream.chunk_samples - 1) / stream.chunk_samples);
     };
@@ -309,6 +313,17 @@ class Coordinator::Impl {
     send_(port, StreamReady{m.stream, stream.chunk_samples});
     streams_[m.stream] = std::move(stream);
     apply(opened);
+  }
+
+  void programs_at(PeerId port, int32_t living) {
+    programs_[port] = living;
+    const bool any = std::any_of(programs_.begin(), programs_.end(), [](const auto& item) { return item.second > 0; });
+    if (any) {
+      idle_since_.reset();
+      return;
+    }
+    idle_since_ = clock_.now();
+    agreement_.forget();
   }
 
   void close_stream(StreamId id) {
@@ -367,9 +382,9 @@ class Coordinator::Impl {
   std::set<PeerId> lost_;
   int64_t threads_ = 0;
   std::map<Fingerprint, Split> splits_;
-  std::map<Fingerprint, std::string> texts_;                          // of every split that was ever opened
-  std::map<std::string, std::vector<Fingerprint>> openings_;          // by split name, in order
-  std::map<std::pair<std::string, PeerId>, size_t> opened_by_;        // how often each port opened the name
+  ReplicaAgreement agreement_;
+  std::map<PeerId, int32_t> programs_;  // that live at each port
+  std::optional<Nanoseconds> idle_since_;
   std::map<StreamId, Stream> streams_;
   Figures figures_;
 };
@@ -380,6 +395,7 @@ Coordinator::~Coordinator() = default;
 void Coordinator::handle(PeerId peer, const ControlMessage& message) { impl_->handle(peer, message); }
 void Coordinator::peer_lost(PeerId peer, const std::string& reason) { impl_->peer_lost(peer, reason); }
 void Coordinator::tick() { impl_->tick(); }
+std::optional<Nanoseconds> Coordinator::idle_since() const { return impl_->idle_since(); }
 std::vector<PeerId> Coordinator::living_loaders() const { return impl_->living_loaders(); }
 Coordinator::Figures Coordinator::figures() const { return impl_->figures(); }
 

@@ -13,6 +13,7 @@
 #include "runtime/config/suggest.h"
 #include "runtime/observe/batch_dump.h"
 #include "runtime/process/launcher.h"
+#include "runtime/trainer/attach.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/client_state.h"
 #include "runtime/trainer/embedded.h"
@@ -71,15 +72,23 @@ Place embedded_place(const DataLoaderOptions& options) {
   return {};
 }
 
-// Those of `penstock run`'s command line, then the program's own.
-std::vector<std::string> all_overrides(const DataLoaderOptions& options) {
+bool wants_to_attach(const DataLoaderOptions& options) {
+  if (options.attach) return *options.attach;
+  const std::string told = environment(kAttachVariable);
+  if (told.empty() || told == "0") return false;
+  if (told == "1") return true;
+  throw Error(ErrorKind::usage, std::string(kAttachVariable) + " is '" + told + "'",
+              "1: attach to the `penstock serve` of the job on this host; 0: do not (the job's name is name: in its "
+              "file)");
+}
+
+// Those of the command line of `penstock run` or `serve`, a JSON list, then the program's own.
+std::vector<std::string> all_overrides(const std::string& first, const DataLoaderOptions& options) {
   std::vector<std::string> all;
-  if (!environment("PENSTOCK_PORT").empty()) {
-    const auto list = nlohmann::json::parse(environment(kOverridesVariable), nullptr, false);
-    if (list.is_array()) {
-      for (const auto& item : list) {
-        if (item.is_string()) all.push_back(item.get<std::string>());
-      }
+  const auto list = nlohmann::json::parse(first, nullptr, false);
+  if (list.is_array()) {
+    for (const auto& item : list) {
+      if (item.is_string()) all.push_back(item.get<std::string>());
     }
   }
   all.insert(all.end(), options.overrides.begin(), options.overrides.end());
@@ -102,13 +111,17 @@ struct BatchState {
 
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
-  DataLoaderImpl(Job job, const std::string& split, const DataLoaderOptions& options)
-      : options_(options), owner_(::getpid()), job_(std::move(job)) {
+  // `read`: the job with these overrides, from wherever it comes.
+  using ReadJob = std::function<Job(const std::vector<std::string>&)>;
+
+  DataLoaderImpl(const ReadJob& read, const std::string& split, const DataLoaderOptions& options)
+      : options_(options), owner_(::getpid()) {
+    connect(read);
     resolved_ = resolve_split(job_, split);
     name_ = split;
     training_ = resolved_.split.mode == Mode::train;
     timeout_ns_ = static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9);
-    connect();
+    if (way_ == Way::embedded) embed();
     ClientOpen open;
     open.json = canonical_json(resolved_);
     if (options.dtype) open.dtype = static_cast<int32_t>(*options.dtype);
@@ -185,25 +198,57 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
  private:
-  void connect() {
+  enum class Way { run, attached, embedded };
+
+  // Meets the port, where there is one, and reads the job file: with what was said to the ranks too.
+  void connect(const ReadJob& read) {
     const std::string port = environment("PENSTOCK_PORT");
     MutexLock lock(mutex_);
     if (!port.empty()) {
+      way_ = Way::run;
+      job_ = read(all_overrides(environment(kOverridesVariable), options_));
       const std::string name = port.front() == '@' ? port.substr(1) : port;
       UniqueFd fd = connect_abstract(name, 10 * kSecond);
       if (!peer_is_us(fd.get())) {
         throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
       }
       socket_ = PacketSocket(std::move(fd));
-      say(ClientHello{environment("PENSTOCK_TOKEN"), ::getpid()});
+      greet(socket_, environment("PENSTOCK_TOKEN"), static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9));
       return;
     }
+    job_ = read(options_.overrides);
+    if (!wants_to_attach(options_)) return;
+    way_ = Way::attached;
+    ProgramPlace place = program_place(current_environment());
+    if (options_.rank) place.rank = options_.rank;
+    if (options_.num_replicas) place.world_size = options_.num_replicas;
+    Attached found = attach(serving_name(job_), job_, place);
+    socket_ = std::move(found.socket);
+    job_ = read(all_overrides(found.welcome.overrides_json, options_));
+  }
+
+  void embed() {
     const Place place = embedded_place(options_);
     EmbeddedOptions embedded;
     embedded.replicas = place.replicas;
     embedded.replica = place.rank;
     world_ = EmbeddedWorld::shared(job_, embedded);
+    MutexLock lock(mutex_);
     socket_ = PacketSocket(world_->connect());
+    if (options_.attach || !environment(kAttachVariable).empty()) return;  // the program said what it wants
+    std::string name;
+    try {
+      name = serving_name(job_);
+    } catch (const Error&) {
+      return;  // a job that cannot be served
+    }
+    if (!is_served(name)) return;
+    const std::string text = "`penstock serve` of this job ('" + name + "') is running on host " + host_name() +
+                             ", but this program loads for itself; set PENSTOCK_ATTACH=1 to be fed by it, or 0 to have "
+                             "it so";
+    warnings_.push_back(text);
+    unsaid_.push_back(text);
+    say_warnings();
   }
 
   void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
@@ -316,9 +361,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         std::string why = !failure_.empty() ? failure_ : world_ ? world_->problem() : "";
         if (why.empty()) {
           why = "the port of trainer " + std::to_string(opened_.replica) +
+                " on host " + host_name() +
                 " went away while the program waited for " + what;
         }
-        throw Error(ErrorKind::peer_lost, why, world_ ? "" : "see the messages of `penstock run`");
+        throw Error(ErrorKind::peer_lost, why, world_ ? "" : std::string("see the messages of ") + server_name());
       }
       if (interruptible && options_.while_waiting && clock.now() > next_look) {
         next_look = clock.now() + kLookEvery;
@@ -376,6 +422,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
                 "link the program against the same version of penstock as `penstock run`");
   }
+  const char* server_name() const { return way_ == Way::attached ? "`penstock serve`" : "`penstock run`"; }
 
   DataLoaderOptions options_;
   int owner_;
@@ -384,6 +431,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::string name_;
   bool training_ = true;
   Nanoseconds timeout_ns_ = 0;
+  Way way_ = Way::embedded;
   std::shared_ptr<EmbeddedWorld> world_;
   ClientOpened opened_;
   std::shared_ptr<const FieldTable> field_table_;
@@ -479,12 +527,14 @@ BatchIterator& BatchIterator::operator++() {
 }
 
 DataLoader::DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
-    : DataLoader(std::make_shared<DataLoaderImpl>(load_job(job_file, all_overrides(options)), split, options)) {}
+    : DataLoader(std::make_shared<DataLoaderImpl>(
+          [&](const std::vector<std::string>& overrides) { return load_job(job_file, overrides); }, split, options)) {}
 DataLoader::DataLoader(std::shared_ptr<DataLoaderImpl> impl) : impl_(std::move(impl)) {}
 DataLoader DataLoader::from_text(const std::string& job_text, const std::string& name, const std::string& split,
                                  const DataLoaderOptions& options) {
-  return DataLoader(
-      std::make_shared<DataLoaderImpl>(load_job_text(job_text, name, all_overrides(options)), split, options));
+  return DataLoader(std::make_shared<DataLoaderImpl>(
+      [&](const std::vector<std::string>& overrides) { return load_job_text(job_text, name, overrides); }, split,
+      options));
 }
 DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;

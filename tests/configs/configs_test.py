@@ -9,10 +9,12 @@ import tempfile
 import time
 
 from leftovers import no_leftovers, run
+from trainers import Serving, run_trainers
 
 BUILD = os.environ["PENSTOCK_BUILD"]
 CONFIGS = os.path.join(os.environ["PENSTOCK_SOURCE"], "configs")
 PENSTOCK = os.path.join(BUILD, "penstock")
+CONSUME = os.path.join(BUILD, "consume")
 TRAIN, VAL, BATCH = 24, 8, 4
 # Overrides and ranks of each job; ranks 0: `penstock run` without mpirun.
 JOBS = {
@@ -24,7 +26,10 @@ JOBS = {
     "multi_node.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),
     "low_memory.yaml": (2, []),
     "python_dataset.yaml": (3, ["loader.threads=1"]),
+    "attach.yaml": (3, []),
 }
+# Jobs for `penstock serve`: programs of two trainers attach, twice, instead of being started.
+SERVED = {"attach.yaml"}
 
 
 def make_png_folders(top):
@@ -46,6 +51,18 @@ def spoil(top):
         file.write("not a photo\n")
     with open(sorted(glob.glob(os.path.join(top, "val", "*", "*.jp*g")))[2], "w", encoding="ascii"):
         pass
+
+
+def serve(job, env, ranks, overrides):
+    """The report of a served job that one pair of trainers after another attached to, an epoch each."""
+    unique = f"name=configs_test_{os.getpid()}"  # the file's own name may be in use on this machine
+    with Serving(job, env, ranks, [*overrides, unique]) as serving:
+        for _ in range(2):
+            for code, out, err in run_trainers([CONSUME, job, "--epochs=1", unique], 2, env):
+                assert code == 0, out + err
+        report = serving.end()
+    report["splits"]["val"]["images"] //= 2  # one validation an attach
+    return report
 
 
 def must(command, env):
@@ -78,12 +95,15 @@ def main():
                               f"splits.{split}.batch_size={BATCH}"]
             checked = must([PENSTOCK, "check", *arguments], env).stdout
             assert f"split train: {TRAIN} samples in 2 classes" in checked, checked
-            if ranks:
+            if name in SERVED:
+                report = serve(job, env, ranks, arguments[1:])
+            elif ranks:
                 command = [PENSTOCK, "launch", "--run", "-n", str(ranks), "--json", "--epochs", "2", *arguments]
             else:
                 command = [PENSTOCK, "run", "--json", "--epochs", "2", *arguments]
-            result = must(command, env)
-            report = json.loads(result.stdout.splitlines()[-1])
+            if name not in SERVED:
+                result = must(command, env)
+                report = json.loads(result.stdout.splitlines()[-1])
             images = {split: report["splits"][split]["images"] for split in splits}
             wanted = {"train": 2 * TRAIN, "val": VAL}
             assert images == {split: wanted[split] for split in splits}, f"{name}: {images}\n{result.stderr}"

@@ -228,7 +228,7 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   CHECK(world.coordinator.figures().lost.size() == 1);
   world.coordinator.peer_lost(3, "its socket closed");
   const std::string other = split_json({"splits.train.batch_size=2"});
-  world.coordinator.handle(0, OpenSplit{other, 0, 2});
+  world.coordinator.handle(0, OpenSplit{other, 0, 2, 0, 1});
   const auto refused = world.take<SplitRefused>(0);
   REQUIRE(refused.size() == 1);
   CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
@@ -243,6 +243,63 @@ TEST_CASE("loaders that die before they joined, or before they answered, keep no
   world.join(3);
   world.coordinator.peer_lost(3, "died while listing");
   REQUIRE(world.take<SplitRefused>(0).size() == 1);
+}
+
+TEST_CASE("when the last program has gone, what it said is forgotten, and a split that failed is asked for again") {
+  World world;
+  const std::string json = split_json();
+  const std::string other = split_json({"splits.train.batch_size=8"});
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  world.join(2);
+  world.join(3);
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, ProgramsAt{1});
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 1, 0});
+  SplitPrepared missing;
+  missing.fingerprint = fingerprint_of(json);
+  missing.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+  missing.error = "no such folder";
+  world.coordinator.handle(2, missing);
+  world.prepared(3, json);
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+  (void)world.take<PrepareSplit>(2);
+  // While a program is there the answer stands, and so does what the first of them opened.
+  world.coordinator.handle(0, ProgramsAt{0});
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 1, 0});
+  CHECK(world.take<SplitRefused>(1).size() == 1);
+  CHECK(world.take<PrepareSplit>(2).empty());
+  world.coordinator.handle(1, OpenSplit{other, 1, 2, 1, 1});
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 2, 1});
+  // The second program of port 0 is not compared with the first of port 1.
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+  world.clock.advance(kSecond);
+  world.coordinator.handle(1, ProgramsAt{0});
+  CHECK(world.coordinator.idle_since() == world.clock.now());
+  for (const PeerId port : {0, 1}) {
+    world.coordinator.handle(port, ProgramsAt{1});
+    world.coordinator.handle(port, OpenSplit{json, port, 2, 7, 0});
+  }
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  CHECK(world.take<PrepareSplit>(2).size() == 2);  // the other one, and this one again
+  CHECK(world.take<PrepareSplit>(3).size() >= 1);
+  world.prepared(2, json);
+  world.prepared(3, json);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+}
+
+TEST_CASE("a trainer that begins where the others did not is told so; the first goes on") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 1});
+  world.coordinator.handle(1, OpenStream{2, fingerprint_of(json), 1, 0, 0});
+  CHECK(world.take<StreamReady>(0).size() == 1);
+  CHECK(world.take<StreamFailed>(0).empty());
+  const auto failed = world.take<StreamFailed>(1);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error.find("at epoch 0, step 0, where trainer 0 began at epoch 3, step 1") != std::string::npos);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
 }
 
 TEST_CASE("a silent loader is given up, and its streams fail after a while when nobody is left") {

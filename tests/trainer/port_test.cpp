@@ -630,6 +630,7 @@ TEST_CASE("a program without the job's token is refused; with it, it is welcome"
     (void)rude.expect<ClientRefused>();
     Client welcome(connect_abstract(name, kSecond));
     welcome.say(ClientHello{"right", 1});
+    CHECK(welcome.expect<ClientWelcome>().num_replicas == 1);
     welcome.say(ClientStats{});
     (void)welcome.expect<ClientStatsJson>();
   }
