@@ -2,16 +2,18 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/config/suggest.h"
 #include "runtime/observe/batch_dump.h"
+#include "runtime/observe/report.h"
 #include "runtime/process/launcher.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/client_state.h"
@@ -39,6 +41,13 @@ struct Place {
   int rank = 0;
 };
 
+// -1 for whatever is no number from 0 on.
+int number_of(const std::string& text) {
+  int value = -1;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
 // Where this process stands among the trainers when it loads for itself.
 Place embedded_place(const DataLoaderOptions& options) {
   if (options.num_replicas || options.rank) {
@@ -53,7 +62,7 @@ Place embedded_place(const DataLoaderOptions& options) {
   const std::string rank = environment("RANK");
   const std::string world = environment("WORLD_SIZE");
   if (!rank.empty() && !world.empty()) {
-    const Place place{std::atoi(world.c_str()), std::atoi(rank.c_str())};
+    const Place place{number_of(world), number_of(rank)};
     if (place.replicas < 1 || place.rank < 0 || place.rank >= place.replicas) {
       throw Error(ErrorKind::usage, "RANK=" + rank + " and WORLD_SIZE=" + world + " do not fit together",
                   "unset them, or start the program with torchrun or `penstock run`");
@@ -132,6 +141,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // Begins a pass; the number that names it.
   uint64_t start(int64_t epoch, int64_t step) {
+    check_owner();
     MutexLock lock(mutex_);
     say(ClientIterate{opened_.split_id, epoch, step});
     const auto answer = expect<ClientStream>("begin an epoch");
@@ -147,6 +157,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // An empty batch at the end.
   Batch next(uint64_t stream) {
+    check_owner();
     MutexLock lock(mutex_);
     const ClientMessage answer = answer_of(stream);
     if (std::holds_alternative<ClientEnd>(answer)) return {};
@@ -170,6 +181,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   // From destructors: never throws, and says nothing in a forked child, whose socket is the parent's too.
   void release(int32_t pool, int32_t slot) noexcept { tell_quietly(ClientRelease{pool, slot}); }
   void stop(uint64_t stream) noexcept {
+    if (::getpid() != owner_) return;
     tell_quietly(ClientStop{stream});
     try {
       MutexLock lock(outbox_mutex_);
@@ -179,9 +191,15 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   std::string stats() {
+    check_owner();
     MutexLock lock(mutex_);
     say(ClientStats{});
     return expect<ClientStatsJson>("statistics").json;
+  }
+  std::string report() {
+    std::vector<std::string> ranks{stats()};
+    if (world_) ranks.push_back(world_->loader_report());
+    return merge_reports(ranks).dump();
   }
 
  private:
@@ -206,11 +224,14 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     socket_ = PacketSocket(world_->connect());
   }
 
+  // Before any lock: one that another thread held at fork() stays locked in the child for ever.
+  void check_owner() const {
+    if (::getpid() == owner_) return;
+    throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
+                "make a DataLoader of the child's own");
+  }
+
   void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
-    if (::getpid() != owner_) {
-      throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
-                  "make a DataLoader of the child's own");
-    }
     empty_outbox();
     socket_.send(encode_client(message));
   }
@@ -544,6 +565,12 @@ int DataLoader::rank() const noexcept { return impl_->opened().replica; }
 const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
 std::vector<std::string> DataLoader::warnings() const { return impl_->take_warnings(); }
 std::string DataLoader::stats_json() { return impl_->stats(); }
+std::string DataLoader::report_json() { return impl_->report(); }
+std::vector<std::string> DataLoader::fields() const {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : impl_->opened().fields) names.push_back(field.name);
+  return names;
+}
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 
 }  // namespace penstock

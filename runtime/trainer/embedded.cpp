@@ -71,6 +71,7 @@ class EmbeddedWorld::Impl {
     MutexLock lock(mutex_);
     return problem_;
   }
+  std::string loader_report() const { return loader_->report_json(); }
 
  private:
   template <class Work>
@@ -105,6 +106,7 @@ EmbeddedWorld::~EmbeddedWorld() {
 }
 UniqueFd EmbeddedWorld::connect() { return impl_->connect(); }
 std::string EmbeddedWorld::problem() const { return impl_->problem(); }
+std::string EmbeddedWorld::loader_report() const { return impl_->loader_report(); }
 
 std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
   // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:

@@ -38,6 +38,7 @@ class EmbeddedWorld {
   UniqueFd connect();
   // What ended a thread, if one ended badly; else empty.
   std::string problem() const;
+  std::string loader_report() const;  // so far; from any thread
 
  private:
   class Impl;

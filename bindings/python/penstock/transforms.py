@@ -65,7 +65,10 @@ def _interpolation(value: Any) -> Optional[str]:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    """Lists and numbers for tuples, and for NumPy's and torch's arrays and numbers."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 class RandomResizedCrop(Transform):
@@ -106,14 +109,14 @@ class RandomHorizontalFlip(Transform):
     """Left and right exchanged, with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p=p)
+        super().__init__(p=_plain(p))
 
 
 class RandomVerticalFlip(Transform):
     """Top and bottom exchanged, with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p=p)
+        super().__init__(p=_plain(p))
 
 
 class ToDtype(Transform):
@@ -124,7 +127,7 @@ class ToDtype(Transform):
 
 
 class Normalize(Transform):
-    """(x - mean) / std, per channel."""
+    """(x - mean) / std, per channel. `inplace` is torchvision's word, and changes nothing here."""
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(mean=_plain(mean), std=_plain(std))
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        super().__init__(mean=_plain(mean), std=_plain(std), inplace=inplace)
