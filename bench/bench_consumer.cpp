@@ -1,7 +1,9 @@
 // The training program of the delivery benchmark: touches every batch, measures a window that opens and closes with a
 // batch in hand, and reports in JSON lines (bench/delivery/penstock.py says which).
 //
-//   bench_consumer --job JOB --split train --seconds 5 --warmup 2
+//   bench_consumer --job JOB --split train --seconds 5 --warmup 2 [--touch no] [--pause_s 0.01]
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +17,13 @@ namespace {
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// CPU time of this thread: what taking a batch costs the program, whoever else uses the machine.
+double thread_cpu_s() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
 // One value of every cache line: what every competitor's consumer does.
@@ -41,11 +50,15 @@ int main(int argc, char** argv) {
   std::string split = "train";
   double seconds = 5;
   double warmup = 2;
+  bool touching = true;
+  double pause = 0;  // a training step that leaves the CPU alone
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     if (name == "--job") job = argv[i + 1];
     if (name == "--split") split = argv[i + 1];
     if (name == "--seconds") seconds = std::stod(argv[i + 1]);
+    if (name == "--touch") touching = std::string(argv[i + 1]) != "no";
+    if (name == "--pause_s") pause = std::stod(argv[i + 1]);
     if (name == "--warmup") warmup = std::stod(argv[i + 1]);
   }
   try {
@@ -56,27 +69,33 @@ int main(int argc, char** argv) {
     double slowest = 0;
     double checksum = 0;
     long long images = 0;
+    long long in_window = 0;
+    double cpu = 0;
     long long batches = 0;
     bool done = false;
     for (int epoch = 0; !done; ++epoch) {
       loader.set_epoch(epoch);
       for (const penstock::Batch& batch : loader) {
-        checksum += touch(batch);
+        if (touching) checksum += touch(batch);
+        if (pause > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause));
         if (++batches == 1) say("first");
         const double now = now_s();
         if (opened == 0) {
           if (now - begun >= warmup && batches >= 8) {
             opened = last = now;
+            cpu = thread_cpu_s();
             say("open");
           }
           continue;
         }
         images += batch.size();
+        ++in_window;
         slowest = std::max(slowest, now - last);
         last = now;
         if (now - opened >= seconds) {
-          std::printf("{\"images\": %lld, \"seconds\": %.6f, \"slowest_batch_s\": %.6f, \"checksum\": %.6f}\n", images,
-                      now - opened, slowest, checksum);
+          std::printf("{\"images\": %lld, \"seconds\": %.6f, \"slowest_batch_s\": %.6f, \"checksum\": %.6f, "
+                      "\"batches\": %lld, \"thread_cpu_s\": %.6f}\n",
+                      images, now - opened, slowest, checksum, in_window, thread_cpu_s() - cpu);
           std::fflush(stdout);
           done = true;
           break;

@@ -124,7 +124,15 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.channels_last) open.channels_last = *options.channels_last ? 1 : 0;
     MutexLock lock(mutex_);
     say(open);
-    opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
+    try {
+      opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {  // interrupted by while_waiting
+      socket_.close();
+      if (world_) EmbeddedWorld::leave(std::move(world_));
+      throw;
+    }
     field_table_ = std::make_shared<FieldTable>(opened_.fields);
     layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
   }
@@ -208,7 +216,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     MutexLock lock(mutex_);
     if (!port.empty()) {
       const std::string name = port.front() == '@' ? port.substr(1) : port;
-      UniqueFd fd = connect_abstract(name, 10 * kSecond);
+      UniqueFd fd = connect_patiently(name);
       if (!peer_is_us(fd.get())) {
         throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
       }
@@ -222,6 +230,20 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     embedded.replica = place.rank;
     world_ = EmbeddedWorld::shared(job_, embedded);
     socket_ = PacketSocket(world_->connect());
+  }
+
+  // The port may be about to open.
+  UniqueFd connect_patiently(const std::string& name) PENSTOCK_REQUIRES(mutex_) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + 10 * kSecond;
+    for (;;) {
+      try {
+        return connect_abstract(name, kLookEvery);
+      } catch (const Error&) {
+        if (clock.now() > deadline) throw;
+      }
+      if (options_.while_waiting) without_lock(options_.while_waiting);
+    }
   }
 
   // Before any lock: one that another thread held at fork() stays locked in the child for ever.

@@ -104,6 +104,10 @@ EmbeddedWorld::~EmbeddedWorld() {
   // After fork() the child has this object but not its threads: joining them would wait for ever.
   if (::getpid() != owner_) (void)impl_.release();
 }
+void EmbeddedWorld::leave(std::shared_ptr<EmbeddedWorld> world) {
+  const SignalsBlocked blocked;
+  std::thread([world = std::move(world)]() mutable { world.reset(); }).detach();
+}
 UniqueFd EmbeddedWorld::connect() { return impl_->connect(); }
 std::string EmbeddedWorld::problem() const { return impl_->problem(); }
 std::string EmbeddedWorld::loader_report() const { return impl_->loader_report(); }

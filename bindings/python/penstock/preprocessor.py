@@ -15,8 +15,7 @@ import json
 import os
 from typing import Any, Mapping, Optional, Sequence, Union
 
-from . import _penstock
-from . import _job
+from . import _job, _penstock
 from .data_loader import _converter, _dtype_name, _read
 from .errors import DatasetError, UsageError
 

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""What Python costs: the package beside the C++ client (bench_consumer), both with the loader in their own process.
+
+    PYTHONPATH=build/release/python build/venv/bin/python bench/python/overhead.py --data /tmp/photos
+
+Two workloads, in rounds in which the competitors take turns (odd rounds run backwards), each a fresh process:
+
+  photos   the delivery workload's pipeline (RandomResizedCrop(224), flip, normalised float32), batches of 64; the
+           consumer reads one value of every cache line. images/s of Python over that of C++.
+  tiny     uint8 centre crops of 8x8 in batches of 4; the consumer takes one and sleeps 20 ms, so that the next is ready
+           when it asks. Microseconds per batch of the consumer's thread (CPU time: what others do on the machine does not
+           count) of Python less that of C++: what Python adds to a batch.
+
+Prints one JSON line a block and at the end the medians with the range over rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.join(HERE, "..", "..", "build", "release")
+
+
+def job(data, workload):
+    pipeline = [{"CenterCrop": {"size": 8}}] if workload == "tiny" else [
+        {"RandomResizedCrop": {"size": 224}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "float32", "scale": True}},
+        {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}]
+    return {"seed": 1, "loader": {"threads": 2, "memory_gb": 1, "prefetch": 4},
+            "splits": {"train": {"mode": "train", "dataset": {"folder": data}, "pipeline": pipeline, "tail": "pad",
+                                 "batch_size": 4 if workload == "tiny" else 64, "sampler": {"shuffle": True}}}}
+
+
+PAUSE_S = 0.02
+
+
+def consume(path, output, seconds, warmup, touching):
+    """The Python consumer: bench_consumer.cpp line by line."""
+    import penstock
+    loader = penstock.DataLoader(path, "train", output=output)
+    begun = time.monotonic()
+    opened = cpu = None
+    images = in_window = batches = 0
+    checksum = 0.0
+    while True:
+        for batch in loader:
+            if touching:
+                array = batch[0] if output == "numpy" else batch[0].numpy()
+                checksum += float(array.reshape(-1)[::16].sum())
+            else:
+                time.sleep(PAUSE_S)
+            batches += 1
+            now = time.monotonic()
+            if opened is None:
+                if now - begun >= warmup and batches >= 8:
+                    opened, cpu = now, time.thread_time()
+                continue
+            images += len(batch[1])
+            in_window += 1
+            if now - opened >= seconds:
+                print(json.dumps({"images": images, "seconds": now - opened, "batches": in_window, "checksum": checksum,
+                                  "thread_cpu_s": time.thread_time() - cpu}))
+                return
+
+
+def block(who, workload, path, seconds, warmup):
+    touching = workload == "photos"
+    if who == "cpp":
+        words = [os.path.join(BUILD, "bench_consumer"), "--job", path, "--seconds", str(seconds), "--warmup", str(warmup),
+                 *([] if touching else ["--touch", "no", "--pause_s", str(PAUSE_S)])]
+    else:
+        words = [sys.executable, os.path.abspath(__file__), "--consume", path, "--output", who, "--seconds", str(seconds),
+                 "--warmup", str(warmup), *(["--touch"] if touching else [])]
+    result = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = json.loads(result.stdout.strip().splitlines()[-1])
+    return {"images_per_s": found["images"] / found["seconds"], "us_per_batch": 1e6 * found["thread_cpu_s"] / found["batches"],
+            "batches": found["batches"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="class folders of photos")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--warmup", type=float, default=1)
+    parser.add_argument("--consume", help=argparse.SUPPRESS)
+    parser.add_argument("--output", help=argparse.SUPPRESS)
+    parser.add_argument("--touch", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.consume:
+        return consume(arguments.consume, arguments.output, arguments.seconds, arguments.warmup, arguments.touch)
+    if not arguments.data:
+        parser.error("--data is missing: `penstock demo-data FOLDER` makes some")
+    names = ["cpp", "torch", "numpy"]
+    blocks = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for workload in ("tiny", "photos"):
+            path = os.path.join(folder, f"{workload}.json")
+            with open(path, "w") as file:
+                json.dump(job(os.path.abspath(arguments.data), workload), file)
+            for round_number in range(arguments.rounds):
+                for who in names if round_number % 2 == 0 else names[::-1]:
+                    one = block(who, workload, path, arguments.seconds, arguments.warmup)
+                    blocks.setdefault((workload, who), []).append(one)
+                    print(json.dumps({"workload": workload, "round": round_number, "who": who, "load": os.getloadavg()[0], **one}),
+                          flush=True)
+
+    def summary(values, form):
+        return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+    for who in names[1:]:
+        photos = [a["images_per_s"] / b["images_per_s"] for a, b in zip(blocks["photos", who], blocks["photos", "cpp"])]
+        added = [a["us_per_batch"] - b["us_per_batch"] for a, b in zip(blocks["tiny", who], blocks["tiny", "cpp"])]
+        print(f"{who}: images/s over the C++ client's {summary(photos, '.3f')}; added per batch {summary(added, '.1f')} us")
+    cpp = blocks["tiny", "cpp"]
+    print(f"C++ client: {summary([b['us_per_batch'] for b in cpp], '.1f')} us a batch of its thread, tiny workload")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
