@@ -99,6 +99,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--warmup", type=float, default=1)
     parser.add_argument("--bursts", type=int, default=4, help="passes in a block of the tiny workload")
+    parser.add_argument("--only", choices=("tiny", "photos"), help="one workload")
     parser.add_argument("--consume", help=argparse.SUPPRESS)
     parser.add_argument("--output", help=argparse.SUPPRESS)
     parser.add_argument("--workload", help=argparse.SUPPRESS)
@@ -112,7 +113,7 @@ def main():
     names = ["cpp", "torch", "numpy"]
     blocks = {}
     with tempfile.TemporaryDirectory() as folder:
-        for workload in ("tiny", "photos"):
+        for workload in (arguments.only,) if arguments.only else ("tiny", "photos"):
             path = os.path.join(folder, f"{workload}.json")
             with open(path, "w") as file:
                 json.dump(job(os.path.abspath(arguments.data), workload), file)
@@ -126,14 +127,19 @@ def main():
     def summary(values, form):
         return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
+    def ratio(who, key, upside_down=False):
+        pairs = [(a[key], b[key]) for a, b in zip(blocks["photos", who], blocks["photos", "cpp"])]
+        return summary([b / a if upside_down else a / b for a, b in pairs], ".3f")
+
     for who in names[1:]:
-        photos = [a["images_per_s"] / b["images_per_s"] for a, b in zip(blocks["photos", who], blocks["photos", "cpp"])]
-        added = [a["us_per_batch"] - b["us_per_batch"] for a, b in zip(blocks["tiny", who], blocks["tiny", "cpp"])]
-        work = [b["us_per_image"] / a["us_per_image"] for a, b in zip(blocks["photos", who], blocks["photos", "cpp"])]
-        print(f"{who}: images for a second of CPU over the C++ client's {summary(work, '.3f')}")
-        print(f"{who}: images/s over the C++ client's {summary(photos, '.3f')}; added per batch {summary(added, '.1f')} us")
-    cpp = blocks["tiny", "cpp"]
-    print(f"C++ client: {summary([b['us_per_batch'] for b in cpp], '.1f')} us a batch of its thread, tiny workload")
+        if arguments.only != "tiny":
+            print(f"photos, {who}: images/s over the C++ client's {ratio(who, 'images_per_s')}, "
+                  f"images for a second of CPU {ratio(who, 'us_per_image', upside_down=True)}")
+        if arguments.only != "photos":
+            added = [a["us_per_batch"] - b["us_per_batch"] for a, b in zip(blocks["tiny", who], blocks["tiny", "cpp"])]
+            print(f"tiny, {who}: {summary(added, '.1f')} us a batch more than the C++ client")
+    if arguments.only != "photos":
+        print(f"tiny, C++ client: {summary([b['us_per_batch'] for b in blocks['tiny', 'cpp']], '.1f')} us a batch")
 
 
 if __name__ == "__main__":

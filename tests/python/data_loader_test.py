@@ -4,7 +4,9 @@ import gc
 import itertools
 import json
 import os
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -207,7 +209,10 @@ def test_epochs_advance_and_set_epoch():
         for epoch in range(2):
             train.set_epoch(epoch)
             assert [batch.epoch for batch in train] == [epoch] * 5
-        raises(penstock.UsageError, lambda: train.set_epoch(-1), "from 0")
+        train.set_epoch(np.int64(3))
+        assert next(iter(train)).epoch == 3
+        for wrong in (-1, 2**32, 2.0, "3", None):
+            raises(penstock.UsageError, lambda: train.set_epoch(wrong), f"set_epoch({wrong!r})")
     with penstock.DataLoader(JOB, "val") as val:
         assert indices_of(val) == indices_of(val) and val.epoch == 0
         assert [batch.epoch for batch in val] == [0, 0]
@@ -247,6 +252,26 @@ def test_lightning_like_sanity_check_and_validation_in_mid_epoch():
                 assert indices_of(val) == wanted
         train.set_epoch(0)
         assert indices_of(train) == seen
+
+
+def test_threads():
+    with penstock.DataLoader(JOB, "train") as train:
+        plain = indices_of(train)
+        for _ in range(2):  # a pass that three threads share
+            train.set_epoch(0)
+            steps, seen = iter(train), []
+            threads = [threading.Thread(target=lambda: seen.extend((b.step, b.indices.tolist()) for b in steps))
+                       for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert [indices for _, indices in sorted(seen)] == plain
+        passes = [iter(train) for _ in range(3)]  # and a pass for each of three
+        epochs = [one.result() for one in map(ThreadPoolExecutor(3).submit, [indices_of] * 3, passes)]
+        for epoch, seen in enumerate(epochs, start=1):
+            train.set_epoch(epoch)
+            assert indices_of(train) == seen
 
 
 def test_gradient_accumulation_and_read_ahead():

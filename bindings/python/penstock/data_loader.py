@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import operator
 import os
 import sys
 import warnings
@@ -164,13 +165,17 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
         epoch 0."""
-        if epoch < 0:
-            raise UsageError(f"set_epoch({epoch}): epochs count from 0")
+        try:
+            epoch = operator.index(epoch)
+        except TypeError:
+            raise UsageError(f"set_epoch({epoch!r}): an epoch is an integer") from None
+        if not 0 <= epoch < 2**32:
+            raise UsageError(f"set_epoch({epoch}): epochs count from 0 to 2^32 - 1")
         if self._resumed is not None and self._resumed[0] == epoch:
             self._resumed_epoch_said = True
             return  # a training loop that says what the state says
         self._resumed = None
-        self._next_epoch = int(epoch)
+        self._next_epoch = epoch
         self._cursor = (self._next_epoch, 0)
 
     @property
