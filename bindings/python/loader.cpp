@@ -19,11 +19,11 @@ class Callback {
  public:
   explicit Callback(nb::object call)
       : call_(new nb::object(std::move(call)), [](nb::object* object) {
-          const nb::gil_scoped_acquire gil;
+          const Locked gil;
           delete object;
         }) {}
   void operator()(const std::string& text) const {
-    const nb::gil_scoped_acquire gil;
+    const Locked gil;
     if (!call_->is_none()) (*call_)(text);
   }
 
@@ -44,7 +44,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.channels_last = channels_last;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   if (is_text) return std::make_unique<DataLoader>(DataLoader::from_text(job, name, split, options));
   return std::make_unique<DataLoader>(job, split, options);
 }
@@ -68,7 +68,7 @@ class StreamHandle {
  public:
   explicit StreamHandle(BatchStream stream) : stream_(new BatchStream(std::move(stream))) {}
   std::optional<Batch> next() {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     Batch batch = stream_->next();
     if (!batch) return std::nullopt;
     return batch;
@@ -90,16 +90,21 @@ std::optional<DType> image_dtype(const std::optional<std::string>& name) {
 }
 
 void check_signals() {
-  const nb::gil_scoped_acquire gil;
+  if (::gettid() != ::getpid()) return;
+  const Locked gil;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 void register_loader(nb::module_& module) {
-  module.def("split_names", [](const std::string& path) {
-    std::vector<std::string> names;
-    for (const auto& [name, split] : load_job(path).splits) names.push_back(name);
-    return names;
-  });
+  module.def(
+      "split_names",
+      [](const std::string& job, bool is_text, const std::vector<std::string>& overrides) {
+        std::vector<std::string> names;
+        const Job read = is_text ? load_job_text(job, "<job>", overrides) : load_job(job, overrides);
+        for (const auto& [name, split] : read.splits) names.push_back(name);
+        return names;
+      },
+      nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
@@ -121,7 +126,7 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle& self, int64_t epoch, int64_t step) {
              BatchStream stream;
              {
-               const nb::gil_scoped_release unlocked;
+               const Unlocked unlocked;
                stream = self->start_at(epoch, step);
              }
              return StreamHandle(std::move(stream));
@@ -136,11 +141,12 @@ void register_loader(nb::module_& module) {
            },
            nb::arg("state"))
       .def("spec", [](LoaderHandle& self) { return self->spec(); })
-      .def("stats_json",
+      .def("report_json",
            [](LoaderHandle& self) {
-             const nb::gil_scoped_release unlocked;
-             return self->stats_json();
+             const Unlocked unlocked;
+             return self->report_json();
            })
+      .def("fields", [](LoaderHandle& self) { return self->fields(); })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })

@@ -59,7 +59,7 @@ class PendingHandle {
   std::pair<BatchArray, std::vector<std::string>> wait() {
     ImageBatch batch;
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       batch = pending_->wait(&check_signals);
     }
     buffers_.clear();
@@ -96,7 +96,7 @@ Preprocessor open(const std::string& job, bool is_text, const std::string& name,
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
   options.threads = threads;
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return is_text ? Preprocessor::from_text(job, name, split, options) : Preprocessor(job, split, options);
 }
 

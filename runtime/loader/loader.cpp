@@ -76,8 +76,8 @@ class Loader::Impl {
     report["role"] = "loader";
     report["images"] = f.samples;
     report["encoded_bytes"] = f.encoded_bytes;
-    report["sent_bytes"] = sent_bytes_;
-    report["chunks"] = chunks_;
+    report["sent_bytes"] = sent_bytes_.load();
+    report["chunks"] = chunks_.load();
     report["threads"] = f.threads;
     report["elapsed_s"] = elapsed;
     report["busy_fraction"] = elapsed > 0 ? static_cast<double>(f.busy_ns) * 1e-9 / (elapsed * f.threads) : 0;
@@ -366,12 +366,13 @@ class Loader::Impl {
   bool good_ = false;
   bool all_alive_ = false;
   int exit_code_ = 0;
-  Nanoseconds begun_ = 0;
+  // What report_json() reads in other threads; nothing else is published by them.
+  std::atomic<Nanoseconds> begun_ = clock_.now();
   Nanoseconds last_beat_ = 0;
   uint32_t next_arena_ = 1;
   size_t arena_bytes_ = 0;
-  int64_t sent_bytes_ = 0;
-  int64_t chunks_ = 0;
+  std::atomic<int64_t> sent_bytes_ = 0;
+  std::atomic<int64_t> chunks_ = 0;
 };
 
 LoaderOptions loader_options(const Job& job) {

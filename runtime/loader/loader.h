@@ -65,6 +65,7 @@ class Loader {
   void stop() noexcept;
   // Descriptor that ends run() when readable (signals of the program); -1 for none.
   void watch(int fd);
+  // So far; from any thread.
   std::string report_json() const;
 
  private:

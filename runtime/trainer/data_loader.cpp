@@ -2,16 +2,18 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/config/suggest.h"
 #include "runtime/observe/batch_dump.h"
+#include "runtime/observe/report.h"
 #include "runtime/process/launcher.h"
 #include "runtime/trainer/attach.h"
 #include "runtime/trainer/client_protocol.h"
@@ -40,6 +42,13 @@ struct Place {
   int rank = 0;
 };
 
+// -1 for whatever is no number from 0 on.
+int number_of(const std::string& text) {
+  int value = -1;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
 // Where this process stands among the trainers when it loads for itself.
 Place embedded_place(const DataLoaderOptions& options) {
   if (options.num_replicas || options.rank) {
@@ -54,7 +63,7 @@ Place embedded_place(const DataLoaderOptions& options) {
   const std::string rank = environment("RANK");
   const std::string world = environment("WORLD_SIZE");
   if (!rank.empty() && !world.empty()) {
-    const Place place{std::atoi(world.c_str()), std::atoi(rank.c_str())};
+    const Place place{number_of(world), number_of(rank)};
     if (place.replicas < 1 || place.rank < 0 || place.rank >= place.replicas) {
       throw Error(ErrorKind::usage, "RANK=" + rank + " and WORLD_SIZE=" + world + " do not fit together",
                   "unset them, or start the program with torchrun or `penstock run`");
@@ -128,7 +137,15 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.channels_last) open.channels_last = *options.channels_last ? 1 : 0;
     MutexLock lock(mutex_);
     say(open);
-    opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
+    try {
+      opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {  // interrupted by while_waiting
+      socket_.close();
+      if (world_) EmbeddedWorld::leave(std::move(world_));
+      throw;
+    }
     field_table_ = std::make_shared<FieldTable>(opened_.fields);
     layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
   }
@@ -145,6 +162,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // Begins a pass; the number that names it.
   uint64_t start(int64_t epoch, int64_t step) {
+    check_owner();
     MutexLock lock(mutex_);
     say(ClientIterate{opened_.split_id, epoch, step});
     const auto answer = expect<ClientStream>("begin an epoch");
@@ -160,6 +178,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // An empty batch at the end.
   Batch next(uint64_t stream) {
+    check_owner();
     MutexLock lock(mutex_);
     const ClientMessage answer = answer_of(stream);
     if (std::holds_alternative<ClientEnd>(answer)) return {};
@@ -183,6 +202,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   // From destructors: never throws, and says nothing in a forked child, whose socket is the parent's too.
   void release(int32_t pool, int32_t slot) noexcept { tell_quietly(ClientRelease{pool, slot}); }
   void stop(uint64_t stream) noexcept {
+    if (::getpid() != owner_) return;
     tell_quietly(ClientStop{stream});
     try {
       MutexLock lock(outbox_mutex_);
@@ -192,9 +212,15 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   std::string stats() {
+    check_owner();
     MutexLock lock(mutex_);
     say(ClientStats{});
     return expect<ClientStatsJson>("statistics").json;
+  }
+  std::string report() {
+    std::vector<std::string> ranks{stats()};
+    if (world_) ranks.push_back(world_->loader_report());
+    return merge_reports(ranks).dump();
   }
 
  private:
@@ -208,7 +234,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
       way_ = Way::run;
       job_ = read(all_overrides(environment(kOverridesVariable), options_));
       const std::string name = port.front() == '@' ? port.substr(1) : port;
-      UniqueFd fd = connect_abstract(name, 10 * kSecond);
+      UniqueFd fd = connect_patiently(name);
       if (!peer_is_us(fd.get())) {
         throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
       }
@@ -251,11 +277,28 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     say_warnings();
   }
 
-  void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
-    if (::getpid() != owner_) {
-      throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
-                  "make a DataLoader of the child's own");
+  // The port may be about to open.
+  UniqueFd connect_patiently(const std::string& name) PENSTOCK_REQUIRES(mutex_) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + 10 * kSecond;
+    for (;;) {
+      try {
+        return connect_abstract(name, kLookEvery);
+      } catch (const Error&) {
+        if (clock.now() > deadline) throw;
+      }
+      if (options_.while_waiting) without_lock(options_.while_waiting);
     }
+  }
+
+  // Before any lock: one that another thread held at fork() stays locked in the child for ever.
+  void check_owner() const {
+    if (::getpid() == owner_) return;
+    throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
+                "make a DataLoader of the child's own");
+  }
+
+  void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
     empty_outbox();
     socket_.send(encode_client(message));
   }
@@ -594,6 +637,12 @@ int DataLoader::rank() const noexcept { return impl_->opened().replica; }
 const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
 std::vector<std::string> DataLoader::warnings() const { return impl_->take_warnings(); }
 std::string DataLoader::stats_json() { return impl_->stats(); }
+std::string DataLoader::report_json() { return impl_->report(); }
+std::vector<std::string> DataLoader::fields() const {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : impl_->opened().fields) names.push_back(field.name);
+  return names;
+}
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 
 }  // namespace penstock

@@ -21,8 +21,9 @@
 //   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails after
 //   trainer.timeout_s; it never hands out memory that is in use.
 // Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
-//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train` split advances its epoch at every begin() unless set_epoch
-//   was called since the last one; an `eval` split replays epoch 0.
+//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train`
+//   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays
+//   epoch 0.
 // Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
 //   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place where
@@ -166,6 +167,8 @@ class DataLoader {
   std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
   std::vector<std::string> warnings() const;    // and forgets them
   std::string stats_json();                     // this port's report so far
+  std::string report_json();                    // the same as a job's report (observe/report.h), bottleneck included
+  std::vector<std::string> fields() const;      // names of what a batch holds
   bool embedded() const noexcept;
 
  private:

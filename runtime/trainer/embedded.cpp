@@ -71,6 +71,7 @@ class EmbeddedWorld::Impl {
     MutexLock lock(mutex_);
     return problem_;
   }
+  std::string loader_report() const { return loader_->report_json(); }
 
  private:
   template <class Work>
@@ -103,8 +104,13 @@ EmbeddedWorld::~EmbeddedWorld() {
   // After fork() the child has this object but not its threads: joining them would wait for ever.
   if (::getpid() != owner_) (void)impl_.release();
 }
+void EmbeddedWorld::leave(std::shared_ptr<EmbeddedWorld> world) {
+  const SignalsBlocked blocked;
+  std::thread([world = std::move(world)]() mutable { world.reset(); }).detach();
+}
 UniqueFd EmbeddedWorld::connect() { return impl_->connect(); }
 std::string EmbeddedWorld::problem() const { return impl_->problem(); }
+std::string EmbeddedWorld::loader_report() const { return impl_->loader_report(); }
 
 std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
   // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:

@@ -17,6 +17,7 @@ from .data_loader import DataLoader
 from .datasets import ImageFolder
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
 from .preprocessor import Preprocessor
+from .show import show
 from .wrapping import PackedBytes, WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
@@ -24,5 +25,5 @@ __version__ = "0.1.0"
 __all__ = [
     "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder", "PackedBytes",
     "PeerLostError", "Preprocessor", "RunError", "TupleBatch", "UsageError", "WrappedLoader", "collate_bytes", "errors",
-    "transforms", "wrap",
+    "show", "transforms", "wrap",
 ]

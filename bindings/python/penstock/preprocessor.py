@@ -15,7 +15,7 @@ import json
 import os
 from typing import Any, Mapping, Optional, Sequence, Union
 
-from . import _penstock
+from . import _job, _penstock
 from .data_loader import _converter, _dtype_name, _read
 from .errors import DatasetError, UsageError
 
@@ -58,8 +58,8 @@ class Preprocessor:
             raise UsageError(f"a {type(job).__name__} is no job", "give a job file's path, or a job as a dict")
         if threads is not None and threads < 1:
             raise UsageError(f"threads={threads}: it is 1 or more")
-        self._convert = _converter(output, False, False, device)
-        is_text, source, self.split, lines = _read(job, split, {}, None, None, more, list(overrides))
+        self._convert, _ = _converter(output, False, False, device)
+        is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
         self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
                                               dtype=_dtype_name(dtype), channels_last=channels_last,
                                               threads=threads or 0)
