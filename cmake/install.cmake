@@ -11,10 +11,14 @@ if(TARGET penstock_mpi)
   install(TARGETS penstock_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
+install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock)
+
 # Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
   runtime/base/error.h
   runtime/base/fields.h
+  runtime/loader/preprocessor.h
   runtime/trainer/data_loader.h)
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS)
   get_filename_component(folder ${header} DIRECTORY)

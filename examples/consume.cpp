@@ -2,6 +2,7 @@
 // network would, and prints a checksum.
 //
 //   penstock launch --run job.yaml -n 4 -- build/release/consume job.yaml [--epochs=2] [key.sub=value ...]
+//   PENSTOCK_ATTACH=1 torchrun --no-python … build/release/consume job.yaml      # fed by `penstock serve job.yaml`
 //   build/release/consume job.yaml                          # without penstock run: loads in threads of its own
 #include <cmath>
 #include <cstdio>
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
       options.overrides.emplace_back(argv[i]);
     }
   }
+  options.on_warning = [](const std::string& text) { std::fprintf(stderr, "consume: warning: %s\n", text.c_str()); };
   try {
     penstock::DataLoader train(argv[1], "train", options);
     for (int epoch = 0; epoch < epochs; ++epoch) {

@@ -1,5 +1,5 @@
-// `penstock bench`: how fast this machine makes a split's samples, stage by stage, without any transport: the ceiling for
-// a loader with as many threads.
+// `penstock bench`: how fast this machine makes a split's samples, stage by stage, without any transport: the ceiling
+// for a loader with as many threads.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -17,12 +17,13 @@ namespace {
 
 int bench(const JobArguments& arguments, const std::string& name, double seconds, bool json) {
   const Job job = load_job(arguments.file, arguments.overrides);
-  const auto context = SplitContext::open(resolve_split(job, name));
+  const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python});
   const Pipeline& pipeline = context->pipeline();
   const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
   const size_t image_bytes = context->fields()[0].bytes_per_sample();
   std::atomic<int64_t> next{0};
   std::vector<MakeTimes> times(static_cast<size_t>(job.loader.threads));
+  std::vector<DecodeCounts> decoded(times.size());
   std::vector<int64_t> finish_ns(times.size());
   std::vector<std::string> problems(times.size());
   std::atomic<int64_t> bad{0};
@@ -38,10 +39,14 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
         std::vector<std::byte> raw(image_bytes);
         std::vector<std::byte> finished(finisher.bytes_per_sample() + 64);
         int64_t label = 0;
+        std::vector<std::vector<std::byte>> others;
+        std::vector<std::byte*> fields = {raw.data(), reinterpret_cast<std::byte*>(&label)};
+        for (const FieldSpec& field : extra_fields(context->fields())) {
+          fields.push_back(others.emplace_back(field.bytes_per_sample()).data());
+        }
         while (clock.now() < end) {
           const int64_t i = next.fetch_add(1);
           const int64_t size = context->source().size();
-          std::byte* const fields[] = {raw.data(), reinterpret_cast<std::byte*>(&label)};
           const PlannedSample sample{i, i % size, static_cast<uint16_t>((i / size) & 0xffff), true};
           if (maker.make(sample, 0, fields).bad) ++bad;
           const Nanoseconds before = clock.now();
@@ -50,6 +55,7 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
           ++made;
         }
         times[t] = maker.times();
+        decoded[t] = maker.decode_counts();
       } catch (const std::exception& error) {
         problems[t] = error.what();
       }
@@ -61,11 +67,14 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
   }
   const double elapsed = static_cast<double>(clock.now() - begun) * 1e-9;
   MakeTimes all;
+  DecodeCounts ways;
   int64_t finishing = 0;
   for (size_t t = 0; t < times.size(); ++t) {
     all.read_ns += times[t].read_ns;
     all.decode_ns += times[t].decode_ns;
     all.augment_ns += times[t].augment_ns;
+    ways.own_jpeg += decoded[t].own_jpeg;
+    ways.library_jpeg += decoded[t].library_jpeg;
     finishing += finish_ns[t];
   }
   const double count = std::max<double>(1, static_cast<double>(made.load()));
@@ -74,6 +83,8 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
                                       {"images", made.load()},
                                       {"unusable", bad.load()},
                                       {"images_per_s", static_cast<double>(made.load()) / elapsed},
+                                      {"jpeg_own", ways.own_jpeg},
+                                      {"jpeg_library", ways.library_jpeg},
                                       {"read_ms", static_cast<double>(all.read_ns) / count * 1e-6},
                                       {"decode_ms", static_cast<double>(all.decode_ns) / count * 1e-6},
                                       {"augment_ms", static_cast<double>(all.augment_ns) / count * 1e-6},
@@ -81,10 +92,15 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
   if (json) {
     std::printf("%s\n", result.dump().c_str());
   } else {
-    std::printf("split %s, %d threads: %.0f images/s\n", name.c_str(), job.loader.threads, result["images_per_s"].get<double>());
+    std::printf("split %s, %d threads: %.0f images/s\n", name.c_str(), job.loader.threads,
+                result["images_per_s"].get<double>());
     for (const char* stage : {"read_ms", "decode_ms", "augment_ms", "finish_ms"}) {
       std::printf("  %-11s %7.3f an image and thread\n", stage, result[stage].get<double>());
     }
+  }
+  if (!json && ways.own_jpeg + ways.library_jpeg > 0) {
+    std::printf("  JPEG: %lld by the decoder for baseline files, %lld by libjpeg-turbo\n",
+                static_cast<long long>(ways.own_jpeg), static_cast<long long>(ways.library_jpeg));
   }
   return 0;
 }

@@ -38,7 +38,7 @@ struct Findings {
 void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Findings& findings) {
   std::atomic<int64_t> next{0};
   const auto work = [&] {
-    std::vector<std::byte> bytes;
+    SourceSample sample;
     Decoder decoder(context.split().limits);
     PixelBuffer storage;
     for (;;) {
@@ -46,13 +46,15 @@ void examine(const SplitContext& context, int64_t stride, bool decode, int threa
       if (index >= context.source().size()) return;
       std::string why;
       try {
-        Verdict verdict = context.source().read(index, bytes);
-        findings.bytes += static_cast<int64_t>(bytes.size());
+        const DrawKey key{context.split().seed, 0, static_cast<uint64_t>(index), 0};
+        Verdict verdict = context.source().load(key, sample);
+        findings.bytes += static_cast<int64_t>(sample.image.size());
         ImageHeader header;
-        if (verdict.ok()) verdict = read_header(bytes, context.split().limits, header);
+        const bool encoded = sample.width == 0;
+        if (verdict.ok() && encoded) verdict = read_header(sample.image, context.split().limits, header);
         PixelView pixels;
-        if (verdict.ok() && decode) {
-          verdict = decoder.decode(bytes, header, Box{0, 0, header.width, header.height}, storage, pixels);
+        if (verdict.ok() && encoded && decode) {
+          verdict = decoder.decode(sample.image, header, Box{0, 0, header.width, header.height}, storage, pixels);
         }
         why = verdict.reason;
       } catch (const Error& error) {
@@ -93,11 +95,12 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   double slots_mb = 0;
   const LoaderOptions loader = loader_options(job);
   for (const auto& [name, spec] : job.splits) {
-    const auto context = SplitContext::open(with_sampler_file(resolve_split(job, name)));
+    const auto context =
+        SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python});
     const Source& source = context->source();
     std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
-                source.class_names().size(), spec.dataset.folder.c_str());
-    print_classes(source);
+                source.class_names().size(), spec.dataset.title().c_str());
+    if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job, job.roles.trainers)));

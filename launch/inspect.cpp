@@ -31,7 +31,7 @@ struct InspectRequest {
 int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const Job job = load_job(arguments.file, arguments.overrides);
   const ResolvedSplit split = with_sampler_file(resolve_split(job, request.split));
-  const auto context = SplitContext::open(split);
+  const auto context = SplitContext::open(split, posix_file_system(), {job.python});
   if (split.split.sampler.program) {
     throw Error(ErrorKind::usage, "the order of split '" + split.name + "' is its program's, which is not here");
   }
@@ -52,6 +52,7 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
   FieldSpec finished_field = context->fields()[0];
   finished_field.dtype = finish.dtype;
 
+  const auto extras = extra_fields(context->fields());
   StreamHash total;
   std::vector<uint8_t> sheet;
   int64_t on_sheet = 0;
@@ -63,23 +64,29 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
       std::vector<uint8_t> raw(batch.size() * image_bytes);
       std::vector<std::byte> finished(request.raw ? 0 : batch.size() * finisher.bytes_per_sample());
       std::vector<int64_t> labels(batch.size());
+      std::vector<std::vector<std::byte>> others;
+      for (const FieldSpec& field : extras) others.emplace_back(batch.size() * field.bytes_per_sample());
       std::vector<SampleRecord> records;
       for (size_t slot = 0; slot < batch.size(); ++slot) {
-        std::byte* const fields[] = {reinterpret_cast<std::byte*>(raw.data() + slot * image_bytes),
-                                     reinterpret_cast<std::byte*>(&labels[slot])};
+        std::vector<std::byte*> fields = {reinterpret_cast<std::byte*>(raw.data() + slot * image_bytes),
+                                          reinterpret_cast<std::byte*>(&labels[slot])};
+        for (size_t i = 0; i < extras.size(); ++i) {
+          fields.push_back(others[i].data() + slot * extras[i].bytes_per_sample());
+        }
         SampleRecord record = maker.make(batch[slot], request.epoch, fields);
         if (record.bad && split.on_error == OnError::fail) {
           throw Error(ErrorKind::dataset,
                       "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
-                          split.split.dataset.folder + ": " + record.reason,
+                          split.split.dataset.title() + ": " + record.reason,
                       "repair or remove the file, or set on_error: substitute");
         }
         bad += record.reason.empty() ? 0 : 1;
         PlannedSample delivered = record.planned;
         delivered.index = record.index;
-        const std::span<const std::byte> pixels(fields[0], image_bytes);
+        std::vector<std::span<const std::byte>> content = {{fields[0], image_bytes}};
+        for (size_t i = 0; i < extras.size(); ++i) content.emplace_back(fields[i + 2], extras[i].bytes_per_sample());
         total.add(sample_record(split.name, static_cast<uint32_t>(request.epoch), delivered, record.draws, labels[slot]),
-                  std::span(&pixels, 1));
+                  content);
         if (!request.raw) finisher.run(raw.data() + slot * image_bytes, finished.data() + slot * finisher.bytes_per_sample());
         if (on_sheet < request.sheet) {
           sheet.insert(sheet.end(), raw.begin() + static_cast<std::ptrdiff_t>(slot * image_bytes),
@@ -96,10 +103,13 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
       dumped.records = &records;
       dumped.labels = &labels;
       dumped.pipeline = &pipeline;
-      dumped.dataset_folder = split.split.dataset.folder;
+      dumped.dataset_folder = split.split.dataset.title();
       dumped.images = request.raw ? image_batch_view(raw.data(), context->fields()[0], std::ssize(batch), false)
                                   : image_batch_view(finished.data(), finished_field, std::ssize(batch),
                                                      split.split.channels_last);
+      for (size_t i = 0; i < extras.size(); ++i) {
+        dumped.others.emplace_back(extras[i].name, field_batch_view(others[i].data(), extras[i], std::ssize(batch)));
+      }
       write_batch(request.out, dumped);
     }
   }

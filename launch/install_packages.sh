@@ -8,7 +8,9 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libhwy-dev libspng-dev libjpeg62-turbo-dev libxxhash-dev librandom123-dev libhwloc-dev)
 if [[ "${1:-}" == --tests ]]; then
-  packages+=(doctest-dev python3 python3-numpy python3-pil python3-torch python3-torchvision python3-xxhash clang)
+  # iproute2: the tests over several nodes make them of network namespaces.
+  packages+=(doctest-dev iproute2 python3 python3-dev python3-venv python3-numpy python3-pil python3-torch
+    python3-torchvision python3-xxhash clang)
 fi
 
 missing=()

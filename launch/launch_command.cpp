@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
 #include "runtime/process/session_folder.h"
+#include "runtime/trainer/attach.h"
 
 namespace penstock {
 namespace {
@@ -33,6 +35,7 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   request.trainers = job.roles.trainers;
   request.loader_threads = job.loader.threads;
   request.grace_s = job.trainer.grace_s;
+  request.lost_after_s = job.balancer.lost_after_s;
   request.cores = static_cast<int>(allowed_cores(false).size());
   request.root = ::geteuid() == 0;
   request.environment = current_environment();
@@ -43,8 +46,22 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
     text << file.rdbuf();
     request.hostfile_hosts = count_hosts(text.str());
   }
+  const bool serve = request.command == "serve";
+  if (serve && !request.program.empty()) {
+    throw Error(ErrorKind::usage, "`penstock serve` starts no program", "leave out --serve, or what stands after --");
+  }
+  const std::string name = serve ? serving_name(job) : "";
   request.session_folder = new_session_folder_name();
-  const LaunchLine line = launch_line(request, find_mpirun(mpirun));
+  LaunchLine line = launch_line(request, find_mpirun(mpirun));
+  if (serve) {
+    line.end_in_order = [name] {
+      try {
+        return end_serving(name, 20 * kSecond);
+      } catch (const Error&) {
+        return false;
+      }
+    };
+  }
   if (!run) {
     std::printf("%s\n", shell_quoted(line.argv).c_str());
     return 0;
@@ -59,6 +76,8 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<JobArguments>();
   auto request = std::make_shared<LaunchRequest>();
   auto run = std::make_shared<bool>(false);
+  auto serve = std::make_shared<bool>(false);
+  auto idle_s = std::make_shared<double>(0);
   auto print = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   auto quiet = std::make_shared<bool>(false);
@@ -75,14 +94,18 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();
   CLI::Option* print_flag = command->add_flag("--print", *print, "print the line (the default)");
   command->add_flag("--run", *run, "run it")->excludes(print_flag);
+  CLI::Option* serve_flag = command->add_flag("--serve", *serve, "`penstock serve` instead of `penstock run`");
+  command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag);
   command->add_flag("--json", *json, "passed on to `penstock run`");
   command->add_flag("--quiet", *quiet, "passed on");
-  command->add_option("--epochs", *epochs, "passed on");
-  command->add_option("--dump", *dump, "passed on")->type_name("DIR");
-  command->add_flag("--raw", *raw, "passed on");
+  command->add_option("--epochs", *epochs, "passed on")->excludes(serve_flag);
+  command->add_option("--dump", *dump, "passed on")->type_name("DIR")->excludes(serve_flag);
+  command->add_flag("--raw", *raw, "passed on")->excludes(serve_flag);
   command->footer("The program and its arguments stand after --:  penstock launch --run job.yaml -n 4 -- ./train");
   command->callback([=, &chosen] {
     chosen.run = [=, &chosen] {
+      if (*serve) request->command = "serve";
+      if (*idle_s > 0) request->options.push_back("--idle-s=" + nlohmann::json(*idle_s).dump());
       if (*json) request->options.push_back("--json");
       if (*quiet) request->options.push_back("--quiet");
       if (*epochs > 0) request->options.push_back("--epochs=" + std::to_string(*epochs));

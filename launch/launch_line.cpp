@@ -193,12 +193,25 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
     add({"--mca", mpi.major >= 5 ? "btl_sm_backing_directory" : "btl_vader_backing_directory", request.session_folder});
     add({"-x", std::string(kSessionFolderVariable) + "=" + request.session_folder});
   }
+  if (line.nodes > 1) {
+    // Within lost_after_s, so that mpirun still has nothing to say to the lost node when it notices: TCP only probes a
+    // connection that has nothing under way.
+    const int probe_s = std::max(1, static_cast<int>(request.lost_after_s / 10));
+    const int idle_s = std::max(1, static_cast<int>(request.lost_after_s / 2));
+    for (const auto& [name, value] : {std::pair("oob_tcp_keepalive_time", idle_s),
+                                      std::pair("oob_tcp_keepalive_intvl", probe_s),
+                                      std::pair("oob_tcp_keepalive_probes", 3)}) {
+      if (request.environment.count((mpi.major >= 5 ? "PRTE_MCA_" : "OMPI_MCA_") + std::string(name)) == 0) {
+        add({runtime_mca, name, std::to_string(value)});
+      }
+    }
+  }
   if (remote) {
     for (const auto& [name, value] : request.environment) {
       if (name.rfind("PENSTOCK_CFG__", 0) == 0) add({"-x", name});
     }
   }
-  add({request.penstock, "run", request.job});
+  add({request.penstock, request.command, request.job});
   argv.insert(argv.end(), request.options.begin(), request.options.end());
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
   if (!request.program.empty()) {
@@ -272,6 +285,7 @@ int run_launch_line(const LaunchLine& line) {
     poll(&readable, 1, -1);
     while (const auto arrived = signals.next()) {
       if (arrived->signal == SIGCHLD) continue;
+      if (arrived->signal == SIGTERM && line.end_in_order && line.end_in_order()) continue;
       if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
       // Ctrl-C reached mpirun as well; a second one would make it give up its ranks at once.
       if (!arrived->from_terminal) kill(pid, arrived->signal);

@@ -11,10 +11,12 @@
 // What is added: --oversubscribe for more ranks than cores; --allow-run-as-root for root; --bind-to none, since ranks
 //   share the cores themselves; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
 //   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
+//   Over several nodes, keepalive for mpirun's own connections: by itself it notices a lost node after five minutes.
 // Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,12 +38,14 @@ MpiFound find_mpirun(const std::string& mpirun = "mpirun");
 struct LaunchRequest {
   std::string job;                     // path of the job file
   std::vector<std::string> overrides;  // "key.sub=value", passed on
-  std::vector<std::string> options;    // of `penstock run`, passed on ("--json", …)
+  std::string command = "run";         // or "serve"
+  std::vector<std::string> options;    // of that command, passed on ("--json", …)
   std::vector<std::string> program;    // after --; empty: the job's own
   std::string penstock = "penstock";   // the program that every rank runs
   int trainers = 1;                    // roles.trainers, per node
   int loader_threads = 2;              // loader.threads
   double grace_s = 5;                  // trainer.grace_s
+  double lost_after_s = 10;            // balancer.lost_after_s
   int ranks = 0;                       // -n, of the whole job; 0: by `loaders`
   int loaders = 0;                     // --loaders, per node; 0: as many as the cores of this node hold, one at least
   std::vector<std::string> hosts;      // --host
@@ -60,6 +64,9 @@ struct LaunchLine {
   int nodes = 1;
   std::string session_folder;
   double grace_s = 5;
+  // Ends the job in good order where it can (true): what SIGTERM does before mpirun gets it, which would not wait for
+  // its ranks. Empty: nothing can.
+  std::function<bool()> end_in_order;
 };
 
 LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi);

@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
       "  mpirun -n 4 penstock run job.yaml -- ./train");
   add_init(app, chosen);
   add_run(app, chosen);
+  add_serve(app, chosen);
   add_launch(app, chosen);
   add_check(app, chosen);
   add_inspect(app, chosen);

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -24,6 +26,7 @@
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
 #include "runtime/process/signals.h"
+#include "runtime/trainer/attach.h"
 #include "runtime/trainer/data_loader.h"
 #include "runtime/trainer/embedded.h"
 #include "runtime/trainer/port.h"
@@ -31,9 +34,13 @@
 #include "transport/mesh.h"
 #include "transport/mpi_component.h"
 #include "transport/shm/shm.h"
+#include "transport/unix_socket.h"
 
 namespace penstock {
 namespace {
+
+// Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
+constexpr double kStrandedPatience_s = 5;
 
 std::string port_socket_name(const std::string& job_id, int trainer) {
   return "penstock/" + std::to_string(::geteuid()) + "/" + job_id + "/p" + std::to_string(trainer);
@@ -62,6 +69,9 @@ UniqueFd watch_parent() {
 #endif
 }
 
+// From any thread: one write a line.
+void print_notice(const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); }
+
 std::string program_path() {
   char path[4096] = {};
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
@@ -76,6 +86,34 @@ std::vector<std::string> program_of(const RunRequest& request) {
   return argv;
 }
 
+// The overrides of a serve command line, for programs that attach from another folder: paths in them are relative to
+// this one.
+std::string overrides_for_programs(const RunRequest& request) {
+  std::vector<std::string> all;
+  for (const std::string& text : request.overrides) {
+    const size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    bool path = false;
+    for (const char* end : {".dataset.folder", ".sampler.indices", ".sampler.weights"}) {
+      path = path || (equals != std::string::npos && key.ends_with(end));
+    }
+    const char first = path && equals + 1 < text.size() ? text[equals + 1] : '/';
+    const bool relative = first == '.' || first == '_' || std::isalnum(static_cast<unsigned char>(first)) != 0;
+    all.push_back(relative ? key + "=" + std::filesystem::absolute(text.substr(equals + 1)).string() : text);
+  }
+  return nlohmann::json(all).dump();
+}
+
+// What to do now, for people.
+void print_how_to_attach(const RunRequest& request, const std::string& name, int local_trainers) {
+  const std::string file = std::filesystem::absolute(request.job_file).lexically_normal().string();
+  std::fprintf(stderr,
+               "penstock: serving job '%s'\n"
+               "  start the trainers, on every node:  PENSTOCK_ATTACH=1 torchrun --nproc-per-node=%d train.py\n"
+               "  end it, on any node:                penstock serve --stop %s   (or SIGTERM)\n",
+               name.c_str(), local_trainers, file.c_str());
+}
+
 // The port of one trainer with its program: what both a rank under mpirun and a job in one process consist of.
 class Trainer {
  public:
@@ -86,7 +124,11 @@ class Trainer {
     port_.on_notice([this](const std::string& text) {
       std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str());
     });
-    port_.on_goodbye([this](const Goodbye& goodbye) {
+    const bool speaks_for_the_job = options.self == options.coordinator;
+    port_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
+      // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
+      // this rank in between.
+      if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
       ended_well_ = goodbye.good;
       if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
     });
@@ -112,6 +154,19 @@ class Trainer {
     helper_.start(program);
   }
 
+  // Opens the port under the job's name, for a program that somebody else starts.
+  void serve(const std::string& name, int local_trainer) {
+    const std::string socket = serving_socket(name, local_trainer);
+    try {
+      port_.listen(socket, "");
+    } catch (const Error& error) {
+      if (!try_connect_abstract(socket)) throw;
+      throw Error(ErrorKind::usage, "job '" + name + "' is being served on host " + host_name() + " already",
+                  "end that one (penstock serve --stop " + request_.job_file +
+                      "), or give this one another name: in the job file, or name=OTHER");
+    }
+  }
+
   void watch_signals(SignalFd& signals) {
     port_.watch(signals.fd(), [this, &signals] {
       while (const auto arrived = signals.next()) {
@@ -121,6 +176,10 @@ class Trainer {
   }
   // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again, it comes at once.
   void pass_signal(int number) {
+    if (request_.serve) {
+      if (number == SIGTERM || number == SIGINT) port_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
+      return;
+    }
     if (number != SIGTERM && number != SIGINT) {
       helper_.signal(number);
       return;
@@ -190,13 +249,12 @@ class Trainer {
   bool ended_well_ = false;
 };
 
+int failure_code(int exit_code) { return exit_code != 0 ? exit_code : 1; }
+
 // Prints what rank 0 has to say at the end; returns the exit code.
 int conclude(const RunRequest& request, const Port& port) {
   const Goodbye& goodbye = port.goodbye();
-  if (!goodbye.good) {
-    std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
-    return goodbye.exit_code != 0 ? goodbye.exit_code : 1;
-  }
+  if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
   const nlohmann::json report = merge_reports(port.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
@@ -218,6 +276,10 @@ PortOptions options_for_port(const RunRequest& request, const Job& job) {
   options.whole_job = true;
   options.dump_folder = request.dump_folder;
   options.dump_raw = request.dump_raw;
+  options.serving = request.serve;
+  options.idle_ns = static_cast<Nanoseconds>(request.idle_s * 1e9);
+  options.host = host_name();
+  if (request.serve) options.overrides_json = overrides_for_programs(request);
   return options;
 }
 
@@ -246,6 +308,7 @@ int run_here(const RunRequest& request, const Job& job) {
     PortOptions options = options_for_port(request, job);
     options.self = i;
     place_port(job, i, trainers, options);
+    options.local_replicas = trainers;
     if (i == 0) {
       options.coordination = coordinator_options(job);
       options.coordination.loaders = {trainers};
@@ -254,15 +317,22 @@ int run_here(const RunRequest& request, const Job& job) {
     }
     list.push_back(std::make_unique<Trainer>(request, job, options, inproc.endpoint(i), helpers[static_cast<size_t>(i)],
                                              "trainer " + std::to_string(i)));
+    if (request.serve) {
+      list.back()->serve(serving_name(job), i);
+      continue;
+    }
     TrainerPlace place;
     place.rank = place.local_rank = i;
     place.world_size = place.local_world_size = trainers;
     place.master_port = master_port;
     list.back()->start(port_socket_name(job_id, i), job_id, place, shares[static_cast<size_t>(i)], i == 0, false);
   }
+  if (request.serve && !request.quiet) print_how_to_attach(request, serving_name(job), trainers);
   // Every program gets its signals from the one thread that reads them.
+  int interrupted_by = 0;
   list[0]->port().watch(signals.fd(), [&] {
     while (const auto arrived = signals.next()) {
+      if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
       for (auto& trainer : list) trainer->pass_signal(arrived->signal);
     }
   });
@@ -270,6 +340,7 @@ int run_here(const RunRequest& request, const Job& job) {
   list[0]->port().every(progress.interval_ns(), [&](const PortFigures& figures) { progress.show(figures, trainers); });
 
   LoaderOptions loader_settings = loader_options(job);
+  loader_settings.on_notice = print_notice;
   loader_settings.cpus = shares.back();
   Loader loader(loader_settings, inproc.endpoint(trainers));
   // The first thing that went wrong in any of the threads ends them all, and is what the job says.
@@ -307,7 +378,8 @@ int run_here(const RunRequest& request, const Job& job) {
   for (auto& trainer : list) trainer->stop_program();  // all at once: they share one grace
   for (auto& trainer : list) trainer->clean_up();
   if (problem) throw *problem;
-  return conclude(request, list[0]->port());
+  const int code = conclude(request, list[0]->port());
+  return interrupted_by != 0 ? 128 + interrupted_by : code;  // as `penstock launch --run`, and as shells have it
 }
 
 // ---- one rank under mpirun ---------------------------------------------------------------------------------------
@@ -374,6 +446,7 @@ int run_rank(const RunRequest& request, const Job& job) {
   const int self = world.rank;
 
   int code = 0;
+  int jobs_code = 0;  // by the goodbye
   bool all_alive = true;
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<Loader> loader;  // outlives MPI: a send that is still under way reads its cells
@@ -381,7 +454,7 @@ int run_rank(const RunRequest& request, const Job& job) {
   bool alike = true;
   try {
     std::vector<RankInfo> ranks;
-    for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank});
+    for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank, info.node});
     const std::vector<Member> members = assign_roles(ranks, job.roles.trainers);
     const Member& me = members[static_cast<size_t>(self)];
     (void)replicas_of(job, static_cast<int>(std::count_if(
@@ -428,17 +501,26 @@ int run_rank(const RunRequest& request, const Job& job) {
       (member.role == Role::trainer ? ports : loaders).push_back(member.rank);
     }
 
+    const auto silence_ns = static_cast<Nanoseconds>(job.balancer.lost_after_s * 1e9);
     if (me.role == Role::loader) {
       LoaderOptions options = loader_options(job);
+      options.on_notice = print_notice;
       options.cpus = cpus;
+      options.silence_ns = 2 * silence_ns;
       loader = std::make_unique<Loader>(options, std::move(endpoint));
       if (parent) loader->watch(parent.get());
       loader->run();
       all_alive = loader->all_alive();
+      jobs_code = loader->exit_code();
     } else {
       PortOptions options = options_for_port(request, job);
       options.self = self;
       place_port(job, me.number, static_cast<int>(ports.size()), options);
+      options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
+      options.silence_ns = silence_ns;
+      for (const Member& member : members) options.hosts.push_back(member.host);
+      options.local_replicas = me.local_trainers;
+      options.host = me.host;
       if (self == options.coordinator) {
         options.coordination = coordinator_options(job);
         options.coordination.loaders = loaders;
@@ -455,13 +537,18 @@ int run_rank(const RunRequest& request, const Job& job) {
       place.world_size = static_cast<int>(ports.size());
       place.local_rank = me.local_number;
       place.local_world_size = me.local_trainers;
-      place.master_addr = hosts.size() == 1 ? "127.0.0.1" : members[0].host;
+      place.master_addr = master_address(members);
       place.master_port = master_port;
       ProgressPrinter progress(self == 0 && !request.quiet && !request.quiet_progress, true);
       const int trainers = static_cast<int>(ports.size());
       trainer->port().every(progress.interval_ns(),
                             [&, trainers](const PortFigures& figures) { progress.show(figures, trainers); });
-      trainer->start(port_socket_name(world.job_id, me.number), world.job_token, place, cpus, self == 0, true);
+      if (request.serve) {
+        trainer->serve(serving_name(job), me.local_number);
+        if (self == 0 && !request.quiet) print_how_to_attach(request, serving_name(job), me.local_trainers);
+      } else {
+        trainer->start(port_socket_name(world.job_id, me.number), world.job_token, place, cpus, self == 0, true);
+      }
       trainer->port().run();
       progress.done();
       if (trainer->orphaned()) {  // nobody said goodbye, and there is nobody to report to
@@ -469,6 +556,7 @@ int run_rank(const RunRequest& request, const Job& job) {
         code = static_cast<int>(ErrorKind::peer_lost);
       } else {
         all_alive = trainer->port().goodbye().all_alive;
+        jobs_code = trainer->port().goodbye().exit_code;
         if (self == 0) code = conclude(request, trainer->port());
       }
       trainer->clean_up();
@@ -483,6 +571,7 @@ int run_rank(const RunRequest& request, const Job& job) {
     }
     all_alive = false;
     if (trainer) trainer->clean_up();
+    if (self != 0 && code == static_cast<int>(ErrorKind::peer_lost)) end_stranded_daemon(parent.get(), kStrandedPatience_s);
   }
   trainer.reset();
   std::fflush(nullptr);
@@ -490,8 +579,9 @@ int run_rank(const RunRequest& request, const Job& job) {
   // programs the grace.
   const auto patience = static_cast<Nanoseconds>((job.trainer.grace_s + 15) * 1e9);
   if (!session->finish(all_alive, patience)) {
-    // The other ranks get a moment to leave by themselves, before mpirun ends what it sees as an abort.
-    if (code == 0) code = all_alive ? static_cast<int>(ErrorKind::peer_lost) : 0;
+    // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's: so
+    // every rank leaves with the same.
+    if (code == 0) code = all_alive ? static_cast<int>(ErrorKind::peer_lost) : jobs_code;
     ::_exit(code);
   }
   return code;
@@ -501,6 +591,14 @@ int run_rank(const RunRequest& request, const Job& job) {
 
 int run_job(const RunRequest& request) {
   Job job = load_job(request.job_file, request.overrides);
+  if (request.serve) {
+    (void)serving_name(job);  // a name that cannot be served is found now
+    if (job.roles.ranks_per_replica > 1) {
+      throw Error(ErrorKind::config, "roles.ranks_per_replica is " + std::to_string(job.roles.ranks_per_replica) +
+                                         ", and `penstock serve` feeds every trainer other data",
+                  "start the trainers by `penstock run`, or leave the key out");
+    }
+  }
   const LauncherInfo launcher = detect_launcher(current_environment());
   if (launcher.kind == LauncherKind::none) return run_here(request, job);
   return run_rank(request, job);

@@ -1,4 +1,4 @@
-// `penstock run`: this process as one rank of a job.
+// `penstock run` and `penstock serve`: this process as one rank of a job.
 //
 // Under mpirun each rank takes its role (trainers first by local rank); without it the whole job runs here: a port and a
 // helper for each trainer, and one loader, joined by the inproc transport.
@@ -8,6 +8,8 @@
 //   c. transports are made: shm for pairs on one node, mpi for the rest, or what the job says
 //   d. a trainer opens its port and has its helper start the program; a loader loads
 //   e. the programs end: loaders report, everybody leaves; rank 0 prints the report
+// Serving differs in d and e: the port is found by the job's name (runtime/trainer/attach.h), no program is started,
+// and the job ends by SIGTERM or SIGINT to any trainer's rank, by `serve --stop`, or after idle_s without a program.
 // When anything fails, the first failure is what rank 0 prints and exits with; the others leave quietly.
 #pragma once
 
@@ -26,6 +28,8 @@ struct RunRequest {
   bool quiet_progress = false;
   std::string dump_folder;
   bool dump_raw = false;
+  bool serve = false;                 // open ports and start nothing
+  double idle_s = 0;                  // serve: end after so long without a program; 0: do not
 };
 
 int run_job(const RunRequest& request);

@@ -25,8 +25,9 @@ namespace penstock {
 
 struct MpiRankInfo {
   int rank = 0;
-  int local_rank = 0;  // order of ranks on this host
-  std::string host;
+  int local_rank = 0;  // order of ranks on this node
+  std::string host;    // what the node calls itself; two containers may call themselves the same
+  int node = 0;        // the lowest rank that shares memory with this one: equal on one node, and only there
 };
 
 struct MpiWorldInfo {

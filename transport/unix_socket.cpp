@@ -216,13 +216,21 @@ UniqueFd accept_one(int listening_fd) {
   }
 }
 
+UniqueFd try_connect_abstract(const std::string& name) {
+  UniqueFd fd = new_socket();
+  socklen_t length = 0;
+  const sockaddr_un address = abstract_address(name, length);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+  const int why = errno;
+  fd.reset();
+  errno = why;  // connect_abstract() tells which of them are worth another try
+  return {};
+}
+
 UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns) {
   const Nanoseconds deadline = now_ns() + timeout_ns;
   for (;;) {
-    UniqueFd fd = new_socket();
-    socklen_t length = 0;
-    const sockaddr_un address = abstract_address(name, length);
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+    if (UniqueFd fd = try_connect_abstract(name)) return fd;
     if ((errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) || now_ns() > deadline) {
       throw Error(ErrorKind::peer_lost, system_error_text("nobody answers on the socket '@" + name + "'"),
                   "is the rank that opens this port still running?");
@@ -237,6 +245,12 @@ std::pair<UniqueFd, UniqueFd> packet_socket_pair() {
     throw Error(ErrorKind::runtime, system_error_text("cannot create a socket pair"), "raise ulimit -n");
   }
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+int peer_pid(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
 }
 
 bool peer_is_us(int fd) {

@@ -67,7 +67,10 @@ UniqueFd listen_abstract(const std::string& name);
 UniqueFd accept_one(int listening_fd);  // empty when nobody waits
 // Retries while nobody listens yet, until the timeout; Error(peer_lost) naming the socket afterwards.
 UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns);
+// One try; empty when nobody listens there.
+UniqueFd try_connect_abstract(const std::string& name);
 std::pair<UniqueFd, UniqueFd> packet_socket_pair();
+int peer_pid(int fd);       // SO_PEERCRED: of the process that connected; 0 where it cannot be seen from here
 bool peer_is_us(int fd);  // SO_PEERCRED: the same user, or root
 
 }  // namespace penstock

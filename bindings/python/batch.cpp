@@ -27,19 +27,28 @@ dlpack::DataType dlpack_type(DType dtype) {
   }
 }
 
-// What a capsule's consumer owns: the structure it reads, the arrays that this points to, and the batch.
+// What a capsule's consumer owns: the structure it reads, the arrays that this points to, and the batch (or the copy).
 template <class Managed>
 struct Capsule {
   Managed managed{};
   BatchArray array;
+  std::unique_ptr<std::byte[]> copy;
 
   static void destroy(Managed* managed) { delete static_cast<Capsule*>(managed->manager_ctx); }
 };
 
 template <class Managed>
-nb::object make_capsule(const BatchArray& array, const char* name) {
+nb::object make_capsule(const BatchArray& array, const char* name, bool copy) {
   auto owner = std::make_unique<Capsule<Managed>>();
   owner->array = array;
+  if (copy) {
+    // A field fills its memory without gaps, whatever the order of its dimensions.
+    const auto bytes = static_cast<size_t>(array.view.elements()) * size_of(array.view.dtype);
+    owner->copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    std::memcpy(owner->copy.get(), array.view.data, bytes);
+    owner->array.view.data = owner->copy.get();
+    owner->array.owner.reset();
+  }
   Managed& managed = owner->managed;
   managed.tensor.data = owner->array.view.data;
   managed.tensor.device = {dlpack::kCpu, 0};
@@ -49,7 +58,10 @@ nb::object make_capsule(const BatchArray& array, const char* name) {
   managed.tensor.strides = owner->array.view.strides.data();
   managed.manager_ctx = owner.get();
   managed.deleter = &Capsule<Managed>::destroy;
-  if constexpr (requires { managed.version; }) managed.version = {1, 0};
+  if constexpr (requires { managed.version; }) {
+    managed.version = {1, 0};
+    if (copy) managed.flags = dlpack::kFlagCopied;
+  }
   PyObject* capsule = PyCapsule_New(&managed, name, [](PyObject* self) {
     // A consumer that took the tensor has renamed the capsule, and calls the deleter itself.
     const char* now = PyCapsule_GetName(self);
@@ -62,24 +74,27 @@ nb::object make_capsule(const BatchArray& array, const char* name) {
   return nb::steal(capsule);
 }
 
+std::tuple<int, int> pair_of(const nb::object& value, const char* what) {
+  std::tuple<int, int> pair;
+  if (!nb::try_cast(value, pair)) throw nb::type_error((std::string("__dlpack__: ") + what + " is a pair of integers").c_str());
+  return pair;
+}
+
 nb::object to_dlpack(const BatchArray& array, const nb::object& stream, const nb::object& max_version,
                      const nb::object& dl_device, const nb::object& copy) {
   // Array API: on the CPU there is no stream to wait for, and only None may be given.
   if (!stream.is_none()) {
     throw Error(ErrorKind::usage, "__dlpack__: stream must be None for memory of the host");
   }
-  if (!dl_device.is_none() && nb::cast<std::tuple<int, int>>(dl_device) != std::tuple(dlpack::kCpu, 0)) {
+  if (!dl_device.is_none() && pair_of(dl_device, "dl_device") != std::tuple(dlpack::kCpu, 0)) {
     PyErr_SetString(PyExc_BufferError, "__dlpack__: a batch lies in memory of the host; copy it to another device yourself");
     throw nb::python_error();
   }
-  if (!copy.is_none() && nb::cast<bool>(copy)) {
-    PyErr_SetString(PyExc_BufferError, "__dlpack__: copies are not made here; copy what you import");
-    throw nb::python_error();
+  const bool copied = !copy.is_none() && PyObject_IsTrue(copy.ptr()) == 1;
+  if (!max_version.is_none() && pair_of(max_version, "max_version") >= std::tuple(1, 0)) {
+    return make_capsule<dlpack::ManagedTensorVersioned>(array, "dltensor_versioned", copied);
   }
-  if (!max_version.is_none() && nb::cast<std::tuple<int, int>>(max_version) >= std::tuple(1, 0)) {
-    return make_capsule<dlpack::ManagedTensorVersioned>(array, "dltensor_versioned");
-  }
-  return make_capsule<dlpack::ManagedTensor>(array, "dltensor");
+  return make_capsule<dlpack::ManagedTensor>(array, "dltensor", copied);
 }
 
 nb::dlpack::dtype nanobind_type(DType dtype) {
@@ -92,17 +107,19 @@ nb::object to_numpy(const BatchArray& array) {
   if (array.view.dtype == DType::bfloat16) {
     throw Error(ErrorKind::usage, "NumPy has no bfloat16", "use output=\"torch\", or another dtype");
   }
-  auto keeper = std::make_unique<Batch>(array.batch);
-  const nb::capsule owner(keeper.get(), [](void* batch) noexcept { delete static_cast<Batch*>(batch); });
+  auto keeper = std::make_unique<std::shared_ptr<const void>>(array.owner);
+  const nb::capsule owner(keeper.get(), [](void* kept) noexcept { delete static_cast<std::shared_ptr<const void>*>(kept); });
   (void)keeper.release();
   std::vector<size_t> shape(array.view.shape.begin(), array.view.shape.end());
   return nb::cast(nb::ndarray<nb::numpy>(array.view.data, shape.size(), shape.data(), owner, array.view.strides.data(),
                                          nanobind_type(array.view.dtype)));
 }
 
+std::shared_ptr<const void> owner_of(const Batch& batch) { return std::make_shared<Batch>(batch); }
+
 template <class T>
 BatchArray vector_of(const Batch& batch, const T* data, DType dtype) {
-  return {batch, {const_cast<T*>(data), dtype, {batch.size()}, {1}}};
+  return {owner_of(batch), {const_cast<T*>(data), dtype, {batch.size()}, {1}}};
 }
 
 }  // namespace
@@ -120,7 +137,7 @@ void register_batch(nb::module_& module) {
       .def("__dlpack__", &to_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
            nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),
            "A capsule for any DLPack consumer (array API standard). The batch lies in memory of the host: stream must be\n"
-           "None. BufferError for another device, or copy=True.")
+           "None. copy=True gives memory of its own. BufferError for another device.")
       .def("__dlpack_device__", [](const BatchArray&) { return nb::make_tuple(dlpack::kCpu, 0); });
 
   nb::class_<Batch>(module, "Batch", "A batch and the memory it owns by reference count.")
@@ -129,7 +146,7 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("step", &Batch::step)
       .def_prop_ro("num_valid", &Batch::num_valid)
       .def("fields", &Batch::fields)
-      .def("__getitem__", [](const Batch& b, const std::string& field) { return BatchArray{b, b[field]}; })
+      .def("__getitem__", [](const Batch& b, const std::string& field) { return BatchArray{owner_of(b), b[field]}; })
       .def_prop_ro("indices", [](const Batch& b) { return vector_of(b, b.indices(), DType::int64); })
       .def_prop_ro("valid", [](const Batch& b) { return vector_of(b, b.valid(), DType::uint8); })
       .def_prop_ro("substituted", [](const Batch& b) { return vector_of(b, b.substituted(), DType::uint8); });

@@ -14,25 +14,16 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-std::optional<DType> dtype_named(const std::optional<std::string>& name) {
-  if (!name) return std::nullopt;
-  for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
-    if (*name == name_of(dtype)) return dtype;
-  }
-  throw Error(ErrorKind::usage, "images cannot be of dtype '" + *name + "'",
-              "choose uint8, float32, float16 or bfloat16");
-}
-
 // A Python callable that C++ may drop in any thread: its reference goes back under the GIL.
 class Callback {
  public:
   explicit Callback(nb::object call)
       : call_(new nb::object(std::move(call)), [](nb::object* object) {
-          const nb::gil_scoped_acquire gil;
+          const Locked gil;
           delete object;
         }) {}
   void operator()(const std::string& text) const {
-    const nb::gil_scoped_acquire gil;
+    const Locked gil;
     if (!call_->is_none()) (*call_)(text);
   }
 
@@ -40,39 +31,24 @@ class Callback {
   std::shared_ptr<nb::object> call_;
 };
 
-// Ctrl-C, and whatever else the program's signal handlers throw. Only Python's main thread runs those.
-void check_signals() {
-  const nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std::string& name,
                                  const std::string& split, std::vector<std::string> overrides,
-                                 std::optional<int> num_replicas, std::optional<int> rank,
-                                 bool places_are_ranks, std::optional<std::string> dtype, std::optional<bool> channels_last,
+                                 std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
+                                 std::optional<std::string> dtype, std::optional<bool> channels_last,
                                  nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
   options.rank = rank;
   options.places_are_ranks = places_are_ranks;
-  options.dtype = dtype_named(dtype);
+  options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   if (is_text) return std::make_unique<DataLoader>(DataLoader::from_text(job, name, split, options));
   return std::make_unique<DataLoader>(job, split, options);
 }
-
-// Joining threads and closing sockets may wait for threads that want the GIL.
-struct DeleteUnlocked {
-  template <class T>
-  void operator()(T* object) const {
-    const nb::gil_scoped_release unlocked;
-    delete object;
-  }
-};
 
 class LoaderHandle {
  public:
@@ -93,7 +69,7 @@ class StreamHandle {
  public:
   explicit StreamHandle(BatchStream stream) : stream_(new BatchStream(std::move(stream))) {}
   std::optional<Batch> next() {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     Batch batch = stream_->next();
     if (!batch) return std::nullopt;
     return batch;
@@ -105,12 +81,31 @@ class StreamHandle {
 
 }  // namespace
 
+std::optional<DType> image_dtype(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
+    if (*name == name_of(dtype)) return dtype;
+  }
+  throw Error(ErrorKind::usage, "images cannot be of dtype '" + *name + "'",
+              "choose uint8, float32, float16 or bfloat16");
+}
+
+void check_signals() {
+  if (::gettid() != ::getpid()) return;
+  const Locked gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 void register_loader(nb::module_& module) {
-  module.def("split_names", [](const std::string& path) {
-    std::vector<std::string> names;
-    for (const auto& [name, split] : load_job(path).splits) names.push_back(name);
-    return names;
-  });
+  module.def(
+      "split_names",
+      [](const std::string& job, bool is_text, const std::vector<std::string>& overrides) {
+        std::vector<std::string> names;
+        const Job read = is_text ? load_job_text(job, "<job>", overrides) : load_job(job, overrides);
+        for (const auto& [name, split] : read.splits) names.push_back(name);
+        return names;
+      },
+      nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
@@ -132,7 +127,7 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle& self, int64_t epoch, int64_t step) {
              BatchStream stream;
              {
-               const nb::gil_scoped_release unlocked;
+               const Unlocked unlocked;
                stream = self->start_at(epoch, step);
              }
              return StreamHandle(std::move(stream));
@@ -142,7 +137,7 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle& self, int64_t epoch, int64_t step, std::vector<int64_t> order) {
              BatchStream stream;
              {
-               const nb::gil_scoped_release unlocked;
+               const Unlocked unlocked;
                stream = self->start_at(epoch, step, std::move(order));
              }
              return StreamHandle(std::move(stream));
@@ -160,11 +155,12 @@ void register_loader(nb::module_& module) {
            },
            nb::arg("state"), nb::arg("order_samples") = 0)
       .def("spec", [](LoaderHandle& self) { return self->spec(); })
-      .def("stats_json",
+      .def("report_json",
            [](LoaderHandle& self) {
-             const nb::gil_scoped_release unlocked;
-             return self->stats_json();
+             const Unlocked unlocked;
+             return self->report_json();
            })
+      .def("fields", [](LoaderHandle& self) { return self->fields(); })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })

@@ -2,6 +2,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <cstdlib>
+
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
 
@@ -29,8 +31,12 @@ void translate(const std::exception_ptr& problem, void*) {
 
 NB_MODULE(_penstock, module) {
   module.doc() = "The compiled part of penstock; use the package's own names.";
+  // At exit nanobind lists what still lives, which daemon threads may keep by right; the tests want to know.
+  const char* wanted = std::getenv("PENSTOCK_LEAK_WARNINGS");
+  nb::set_leak_warnings(wanted != nullptr && wanted[0] == '1');
   nb::register_exception_translator(&translate);
   penstock::python::register_batch(module);
   penstock::python::register_loader(module);
   penstock::python::register_samplers(module);
+  penstock::python::register_preprocessor(module);
 }

@@ -22,7 +22,7 @@ using Weights = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device:
 // A shuffle of millions takes a while; the list is made of it afterwards, under the GIL.
 template <class Make>
 Order unlocked(Make make) {
-  const nb::gil_scoped_release released;
+  const Unlocked unlocked;
   return make();
 }
 

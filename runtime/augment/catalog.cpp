@@ -72,6 +72,7 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
         complain(info, param.name, "must be true or false, not " + value_text(value));
       }
       return value;
+    case ParamKind::mapping:
     case ParamKind::text: {
       const std::string* text = std::get_if<std::string>(&value);
       if (text == nullptr) complain(info, param.name, "must be a text, not " + value_text(value));
@@ -120,6 +121,7 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_crop_info(),
                                                      random_horizontal_flip_info(),
                                                      random_vertical_flip_info(),
+                                                     python_info(),
                                                      to_dtype_info(),
                                                      normalize_info()};
   return catalog;

@@ -229,6 +229,10 @@ class Pipeline::Impl {
                     "put ToDtype and Normalize last: geometry is done on uint8 pixels");
       }
       size = transform->fixed_size(size);
+      if (transform->kind() == Transform::Kind::function) {
+        functions_.push_back(transform->function());
+        walls_.push_back(geometric_.size());
+      }
       if (transform->flips()) ++flips_[*transform->flips() == OpKind::flip_vertical];
       geometric_.push_back({static_cast<uint16_t>(i), std::move(transform)});
     }
@@ -260,57 +264,20 @@ class Pipeline::Impl {
     return draws;
   }
 
-  Verdict apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch) const {
-    const int64_t start = clock_.now();
+  Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                Scratch& scratch, const PixelFunction& function) const {
     if (out.size() != static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3) {
       throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not 3 x " +
                                         std::to_string(size_.height) + " x " + std::to_string(size_.width));
     }
-    PipelinePlan& plan = *scratch.plan;
-    plan.ops.clear();
-    if (Verdict verdict = operations(header, draws, plan.ops); !verdict.ok()) return verdict;
-    plan.build(size_, scratch.resampler);
-    if (Verdict verdict = check_sizes(plan, scratch.limits); !verdict.ok()) return verdict;
-
-    size_t run = plan.runs.size() - 1;
-    PixelView view;
-    size_t next = 0;  // which of the two buffers is free to be written
-    int64_t decode_ns = 0;
-    if (!plan.runs[run].after_resize && !is_empty(plan.runs[run].live)) {
-      const int64_t decode_start = clock_.now();
-      Verdict verdict = scratch.decoder.decode(bytes, header, plan.runs[run].source, scratch.pixels[0], view);
-      decode_ns = clock_.now() - decode_start;
-      next = 1;
-      if (!verdict.ok()) {
-        scratch.decode_ns += decode_ns;
-        scratch.augment_ns += clock_.now() - start - decode_ns;
-        return verdict;
-      }
+    if (!functions_.empty() && !function) {
+      throw Error(ErrorKind::usage, "the pipeline calls '" + functions_.front() + "', and there is nothing to run it");
     }
-    bool done = false;
-    for (; run > 0; --run) {
-      const Run& current = plan.runs[run];
-      if (!current.trivial()) {
-        materialise(current, plan.rings, view, scratch.pixels[next]);
-        view = view_of(scratch.pixels[next]);
-        next ^= 1;
-      }
-      const Run& following = plan.runs[run - 1];
-      if (run == 1 && following.whole()) {
-        scratch.resampler.run_planar(following.geometry, view, following.need, following.source,
-                                     following.flip_horizontal, following.flip_vertical, out.data());
-        done = true;
-      } else {
-        scratch.resampler.run(following.geometry, view, following.need, following.source, scratch.pixels[next]);
-        view = view_of(scratch.pixels[next]);
-        next ^= 1;
-      }
-    }
-    if (!done) finish_planar(plan, view, scratch.pixels[next], out.data());
-    scratch.decode_ns += decode_ns;
-    scratch.augment_ns += clock_.now() - start - decode_ns;
-    return Verdict::good();
+    const int64_t start = clock_.now();
+    const int64_t decoded_before = scratch.decode_ns;
+    Verdict verdict = run_stages(input, header, draws, out, scratch, function);
+    scratch.augment_ns += clock_.now() - start - (scratch.decode_ns - decoded_before);
+    return verdict;
   }
 
   Description describe(const ImageHeader& header, const Draws& draws) const {
@@ -353,6 +320,7 @@ class Pipeline::Impl {
     return result;
   }
 
+  const std::vector<std::string>& functions() const noexcept { return functions_; }
   Size size() const noexcept { return size_; }
   const FinishSpec& finish() const noexcept { return finish_; }
   const std::string& canonical() const noexcept { return canonical_; }
@@ -369,19 +337,93 @@ class Pipeline::Impl {
     return draws[next++].values;
   }
 
-  Verdict operations(const ImageHeader& header, const Draws& draws, std::vector<GeometricOp>& out) const {
+  // One stage a function of the user's, and the last: each makes all of its image from the one before.
+  Verdict run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                     Scratch& scratch, const PixelFunction& function) const {
+    PipelinePlan& plan = *scratch.plan;
     Size size{header.width, header.height};
-    size_t next = 0;
-    for (const Placed& placed : geometric_) {
+    size_t next_draw = 0;
+    ImageInput source = input;
+    for (size_t stage = 0; stage < walls_.size(); ++stage) {
+      if (Verdict verdict = operations(stage, draws, next_draw, size, plan.ops); !verdict.ok()) return verdict;
+      if (int64_t{size.width} * size.height > scratch.limits.max_pixels) {
+        return too_large(size.width, size.height, scratch.limits.max_pixels);
+      }
+      PixelBuffer& whole = scratch.whole[stage % 2];
+      if (Verdict verdict = run_stage(source, header, size, scratch, nullptr, &whole); !verdict.ok()) return verdict;
+      if (Verdict verdict = function(stage, geometric_[walls_[stage]].position, whole); !verdict.ok()) return verdict;
+      source.pixels = view_of(whole);
+    }
+    if (Verdict verdict = operations(walls_.size(), draws, next_draw, size, plan.ops); !verdict.ok()) return verdict;
+    if (next_draw != draws.size()) {
+      throw Error(ErrorKind::usage, "the draws are not of this pipeline: none of its transforms stands at position " +
+                                        std::to_string(draws[next_draw].position));
+    }
+    return run_stage(source, header, size_, scratch, out.data(), nullptr);
+  }
+
+  // plan.ops, from the source to `planar` or to `whole`.
+  Verdict run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch, uint8_t* planar,
+                    PixelBuffer* whole) const {
+    PipelinePlan& plan = *scratch.plan;
+    plan.build(size, scratch.resampler);
+    if (Verdict verdict = check_sizes(plan, scratch.limits); !verdict.ok()) return verdict;
+
+    size_t run = plan.runs.size() - 1;
+    PixelView view;
+    size_t next = 0;  // which of the two buffers is free to be written
+    if (!plan.runs[run].after_resize && !is_empty(plan.runs[run].live)) {
+      const Box& wanted = plan.runs[run].source;
+      if (source.pixels.data != nullptr) {
+        view = {source.pixels.row(wanted.y) + static_cast<size_t>(wanted.x) * 3, wanted.width, wanted.height,
+                source.pixels.row_bytes};
+      } else {
+        const int64_t decode_start = clock_.now();
+        Verdict verdict = scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view);
+        scratch.decode_ns += clock_.now() - decode_start;
+        next = 1;
+        if (!verdict.ok()) return verdict;
+      }
+    }
+    bool done = false;
+    for (; run > 0; --run) {
+      const Run& current = plan.runs[run];
+      if (!current.trivial()) {
+        materialise(current, plan.rings, view, scratch.pixels[next]);
+        view = view_of(scratch.pixels[next]);
+        next ^= 1;
+      }
+      const Run& following = plan.runs[run - 1];
+      if (run == 1 && following.whole() && planar != nullptr) {
+        scratch.resampler.run_planar(following.geometry, view, following.need, following.source,
+                                     following.flip_horizontal, following.flip_vertical, planar);
+        done = true;
+      } else {
+        scratch.resampler.run(following.geometry, view, following.need, following.source, scratch.pixels[next]);
+        view = view_of(scratch.pixels[next]);
+        next ^= 1;
+      }
+    }
+    if (planar == nullptr) {
+      materialise(plan.runs[0], plan.rings, view, *whole);
+    } else if (!done) {
+      finish_planar(plan, view, scratch.pixels[next], planar);
+    }
+    return Verdict::good();
+  }
+
+  // The operations of one stage's transforms, on an image of `size`, which becomes that of its result.
+  Verdict operations(size_t stage, const Draws& draws, size_t& next, Size& size, std::vector<GeometricOp>& out) const {
+    out.clear();
+    const size_t first = stage == 0 ? 0 : walls_[stage - 1] + 1;
+    const size_t end = stage < walls_.size() ? walls_[stage] : geometric_.size();
+    for (size_t i = first; i < end; ++i) {
+      const Placed& placed = geometric_[i];
       OpList ops(size);
       Verdict verdict = placed.transform->geometry(size, values_at(draws, next, placed.position), ops);
       if (!verdict.ok()) return verdict;
       out.insert(out.end(), ops.ops().begin(), ops.ops().end());
       size = ops.size();
-    }
-    if (next != draws.size()) {
-      throw Error(ErrorKind::usage, "the draws are not of this pipeline: none of its transforms stands at position " +
-                                        std::to_string(draws[next].position));
     }
     return Verdict::good();
   }
@@ -426,7 +468,9 @@ class Pipeline::Impl {
     }
   }
 
-  std::vector<Placed> geometric_;
+  std::vector<Placed> geometric_;        // and functions
+  std::vector<size_t> walls_;            // which of them are functions
+  std::vector<std::string> functions_;   // their names
   int flips_[2] = {0, 0};  // how many transforms flip each axis
   Size size_;
   FinishSpec finish_;
@@ -443,9 +487,13 @@ Draws Pipeline::draw(const DrawKey& key, const ImageHeader& header) const {
   return impl_->draw(key, header);
 }
 
-Verdict Pipeline::apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                        Scratch& scratch) const {
-  return impl_->apply(bytes, header, draws, out, scratch);
+Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                        Scratch& scratch, const PixelFunction& function) const {
+  return impl_->apply(input, header, draws, out, scratch, function);
+}
+
+const std::vector<std::string>& Pipeline::functions() const noexcept {
+  return impl_->functions();
 }
 
 int Pipeline::out_height() const noexcept {

@@ -8,6 +8,7 @@
 // Drawing apart from applying is what makes inspection, serving and CPU/card equality simple: draws are plain data.
 // `apply` computes windows backwards from the output, so that only the source pixels the result depends on are decoded
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
+// A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass.
 // In the steady state nothing is allocated: buffers live in Scratch and only grow; draw() allocates its Draws.
 // Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
@@ -17,6 +18,7 @@
 // serves all threads; each thread brings its own Scratch.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,11 +46,22 @@ struct Scratch {
   Decoder decoder;
   Resampler resampler;
   PixelBuffer pixels[2];  // ping-pong between the stages
+  PixelBuffer whole[2];   // before and after a function of the user's
   // Time spent, for the report: accumulated by apply().
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
   std::unique_ptr<PipelinePlan> plan;
 };
+
+// What a pipeline works on: an encoded file, or (where `pixels.data` is given) an image that is decoded already, with
+// PixelBuffer::padding readable bytes behind it.
+struct ImageInput {
+  EncodedView bytes;
+  PixelView pixels;
+};
+
+// Runs function number `number` of Pipeline::functions(), which stands at `position`, on `image`, keeping its size.
+using PixelFunction = std::function<Verdict(size_t number, uint16_t position, PixelBuffer& image)>;
 
 class Pipeline {
  public:
@@ -59,7 +72,15 @@ class Pipeline {
 
   Draws draw(const DrawKey& key, const ImageHeader& header) const;
   Verdict apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch) const;
+                Scratch& scratch) const {
+    return apply(ImageInput{bytes, {}}, header, draws, out, scratch, {});
+  }
+  // Error(usage) where the pipeline has functions and `function` is empty.
+  Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                Scratch& scratch, const PixelFunction& function) const;
+
+  // The Python functions in it, in order; most pipelines have none.
+  const std::vector<std::string>& functions() const noexcept;
 
   int out_height() const noexcept;
   int out_width() const noexcept;

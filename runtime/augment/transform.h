@@ -89,6 +89,7 @@ class Transform {
  public:
   enum class Kind : uint8_t {
     geometric,  // draw() and geometry()
+    function,   // function(): code of the user's that gets the whole image at this point and keeps its size
     finishing,  // finish(): part of the finishing pass, must stand at the end of the pipeline
   };
 
@@ -106,6 +107,9 @@ class Transform {
 
   // The axis that the transform's one draw flips, for Pipeline::describe().
   virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }
+
+  // Of a function: how it is named, as the caller of Pipeline::apply knows it.
+  virtual std::string function() const { return {}; }
 
   // Finishing transforms: adds to `spec`; returns the complaint when it cannot stand after what `spec` says, else "".
   virtual std::string finish(FinishSpec& spec) const;

@@ -121,7 +121,7 @@ class Balancer::Impl {
     chunk->state = State::waiting;
     ++chunk->failures;
     chunk->failed_by.push_back(loader->serial);
-    const std::string reason = "loader " + std::to_string(e.loader) + ": " + e.reason;
+    const std::string reason = "rank " + std::to_string(e.loader) + " (loader): " + e.reason;
     scars_[place_of(e.lease)] = reason;
     streams_.enqueue(*stream, e.lease.step, e.lease.chunk, *chunk);
     if (chunk->failures >= options_.max_attempts || hopeless(*chunk)) {
@@ -319,7 +319,7 @@ class Balancer::Impl {
       ++figures_[id].regranted;
     }
     last_loss_ns_ = now_;
-    last_loss_ = "loader " + std::to_string(id) + ", lost: " + reason;
+    last_loss_ = "rank " + std::to_string(id) + " (loader), lost: " + reason;
     fail_hopeless();
     dispatch_all();
   }

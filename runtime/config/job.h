@@ -26,6 +26,21 @@ struct DatasetSpec {
   // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
   // with their data; relative on the command line or in the environment: to the current folder, as in a shell.
   std::string folder;
+  // Or the user's own code (runtime/dataset/python_source.h): a factory "package.module:name", called with `args`, or a
+  // pickled object from a program of the same job. Exactly one of folder, python and pickle is given.
+  std::string python;
+  std::string args = "{}";  // JSON object: keyword arguments of the factory
+  std::string pickle;       // base64 text
+  std::string main;         // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
+  // Folders that Python workers look for modules in, with ':' between them; absolute once parsed. Where Python is used
+  // and none is given: the job file's folder.
+  std::string path;
+
+  bool is_python() const noexcept { return !python.empty() || !pickle.empty(); }
+  // For messages: the folder, the factory, or what stands for a pickled object.
+  std::string title() const {
+    return !folder.empty() ? folder : !python.empty() ? python : "the pickled dataset";
+  }
 };
 
 struct SamplerSpec {
@@ -87,13 +102,22 @@ struct MpiSpec {
   int64_t max_message_bytes = int64_t{16} << 20;
 };
 
+// Worker processes for datasets and transforms written in Python.
+struct PythonSpec {
+  std::string interpreter;      // empty: PENSTOCK_PYTHON, else python3 from PATH
+  int workers = 0;              // per loader rank and split; 0: one for every thread
+  double timeout_s = 20;        // longest time for one sample
+  double start_timeout_s = 120; // longest time for a worker to import its modules and make the dataset
+  int attempts = 3;             // workers that one sample may cost before it is given up
+};
+
 struct BadSampleSpec {
   double max_fraction = 0.01;  // per replica and epoch, of the samples consumed
   int64_t max_count = 100;     // the larger of the two bounds applies
 };
 
 struct Job {
-  std::string name = "penstock";
+  std::string name;  // empty: made from the path, where trainers attach (trainer/attach.h)
   uint64_t seed = 0;
   OnError on_error = OnError::fail;
   BadSampleSpec bad_samples;
@@ -103,6 +127,7 @@ struct Job {
   TrainerSpec trainer;
   BalancerSpec balancer;
   MpiSpec mpi;
+  PythonSpec python;
   TransportChoice transport = TransportChoice::automatic;
   DecodeLimits limits;
   std::map<std::string, SplitSpec> splits;

@@ -355,6 +355,64 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
   }
 }
 
+// Where the samples come from: one of three keys, and what belongs to it.
+void check_dataset(const YamlNode& node, const Span& split_key, const std::string& path, const std::string& job_path,
+                   SplitSpec& split, Reading& reading) {
+  Complaints& complaints = reading.complaints;
+  const YamlNode::Entry* section = node.find("dataset");
+  if (section != nullptr && !section->value.is_mapping() && !section->value.is_null()) return;  // complained of already
+  const auto given = [&](const char* name) -> const YamlNode* {
+    const YamlNode* value = value_at(node, "dataset", name);
+    return value == nullptr || !value->is_scalar() ? nullptr : value;
+  };
+  const YamlNode* folder = given("folder");
+  const YamlNode* python = given("python");
+  const YamlNode* pickle = given("pickle");
+  if (folder != nullptr) place_folder(*folder, job_path, path + ".dataset.folder", split.dataset.folder, complaints);
+  bool none = true;  // one of a wrong type has been complained of
+  for (const char* name : {"folder", "python", "pickle"}) none = none && value_at(node, "dataset", name) == nullptr;
+  if (none) {
+    complaints.add(section == nullptr ? split_key : section->key_span,
+                   "missing required key 'folder' in " + in_quotes(path + ".dataset"));
+  }
+  const YamlNode* sources[] = {folder, python, pickle};
+  const YamlNode* first = nullptr;
+  for (const YamlNode* source : sources) {
+    if (source == nullptr) continue;
+    if (first != nullptr) {
+      complaints.add(source->span, "a dataset has one of 'folder', 'python' and 'pickle'", "leave out the others");
+      break;
+    }
+    first = source;
+  }
+  if (python != nullptr && !is_python_name(python->text)) {
+    complaints.add(python->span, in_quotes(path + ".dataset.python") + ": expected 'package.module:name', found " +
+                                     describe(*python),
+                   "as in {python: \"my_data:PhotoDataset\"}");
+  }
+  if (const YamlNode* args = value_at(node, "dataset", "args"); args != nullptr && python == nullptr) {
+    complaints.add(args->span, "'args' are those of 'python', which is not given");
+  }
+
+  bool uses_python = split.dataset.is_python();
+  for (const TransformSpec& spec : split.pipeline) uses_python = uses_python || spec.name == "Python";
+  std::string folders;
+  const YamlNode* place = given("path");
+  if (place != nullptr) {
+    for (size_t at = 0; at <= place->text.size();) {
+      const size_t end = std::min(place->text.find(':', at), place->text.size());
+      std::string one = place->text.substr(at, end - at);
+      place_folder(*place, job_path, path + ".dataset.path", one, complaints);
+      folders += (folders.empty() ? "" : ":") + one;
+      at = end + 1;
+    }
+  } else if (uses_python && !from_peer(node)) {
+    std::error_code ignored;
+    folders = (std::filesystem::current_path(ignored) / job_path).parent_path().lexically_normal().string();
+  }
+  split.dataset.path = folders;
+}
+
 void check_tail(const YamlNode& node, const SplitSpec& split, Complaints& complaints) {
   const YamlNode* tail = value_at(node, "tail");
   const YamlNode* flags[2] = {value_at(node, "drop_last"), value_at(node, "sampler", "drop_last")};
@@ -400,9 +458,7 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
   } else {
     complaints.add(key, "missing required key 'pipeline' in " + in_quotes(path));
   }
-  if (const YamlNode* folder = value_at(node, "dataset", "folder"); folder != nullptr && folder->is_scalar()) {
-    place_folder(*folder, job_path, path + ".dataset.folder", split.dataset.folder, complaints);
-  }
+  check_dataset(node, key, path, job_path, split, reading);
   check_sampler(node, path, job_path, split, complaints);
   check_tail(node, split, complaints);
 }

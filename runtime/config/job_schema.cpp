@@ -47,6 +47,8 @@ Json type_schema(const ParamInfo& info) {
     case ParamKind::text:
       if (!info.choices.empty()) return Json{{"enum", info.choices}};
       return Json{{"type", "string"}};
+    case ParamKind::mapping:
+      return Json{{"type", "object"}};
     case ParamKind::integers:
       return list_schema(info, "integer");
     case ParamKind::numbers:
@@ -93,7 +95,11 @@ void add_level(const std::vector<Section<T>>& sections, Json& properties, std::v
       if (!key.info.default_value) inner_required.push_back(key.info.name);
     }
     if (!inner_required.empty()) required.push_back(section.name);
-    properties[section.name] = object_schema(section.doc, std::move(inner), inner_required);
+    if (inner_required.empty() && !section.one_of.empty()) required.push_back(section.name);
+    Json& object = properties[section.name] = object_schema(section.doc, std::move(inner), inner_required);
+    if (section.one_of.empty()) continue;
+    object["type"] = "object";
+    for (const std::string& name : section.one_of) object["oneOf"].push_back({{"required", {name}}});
   }
 }
 

@@ -39,6 +39,22 @@ std::string yaml_value(const ParamValue& value) {
   return std::visit(Writer{}, value);
 }
 
+// A mapping in YAML's flow form.
+std::string yaml_flow(const nlohmann::json& value) {
+  if (!value.is_object() && !value.is_array()) return value.dump();
+  std::string out;
+  for (const auto& item : value.items()) {
+    out += out.empty() ? "" : ", ";
+    if (value.is_object()) out += nlohmann::json(item.key()).dump() + ": ";
+    out += yaml_flow(item.value());
+  }
+  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
+}
+
+std::string yaml_value(const ParamValue& value, ParamKind kind) {
+  return kind == ParamKind::mapping ? yaml_flow(nlohmann::json::parse(std::get<std::string>(value))) : yaml_value(value);
+}
+
 class JobPrinter {
  public:
   JobPrinter(const ReadJob& read, bool with_origin) : read_(read), with_origin_(with_origin) {}
@@ -76,7 +92,7 @@ class JobPrinter {
       for (const Key<T>& key : section.keys) {
         if (key.left_out(values)) continue;
         const std::string path = prefix + (named ? section.name + "." : "") + key.info.name;
-        line(indent + (named ? 1 : 0), key.info.name + ": " + yaml_value(key.get(values)), path);
+        line(indent + (named ? 1 : 0), key.info.name + ": " + yaml_value(key.get(values), key.info.kind), path);
       }
     }
   }

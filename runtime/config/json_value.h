@@ -14,7 +14,9 @@ inline nlohmann::json json_value(const ParamValue& value, ParamKind kind) {
     nlohmann::json operator()(int64_t number) const { return number; }
     nlohmann::json operator()(double number) const { return number; }
     nlohmann::json operator()(bool truth) const { return truth; }
-    nlohmann::json operator()(const std::string& text) const { return text; }
+    nlohmann::json operator()(const std::string& text) const {
+      return kind == ParamKind::mapping ? nlohmann::json::parse(text) : nlohmann::json(text);
+    }
     nlohmann::json operator()(const std::vector<double>& list) const {
       nlohmann::json out = nlohmann::json::array();
       for (const double number : list) {

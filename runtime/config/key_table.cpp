@@ -78,7 +78,10 @@ std::vector<Section<Job>> make_job_sections() {
   sections.push_back(
       {"",
        "",
-       {key<Job>(machinery, text("name", {}, "Name of the job: trainers that attach find their port by it."),
+       {key<Job>(machinery,
+                 text("name", {},
+                      "Name of the job: trainers that attach to `penstock serve` find their port by it. Empty: made "
+                      "from the job file's path."),
                  PENSTOCK_MEMBER(name)),
         key<Job>(content, integer("seed", 0, unbounded, "Seed of the sample order and of every augmentation."),
                  PENSTOCK_MEMBER(seed)),
@@ -158,7 +161,7 @@ std::vector<Section<Job>> make_job_sections() {
         key<Job>(machinery, number("heartbeat_s", 0.001, 1e6, "How often a loader says that it lives, in seconds."),
                  PENSTOCK_MEMBER(balancer.heartbeat_s)),
         key<Job>(machinery,
-                 number("lost_after_s", 0.001, 1e6, "A loader silent for this long is given up, in seconds."),
+                 number("lost_after_s", 0.001, 1e6, "A loader silent for this long is given up, in seconds; a trainer's rank ends the job."),
                  PENSTOCK_MEMBER(balancer.lost_after_s)),
         key<Job>(machinery, text("log", {}, "File to record events and decisions in; empty: none."),
                  PENSTOCK_MEMBER(balancer.log))}});
@@ -167,6 +170,27 @@ std::vector<Section<Job>> make_job_sections() {
        "The mpi transport.",
        {key<Job>(machinery, integer("max_message_bytes", 4096, 2147483647, "Larger chunks travel in pieces."),
                  PENSTOCK_MEMBER(mpi.max_message_bytes))}});
+  sections.push_back(
+      {"python",
+       "Worker processes, for datasets and transforms written in Python.",
+       {key<Job>(machinery,
+                 text("interpreter", {},
+                      "Python to run workers with; empty: the environment's PENSTOCK_PYTHON, else python3 from PATH."),
+                 PENSTOCK_MEMBER(python.interpreter)),
+        key<Job>(machinery, integer("workers", 0, 1024, "Workers per loader rank and split; 0: one for every thread."),
+                 PENSTOCK_MEMBER(python.workers)),
+        key<Job>(machinery,
+                 number("timeout_s", 0.001, 1e6,
+                        "Longest time for one sample, in seconds; then its worker is killed and the sample asked of a "
+                        "new one."),
+                 PENSTOCK_MEMBER(python.timeout_s)),
+        key<Job>(machinery,
+                 number("start_timeout_s", 0.001, 1e6,
+                        "Longest time for a worker to import its modules and make the dataset, in seconds."),
+                 PENSTOCK_MEMBER(python.start_timeout_s)),
+        key<Job>(machinery,
+                 integer("attempts", 1, 100, "Workers that one sample may cost a loader before it is given up."),
+                 PENSTOCK_MEMBER(python.attempts))}});
   sections.push_back(
       {"limits",
        "What is refused in an image before memory is taken for it.",
@@ -211,7 +235,32 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                            "Folder of class folders of JPEG and PNG files. A relative path is relative "
                                            "to the job file's folder; on the command line and in the environment, to "
                                            "the current one."),
-                                      PENSTOCK_MEMBER(dataset.folder), Need::required)}});
+                                      PENSTOCK_MEMBER(dataset.folder)),
+                       key<SplitSpec>(content,
+                                      text("python", {},
+                                           "Instead of folder: a Python function or class 'package.module:name'; what "
+                                           "it returns has __len__ and __getitem__."),
+                                      PENSTOCK_MEMBER(dataset.python)),
+                       key<SplitSpec>(content,
+                                      ParamInfo{.name = "args",
+                                                .kind = ParamKind::mapping,
+                                                .doc = "Keyword arguments for the function that python names."},
+                                      PENSTOCK_MEMBER(dataset.args)),
+                       key<SplitSpec>(content,
+                                      text("path", {},
+                                           "Folders in which Python workers look for modules, with ':' between them; "
+                                           "relative as folder is. Default, where Python is used: the job file's."),
+                                      PENSTOCK_MEMBER(dataset.path)),
+                       key<SplitSpec>(content,
+                                      text("pickle", {},
+                                           "Instead of folder: a pickled Python dataset as base64; written by "
+                                           "penstock.DataLoader, not by hand."),
+                                      PENSTOCK_MEMBER(dataset.pickle)),
+                       key<SplitSpec>(content,
+                                      text("main", {}, "With pickle: the program whose __main__ has the classes."),
+                                      PENSTOCK_MEMBER(dataset.main))}});
+  for (Key<SplitSpec>& one : sections.back().keys) one.sparse = true;
+  sections.back().one_of = {"folder", "python", "pickle"};
   sections.push_back({"sampler",
                       "The order of the samples; torch's DistributedSampler, or RandomSampler for one replica.",
                       {key<SplitSpec>(content, boolean("shuffle", "A new order every epoch, torch's for the seed."),

@@ -36,6 +36,7 @@ struct Section {
   std::string name;  // "loader"; empty: the keys stand at the level itself
   std::string doc;
   std::vector<Key<T>> keys;
+  std::vector<std::string> one_of{};  // of these keys exactly one is given, though each has a default
 };
 
 const std::vector<Section<Job>>& job_sections();

@@ -22,6 +22,7 @@ enum class ParamKind {
   text,      // std::string; one of `choices` when there are any
   numbers,   // std::vector<double>; a single number is accepted as a list of one
   integers,  // std::vector<double> holding whole numbers; a single integer is accepted as a list of one
+  mapping,   // any YAML mapping; std::string with its JSON text, keys sorted
 };
 
 // `std::monostate` is YAML's null, for parameters whose default is "not given".
@@ -41,6 +42,21 @@ struct ParamInfo {
 // Values by name, defaults filled in, types as the ParamInfo says. Ordered, so that it prints and hashes the same
 // everywhere.
 using ParamMap = std::map<std::string, ParamValue>;
+
+// "package.module:name": how Python code is named.
+inline bool is_python_name(const std::string& text) {
+  const size_t colon = text.find(':');
+  const auto dotted = [](const std::string& part) {
+    bool start = true;
+    for (const char c : part) {
+      const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80) != 0;
+      if (c == '.' ? start : !letter && (start || c < '0' || c > '9')) return false;
+      start = c == '.';
+    }
+    return !start;
+  };
+  return colon != std::string::npos && dotted(text.substr(0, colon)) && dotted(text.substr(colon + 1));
+}
 
 struct TransformSpec {
   std::string name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "runtime/config/suggest.h"
 
@@ -100,6 +101,42 @@ std::optional<ParamValue> read_list(const YamlNode& node, const ParamInfo& info,
   return out;
 }
 
+// The tree as JSON, its plain scalars typed as everywhere in the file. False: part of it is not known.
+bool to_json(const YamlNode& node, nlohmann::json& out) {
+  switch (node.kind) {
+    case YamlNode::Kind::unknown:
+      return false;
+    case YamlNode::Kind::null:
+      out = nullptr;
+      return true;
+    case YamlNode::Kind::sequence:
+      out = nlohmann::json::array();
+      for (const YamlNode& item : node.items) {
+        out.emplace_back();
+        if (!to_json(item, out.back())) return false;
+      }
+      return true;
+    case YamlNode::Kind::mapping:
+      out = nlohmann::json::object();
+      for (const YamlNode::Entry& entry : node.entries) {
+        if (!to_json(entry.value, out[entry.key])) return false;
+      }
+      return true;
+    case YamlNode::Kind::scalar:
+      break;
+  }
+  if (const auto truth = as_boolean(node)) {
+    out = *truth;
+  } else if (const auto integer = as_integer(node)) {
+    out = *integer;
+  } else if (const auto number = as_number(node)) {
+    out = *number;
+  } else {
+    out = node.text;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string number_text(double value) {
@@ -157,6 +194,8 @@ std::string expected(const ParamInfo& info) {
       return "true or false";
     case ParamKind::text:
       return info.choices.empty() ? "text" : list_of(info.choices, "or");
+    case ParamKind::mapping:
+      return "a mapping";
     case ParamKind::integers:
     case ParamKind::numbers: {
       const bool whole = info.kind == ParamKind::integers;
@@ -235,6 +274,13 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
         return std::nullopt;
       }
       return node.text;
+    case ParamKind::mapping: {
+      nlohmann::json json = nlohmann::json::object();
+      if (node.is_null()) return json.dump();
+      if (!node.is_mapping()) break;
+      if (!to_json(node, json)) return std::nullopt;  // an alias: complained of already
+      return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    }
   }
   wrong_type(node, info, path, complaints);
   return std::nullopt;

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,22 @@
 #include "runtime/base/fields.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/sample.h"
 
 namespace penstock {
 
 struct DatasetSpec;   // runtime/config/job.h
 struct DecodeLimits;  // runtime/decode/image.h
+
+// One sample as the source gives it. `storage` is reused from sample to sample; the spans point into it.
+struct SourceSample {
+  std::vector<std::byte> storage;
+  std::span<const std::byte> image;   // a whole JPEG or PNG file; or RGB pixels, row after row, where width > 0
+  int width = 0;
+  int height = 0;
+  int64_t label = 0;
+  std::span<const std::byte> fields;  // what fields() has after image and label, one after another, unaligned
+};
 
 class Source {
  public:
@@ -37,7 +49,7 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // What a sample consists of. An encoded image's shape is {} here: the pipeline fixes it.
+  // What a sample consists of: image, label, then any others. The image's shape is {} here: the pipeline fixes it.
   virtual const FieldTable& fields() const = 0;
 
   // What people call the sample: a path relative to the data set's folder.
@@ -52,13 +64,28 @@ class Source {
   // Makes `bytes` the encoded image; empty where the verdict is bad.
   virtual Verdict read(int64_t index, std::vector<std::byte>& bytes) const = 0;
 
+  // The whole sample number key.index; what makers of samples call. A source that draws (user's code may) draws by
+  // `key` alone. Decoded pixels have 64 readable bytes behind them (PixelBuffer::padding).
+  virtual Verdict load(const DrawKey& key, SourceSample& sample) const {
+    const auto index = static_cast<int64_t>(key.index);
+    sample.width = sample.height = 0;
+    sample.fields = {};
+    Verdict verdict = read(index, sample.storage);
+    sample.image = sample.storage;
+    if (verdict.ok()) sample.label = label(index);
+    return verdict;
+  }
+
   // Equal exactly for equal lists of (key, label). Contents are not covered: reading a million files to start a job
   // would cost more than the mistake it finds.
   virtual Sum128 fingerprint() const = 0;
 };
 
-// Opens what `dataset` names. `files` must outlive the source.
+class PythonWorkers;
+
+// Opens what `dataset` names. `files` must outlive the source. `workers`: for a dataset in Python, made with its config.
 std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits,
-                                    FileSystem& files = posix_file_system());
+                                    FileSystem& files = posix_file_system(),
+                                    std::shared_ptr<const PythonWorkers> workers = nullptr);
 
 }  // namespace penstock

@@ -1,5 +1,8 @@
 #include "runtime/decode/decoder.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "runtime/decode/jpeg_decoder.h"
 #include "runtime/decode/png_decoder.h"
 
@@ -7,12 +10,18 @@ namespace penstock {
 
 class Decoder::Impl {
  public:
-  explicit Impl(const DecodeLimits& limits) : jpeg(limits) {}
+  Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
   JpegDecoder jpeg;
   PngDecoder png;
 };
 
-Decoder::Decoder(const DecodeLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+DecodeOptions DecodeOptions::from_environment() {
+  const char* const value = std::getenv("PENSTOCK_DECODE");
+  return {.own_jpeg = value == nullptr || std::string_view(value) != "library"};
+}
+
+Decoder::Decoder(const DecodeLimits& limits, const DecodeOptions& options)
+    : impl_(std::make_unique<Impl>(limits, options)) {}
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
@@ -33,6 +42,10 @@ Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box&
     default:
       throw Error(ErrorKind::usage, "decode: a header that read_header did not fill");
   }
+}
+
+const DecodeCounts& Decoder::counts() const noexcept {
+  return impl_->jpeg.counts();
 }
 
 std::string decoder_versions() {

@@ -27,12 +27,14 @@ Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& 
 
 class Decoder {
  public:
-  explicit Decoder(const DecodeLimits& limits);
+  explicit Decoder(const DecodeLimits& limits, const DecodeOptions& options = DecodeOptions::from_environment());
   ~Decoder();
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+
+  const DecodeCounts& counts() const noexcept;
 
  private:
   class Impl;

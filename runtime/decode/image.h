@@ -46,6 +46,20 @@ struct DecodeLimits {
   friend bool operator==(const DecodeLimits&, const DecodeLimits&) = default;
 };
 
+// Which of several equal ways decoders take. Results never depend on it; tests and measurements do.
+struct DecodeOptions {
+  bool own_jpeg = true;  // our baseline decoder; off: libjpeg-turbo decodes every JPEG file
+
+  // The default, changed by PENSTOCK_DECODE=library in the environment: own_jpeg off.
+  static DecodeOptions from_environment();
+};
+
+// How many images went which way.
+struct DecodeCounts {
+  int64_t own_jpeg = 0;
+  int64_t library_jpeg = 0;
+};
+
 // Interleaved RGB, 8 bits, row after row: what decoders write and resampling reads. Grows, never shrinks, so one
 // buffer per thread serves all images. The memory is 64-byte aligned and has `padding` readable bytes past its end, so
 // vector loads may overrun. Move-only owner.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/decode/baseline_decoder.h"
 #include "runtime/decode/color_math.h"
 
 namespace penstock {
@@ -77,7 +78,9 @@ enum class Outcome { done, bad, start_over };
 
 class JpegDecoder::Impl {
  public:
-  explicit Impl(const DecodeLimits& limits) {
+  Impl(const DecodeLimits& limits, const DecodeOptions& options)
+      // A limit that refuses every file is libjpeg's to enforce.
+      : own_allowed_(options.own_jpeg && limits.max_scans >= 1 && limits.max_warnings >= 0) {
     errors_.max_warnings = limits.max_warnings;
     errors_.max_scans = limits.max_scans;
     info_.err = jpeg_std_error(&errors_.manager);
@@ -90,8 +93,14 @@ class JpegDecoder::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  // The choice of the way stands here and nowhere else.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, PixelBuffer& storage,
                  PixelView& pixels) {
+    if (own_allowed_ && !reference && own_.decode(bytes, header, box, storage, pixels)) {
+      ++counts.own_jpeg;
+      return Verdict::good();
+    }
+    ++counts.library_jpeg;
     const bool covers_rows = box.x == 0 && box.y == 0 && box.width == header.width;
     Outcome outcome = attempt(bytes, header, box, reference || covers_rows, storage, pixels);
     if (outcome == Outcome::start_over) outcome = attempt(bytes, header, box, true, storage, pixels);
@@ -102,6 +111,8 @@ class JpegDecoder::Impl {
     }
     return Verdict::bad(errors_.text);
   }
+
+  DecodeCounts counts;
 
  private:
   // No object with a destructor may live between setjmp and a libjpeg call: hence members and plain pointers.
@@ -235,10 +246,17 @@ class JpegDecoder::Impl {
   jpeg_decompress_struct info_{};
   ErrorState errors_{};
   std::vector<uint8_t> wide_;  // one row of CMYK
+  bool own_allowed_;
+  BaselineDecoder own_;
 };
 
-JpegDecoder::JpegDecoder(const DecodeLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+JpegDecoder::JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options)
+    : impl_(std::make_unique<Impl>(limits, options)) {}
 JpegDecoder::~JpegDecoder() = default;
+
+const DecodeCounts& JpegDecoder::counts() const noexcept {
+  return impl_->counts;
+}
 
 Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                             PixelView& pixels) {

@@ -1,12 +1,16 @@
-// JPEG regions through libjpeg-turbo's libjpeg interface.
+// JPEG regions: our own decoder for baseline files, libjpeg-turbo's libjpeg interface for everything else.
 //
-//   JpegDecoder decoder(limits);
+//   JpegDecoder decoder(limits, options);
 //   Verdict verdict = decoder.decode(bytes, header, box, storage, pixels);
 //
-// Two ways through the same library give the same answer:
-//   reference   whole rows, from row 0 to the box's last, none skipped. It defines pixels and verdict: bad means an
+// Three ways give the same answer; decode() takes the first that may:
+//   own         baseline_decoder.h, unless options.own_jpeg is off. It declares every file "not mine" about which
+//               libjpeg-turbo would say anything, so it never gives a verdict but "good".
+//   reference   libjpeg-turbo: whole rows, from row 0 to the box's last, none skipped. It defines pixels and verdict:
+//   bad means an
 //               error, premature end of the data, or a limit; other warnings pass, up to a number.
-//   region      one jpeg_skip_scanlines before the first row, and only the columns that the box needs, with one iMCU of
+//   region      libjpeg-turbo: one jpeg_skip_scanlines before the first row, and only the columns that the box needs,
+//   with one iMCU of
 //               margin on each side (without it, fancy upsampling lacks its neighbours at the cut).
 // A region decode that meets any warning after the header starts over by the reference: so the verdict never depends on
 // what was skipped, and damaged files, where entropy decoding goes on with invented data, still give the reference's
@@ -23,7 +27,7 @@ namespace penstock {
 
 class JpegDecoder {
  public:
-  explicit JpegDecoder(const DecodeLimits& limits);
+  explicit JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options = {});
   ~JpegDecoder();
 
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
@@ -31,6 +35,8 @@ class JpegDecoder {
   // The reference way alone: the yardstick of tests.
   Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                            PixelView& pixels);
+
+  const DecodeCounts& counts() const noexcept;
 
  private:
   class Impl;

@@ -15,6 +15,7 @@
 #include "runtime/loader/executor.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/protocol/silence.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -24,9 +25,11 @@ class Loader::Impl {
   Impl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         endpoint_(std::move(endpoint)),
+        silence_(options.silence_ns),
         executor_(make_cpu_executor(options.threads, options.cpus)) {}
 
   ~Impl() {
+    python_stop_.request_stop();
     // Threads first: they write into cells.
     executor_.reset();
     for (auto& [fingerprint, split] : splits_) {
@@ -37,6 +40,7 @@ class Loader::Impl {
 
   bool run() {
     begun_ = clock_.now();
+    if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
     tell(LoaderHello{options_.cells, lease_depth(options_.threads), options_.threads});
     for (;;) {
       Incoming incoming;
@@ -48,6 +52,11 @@ class Loader::Impl {
       collect_opened();
       if (ended_ || stop_) return good_;
       beat();
+      if (silence_.tick(clock_.now())) {
+        throw Error(ErrorKind::peer_lost,
+                    "lost trainer 0 (rank " + std::to_string(options_.coordinator) + "), which coordinates: " +
+                        silence_.reason());
+      }
       wait();
     }
   }
@@ -58,6 +67,7 @@ class Loader::Impl {
   }
   void watch(int fd) { watched_ = fd; }
   bool all_alive() const noexcept { return all_alive_; }
+  int exit_code() const noexcept { return exit_code_; }
 
   std::string report_json() const {
     const ExecutorFigures f = executor_->figures();
@@ -66,18 +76,23 @@ class Loader::Impl {
     report["role"] = "loader";
     report["images"] = f.samples;
     report["encoded_bytes"] = f.encoded_bytes;
-    report["sent_bytes"] = sent_bytes_;
-    report["chunks"] = chunks_;
+    report["sent_bytes"] = sent_bytes_.load();
+    report["chunks"] = chunks_.load();
     report["threads"] = f.threads;
     report["elapsed_s"] = elapsed;
     report["busy_fraction"] = elapsed > 0 ? static_cast<double>(f.busy_ns) * 1e-9 / (elapsed * f.threads) : 0;
     report["read_s"] = static_cast<double>(f.read_ns) * 1e-9;
     report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
     report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
+    for (const auto& [fingerprint, split] : splits_) {
+      if (!split.context || split.context->workers() == nullptr || split.context->workers()->replaced() == 0) continue;
+      report["python_workers_replaced"][split.context->split().name] = {
+          {"count", split.context->workers()->replaced()}, {"last", split.context->workers()->notices()}};
+    }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
-    return report.dump();
+    return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
  private:
@@ -89,6 +104,7 @@ class Loader::Impl {
     std::future<SplitPrepared> opened;
     int32_t max_chunk_samples = 1;
     std::shared_ptr<const SplitContext> fresh;  // the opening thread's, until `opened` is ready
+    SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
   };
 
@@ -96,7 +112,10 @@ class Loader::Impl {
 
   void handle(Incoming& incoming) {
     std::visit(overloaded{
-                   [&](MessageArrived& m) { handle_message(decode(m.message)); },
+                   [&](MessageArrived& m) {
+                     silence_.heard(m.peer, clock_.now());
+                     handle_message(decode(m.message));
+                   },
                    [&](ChunkArrived& m) { endpoint_->release(m.peer, m.token); },
                    [&](CellReturned& m) { cell_returned(m); },
                    [&](PeerLost& m) {
@@ -113,11 +132,13 @@ class Loader::Impl {
                    [&](PrepareSplit& m) { prepare(m); },
                    [&](LeaseGranted& m) { lease(m); },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
+                   [&](Alive&) {},
                    [&](Leave&) { tell(LoaderReport{report_json()}); },
                    [&](Goodbye& m) {
                      ended_ = true;
                      good_ = m.good;
                      all_alive_ = m.all_alive;
+                     exit_code_ = m.exit_code;
                    },
                    [&](auto&) {
                      throw Error(ErrorKind::peer_lost, "the coordinator sent a message that is not for loaders",
@@ -128,7 +149,14 @@ class Loader::Impl {
   }
 
   void prepare(const PrepareSplit& m) {
-    if (splits_.count(m.fingerprint) != 0) return;
+    if (const auto known = splits_.find(m.fingerprint); known != splits_.end()) {
+      if (known->second.opened.valid()) return;  // the answer is on its way
+      if (in_use(known->second)) {               // of an iteration that ended: what was listed stands
+        tell(known->second.answer);
+        return;
+      }
+      retire(known);
+    }
     Split& split = splits_[m.fingerprint];
     split.max_chunk_samples = m.max_chunk_samples;
     std::promise<SplitPrepared> promise;
@@ -138,11 +166,14 @@ class Loader::Impl {
       answer.fingerprint = m.fingerprint;
       try {
         FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
-        split.fresh = SplitContext::open(split_from_json(m.json), files);
+        split.fresh = SplitContext::open(split_from_json(m.json), files,
+                                         {options_.python, options_.on_notice, python_stop_.get_token()});
         answer.good = true;
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
         answer.classes = split.fresh->source().class_names();
+        const auto extras = extra_fields(split.fresh->fields());
+        answer.extra_fields.assign(extras.begin(), extras.end());
       } catch (const Error& error) {
         answer.error_kind = error.exit_code();
         answer.error = error.message();
@@ -154,6 +185,19 @@ class Loader::Impl {
       promise.set_value(std::move(answer));
       wakeup_.set();
     });
+  }
+
+  bool in_use(const Split& split) const {
+    return split.context && std::any_of(cell_ports_.begin(), cell_ports_.end(),
+                                        [&](const auto& item) { return item.first.first == split.arena.id; });
+  }
+  // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
+  // repaired, and what was listed no longer be so.
+  void retire(std::map<Fingerprint, Split>::iterator split) {
+    arena_bytes_ -= split->second.arena.memory.size();
+    split->second.arena.memory = {};
+    split->second.context = nullptr;
+    retired_.push_back(splits_.extract(split));  // the endpoint knows the arena by its address
   }
 
   void collect_opened() {
@@ -174,6 +218,7 @@ class Loader::Impl {
         }
       }
       tell(answer);
+      split.answer = answer;
       for (LeaseGranted& m : std::exchange(split.early, {})) {
         if (answer.good) {
           begin(split, std::move(m));
@@ -308,21 +353,26 @@ class Loader::Impl {
   LoaderOptions options_;
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
+  SilenceWatch silence_;
   std::map<Fingerprint, Split> splits_;
+  std::vector<std::map<Fingerprint, Split>::node_type> retired_;
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
   std::unique_ptr<Executor> executor_;
+  std::stop_source python_stop_;
   std::atomic<bool> stop_{false};
   int watched_ = -1;
   bool ended_ = false;
   bool good_ = false;
   bool all_alive_ = false;
-  Nanoseconds begun_ = 0;
+  int exit_code_ = 0;
+  // What report_json() reads in other threads; nothing else is published by them.
+  std::atomic<Nanoseconds> begun_ = clock_.now();
   Nanoseconds last_beat_ = 0;
   uint32_t next_arena_ = 1;
   size_t arena_bytes_ = 0;
-  int64_t sent_bytes_ = 0;
-  int64_t chunks_ = 0;
+  std::atomic<int64_t> sent_bytes_ = 0;
+  std::atomic<int64_t> chunks_ = 0;
 };
 
 LoaderOptions loader_options(const Job& job) {
@@ -332,6 +382,7 @@ LoaderOptions loader_options(const Job& job) {
   options.cells = job.loader.cells > 0 ? job.loader.cells : std::max(16, 4 * lease_depth(job.loader.threads));
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
+  options.python = job.python;
   options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
   return options;
 }
@@ -343,6 +394,7 @@ bool Loader::run() { return impl_->run(); }
 void Loader::stop() noexcept { impl_->stop(); }
 void Loader::watch(int fd) { impl_->watch(fd); }
 bool Loader::all_alive() const noexcept { return impl_->all_alive(); }
+int Loader::exit_code() const noexcept { return impl_->exit_code(); }
 std::string Loader::report_json() const { return impl_->report_json(); }
 
 }  // namespace penstock

@@ -17,6 +17,7 @@
 // Failure: Error(peer_lost) when the coordinator is lost. A dead port only brings its cells back.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,8 +36,12 @@ struct LoaderOptions {
   int64_t memory_bytes = int64_t{2} << 30;
   bool payload_crc = false;
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
+  Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
   std::vector<int> cpus;      // for the executor's threads
   FileSystem* files = nullptr;  // null: the real one
+  PythonSpec python;            // for datasets and transforms in Python
+  // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
+  std::function<void(const std::string&)> on_notice;
 };
 
 // What the job file says, with what it leaves open chosen.
@@ -55,10 +60,12 @@ class Loader {
   bool run();
   // After run(): the coordinator said goodbye, and no rank had been lost.
   bool all_alive() const noexcept;
+  int exit_code() const noexcept;  // of the job, by that goodbye
   // Makes run() return false soon; from any thread.
   void stop() noexcept;
   // Descriptor that ends run() when readable (signals of the program); -1 for none.
   void watch(int fd);
+  // So far; from any thread.
   std::string report_json() const;
 
  private:

@@ -1,10 +1,12 @@
 #include "runtime/loader/split_context.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "runtime/augment/draw.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/wire.h"
 
 namespace penstock {
 namespace {
@@ -12,14 +14,23 @@ namespace {
 // Substitutes draw from a place in the pipeline that no transform has.
 constexpr uint16_t kSubstitutePosition = 0xFFFF;
 
-// Candidate number `attempt` for an unusable sample: draw number `attempt` of a stream of its own.
+// One pool for the dataset and the functions of a split; nothing where neither is in Python.
+std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Pipeline& pipeline,
+                                                  const PythonHost& python) {
+  const DatasetSpec& dataset = split.split.dataset;
+  if (!dataset.is_python() && pipeline.functions().empty()) return nullptr;
+  const std::string title = dataset.is_python() ? "the dataset " + dataset.title() + " of split '" + split.name + "'"
+                                                : "the Python transforms of split '" + split.name + "'";
+  return std::make_shared<PythonWorkers>(python, python_config(dataset, pipeline.functions()), title);
+}
+
+}  // namespace
+
 int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size) {
   DrawStream draws({seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), 0}, kSubstitutePosition);
   for (int skipped = 0; skipped < attempt; ++skipped) draws.bits();
   return draws.below(static_cast<uint32_t>(dataset_size));
 }
-
-}  // namespace
 
 Pipeline make_pipeline(const ResolvedSplit& split) {
   try {
@@ -34,18 +45,80 @@ FieldTable raw_fields(const Pipeline& pipeline) {
           {"label", FieldKind::tensor, DType::int64, {}}};
 }
 
-SplitContext::SplitContext(const ResolvedSplit& split, FileSystem& files)
+std::span<const FieldSpec> extra_fields(const FieldTable& fields) {
+  return std::span(fields).subspan(std::min<size_t>(2, fields.size()));
+}
+
+SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
     : split_(split),
-      source_(make_source(split.split.dataset, split.limits, files)),
       pipeline_(make_pipeline(split)),
+      workers_(make_workers(split, pipeline_, python)),
       fields_(raw_fields(pipeline_)) {}
 
-std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files) {
-  return std::shared_ptr<const SplitContext>(new SplitContext(split, files));
+std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
+                                                       const PythonHost& python) {
+  std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  context->source_ = make_source(split.split.dataset, split.limits, files, context->workers_);
+  const auto extras = extra_fields(context->source_->fields());
+  context->fields_.insert(context->fields_.end(), extras.begin(), extras.end());
+  return context;
+}
+
+std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split,
+                                                                  const PythonHost& python) {
+  ResolvedSplit pictures = split;
+  pictures.split.dataset.python.clear();
+  pictures.split.dataset.pickle.clear();
+  return std::shared_ptr<const SplitContext>(new SplitContext(pictures, python));
 }
 
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
     : context_(std::move(context)), scratch_(context_->split().limits) {}
+
+Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image) {
+  const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
+  WireWriter body;
+  body.u16(static_cast<uint16_t>(number));
+  body.u16(position);
+  body.u32(static_cast<uint32_t>(image.height()));
+  body.u32(static_cast<uint32_t>(image.width()));
+  const std::vector<std::byte> who = python_request(key);
+  body.raw(who.data(), who.size());
+  const std::string& name = context_->pipeline().functions()[number];
+  Verdict verdict = context_->workers()->call(
+      {kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
+      "'" + name + "' on sample " + std::to_string(key.index), answer_);
+  if (!verdict.ok()) return Verdict::bad("'" + name + "': " + verdict.reason);
+  if (answer_.size() != bytes) throw Error(ErrorKind::runtime, "a Python worker sent pixels of a wrong size");
+  std::memcpy(image.row(0), answer_.data(), bytes);
+  return Verdict::good();
+}
+
+Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record) {
+  ImageHeader header;
+  const Verdict verdict = read_header(encoded, context_->split().limits, header);
+  if (!verdict.ok()) return verdict;
+  return run_pipeline({encoded, {}}, header, key, image, record);
+}
+
+Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
+                                  std::byte* image, SampleRecord& record) {
+  record.width = header.width;
+  record.height = header.height;
+  record.draws = context_->pipeline().draw(key, header);
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
+  PixelFunction function;
+  if (!context_->pipeline().functions().empty()) {
+    function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
+      return run_function(key, number, position, pixels);
+    };
+  }
+  const Verdict verdict = context_->pipeline().apply(input, header, record.draws, out, scratch_, function);
+  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
+  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
+  times_.source_pixels += int64_t{header.width} * header.height;
+  return verdict;
+}
 
 Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                               SampleRecord& record) {
@@ -53,25 +126,28 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   const Nanoseconds begun = clock.now();
   record.index = index;
   record.draws.clear();
-  Verdict verdict = context_->source().read(index, encoded_);
+  const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
+  Verdict verdict = context_->source().load(key, sample_);
   times_.read_ns += clock.now() - begun;
   if (!verdict.ok()) return verdict;
-  times_.encoded_bytes += static_cast<int64_t>(encoded_.size());
-  ImageHeader header;
-  verdict = read_header(encoded_, context_->split().limits, header);
+  times_.encoded_bytes += static_cast<int64_t>(sample_.image.size());
+  if (sample_.width > 0) {  // pixels already
+    ImageInput input;
+    input.pixels = {reinterpret_cast<const uint8_t*>(sample_.image.data()), sample_.width, sample_.height,
+                    static_cast<size_t>(sample_.width) * 3};
+    const ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
+    verdict = run_pipeline(input, header, key, fields[0], record);
+  } else {
+    verdict = make_image(sample_.image, key, fields[0], record);
+  }
   if (!verdict.ok()) return verdict;
-  record.width = header.width;
-  record.height = header.height;
-  const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
-  record.draws = context_->pipeline().draw(key, header);
-  const std::span<uint8_t> image(reinterpret_cast<uint8_t*>(fields[0]), context_->fields()[0].bytes_per_sample());
-  verdict = context_->pipeline().apply(encoded_, header, record.draws, image, scratch_);
-  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
-  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
-  times_.source_pixels += int64_t{header.width} * header.height;
-  if (!verdict.ok()) return verdict;
-  const int64_t label = context_->source().label(index);
-  std::memcpy(fields[1], &label, sizeof label);
+  std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
+  std::span<const std::byte> rest = sample_.fields;
+  for (size_t f = 2; f < context_->fields().size(); ++f) {
+    const size_t bytes = context_->fields()[f].bytes_per_sample();
+    std::memcpy(fields[f], rest.data(), bytes);
+    rest = rest.subspan(bytes);
+  }
   return verdict;
 }
 
@@ -105,7 +181,9 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
   record.index = planned.index;
   record.draws.clear();
   if (split.split.mode == Mode::eval) record.planned.valid = false;
-  std::memset(fields[0], 0, context_->fields()[0].bytes_per_sample());
+  for (size_t f = 0; f < context_->fields().size(); ++f) {
+    std::memset(fields[f], 0, context_->fields()[f].bytes_per_sample());
+  }
   std::memcpy(fields[1], &kIgnoredLabel, sizeof kIgnoredLabel);
   return record;
 }

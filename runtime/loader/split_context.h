@@ -5,11 +5,11 @@
 //   SampleMaker maker(context);                                         // one per thread
 //   SampleRecord record = maker.make(planned, epoch, fields_of_this_sample);
 //
-// SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving call it, so
-// they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
+// SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving
+// (preprocessor.h) call it, so they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
 // Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
-//   sample is a record with `bad` set, its pixels zero and its label -100; or, under on_error: substitute in a training
-//   split, the first good one of a fixed sequence of other samples.
+//   sample is a record with `bad` set, its pixels and other fields zero, its label -100; or, under on_error: substitute
+//   in a training split, the first good one of a fixed sequence of other samples.
 #pragma once
 
 #include <memory>
@@ -20,6 +20,7 @@
 #include "runtime/base/fields.h"
 #include "runtime/base/file_system.h"
 #include "runtime/config/job.h"
+#include "runtime/dataset/python_workers.h"
 #include "runtime/dataset/source.h"
 #include "runtime/protocol/chunk.h"
 
@@ -30,27 +31,39 @@ inline constexpr int kMaxSubstitutes = 16;      // tries before a sample counts 
 
 class SplitContext {
  public:
-  static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system());
+  // `python`: how to run the workers of a dataset or transform in Python; without a need none is started.
+  static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system(),
+                                                  const PythonHost& python = {});
+  // For images that the caller has: nothing is opened, there is no source().
+  static std::shared_ptr<const SplitContext> without_dataset(const ResolvedSplit& split, const PythonHost& python = {});
 
   const ResolvedSplit& split() const noexcept { return split_; }
   const Source& source() const noexcept { return *source_; }
   const Pipeline& pipeline() const noexcept { return pipeline_; }
-  const FieldTable& fields() const noexcept { return fields_; }  // raw samples: uint8 image [3, h, w], int64 label
+  const FieldTable& fields() const noexcept { return fields_; }  // raw: uint8 image [3, h, w], int64 label, others
+  const PythonWorkers* workers() const noexcept { return workers_.get(); }    // nullptr: the split needs none
 
  private:
-  SplitContext(const ResolvedSplit& split, FileSystem& files);
+  SplitContext(const ResolvedSplit& split, const PythonHost& python);
 
   ResolvedSplit split_;
-  std::unique_ptr<Source> source_;
   Pipeline pipeline_;
+  std::shared_ptr<const PythonWorkers> workers_;
+  std::unique_ptr<Source> source_;
   FieldTable fields_;
 };
 
 // The split's pipeline; its complaints name the split.
 Pipeline make_pipeline(const ResolvedSplit& split);
 
-// The field table of a split before anything is opened, from the pipeline alone; ports use it.
+// The field table of a split before anything is opened, from the pipeline alone. Ports use it, and add what loaders say
+// that the dataset has besides.
 FieldTable raw_fields(const Pipeline& pipeline);
+// What stands in a dataset's table after image and label.
+std::span<const FieldSpec> extra_fields(const FieldTable& fields);
+
+// Candidate number `attempt` for an unusable sample: draw number `attempt` of a stream of its own.
+int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size);
 
 struct MakeTimes {
   int64_t read_ns = 0;
@@ -66,15 +79,23 @@ class SampleMaker {
 
   // `fields[i]` is where field i of the sample goes: exactly fields()[i].bytes_per_sample() bytes.
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
+  // The part of it that needs no dataset: encoded bytes to the image field, drawn as `key` says. Sets the record's size
+  // and draws. Where the verdict is bad, the image is unspecified.
+  Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record);
   const MakeTimes& times() const noexcept { return times_; }
+  const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
  private:
   Verdict try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                    SampleRecord& record);
+  Verdict run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key, std::byte* image,
+                       SampleRecord& record);
+  Verdict run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image);
 
   std::shared_ptr<const SplitContext> context_;
   Scratch scratch_;
-  std::vector<std::byte> encoded_;
+  SourceSample sample_;
+  std::vector<std::byte> answer_;  // of a function
   MakeTimes times_;
 };
 

@@ -37,6 +37,14 @@ TensorView image_batch_view(void* data, const FieldSpec& field, int64_t samples,
   return view;
 }
 
+TensorView field_batch_view(void* data, const FieldSpec& field, int64_t samples) {
+  TensorView view{data, field.dtype, {samples}, {}};
+  view.shape.insert(view.shape.end(), field.shape.begin(), field.shape.end());
+  view.strides.assign(view.shape.size(), 1);
+  for (size_t i = view.shape.size() - 1; i > 0; --i) view.strides[i - 1] = view.strides[i] * view.shape[i];
+  return view;
+}
+
 void write_batch(const std::string& folder, const DumpedBatch& batch) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
@@ -85,6 +93,7 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   write_npy(stem + "images.npy", batch.images);
+  for (const auto& [name, view] : batch.others) write_npy(stem + "field_" + name + ".npy", view);
   write_npy(stem + "labels.npy", NpyType::int64, {count}, batch.labels->data());
   write_npy(stem + "indices.npy", NpyType::int64, {count}, indices.data());
   write_npy(stem + "valid.npy", NpyType::boolean, {count}, valid.data());

@@ -4,7 +4,7 @@
 //   write_batch("out", batch);
 //
 // Files, for trainer t and step s: t0_s3_images.npy ([n, 3, h, w]: as the trainer gets them, or the uint8 pixels before
-//   finishing), t0_s3_labels.npy (int64), t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and one line a sample
+//   finishing), t0_s3_field_NAME.npy for every field besides image and label, t0_s3_labels.npy (int64), t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and one line a sample
 //   added to manifest.jsonl:
 //     trainer, step, slot, index, path, label, width, height   (width and height of the source image)
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/augment/pipeline.h"
@@ -36,10 +37,14 @@ struct DumpedBatch {
   const Pipeline* pipeline = nullptr;
   std::string dataset_folder;
   TensorView images;  // [n, 3, h, w]
+  std::vector<std::pair<std::string, TensorView>> others;  // fields after image and label, by name
 };
 
 // Makes the folder where it does not exist.
 void write_batch(const std::string& folder, const DumpedBatch& batch);
+
+// The view of `samples` values of a field lying one after another.
+TensorView field_batch_view(void* data, const FieldSpec& field, int64_t samples);
 
 // The view of `samples` images lying one after another, as [n, c, h, w] whatever the memory format.
 TensorView image_batch_view(void* data, const FieldSpec& field, int64_t samples, bool channels_last);

@@ -114,6 +114,11 @@ std::string bottleneck_sentence(const json& report) {
       report["ranks"].begin(), report["ranks"].end(), [](const json& r) { return r.value("role", "") == "trainer"; })));
   const double span = elapsed / trainers * static_cast<double>(threads);
   const double loaded = span > 0 ? std::min(1.0, busy / span) : 0;
+  if (loaders == 0) {  // of one trainer alone, in the middle of a job
+    return waiting < 0.05 ? "The training program sets the pace: it waited for data " + percent(waiting) + " of the time."
+                          : "Loading holds the training program up: it waited for data " + percent(waiting) +
+                                " of the time; the job's report, at its end, says which stage.";
+  }
   const std::string waited = "the programs waited for data " + percent(waiting) + " of the time, the loaders' threads were " +
                              percent(loaded) + " busy";
   if (waiting < 0.05) {

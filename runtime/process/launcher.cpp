@@ -1,8 +1,11 @@
 #include "runtime/process/launcher.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <charconv>
+#include <fstream>
 #include <string_view>
 
 namespace penstock {
@@ -83,6 +86,21 @@ std::map<std::string, std::string> current_environment() {
     if (equals != std::string_view::npos) found.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return found;
+}
+
+void end_stranded_daemon(int parent, double patience_s) noexcept {
+  if (parent < 0) return;
+  const pid_t pid = getppid();
+  char name[16] = {};
+  try {
+    std::ifstream("/proc/" + std::to_string(pid) + "/comm").getline(name, sizeof name);
+  } catch (...) {
+    return;
+  }
+  if (std::string_view(name) != "orted") return;
+  pollfd gone{parent, POLLIN, 0};
+  // It is our parent still, so its number cannot have been given to another process.
+  if (poll(&gone, 1, static_cast<int>(patience_s * 1000)) == 0 && getppid() == pid) kill(pid, SIGTERM);
 }
 
 }  // namespace penstock

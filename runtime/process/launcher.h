@@ -35,4 +35,10 @@ const char* launcher_name(LauncherKind kind);  // "mpirun (Open MPI)"
 
 std::map<std::string, std::string> current_environment();
 
+// For a rank that leaves because it lost the others: ends Open MPI 4's daemon that started it (orted, which serves this
+// job alone) when that is still there after `patience_s`. A node cut off in the middle of a message would keep its daemon
+// for a quarter of an hour, TCP's own patience; where mpirun can reach it, it goes by itself and sooner. `parent` is a
+// pidfd of the parent process. Any other parent is left alone.
+void end_stranded_daemon(int parent, double patience_s) noexcept;
+
 }  // namespace penstock

@@ -48,8 +48,14 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
   if (trainers_per_node < 1) {
     throw Error(ErrorKind::config, "roles.trainers is " + std::to_string(trainers_per_node), "it must be 1 or more");
   }
+  const auto label = [&](const RankInfo& rank) {
+    const bool shared = std::any_of(ranks.begin(), ranks.end(), [&](const RankInfo& other) {
+      return other.host == rank.host && other.node != rank.node;
+    });
+    return shared ? rank.host + "#" + std::to_string(rank.node) : rank.host;
+  };
   std::map<std::string, std::vector<int>> hosts;  // host → its local ranks
-  for (const RankInfo& rank : ranks) hosts[rank.host].push_back(rank.local_rank);
+  for (const RankInfo& rank : ranks) hosts[label(rank)].push_back(rank.local_rank);
   for (auto& [host, local] : hosts) {
     std::sort(local.begin(), local.end());
     for (size_t i = 0; i < local.size(); ++i) {
@@ -86,7 +92,8 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
   for (size_t r = 0; r < ranks.size(); ++r) {
     Member member;
     member.rank = static_cast<int>(r);
-    member.host = ranks[r].host;
+    member.host = label(ranks[r]);
+    member.host_name = ranks[r].host;
     member.local_rank = ranks[r].local_rank;
     member.local_trainers = trainers_per_node;
     member.local_loaders = static_cast<int>(hosts[member.host].size()) - trainers_per_node;
@@ -102,6 +109,12 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
     members.push_back(std::move(member));
   }
   return members;
+}
+
+std::string master_address(const std::vector<Member>& members) {
+  const bool one_node = std::all_of(members.begin(), members.end(),
+                                    [&](const Member& member) { return member.host == members[0].host; });
+  return one_node ? "127.0.0.1" : members[0].host_name;
 }
 
 std::vector<Core> allowed_cores(bool use_launchers) {

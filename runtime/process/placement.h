@@ -21,13 +21,15 @@ namespace penstock {
 enum class Role { trainer, loader };
 
 struct RankInfo {
-  std::string host;    // equal for ranks that share memory
-  int local_rank = 0;  // 0, 1, … within the host
+  std::string host;    // what the node calls itself
+  int local_rank = 0;  // 0, 1, … within the node
+  int node = 0;        // tells nodes of one name apart; equal for ranks that share memory
 };
 
 struct Member {
   int rank = 0;  // world rank
-  std::string host;
+  std::string host;       // names the node, in messages too; "a#3" where several call themselves "a"
+  std::string host_name;  // what the node calls itself: "a"
   int local_rank = 0;
   Role role = Role::loader;
   int number = 0;          // trainer 0, 1, … or loader 0, 1, … of the job
@@ -41,6 +43,9 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
 
 // A core and its hardware threads (numbers of the operating system).
 using Core = std::vector<int>;
+
+// MASTER_ADDR: where the other trainers' programs find that of trainer 0.
+std::string master_address(const std::vector<Member>& members);
 
 // The cores this process may use, in the order of the topology: neighbours share caches. `use_launchers` takes the
 // cores of the daemon that started this rank where those are more: Open MPI binds each rank to a core or a socket

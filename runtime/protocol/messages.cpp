@@ -13,15 +13,17 @@ auto members(LoaderHello& m) { return std::tie(m.cells, m.depth, m.threads); }
 auto members(Alive&) { return std::tie(); }
 auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples); }
 auto members(SplitPrepared& m) {
-  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.error_kind, m.error,
+  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.error_kind, m.error,
                   m.remedy);
 }
-auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas); }
+auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening); }
 auto members(SplitOpened& m) {
-  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes);
+  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields);
 }
 auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
-auto members(OpenStream& m) { return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order); }
+auto members(OpenStream& m) {
+  return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening);
+}
 auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
 auto members(SlotFree& m) { return std::tie(m.stream, m.step); }
 auto members(CursorAt& m) { return std::tie(m.stream, m.cursor, m.waiting); }
@@ -36,6 +38,8 @@ auto members(ChunkUndone& m) { return std::tie(m.lease, m.reason); }
 auto members(CellBack& m) { return std::tie(m.port); }
 auto members(ChunkTaken& m) { return std::tie(m.lease); }
 auto members(PortDone& m) { return std::tie(m.good, m.problem, m.exit_code, m.report_json); }
+auto members(ProgramsAt& m) { return std::tie(m.living); }
+auto members(EndServing& m) { return std::tie(m.reason); }
 auto members(Leave& m) { return std::tie(m.reason); }
 auto members(LoaderReport& m) { return std::tie(m.json); }
 auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }

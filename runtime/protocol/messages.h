@@ -15,8 +15,9 @@
 //   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
-// Ending: ports report PortDone when their program has ended; the coordinator asks loaders to Leave, collects their
-// reports and tells everybody Goodbye.
+//   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
+// Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
+// coordinator asks loaders to Leave, collects their reports and tells everybody Goodbye.
 #pragma once
 
 #include <cstdint>
@@ -45,16 +46,25 @@ struct SplitPrepared {
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
+  FieldTable extra_fields;          // of a sample, after image and label
   int32_t error_kind = 0;           // ErrorKind, where not good
   std::string error;
   std::string remedy;
 };
-struct OpenSplit { std::string json; int32_t replica = 0; int32_t num_replicas = 1; };
+// `program` and `opening` count at the port: programs that it fed, and how often this one opened the split's name.
+struct OpenSplit {
+  std::string json;
+  int32_t replica = 0;
+  int32_t num_replicas = 1;
+  int64_t program = 0;
+  int32_t opening = 0;
+};
 struct SplitOpened {
   Fingerprint fingerprint = 0;
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
+  FieldTable extra_fields;
 };
 struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
 // Where the split's order is its program's, `order` is this pass's: the replica's own share, all of it.
@@ -65,6 +75,8 @@ struct OpenStream {
   int64_t epoch = 0;
   int64_t first_step = 0;
   std::vector<int64_t> order;
+  int64_t program = 0;  // as when the split was opened
+  int32_t opening = 0;
 };
 // The coordinator's answer to OpenStream: how batches are cut into chunks in this stream.
 struct StreamReady { StreamId stream = 0; int32_t chunk_samples = 1; };
@@ -87,6 +99,10 @@ struct ChunkUndone { LeaseKey lease; std::string reason; };
 struct CellBack { PeerId port = 0; };
 struct ChunkTaken { LeaseKey lease; };
 struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
+// `penstock serve`: how many programs live at this port; that serving shall end (to the coordinator), or ends
+// (from it).
+struct ProgramsAt { int32_t living = 0; };
+struct EndServing { std::string reason; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
@@ -95,7 +111,8 @@ struct Goodbye { bool good = true; int32_t exit_code = 0; std::string reason; bo
 using ControlMessage =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
                  StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
-                 ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye>;
+                 ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye, ProgramsAt,
+                 EndServing>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -52,6 +52,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
   const size_t image_bytes = split.raw_fields[0].bytes_per_sample();
   const size_t finished_bytes = split.finisher->bytes_per_sample();
+  std::vector<std::span<const std::byte>> content;  // what is hashed: the image, then the fields after the label
   for (int32_t i = 0; i < header.samples; ++i) {
     const auto at = static_cast<size_t>(header.first_slot + i);
     const std::span<const std::byte> image =
@@ -63,7 +64,13 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     delivered.index = record.index;
     const std::vector<std::byte> hashed = sample_record(
         split.resolved.name, static_cast<uint32_t>(expected.epoch), delivered, record.draws, label);
-    slot.hash.add(hashed, std::span(&image, 1));
+    content.assign(1, image);
+    for (size_t f = 2; f < split.raw_fields.size(); ++f) {
+      const size_t bytes = split.raw_fields[f].bytes_per_sample();
+      content.push_back(payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * bytes, bytes));
+      std::memcpy(base + pool.layout.fields[f] + at * bytes, content.back().data(), bytes);
+    }
+    slot.hash.add(hashed, content);
     split.finisher->run(reinterpret_cast<const uint8_t*>(image.data()),
                         base + pool.layout.fields[0] + at * finished_bytes);
     std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
@@ -75,7 +82,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     if (!slot.raw.empty()) std::memcpy(slot.raw.data() + at * image_bytes, image.data(), image_bytes);
     if (record.bad && !split.masks_bad_samples() && slot.problem.empty()) {
       slot.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
-                     split.resolved.split.dataset.folder + ": " + record.reason;
+                     split.resolved.split.dataset.title() + ": " + record.reason;
     }
     slot.records[at] = std::move(record);
   }

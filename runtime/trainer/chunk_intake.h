@@ -28,6 +28,8 @@ namespace penstock {
 struct PortSplit {
   int32_t id = 0;
   int connection = 0;
+  int64_t program = 0;  // as the coordinator compares them (protocol/messages.h)
+  int32_t opening = 0;
   Fingerprint fingerprint = 0;
   ResolvedSplit resolved;
   std::optional<Pipeline> pipeline;

@@ -23,6 +23,10 @@ auto members(ClientRelease& m) { return std::tie(m.pool, m.slot); }
 auto members(ClientStop& m) { return std::tie(m.stream); }
 auto members(ClientStats&) { return std::tie(); }
 auto members(ClientStatsJson& m) { return std::tie(m.json); }
+auto members(ClientWelcome& m) {
+  return std::tie(m.replica, m.num_replicas, m.local_replicas, m.host, m.overrides_json);
+}
+auto members(ClientEndServing&) { return std::tie(); }
 
 size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 

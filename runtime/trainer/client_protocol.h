@@ -1,7 +1,7 @@
 // What a client (the training program) and its port say to each other over their Unix-domain socket.
 //
 //   client                              port
-//   ClientHello(token)          ->
+//   ClientHello(token)          ->      ClientWelcome | ClientRefused (only of sockets that were connected by name)
 //   ClientOpen(split, finish)   ->      ClientOpened | ClientRefused
 //   ClientIterate(epoch, step, order where it is the program's)
 //                               ->      ClientStream (+ the pool's memfd, the first time)
@@ -10,6 +10,7 @@
 //   ClientRelease(pool, slot)   ->
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
+//   ClientEndServing            ->      a hang-up, once every rank of `penstock serve` has left its work
 //
 // Answers to ClientNext name their stream, so a client may leave one unanswered (its program was interrupted) and ask
 // something else meanwhile.
@@ -38,6 +39,14 @@
 namespace penstock {
 
 struct ClientHello { std::string token; int32_t pid = 0; };
+// Who the port is, so that a program that found it by name can tell whether it is the right one.
+struct ClientWelcome {
+  int32_t replica = 0;
+  int32_t num_replicas = 1;
+  int32_t local_replicas = 1;   // trainers on this node
+  std::string host;
+  std::string overrides_json;   // `penstock serve`: its command line's, a list; the program's own come after them
+};
 struct ClientOpen {
   std::string json;             // the resolved split, canonical
   int32_t dtype = -1;           // DType wanted; -1: the pipeline's
@@ -93,11 +102,12 @@ struct ClientRelease { int32_t pool = 0; int32_t slot = 0; };
 struct ClientStop { uint64_t stream = 0; };
 struct ClientStats {};
 struct ClientStatsJson { std::string json; };
+struct ClientEndServing {};
 
 using ClientMessage =
     std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientStream, ClientNext,
                  ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
-                 ClientStatsJson>;
+                 ClientStatsJson, ClientWelcome, ClientEndServing>;
 
 Message encode_client(const ClientMessage& message);
 ClientMessage decode_client(std::span<const std::byte> bytes);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/decode/decoder.h"
 #include "sampler/position.h"
 
 namespace penstock {
@@ -33,6 +34,7 @@ std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const s
   state["batch"] = cursor.step;
   state["position"] = to_text(position_at(plan, cursor.epoch, cursor.step));
   state["dataset"] = dataset_fingerprint;
+  state["decoders"] = decoder_versions();  // for serving, which compares them (runtime/loader/preprocessor.h)
   state["spec"] = canonical_json(split);
   return state.dump();
 }

@@ -10,6 +10,7 @@
 #include "runtime/balance/event_log.h"
 #include "runtime/base/error.h"
 #include "runtime/trainer/epoch_plan.h"
+#include "runtime/trainer/replica_agreement.h"
 #include "sampler/plan.h"
 
 namespace penstock {
@@ -35,7 +36,8 @@ class Coordinator::Impl {
       : options_(options),
         clock_(clock),
         send_(std::move(send)),
-        balancer_(balancer_options(options.balancer, options.ports.size())) {
+        balancer_(balancer_options(options.balancer, options.ports.size())),
+        agreement_(options.ports.size()) {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
       if (!log_) {
@@ -65,6 +67,7 @@ class Coordinator::Impl {
               if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
             },
             [&](const CloseStream& m) { close_stream(m.stream); },
+            [&](const ProgramsAt& m) { programs_at(peer, m.living); },
             [&](const ChunkDone& m) { apply(ChunkMade{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
             [&](const ChunkUndone& m) { apply(ChunkFailed{peer, m.lease, m.reason}); },
             [&](const CellBack& m) { apply(CellFreed{peer, m.port}); },
@@ -92,6 +95,7 @@ class Coordinator::Impl {
 
   void tick() { apply(Tick{}); }
 
+  std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const {
     std::vector<PeerId> living;
     for (const auto& [peer, hello] : joined_) living.push_back(peer);
@@ -154,18 +158,13 @@ class Coordinator::Impl {
       send_(port, SplitRefused{fingerprint, error.exit_code(), error.message(), error.remedy()});
       return;
     }
-    // All replicas must open the same: the n-th opening of a name is compared with every other trainer's n-th.
-    std::vector<Fingerprint>& openings = openings_[resolved.name];
-    const size_t nth = opened_by_[{resolved.name, port}]++;
-    if (nth >= openings.size()) {
-      openings.push_back(fingerprint);
-    } else if (openings[nth] != fingerprint) {
-      send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config),
-                               "split '" + resolved.name + "' was opened differently by another trainer: " +
-                                   first_difference(m.json, splits_.at(openings[nth]).json),
+    const ReplicaAgreement::Who who{port, m.replica, m.program};
+    if (const auto complaint = agreement_.opened(who, resolved.name, m.opening, m.json)) {
+      send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config), *complaint,
                                "give every trainer the same job file and overrides"});
       return;
     }
+    forget_failed(fingerprint);
     Split& split = splits_[fingerprint];
     if (split.json.empty()) {
       split.fingerprint = fingerprint;
@@ -175,8 +174,8 @@ class Coordinator::Impl {
       split.max_chunk_samples = static_cast<int32_t>(std::min(resolved.split.batch_size, largest));
       split.resolved = std::move(resolved);
       split.numbers = std::move(numbers);
-      for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     }
+    for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     split.waiting_ports.insert(port);
     settle(split);
   }
@@ -233,10 +232,20 @@ class Coordinator::Impl {
                                  split.problem.remedy});
       } else {
         send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.dataset_fingerprint,
-                                split.prepared.classes});
+                                split.prepared.classes, split.prepared.extra_fields});
       }
     }
     split.waiting_ports.clear();
+  }
+
+  // A split that could not be opened is asked for anew when somebody opens it again: its folder may have been repaired.
+  void forget_failed(Fingerprint fingerprint) {
+    const auto it = splits_.find(fingerprint);
+    if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty()) return;
+    for (const auto& [id, stream] : streams_) {
+      if (stream.fingerprint == fingerprint) return;
+    }
+    splits_.erase(it);
   }
 
   // The plan's shape without its permutation.
@@ -281,6 +290,12 @@ class Coordinator::Impl {
       return;
     }
     Split& split = it->second;
+    if (const auto complaint =
+            agreement_.began({port, m.replica, m.program}, split.resolved.name, m.opening, m.epoch, m.first_step)) {
+      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
+                               "resume every trainer from the same state, and call set_epoch() alike in all of them"});
+      return;
+    }
     Stream stream;
     stream.fingerprint = m.fingerprint;
     stream.port = port;
@@ -300,6 +315,7 @@ class Coordinator::Impl {
       return;
     }
     const int64_t steps = stream.plan->steps();
+    if (m.first_step >= steps) return;  // a pass of no steps: it was only to be compared
     const auto pieces = [&](int64_t step) {
       return static_cast<int32_t>((stream.plan->batch_length(step) + stream.chunk_samples - 1) / stream.chunk_samples);
     };
@@ -314,6 +330,17 @@ class Coordinator::Impl {
     send_(port, StreamReady{m.stream, stream.chunk_samples});
     streams_[m.stream] = std::move(stream);
     apply(opened);
+  }
+
+  void programs_at(PeerId port, int32_t living) {
+    programs_[port] = living;
+    const bool any = std::any_of(programs_.begin(), programs_.end(), [](const auto& item) { return item.second > 0; });
+    if (any) {
+      idle_since_.reset();
+      return;
+    }
+    idle_since_ = clock_.now();
+    agreement_.forget();
   }
 
   void close_stream(StreamId id) {
@@ -374,8 +401,9 @@ class Coordinator::Impl {
   std::set<PeerId> lost_;
   int64_t threads_ = 0;
   std::map<Fingerprint, Split> splits_;
-  std::map<std::string, std::vector<Fingerprint>> openings_;          // by split name, in order
-  std::map<std::pair<std::string, PeerId>, size_t> opened_by_;        // how often each port opened the name
+  ReplicaAgreement agreement_;
+  std::map<PeerId, int32_t> programs_;  // that live at each port
+  std::optional<Nanoseconds> idle_since_;
   std::map<StreamId, Stream> streams_;
   Figures figures_;
 };
@@ -386,6 +414,7 @@ Coordinator::~Coordinator() = default;
 void Coordinator::handle(PeerId peer, const ControlMessage& message) { impl_->handle(peer, message); }
 void Coordinator::peer_lost(PeerId peer, const std::string& reason) { impl_->peer_lost(peer, reason); }
 void Coordinator::tick() { impl_->tick(); }
+std::optional<Nanoseconds> Coordinator::idle_since() const { return impl_->idle_since(); }
 std::vector<PeerId> Coordinator::living_loaders() const { return impl_->living_loaders(); }
 Coordinator::Figures Coordinator::figures() const { return impl_->figures(); }
 

@@ -6,7 +6,8 @@
 //   coordinator.tick();
 //
 // What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), the permutations
-//   (only it needs them: leases carry indices), the check that all replicas opened the same split, and the log.
+//   (only it needs them: leases carry indices), the check that all replicas open and begin the same
+//   (replica_agreement.h), and the log.
 // Thread-safety: of the port's event loop alone. The next epoch's permutation is built by a thread of its own.
 // Failure: what a peer did wrong is answered to that peer (SplitRefused, StreamFailed); Error(peer_lost) where the
 //   protocol is broken.
@@ -14,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,8 @@ class Coordinator {
   void peer_lost(PeerId peer, const std::string& reason);
   void tick();
 
+  // `penstock serve`: since when no program lives at any port, after the first came.
+  std::optional<Nanoseconds> idle_since() const;
   // Loaders that have neither left nor been lost.
   std::vector<PeerId> living_loaders() const;
   struct Figures {

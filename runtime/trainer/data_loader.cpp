@@ -2,10 +2,11 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/thread_annotations.h"
@@ -13,7 +14,9 @@
 #include "runtime/config/sampler_file.h"
 #include "runtime/config/suggest.h"
 #include "runtime/observe/batch_dump.h"
+#include "runtime/observe/report.h"
 #include "runtime/process/launcher.h"
+#include "runtime/trainer/attach.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/client_state.h"
 #include "runtime/trainer/embedded.h"
@@ -40,6 +43,13 @@ struct Place {
   int rank = 0;
 };
 
+// -1 for whatever is no number from 0 on.
+int number_of(const std::string& text) {
+  int value = -1;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
 // Where this process stands among the trainers when it loads for itself.
 Place embedded_place(const Job& job, const DataLoaderOptions& options) {
   if (options.num_replicas || options.rank) {
@@ -55,7 +65,7 @@ Place embedded_place(const Job& job, const DataLoaderOptions& options) {
   const std::string rank = environment("RANK");
   const std::string world = environment("WORLD_SIZE");
   if (!rank.empty() && !world.empty()) {
-    const Place place{std::atoi(world.c_str()), std::atoi(rank.c_str())};
+    const Place place{number_of(world), number_of(rank)};
     if (place.replicas < 1 || place.rank < 0 || place.rank >= place.replicas) {
       throw Error(ErrorKind::usage, "RANK=" + rank + " and WORLD_SIZE=" + world + " do not fit together",
                   "unset them, or start the program with torchrun or `penstock run`");
@@ -73,15 +83,23 @@ Place embedded_place(const Job& job, const DataLoaderOptions& options) {
   return {};
 }
 
-// Those of `penstock run`'s command line, then the program's own.
-std::vector<std::string> all_overrides(const DataLoaderOptions& options) {
+bool wants_to_attach(const DataLoaderOptions& options) {
+  if (options.attach) return *options.attach;
+  const std::string told = environment(kAttachVariable);
+  if (told.empty() || told == "0") return false;
+  if (told == "1") return true;
+  throw Error(ErrorKind::usage, std::string(kAttachVariable) + " is '" + told + "'",
+              "1: attach to the `penstock serve` of the job on this host; 0: do not (the job's name is name: in its "
+              "file)");
+}
+
+// Those of the command line of `penstock run` or `serve`, a JSON list, then the program's own.
+std::vector<std::string> all_overrides(const std::string& first, const DataLoaderOptions& options) {
   std::vector<std::string> all;
-  if (!environment("PENSTOCK_PORT").empty()) {
-    const auto list = nlohmann::json::parse(environment(kOverridesVariable), nullptr, false);
-    if (list.is_array()) {
-      for (const auto& item : list) {
-        if (item.is_string()) all.push_back(item.get<std::string>());
-      }
+  const auto list = nlohmann::json::parse(first, nullptr, false);
+  if (list.is_array()) {
+    for (const auto& item : list) {
+      if (item.is_string()) all.push_back(item.get<std::string>());
     }
   }
   all.insert(all.end(), options.overrides.begin(), options.overrides.end());
@@ -104,20 +122,32 @@ struct BatchState {
 
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
-  DataLoaderImpl(Job job, const std::string& split, const DataLoaderOptions& options)
-      : options_(options), owner_(::getpid()), job_(std::move(job)) {
+  // `read`: the job with these overrides, from wherever it comes.
+  using ReadJob = std::function<Job(const std::vector<std::string>&)>;
+
+  DataLoaderImpl(const ReadJob& read, const std::string& split, const DataLoaderOptions& options)
+      : options_(options), owner_(::getpid()) {
+    connect(read);
     resolved_ = with_sampler_file(resolve_split(job_, split));
     name_ = split;
     training_ = resolved_.split.mode == Mode::train;
     timeout_ns_ = static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9);
-    connect();
+    if (way_ == Way::embedded) embed();
     ClientOpen open;
     open.json = canonical_json(resolved_);
     if (options.dtype) open.dtype = static_cast<int32_t>(*options.dtype);
     if (options.channels_last) open.channels_last = *options.channels_last ? 1 : 0;
     MutexLock lock(mutex_);
     say(open);
-    opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
+    try {
+      opened_ = expect<ClientOpened>("open split '" + split + "'", /*interruptible=*/true);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {  // interrupted by while_waiting
+      socket_.close();
+      if (world_) EmbeddedWorld::leave(std::move(world_));
+      throw;
+    }
     field_table_ = std::make_shared<FieldTable>(opened_.fields);
     layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
   }
@@ -141,6 +171,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // Begins a pass; the number that names it.
   uint64_t start(int64_t epoch, int64_t step, std::vector<int64_t> order) {
+    check_owner();
     if (std::ssize(order) > kLargestOrder) {
       throw Error(ErrorKind::usage, "the order of a pass over split '" + name_ + "' has " +
                                         std::to_string(order.size()) + " indices; at most " +
@@ -162,6 +193,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // An empty batch at the end.
   Batch next(uint64_t stream) {
+    check_owner();
     MutexLock lock(mutex_);
     const ClientMessage answer = answer_of(stream);
     if (std::holds_alternative<ClientEnd>(answer)) return {};
@@ -185,6 +217,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   // From destructors: never throws, and says nothing in a forked child, whose socket is the parent's too.
   void release(int32_t pool, int32_t slot) noexcept { tell_quietly(ClientRelease{pool, slot}); }
   void stop(uint64_t stream) noexcept {
+    if (::getpid() != owner_) return;
     tell_quietly(ClientStop{stream});
     try {
       MutexLock lock(outbox_mutex_);
@@ -194,38 +227,93 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   std::string stats() {
+    check_owner();
     MutexLock lock(mutex_);
     say(ClientStats{});
     return expect<ClientStatsJson>("statistics").json;
   }
+  std::string report() {
+    std::vector<std::string> ranks{stats()};
+    if (world_) ranks.push_back(world_->loader_report());
+    return merge_reports(ranks).dump();
+  }
 
  private:
-  void connect() {
+  enum class Way { run, attached, embedded };
+
+  // Meets the port, where there is one, and reads the job file: with what was said to the ranks too.
+  void connect(const ReadJob& read) {
     const std::string port = environment("PENSTOCK_PORT");
     MutexLock lock(mutex_);
     if (!port.empty()) {
+      way_ = Way::run;
+      job_ = read(all_overrides(environment(kOverridesVariable), options_));
       const std::string name = port.front() == '@' ? port.substr(1) : port;
-      UniqueFd fd = connect_abstract(name, 10 * kSecond);
+      UniqueFd fd = connect_patiently(name);
       if (!peer_is_us(fd.get())) {
         throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
       }
       socket_ = PacketSocket(std::move(fd));
-      say(ClientHello{environment("PENSTOCK_TOKEN"), ::getpid()});
+      greet(socket_, environment("PENSTOCK_TOKEN"), static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9));
       return;
     }
+    job_ = read(options_.overrides);
+    if (!wants_to_attach(options_)) return;
+    way_ = Way::attached;
+    ProgramPlace place = program_place(current_environment());
+    if (options_.rank) place.rank = options_.rank;
+    if (options_.num_replicas) place.world_size = options_.num_replicas;
+    Attached found = attach(serving_name(job_), job_, place);
+    socket_ = std::move(found.socket);
+    job_ = read(all_overrides(found.welcome.overrides_json, options_));
+  }
+
+  void embed() {
     const Place place = embedded_place(job_, options_);
     EmbeddedOptions embedded;
     embedded.replicas = place.replicas;
     embedded.replica = place.rank;
     world_ = EmbeddedWorld::shared(job_, embedded);
+    MutexLock lock(mutex_);
     socket_ = PacketSocket(world_->connect());
+    if (options_.attach || !environment(kAttachVariable).empty()) return;  // the program said what it wants
+    std::string name;
+    try {
+      name = serving_name(job_);
+    } catch (const Error&) {
+      return;  // a job that cannot be served
+    }
+    if (!is_served(name)) return;
+    const std::string text = "`penstock serve` of this job ('" + name + "') is running on host " + host_name() +
+                             ", but this program loads for itself; set PENSTOCK_ATTACH=1 to be fed by it, or 0 to have "
+                             "it so";
+    warnings_.push_back(text);
+    unsaid_.push_back(text);
+    say_warnings();
+  }
+
+  // The port may be about to open.
+  UniqueFd connect_patiently(const std::string& name) PENSTOCK_REQUIRES(mutex_) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + 10 * kSecond;
+    for (;;) {
+      try {
+        return connect_abstract(name, kLookEvery);
+      } catch (const Error&) {
+        if (clock.now() > deadline) throw;
+      }
+      if (options_.while_waiting) without_lock(options_.while_waiting);
+    }
+  }
+
+  // Before any lock: one that another thread held at fork() stays locked in the child for ever.
+  void check_owner() const {
+    if (::getpid() == owner_) return;
+    throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
+                "make a DataLoader of the child's own");
   }
 
   void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_) {
-    if (::getpid() != owner_) {
-      throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
-                  "make a DataLoader of the child's own");
-    }
     empty_outbox();
     socket_.send(encode_client(message));
   }
@@ -264,6 +352,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   // Asks for the stream's next batch, unless that was done before and the wait was interrupted.
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_) {
+    say_warnings();
     if (auto node = early_.extract(stream)) return std::move(node.mapped());
     if (unanswered_.insert(stream).second) say(ClientNext{stream});
     for (;;) {
@@ -318,7 +407,9 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         ClientMessage message = decode_client(packet.bytes);
         if (auto* notice = std::get_if<ClientNotice>(&message)) {
           warnings_.push_back(notice->text);
-          warn(notice->text);
+          // Where a wait must not be left half way, the callback, which may throw, has its turn in the next one.
+          unsaid_.push_back(notice->text);
+          if (interruptible) say_warnings();
           continue;
         }
         if (packet.fd) fd_ = std::move(packet.fd);
@@ -328,9 +419,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         std::string why = !failure_.empty() ? failure_ : world_ ? world_->problem() : "";
         if (why.empty()) {
           why = "the port of trainer " + std::to_string(opened_.replica) +
+                " on host " + host_name() +
                 " went away while the program waited for " + what;
         }
-        throw Error(ErrorKind::peer_lost, why, world_ ? "" : "see the messages of `penstock run`");
+        throw Error(ErrorKind::peer_lost, why, world_ ? "" : std::string("see the messages of ") + server_name());
       }
       if (interruptible && options_.while_waiting && clock.now() > next_look) {
         next_look = clock.now() + kLookEvery;
@@ -359,8 +451,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
     mutex_.lock();
   }
-  void warn(const std::string& text) PENSTOCK_REQUIRES(mutex_) {
-    if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+  void say_warnings() PENSTOCK_REQUIRES(mutex_) {
+    for (const std::string& text : std::exchange(unsaid_, {})) {
+      if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+    }
   }
   template <class T>
   T expect(const std::string& what, bool interruptible = false) PENSTOCK_REQUIRES(mutex_) {
@@ -386,6 +480,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
                 "link the program against the same version of penstock as `penstock run`");
   }
+  const char* server_name() const { return way_ == Way::attached ? "`penstock serve`" : "`penstock run`"; }
 
   DataLoaderOptions options_;
   int owner_;
@@ -394,6 +489,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::string name_;
   bool training_ = true;
   Nanoseconds timeout_ns_ = 0;
+  Way way_ = Way::embedded;
   std::shared_ptr<EmbeddedWorld> world_;
   ClientOpened opened_;
   std::shared_ptr<const FieldTable> field_table_;
@@ -404,6 +500,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   UniqueFd fd_ PENSTOCK_GUARDED_BY(mutex_);  // the last one received
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<std::string> warnings_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::string> unsaid_ PENSTOCK_GUARDED_BY(mutex_);  // warnings that the callback has not heard
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation with the port
   std::set<uint64_t> unanswered_ PENSTOCK_GUARDED_BY(mutex_);  // streams whose next batch was asked for
   std::map<uint64_t, ClientMessage> early_ PENSTOCK_GUARDED_BY(mutex_);  // answers that nobody has taken yet
@@ -488,12 +585,14 @@ BatchIterator& BatchIterator::operator++() {
 }
 
 DataLoader::DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
-    : DataLoader(std::make_shared<DataLoaderImpl>(load_job(job_file, all_overrides(options)), split, options)) {}
+    : DataLoader(std::make_shared<DataLoaderImpl>(
+          [&](const std::vector<std::string>& overrides) { return load_job(job_file, overrides); }, split, options)) {}
 DataLoader::DataLoader(std::shared_ptr<DataLoaderImpl> impl) : impl_(std::move(impl)) {}
 DataLoader DataLoader::from_text(const std::string& job_text, const std::string& name, const std::string& split,
                                  const DataLoaderOptions& options) {
-  return DataLoader(
-      std::make_shared<DataLoaderImpl>(load_job_text(job_text, name, all_overrides(options)), split, options));
+  return DataLoader(std::make_shared<DataLoaderImpl>(
+      [&](const std::vector<std::string>& overrides) { return load_job_text(job_text, name, overrides); }, split,
+      options));
 }
 DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
@@ -556,6 +655,12 @@ int DataLoader::rank() const noexcept { return impl_->opened().replica; }
 const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
 std::vector<std::string> DataLoader::warnings() const { return impl_->take_warnings(); }
 std::string DataLoader::stats_json() { return impl_->stats(); }
+std::string DataLoader::report_json() { return impl_->report(); }
+std::vector<std::string> DataLoader::fields() const {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : impl_->opened().fields) names.push_back(field.name);
+  return names;
+}
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 
 }  // namespace penstock

@@ -9,25 +9,30 @@
 //     }                                             // the slot goes back when the batch is dropped
 //   }
 //
-// Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port; otherwise
-//   embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place among
-//   several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is seen
-//   but no rank can be told, construction is refused, because every rank would get the same data.
+// Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port. Otherwise, where
+//   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host, the port of
+//   LOCAL_RANK. RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before
+//   the program's.
+//   Otherwise embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place
+//   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
+//   seen but no rank can be told, construction is refused, because every rank would get the same data.
 // Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
 //   the last copy is gone, also after the DataLoader is. The program may hold `trainer.hold` batches besides the one in
 //   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails after
 //   trainer.timeout_s; it never hands out memory that is in use.
 // Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
-//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train` split advances its epoch at every begin() unless set_epoch
-//   was called since the last one; an `eval` split replays epoch 0.
+//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train`
+//   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays
+//   epoch 0.
 // Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
 //   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place where
 //   a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
 // Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
 //   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
-// Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), peer_lost when the port
-//   went away or stays silent for trainer.timeout_s.
+// Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
+//   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or stays
+//   silent for trainer.timeout_s.
 // The library installs no signal handlers and never prints.
 #pragma once
 
@@ -87,12 +92,14 @@ class Batch {
 
 struct DataLoaderOptions {
   std::vector<std::string> overrides;          // "splits.train.batch_size=32"
+  std::optional<bool> attach;                  // to `penstock serve`; nothing: if PENSTOCK_ATTACH is 1
   std::optional<int> num_replicas;             // embedded only
   std::optional<int> rank;
   bool places_are_ranks = false;               // the two count ranks, of which roles.ranks_per_replica make a replica
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
-  std::function<void(const std::string&)> on_warning;  // called from begin() and ++; also kept in warnings()
+  // From the constructor, begin(), next() and ++; also kept in warnings(). What it throws comes out of those.
+  std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
 };
 
@@ -169,6 +176,8 @@ class DataLoader {
   std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
   std::vector<std::string> warnings() const;    // and forgets them
   std::string stats_json();                     // this port's report so far
+  std::string report_json();                    // the same as a job's report (observe/report.h), bottleneck included
+  std::vector<std::string> fields() const;      // names of what a batch holds
   bool embedded() const noexcept;
 
  private:

@@ -1,38 +1,18 @@
 #include "runtime/trainer/embedded.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <map>
 #include <sstream>
 #include <thread>
 
+#include "runtime/base/signals_blocked.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/loader.h"
 #include "transport/inproc/inproc.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {
-namespace {
-
-// Threads made in its lifetime get no signals: the program's signals are the program's.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
 
 PortOptions port_options(const Job& job) {
   PortOptions options;
@@ -91,6 +71,7 @@ class EmbeddedWorld::Impl {
     MutexLock lock(mutex_);
     return problem_;
   }
+  std::string loader_report() const { return loader_->report_json(); }
 
  private:
   template <class Work>
@@ -123,8 +104,13 @@ EmbeddedWorld::~EmbeddedWorld() {
   // After fork() the child has this object but not its threads: joining them would wait for ever.
   if (::getpid() != owner_) (void)impl_.release();
 }
+void EmbeddedWorld::leave(std::shared_ptr<EmbeddedWorld> world) {
+  const SignalsBlocked blocked;
+  std::thread([world = std::move(world)]() mutable { world.reset(); }).detach();
+}
 UniqueFd EmbeddedWorld::connect() { return impl_->connect(); }
 std::string EmbeddedWorld::problem() const { return impl_->problem(); }
+std::string EmbeddedWorld::loader_report() const { return impl_->loader_report(); }
 
 std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
   // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:
@@ -133,7 +119,9 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
   key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
       << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
       << job.loader.cells << ' ' << job.trainer.hold << ' ' << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
-      << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log;
+      << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
+      << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '
+      << job.python.start_timeout_s << ' ' << job.python.attempts;
   static Mutex mutex;
   static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;
   MutexLock lock(mutex);

@@ -35,9 +35,13 @@ class EmbeddedWorld {
 
   static std::shared_ptr<EmbeddedWorld> shared(const Job& job, const EmbeddedOptions& options);
 
+  // Ends the world in a thread of its own, where nobody can wait until a large folder has been listed.
+  static void leave(std::shared_ptr<EmbeddedWorld> world);
+
   UniqueFd connect();
   // What ended a thread, if one ended badly; else empty.
   std::string problem() const;
+  std::string loader_report() const;  // so far; from any thread
 
  private:
   class Impl;

@@ -8,21 +8,22 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "runtime/augment/finish.h"
 #include "runtime/augment/pipeline.h"
 #include "runtime/base/error.h"
-#include "runtime/base/thread_annotations.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/observe/batch_dump.h"
+#include "runtime/protocol/silence.h"
 #include "runtime/trainer/chunk_intake.h"
+#include "runtime/trainer/client_connections.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/delivery_book.h"
 #include "runtime/trainer/epoch_plan.h"
 #include "runtime/trainer/job_end.h"
 #include "runtime/trainer/slot_pool.h"
 #include "sampler/plan.h"
-#include "transport/unix_socket.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -38,7 +39,7 @@ double seconds(Nanoseconds ns) { return static_cast<double>(ns) * 1e-9; }
 class Port::Impl {
  public:
   Impl(const PortOptions& options, std::unique_ptr<Endpoint> endpoint)
-      : options_(options), endpoint_(std::move(endpoint)) {
+      : options_(options), endpoint_(std::move(endpoint)), silence_(options.silence_ns) {
     if (options_.self == options_.coordinator) {
       coordinator_ = std::make_unique<Coordinator>(
           options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { send(peer, m); });
@@ -50,25 +51,15 @@ class Port::Impl {
   }
 
   void listen(const std::string& name, const std::string& token) {
-    listening_ = listen_abstract(name);
-    token_ = token;
+    clients_.listen(name, token,
+                    {options_.replica, options_.num_replicas, options_.local_replicas, options_.host,
+                     options_.overrides_json});
   }
   void adopt(UniqueFd client_socket) {
-    {
-      MutexLock lock(mutex_);
-      if (!disconnected_) adopted_.push_back(std::move(client_socket));
-    }
+    clients_.adopt(std::move(client_socket));
     wakeup_.set();
   }
-  void disconnect_clients() {
-    {
-      MutexLock lock(mutex_);
-      disconnected_ = true;
-      adopted_.clear();
-    }
-    listening_.reset();
-    connections_.clear();
-  }
+  void disconnect_clients() { clients_.disconnect(); }
   void stop() noexcept {
     stop_ = true;
     wakeup_.set();
@@ -76,26 +67,36 @@ class Port::Impl {
 
   void run() {
     begun_ = clock_.now();
+    expect_heartbeats();
     try {
       while (!stop_ && !ended_) {
         bool moved = poll_endpoint();
         moved = poll_clients() || moved;
         moved = run_local() || moved;
+        if (serving_ends_) leave_serving();
         tick();
         if (!moved && !stop_ && !ended_) wait();
       }
     } catch (const Error& error) {
       // In a program's own process clients ask the owner why; it hangs up when it can tell (disconnect_clients).
       if (!options_.whole_job) throw;
-      hang_up();
-      if (coordinator_lost_) throw;
-      fail_job(error);
+      if (coordinator_lost_) {
+        clients_.hang_up();
+        throw;
+      }
+      // Before hanging up: what the program says of that would come before the cause.
+      try {
+        fail_job(error);
+      } catch (...) {
+        clients_.hang_up();
+        throw;
+      }
     } catch (...) {
-      if (options_.whole_job) hang_up();
+      if (options_.whole_job) clients_.hang_up();
       throw;
     }
     endpoint_->flush(2 * kSecond);
-    hang_up();
+    clients_.hang_up();  // nobody answers any more: a client must see that at once, not wait for its timeout
   }
 
   std::map<int, std::function<void()>> watched_;
@@ -110,6 +111,8 @@ class Port::Impl {
     program_finished_ = true;
     send(options_.coordinator, PortDone{good, problem, exit_code, report_json()});
   }
+
+  void end_serving(const std::string& reason) { send(options_.coordinator, EndServing{reason}); }
 
   std::vector<std::string> reports() const { return job_end_ ? job_end_->reports() : std::vector<std::string>{}; }
 
@@ -141,10 +144,6 @@ class Port::Impl {
   }
 
  private:
-  struct Connection {
-    PacketSocket socket;
-    bool greeted = false;
-  };
   struct Stream {
     StreamId id = 0;
     int connection = 0;
@@ -166,11 +165,6 @@ class Port::Impl {
     int64_t substituted = 0;
     StreamHash hash;
   };
-  // However the loop ended, nobody answers any more: a client must see that at once, not wait for its timeout.
-  void hang_up() noexcept {
-    for (auto& [id, connection] : connections_) connection.socket.close();
-    listening_.reset();
-  }
 
   // ---- messages ------------------------------------------------------------------------------------------------
   void send(PeerId peer, const ControlMessage& message) {
@@ -199,7 +193,10 @@ class Port::Impl {
     for (int i = 0; i < 64 && !ended_ && endpoint_->poll(incoming); ++i) {
       moved = true;
       std::visit(overloaded{
-                     [&](MessageArrived& m) { handle(m.peer, decode(m.message)); },
+                     [&](MessageArrived& m) {
+                       silence_.heard(m.peer, clock_.now());
+                       handle(m.peer, decode(m.message));
+                     },
                      [&](ChunkArrived& m) { chunk_arrived(m); },
                      [&](CellReturned&) {},
                      [&](PeerLost& m) { peer_lost(m); },
@@ -219,6 +216,10 @@ class Port::Impl {
                    [&](const PortDone& m) { port_done(peer, m); },
                    [&](const LoaderReport& m) { loader_report(peer, m); },
                    [&](const Goodbye& m) { end(m); },
+                   [&](const Alive&) {
+                     if (coordinator_ && !is_port(peer)) coordinator_->handle(peer, message);
+                   },
+                   [&](const EndServing& m) { serving_ends(m); },
                    [&](const auto&) {
                      if (!coordinator_) {
                        throw Error(ErrorKind::peer_lost,
@@ -236,17 +237,58 @@ class Port::Impl {
     if (check_end()) return;
     if (m.peer == options_.coordinator) {
       coordinator_lost_ = true;
-      throw Error(ErrorKind::peer_lost,
-                  "lost trainer 0 (rank " + std::to_string(m.peer) + "), which coordinates: " + m.reason);
+      throw Error(ErrorKind::peer_lost, "lost trainer 0 (" + name_of(m.peer) + "), which coordinates: " + m.reason);
     }
     if (!coordinator_ || (job_end_ && job_end_->leaving())) return;
-    const auto& ports = options_.coordination.ports;
-    if (std::count(ports.begin(), ports.end(), m.peer) == 0) {
+    if (!is_port(m.peer)) {
       coordinator_->peer_lost(m.peer, m.reason);
     } else if (job_end_) {
-      job_end_->fail("lost a trainer (rank " + std::to_string(m.peer) + "): " + m.reason,
+      job_end_->fail("lost a trainer (" + name_of(m.peer) + "): " + m.reason,
                      static_cast<int32_t>(ErrorKind::peer_lost));
       check_end();
+    }
+  }
+
+  bool is_port(PeerId peer) const {
+    const auto& ports = options_.coordination.ports;
+    return std::count(ports.begin(), ports.end(), peer) != 0;
+  }
+  std::string name_of(PeerId peer) const {
+    const std::string name = "rank " + std::to_string(peer);
+    return static_cast<size_t>(peer) < options_.hosts.size() ? name + ", host " + options_.hosts[static_cast<size_t>(peer)]
+                                                             : name;
+  }
+
+  // ---- heartbeats ----------------------------------------------------------------------------------------------
+  // Loaders have theirs in the balancer. A trainer's rank that is gone without a word would be waited for by the other
+  // trainers' programs for ever, and one that lost the coordinator would wait for batches.
+  void expect_heartbeats() {
+    if (options_.silence_ns <= 0) return;
+    if (!coordinator_) {
+      // Twice the patience: while the coordinator draws the permutation of a large dataset, it says nothing.
+      silence_ = SilenceWatch(2 * options_.silence_ns);
+      silence_.watch(options_.coordinator, begun_);
+      return;
+    }
+    for (const PeerId port : options_.coordination.ports) {
+      if (port != options_.self) silence_.watch(port, begun_);
+    }
+  }
+  void beat(Nanoseconds now) {
+    if (options_.heartbeat_ns > 0 && now - last_beat_ >= options_.heartbeat_ns) {
+      last_beat_ = now;
+      if (!coordinator_) {
+        endpoint_->send(options_.coordinator, encode(Alive{}));
+      } else {
+        for (const auto* peers : {&options_.coordination.ports, &options_.coordination.loaders}) {
+          for (const PeerId peer : *peers) {
+            if (peer != options_.self) endpoint_->send(peer, encode(Alive{}));
+          }
+        }
+      }
+    }
+    if (const auto silent = silence_.tick(now)) {
+      peer_lost({*silent, silence_.reason()});
     }
   }
 
@@ -264,6 +306,25 @@ class Port::Impl {
   bool check_end() {
     if (!ended_ && job_end_ && job_end_->goodbye()) end(*job_end_->goodbye());
     return ended_;
+  }
+  void serving_ends(const EndServing& m) {
+    if (serving_ends_) return;
+    serving_ends_ = true;
+    if (coordinator_) {
+      for (const PeerId port : options_.coordination.ports) {
+        if (port != options_.self) send(port, m);
+      }
+      if (on_notice_) on_notice_("serving ends: " + m.reason);
+    }
+  }
+  // Passes that are open end here, and stand in the report so. Who asked for the end is kept: the answer is the hang-up
+  // at the end.
+  void leave_serving() {
+    if (program_finished_) return;
+    clients_.dismiss(asked_to_end_);
+    poll_clients();
+    run_local();
+    finish_program(true, "", 0);
   }
   // This port cannot go on. Everybody hears why before its sockets close, so that the job ends by this message and not
   // by what each of the others makes of the silence.
@@ -300,44 +361,32 @@ class Port::Impl {
 
   // ---- clients -------------------------------------------------------------------------------------------------
   bool poll_clients() {
-    std::vector<UniqueFd> adopted;
-    {
-      MutexLock lock(mutex_);
-      adopted.swap(adopted_);
-    }
-    for (UniqueFd& fd : adopted) connections_[next_connection_++] = {PacketSocket(std::move(fd)), true};
-    if (listening_) {
-      while (UniqueFd fd = accept_one(listening_.get())) {
-        if (peer_is_us(fd.get())) connections_[next_connection_++] = {PacketSocket(std::move(fd)), false};
-      }
-    }
-    bool moved = !adopted.empty();
-    std::vector<int> closed;
-    for (auto& [id, connection] : connections_) {
-      connection.socket.write_pending();
-      Packet packet;
-      while (connection.socket.receive(packet)) {
-        moved = true;
-        try {
-          handle_client(id, connection, decode_client(packet.bytes));
-        } catch (const Error& error) {
-          tell(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
-        }
-        run_local();
-      }
-      if (connection.socket.closed()) closed.push_back(id);
-    }
-    for (const int id : closed) drop_connection(id);
-    return moved;
+    return clients_.poll({.message =
+                              [this](int id, const ClientMessage& message) {
+                                handle_client(id, message);
+                                run_local();
+                              },
+                          .dropped = [this](int id) { drop_connection(id); },
+                          .program =
+                              [this](int64_t number, int pid, bool came, int32_t living) {
+                                program_changed(number, pid, came, living);
+                              }});
   }
 
-  void tell(int connection, const ClientMessage& message, int fd = -1) {
-    const auto it = connections_.find(connection);
-    if (it != connections_.end()) it->second.socket.send(encode_client(message), fd);
+  void tell(int connection, const ClientMessage& message, int fd = -1) { clients_.tell(connection, message, fd); }
+
+  void program_changed(int64_t number, int pid, bool came, int32_t living) {
+    if (!options_.serving) return;
+    if (!came) std::erase_if(openings_, [&](const auto& item) { return item.first.first == number; });
+    send(options_.coordinator, ProgramsAt{living});
+    if (!came && attached_.erase(number) != 0) note_program(pid, "is gone");
+  }
+  void note_program(int pid, const std::string& what) {
+    if (!on_notice_ || serving_ends_) return;
+    on_notice_((pid > 0 ? "process " + std::to_string(pid) : "a program") + " " + what);
   }
 
   void drop_connection(int id) {
-    connections_.erase(id);
     std::vector<StreamId> ids;
     for (const auto& [stream_id, stream] : streams_) {
       if (stream.connection == id) ids.push_back(stream_id);
@@ -354,19 +403,7 @@ class Port::Impl {
     }
   }
 
-  void handle_client(int id, Connection& connection, const ClientMessage& message) {
-    if (!connection.greeted) {
-      const auto* hello = std::get_if<ClientHello>(&message);
-      if (hello == nullptr || hello->token != token_) {
-        tell(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
-                               "start it with `penstock run`, or unset PENSTOCK_PORT"});
-        connection.socket.flush(kSecond);
-        connection.socket.close();
-        return;
-      }
-      connection.greeted = true;
-      return;
-    }
+  void handle_client(int id, const ClientMessage& message) {
     std::visit(overloaded{
                    [&](const ClientHello&) {},
                    [&](const ClientOpen& m) { open_split(id, m); },
@@ -375,6 +412,11 @@ class Port::Impl {
                    [&](const ClientRelease& m) { release(m); },
                    [&](const ClientStop& m) { close_stream(m.stream); },
                    [&](const ClientStats&) { tell(id, ClientStatsJson{report_json()}); },
+                   [&](const ClientEndServing&) {
+                     if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
+                     asked_to_end_.insert(id);
+                     end_serving("process " + std::to_string(clients_.pid(id)) + " asked for it");
+                   },
                    [&](const auto&) {
                      throw Error(ErrorKind::usage, "a client sent a message that is not for ports",
                                  "link the program against the same version of penstock");
@@ -401,9 +443,28 @@ class Port::Impl {
       tell(connection, ClientRefused{error.exit_code(), error.message(), error.remedy()});
       return;
     }
+    const std::string& name = split.resolved.name;
+    for (const auto& [id, other] : splits_) {
+      if (other.resolved.name != name || clients_.program(other.connection) == clients_.program(connection) ||
+          !clients_.living(other.connection)) {
+        continue;
+      }
+      tell(connection,
+           ClientRefused{static_cast<int32_t>(ErrorKind::usage),
+                         "the port of trainer " + std::to_string(options_.trainer) +
+                             (options_.host.empty() ? "" : " on host " + options_.host) + " feeds split '" + name +
+                             "' to process " + std::to_string(clients_.pid(other.connection)) + ", and process " +
+                             std::to_string(clients_.pid(connection)) + " opens it too",
+                         "end that process first; two trainers need a LOCAL_RANK each (torchrun sets it)"});
+      return;
+    }
     split.fields = split.raw_fields;
     split.fields[0].dtype = split.finish.dtype;
-    send(options_.coordinator, OpenSplit{m.json, options_.replica, options_.num_replicas});
+    split.program = options_.serving ? clients_.program(connection) : 0;
+    if (options_.serving && attached_.insert(split.program).second) note_program(clients_.pid(connection), "attached");
+    split.opening = openings_[{split.program, name}]++;
+    send(options_.coordinator,
+         OpenSplit{m.json, options_.replica, options_.num_replicas, split.program, split.opening});
     splits_.emplace(split.id, std::move(split));
   }
 
@@ -411,6 +472,9 @@ class Port::Impl {
     for (auto& [id, split] : splits_) {
       if (split.opened || split.fingerprint != m.fingerprint) continue;
       split.opened = true;
+      for (FieldTable* table : {&split.raw_fields, &split.fields}) {
+        table->insert(table->end(), m.extra_fields.begin(), m.extra_fields.end());
+      }
       split.shape = plan_spec(split.resolved, m.dataset_size, options_.num_replicas);
       split.plan = plan_shape(split.shape);
       ClientOpened answer;
@@ -497,9 +561,8 @@ class Port::Impl {
          with_memory ? pool.memory.fd() : -1);
     const StreamId id = stream.id;
     streams_[id] = std::move(stream);
-    if (m.first_step < plan.steps) {
-      send(options_.coordinator, OpenStream{id, split.fingerprint, options_.replica, m.epoch, m.first_step, m.order});
-    }
+    send(options_.coordinator, OpenStream{id, split.fingerprint, options_.replica, m.epoch, m.first_step, m.order,
+                                          split.program, split.opening});
   }
 
   void stream_ready(const StreamReady& m) {
@@ -649,13 +712,17 @@ class Port::Impl {
     batch.records = &slot.records;
     batch.labels = &slot.labels;
     batch.pipeline = &*split.pipeline;
-    batch.dataset_folder = split.resolved.split.dataset.folder;
+    batch.dataset_folder = split.resolved.split.dataset.title();
     if (options_.dump_raw) {
       batch.images = image_batch_view(slot.raw.data(), split.raw_fields[0], slot.samples, false);
     } else {
       batch.images = image_batch_view(pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[0],
                                       split.fields[0], slot.samples,
                                       split.finish.memory_format == MemoryFormat::channels_last);
+    }
+    for (size_t f = 2; f < split.fields.size(); ++f) {
+      std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
+      batch.others.emplace_back(split.fields[f].name, field_batch_view(data, split.fields[f], slot.samples));
     }
     write_batch(options_.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(stream.epoch), batch);
   }
@@ -735,7 +802,13 @@ class Port::Impl {
       last_tick_ = now;
       if (coordinator_) coordinator_->tick();
       if (job_end_) job_end_->tick(now);
-      check_end();
+      if (coordinator_ && options_.idle_ns > 0 && !serving_ends_) {
+        const auto since = coordinator_->idle_since();
+        if (since && now - *since > options_.idle_ns) {
+          end_serving("no program for " + std::to_string(options_.idle_ns / kSecond) + " s");
+        }
+      }
+      if (!check_end()) beat(now);
     }
     if (progress_ && now - last_progress_ >= progress_every_) {
       if (last_progress_ != 0) progress_(snapshot());
@@ -756,10 +829,7 @@ class Port::Impl {
     std::vector<pollfd> fds;
     endpoint_->collect_fds(fds);
     fds.push_back({wakeup_.fd(), POLLIN, 0});
-    if (listening_) fds.push_back({listening_.get(), POLLIN, 0});
-    for (const auto& [id, connection] : connections_) {
-      fds.push_back({connection.socket.fd(), connection.socket.poll_events(), 0});
-    }
+    clients_.collect_fds(fds);
     const size_t first_watched = fds.size();
     for (const auto& [fd, ready] : watched_) fds.push_back({fd, POLLIN, 0});
     (void)::poll(fds.data(), fds.size(), static_cast<int>(kTick / kMillisecond));
@@ -778,36 +848,36 @@ class Port::Impl {
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<ControlMessage> local_;  // from this rank to itself
-  UniqueFd listening_;
-  std::string token_;
   Wakeup wakeup_;
-  std::map<int, Connection> connections_;
+  ClientConnections clients_;
   std::map<int32_t, PortSplit> splits_;
+  std::map<std::pair<int64_t, std::string>, int32_t> openings_;  // by program and split
+  std::set<int64_t> attached_;                                   // programs that opened a split
   std::map<StreamId, Stream> streams_;
   std::map<int32_t, SlotPool> pools_;
   DeliveryBook book_;
   PortFigures latest_;  // split, epoch and step of the last delivery
   std::map<std::string, int64_t> chunks_by_transport_;
-  int next_connection_ = 1;
   int32_t next_split_ = 1;
   int32_t next_pool_ = 1;
   uint32_t next_stream_ = 1;
   Nanoseconds begun_ = 0;
   Nanoseconds last_tick_ = 0;
+  Nanoseconds last_beat_ = 0;
+  SilenceWatch silence_;
   Nanoseconds last_progress_ = 0;
   Nanoseconds busy_ns_ = 0;
   int64_t received_bytes_ = 0;
   int64_t dropped_chunks_ = 0;
 
   bool program_finished_ = false;
+  bool serving_ends_ = false;
+  std::set<int> asked_to_end_;  // connections
   bool ended_ = false;
   bool coordinator_lost_ = false;
   std::unique_ptr<JobEnd> job_end_;  // trainer 0's, of a whole job
 
   std::atomic<bool> stop_{false};
-  Mutex mutex_;
-  std::vector<UniqueFd> adopted_ PENSTOCK_GUARDED_BY(mutex_);
-  bool disconnected_ PENSTOCK_GUARDED_BY(mutex_) = false;
 };
 
 Port::Port(const PortOptions& options, std::unique_ptr<Endpoint> endpoint)
@@ -826,6 +896,7 @@ void Port::every(Nanoseconds every_ns, std::function<void(const PortFigures&)> c
 void Port::finish_program(bool good, const std::string& problem, int exit_code) {
   impl_->finish_program(good, problem, exit_code);
 }
+void Port::end_serving(const std::string& reason) { impl_->end_serving(reason); }
 void Port::on_goodbye(std::function<void(const Goodbye&)> call) { impl_->on_goodbye_ = std::move(call); }
 void Port::on_notice(std::function<void(const std::string&)> call) { impl_->on_notice_ = std::move(call); }
 const Goodbye& Port::goodbye() const { return impl_->goodbye_; }

@@ -16,7 +16,8 @@
 // Invariants:
 //   1. A batch is delivered once, in order of steps, and counted (hash, images) exactly when it is delivered.
 //   2. The port writes only to slots in state `filling`; a slot the client holds is never touched.
-//   3. At most `prefetch` batches are reserved ahead of the client, and always at least one while a slot is free, so
+//   3. A split is fed to one living process at a time: a second one that opens it is refused, by name of the first.
+//   4. At most `prefetch` batches are reserved ahead of the client, and always at least one while a slot is free, so
 //      one split's prefetching cannot starve another's.
 // Failure: trouble of one stream is told to its client; losing the coordinator ends run() with Error(peer_lost). What
 //   else a port cannot live with ends the job by name where it is `whole_job`'s, and otherwise ends run() with the
@@ -49,7 +50,19 @@ struct PortOptions {
   int hold = 2;
   std::string dump_folder;   // write every delivered batch there; empty: do not
   bool dump_raw = false;     // the uint8 pixels instead of the finished tensor
-  bool whole_job = false;    // the port of `penstock run`: takes part in the job's end (see finish_program)
+  // Ranks of several processes: how often this one says that it lives, and after what silence of another trainer's rank,
+  // or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
+  Nanoseconds heartbeat_ns = 0;
+  Nanoseconds silence_ns = 0;
+  std::vector<std::string> hosts;  // by rank, for messages; empty: not said
+  bool whole_job = false;    // the port of `penstock run` or `serve`: takes part in the job's end (see finish_program)
+  // `penstock serve`: programs come and go; what each opens and begins is compared with the other trainers' programs of
+  // that time, and the job ends by end_serving().
+  bool serving = false;
+  Nanoseconds idle_ns = 0;      // trainer 0's: serving ends after so long without a program, once one came; 0: not
+  int32_t local_replicas = 1;   // trainers on this node
+  std::string host;
+  std::string overrides_json;   // for programs that attach
   // Trainer 0's port: who takes part. Unused elsewhere.
   CoordinatorOptions coordination;
 };
@@ -89,6 +102,8 @@ class Port {
 
   // whole_job: the program of this trainer ended. From the loop's own callbacks only.
   void finish_program(bool good, const std::string& problem, int exit_code);
+  // serving: ends it for every rank, in good order; programs see a hang-up. From the loop's own callbacks only.
+  void end_serving(const std::string& reason);
   // whole_job: called once when the job ends for everybody: stop the program if it still runs.
   void on_goodbye(std::function<void(const Goodbye&)> call);
   const Goodbye& goodbye() const;

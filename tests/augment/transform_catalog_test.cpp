@@ -38,7 +38,7 @@ TEST_CASE("the catalogue has torchvision's names, and says what everything is") 
     CHECK_MESSAGE(find_transform(name) != nullptr, name);
   }
   CHECK(find_transform("randomresizedcrop") == nullptr);
-  CHECK(penstock::transform_catalog().size() == 8);
+  CHECK(penstock::transform_catalog().size() == 9);
   for (const TransformInfo& info : penstock::transform_catalog()) {
     CHECK_FALSE(info.doc.empty());
     CHECK(info.make);

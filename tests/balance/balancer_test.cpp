@@ -376,7 +376,7 @@ TEST_CASE("a chunk that failed goes to another loader, then its stream fails wit
     bench.at(1, ChunkFailed{0, first.lease, "cannot read x.jpg: EIO"});
     REQUIRE(bench.failed.size() == 1);
     CHECK(bench.failed[0].stream == 1);
-    CHECK(bench.failed[0].reason.find("loader 0: cannot read x.jpg: EIO") != std::string::npos);
+    CHECK(bench.failed[0].reason.find("rank 0 (loader): cannot read x.jpg: EIO") != std::string::npos);
     CHECK(bench.failed[0].reason.find("no other loader is left") != std::string::npos);
   }
   SUBCASE("each loader once") {
@@ -479,7 +479,7 @@ TEST_CASE("with no loader left, streams fail after lost_after; a spare that join
     bench.at(1100, Tick{});
     REQUIRE(bench.failed.size() == 1);
     CHECK(bench.failed[0].reason ==
-          "no loader is left, and none joined within 1.0 s; the last one was loader 4, lost: connection reset");
+          "no loader is left, and none joined within 1.0 s; the last one was rank 4 (loader), lost: connection reset");
     bench.at(1200, Tick{});
     CHECK(bench.failed.empty());
   }

@@ -26,6 +26,8 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       std::string value = "1";
       if (!param.choices.empty()) {
         value = param.choices.back();
+      } else if (param.kind == ParamKind::text) {
+        value = "a.b:c";
       } else if (param.kind == ParamKind::numbers || param.kind == ParamKind::integers) {
         value = "[1";
         for (size_t i = 1; !param.lengths.empty() && i < param.lengths.back(); ++i) value += ", 1";
@@ -44,4 +46,44 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
     CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
     CHECK(job_schema().find("\"" + info.name + "\"") != std::string::npos);
   }
+}
+
+TEST_CASE("a dataset in Python") {
+  const auto job = [](const std::string& dataset, const std::string& pipeline = "{Resize: {size: [8, 8]}}") {
+    return "splits:\n  t:\n    dataset: " + dataset + "\n    pipeline: [" + pipeline + "]\n";
+  };
+  const std::string text = job(R"({python: "my.data:Photos", args: {root: /x, count: 3, share: 0.5, deep: {list: [1, yes, null, "2"]}},
+             path: "../src:/lib"})");
+  const Job parsed = parse_job(text, "/j/job.yaml");
+  const DatasetSpec& dataset = parsed.splits.at("t").dataset;
+  CHECK(dataset.args == R"({"count":3,"deep":{"list":[1,"yes",null,"2"]},"root":"/x","share":0.5})");
+  CHECK(dataset.path == "/src:/lib");
+  CHECK(dataset.title() == "my.data:Photos");
+  const std::string canonical = canonical_json(resolve_split(parsed, "t"));
+  CHECK(canonical_json(split_from_json(canonical)) == canonical);
+  const std::string shown = show_job_text(text, "/j/job.yaml", {}, {}, true);
+  INFO(shown);
+  CHECK(canonical_json(resolve_split(parse_job(shown, "/elsewhere/job.yaml"), "t")) == canonical);
+  CHECK(first_difference(canonical, canonical_json(resolve_split(
+                                        parse_job(text, "/j/job.yaml", {"splits.t.dataset.args.count=4"}), "t"))) ==
+        "splits.t.dataset.args.count: 3 here, 4 there");
+  // Modules are looked for beside the job file, where anything is in Python.
+  CHECK(parse_job(job("{python: \"a:b\"}"), "/j/job.yaml").splits.at("t").dataset.path == "/j");
+  CHECK(parse_job(job("{folder: /d}", "{Resize: {size: [8, 8]}}, {Python: {function: \"a:b\"}}"), "/j/job.yaml")
+            .splits.at("t").dataset.path == "/j");
+  CHECK(parse_job(job("{folder: /d}"), "/j/job.yaml").splits.at("t").dataset.path.empty());
+  const auto complaint = [&](const std::string& dataset_text) -> std::string {
+    try {
+      (void)parse_job(job(dataset_text), "j");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  CHECK(complaint("{python: \"a:b\", folder: /d}").find("a dataset has one of 'folder', 'python' and 'pickle'") !=
+        std::string::npos);
+  CHECK(complaint("{python: data.py}").find("expected 'package.module:name', found the text 'data.py'") !=
+        std::string::npos);
+  CHECK(complaint("{folder: /d, args: {a: 1}}").find("'args' are those of 'python'") != std::string::npos);
+  CHECK(complaint("{python: \"a:b\", args: 3}").find("expected a mapping, found the integer 3") != std::string::npos);
 }

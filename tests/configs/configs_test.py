@@ -9,10 +9,12 @@ import tempfile
 import time
 
 from leftovers import no_leftovers, run
+from trainers import Serving, run_trainers
 
 BUILD = os.environ["PENSTOCK_BUILD"]
 CONFIGS = os.path.join(os.environ["PENSTOCK_SOURCE"], "configs")
 PENSTOCK = os.path.join(BUILD, "penstock")
+CONSUME = os.path.join(BUILD, "consume")
 TRAIN, VAL, BATCH = 24, 8, 4
 # Overrides and ranks of each job; ranks 0: `penstock run` without mpirun.
 JOBS = {
@@ -23,7 +25,11 @@ JOBS = {
     "substitute_bad_samples.yaml": (3, []),
     "multi_node.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),
     "low_memory.yaml": (2, []),
+    "python_dataset.yaml": (3, ["loader.threads=1"]),
+    "attach.yaml": (3, []),
 }
+# Jobs for `penstock serve`: programs of two trainers attach, twice, instead of being started.
+SERVED = {"attach.yaml"}
 
 
 def make_png_folders(top):
@@ -47,6 +53,18 @@ def spoil(top):
         pass
 
 
+def serve(job, env, ranks, overrides):
+    """The report of a served job that one pair of trainers after another attached to, an epoch each."""
+    unique = f"name=configs_test_{os.getpid()}"  # the file's own name may be in use on this machine
+    with Serving(job, env, ranks, [*overrides, unique]) as serving:
+        for _ in range(2):
+            for code, out, err in run_trainers([CONSUME, job, "--epochs=1", unique], 2, env):
+                assert code == 0, out + err
+        report = serving.end()
+    report["splits"]["val"]["images"] //= 2  # one validation an attach
+    return report
+
+
 def must(command, env):
     result = run(command, 60, env)
     assert result.returncode == 0, f"{' '.join(command)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
@@ -57,6 +75,7 @@ def main():
     files = sorted(os.path.basename(path) for path in glob.glob(os.path.join(CONFIGS, "*.yaml")))
     assert files == sorted(JOBS), f"configs/ and this test's list differ: {sorted(set(files) ^ set(JOBS))}"
     with no_leftovers() as env, tempfile.TemporaryDirectory(prefix="configs_test-") as top:
+        env["PENSTOCK_PYTHON"] = sys.executable
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # Open MPI keeps memory to the end
         photos, wild, small = (os.path.join(top, name) for name in ("photos", "wild", "small"))
         for folder in (photos, wild):
@@ -71,17 +90,20 @@ def main():
             splits = [split for split in ("train", "val") if f"\n  {split}:" in shown]
             assert "train" in splits, shown
             arguments = [job, *overrides]
-            for split in splits:
+            for split in splits if name != "python_dataset.yaml" else []:
                 arguments += [f"splits.{split}.dataset.folder={os.path.join(data, split)}",
                               f"splits.{split}.batch_size={BATCH}"]
             checked = must([PENSTOCK, "check", *arguments], env).stdout
             assert f"split train: {TRAIN} samples in 2 classes" in checked, checked
-            if ranks:
+            if name in SERVED:
+                report = serve(job, env, ranks, arguments[1:])
+            elif ranks:
                 command = [PENSTOCK, "launch", "--run", "-n", str(ranks), "--json", "--epochs", "2", *arguments]
             else:
                 command = [PENSTOCK, "run", "--json", "--epochs", "2", *arguments]
-            result = must(command, env)
-            report = json.loads(result.stdout.splitlines()[-1])
+            if name not in SERVED:
+                result = must(command, env)
+                report = json.loads(result.stdout.splitlines()[-1])
             images = {split: report["splits"][split]["images"] for split in splits}
             wanted = {"train": 2 * TRAIN, "val": VAL}
             assert images == {split: wanted[split] for split in splits}, f"{name}: {images}\n{result.stderr}"

@@ -3,7 +3,8 @@
 //   find FOLDER -name '*.jpg' | crop_bench [ROUNDS]
 //
 // Not a test: prints milliseconds an image (mean over all files, best round), for decoding and for resampling to planar
-// 224 x 224 with bilinear taps.
+// 224 x 224 with bilinear taps. Every file is decoded twice in turn, by the usual way and by libjpeg-turbo alone, so
+// that the ratio (median over rounds) holds on a busy machine too; their bytes are compared.
 #include <time.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -67,16 +69,20 @@ int main(int argc, char** argv) {
   }
   const DecodeLimits limits;
   Decoder decoder(limits);
+  Decoder library(limits, {.own_jpeg = false});
+  PixelBuffer library_storage;
   Resampler resampler;
   PixelBuffer storage;
   std::vector<uint8_t> planar(size_t{224} * 224 * 3);
   double best_decode = 1e9;
+  double best_library = 1e9;
+  std::vector<double> ratios;
   double best_resample = 1e9;
   double best_header = 1e9;
   size_t images = 0;
   for (int round = 0; round < rounds; ++round) {
     std::mt19937 random(7);
-    Clock::duration decode{}, resample{}, headers{};
+    Clock::duration decode{}, by_library{}, resample{}, headers{};
     images = 0;
     for (const auto& file : files) {
       const EncodedView view(reinterpret_cast<const std::byte*>(file.data()), file.size());
@@ -94,18 +100,35 @@ int main(int argc, char** argv) {
       const Box box{crop.x + need.x, crop.y + need.y, need.width, need.height};
       if (!decoder.decode(view, header, box, storage, pixels).ok()) continue;
       const auto t4 = Clock::now();
-      resampler.run_planar(g, pixels, need, window, (random() & 1) != 0, false, planar.data());
+      PixelView same;
+      const bool decoded = library.decode(view, header, box, library_storage, same).ok();
+      by_library += Clock::now() - t4;
+      for (int y = 0; y < box.height; ++y) {
+        if (!decoded || std::memcmp(same.row(y), pixels.row(y), static_cast<size_t>(box.width) * 3) != 0) {
+          std::printf("the two ways differ\n");
+          return 1;
+        }
+      }
       const auto t5 = Clock::now();
+      resampler.run_planar(g, pixels, need, window, (random() & 1) != 0, false, planar.data());
+      const auto t6 = Clock::now();
       headers += t1 - t0;
       decode += t4 - t3;
-      resample += (t5 - t4) + (t3 - t2);
+      resample += (t6 - t5) + (t3 - t2);
       ++images;
     }
     const auto n = static_cast<double>(std::max<size_t>(images, 1));
     best_decode = std::min(best_decode, ms(decode) / n);
+    best_library = std::min(best_library, ms(by_library) / n);
+    ratios.push_back(ms(by_library) / ms(decode));
     best_resample = std::min(best_resample, ms(resample) / n);
     best_header = std::min(best_header, ms(headers) / n);
   }
+  std::sort(ratios.begin(), ratios.end());
+  std::printf("decode by libjpeg-turbo %.3f ms, ratio %.2f; %lld by our decoder, %lld not ours\n", best_library,
+              ratios.empty() ? 0.0 : ratios[ratios.size() / 2],
+              static_cast<long long>(decoder.counts().own_jpeg) / rounds,
+              static_cast<long long>(decoder.counts().library_jpeg) / rounds);
   std::printf("%zu images, %s: header %.4f ms, decode %.3f ms, resample %.4f ms (taps included)\n", images,
               resample_target(), best_header, best_decode, best_resample);
   return 0;

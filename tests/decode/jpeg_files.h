@@ -24,6 +24,10 @@ struct JpegSpec {
   bool arithmetic = false;
   int restart = 0;
   int quality = 85;
+  bool grey = false;
+  bool optimize = false;  // Huffman tables of its own instead of the usual ones
+  uint32_t seed = 1;
+  int noise_bits = 5;
 };
 
 inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
@@ -36,22 +40,25 @@ inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
   jpeg_mem_dest(&info, &bytes, &size);
   info.image_width = static_cast<JDIMENSION>(spec.width);
   info.image_height = static_cast<JDIMENSION>(spec.height);
-  info.input_components = 3;
-  info.in_color_space = JCS_RGB;
+  info.input_components = spec.grey ? 1 : 3;
+  info.in_color_space = spec.grey ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_set_defaults(&info);
   jpeg_set_quality(&info, spec.quality, TRUE);
   info.comp_info[0].h_samp_factor = spec.h;
   info.comp_info[0].v_samp_factor = spec.v;
   info.restart_interval = static_cast<unsigned>(spec.restart);
+  if (spec.optimize) info.optimize_coding = TRUE;
   if (spec.arithmetic) info.arith_code = TRUE;
   if (spec.progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);
+  const int channels = spec.grey ? 1 : 3;
   std::vector<uint8_t> row(static_cast<size_t>(spec.width) * 3);
-  uint32_t noise = 1;
+  uint32_t noise = spec.seed;
   for (int y = 0; y < spec.height; ++y) {
-    for (int x = 0; x < spec.width * 3; ++x) {
+    for (int x = 0; x < spec.width * channels; ++x) {
       noise = noise * 1664525U + 1013904223U;
-      row[static_cast<size_t>(x)] = static_cast<uint8_t>(x * 5 + y * 3 + static_cast<int>(noise >> 27));
+      row[static_cast<size_t>(x)] =
+          static_cast<uint8_t>(x * 5 + y * 3 + static_cast<int>(noise >> (32 - spec.noise_bits)));
     }
     JSAMPROW pointer = row.data();
     jpeg_write_scanlines(&info, &pointer, 1);

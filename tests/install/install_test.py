@@ -65,6 +65,10 @@ def main():
         assert headers == ["penstock/runtime/base/error.h", "penstock/runtime/base/fields.h",
                            "penstock/runtime/trainer/data_loader.h"], headers
 
+        # Python workers run the script that was installed with the program.
+        own = dict(env, PENSTOCK_PYTHON=sys.executable)
+        must([penstock, "check", os.path.join(SOURCE, "configs", "python_dataset.yaml")], own)
+
         version = re.fullmatch(r"penstock (\d+\.\d+)\.\d+\n", must([penstock, "--version"], env).stdout)
         assert version, "penstock --version"
 

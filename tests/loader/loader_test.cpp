@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <set>
@@ -268,6 +269,39 @@ TEST_CASE("a split that cannot be opened is answered with kind, reason and remed
   CHECK_FALSE(world.prepare("{}").good);
 }
 
+TEST_CASE("a split is opened afresh when it is asked for again: repaired, or grown, or broken since") {
+  TinyDataset data(10);
+  const std::string json = json_of(data);
+  World world({.threads = 1, .cells = 2});
+  (void)world.expect<LoaderHello>();
+  const std::string folder = data.folder().path("data");
+  std::filesystem::rename(folder, folder + ".away");
+  for (int again = 0; again < 2; ++again) {
+    const SplitPrepared missing = world.prepare(json);
+    CHECK_FALSE(missing.good);
+    CHECK(missing.error.find("does not exist") != std::string::npos);
+  }
+  std::filesystem::rename(folder + ".away", folder);
+  const SplitPrepared first = world.prepare(json);
+  REQUIRE(first.good);
+  CHECK(first.dataset_size == 10);
+  std::filesystem::remove(folder + "/" + TinyDataset::name(3));
+  // A chunk that nobody has released yet keeps the split as it is.
+  world.say(lease_of(json, 0, {0, 1}));
+  const ChunkArrived chunk = world.expect_chunk();
+  (void)world.expect<ChunkDone>();
+  CHECK(world.prepare(json).dataset_size == 10);
+  world.end().release(chunk.peer, chunk.token);
+  (void)world.expect<CellBack>();
+  const SplitPrepared second = world.prepare(json);
+  REQUIRE(second.good);
+  CHECK(second.dataset_size == 9);
+  CHECK(second.dataset_fingerprint != first.dataset_fingerprint);
+  world.say(lease_of(json, 1, {8}));
+  const ChunkArrived last = world.expect_chunk();
+  CHECK(last.payload.size() > 0);
+}
+
 TEST_CASE("leases that cannot be are an error, not a crash") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
@@ -362,6 +396,16 @@ TEST_CASE("heartbeats come by themselves; Goodbye, stop and a lost coordinator e
     world.leave();
     CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("coordinator"), Error);
   }
+}
+
+TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends the loader; one that beats does not") {
+  World world({.threads = 1, .heartbeat_ns = 10 * kMillisecond, .silence_ns = 300 * kMillisecond});
+  (void)world.expect<LoaderHello>();
+  for (int beat = 0; beat < 20; ++beat) {
+    world.say(Alive{});
+    REQUIRE(world.quiet(50 * kMillisecond));
+  }
+  CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("nothing was heard of it for 0.3 s"), Error);
 }
 
 TEST_CASE("lease depth follows the threads") {

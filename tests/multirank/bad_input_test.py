@@ -218,6 +218,48 @@ def test_a_file_that_vanishes_in_the_middle():
         check_error(result, 1, cls, "No such file")
 
 
+def failing_file():
+    """A file of some size that opens, and whose read(2) fails: what a broken disk looks like from here. The kernel has such
+    files: the speed of the loopback interface is not known, and reading it is an error."""
+    for path in ("/sys/class/net/lo/speed", "/sys/class/net/lo/phys_switch_id"):
+        if not os.path.exists(path) or os.stat(path).st_size == 0:
+            continue
+        with open(path, "rb", buffering=0) as file:
+            try:
+                file.read()
+            except OSError as error:
+                return path, error.strerror
+    raise AssertionError("this kernel has no file whose read fails")
+
+
+def test_a_file_whose_read_fails():
+    # Not a verdict on a sample, so nothing stands in for it; tried again, then the job fails and names the file. With two
+    # loaders and two trainers: in the middle of everybody's work.
+    target, problem = failing_file()
+    for ranks, on_error in ((0, "fail"), (3, "substitute"), (4, "fail"), (4, "substitute")) if FULL else (
+            (0, "substitute"), (4, "substitute")):
+        case = Case()
+        cls = sorted(os.listdir(case.train))[1]
+        path = os.path.join(case.train, cls, "x.jpg")
+        os.symlink(target, path)
+        result = case.run(ranks, [f"on_error={on_error}"])
+        check_error(result, 1, f"cannot read '{path}'", problem, "rank 2 (loader)" if ranks == 3 else "(loader)")
+        result = run([PENSTOCK, "check", case.job], 30)
+        assert result.returncode == 1 and path in result.stdout and problem in result.stdout, result.stdout + result.stderr
+
+
+def test_a_dump_that_cannot_be_written():
+    # The cause comes first, and is what the job ends with; the programs are only told that it is over.
+    for ranks in WAYS:
+        case = Case()
+        blocked = os.path.join(case.folder, "a_file")
+        open(blocked, "w").close()
+        result = case.run(ranks, options=[f"--dump={blocked}/dump"])
+        check_error(result, 1, f"cannot make the folder '{blocked}/dump/train_e0'", "Not a directory")
+        first = next(line for line in result.stderr.splitlines() if line.startswith("penstock: "))
+        assert "cannot make the folder" in first, result.log
+
+
 def test_a_file_that_may_not_be_read():
     if os.geteuid() == 0:
         return  # root reads everything

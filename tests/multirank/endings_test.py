@@ -105,10 +105,11 @@ def test_ctrl_c_and_sigterm():
         running = Running(env, ranks=3, launch=False)
         running.process.send_signal(signal.SIGTERM)
         assert running.end() != 0
-    with leaving_nothing() as env:  # the whole job in one process
-        running = Running(env, ranks=0, launch=False)
-        running.process.send_signal(signal.SIGINT)
-        assert running.end() != 0
+    for number in (signal.SIGINT, signal.SIGTERM):  # the whole job in one process
+        with leaving_nothing() as env:
+            running = Running(env, ranks=0, launch=False)
+            running.process.send_signal(number)
+            assert running.end() == 128 + number, running.log()
 
 
 def test_kill_9_of_mpirun():

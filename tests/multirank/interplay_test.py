@@ -142,7 +142,7 @@ def test_trainers_of_different_pace():
 def test_trainers_that_ask_for_different_things():
     for ranks in (0, 3):
         result, _ = run_pattern("disagree", ranks, timeout=20, want=1)
-        assert "batch_size" in result.stderr and "another trainer" in result.stderr, result.log
+        assert "batch_size" in result.stderr and "differently from trainer" in result.stderr, result.log
 
 
 if __name__ == "__main__":

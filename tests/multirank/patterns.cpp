@@ -3,6 +3,8 @@
 //
 //   patterns MODE JOB.yaml OUT.json [key.sub=value ...]      writes what it saw, and the port's figures, to OUT.json
 //   ("%r" in OUT.json becomes the trainer's rank)
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -99,6 +101,42 @@ std::string two_iterators(Arguments& a) {
   }
   require(one == train.end() && two == train.end(), "both passes end");
   return train.stats_json();
+}
+
+// Trainer 0 alone looks at the first batch before it trains: no other cursor, so nobody minds.
+std::string look_first(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  train.set_epoch(0);
+  if (train.rank() == 0) (void)*train.begin();
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    train.set_epoch(epoch);
+    a.saw["train"] += count_pass(train);
+  }
+  return train.stats_json();
+}
+
+// Each trainer begins at another step, as when one of them found no checkpoint.
+std::string different_cursors(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  for (auto it = train.begin_at(1, train.rank()); it != train.end(); ++it) sleep_ms(100);
+  // The one that began first goes on, as if it waited in an all-reduce: its launcher ends it.
+  sleep_ms(20'000);
+  return train.stats_json();
+}
+
+// A child of the program keeps the socket open, as a forked worker does; it says so, and sleeps.
+std::string forked(Arguments& a) {
+  DataLoader train(a.job, "train", a.options);
+  const auto first = train.begin();
+  require(first->step() == 0, "the first batch");
+  if (::fork() == 0) {
+    sleep_ms(30'000);
+    ::_exit(0);
+  }
+  std::printf("first batch %d\n", train.rank());
+  std::fflush(stdout);
+  sleep_ms(30'000);
+  return "{}";
 }
 
 // A pass that is begun in the middle.
@@ -230,7 +268,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::string(Arguments&)>> modes{
       {"all", all},       {"validate", validate}, {"break", break_off},   {"two", two_iterators},
       {"resume", resume}, {"hold", hold},         {"hold_all", hold_all}, {"hold_for_ever", hold_for_ever},
-      {"uneven", uneven}, {"endless", endless},   {"long", long_run},     {"disagree", disagree},
+      {"uneven", uneven}, {"look_first", look_first}, {"different_cursors", different_cursors},
+      {"forked", forked}, {"endless", endless},   {"long", long_run},     {"disagree", disagree},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");

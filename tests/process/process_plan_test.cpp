@@ -92,6 +92,19 @@ TEST_CASE("ranks that cannot hold the job are refused with what to start") {
   CHECK(assign_roles({{"a", 0}, {"a", 1}, {"b", 0}}, 1).size() == 3);
 }
 
+TEST_CASE("nodes of one name are kept apart, and MASTER_ADDR stays a name that can be looked up") {
+  const auto two = assign_roles({{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 2}, {"a", 1, 2}, {"b", 0, 4}, {"b", 1, 4}}, 1);
+  CHECK(two[1].host == "a#0");
+  CHECK(two[2].host == "a#2");
+  CHECK(two[2].role == Role::trainer);
+  CHECK(two[3].local_trainers == 1);
+  CHECK(two[4].host == "b");
+  CHECK(master_address(two) == "a");
+  CHECK(master_address(assign_roles({{"a", 0, 0}, {"a", 1, 0}, {"b", 0, 2}, {"b", 1, 2}}, 1)) == "a");
+  CHECK(master_address(assign_roles({{"a", 0, 0}, {"a", 1, 0}}, 1)) == "127.0.0.1");
+  CHECK(contains(error_of({{"a", 0, 0}, {"a", 1, 0}, {"a", 0, 2}}, 2, ErrorKind::config), "host 'a#2' has 1 rank,"));
+}
+
 TEST_CASE("cores: apart when there are enough, together when not") {
   const std::vector<Core> cores{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}};
   const auto apart = share_cores(cores, {{Role::trainer}, {Role::trainer}, {Role::loader, 2}, {Role::loader, 2}});

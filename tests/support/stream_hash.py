@@ -36,6 +36,11 @@ class Batch:
         for name in ("images", "labels", "indices", "valid"):
             setattr(self, name, numpy.load(os.path.join(folder, f"t{trainer}_s{step}_{name}.npy")))
             assert len(getattr(self, name)) == len(lines), (trainer, step, name)
+        # Fields besides image and label, in the order of their names, which is the table's.
+        start = f"t{trainer}_s{step}_field_"
+        names = sorted(name[len(start):-4] for name in os.listdir(folder) if name.startswith(start))
+        self.fields = {name: numpy.load(os.path.join(folder, f"{start}{name}.npy")) for name in names}
+        assert all(len(values) == len(lines) for values in self.fields.values()), (trainer, step)
 
     def hashes(self):
         assert self.images.dtype == numpy.uint8 and self.images.ndim == 4 and self.images.shape[1] == 3
@@ -45,7 +50,8 @@ class Batch:
             line = dict(line, label=int(self.labels[slot]), index=int(self.indices[slot]), valid=bool(self.valid[slot]))
             record = sample_record(line)
             order += xxhash.xxh3_128_intdigest(record)
-            pixel += xxhash.xxh3_128_intdigest(record + numpy.ascontiguousarray(self.images[slot]).tobytes())
+            content = [self.images, *self.fields.values()]
+            pixel += xxhash.xxh3_128_intdigest(record + b"".join(numpy.ascontiguousarray(a[slot]).tobytes() for a in content))
         return order % MODULUS, pixel % MODULUS
 
 

@@ -110,6 +110,39 @@ TEST_CASE("loaders that see different data refuse the split, by name") {
   CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
 }
 
+TEST_CASE("a split that could not be opened is asked for anew when it is opened again") {
+  World world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  SplitPrepared bad;
+  bad.fingerprint = fingerprint_of(json);
+  bad.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+  bad.error = "no folder";
+  for (int again = 0; again < 2; ++again) {
+    for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+    CHECK(world.take<PrepareSplit>(2).size() == 1);
+    CHECK(world.take<PrepareSplit>(3).size() == 1);
+    world.prepared(2, json);
+    world.coordinator.handle(3, bad);
+    CHECK(world.take<SplitRefused>(0).size() == 1);
+    CHECK(world.take<SplitRefused>(1).size() == 1);
+  }
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.prepared(2, json, 12, "cc");
+  world.prepared(3, json, 12, "cc");
+  for (const PeerId port : {0, 1}) {
+    const auto opened = world.take<SplitOpened>(port);
+    REQUIRE(opened.size() == 1);
+    CHECK(opened[0].dataset_size == 12);
+  }
+  // A trainer that opens another split is still told how it differs, after a failure too.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.coordinator.handle(1, OpenSplit{split_json({"splits.train.batch_size=8"}), 1, 2});
+  CHECK(world.take<SplitRefused>(1).at(0).error.find("batch_size") != std::string::npos);
+}
+
 TEST_CASE("an impossible plan is refused when the split opens") {
   World world;
   const std::string json = split_json({"splits.train.batch_size=64", "splits.train.tail=drop"});
@@ -188,7 +221,7 @@ TEST_CASE("a pass in the program's own order: its samples, numbered as one repli
   }
   // Positions (step * 4 + slot) * 2 + 1; occurrences count up within the share.
   CHECK(got == std::vector<PlannedSample>{{1, 9, 0}, {3, 2, 0}, {5, 2, 1}, {7, 0, 0}, {9, 9, 1}});
-  world.coordinator.handle(0, OpenStream{8, fingerprint_of(json), 0, 0, 0, {9, 10}});
+  world.coordinator.handle(0, OpenStream{8, fingerprint_of(json), 0, 3, 0, {9, 10}});
   const auto failed = world.take<StreamFailed>(0);
   REQUIRE(failed.size() == 1);
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
@@ -269,7 +302,7 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   CHECK(world.coordinator.figures().lost.size() == 1);
   world.coordinator.peer_lost(3, "its socket closed");
   const std::string other = split_json({"splits.train.batch_size=2"});
-  world.coordinator.handle(0, OpenSplit{other, 0, 2});
+  world.coordinator.handle(0, OpenSplit{other, 0, 2, 0, 1});
   const auto refused = world.take<SplitRefused>(0);
   REQUIRE(refused.size() == 1);
   CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
@@ -284,6 +317,55 @@ TEST_CASE("loaders that die before they joined, or before they answered, keep no
   world.join(3);
   world.coordinator.peer_lost(3, "died while listing");
   REQUIRE(world.take<SplitRefused>(0).size() == 1);
+}
+
+TEST_CASE("when the last program has gone, what it said is forgotten") {
+  World world;
+  const std::string json = split_json();
+  const std::string other = split_json({"splits.train.batch_size=8"});
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  world.join(2);
+  world.join(3);
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, ProgramsAt{1});
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 1, 0});
+  world.prepared(2, json);
+  world.prepared(3, json);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  // While a program is there, what the first of them opened stands.
+  world.coordinator.handle(0, ProgramsAt{0});
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  world.coordinator.handle(1, OpenSplit{other, 1, 2, 1, 0});
+  CHECK(world.take<SplitRefused>(1).at(0).error.find("batch_size") != std::string::npos);
+  // The second program of port 0 is not compared with the first of port 1.
+  world.coordinator.handle(0, OpenSplit{other, 0, 2, 2, 0});
+  CHECK(world.take<SplitRefused>(0).empty());
+  world.prepared(2, other);
+  world.prepared(3, other);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  world.clock.advance(kSecond);
+  world.coordinator.handle(1, ProgramsAt{0});
+  CHECK(world.coordinator.idle_since() == world.clock.now());
+  for (const PeerId port : {0, 1}) {
+    world.coordinator.handle(port, ProgramsAt{1});
+    world.coordinator.handle(port, OpenSplit{json, port, 2, 7, 0});
+  }
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+}
+
+TEST_CASE("a trainer that begins where the others did not is told so; the first goes on") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 1});
+  world.coordinator.handle(1, OpenStream{2, fingerprint_of(json), 1, 0, 0});
+  CHECK(world.take<StreamReady>(0).size() == 1);
+  CHECK(world.take<StreamFailed>(0).empty());
+  const auto failed = world.take<StreamFailed>(1);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error.find("at epoch 0, step 0, where trainer 0 began at epoch 3, step 1") != std::string::npos);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
 }
 
 TEST_CASE("a silent loader is given up, and its streams fail after a while when nobody is left") {

@@ -549,6 +549,68 @@ TEST_CASE("nonsense from a client is answered, and harms nobody") {
   (void)client.expect<ClientStatsJson>();
 }
 
+TEST_CASE("another trainer's rank that falls silent ends the job by name, and everybody hears why") {
+  auto wire = std::make_shared<FakeWire>();
+  PortOptions options;
+  options.whole_job = true;
+  options.num_replicas = 2;
+  options.coordination.ports = {0, 2};
+  options.coordination.loaders = {kLoader};
+  options.coordination.balancer.lost_after_s = 1000;
+  options.heartbeat_ns = 10 * kMillisecond;
+  options.silence_ns = 500 * kMillisecond;
+  options.hosts = {"a", "a", "b"};
+  Port port(options, std::make_unique<FakeEndpoint>(wire));
+  std::atomic<bool> ended{false};
+  std::thread thread([&] {
+    port.run();
+    ended = true;
+  });
+  for (int beat = 0; beat < 20; ++beat) {
+    wire->deliver(MessageArrived{2, encode(Alive{})});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  CHECK_FALSE(ended);
+  (void)wire->expect<Alive>(kLoader);
+  (void)wire->expect<Alive>(2);
+  const Goodbye said = wire->expect<Goodbye>(2);
+  thread.join();
+  CHECK_FALSE(said.good);
+  CHECK_FALSE(said.all_alive);
+  CHECK(said.exit_code == static_cast<int>(ErrorKind::peer_lost));
+  CHECK(said.reason.find("lost a trainer (rank 2, host b): nothing was heard of it for 0.5 s") != std::string::npos);
+}
+
+TEST_CASE("a trainer's rank tells the coordinator that it lives, and does not wait for a silent one for ever") {
+  auto wire = std::make_shared<FakeWire>();
+  PortOptions options;
+  options.whole_job = true;
+  options.self = 2;
+  options.replica = 1;
+  options.num_replicas = 2;
+  options.heartbeat_ns = 10 * kMillisecond;
+  options.silence_ns = 200 * kMillisecond;
+  Port port(options, std::make_unique<FakeEndpoint>(wire));
+  std::string problem;
+  std::atomic<bool> ended{false};
+  std::thread thread([&] {
+    try {
+      port.run();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    ended = true;
+  });
+  for (int beat = 0; beat < 20; ++beat) {
+    wire->deliver(MessageArrived{0, encode(Alive{})});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  CHECK_FALSE(ended);
+  (void)wire->expect<Alive>(0);
+  thread.join();
+  CHECK(problem.find("lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 0.4 s") != std::string::npos);
+}
+
 TEST_CASE("a program without the job's token is refused; with it, it is welcome") {
   auto wire = std::make_shared<FakeWire>();
   PortOptions options;
@@ -568,6 +630,7 @@ TEST_CASE("a program without the job's token is refused; with it, it is welcome"
     (void)rude.expect<ClientRefused>();
     Client welcome(connect_abstract(name, kSecond));
     welcome.say(ClientHello{"right", 1});
+    CHECK(welcome.expect<ClientWelcome>().num_replicas == 1);
     welcome.say(ClientStats{});
     (void)welcome.expect<ClientStatsJson>();
   }

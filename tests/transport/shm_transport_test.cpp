@@ -8,6 +8,8 @@
 
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <set>
 #include <thread>
 
 #include "runtime/base/error.h"
@@ -223,6 +225,31 @@ TEST_CASE("flush waits for a peer that has not come yet: its last words are not 
   MessageArrived message;
   REQUIRE(wait_for(loader, message));
   CHECK(message.message == Message(1, std::byte{7}));
+}
+
+TEST_CASE("peers that talk without a pause are heard in turn") {
+  const std::string job = unique_job();
+  const auto options = [&](PeerId self) {
+    ShmOptions o = options_of(job, self);
+    o.node_peers = {0, 1, 2, 3};
+    return o;
+  };
+  ShmEndpoint port(options(0));
+  std::vector<std::unique_ptr<ShmEndpoint>> loaders;
+  for (PeerId self = 1; self <= 3; ++self) {
+    loaders.push_back(std::make_unique<ShmEndpoint>(options(self)));
+    loaders.back()->connect();
+    for (int i = 0; i < 20; ++i) loaders.back()->send(0, {std::byte{1}});
+  }
+  std::vector<PeerId> heard;
+  while (heard.size() < 60) {
+    MessageArrived message;
+    REQUIRE(wait_for(port, message));
+    heard.push_back(message.peer);
+  }
+  for (size_t i = 0; i + 3 <= heard.size(); i += 3) {
+    CHECK(std::set<PeerId>(heard.begin() + static_cast<std::ptrdiff_t>(i), heard.begin() + static_cast<std::ptrdiff_t>(i) + 3).size() == 3);
+  }
 }
 
 TEST_CASE("nobody there is an error that names the socket") {

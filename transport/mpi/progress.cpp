@@ -134,13 +134,7 @@ void Progress::initialise() {
   PENSTOCK_MPI_CALL(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE, comm_));
   for (int rank = 0; rank < world_.size; ++rank) {
     const Card& card = cards[static_cast<size_t>(rank)];
-    MpiRankInfo info{rank, card.local_rank, card.host};
-    // Two containers may carry one host name; the leader's rank keeps them apart.
-    const bool ambiguous = std::any_of(cards.begin(), cards.end(), [&](const Card& c) {
-      return std::strcmp(c.host, card.host) == 0 && c.leader != card.leader;
-    });
-    if (ambiguous) info.host += "#" + std::to_string(card.leader);
-    world_.ranks.push_back(info);
+    world_.ranks.push_back({rank, card.local_rank, card.host, card.leader});
   }
 
   char secret[80] = {};

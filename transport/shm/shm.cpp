@@ -230,8 +230,14 @@ bool ShmEndpoint::poll(Incoming& incoming) {
     ready_.erase(ready_.begin());
     return true;
   }
-  for (auto& [id, peer] : peers_) {
+  // Each peer in its turn, beginning after the one served last: one that always has something to say keeps nobody waiting.
+  auto next = peers_.upper_bound(served_);
+  for (size_t tried = 0; tried < peers_.size(); ++tried, ++next) {
+    if (next == peers_.end()) next = peers_.begin();
+    const PeerId id = next->first;
+    const auto& peer = next->second;
     if (peer->reported) continue;
+    served_ = id;
     peer->socket.write_pending();
     Packet packet;
     while (peer->socket.receive(packet)) {

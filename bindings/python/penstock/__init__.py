@@ -16,12 +16,16 @@ from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
 from .datasets import ImageFolder
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
+from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
+from .show import show
+from .wrapping import PackedBytes, WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PeerLostError", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch", "UsageError",
-    "WeightedRandomSampler", "errors", "transforms",
+    "ImageFolder", "PackedBytes", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler",
+    "TupleBatch", "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms",
+    "wrap",
 ]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from typing import Any, Mapping, Optional, Sequence
+import os
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from .errors import UsageError
+
+# Keys of a job's top level, which are keywords of DataLoader too.
+TOP_KEYS = ("name", "seed", "on_error", "arithmetic", "transport", "bad_samples", "roles", "loader", "trainer",
+            "balancer", "mpi", "limits", "splits")
 
 # Keyword arguments of DataLoader that are keys of the split.
 SPLIT_KEYS = {
@@ -17,12 +23,64 @@ SPLIT_KEYS = {
 }
 
 
+# What torch's DataLoader calls otherwise, or has no need of here.
+_TORCH_WORDS = {
+    "num_workers": "loader__threads=N sets the threads that load",
+    "prefetch_factor": "loader__prefetch=N sets the batches made ahead",
+    "timeout": "trainer__timeout_s=N sets how long next() waits",
+    "persistent_workers": "leave it out: the loader's threads always stay",
+    "multiprocessing_context": "leave it out: nothing is forked",
+    "worker_init_fn": "leave it out: every draw follows from seed=N",
+    "generator": "leave it out: seed=N decides order and draws",
+    "pin_memory_device": "device=DEVICE copies batches there",
+    "collate_fn": "leave it out: batches come ready; batch=\"dict\" with keys={...} renames fields",
+}
+
+
 def _text(value: Any) -> str:
-    return json.dumps(value) if not isinstance(value, str) else value
+    return json.dumps(value, default=_plain) if not isinstance(value, str) else value
+
+
+def _plain(value: Any) -> Any:
+    """Paths, and NumPy's numbers and arrays."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is a {type(value).__name__}")
+
+
+def check_keywords(more: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses keywords that name neither a parameter nor a key of the job."""
+    for name in more:
+        if name in TOP_KEYS or "__" in name.strip("_"):
+            continue
+        hint = _TORCH_WORDS.get(name)
+        if hint is None:
+            squeezed = {one.replace("_", ""): one for one in known}
+            close = difflib.get_close_matches(name.replace("_", "").lower(), squeezed, n=1)
+            hint = f"did you mean {squeezed[close[0]]!r}?" if close else \
+                "keys of the job go as words joined by two underscores, as in loader__threads=4"
+        raise UsageError(f"DataLoader has no parameter {name!r}", hint)
+
+
+def words_of(overrides: Union[None, str, Sequence[str], Mapping[str, Any]]) -> list[str]:
+    """`key.sub=value` lines of what the user gave: one line, several, or a dict of keys."""
+    if overrides is None:
+        return []
+    if isinstance(overrides, str):
+        return [overrides]
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_text(value)}" for key, value in overrides.items()]
+    words = list(overrides)
+    for word in words:
+        if not isinstance(word, str):
+            raise UsageError(f"overrides: {word!r} is no text", 'say overrides=["loader.threads=4"]')
+    return words
 
 
 def overrides_of(split: str, named: Mapping[str, Any], more: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    """`key.sub=value` lines: the split's own keys, then any key (`loader__threads=4` or `{"loader.threads": 4}`)."""
+    """`key.sub=value` lines: the split's own keys, then any key (`loader__threads=4`)."""
     out = [f"splits.{split}.{SPLIT_KEYS[key]}={_text(value)}" for key, value in named.items() if value is not None]
     out += [f"{key.replace('__', '.')}={_text(value)}" for key, value in more.items()]
     return out + list(words)
@@ -51,7 +109,7 @@ def build(dataset: Mapping[str, Any], split: str, pipeline: Sequence[Mapping[str
 def text_of(job: Mapping[str, Any]) -> str:
     """The job as text that the parser reads: JSON, which is YAML."""
     try:
-        return json.dumps(job)
+        return json.dumps(job, default=_plain)
     except (TypeError, ValueError) as problem:
         raise UsageError(f"the job holds something that no job file can say: {problem}",
                          "use numbers, texts, lists and dicts") from None

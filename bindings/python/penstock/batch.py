@@ -18,16 +18,19 @@ class _Described:
     _native: Any = None
     _convert: Optional[Callable] = None
 
-    def _describe(self, native, convert):
-        self._native = native
-        self._convert = convert
+    def _describe(self, native, convert, copied=False):
+        self._native = _Facts(native, convert) if copied else native
+        self._convert = _same if copied else convert
         return self
 
-    def _array(self, name):
+    def _fact(self, name):
         if self._native is None:
             raise AttributeError(f"a batch that was rebuilt (moved to a device, say) does not know its {name}; "
                                  "take it from the batch that the loader gave")
-        return self._convert(getattr(self._native, name))
+        return getattr(self._native, name)
+
+    def _array(self, name):
+        return self._convert(self._fact(name))
 
     @property
     def indices(self):
@@ -46,21 +49,39 @@ class _Described:
 
     @property
     def num_valid(self) -> int:
-        return self._native.num_valid
+        return self._fact("num_valid")
 
     @property
     def epoch(self) -> int:
-        return self._native.epoch
+        return self._fact("epoch")
 
     @property
     def step(self) -> int:
         """Number of the batch in its epoch, from 0."""
-        return self._native.step
+        return self._fact("step")
+
+
+class _Facts:
+    """Copies of what a batch says, for copied fields: they must not hold its memory."""
+
+    def __init__(self, native, convert):
+        self.indices, self.valid, self.substituted = map(convert, (native.indices, native.valid, native.substituted))
+        self.num_valid, self.epoch, self.step = native.num_valid, native.epoch, native.step
+
+
+def _same(array):
+    return array
 
 
 class TupleBatch(tuple, _Described):
     """`images, labels = batch`, and further fields after them."""
 
+    def __reduce__(self):  # pickle and copy: the elements alone
+        return TupleBatch, (tuple(self),)
+
 
 class DictBatch(dict, _Described):
     """`batch["image"]`, `batch["label"]`, or the names given by `keys`."""
+
+    def __reduce__(self):
+        return DictBatch, (dict(self),)

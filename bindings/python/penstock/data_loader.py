@@ -13,10 +13,13 @@ this process. The stream is the same, bit for bit.
 
 from __future__ import annotations
 
+import inspect
 import json
+import operator
 import os
 import sys
 import warnings
+import weakref
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
@@ -90,7 +93,7 @@ class DataLoader:
         index stands at position i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the
         same on all ranks.
     overrides
-        More keys, as "key.sub=value"; also as keywords, `loader__threads=4`.
+        More keys of the job: ["loader.threads=4"] or {"loader.threads": 4}; also as keywords, `loader__threads=4`.
 
     Raises
     ------
@@ -109,16 +112,18 @@ class DataLoader:
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  copy: bool = False, pin_memory: bool = False, device: Any = None, num_replicas: Optional[int] = None,
                  rank: Optional[int] = None, ranks_per_replica: Optional[int] = None, sampler: Any = None,
-                 overrides: Sequence[str] = (), **more: Any) -> None:
+                 overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
+        _job.check_keywords(more, _PARAMETERS)
         named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
-        self._convert = _converter(output, copy, pin_memory, device)
+        self._convert, self._copied = _converter(output, copy, pin_memory, device)
         if batch not in ("tuple", "dict"):
             raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
         if keys is not None and batch != "dict":
             raise UsageError("keys are for batch=\"dict\"")
         self._as_dict = batch == "dict"
         self._keys = dict(keys or {})
-        self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more, list(overrides))
+        self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more,
+                                                            _job.words_of(overrides))
         self._order = None if sampler is None else ProgramOrder(sampler, self.split)
         if sampler is not None:
             if shuffle:
@@ -139,11 +144,19 @@ class DataLoader:
         spec = json.loads(self._native.spec())["split"]
         self._training = spec["mode"] == "train"
         self._drop_last = spec["drop_last"]
-        self._names: Optional[list] = None
+        fields = self._native.fields()
+        self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
+        for name in self._keys:
+            if name not in self._names:
+                raise UsageError(f"keys: a batch has no field {name!r}", f"its fields are {self._names}")
+        if len({self._keys.get(name, name) for name in self._names}) < len(self._names):
+            raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {self._names}")
+        self._passes: Any = weakref.WeakSet()   # not yet at their end; close() ends them
         self._next_epoch: Optional[int] = None  # set_epoch's, until the next iter()
         self._resumed: Optional[tuple] = None   # (epoch, step) of load_state_dict, until used up
         self._cursor = (0, 0)                   # of the next batch, in the pass that moved last
         self._last_epoch = -1
+        self._resumed_epoch_said = False        # by set_epoch, since
         self._loads = 0                         # how often load_state_dict was called
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
@@ -161,12 +174,17 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
         epoch 0."""
-        if epoch < 0:
-            raise UsageError(f"set_epoch({epoch}): epochs count from 0")
+        try:
+            epoch = operator.index(epoch)
+        except TypeError:
+            raise UsageError(f"set_epoch({epoch!r}): an epoch is an integer") from None
+        if not 0 <= epoch < 2**32:
+            raise UsageError(f"set_epoch({epoch}): epochs count from 0 to 2^32 - 1")
         if self._resumed is not None and self._resumed[0] == epoch:
+            self._resumed_epoch_said = True
             return  # a training loop that says what the state says
         self._resumed = None
-        self._next_epoch = int(epoch)
+        self._next_epoch = epoch
         self._cursor = (self._next_epoch, 0)
 
     @property
@@ -176,13 +194,17 @@ class DataLoader:
 
     def _where_next(self) -> tuple:
         if self._resumed is not None:
-            return self._resumed
+            epoch, step = self._resumed
+            # Saved after an epoch's last batch. A loop that names that epoch finds it empty; others begin the next one.
+            if step >= len(self) and not self._resumed_epoch_said:
+                return (epoch + 1 if self._training else 0), 0
+            return epoch, step
         if self._next_epoch is not None:
             return self._next_epoch, 0
         return (self._last_epoch + 1 if self._training else 0), 0
 
-    def _start(self) -> tuple:
-        where = self._where_next()
+    def _start(self, exactly: bool = False) -> tuple:
+        where = self._resumed if exactly else self._where_next()
         self._resumed = self._next_epoch = None
         self._last_epoch = where[0]
         self._cursor = where
@@ -192,8 +214,9 @@ class DataLoader:
     def state_dict(self, consumed: Optional[int] = None) -> dict:
         """Where this split stands, for a checkpoint: small, plain, the same on every rank; no rank waits for another.
 
-        Counts the batches that `next()` has returned in the pass that moved last; `consumed` says how many of them the
-        program has really used, where something reads ahead of it (Accelerate does, by one).
+        Counts the batches that `next()` has returned in the pass that moved last; `consumed` says how many batches of
+        that epoch, from its beginning, the program has really used, where something reads ahead of it (Accelerate
+        does, by one).
         """
         epoch, step = self._cursor
         if consumed is not None:
@@ -220,6 +243,7 @@ class DataLoader:
             self._order.check(state, self.rank, self.num_replicas)
             where = self._native.resume(json.dumps(dict(state)), self._order.samples())
         self._resumed = tuple(where)
+        self._resumed_epoch_said = False
         self._next_epoch = None
         self._cursor = self._resumed
         self._loads += 1
@@ -259,11 +283,22 @@ class DataLoader:
         return self._native.embedded
 
     def stats(self) -> dict:
-        """What this rank has received so far: images, images per second, share of time waited, hashes."""
-        return json.loads(self._native.stats_json())
+        """What this rank has received so far, and what held it up.
+
+        `images_per_s` and `wait_fraction` (share of the time that the program waited for data, 0 to 1) of this split;
+        `bottleneck`, one sentence; `splits`: images, batches, hashes, unusable samples of each split that this port or
+        process has delivered; `ranks`: the report of this rank, and of the loader where it lives in this process.
+        """
+        report = json.loads(self._native.report_json())
+        split = report["splits"].get(self.split, {})
+        return {"images_per_s": split.get("images_per_s", 0.0), "wait_fraction": split.get("wait_fraction", 0.0),
+                **report}
 
     def close(self) -> None:
-        """Lets go of the loader; batches that are kept stay valid. The end of a `with` block does it, too."""
+        """Lets go of the loader, and ends its passes; batches that are kept stay valid. The end of a `with` block does
+        it, too."""
+        for one in list(self._passes):
+            one._stream = None
         self._native.close()
 
     def __enter__(self) -> "DataLoader":
@@ -282,16 +317,10 @@ class DataLoader:
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
     def _wrap(self, native):
-        if self._names is None:
-            fields = native.fields()
-            self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
-            unknown = set(self._keys) - set(self._names)
-            if unknown:
-                raise UsageError(f"keys: a batch has no field {sorted(unknown)[0]!r}", f"its fields are {self._names}")
         if self._as_dict:
             values = {self._keys.get(name, name): self._convert(native[name]) for name in self._names}
-            return DictBatch(values)._describe(native, self._convert)
-        return TupleBatch([self._convert(native[name]) for name in self._names])._describe(native, self._convert)
+            return DictBatch(values)._describe(native, self._convert, self._copied)
+        return TupleBatch([self._convert(native[name]) for name in self._names])._describe(native, self._convert, self._copied)
 
 
 class _Pass:
@@ -299,10 +328,12 @@ class _Pass:
 
     def __init__(self, loader: DataLoader, epoch: int, step: int) -> None:
         self._loader = loader
+        self._over = False
         self._begin(epoch, step)
+        loader._passes.add(self)
 
     def _begin(self, epoch, step):
-        self._epoch, self._step = epoch, step
+        self._epoch = epoch
         self._loads = self._loader._loads
         order = self._loader._order
         if order is None:
@@ -317,20 +348,25 @@ class _Pass:
 
     def __next__(self):
         loader = self._loader
+        if self._over:
+            raise StopIteration
         if self._loads != loader._loads:
             if loader._resumed is None:  # a newer pass has taken the loaded place
                 self._loads = loader._loads
             else:
-                self._begin(*loader._start())
-        native = self._stream.next()
+                self._begin(*loader._start(exactly=True))
+        stream = self._stream
+        if stream is None:
+            raise UsageError("this DataLoader was closed", "make a new one")
+        native = stream.next()
         if native is None:
-            if self._step is not None:
-                self._step = None
-                loader._cursor = loader._where_next() if loader._last_epoch == self._epoch else loader._cursor
+            self._over = True
+            loader._passes.discard(self)
+            if loader._last_epoch == self._epoch:
+                loader._cursor = loader._where_next()
             raise StopIteration
         batch = loader._wrap(native)
-        self._step = native.step + 1
-        loader._cursor = (self._epoch, self._step)
+        loader._cursor = (self._epoch, native.step + 1)
         if loader._order is not None:
             loader._order.seen = self._order_seen
         return batch
@@ -340,7 +376,7 @@ class _Pass:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _dtype_name(dtype: Any) -> Optional[str]:
@@ -362,29 +398,34 @@ def _read(job, split, named, transform, seed, more, words):
         is_text = isinstance(job, Mapping)
         source = _job.text_of(job) if is_text else os.fspath(job)
         if split is None:
-            split = _only_split(job if is_text else None, source)
+            split = _only_split(source, is_text, _job.overrides_of("", {}, more, words))
         return is_text, source, split, _job.overrides_of(split, named, more, words)
     from . import datasets, transforms
     split = split or "train"
-    made = _job.build(datasets.spec_of(job), split, transforms.pipeline_of(transform), named, seed)
+    spec = datasets.spec_of(job)
+    pipeline = transforms.pipeline_of(transform)
+    if not pipeline:
+        raise UsageError("transform is missing: what becomes of a picture",
+                         "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
+    made = _job.build(spec, split, pipeline, named, seed)
     return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)
 
 
-def _only_split(job: Optional[Mapping], path: str) -> str:
-    names = list((job or {}).get("splits", {})) if job is not None else _penstock.split_names(path)
+def _only_split(job: str, is_text: bool, overrides: Sequence[str]) -> str:
+    names = _penstock.split_names(job, is_text=is_text, overrides=overrides)
     if len(names) != 1:
         raise UsageError(f"the job has {len(names)} splits: {', '.join(map(repr, names))}", "say split=…")
     return names[0]
 
 
 def _converter(output, copy, pin_memory, device):
-    """Array -> what the user asked for."""
+    """(array -> what the user asked for, does that have memory of its own?)"""
     if output is None:
         output = "torch" if _has_torch() else "numpy"
     if output == "numpy":
         if pin_memory or device is not None:
             raise UsageError("pin_memory and device are torch's", 'use output="torch"')
-        return (lambda array: array.numpy().copy()) if copy else (lambda array: array.numpy())
+        return (lambda array: array.numpy().copy(order="K")) if copy else (lambda array: array.numpy()), copy
     if output != "torch":
         raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
     import torch
@@ -398,14 +439,18 @@ def _converter(output, copy, pin_memory, device):
     if device is not None:
         target = torch.device(device)
         # A copy that has ended when it returns: the batch's memory may go back at once.
-        return lambda array: from_dlpack(array).to(target, copy=True)
+        return lambda array: from_dlpack(array).to(target, copy=True), True
     if pin_memory:
-        return lambda array: from_dlpack(array).pin_memory()
+        return lambda array: from_dlpack(array).pin_memory(), True
     if copy:
-        return lambda array: from_dlpack(array).clone()
-    return from_dlpack
+        return lambda array: from_dlpack(array).clone(), True
+    return from_dlpack, False
 
 
 def _has_torch() -> bool:
     import importlib.util
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
+
+
+_PARAMETERS = [name for name, one in inspect.signature(DataLoader.__init__).parameters.items()
+               if one.kind is one.KEYWORD_ONLY or name == "split"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "RandomCrop", "RandomHorizontalFlip",
+__all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "Python", "RandomCrop", "RandomHorizontalFlip",
            "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
 
 
@@ -42,7 +42,8 @@ def pipeline_of(transform: Any) -> list:
             out.append(step.to_spec())
         else:
             raise UsageError(f"{step!r} is no transform of penstock's",
-                             f"use penstock.transforms ({', '.join(__all__[2:])})")
+                             f"use penstock.transforms ({', '.join(__all__[2:])}); "
+                             "Python(function) takes a function of your own")
     return out
 
 
@@ -65,7 +66,10 @@ def _interpolation(value: Any) -> Optional[str]:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    """Lists and numbers for tuples, and for NumPy's and torch's arrays and numbers."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 class RandomResizedCrop(Transform):
@@ -106,14 +110,14 @@ class RandomHorizontalFlip(Transform):
     """Left and right exchanged, with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p=p)
+        super().__init__(p=_plain(p))
 
 
 class RandomVerticalFlip(Transform):
     """Top and bottom exchanged, with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p=p)
+        super().__init__(p=_plain(p))
 
 
 class ToDtype(Transform):
@@ -124,7 +128,24 @@ class ToDtype(Transform):
 
 
 class Normalize(Transform):
-    """(x - mean) / std, per channel."""
+    """(x - mean) / std, per channel. `inplace` is torchvision's word, and changes nothing here."""
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(mean=_plain(mean), std=_plain(std))
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        super().__init__(mean=_plain(mean), std=_plain(std), inplace=inplace)
+
+
+class Python(Transform):
+    """A function of the program's own: uint8 [height, width, 3] and a numpy Generator in, an array of that shape out.
+
+    `function` is "package.module:name", or the function itself, which the loaders' Python workers must be able to import
+    by its module and name. Change `version` with its code: runs of the two are then told apart.
+    """
+
+    def __init__(self, function: Union[str, Callable], version: str = "") -> None:
+        if callable(function):
+            module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<no name>")
+            if module in (None, "__main__") or "<" in name:
+                raise UsageError(f"Python({name}): workers cannot import this function",
+                                 "define it by name at the top of a module, and give that")
+            function = f"{module}:{name}"
+        super().__init__(function=function, version=version)

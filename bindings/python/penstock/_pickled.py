@@ -1,0 +1,86 @@
+"""A dataset object of this program, on its way to the loaders' Python workers.
+
+    from penstock._pickled import dataset_spec
+    job["splits"]["train"]["dataset"] = dataset_spec(MyDataset("photos"))
+
+The object travels as a pickle inside the job, so every loader rank, on whatever node, makes the same object of it. With
+cloudpickle installed, what this program defines itself (classes and functions of `__main__`) travels by value. Without
+it, pickle names such a class, and workers first run the program's file under the name `__mp_main__`, as
+multiprocessing's spawn does: what the file does at the top level then happens in every worker, so keep it under
+`if __name__ == "__main__":`.
+
+All trainers must open the same dataset. They are compared by these bytes, so an object whose pickle differs from one
+process to the next (it holds a set of strings, a time, an address) is refused where several trainers open it; give it a
+`__getstate__` without those, or name a factory instead: `dataset: {python: "module:function"}`.
+
+Trust: unpickling runs code. Workers unpickle only what a program of the same job and user sent through the job's own
+processes; nothing of the kind is ever read from data, checkpoints or state files. A job file with `pickle:` in it is a
+program: run it as you would run one.
+"""
+
+import base64
+import os
+import sys
+
+# A job's text may have 1 MiB: room for a dataset's description, not for its pictures.
+MAX_BYTES = 700_000
+
+
+class UnpicklableDataset(TypeError):
+    """The dataset cannot be sent to worker processes; the text says what in it is in the way."""
+
+
+def dataset_spec(obj):
+    """The `dataset:` section of a split for `obj`, any object with `__len__` and `__getitem__`: a dict of texts.
+
+    Raises UnpicklableDataset (a TypeError) where it cannot be pickled, does not survive it, or is too large; TypeError
+    where it is no dataset.
+    """
+    for method in ("__len__", "__getitem__"):
+        if not hasattr(obj, method):
+            raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
+    in_main = type(obj).__module__ == "__main__"
+    data, by_value = _dumps(obj)
+    if len(data) > MAX_BYTES:
+        raise UnpicklableDataset(
+            f"{type(obj).__name__} is {len(data):,} bytes when pickled, and at most {MAX_BYTES:,} travel with a job: keep "
+            "its index in a file that __init__ or the first __getitem__ reads, or name a factory that workers call "
+            "(dataset={'python': 'module:function', 'args': {...}})")
+    spec = {"pickle": base64.b64encode(data).decode("ascii"),
+            "path": ":".join(dict.fromkeys(os.path.abspath(folder or ".") for folder in sys.path if ":" not in folder))}
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if in_main and not by_value:
+        if main is None or not os.path.exists(main):
+            raise UnpicklableDataset(
+                f"{type(obj).__name__} is defined in a program without a file (a notebook or `python -c`), where workers "
+                "cannot find it: pip install cloudpickle, or move the class into a module")
+        spec["main"] = os.path.abspath(main)
+    return spec
+
+
+def _dumps(obj):
+    """(bytes, whether the classes of __main__ are in them)."""
+    import pickle
+    try:
+        import cloudpickle
+    except ImportError:
+        cloudpickle = None
+    try:
+        return (cloudpickle or pickle).dumps(obj), cloudpickle is not None
+    except Exception as error:
+        culprit = _culprit(obj, cloudpickle or pickle)
+        raise UnpicklableDataset(
+            f"{type(obj).__name__} cannot be pickled for the worker processes{culprit}: {type(error).__name__}: {error}. "
+            "Open files, connections and locks in the first __getitem__ instead of __init__; "
+            + ("" if cloudpickle else "lambdas and local classes need cloudpickle (pip install cloudpickle); ")
+            + "or name a factory (dataset={'python': 'module:function'})") from error
+
+
+def _culprit(obj, pickler):
+    """" (its attribute 'file', an io.TextIOWrapper)", where one attribute alone is to blame."""
+    for name, value in getattr(obj, "__dict__", {}).items():
+        try:
+            pickler.dumps(value)
+        except Exception:
+            return f" (its attribute '{name}', of type {type(value).__name__})"
+    return ""

@@ -1,0 +1,334 @@
+"""A worker process: makes samples of a dataset, and runs transforms, that are written in Python.
+
+Loader ranks (and the embedded loader) start it as `python _worker.py SOCKET LIFELINE`, two descriptor numbers, and talk
+to it over the socket; nobody else runs it. Needs the standard library alone, and NumPy where arrays appear. The C++ side
+is runtime/dataset/python_workers.h, which has the protocol.
+
+What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
+  * a dict of fields: `image` (required), `label` (an integer; 0 where absent), and any other names: numbers, NumPy arrays
+    or tensors, of the same dtype and shape in every sample; or
+  * a tuple `(image, label)`.
+An image is `bytes` (a whole JPEG or PNG file), a PIL image, or a uint8 array [height, width], [height, width, 1] or
+[height, width, 3] (RGB). Optional attributes of the dataset: `classes` (list of str), `fingerprint` or `version` (a value,
+or a method without arguments: whatever tells two contents of the same size apart).
+
+Before every `__getitem__` the global generators of `random`, NumPy and torch (where imported) are seeded from (seed,
+epoch, index, occurrence) of the sample, so a dataset that draws from them gives the same sample in whatever worker, order
+or attempt. A generator that the dataset made for itself is its own affair.
+
+A transform `{Python: {function: "package.module:name"}}` is called as `name(image, rng)` with
+  image  numpy.ndarray uint8 [height, width, 3], RGB, writable, its own to keep or change;
+  rng    numpy.random.Generator over numpy.random.Philox (4x64-10), used by this call alone:
+           key      word 0  seed of the job               word 1  0x70656e73746f636b ("penstock")
+           counter  word 0  0, counting up as it draws    word 1  index | occurrence << 48
+                    word 2  epoch                         word 3  position of the transform in the pipeline
+and returns a uint8 array of the same shape.
+
+Which exceptions are a verdict on the sample, the same wherever it is tried, so that `on_error` of the job applies: all,
+except those that say something about the machine (`MemoryError`, `ImportError`, `OSError`), which are retried elsewhere
+and then end the job. An OSError without an errno that was raised by Pillow (or is plain `OSError`) is about the picture.
+"""
+
+import base64
+import fcntl
+import importlib
+import json
+import os
+import pickle
+import random
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+
+HELLO, LOAD, TRANSFORM = 1, 2, 3
+GOOD, BAD, ENVIRONMENT = 0, 1, 2
+REQUEST = struct.Struct("<QB")      # bytes of the body, kind
+REPLY = struct.Struct("<QB")        # bytes of the body, status
+KEY = struct.Struct("<qQIH")        # index, seed, epoch, occurrence
+SAMPLE = struct.Struct("<BIIqQ")    # 0 encoded or 1 RGB, height, width, label, bytes of the image
+PICTURE = struct.Struct("<HHII")    # number of the function, position in the pipeline, height, width
+PHILOX_KEY = 0x70656E73746F636B
+DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")
+LEARN_FROM = 10                     # the fields are those of the first good sample among so many
+
+
+class Refused(Exception):
+    """What a dataset or function returned, or is, cannot be used: the text says why."""
+
+
+def die_with(lifeline):
+    """The kernel kills this process and its children at once when the other end of `lifeline` closes, even while a
+    library holds the interpreter in a call that never returns."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    watch = select.poll()
+    watch.register(lifeline, 0)
+    if watch.poll(0):  # it closed before we were listening
+        os._exit(1)
+
+
+def close_others(keep):
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass
+
+
+def resolve(name):
+    """The object that "package.module:attribute" names."""
+    module, _, attribute = name.partition(":")
+    found = importlib.import_module(module)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise Refused(f"module '{module}' has no '{attribute}'")
+        found = getattr(found, part)
+    return found
+
+
+def run_main(path):
+    """As multiprocessing's spawn does: the program's classes under the name __mp_main__, its `if __name__ ==
+    "__main__":` part left out."""
+    import runpy
+    import types
+    module = types.ModuleType("__mp_main__")
+    module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+def about_the_machine(error):
+    if isinstance(error, (MemoryError, ImportError)):
+        return True
+    if not isinstance(error, OSError):
+        return False
+    about_the_picture = error.errno is None and (type(error) is OSError or type(error).__module__.startswith("PIL"))
+    return not about_the_picture
+
+
+def why(error):
+    """"ValueError: no such page (my_data.py:12)": one line, for messages."""
+    text = str(error) if isinstance(error, Refused) else "".join(traceback.format_exception_only(type(error), error)).strip()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__
+              and not frame.filename.startswith("<")]
+    if frames and not isinstance(error, Refused):
+        text += f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
+    return " ".join(text.split())[:2000] or type(error).__name__
+
+
+def as_array(value):
+    """(dtype name, shape, bytes) of a number, array or tensor."""
+    import numpy
+    if isinstance(value, (str, bytes, bytearray)):
+        raise Refused("text and bytes of varying length cannot be a field yet; give numbers or arrays")
+    if hasattr(value, "detach"):  # a torch tensor
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            raw = value.contiguous().view(sys.modules["torch"].int16).numpy()
+            return "bfloat16", list(raw.shape), raw.tobytes()
+        value = value.numpy()
+    array = numpy.asarray(value)
+    if array.dtype == numpy.bool_:
+        array = array.astype(numpy.uint8)
+    name = array.dtype.name
+    if name not in DTYPES or array.dtype.byteorder == ">":
+        raise Refused(f"has dtype {array.dtype}, which is none of {', '.join(DTYPES)}")
+    return name, list(array.shape), array.tobytes()
+
+
+def as_image(image):
+    """(0 or 1, height, width, bytes)."""
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return 0, 0, 0, bytes(image)
+    if hasattr(image, "convert") and hasattr(image, "getbands"):  # PIL
+        image = image.convert("RGB")
+        return 1, image.height, image.width, image.tobytes()
+    import numpy
+    if hasattr(image, "detach"):
+        image = image.detach().cpu().numpy()
+    if not isinstance(image, numpy.ndarray):
+        raise Refused(f"'image' is of type {type(image).__name__}: expected bytes, a PIL image or a uint8 array")
+    if image.dtype != numpy.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3)):
+        raise Refused(f"'image' is {image.dtype} {list(image.shape)}: expected uint8 [height, width, 3] or [height, width]")
+    if image.ndim == 2:
+        image = image[:, :, None]
+    if image.shape[2] == 1:
+        image = numpy.repeat(image, 3, axis=2)
+    if 0 in image.shape:
+        raise Refused(f"'image' is empty: {list(image.shape)}")
+    return 1, image.shape[0], image.shape[1], image.tobytes()
+
+
+def as_fields(item):
+    """A sample as (image, label, {name: (dtype, shape, bytes)} in the order of names)."""
+    if isinstance(item, tuple) and len(item) == 2:
+        item = {"image": item[0], "label": item[1]}
+    if not isinstance(item, dict):
+        raise Refused(f"__getitem__ returned {type(item).__name__}: expected a dict of fields or a tuple (image, label)")
+    if "image" not in item:
+        raise Refused(f"the sample has no field 'image', only {sorted(map(str, item))}")
+    label = item.get("label", 0)
+    try:
+        label = int(label.item()) if hasattr(label, "item") and float(label.item()).is_integer() else label.__index__()
+        label = struct.unpack("<q", struct.pack("<q", label))[0]
+    except (AttributeError, TypeError, ValueError, struct.error):
+        raise Refused(f"'label' is {str(item['label'])[:60]!r}: expected an integer; other numbers are fields of their own") from None
+    others = {}
+    for name in sorted(name for name in item if name not in ("image", "label")):
+        if not isinstance(name, str) or not name.replace(".", "_").replace("-", "_").isidentifier() or len(name) > 64:
+            raise Refused(f"a field cannot be called {name!r}: use letters, digits, '_', '-', '.', at most 64")
+        try:
+            others[name] = as_array(item[name])
+        except Refused as error:
+            raise Refused(f"field '{name}' {error}") from None
+    return as_image(item["image"]), label, others
+
+
+class Worker:
+    def __init__(self, connection):
+        self.connection = connection
+        self.dataset = None
+        self.fields = None      # [[name, dtype, shape], ...]
+        self.functions = []
+
+    def hello(self, body):
+        config = json.loads(bytes(body))
+        sys.path[:0] = [folder for folder in config["path"] if folder not in sys.path]
+        importlib.invalidate_caches()
+        if config["main"]:
+            run_main(config["main"])
+        name = ""
+        if config["pickle"]:
+            self.dataset = pickle.loads(base64.b64decode(config["pickle"]))  # of this job: _pickled.py
+            name = type(self.dataset).__name__
+        elif config["python"]:
+            made = resolve(config["python"])
+            self.dataset = made(**config["args"]) if callable(made) else made
+            name = config["python"]
+        self.functions = [resolve(function) for function in config["functions"]]
+        for given, function in zip(config["functions"], self.functions):
+            if not callable(function):
+                raise Refused(f"'{given}' is no function")
+        answer = {"name": name, "size": 0, "classes": [], "fingerprint": "", "fields": []}
+        if self.dataset is None:
+            return json.dumps(answer).encode()
+        for method in ("__len__", "__getitem__"):
+            if not hasattr(self.dataset, method):
+                raise Refused(f"{name} gives an object of type {type(self.dataset).__name__}, which has no {method}")
+        answer["size"] = len(self.dataset)
+        classes = getattr(self.dataset, "classes", None)
+        answer["classes"] = [str(one) for one in classes] if isinstance(classes, (list, tuple)) else []
+        for attribute in ("fingerprint", "version"):
+            value = getattr(self.dataset, attribute, None)
+            if value is not None:
+                answer["fingerprint"] = str(value() if callable(value) else value)
+                break
+        self.fields = config["fields"]
+        if self.fields is None:
+            self.fields = self.learn_fields(answer["size"])
+        answer["fields"] = self.fields
+        return json.dumps(answer).encode()
+
+    def learn_fields(self, size):
+        first = None
+        for index in range(min(size, LEARN_FROM)):
+            try:
+                return [[name, dtype, shape] for name, (dtype, shape, _) in as_fields(self.item(index, 0, 0, 0))[2].items()]
+            except Exception as error:
+                if about_the_machine(error):
+                    raise
+                first = first or Refused(f"none of the first {LEARN_FROM} samples can be made; sample {index}: {why(error)}")
+        if first:
+            raise first
+        return []
+
+    def item(self, index, seed, epoch, occurrence):
+        from hashlib import blake2b
+        drawn = int.from_bytes(blake2b(KEY.pack(index, seed, epoch, occurrence), digest_size=8).digest(), "little")
+        random.seed(drawn)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(drawn & 0xFFFFFFFF)
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
+        return self.dataset[index]
+
+    def load(self, body):
+        (kind, height, width, pixels), label, others = as_fields(self.item(*KEY.unpack(body)))
+        seen = [[name, dtype, shape] for name, (dtype, shape, _) in others.items()]
+        if seen != self.fields:
+            def text(fields):
+                return ", ".join(f"{name} {dtype}{shape}" for name, dtype, shape in fields) or "none"
+            raise Refused(f"its fields besides image and label are {text(seen)}; those of the first sample: {text(self.fields)}")
+        parts = [SAMPLE.pack(kind, height, width, label, len(pixels))]
+        parts += [data for _, _, data in others.values()]
+        return b"".join(parts) + pixels
+
+    def transform(self, body):
+        import numpy
+        number, position, height, width = PICTURE.unpack_from(body)
+        index, seed, epoch, occurrence = KEY.unpack_from(body, PICTURE.size)
+        image = numpy.frombuffer(body, numpy.uint8, offset=PICTURE.size + KEY.size).reshape(height, width, 3)
+        counter = numpy.array([0, index | occurrence << 48, epoch, position], numpy.uint64)
+        key = numpy.array([seed, PHILOX_KEY], numpy.uint64)
+        rng = numpy.random.Generator(numpy.random.Philox(counter=counter, key=key))
+        result = numpy.asarray(self.functions[number](image, rng))
+        if result.dtype != numpy.uint8 or result.shape != (height, width, 3):
+            raise Refused(f"returned {result.dtype} {list(result.shape)} for uint8 {[height, width, 3]}: "
+                          "a Python transform keeps type and size")
+        return result.tobytes()
+
+    def receive(self, size):
+        data = bytearray(size)
+        view, done = memoryview(data), 0
+        while done < size:
+            got = self.connection.recv_into(view[done:])
+            if got == 0:
+                return None
+            done += got
+        return data
+
+    def serve(self):
+        kinds = {HELLO: self.hello, LOAD: self.load, TRANSFORM: self.transform}
+        while True:
+            head = self.receive(REQUEST.size)
+            if head is None:
+                return
+            size, kind = REQUEST.unpack(head)
+            body = self.receive(size)
+            if body is None:
+                return
+            try:
+                status, answer = GOOD, kinds[kind](body)
+            except Exception as error:
+                status, answer = ENVIRONMENT if about_the_machine(error) else BAD, why(error).encode(errors="replace")
+            except SystemExit as error:
+                status, answer = BAD, f"SystemExit: {error}".encode(errors="replace")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self.connection.sendall(REPLY.pack(len(answer), status))
+            self.connection.sendall(answer)
+
+
+def main():
+    connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    die_with(lifeline)
+    close_others((connection, lifeline))
+    # Run as a file, Python looks for modules beside this one first: penstock's own parts are no top-level modules.
+    beside = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if folder and os.path.abspath(folder) != beside]
+    sys.argv[:] = [sys.argv[0]]
+    sys.stdout.reconfigure(line_buffering=True)
+    import faulthandler
+    faulthandler.enable()  # a crash leaves a traceback among the last lines
+    try:
+        Worker(socket.socket(fileno=connection)).serve()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the loader has gone
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""penstock.Preprocessor: encoded bytes in, the tensor that validation sees out. For serving.
+
+    import penstock
+
+    preprocess = penstock.Preprocessor("job.yaml", split="val")
+    preprocess.check(checkpoint["val"])              # what DataLoader.state_dict() gave: refuses another pipeline
+    logits = model(preprocess(request.body))         # float32 [1, 3, 224, 224]
+
+The tensor is, byte for byte, what a DataLoader of that split gives for the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from . import _job, _penstock
+from .data_loader import _converter, _dtype_name, _read
+from .errors import DatasetError, UsageError
+
+__all__ = ["Preprocessor"]
+
+
+class Preprocessor:
+    """A split's pipeline without its dataset; calls may come from any thread.
+
+    Parameters
+    ----------
+    job
+        A job file's path, or a job as a dict. Its dataset is not looked at.
+    split
+        Which of the job's splits. May be left out where there is one only.
+    device
+        Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU. Decoding
+        runs on the CPU.
+    dtype
+        Instead of the pipeline's ToDtype: "uint8", "float32", "float16", "bfloat16".
+    channels_last
+        Memory format; the shape stays [n, 3, height, width].
+    output
+        "torch" (default where torch is installed) or "numpy".
+    threads
+        Of this object's own pool; default: the job's `loader.threads`.
+    overrides
+        More keys, as "key.sub=value"; also as keywords, `limits__max_pixels=20_000_000`.
+
+    Raises
+    ------
+    ConfigError, UsageError (`penstock.errors`).
+    """
+
+    def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
+                 device: Any = None, dtype: Any = None, channels_last: Optional[bool] = None,
+                 output: Optional[str] = None, threads: Optional[int] = None, overrides: Sequence[str] = (),
+                 **more: Any) -> None:
+        if not isinstance(job, (str, os.PathLike, Mapping)):
+            raise UsageError(f"a {type(job).__name__} is no job", "give a job file's path, or a job as a dict")
+        if threads is not None and threads < 1:
+            raise UsageError(f"threads={threads}: it is 1 or more")
+        self._convert, _ = _converter(output, False, False, device)
+        is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
+        self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
+                                              dtype=_dtype_name(dtype), channels_last=channels_last,
+                                              threads=threads or 0)
+
+    def __call__(self, images: Any, *, index: Union[int, Sequence[int], None] = None, epoch: int = 0,
+                 occurrence: Union[int, Sequence[int], None] = None, errors: str = "raise") -> Any:
+        """The tensor [1, 3, height, width] of one encoded image, or [n, 3, height, width] of a list of n.
+
+        An image is a whole JPEG or PNG file: bytes, bytearray, memoryview, a uint8 array or tensor of one dimension, or
+        a path (text or pathlib).
+
+        index, epoch, occurrence
+            Of the sample in its dataset (one, or one for each image): what a pipeline that draws, draws for. It is
+            refused without; a pipeline that draws nothing does not ask.
+        errors
+            "raise": DatasetError says what is wrong with the first image that cannot be used. "status": return
+            (tensor, statuses) instead, with None for each good image and the reason for each other, whose place in the
+            tensor is that of a black picture.
+        """
+        if errors not in ("raise", "status"):
+            raise UsageError(f"errors={errors!r}", 'say "raise" or "status"')
+        single = not isinstance(images, (list, tuple))
+        if single:
+            images = [images]
+            index = None if index is None else [index]
+            occurrence = None if occurrence is None else [occurrence]
+        tensor, reasons = self._finish(self._submit(images, index, epoch, occurrence))
+        if errors == "status":
+            return tensor, [reason or None for reason in reasons]
+        for place, reason in enumerate(reasons):
+            if reason:
+                name = _path_of(images[place])
+                which = f"'{name}'" if name else "image" if single else f"image {place} of {len(images)}"
+                raise DatasetError(f"{which} cannot be used: {reason}",
+                                   "send a whole JPEG or PNG file within the job's limits"
+                                   + ("" if single else ', or say errors="status"'))
+        return tensor
+
+    def _submit(self, images, index, epoch, occurrence):
+        return self._native.submit([_encoded(image) for image in images], None if index is None else list(index),
+                                   epoch, None if occurrence is None else list(occurrence))
+
+    def _finish(self, pending):
+        array, reasons = pending.wait()
+        return self._convert(array), reasons
+
+    # ---- identity ----------------------------------------------------------------------------------------------------
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits, equal exactly where transforms with all parameters, arithmetic and versions of the
+        decoders are. Dataset, sampler, batch size, seed, limits and this object's options do not enter."""
+        return self._native.fingerprint()
+
+    def state_dict(self) -> dict:
+        """What a checkpoint keeps of the pipeline, for `check`, where it keeps no DataLoader's state of this split."""
+        return json.loads(self._native.state())
+
+    def check(self, state: Mapping[str, Any]) -> None:
+        """ConfigError, naming what differs, unless this is the pipeline of `state`: what `state_dict()` gave, this
+        class's or that of a DataLoader of the split."""
+        self._native.check(json.dumps(dict(state)))
+
+    # ---- facts -------------------------------------------------------------------------------------------------------
+    @property
+    def height(self) -> int:
+        return self._native.height
+
+    @property
+    def width(self) -> int:
+        return self._native.width
+
+    @property
+    def dtype(self) -> str:
+        return self._native.dtype
+
+    @property
+    def threads(self) -> int:
+        return self._native.threads
+
+    @property
+    def random_transforms(self) -> list:
+        """Names of the transforms that draw; empty: none does, and bytes are enough."""
+        return self._native.random_transforms
+
+    def close(self) -> None:
+        """Ends the threads; tensors that are kept stay valid. The end of a `with` block does it, too."""
+        self._native.close()
+
+    def __enter__(self) -> "Preprocessor":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._native.closed:
+            return f"<penstock.Preprocessor of split {self.split!r}, closed>"
+        return (f"<penstock.Preprocessor of split {self.split!r}: {self.dtype} [n, 3, {self.height}, {self.width}], "
+                f"{self.threads} threads>")
+
+    def __reduce__(self):
+        raise TypeError("a Preprocessor cannot be pickled: it has threads; make one in each process")
+
+
+def _path_of(image: Any) -> Optional[str]:
+    return os.fspath(image) if isinstance(image, (str, os.PathLike)) else None
+
+
+def _encoded(image: Any) -> Any:
+    """Something with the buffer protocol."""
+    path = _path_of(image)
+    if path is not None:
+        with open(path, "rb") as file:
+            return file.read()
+    to_numpy = getattr(image, "numpy", None)  # torch tensors have no buffer protocol
+    return image if to_numpy is None else to_numpy()

@@ -1,0 +1,120 @@
+"""penstock.show(batch): a look at what a batch holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional, Sequence
+
+from .errors import UsageError
+
+__all__ = ["show"]
+
+_GAP = 2  # pixels between pictures of a Pillow grid
+
+
+def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std: Optional[Sequence[float]] = None,
+         class_names: Optional[Sequence[str]] = None, columns: Optional[int] = None) -> Any:
+    """The first `n` pictures of a batch as a grid.
+
+    Parameters
+    ----------
+    batch
+        What a DataLoader gave, as tuple or dict; or images alone: [n, channels, height, width], torch or NumPy.
+    mean, std
+        Of Normalize, which is undone. Without them each picture's values are stretched from black to white, unless they
+        are uint8, or within 0 and 1.
+    class_names
+        `loader.classes`: titles become names instead of label numbers.
+    columns
+        Of the grid; default: as square as it goes.
+
+    Returns
+    -------
+    A matplotlib Figure where matplotlib is installed (the last line of a notebook's cell shows it; `.savefig(path)`),
+    else a Pillow image without titles (`.show()`, `.save(path)`).
+    """
+    if n < 1:
+        raise UsageError(f"show(n={n}): it is 1 or more")
+    if (mean is None) != (std is None):
+        raise UsageError("show: mean and std come together")
+    images, labels = _parts(batch)
+    pictures = _to_uint8(images[:n], mean, std)
+    titles = None if labels is None else [_title(int(label), class_names) for label in labels[:len(pictures)]]
+    columns = min(columns or math.ceil(math.sqrt(len(pictures))), len(pictures))
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return _pillow_grid(pictures, columns)
+    return _figure(Figure, pictures, titles, columns)
+
+
+def _parts(batch):
+    """(images, labels or None): by shape, so that renamed fields and rebuilt batches serve too."""
+    parts = list(batch.values()) if isinstance(batch, dict) else \
+        list(batch) if isinstance(batch, (tuple, list)) else [batch]
+    images = next((part for part in parts if getattr(part, "ndim", 0) == 4), None)
+    if images is None or images.shape[1] not in (1, 3) or not len(images):
+        raise UsageError(f"show: no images in this {type(batch).__name__}",
+                         "give a batch, or images of shape [n, 3, height, width]")
+    labels = next((part for part in parts if getattr(part, "ndim", 0) == 1 and len(part) == len(images)), None)
+    return images, labels
+
+
+def _to_uint8(images, mean, std):
+    """[n, height, width, channels] of bytes."""
+    import numpy as np
+    if hasattr(images, "detach"):  # torch, on whatever device; NumPy has no bfloat16
+        images = images.detach().cpu()
+        images = images.numpy() if str(images.dtype) == "torch.uint8" else images.float().numpy()
+    pictures = np.moveaxis(np.asarray(images), 1, -1)
+    if pictures.dtype == np.uint8 and mean is None:
+        return pictures.copy()
+    pictures = pictures.astype(np.float32)
+    if mean is not None:
+        pictures = pictures * np.asarray(std, np.float32) + np.asarray(mean, np.float32)
+    elif pictures.min() < 0 or pictures.max() > 1:
+        low = pictures.min(axis=(1, 2, 3), keepdims=True)
+        span = pictures.max(axis=(1, 2, 3), keepdims=True) - low
+        pictures = (pictures - low) / np.where(span > 0, span, 1)
+    return np.clip(np.rint(pictures * 255), 0, 255).astype(np.uint8)
+
+
+def _title(label, class_names):
+    if label < 0:
+        return "not valid"
+    return str(class_names[label]) if class_names is not None and label < len(class_names) else str(label)
+
+
+def _figure(figure_class, pictures, titles, columns):
+    class Grid(figure_class):
+        def _repr_png_(self):  # notebooks; a Figure shows itself only after pyplot was set up
+            import io
+            data = io.BytesIO()
+            self.savefig(data, format="png")
+            return data.getvalue()
+
+    rows = math.ceil(len(pictures) / columns)
+    figure = Grid(figsize=(1.6 * columns, 1.8 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes:
+        axis.set_axis_off()
+    for i, picture in enumerate(pictures):
+        axes[i].imshow(picture.squeeze(-1) if picture.shape[-1] == 1 else picture,
+                       cmap="gray" if picture.shape[-1] == 1 else None, vmin=0, vmax=255, interpolation="nearest")
+        if titles is not None:
+            axes[i].set_title(titles[i], fontsize=8)
+    return figure
+
+
+def _pillow_grid(pictures, columns):
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError("show needs matplotlib or Pillow", "pip install matplotlib") from None
+    rows = math.ceil(len(pictures) / columns)
+    height, width = pictures.shape[1:3]
+    grid = Image.new("RGB", (columns * (width + _GAP) - _GAP, rows * (height + _GAP) - _GAP), "white")
+    for i, picture in enumerate(pictures):
+        one = Image.fromarray(picture.squeeze(-1) if picture.shape[-1] == 1 else picture)
+        grid.paste(one, (i % columns * (width + _GAP), i // columns * (height + _GAP)))
+    return grid

@@ -1,0 +1,404 @@
+"""penstock.wrap: an existing torch DataLoader, with decoding and augmentation taken out of its worker processes.
+
+    dataset = MyFiles(...)                            # its __getitem__(i) returns (i, encoded bytes, label)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2,
+                                         collate_fn=penstock.collate_bytes)
+    train = penstock.wrap(loader, "job.yaml", split="train")
+    for epoch in range(90):
+        for images, labels in train:                  # float32 [n, 3, 224, 224], int64 [n]
+            step(images, labels)
+
+The program keeps its Dataset, sampler and DataLoader; the job file's pipeline makes the pixels, on threads of this
+process. A sample's draws follow from (seed, epoch, index, occurrence): its pixels are those that `penstock.DataLoader`
+gives for that index in that epoch, whoever reads it and in whatever batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections import deque
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+
+from . import _penstock
+from .batch import TupleBatch
+from .data_loader import _has_torch
+from .errors import DatasetError, UsageError
+from .preprocessor import Preprocessor
+
+__all__ = ["PackedBytes", "collate_bytes", "wrap", "WrappedLoader"]
+
+_IGNORED_LABEL = -100
+_SHAPE = "(indices, encoded images, labels, …)"
+
+
+class PackedBytes(NamedTuple):
+    """Encoded images of one batch, one after another: image i is data[offsets[i]:offsets[i + 1]]."""
+
+    data: Any     # torch.uint8 [total bytes]
+    offsets: Any  # torch.int64 [n + 1]
+
+    def views(self) -> list:
+        """Each image as a memoryview of the same memory."""
+        data = memoryview(self.data.numpy())
+        places = self.offsets.tolist()
+        return [data[begin:end] for begin, end in zip(places, places[1:])]
+
+
+def collate_bytes(samples: Sequence[Any]) -> tuple:
+    """For torch's DataLoader(collate_fn=…): samples (index, encoded bytes, label, …) become
+    (int64 [n], PackedBytes, labels, …), with torch's own default_collate for labels and what follows them.
+
+    Packed, a batch comes from a worker process in shared memory, instead of byte by byte through a pipe.
+    """
+    import torch
+    from torch.utils.data import default_collate
+    if not samples or not isinstance(samples[0], (tuple, list)) or len(samples[0]) < 3:
+        got = type(samples[0]).__name__ if samples else "an empty list"
+        raise UsageError(f"collate_bytes: a sample is a tuple (index, encoded bytes, label, …), not {got}",
+                         "return such a tuple from the Dataset's __getitem__")
+    indices, images, *rest = zip(*samples)
+    views = [memoryview(image if not hasattr(image, "numpy") else image.numpy()).cast("B") for image in images]
+    offsets = torch.zeros(len(views) + 1, dtype=torch.int64)
+    total = 0
+    for place, view in enumerate(views):
+        total += view.nbytes
+        offsets[place + 1] = total
+    data = torch.empty(total, dtype=torch.uint8)
+    room = memoryview(data.numpy())
+    begin = 0
+    for view in views:
+        room[begin:begin + view.nbytes] = view
+        begin += view.nbytes
+    return (torch.tensor([int(index) for index in indices], dtype=torch.int64), PackedBytes(data, offsets),
+            *(default_collate(list(column)) for column in rest))
+
+
+def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
+         prefetch: int = 1, device: Any = None, dtype: Any = None, channels_last: Optional[bool] = None,
+         output: Optional[str] = None, threads: Optional[int] = None, overrides: Sequence[str] = (),
+         **more: Any) -> "WrappedLoader":
+    """The same loader, giving finished batches `(images, labels, …)` instead of encoded ones.
+
+    Parameters
+    ----------
+    loader
+        An iterable of batches (indices, encoded images, labels, …): a torch DataLoader whose Dataset returns
+        (index, encoded bytes, label, …). torch's default collate will do for `bytes`; `collate_fn=penstock.collate_bytes`
+        is faster where there are worker processes, and takes arrays as well. What follows the labels is passed on.
+    job, split
+        Pipeline, mode, seed, limits and on_error come from this split; its dataset, sampler and batch size are not used.
+    prefetch
+        So many batches are decoded while the program works on the one before: 0 or more.
+    device, dtype, channels_last, output, threads, overrides
+        As for `penstock.Preprocessor`; `device` moves labels and indices, too.
+
+    Returns
+    -------
+    An iterable with `len`, `set_epoch`, `reset`, `close`. Batches are tuples that also know `indices`, `valid`,
+    `substituted`, `epoch` and `step`. Other names are looked up at `loader`.
+
+    Notes
+    -----
+    A `train` split advances its epoch at every `iter()` unless `set_epoch` was called; an `eval` split replays epoch 0.
+    The wrapped loader is iterated in the caller's thread, `prefetch` batches ahead of it: no other thread runs the
+    program's code, so its random numbers come in one order.
+
+    A sample that cannot be used ends the pass with a DatasetError under `on_error: fail`. Under `substitute` it is
+    masked in an `eval` split (label -100, `valid` false), and in a `train` split replaced by the sample that penstock's
+    own loader would take, asked from `loader.dataset`; more than the budget (`bad_samples`) end the pass.
+
+    Occurrences of an index are counted in this process. Where a DistributedSampler repeats samples to fill up its last
+    step, another rank has had the first one, and the repetition draws as the first did.
+    """
+    return WrappedLoader(loader, prefetch, Preprocessor(
+        job, split, device=device, dtype=dtype, channels_last=channels_last, output=output, threads=threads,
+        overrides=overrides, **more))
+
+
+class WrappedLoader:
+    """What `penstock.wrap` gives."""
+
+    def __init__(self, loader: Any, prefetch: int, preprocessor: Preprocessor) -> None:
+        if prefetch < 0:
+            raise UsageError(f"prefetch={prefetch}: it is 0 or more")
+        self.loader = loader
+        self.preprocessor = preprocessor
+        self.prefetch = prefetch
+        spec = json.loads(preprocessor._native.spec())
+        self._training = spec["split"]["mode"] == "train"
+        self._substitutes = spec["on_error"] == "substitute"
+        self._seed = spec["seed"]
+        self._bad_samples = spec["bad_samples"]
+        self._next_epoch: Optional[int] = None
+        self._last_epoch = -1
+        self._passes: weakref.WeakSet = weakref.WeakSet()
+
+    def __iter__(self) -> Iterator:
+        epoch, self._next_epoch = self.epoch, None
+        self._last_epoch = epoch
+        made = _WrappedPass(self, epoch)
+        self._passes.add(made)
+        return made
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def epoch(self) -> int:
+        """That the next `iter()` will give."""
+        if self._next_epoch is not None:
+            return self._next_epoch
+        return self._last_epoch + 1 if self._training else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next `iter()`; told to the loader's sampler as well, where it has a set_epoch."""
+        if epoch < 0:
+            raise UsageError(f"set_epoch({epoch}): epochs count from 0")
+        self._next_epoch = int(epoch)
+        sampler = getattr(self.loader, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(int(epoch))
+
+    def reset(self) -> None:
+        """Ends the pass that is under way and drops what was decoded ahead; the next `iter()` begins the next epoch. After
+        a pass that ran to its end it does nothing."""
+        for made in list(self._passes):
+            made._stop("was ended by reset()")
+
+    def close(self) -> None:
+        """Ends passes and threads; tensors that are kept stay valid. The end of a `with` block does it, too."""
+        for made in list(self._passes):
+            made._stop("was ended by close()")
+        self.preprocessor.close()
+
+    def __enter__(self) -> "WrappedLoader":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "loader" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __repr__(self) -> str:
+        return f"<penstock.wrap({type(self.loader).__name__}) with {self.preprocessor!r}>"
+
+    def _budget(self) -> int:
+        """Unusable samples that a pass may have, as the port counts them."""
+        sampler = getattr(self.loader, "sampler", None)
+        samples = len(sampler) if hasattr(sampler, "__len__") else 0
+        return max(self._bad_samples["max_count"], int(self._bad_samples["max_fraction"] * samples))
+
+
+class _Facts(NamedTuple):
+    """What a batch says of itself besides its fields."""
+
+    indices: Any
+    valid: Any
+    substituted: Any
+    num_valid: int
+    epoch: int
+    step: int
+
+
+class _Begun(NamedTuple):
+    pending: Any
+    indices: list
+    occurrences: Optional[list]
+    labels: Any
+    rest: list
+
+
+class _WrappedPass:
+    def __init__(self, owner: WrappedLoader, epoch: int) -> None:
+        self._owner = owner
+        self._epoch = epoch
+        self._step = 0
+        self._bad = 0
+        self._source: Optional[Iterator] = iter(owner.loader)
+        self._begun: deque = deque()
+        self._failure: Optional[Exception] = None  # of the loader, to be raised behind the batches before it
+        self._stopped = ""
+        self._seen = _Seen(getattr(owner.loader, "dataset", None)) if owner.preprocessor.random_transforms else None
+
+    def __iter__(self):
+        return self
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def _stop(self, why: str = "") -> None:
+        self._stopped = why
+        self._source = None
+        self._begun.clear()  # takes back what no thread has begun
+
+    def __next__(self):
+        if self._stopped:
+            raise UsageError(f"this pass {self._stopped}", "begin a new one")
+        while self._source is not None and len(self._begun) <= self._owner.prefetch:
+            self._pull()
+        if not self._begun:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+            raise StopIteration
+        begun = self._begun.popleft()
+        try:
+            batch = self._finish(begun)
+        except Exception:
+            self._stop("failed")
+            raise
+        self._step += 1
+        return batch
+
+    def _pull(self) -> None:
+        """Takes one batch of the loader, and begins to decode it."""
+        try:
+            try:
+                batch = next(self._source)
+            except StopIteration:
+                self._source = None
+                return
+            self._begun.append(self._begin(batch))
+        except Exception as problem:
+            self._failure = problem
+            self._source = None
+
+    def _begin(self, batch: Any) -> _Begun:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 3:
+            got = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, (tuple, list)) else "")
+            raise UsageError(f"the wrapped loader gave a {got}, not {_SHAPE}",
+                             "return (index, encoded bytes, label) from the Dataset, "
+                             "and use collate_fn=penstock.collate_bytes")
+        indices, images, labels, *rest = batch
+        try:
+            indices = [int(index) for index in (indices.tolist() if hasattr(indices, "tolist") else indices)]
+        except (TypeError, ValueError):
+            raise UsageError(f"the wrapped loader's batches begin with a {type(indices).__name__}, not with indices",
+                             f"a batch is {_SHAPE}") from None
+        images = images.views() if isinstance(images, PackedBytes) else images
+        if not isinstance(images, (list, tuple)) or any(isinstance(image, str) for image in images):
+            raise UsageError(f"the wrapped loader's encoded images are {type(images).__name__}"
+                             f"{' of texts' if isinstance(images, (list, tuple)) else ''}, not a list of bytes",
+                             "use collate_fn=penstock.collate_bytes")
+        occurrences = self._seen.count(indices) if self._seen else None
+        owner = self._owner
+        pending = owner.preprocessor._submit(images, indices, self._epoch, occurrences)
+        return _Begun(pending, indices, occurrences, labels, rest)
+
+    def _finish(self, begun: _Begun) -> TupleBatch:
+        owner = self._owner
+        images, reasons = owner.preprocessor._finish(begun.pending)
+        indices, labels = list(begun.indices), begun.labels
+        valid, substituted = [1] * len(indices), [0] * len(indices)
+        bad = [place for place, reason in enumerate(reasons) if reason]
+        if bad:
+            self._check_bad(begun, bad, reasons)
+            labels = _copy(labels)
+            for place in bad:
+                if owner._training:
+                    indices[place] = self._substitute(begun, place, reasons[place], images, labels)
+                    substituted[place] = 1
+                else:
+                    labels[place] = _IGNORED_LABEL
+                    valid[place] = 0
+        convert = _like(images)
+        facts = _Facts(convert(indices, "int64"), convert(valid, "uint8"), convert(substituted, "uint8"), sum(valid),
+                       self._epoch, self._step)
+        return TupleBatch([images, convert(labels, None), *(convert(column, None) for column in begun.rest)])._describe(
+            facts, lambda array: array)
+
+    def _check_bad(self, begun: _Begun, bad: list, reasons: list) -> None:
+        owner, place = self._owner, bad[0]
+        if not owner._substitutes:
+            raise DatasetError(f"unusable sample {begun.indices[place]} in epoch {self._epoch} of the wrapped loader: "
+                               f"{reasons[place]}", "repair or remove the file, or set on_error: substitute")
+        self._bad += len(bad)
+        if self._bad > owner._budget():
+            last = bad[-1]
+            raise DatasetError(f"more than {owner._budget()} samples of the wrapped loader are unusable in epoch "
+                               f"{self._epoch}; the last: {begun.indices[last]}: {reasons[last]}",
+                               "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count")
+
+    def _substitute(self, begun: _Begun, place: int, reason: str, images: Any, labels: Any) -> int:
+        """Puts another sample into the place of an unusable one, as SampleMaker does; returns its index."""
+        owner, index = self._owner, begun.indices[place]
+        dataset = getattr(owner.loader, "dataset", None)
+        if begun.rest or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise DatasetError(f"unusable sample {index} in epoch {self._epoch} of the wrapped loader: {reason}; and "
+                               "nothing can stand in for it",
+                               "on_error: substitute needs a Dataset with __getitem__ and __len__ whose samples are "
+                               "(index, encoded bytes, label)")
+        occurrence = begun.occurrences[place] if begun.occurrences else 0
+        for attempt in range(_penstock.max_substitutes):
+            other = _penstock.substitute_index(owner._seed, self._epoch, index, attempt, len(dataset))
+            other_index, encoded, label = dataset[other]
+            pending = owner.preprocessor._submit([encoded], [int(other_index)], self._epoch, [occurrence])
+            image, why = owner.preprocessor._finish(pending)
+            if not why[0]:
+                images[place] = image[0]
+                labels[place] = label
+                return int(other_index)
+        raise DatasetError(f"unusable sample {index} in epoch {self._epoch} of the wrapped loader: {reason}; and none "
+                           f"of {_penstock.max_substitutes} substitutes is usable", "repair or remove the files")
+
+
+class _Seen:
+    """How often each index stood earlier in the pass."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._size = len(dataset) if hasattr(dataset, "__len__") else 0
+        self._counts = bytearray(self._size)   # a byte for each sample of the dataset: an epoch of millions is no dict
+        self._more: dict = {}                  # of indices outside, and beyond 254 times
+
+    def count(self, indices: Sequence[int]) -> list:
+        out = []
+        for index in indices:
+            if 0 <= index < self._size and self._counts[index] < 255:
+                out.append(self._counts[index])
+                self._counts[index] += 1
+            else:
+                first = 255 if 0 <= index < self._size else 0
+                out.append(self._more.get(index, first))
+                self._more[index] = out[-1] + 1
+        return out
+
+
+def _copy(labels: Any) -> Any:
+    """Labels that may be written to."""
+    for name in ("clone", "copy"):
+        if hasattr(labels, name):
+            return getattr(labels, name)()
+    return list(labels)
+
+
+def _like(images: Any):
+    """Puts lists and tensors of a batch where its images are: torch on their device, or NumPy."""
+    if _has_torch():
+        import torch
+        if isinstance(images, torch.Tensor):
+            def to_torch(value, dtype):
+                if not isinstance(value, torch.Tensor):
+                    if dtype is None and not _numbers(value):
+                        return value
+                    value = torch.as_tensor(value, dtype=getattr(torch, dtype) if dtype else None)
+                return value if value.device == images.device else value.to(images.device)
+            return to_torch
+    import numpy
+
+    def to_numpy(value, dtype):
+        if dtype is None and not hasattr(value, "numpy") and not _numbers(value):
+            return value
+        return value.numpy() if hasattr(value, "numpy") else numpy.asarray(value, dtype=dtype)
+    return to_numpy
+
+
+def _numbers(value: Any) -> bool:
+    """Something that is an array already, or a list of numbers, and so a column of labels."""
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(item, (bool, int, float)) for item in value)
+    return hasattr(value, "__array__")

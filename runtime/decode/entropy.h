@@ -1,0 +1,105 @@
+// Entropy decoding of a baseline scan: bytes to quantised coefficients, one row of MCUs at a time.
+//
+//   EntropyDecoder decoder;                               // one per thread; keeps tables and memory
+//   bool mine = decoder.begin(bytes, frame);
+//   for (int row = 0; mine && row < rows; ++row) mine = decoder.read_row(needed(row) ? &target : nullptr);
+//   mine = mine && decoder.library_would_stop_quietly();
+//
+// Semantics: coefficients equal those of libjpeg-turbo 2.1.5 (jdhuff.c), also where a malformed run leads past a
+//   block's end or a DC value leaves 16 bits.
+// Failure: false means "not mine" and nothing else: a code that does not exist, data that end too early, a restart
+//   marker missing, out of order or with bytes before it. libjpeg-turbo then decides from the start. Everything that
+//   makes libjpeg-turbo warn within the rows read is among these, so rows accepted here are rows it decodes quietly.
+// Safety: the file's bytes are untrusted: reads stay within them, writes within the target's rows.
+// Seams: begin() starts at the scan's first bit with predictions of zero; an index would start it at another bit with
+//   other predictions. Rows are read from unstuffed bytes, as decoders with several lanes need them.
+// Thread-safety: one per thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/huffman_table.h"
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+// Where the coefficients of a row of MCUs go: those of MCUs [first_mcu, end_mcu), for components that have a place. The
+// place must be zero beforehand. See coefficient_tiles.h.
+struct CoefficientTarget {
+  int first_mcu = 0;
+  int end_mcu = 0;
+  std::array<int16_t*, 3> tiles{};     // nullptr: not wanted
+  std::array<size_t, 3> row_stride{};  // int16 from one row of blocks to the next, within the MCU
+};
+
+class EntropyDecoder {
+ public:
+  EntropyDecoder();
+
+  bool begin(EncodedView bytes, const BaselineFrame& frame);
+  bool read_row(const CoefficientTarget* target);
+
+  // libjpeg reads up to eight bytes ahead, and the file's end met there is an error of its own: true if enough bytes or
+  // a marker follow the rows read so far. Decoders that stop early must ask.
+  bool library_would_stop_quietly();
+
+ private:
+  // Left-aligned bits: the next bit of the scan is the highest of `bits`; `count` of them are valid, more may be.
+  struct BitState {
+    uint64_t bits = 0;
+    const uint8_t* next = nullptr;  // the next unstuffed byte not yet in `bits`
+    int count = 0;
+
+    void refill();
+    // The lowest six bits of `n`: entries of tables may come as they are.
+    void take(unsigned n) {
+      bits <<= n & 63;
+      count -= static_cast<int>(n & 63);
+    }
+  };
+  struct BlockPlan {
+    const HuffmanTable* dc = nullptr;
+    const HuffmanTable* ac = nullptr;
+    int component = 0;
+    int across = 0;  // within the MCU
+    int down = 0;
+  };
+  struct CachedTable {
+    std::vector<uint8_t> spec;
+    HuffmanTable::Kind kind = HuffmanTable::Kind::dc;
+    bool valid = false;
+    uint64_t used = 0;
+    HuffmanTable table;
+  };
+
+  const HuffmanTable* table_of(const HuffmanSpec& spec, HuffmanTable::Kind kind);
+  void more_bytes();
+  bool restart();
+  template <bool store>
+  static bool read_block(BitState& state, const BlockPlan& plan, int32_t& prediction, int16_t* block);
+
+  const uint8_t* raw_ = nullptr;  // stuffed bytes not looked at yet
+  const uint8_t* raw_end_ = nullptr;
+  std::vector<uint8_t> bytes_;    // unstuffed bytes of the current restart segment, a stretch at a time
+  uint8_t* bytes_end_ = nullptr;  // how far they go; beyond lies old data
+  bool segment_ended_ = false;    // no more of this segment in raw_
+  int marker_ = -1;               // that ended it, at raw_[1]; 0xFF: fill bytes; -1: the end of the file
+  BitState state_;
+  std::array<int32_t, 3> prediction_{};
+  std::array<BlockPlan, 6> plan_;
+  size_t blocks_ = 0;
+  std::array<int, 3> widths_{};  // blocks of an MCU, across
+  int mcu_columns_ = 0;
+  int restart_interval_ = 0;
+  int until_restart_ = 0;
+  int next_restart_ = 0;
+  std::vector<std::unique_ptr<CachedTable>> cache_;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace penstock

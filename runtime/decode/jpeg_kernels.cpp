@@ -1,0 +1,336 @@
+#include "runtime/decode/jpeg_kernels.h"
+
+// The vector code is written for x86, whose packing and pairwise products libjpeg-turbo's arithmetic is made of; other
+// CPUs and targets take the plain loops. (Our decoder serves x86 alone: see baseline_decoder.h.)
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/decode/jpeg_kernels.cpp"
+#include <hwy/foreach_target.h>  // compiles the rest of this file once per target
+#include <hwy/highway.h>
+
+#include "runtime/decode/coefficient_tiles.h"
+
+// A namespace of its own: the linker must not confuse these with other kernels' helpers of the same name.
+HWY_BEFORE_NAMESPACE();
+namespace penstock::jpeg_vectors {
+namespace HWY_NAMESPACE {
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A vector holds a row of 1, 2 or 4 blocks, one in each of its 128-bit parts. Interleaving, transposing and packing
+// stay within these parts.
+using D16 = hn::CappedTag<int16_t, 32>;
+using D32 = hn::RepartitionToWide<D16>;
+using D8 = hn::Repartition<uint8_t, D16>;
+using V16 = hn::Vec<D16>;
+using V32 = hn::Vec<D32>;
+using V8 = hn::Vec<D8>;
+constexpr D16 d16;
+constexpr D32 d32;
+constexpr D8 d8;
+constexpr size_t lanes = hn::MaxLanes(D16());
+
+// Bytes of half as many as a vector holds: those that become one vector of 16-bit numbers.
+using DHalf8 = hn::Rebind<uint8_t, D16>;
+constexpr DHalf8 half8;
+
+HWY_INLINE V16 load_wide(const uint8_t* from) {
+  return hn::PromoteTo(d16, hn::LoadU(half8, from));
+}
+
+HWY_INLINE V8 pack_bytes(V16 a, V16 b) {
+#if HWY_TARGET <= HWY_AVX3
+  return V8{_mm512_packus_epi16(a.raw, b.raw)};
+#elif HWY_TARGET <= HWY_AVX2
+  return V8{_mm256_packus_epi16(a.raw, b.raw)};
+#else
+  return V8{_mm_packus_epi16(a.raw, b.raw)};
+#endif
+}
+
+// A constant for the first and the second of each pair of 16-bit numbers.
+HWY_INLINE V16 pair(int first, int second) {
+  return hn::BitCast(d16, hn::Set(d32, static_cast<int32_t>((static_cast<uint32_t>(second) << 16) |
+                                                            (static_cast<uint32_t>(first) & 0xFFFF))));
+}
+
+struct Halves {
+  V32 lower, upper;
+};
+HWY_INLINE Halves operator+(Halves a, Halves b) {
+  return {hn::Add(a.lower, b.lower), hn::Add(a.upper, b.upper)};
+}
+HWY_INLINE Halves operator-(Halves a, Halves b) {
+  return {hn::Sub(a.lower, b.lower), hn::Sub(a.upper, b.upper)};
+}
+
+// Interleaved a and b, for sums of products.
+struct Pairs {
+  V16 lower, upper;
+  HWY_INLINE Pairs(V16 a, V16 b) : lower(hn::InterleaveLower(d16, a, b)), upper(hn::InterleaveUpper(d16, a, b)) {}
+  HWY_INLINE Halves times(V16 constants) const {
+    V32 unused = hn::Zero(d32);
+    return {hn::ReorderWidenMulAccumulate(d32, lower, constants, hn::Zero(d32), unused),
+            hn::ReorderWidenMulAccumulate(d32, upper, constants, hn::Zero(d32), unused)};
+  }
+};
+
+HWY_INLINE Halves shifted_13(V16 v, V32 rounding) {
+  const V16 zero = hn::Zero(d16);
+  return {hn::Add(hn::ShiftRight<3>(hn::BitCast(d32, hn::InterleaveLower(d16, zero, v))), rounding),
+          hn::Add(hn::ShiftRight<3>(hn::BitCast(d32, hn::InterleaveUpper(d16, zero, v))), rounding)};
+}
+
+template <int down>
+HWY_INLINE V16 descale(Halves h) {
+  return hn::ReorderDemote2To(d16, hn::ShiftRight<down>(h.lower), hn::ShiftRight<down>(h.upper));
+}
+
+// idct_pass() of jpeg_math.h on every lane: v[k] is the k-th of the eight values.
+template <int down>
+HWY_INLINE void pass(V16* HWY_RESTRICT v) {
+  const V32 rounding = hn::Set(d32, 1 << (down - 1));
+  const Pairs p26(v[2], v[6]);
+  const Halves t2 = p26.times(pair(4433, 4433 - 15137));
+  const Halves t3 = p26.times(pair(4433 + 6270, 4433));
+  const Halves t0 = shifted_13(hn::Add(v[0], v[4]), rounding);
+  const Halves t1 = shifted_13(hn::Sub(v[0], v[4]), rounding);
+  const Pairs sums(hn::Add(v[7], v[3]), hn::Add(v[5], v[1]));
+  const Halves z3 = sums.times(pair(9633 - 16069, 9633));
+  const Halves z4 = sums.times(pair(9633, 9633 - 3196));
+  const Pairs p71(v[7], v[1]);
+  const Pairs p53(v[5], v[3]);
+  const Halves o0 = p71.times(pair(-7373, 12299 - 7373)) + z4;
+  const Halves o1 = p53.times(pair(-20995, 25172 - 20995)) + z3;
+  const Halves o2 = p53.times(pair(16819 - 20995, -20995)) + z4;
+  const Halves o3 = p71.times(pair(2446 - 7373, -7373)) + z3;
+  const Halves e0 = t0 + t3;
+  const Halves e1 = t1 + t2;
+  const Halves e2 = t1 - t2;
+  const Halves e3 = t0 - t3;
+  v[0] = descale<down>(e0 + o0);
+  v[7] = descale<down>(e0 - o0);
+  v[1] = descale<down>(e1 + o1);
+  v[6] = descale<down>(e1 - o1);
+  v[2] = descale<down>(e2 + o2);
+  v[5] = descale<down>(e2 - o2);
+  v[3] = descale<down>(e3 + o3);
+  v[4] = descale<down>(e3 - o3);
+}
+
+// 8 x 8 numbers in each part: three perfect shuffles.
+HWY_INLINE void transpose8(V16* HWY_RESTRICT v) {
+  V16 w[8];
+  for (int i = 0; i < 4; ++i) {
+    w[2 * i] = hn::InterleaveLower(d16, v[i], v[i + 4]);
+    w[2 * i + 1] = hn::InterleaveUpper(d16, v[i], v[i + 4]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    v[2 * i] = hn::InterleaveLower(d16, w[i], w[i + 4]);
+    v[2 * i + 1] = hn::InterleaveUpper(d16, w[i], w[i + 4]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    w[2 * i] = hn::InterleaveLower(d16, v[i], v[i + 4]);
+    w[2 * i + 1] = hn::InterleaveUpper(d16, v[i], v[i + 4]);
+  }
+  for (int i = 0; i < 8; ++i) v[i] = w[i];
+}
+
+// Two rows in each part (8 bytes each), of `even` rows r and r + 1, of `odd` rows r + 2 and r + 3.
+HWY_INLINE void store_rows(V8 even, V8 odd, uint8_t* to, size_t stride) {
+  const hn::Repartition<uint64_t, D16> d64;
+  const hn::Half<D8> half;
+  const V8 first = hn::BitCast(d8, hn::ConcatEven(d64, hn::BitCast(d64, odd), hn::BitCast(d64, even)));
+  const V8 second = hn::BitCast(d8, hn::ConcatOdd(d64, hn::BitCast(d64, odd), hn::BitCast(d64, even)));
+  hn::StoreU(hn::LowerHalf(half, first), half, to);
+  hn::StoreU(hn::LowerHalf(half, second), half, to + stride);
+  hn::StoreU(hn::UpperHalf(half, first), half, to + 2 * stride);
+  hn::StoreU(hn::UpperHalf(half, second), half, to + 3 * stride);
+}
+
+void IdctTiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  V16 q[8];
+  for (size_t r = 0; r < 8; ++r) q[r] = hn::LoadDup128(d16, reinterpret_cast<const int16_t*>(quant) + 8 * r);
+  const hn::Repartition<uint32_t, D16> du32;
+  for (size_t tile = 0; tile < count; ++tile, tiles += tile_coefficients, out += 8 * blocks_per_tile) {
+    for (size_t part = 0; part < 32; part += lanes) {
+      V16 v[8];
+      for (size_t r = 0; r < 8; ++r) v[r] = hn::Mul(hn::LoadU(d16, tiles + 32 * r + part), q[r]);
+      // Where four times a value of the first row leaves 16 bits, it matters whether there is anything else in the
+      // block: never in real pictures.
+      if (!hn::AllTrue(d16, hn::Eq(v[0], hn::ShiftRight<2>(hn::ShiftLeft<2>(v[0]))))) [[unlikely]] {
+        reference::idct_tiles(tiles, 1, quant, out, out_stride);
+        break;
+      }
+      pass<11>(v);
+      transpose8(v);
+      pass<18>(v);
+      const V16 centre = hn::Set(d16, 128);
+      for (V16& column : v) column = hn::SaturatedAdd(column, centre);
+      const V8 p0 = pack_bytes(v[0], v[4]);
+      const V8 p1 = pack_bytes(v[1], v[5]);
+      const V8 p2 = pack_bytes(v[2], v[6]);
+      const V8 p3 = pack_bytes(v[3], v[7]);
+      const V8 a0 = hn::InterleaveLower(d8, p0, p2);
+      const V8 a1 = hn::InterleaveUpper(d8, p0, p2);
+      const V8 b0 = hn::InterleaveLower(d8, p1, p3);
+      const V8 b1 = hn::InterleaveUpper(d8, p1, p3);
+      const auto c0 = hn::BitCast(du32, hn::InterleaveLower(d8, a0, b0));  // columns 0 to 3 of rows 0 to 3
+      const auto c1 = hn::BitCast(du32, hn::InterleaveUpper(d8, a0, b0));  // of rows 4 to 7
+      const auto e0 = hn::BitCast(du32, hn::InterleaveLower(d8, a1, b1));  // columns 4 to 7
+      const auto e1 = hn::BitCast(du32, hn::InterleaveUpper(d8, a1, b1));
+      uint8_t* const to = out + part;
+      store_rows(hn::BitCast(d8, hn::InterleaveLower(du32, c0, e0)), hn::BitCast(d8, hn::InterleaveUpper(du32, c0, e0)),
+                 to, out_stride);
+      store_rows(hn::BitCast(d8, hn::InterleaveLower(du32, c1, e1)), hn::BitCast(d8, hn::InterleaveUpper(du32, c1, e1)),
+                 to + 4 * out_stride, out_stride);
+    }
+  }
+}
+
+HWY_INLINE V16 three_and_one(V16 near, V16 far) {
+  return hn::Add(hn::Add(near, hn::Add(near, near)), far);
+}
+
+// Two outputs of each sample, the left one in the lower byte.
+HWY_INLINE void store_pairs(V16 left, V16 right, uint8_t* to) {
+  hn::StoreU(hn::BitCast(d8, hn::Or(left, hn::ShiftLeft<8>(right))), d8, to);
+}
+
+void Upsample2x1(const uint8_t* in, size_t count, uint8_t* out) {
+  const V16 one = hn::Set(d16, 1);
+  const V16 two = hn::Set(d16, 2);
+  for (size_t i = 0; i < count; i += lanes) {
+    const V16 near = load_wide(in + i);
+    const V16 left = hn::ShiftRight<2>(hn::Add(three_and_one(near, load_wide(in + i - 1)), one));
+    const V16 right = hn::ShiftRight<2>(hn::Add(three_and_one(near, load_wide(in + i + 1)), two));
+    store_pairs(left, right, out + 2 * i);
+  }
+}
+
+void Upsample2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out) {
+  const V16 seven = hn::Set(d16, 7);
+  const V16 eight = hn::Set(d16, 8);
+  for (size_t i = 0; i < count; i += lanes) {
+    const V16 sum = three_and_one(load_wide(near + i), load_wide(far + i));
+    const V16 before = three_and_one(load_wide(near + i - 1), load_wide(far + i - 1));
+    const V16 after = three_and_one(load_wide(near + i + 1), load_wide(far + i + 1));
+    store_pairs(hn::ShiftRight<4>(hn::Add(three_and_one(sum, before), eight)),
+                hn::ShiftRight<4>(hn::Add(three_and_one(sum, after), seven)), out + 2 * i);
+  }
+}
+
+void Upsample1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out) {
+  const V16 add = hn::Set(d16, static_cast<int16_t>(bias));
+  for (size_t i = 0; i < count; i += lanes) {
+    const V16 sum = hn::Add(three_and_one(load_wide(near + i), load_wide(far + i)), add);
+    hn::StoreU(hn::DemoteTo(half8, hn::ShiftRight<2>(sum)), half8, out + i);
+  }
+}
+
+// 1.402 = 1 + 26345 / 2^16, 1.772 = 2 - 14942 / 2^16, each rounded as libjpeg's tables are; green's factors are
+// -22554 / 2^16 and 18734 / 2^16 - 1.
+void YccRowToRgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
+  const V16 centre = hn::Set(d16, 128);
+  const V16 one = hn::Set(d16, 1);
+  const V16 red_factor = hn::Set(d16, 26345);
+  const V16 blue_factor = hn::Set(d16, -14942);
+  const V16 green_factors = pair(-22554, 18734);
+  const Halves half{hn::Set(d32, 32768), hn::Set(d32, 32768)};
+  for (size_t i = 0; i < count; i += lanes) {
+    const V16 vy = load_wide(y + i);
+    const V16 vcb = hn::Sub(load_wide(cb + i), centre);
+    const V16 vcr = hn::Sub(load_wide(cr + i), centre);
+    const V16 cb2 = hn::Add(vcb, vcb);
+    const V16 cr2 = hn::Add(vcr, vcr);
+    const V16 red = hn::Add(hn::ShiftRight<1>(hn::Add(hn::MulHigh(cr2, red_factor), one)), vcr);
+    const V16 blue = hn::Add(hn::ShiftRight<1>(hn::Add(hn::MulHigh(cb2, blue_factor), one)), cb2);
+    const V16 green = hn::Sub(descale<16>(Pairs(vcb, vcr).times(green_factors) + half), vcr);
+    hn::StoreInterleaved3(hn::DemoteTo(half8, hn::Add(vy, red)), hn::DemoteTo(half8, hn::Add(vy, green)),
+                          hn::DemoteTo(half8, hn::Add(vy, blue)), half8, rgb + 3 * i);
+  }
+}
+
+void GreyRowToRgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
+  for (size_t i = 0; i < count; i += lanes) {
+    const auto v = hn::LoadU(half8, grey + i);
+    hn::StoreInterleaved3(v, v, v, half8, rgb + 3 * i);
+  }
+}
+
+#else
+
+void IdctTiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  reference::idct_tiles(tiles, count, quant, out, out_stride);
+}
+void Upsample2x1(const uint8_t* in, size_t count, uint8_t* out) {
+  reference::upsample_2x1(in, count, out);
+}
+void Upsample2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out) {
+  reference::upsample_2x2(near, far, count, out);
+}
+void Upsample1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out) {
+  reference::upsample_1x2(near, far, bias, count, out);
+}
+void YccRowToRgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
+  reference::ycc_row_to_rgb(y, cb, cr, count, rgb);
+}
+void GreyRowToRgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
+  reference::grey_row_to_rgb(grey, count, rgb);
+}
+
+#endif
+
+const char* TargetName() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace penstock::jpeg_vectors
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace penstock {
+namespace jpeg_vectors {
+HWY_EXPORT(IdctTiles);
+HWY_EXPORT(Upsample2x1);
+HWY_EXPORT(Upsample2x2);
+HWY_EXPORT(Upsample1x2);
+HWY_EXPORT(YccRowToRgb);
+HWY_EXPORT(GreyRowToRgb);
+HWY_EXPORT(TargetName);
+}  // namespace jpeg_vectors
+using namespace jpeg_vectors;  // for the dispatch macros alone
+
+void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(IdctTiles)(tiles, count, quant, out, out_stride);
+}
+
+void upsample_2x1(const uint8_t* in, size_t count, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(Upsample2x1)(in, count, out);
+}
+
+void upsample_2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(Upsample2x2)(near, far, count, out);
+}
+
+void upsample_1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(Upsample1x2)(near, far, bias, count, out);
+}
+
+void ycc_row_to_rgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
+  HWY_DYNAMIC_DISPATCH(YccRowToRgb)(y, cb, cr, count, rgb);
+}
+
+void grey_row_to_rgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
+  HWY_DYNAMIC_DISPATCH(GreyRowToRgb)(grey, count, rgb);
+}
+
+const char* jpeg_kernel_target() {
+  return HWY_DYNAMIC_DISPATCH(TargetName)();
+}
+
+}  // namespace penstock
+#endif

@@ -1,0 +1,71 @@
+#include "runtime/loader/pipeline_identity.h"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/hash.h"
+#include "runtime/decode/decoder.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr size_t kMaxStateBytes = size_t{2} << 20;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorKind::config, "saved pipeline: " + why,
+              "give what Preprocessor.state_dict() or DataLoader.state_dict() gave, unchanged");
+}
+
+std::string text_of(const json& state, const char* key) {
+  if (!state.contains(key) || !state[key].is_string()) refuse(std::string("'") + key + "' is missing or no text");
+  return state[key].get<std::string>();
+}
+
+}  // namespace
+
+std::string pipeline_fingerprint(const ResolvedSplit& split) {
+  const json spec = json::parse(canonical_json(split));
+  const json identity{{"arithmetic", split.arithmetic},
+                      {"decoders", decoder_versions()},
+                      {"pipeline", spec.at("split").at("pipeline")},
+                      {"version", kVersion}};
+  return hash128(identity.dump()).hex();
+}
+
+std::string pipeline_state(const ResolvedSplit& split) {
+  return json{{"penstock_pipeline", kVersion},
+              {"split", split.name},
+              {"fingerprint", pipeline_fingerprint(split)},  // for people; what counts is the rest
+              {"decoders", decoder_versions()},
+              {"spec", canonical_json(split)}}
+      .dump();
+}
+
+void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
+  if (state_text.size() > kMaxStateBytes) refuse("longer than " + std::to_string(kMaxStateBytes) + " bytes");
+  const json state = json::parse(state_text, nullptr, false);
+  if (!state.is_object()) refuse("it is no JSON object");
+  if (!state.contains("penstock_pipeline") && !state.contains("penstock_state")) {
+    refuse("it has neither 'penstock_pipeline' nor 'penstock_state'");
+  }
+  const ResolvedSplit then = split_from_json(text_of(state, "spec"));
+  const std::string who = "the pipeline of split '" + split.name + "' is not the one that was saved" +
+                          (then.name == split.name ? "" : " (with split '" + then.name + "')") + ": ";
+  ResolvedSplit saved = split;
+  saved.arithmetic = then.arithmetic;
+  saved.split.pipeline = then.split.pipeline;
+  if (const std::string difference = first_difference(canonical_json(saved), canonical_json(split));
+      !difference.empty()) {
+    throw Error(ErrorKind::config, who + difference + " (saved, now)",
+                "use the pipeline that the model was trained and validated with, or the state of the right split");
+  }
+  if (const std::string decoders = text_of(state, "decoders"); decoders != decoder_versions()) {
+    throw Error(ErrorKind::config, who + "decoders: " + decoders + " then, " + decoder_versions() + " now",
+                "use the same libraries; or, once you have compared tensors of both, save a new state with these");
+  }
+}
+
+}  // namespace penstock

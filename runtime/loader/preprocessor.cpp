@@ -1,0 +1,381 @@
+#include "runtime/loader/preprocessor.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "runtime/augment/finish.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/signals_blocked.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/config/job.h"
+#include "runtime/loader/pipeline_identity.h"
+#include "runtime/loader/split_context.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::chrono::milliseconds kAskEvery{50};  // how often a waiting caller is asked whether it still wants to
+
+// Memory of batches, kept when a batch is dropped: the next one of the same size costs no page faults.
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
+ public:
+  static constexpr size_t kKept = 3;
+
+  ~BufferPool() {
+    for (const Buffer& buffer : free_) std::free(buffer.data);
+  }
+  std::shared_ptr<void> take(size_t bytes) {
+    const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
+    void* data = nullptr;
+    {
+      MutexLock lock(mutex_);
+      const auto it = std::find_if(free_.begin(), free_.end(), [&](const Buffer& b) { return b.bytes == rounded; });
+      if (it != free_.end()) {
+        data = it->data;
+        free_.erase(it);
+      }
+    }
+    if (data == nullptr) data = std::aligned_alloc(64, rounded);
+    if (data == nullptr) {
+      throw Error(ErrorKind::runtime, "out of memory: " + std::to_string(rounded) + " bytes for a batch of images",
+                  "preprocess fewer images at a time");
+    }
+    return {data, [self = shared_from_this(), rounded](void* p) { self->give_back(p, rounded); }};
+  }
+
+ private:
+  struct Buffer {
+    void* data;
+    size_t bytes;
+  };
+  void give_back(void* data, size_t bytes) {
+    void* oldest = data;
+    // In a child of fork() the mutex may be held by a thread that is not there.
+    if (::getpid() == owner_) {
+      MutexLock lock(mutex_);
+      free_.push_back({data, bytes});
+      oldest = nullptr;
+      if (free_.size() > kKept) {
+        oldest = free_.front().data;
+        free_.pop_front();
+      }
+    }
+    std::free(oldest);
+  }
+
+  const pid_t owner_ = ::getpid();
+  Mutex mutex_;
+  std::deque<Buffer> free_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+TensorView view_of(void* data, DType dtype, int64_t n, int64_t h, int64_t w, bool channels_last) {
+  TensorView view{data, dtype, {n, 3, h, w}, {3 * h * w, h * w, w, 1}};
+  if (channels_last) view.strides = {3 * h * w, 1, 3 * w, 3};
+  return view;
+}
+
+}  // namespace
+
+// Guarded by PreprocessorImpl's mutex, but for what the images' threads read (images) and write (their own place of
+// reasons and of the memory): taking the mutex when an image is counted off publishes that to whoever waits.
+struct PendingImages::Request {
+  std::vector<EncodedImage> images;
+  ImageBatch batch;
+  size_t next = 0;         // image that the next thread takes
+  size_t unfinished = 0;
+  std::exception_ptr failure;  // of the environment
+};
+
+class PreprocessorImpl {
+ public:
+  using Request = PendingImages::Request;
+
+  PreprocessorImpl(const Job& job, const std::string& split, const PreprocessorOptions& options)
+      : split_(resolve_split(job, split)),
+        context_(SplitContext::without_dataset(split_)),
+        finisher_(finish_spec(options), 3, context_->pipeline().out_height(), context_->pipeline().out_width()),
+        timeout_ns_(static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9)) {
+    // Which transforms draw is the same for every image.
+    for (const TransformDraw& draw : context_->pipeline().draw({}, {ImageFormat::jpeg, 512, 512})) {
+      random_transforms_.push_back(split_.split.pipeline[draw.position].name);
+    }
+    const int threads = options.threads > 0 ? options.threads : job.loader.threads;
+    const SignalsBlocked blocked;
+    try {
+      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& problem) {
+      stop();
+      throw Error(ErrorKind::runtime, "cannot start " + std::to_string(threads) + " threads: " + problem.what(),
+                  "ask for fewer threads");
+    }
+  }
+  PreprocessorImpl(const PreprocessorImpl&) = delete;
+  PreprocessorImpl& operator=(const PreprocessorImpl&) = delete;
+
+  // In a child of fork() there are no threads to join, and the mutex may be held by one of them for ever.
+  static std::shared_ptr<PreprocessorImpl> make(const Job& job, const std::string& split,
+                                                const PreprocessorOptions& options) {
+    if (options.threads < 0) {
+      throw Error(ErrorKind::usage, "a Preprocessor of " + std::to_string(options.threads) + " threads",
+                  "ask for 1 or more, or 0 for loader.threads");
+    }
+    auto made = std::make_unique<PreprocessorImpl>(job, split, options);
+    return {made.release(), [](PreprocessorImpl* impl) {
+              if (impl->here()) delete impl;
+            }};
+  }
+  ~PreprocessorImpl() { stop(); }
+
+  bool here() const noexcept { return ::getpid() == owner_; }
+
+  static PendingImages submit(const std::shared_ptr<PreprocessorImpl>& self, std::vector<EncodedImage> images) {
+    self->check_images(images);
+    const auto n = static_cast<int64_t>(images.size());
+    auto request = std::make_shared<Request>();
+    const FinishSpec& finish = self->finisher_.spec();
+    request->images = std::move(images);
+    request->unfinished = request->images.size();
+    request->batch.memory_ = self->buffers_->take(static_cast<size_t>(n) * self->finisher_.bytes_per_sample());
+    request->batch.images_ = view_of(request->batch.memory_.get(), finish.dtype, n, self->height(), self->width(),
+                                     finish.memory_format == MemoryFormat::channels_last);
+    request->batch.reasons_.resize(static_cast<size_t>(n));
+    PendingImages pending;
+    pending.pool_ = self;
+    pending.request_ = request;
+    if (n > 0) {
+      MutexLock lock(self->mutex_);
+      self->queue_.push_back(std::move(request));
+      self->queued_.notify_all();
+    }
+    return pending;
+  }
+
+  bool ready(const Request& request) const {
+    MutexLock lock(mutex_);
+    return request.unfinished == 0;
+  }
+
+  ImageBatch wait(Request& request, const std::function<void()>& while_waiting) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + timeout_ns_;
+    for (;;) {
+      {
+        MutexLock lock(mutex_);
+        if (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);
+        if (request.unfinished == 0) break;
+        if (clock.now() > deadline) {
+          throw Error(ErrorKind::runtime,
+                      std::to_string(request.unfinished) + " of " + std::to_string(request.images.size()) +
+                          " images were not ready within trainer.timeout_s (" +
+                          std::to_string(timeout_ns_ / kSecond) + " s): " + std::to_string(queue_.size()) +
+                          " calls stand in line for " + std::to_string(threads_.size()) + " threads",
+                      "give the Preprocessor more threads, or fewer images at a time");
+        }
+      }
+      if (while_waiting) while_waiting();
+    }
+    if (request.failure) std::rethrow_exception(request.failure);
+    return std::move(request.batch);
+  }
+
+  // Takes back what no thread has begun; afterwards no thread knows the request.
+  void abandon(Request& request) {
+    MutexLock lock(mutex_);
+    request.unfinished -= request.images.size() - request.next;
+    request.next = request.images.size();
+    std::erase_if(queue_, [&](const auto& queued) { return queued.get() == &request; });
+    while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by one image for each thread
+  }
+
+  const ResolvedSplit& split() const noexcept { return split_; }
+  int height() const noexcept { return context_->pipeline().out_height(); }
+  int width() const noexcept { return context_->pipeline().out_width(); }
+  DType dtype() const noexcept { return finisher_.spec().dtype; }
+  int threads() const noexcept { return static_cast<int>(threads_.size()); }
+  const std::vector<std::string>& random_transforms() const noexcept { return random_transforms_; }
+
+ private:
+  FinishSpec finish_spec(const PreprocessorOptions& options) const {
+    FinishSpec spec = context_->pipeline().finish();
+    if (options.dtype) spec.dtype = *options.dtype;
+    const bool last = options.channels_last.value_or(split_.split.channels_last);
+    spec.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+    return spec;
+  }
+
+  void check_images(const std::vector<EncodedImage>& images) const {
+    if (!here()) {
+      throw Error(ErrorKind::usage, "this Preprocessor's threads are in process " + std::to_string(owner_) +
+                                        ", and this is a child of it made by fork()",
+                  "make a Preprocessor in each process");
+    }
+    for (size_t i = 0; i < images.size(); ++i) {
+      const EncodedImage& image = images[i];
+      if (!image.index) {
+        if (random_transforms_.empty()) continue;
+        std::string names;
+        for (const std::string& name : random_transforms_) names += (names.empty() ? "" : ", ") + name;
+        throw Error(ErrorKind::usage, "split '" + split_.name + "' draws (" + names + "), and image " +
+                                          std::to_string(i) + " has no index to draw for",
+                    "give index and epoch of each image, or use a split whose pipeline draws nothing");
+      }
+      if (*image.index < 0 || *image.index >= int64_t{1} << 48 || image.epoch < 0 ||
+          image.epoch >= int64_t{1} << 32 || image.occurrence < 0 || image.occurrence >= int64_t{1} << 16) {
+        throw Error(ErrorKind::usage, "image " + std::to_string(i) + " cannot be drawn for: index " +
+                                          std::to_string(*image.index) + ", epoch " + std::to_string(image.epoch) +
+                                          ", occurrence " + std::to_string(image.occurrence),
+                    "an index has 48 bits, an epoch 32, an occurrence 16, and none is negative");
+      }
+    }
+  }
+
+  void work() {
+    ::pthread_setname_np(::pthread_self(), "penstock-pre");
+    std::unique_ptr<SampleMaker> maker;
+    std::vector<std::byte> raw;
+    for (;;) {
+      std::shared_ptr<Request> request;
+      size_t place = 0;
+      {
+        MutexLock lock(mutex_);
+        while (!stopping_ && queue_.empty()) queued_.wait(mutex_);
+        if (stopping_) return;
+        request = queue_.front();
+        place = request->next++;
+        if (request->next == request->images.size()) queue_.pop_front();
+      }
+      std::exception_ptr failure;
+      try {
+        if (!maker) maker = std::make_unique<SampleMaker>(context_);
+        raw.resize(context_->fields()[0].bytes_per_sample());
+        make(*maker, raw, *request, place);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      MutexLock lock(mutex_);
+      if (failure && !request->failure) request->failure = failure;
+      if (--request->unfinished == 0) done_.notify_all();
+    }
+  }
+
+  void make(SampleMaker& maker, std::vector<std::byte>& raw, Request& request, size_t place) const {
+    const EncodedImage& image = request.images[place];
+    const DrawKey key{split_.seed, static_cast<uint32_t>(image.epoch), static_cast<uint64_t>(image.index.value_or(0)),
+                      static_cast<uint16_t>(image.occurrence)};
+    SampleRecord record;
+    Verdict verdict = maker.make_image(image.bytes, key, raw.data(), record);
+    if (!verdict.ok()) std::fill(raw.begin(), raw.end(), std::byte{0});
+    request.batch.reasons_[place] = std::move(verdict.reason);
+    finisher_.run(reinterpret_cast<const uint8_t*>(raw.data()),
+                  static_cast<std::byte*>(request.batch.images_.data) + place * finisher_.bytes_per_sample());
+  }
+
+  void stop() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      queued_.notify_all();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  const pid_t owner_ = ::getpid();
+  ResolvedSplit split_;
+  std::shared_ptr<const SplitContext> context_;
+  Finisher finisher_;
+  Nanoseconds timeout_ns_;
+  std::vector<std::string> random_transforms_;
+  std::shared_ptr<BufferPool> buffers_ = std::make_shared<BufferPool>();
+
+  mutable Mutex mutex_;
+  CondVar queued_;
+  CondVar done_;
+  // Requests of which an image has not been taken yet, oldest first.
+  std::deque<std::shared_ptr<Request>> queue_ PENSTOCK_GUARDED_BY(mutex_);
+  bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+int64_t ImageBatch::num_good() const noexcept {
+  return std::count_if(reasons_.begin(), reasons_.end(), [](const std::string& reason) { return reason.empty(); });
+}
+
+PendingImages& PendingImages::operator=(PendingImages&& other) noexcept {
+  PendingImages old(std::move(*this));
+  pool_ = std::move(other.pool_);
+  request_ = std::move(other.request_);
+  return *this;
+}
+
+PendingImages::~PendingImages() {
+  if (request_ && pool_->here()) pool_->abandon(*request_);
+}
+
+bool PendingImages::ready() const { return request_ && pool_->ready(*request_); }
+
+ImageBatch PendingImages::wait(const std::function<void()>& while_waiting) {
+  if (!request_) throw Error(ErrorKind::usage, "PendingImages::wait() a second time", "keep what the first one gave");
+  if (!pool_->here()) {
+    throw Error(ErrorKind::usage, "PendingImages::wait() in a child made by fork()",
+                "make a Preprocessor in each process");
+  }
+  ImageBatch batch = pool_->wait(*request_, while_waiting);
+  request_.reset();
+  pool_.reset();
+  return batch;
+}
+
+Preprocessor::Preprocessor(const std::string& job_file, const std::string& split, const PreprocessorOptions& options)
+    : impl_(PreprocessorImpl::make(load_job(job_file, options.overrides), split, options)) {}
+
+Preprocessor Preprocessor::from_text(const std::string& job_text, const std::string& name, const std::string& split,
+                                     const PreprocessorOptions& options) {
+  return Preprocessor(
+      PreprocessorImpl::make(load_job_text(job_text, name, options.overrides), split, options));
+}
+
+Preprocessor::Preprocessor(std::shared_ptr<PreprocessorImpl> impl) : impl_(std::move(impl)) {}
+Preprocessor::~Preprocessor() = default;
+Preprocessor::Preprocessor(Preprocessor&&) noexcept = default;
+Preprocessor& Preprocessor::operator=(Preprocessor&&) noexcept = default;
+
+ImageBatch Preprocessor::run(std::span<const std::byte> encoded) const {
+  return run(EncodedImage{encoded, std::nullopt, 0, 0});
+}
+
+ImageBatch Preprocessor::run(const EncodedImage& image) const {
+  ImageBatch batch = run(std::vector<EncodedImage>{image});
+  if (const std::string& reason = batch.reasons().front(); !reason.empty()) {
+    throw Error(ErrorKind::dataset,
+                "unusable image" + (image.index ? " (index " + std::to_string(*image.index) + ")" : std::string()) +
+                    ": " + reason,
+                "send a whole JPEG or PNG file within the job's limits");
+  }
+  return batch;
+}
+
+ImageBatch Preprocessor::run(std::vector<EncodedImage> images) const { return submit(std::move(images)).wait(); }
+
+PendingImages Preprocessor::submit(std::vector<EncodedImage> images) const {
+  return PreprocessorImpl::submit(impl_, std::move(images));
+}
+
+int Preprocessor::height() const noexcept { return impl_->height(); }
+int Preprocessor::width() const noexcept { return impl_->width(); }
+DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
+int Preprocessor::threads() const noexcept { return impl_->threads(); }
+const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
+std::string Preprocessor::spec() const { return canonical_json(impl_->split()); }
+std::string Preprocessor::fingerprint() const { return pipeline_fingerprint(impl_->split()); }
+std::string Preprocessor::state() const { return pipeline_state(impl_->split()); }
+void Preprocessor::check(const std::string& state) const { check_pipeline(state, impl_->split()); }
+
+}  // namespace penstock

@@ -1,0 +1,63 @@
+// A child process that works for one thread at a time of this process: a stream socket to talk over, its output, its
+// end.
+//
+//   WorkerProcess worker = WorkerProcess::start({"python3", "worker.py"}, environment);
+//   ... worker.socket(), worker.output() ...            // both non-blocking, for poll()
+//   std::string how = worker.end(0.5);                  // "was killed by SIGSEGV"; afterwards nothing of it is left
+//
+// The child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in
+// between. It gets two arguments more, the numbers of two descriptors: its end of the socket, and a lifeline (the read
+// end of a
+//   pipe that nobody writes to) that hangs up when this process is gone, however it went. Workers arm it with O_ASYNC
+//   and SIGKILL, so the kernel ends them even in the middle of a call that never returns. (PR_SET_PDEATHSIG would not
+//   do: it is tied to the thread that made the child, and executors' threads come and go.)
+// The child is the leader of a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its
+// children.
+//   No signal is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().
+// Thread-safety: one thread at a time. Ownership: owns the child; destroying it ends it.
+// Failure: start() throws Error(runtime) naming the program.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/memory.h"
+
+namespace penstock {
+
+class WorkerProcess {
+ public:
+  // argv[0] is looked up in PATH.
+  static WorkerProcess start(std::vector<std::string> argv, const std::vector<std::string>& environment);
+
+  WorkerProcess() = default;
+  WorkerProcess(WorkerProcess&& other) noexcept;
+  WorkerProcess& operator=(WorkerProcess&& other) noexcept;
+  ~WorkerProcess() { (void)end(0); }
+
+  explicit operator bool() const noexcept { return pid_ > 0; }
+  pid_t pid() const noexcept { return pid_; }
+  int socket() const noexcept { return socket_.get(); }
+  int output() const noexcept { return output_.get(); }
+
+  // Hangs up, so that the child ends by itself; end() waits for it.
+  void hang_up() noexcept { socket_.reset(); }
+  // Waits up to `grace_s` for the child to end by itself, then kills its group. How it ended, in words: "was killed by
+  // SIGKILL (by us)" where it had to be.
+  std::string end(double grace_s) noexcept;
+
+ private:
+  pid_t pid_ = 0;
+  UniqueFd socket_;
+  UniqueFd output_;
+  UniqueFd lifeline_;
+};
+
+// This process's environment for a worker: without the variables of a launcher (a worker is no rank), and with one
+// thread for numerical libraries where nothing else is said: workers are many, and sums must not depend on their
+// number.
+std::vector<std::string> worker_environment();
+
+}  // namespace penstock

@@ -1,0 +1,64 @@
+// Who has not been heard of for too long.
+//
+//   SilenceWatch silence(10 * kSecond);
+//   silence.watch(peer, now);                        // from now on it is expected to say something
+//   silence.heard(peer, now);                        // whatever it said
+//   if (const auto peer = silence.tick(now)) ...     // once for each that fell silent; often, from the event loop
+//
+// Purpose: a transport between nodes does not tell that a peer is gone when its node or the network is (MPI over TCP waits
+//   for it for a quarter of an hour). Ranks that are waited for without limit say Alive from time to time, and this notices
+//   when they do not.
+// A loop that itself stood still (a stopped process, a long computation) has not listened meanwhile: the time between two
+//   ticks that lie more than half the limit apart counts as heard, so that nobody is given up for what waits unread.
+// Thread-safety: one thread. Failure: none; the caller decides what a silence means.
+#pragma once
+
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+class SilenceWatch {
+ public:
+  explicit SilenceWatch(Nanoseconds limit_ns) : limit_(limit_ns) {}
+
+  std::string reason() const {
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "nothing was heard of it for %g s; its node or the network to it is down, or the process is stopped",
+                  static_cast<double>(limit_) * 1e-9);
+    return text;
+  }
+  void watch(PeerId peer, Nanoseconds now) { last_heard_[peer] = now; }
+  void heard(PeerId peer, Nanoseconds now) {
+    if (const auto it = last_heard_.find(peer); it != last_heard_.end()) it->second = now;
+  }
+  std::optional<PeerId> tick(Nanoseconds now) {
+    const Nanoseconds gap = ticked_ ? now - last_tick_ : 0;
+    last_tick_ = now;
+    ticked_ = true;
+    if (gap > limit_ / 2) {
+      for (auto& [peer, last] : last_heard_) last += gap;
+    }
+    for (const auto& [peer, last] : last_heard_) {
+      if (now - last <= limit_) continue;
+      const PeerId silent = peer;
+      last_heard_.erase(silent);
+      return silent;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Nanoseconds limit_;
+  Nanoseconds last_tick_ = 0;
+  bool ticked_ = false;
+  std::map<PeerId, Nanoseconds> last_heard_;
+};
+
+}  // namespace penstock

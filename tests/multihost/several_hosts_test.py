@@ -1,0 +1,269 @@
+"""A job over several nodes: the same stream as in one process, the right places and names for the programs, and an end in
+seconds, with a name, when a loader, a program or the network between the nodes is lost. The nodes are support/hosts.py's."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from hosts import Hosts, job_words, run_on, skip_without_hosts
+from jobs import FULL, PENSTOCK, Result, demo_photos, run_job, run_tests, write_job
+from leftovers import MARK, marked_processes, no_leftovers, run
+
+skip_without_hosts()
+PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
+GRACE_S = 2  # of the job
+LIMIT_S = GRACE_S + 10
+
+work = tempfile.TemporaryDirectory(prefix="several_hosts_test-")
+job = write_job(work.name, demo_photos(), trainers=1)
+_expected = {}
+
+
+def trainers(per_host):
+    return [f"roles.trainers={per_host}"]
+
+
+def expected(count):
+    """The hashes of the same job in one process, with as many trainers in all."""
+    if count not in _expected:
+        with no_leftovers() as env:
+            _expected[count] = run_job(job, options=["--epochs=2"], overrides=trainers(count), env=env).hashes()
+    return _expected[count]
+
+
+def check_same(count, per_host, loaders, overrides):
+    with no_leftovers() as env, Hosts(count, env) as hosts:
+        result = run_on(hosts, job, per_host + loaders, ["--json", "--epochs=2"], [*trainers(per_host), *overrides],
+                        env=env)
+    assert result.hashes() == expected(count * per_host), f"{count} hosts, {per_host} trainers each, {overrides}"
+    return result
+
+
+def ways(report):
+    """(host of the receiver, its chunks by transport), by trainer."""
+    return [rank["chunks_by_transport"] for rank in report["ranks"] if rank["role"] == "trainer"]
+
+
+def table(stderr):
+    """[(host, rank, role)] of the placement table."""
+    rows = [re.match(r"(\S+) +(\d+)  (trainer|loader) (\d+) ", line) for line in stderr.splitlines()]
+    return [(row[1], int(row[2]), f"{row[3]} {row[4]}") for row in rows if row]
+
+
+def test_one_stream():
+    rows = [(2, 1, 1, "auto"), (2, 2, 1, "auto"), (2, 1, 1, "mpi")]
+    if FULL:
+        rows = [(count, per_host, loaders, transport) for count in (2, 3) for per_host in (1, 2) for loaders in (1, 2)
+                for transport in ("auto", "mpi")]
+    for count, per_host, loaders, transport in rows:
+        result = check_same(count, per_host, loaders, [f"transport={transport}"])
+        trainer_ways = ways(result.report)
+        assert len(trainer_ways) == count * per_host
+        # Between hosts MPI alone; within one shared memory, unless the job says otherwise.
+        seen = {name for way in trainer_ways for name in way}
+        assert seen == ({"mpi", "shm"} if transport == "auto" else {"mpi"}), trainer_ways
+        rows_of_table = table(result.stderr)
+        each = per_host + loaders
+        assert [row[:2] for row in rows_of_table] == [(f"host{r // each}", r) for r in range(count * each)]
+        assert [row[2] for row in rows_of_table if row[2].startswith("trainer")] == [
+            f"trainer {t}" for t in range(count * per_host)]
+        assert all(row[2].startswith("trainer") == (row[1] % each < per_host) for row in rows_of_table), rows_of_table
+
+
+def test_tiny_messages():
+    if not FULL:
+        return
+    check_same(2, 1, 1, ["loader.chunk_samples=1", "loader.cells=2", "mpi.max_message_bytes=4096"])
+
+
+def test_shm_alone_is_refused():
+    if not FULL:
+        return  # an mpirun that fails over two hosts takes four seconds to go
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        result = run_on(hosts, job, 2, overrides=["transport=shm"], env=env)
+    assert result.code == 3 and "transport: shm joins ranks of one node" in result.stderr, result.log
+    assert result.stderr.count("transport: shm joins") == 1, result.log
+
+
+def test_launch():
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        env = hosts.environment(env)
+        words = [PENSTOCK, "launch", "--host", "host0,host1", "--loaders", "1", "--json", "--epochs=2", job]
+        printed = run(hosts.enter(0, [*words, "--print"]), 30, env=env)
+        assert printed.returncode == 0 and "--host host0:2,host1:2" in printed.stdout, printed
+        assert "ppr:2:node" in printed.stdout, printed.stdout
+        # A setting in the environment of this host must reach the others, and so must one on the command line.
+        env["PENSTOCK_CFG__LOADER__THREADS"] = "3"
+        result = Result(run(hosts.enter(0, [*words, "loader.payload_crc=true", "--run"]), 60, env=env))
+        assert result.hashes() == expected(2)
+        loaders = [rank for rank in result.report["ranks"] if rank["role"] == "loader"]
+        assert [loader["threads"] for loader in loaders] == [3, 3], loaders
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        hostfile = os.path.join(work.name, "hosts.txt")
+        with open(hostfile, "w") as file:
+            file.write("host0 slots=1  # fewer than the ranks\nhost1 slots=1\n")
+        result = Result(run(hosts.enter(0, [PENSTOCK, "launch", "--run", "--hostfile", hostfile, "--loaders", "1", "--json",
+                                            "--epochs=2", job]), 60, env=hosts.environment(env)))
+        assert result.hashes() == expected(2)
+
+
+LOOK = r"""
+import json, os, socket, sys
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+seen = {name: os.environ[name] for name in names}
+seen["host"] = socket.gethostname()
+# What torch's store does: trainer 0 listens at MASTER_PORT, everybody else connects to MASTER_ADDR.
+if seen["RANK"] == "0":
+    with socket.create_server(("", int(seen["MASTER_PORT"]))) as server:
+        server.settimeout(20)
+        for _ in range(int(seen["WORLD_SIZE"]) - 1):
+            server.accept()[0].sendall(b"met")
+else:
+    import time
+    for _ in range(200):
+        try:
+            with socket.create_connection((seen["MASTER_ADDR"], int(seen["MASTER_PORT"])), timeout=20) as peer:
+                seen["met"] = peer.recv(3).decode()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+with open(os.path.join(sys.argv[1], seen["RANK"] + ".json"), "w") as file:
+    json.dump(seen, file)
+"""
+
+
+def look(per_host, loaders, **kwargs):
+    with tempfile.TemporaryDirectory(dir=work.name) as out, no_leftovers() as env, Hosts(2, env, **kwargs) as hosts:
+        result = run_on(hosts, job, per_host + loaders, options=[], overrides=trainers(per_host), env=env,
+                        program=[sys.executable, "-c", LOOK, out])
+        assert result.code == 0, result.log
+        seen = []
+        for trainer in range(2 * per_host):
+            with open(os.path.join(out, f"{trainer}.json")) as file:
+                seen.append(json.load(file))
+        return seen, result
+
+
+def test_places_of_programs():
+    for per_host in (1, 2):
+        seen, _ = look(per_host, 1)
+        for trainer, program in enumerate(seen):
+            assert program["RANK"] == str(trainer) and program["LOCAL_RANK"] == str(trainer % per_host), seen
+            assert program["WORLD_SIZE"] == str(2 * per_host) and program["LOCAL_WORLD_SIZE"] == str(per_host), seen
+            assert program["host"] == f"host{trainer // per_host}" and program["MASTER_ADDR"] == "host0", seen
+            assert program["MASTER_PORT"] == seen[0]["MASTER_PORT"]
+            assert trainer == 0 or program["met"] == "met", seen
+
+
+class Running:
+    """A job over two hosts, of a trainer and a loader each, whose trainers have had their first batch."""
+
+    def __init__(self, hosts, env, launch=False, overrides=(), prefix=()):
+        self.folder = tempfile.mkdtemp(dir=work.name)
+        self.env = env
+        self.out = open(os.path.join(self.folder, "stdout"), "w+")
+        self.err = open(os.path.join(self.folder, "stderr"), "w+")
+        program = [*prefix, PATTERNS, "endless", job, os.path.join(self.folder, "%r.json")]
+        words = job_words(hosts, job, 2, ["--json", "--quiet"], overrides, program)
+        if launch:
+            words = hosts.enter(0, [PENSTOCK, "launch", "--run", "--host", "host0,host1", "--loaders", "1", "--quiet", job,
+                                    *overrides, "--", *program])
+        self.process = subprocess.Popen(words, env=hosts.environment(env), stdin=subprocess.DEVNULL, stdout=self.out,
+                                        stderr=self.err, start_new_session=True)
+        deadline = time.monotonic() + 20
+        while not all(f"first batch {t}" in self.text() for t in (0, 1)):
+            assert time.monotonic() < deadline and self.process.poll() is None, f"no first batch\n{self.log()}"
+            time.sleep(0.02)
+
+    def text(self, name="stdout"):
+        with open(os.path.join(self.folder, name), errors="replace") as file:
+            return file.read()
+
+    def log(self):
+        return f"exit code {self.process.poll()}\n--- stdout\n{self.text()}\n--- stderr\n{self.text('stderr')[-5000:]}"
+
+    def end(self, limit_s=LIMIT_S):
+        begun = time.monotonic()
+        try:
+            code = self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            left = "\n".join(f"{pid} {what}" for pid, what in marked_processes(self.env[MARK]).items())
+            raise AssertionError(f"still running after {limit_s} s\n{left}\n{self.log()}") from None
+        finally:
+            self.out.close()
+            self.err.close()
+        self.took_s = time.monotonic() - begun
+        return code
+
+
+def test_kill_9_of_a_loader_on_the_other_host():
+    for launch, transport in ((True, "auto"), (False, "mpi")) if FULL else ((True, "auto"),):
+        with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
+            running = Running(hosts, env, launch, [f"transport={transport}"])
+            os.kill(hosts.ranks(1)[3], signal.SIGKILL)
+            code = running.end()
+            assert code == 5 if launch else code != 0, running.log()
+            assert "rank 3" in running.text("stderr"), running.log()
+        print(f"  ended after {running.took_s:.1f} s", flush=True)
+
+
+def test_ctrl_c():
+    if not FULL:
+        return
+    with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
+        running = Running(hosts, env, launch=True)
+        os.killpg(running.process.pid, signal.SIGINT)
+        assert running.end() == 128 + signal.SIGINT, running.log()
+
+
+def test_the_network_goes():
+    # mpirun notices by its keepalive, the ranks of the other node by the silence of trainer 0's: both nodes end by themselves.
+    with no_leftovers(wait_s=5) as env, Hosts(2, env, wait_s=25) as hosts:
+        env.update({f"OMPI_MCA_oob_tcp_keepalive_{name}": "1" for name in ("time", "intvl", "probes")})
+        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=4"])
+        time.sleep(0.5)  # what was printed has reached mpirun: its connections are at rest, as most of the time
+        hosts.kill_link(1)
+        assert running.end() == 5, running.log()
+        assert "host1" in running.text("stderr"), running.log()
+        begun = time.monotonic()
+        hosts.wait_for_nobody(1, GRACE_S + 4)
+    print(f"  here after {running.took_s:.1f} s, there {time.monotonic() - begun:.1f} s later", flush=True)
+
+
+CHATTY = "i=0; while :; do echo line $i; i=$((i + 1)); sleep 0.02; done & exec \"$@\""
+
+
+def test_the_network_goes_in_the_middle_of_a_message():
+    # TCP then waits for a quarter of an hour, on both nodes; the heartbeats of the ranks do not.
+    if not FULL:
+        return
+    with no_leftovers(wait_s=5) as env, Hosts(2, env, wait_s=25) as hosts:
+        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=5"], prefix=["sh", "-c", CHATTY, "sh"])
+        hosts.kill_link(1)
+        assert running.end(30) == 5, running.log()
+        assert "host1" in running.text("stderr"), running.log()
+        begun = time.monotonic()
+        hosts.wait_for_nobody(1, 25)
+    print(f"  here after {running.took_s:.1f} s, there {time.monotonic() - begun:.1f} s later", flush=True)
+
+
+def test_a_trainers_rank_that_is_stopped():
+    # Nothing of it is closed, so only its silence tells; the message says which rank, and where.
+    if not FULL:
+        return  # tests/trainer/port_test.cpp has the silence
+    with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
+        running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=1", "balancer.heartbeat_s=0.2"])
+        rank = hosts.ranks(1)[2]
+        os.kill(rank, signal.SIGSTOP)
+        code = running.end()
+        assert code == 5, running.log()
+        assert "lost a trainer (rank 2, host host1): nothing was heard of it for 1 s" in running.text("stderr"), running.log()
+
+
+if __name__ == "__main__":
+    run_tests(globals())

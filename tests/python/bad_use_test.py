@@ -1,0 +1,263 @@
+"""Wrong use and lost peers: each time an exception of its kind, or an exit code, that names things; nothing hangs."""
+
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import penstock
+from jobs import FULL, PENSTOCK, mpirun_words, run_tests, write_job
+from leftovers import MARK, marked_processes, no_leftovers
+from photos import JOB, PHOTOS, TRAIN, WORK, raises, script, tiny_job
+
+T = penstock.transforms
+
+
+def loader(*args, **more):
+    return penstock.DataLoader(*args, **more)
+
+
+def test_wrong_jobs():
+    raises(penstock.ConfigError, lambda: loader("no/such/job.yaml"), "no/such/job.yaml", "penstock init")
+    raises(penstock.ConfigError, lambda: loader("no/such/job.yaml", "train"), "No such file")
+    raises(penstock.ConfigError, lambda: loader(WORK, "train"), WORK)
+    raises(penstock.ConfigError, lambda: loader({}), "splits")
+    raises(penstock.ConfigError, lambda: loader({"splits": {}}), "splits")
+    raises(penstock.ConfigError, lambda: loader({"splits": 3}, "train"), "splits")
+    raises(penstock.UsageError, lambda: loader({"splits": {"train": object()}}), "object")
+    raises(penstock.UsageError, lambda: loader(JOB), "'train', 'val'", "split=")
+    raises(penstock.UsageError, lambda: loader(JOB, "trian"), "trian", "did you mean 'train'")
+    raises(penstock.UsageError, lambda: loader(17), "int", "ImageFolder")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", transform=T.CenterCrop(3)), "pipeline")
+    raises(penstock.DatasetError, lambda: loader(penstock.ImageFolder("no/such"), transform=T.CenterCrop(3)), "no/such")
+    empty = tempfile.mkdtemp(dir=WORK)
+    raises(penstock.DatasetError, lambda: loader(penstock.ImageFolder(empty), transform=T.CenterCrop(3)), empty)
+    two = raises(penstock.ConfigError, lambda: loader(tiny_job(batch_sise=3, pipeline=[{"CenterCorp": {}}])), "CenterCorp",
+                 "batch_sise")
+    assert "did you mean 'batch_size'" in str(two) and "did you mean 'CenterCrop'" in str(two)  # all mistakes at once
+
+
+def test_wrong_arguments():
+    for keyword, hint in (("batchsize", "'batch_size'"), ("Batch_Size", "'batch_size'"), ("drop", "'drop_last'"),
+                          ("num_workers", "loader__threads"), ("prefetch_factor", "loader__prefetch"),
+                          ("collate_fn", "keys="), ("generator", "seed"), ("xyzzy", "loader__threads")):
+        for job in (JOB, penstock.ImageFolder(TRAIN)):
+            raises(penstock.UsageError, lambda: loader(job, "train", **{keyword: 4}), repr(keyword), hint)
+    raises(penstock.ConfigError, lambda: loader(JOB, "train", loader__thread=4), "did you mean 'threads'")
+    raises(penstock.ConfigError, lambda: loader(JOB, "train", overrides=["nonsense"]), "key=value")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", overrides=[("a", 1)]), "overrides")
+    raises(penstock.ConfigError, lambda: loader(JOB, "train", batch_size=0), "batch_size", "0")
+    raises(penstock.ConfigError, lambda: loader(JOB, "train", batch_size="many"), "integer", "many")
+    raises(penstock.ConfigError, lambda: loader(JOB, "train", tail="padd"), "'pad'")
+    raises(penstock.ConfigError, lambda: loader(JOB, "train", seed=-1), "seed")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", output="jax"), "jax", "numpy")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", output="numpy", device="cpu"), "torch")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", output="numpy", pin_memory=True), "torch")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", batch="list"), "list", "dict")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", keys={"image": "x"}), "dict")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", batch="dict", keys={"images": "x"}), "'images'", "'image'")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", batch="dict", keys={"image": "label"}), "same name")
+    raises(penstock.UsageError, lambda: loader(JOB, "train", dtype="int8"), "int8", "bfloat16")
+    for problem in (raises(penstock.Error, lambda: loader(JOB, "trian")), raises(penstock.Error, lambda: loader("no.yaml"))):
+        again = pickle.loads(pickle.dumps(problem))  # as it comes out of a worker process
+        assert type(again) is type(problem) and str(again) == str(problem) and again.remedy == problem.remedy
+    assert issubclass(penstock.ConfigError, ValueError) and penstock.PeerLostError.exit_code == 5
+
+
+def test_pickling():
+    import copy
+    with loader(JOB, "train") as one:
+        for call in (lambda: pickle.dumps(one), lambda: copy.copy(one), lambda: copy.deepcopy(one)):
+            raises(TypeError, call, "DataLoader", "each process")
+        raises(TypeError, lambda: pickle.dumps(iter(one)))
+
+
+def test_unusable_pictures():
+    folder = os.path.join(WORK, "spoilt")
+    shutil.copytree(TRAIN, folder)
+    where = os.path.join(folder, sorted(os.listdir(folder))[1])
+    name = sorted(os.listdir(where))[3]
+    with open(os.path.join(where, name), "w") as file:
+        file.write("this is text")
+    with loader(tiny_job(dataset={"folder": folder})) as one:
+        steps, good = iter(one), 0
+
+        def run():
+            nonlocal good
+            for _ in steps:
+                good += 1
+
+        raises(penstock.DatasetError, run, name)
+        assert 0 < good < 5
+        raises((penstock.DatasetError, StopIteration), lambda: next(steps))  # and again, at once
+        raises(penstock.DatasetError, lambda: list(map(len, one)), name)  # another pass
+    with loader(tiny_job(dataset={"folder": folder}), on_error="substitute") as one:
+        assert sum(int(batch.substituted.sum()) for batch in one) == 1
+        bad = one.stats()["splits"]["train"]["bad_samples"]
+        assert len(bad) == 1 and name in bad[0]["path"]
+
+
+def test_uncaught_errors_end_the_program_with_a_name():
+    result = script("import penstock\npenstock.DataLoader('no.yaml')")
+    assert result.returncode == 1 and "penstock.errors.ConfigError: cannot read the job file 'no.yaml'" in result.stderr
+    result = script("import sys, penstock\ntry:\n  penstock.DataLoader('no.yaml')\nexcept penstock.Error as e:\n"
+                    "  sys.exit(e.exit_code)")
+    assert result.returncode == 3
+
+
+_NO_PORT = """
+import os, signal, threading, time
+import penstock
+def open():
+    return penstock.DataLoader({job!r}, "train", output="numpy")
+for _ in range(2):
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try:
+        open()
+    except KeyboardInterrupt:
+        print(f"{{time.monotonic() - start:.3f}}")
+if {full}:
+    open()
+"""
+
+
+def test_a_port_that_is_not_there():
+    env = dict(os.environ, PENSTOCK_PORT="@penstock-nobody-home", PENSTOCK_TOKEN="x")
+    result = script(_NO_PORT.format(job=JOB, full=FULL), env=env)
+    assert all(float(line) < 0.8 for line in result.stdout.splitlines()) and result.stdout.count("\n") == 2, result.stdout
+    if FULL:  # it waits 10 s for a port that is about to come
+        assert result.returncode == 1 and "PeerLostError" in result.stderr and "penstock-nobody-home" in result.stderr
+
+
+_PROGRAM = """
+import os, signal, sys, time
+import penstock
+job, folder, mode = sys.argv[1:]
+rank = os.environ["RANK"]
+def say(text):
+    with open(os.path.join(folder, rank), "a") as file:
+        file.write(text + "\\n")
+try:
+    more = {"seed": int(rank)} if mode == "other" else {}
+    loader = penstock.DataLoader(job, "train", output="numpy", **more)
+    for epoch in range(100000):
+        for batch in loader:
+            if epoch == 0 and batch.step == 0:
+                say(f"begun {os.getpid()} {loader.num_replicas} {loader.rank} {loader.embedded}")
+            time.sleep(0.01)
+            if mode == "raise" and rank == "1" and epoch == 1:
+                raise RuntimeError("the program's own mistake")
+            if mode == "kill" and rank == "1" and epoch == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+except penstock.Error as problem:
+    say(f"{type(problem).__name__}: {problem}")
+    sys.exit(problem.exit_code)
+"""
+
+
+class Running:
+    """A job under mpirun whose trainers run _PROGRAM."""
+
+    def __init__(self, env, mode="endless", ranks=3):
+        self.folder = tempfile.mkdtemp(dir=WORK)
+        self.env = env
+        program = os.path.join(self.folder, "program.py")
+        with open(program, "w") as file:
+            file.write(_PROGRAM)
+        job = write_job(self.folder, PHOTOS, trainers=2)
+        self.err = open(os.path.join(self.folder, "stderr"), "w+")
+        self.process = subprocess.Popen(
+            [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", sys.executable, program, job, self.folder, mode],
+            env=env, stdin=subprocess.DEVNULL, stdout=self.err, stderr=self.err, start_new_session=True)
+
+    def said(self, rank):
+        try:
+            with open(os.path.join(self.folder, str(rank))) as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def wait_for_batches(self):
+        deadline = time.monotonic() + 40
+        while not all("begun" in self.said(rank) for rank in range(2)):
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
+    def rank_process(self, rank):
+        for pid, what in marked_processes(self.env[MARK]).items():
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if re.search(rb"OMPI_COMM_WORLD_RANK=%d\0" % rank, file.read()) and " run " in what and "mpirun" not in what:
+                    with open(f"/proc/{pid}/stat") as stat:
+                        parent = int(stat.read().rpartition(")")[2].split()[1])
+                    with open(f"/proc/{parent}/cmdline", "rb") as command:
+                        if command.read().startswith(b"mpirun"):
+                            return pid
+        raise AssertionError(f"no process of rank {rank}")
+
+    def end(self, limit_s=20):
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {limit_s} s\n{self.log()}") from None
+
+    def log(self):
+        self.err.flush()
+        with open(self.err.name) as file:
+            return f"{self.said(0)}{self.said(1)}{file.read()[-4000:]}"
+
+
+def mpirun_is_here():
+    if shutil.which("mpirun") is None:
+        print("no mpirun in PATH: not tried")
+    return shutil.which("mpirun") is not None
+
+
+def leaving_nothing():
+    return no_leftovers(wait_s=8)
+
+
+def test_port_gone_in_mid_epoch():
+    if not mpirun_is_here():
+        return
+    with leaving_nothing() as env:
+        running = Running(env)
+        running.wait_for_batches()
+        os.kill(running.rank_process(1), signal.SIGKILL)
+        assert running.end() != 0
+        deadline = time.monotonic() + 10
+        while "Error" not in running.said(1) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "PeerLostError: the port of trainer 1 went away while the program waited for the next batch" in running.said(1), (
+            running.log())
+
+
+def test_program_killed_or_failed():
+    if not mpirun_is_here():
+        return
+    for mode, words in (("kill", ("trainer 1", "SIGKILL")), ("raise", ("trainer 1", "the program's own mistake"))):
+        with leaving_nothing() as env:
+            running = Running(env, mode)
+            code = running.end(60)
+            assert code != 0, running.log()
+            for word in words:
+                assert word in running.log(), (mode, word, running.log())
+            assert "False" in running.said(0).split("\n")[0]
+
+
+def test_different_overrides_on_two_ranks():
+    if not mpirun_is_here():
+        return
+    with leaving_nothing() as env:
+        running = Running(env, "other")
+        assert running.end(60) != 0
+        said = running.said(0) + running.said(1)
+        assert "ConfigError" in said and "seed" in said and "begun" not in said, running.log()
+
+
+run_tests(globals())

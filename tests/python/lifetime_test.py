@@ -1,0 +1,343 @@
+"""Memory of batches: what the program keeps stays valid and unchanged, what it drops comes back, nothing leaks."""
+
+import ctypes
+import gc
+import os
+import queue
+import resource
+import sys
+import threading
+
+import numpy as np
+import torch
+
+import penstock
+from jobs import run_tests
+from photos import JOB, digest, raises, script, tiny_job
+
+
+def array_of(loader, name="image"):
+    """The compiled module's array: what __dlpack__ is called on."""
+    return next(iter(loader))._native[name]
+
+
+def test_kept_tensors_outlive_the_loader():
+    kept = []
+    for output in ("torch", "numpy"):
+        for how in ("close", "del", "kept iterator"):
+            loader = penstock.DataLoader(JOB, "train", output=output)
+            steps = iter(loader)
+            images, labels = next(steps)
+            valid = next(steps).valid
+            kept.append((images, digest(images), labels, digest(labels), valid))
+            if how == "close":
+                loader.close()
+            if how == "del":
+                del steps
+            del loader
+            gc.collect()
+    # Others use memory meanwhile.
+    with penstock.DataLoader(JOB, "train", batch_size=7) as other:
+        for images, _ in other:
+            images.fill_(1.0)
+    for images, before, labels, labels_before, valid in kept:
+        assert digest(images) == before and digest(labels) == labels_before and bool(valid.all())
+        images += 1  # still mapped, and writable
+        assert digest(images) != before
+    wanted = kept[0][1]
+    assert all(before == wanted for _, before, _, _, _ in kept)
+
+
+def test_a_view_keeps_the_batch():
+    with penstock.DataLoader(JOB, "train") as train:
+        wanted = [digest(images[3, 1]) for images, _ in train]
+        train.set_epoch(0)
+        steps = iter(train)
+        view = next(steps)[0][3, 1]
+        flat = next(steps)[0].view(-1).numpy()[2 * 64 * 64 + 5:]
+        before = digest(flat)
+        for batch in steps:
+            del batch
+        train.set_epoch(0)
+        for images, _ in train:
+            images.zero_()
+        assert digest(view) == wanted[0] and digest(flat) == before
+
+
+def test_writing_in_place_changes_nobody_elses_batch():
+    with penstock.DataLoader(JOB, "train") as train:
+        plain = [digest(images) for images, _ in train]
+        train.set_epoch(0)
+        kept = []
+        seen = []
+        for images, _ in train:
+            seen.append(digest(images))
+            images.mul_(0).add_(len(seen))
+            kept = kept[-1:] + [(images, digest(images))]
+            for one, before in kept:
+                assert digest(one) == before  # slots in use are never handed out again
+        assert seen == plain
+        del images, one, kept
+        train.set_epoch(0)
+        assert [digest(images) for images, _ in train] == plain  # nothing of the writing stays in a slot
+
+
+def test_batches_dropped_in_other_threads():
+    with penstock.DataLoader(tiny_job(batch_size=4)) as loader:
+        plain = [digest(images) for images, _ in loader]
+        hand_over = queue.Queue(1)
+        problems = []
+
+        def dropper():
+            while True:
+                item = hand_over.get()
+                if item is None:
+                    return
+                batch, before = item
+                if digest(batch[0]) != before:
+                    problems.append(before)
+                del batch, item
+
+        threads = [threading.Thread(target=dropper) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for epoch in range(4):
+            loader.set_epoch(0)
+            seen = []
+            for batch in loader:
+                seen.append(digest(batch[0]))
+                hand_over.put((batch, seen[-1]))
+                del batch
+            assert seen == plain
+        for _ in threads:
+            hand_over.put(None)
+        for thread in threads:
+            thread.join()
+        assert not problems
+
+
+def test_dlpack_consumers():
+    with penstock.DataLoader(JOB, "train") as loader:
+        array = array_of(loader)
+        assert array.__dlpack_device__() == (1, 0)
+        assert array.shape == (16, 3, 64, 64) and array.nbytes == 16 * 3 * 64 * 64 * 4 and array.dtype == "float32"
+        one = torch.from_dlpack(array) if hasattr(torch, "from_dlpack") else torch.utils.dlpack.from_dlpack(array)
+        other = np.from_dlpack(array)
+        third = array.numpy()
+        assert one.data_ptr() == other.__array_interface__["data"][0] == third.__array_interface__["data"][0]
+        one[0, 0, 0, 0] = 42.0
+        assert other[0, 0, 0, 0] == third[0, 0, 0, 0] == 42.0
+        before = digest(one)
+        del array, other, third
+    gc.collect()
+    assert digest(one) == before
+
+
+def capsule_name(capsule):
+    ctypes.pythonapi.PyCapsule_GetName.restype = ctypes.c_char_p
+    ctypes.pythonapi.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    return ctypes.pythonapi.PyCapsule_GetName(capsule)
+
+
+def test_dlpack_arguments():
+    with penstock.DataLoader(JOB, "train") as loader:
+        array = array_of(loader)
+        for arguments, name in (({}, b"dltensor"), ({"max_version": None}, b"dltensor"), ({"max_version": (0, 8)}, b"dltensor"),
+                                ({"max_version": (1, 0)}, b"dltensor_versioned"),
+                                ({"max_version": (2, 1)}, b"dltensor_versioned"), ({"stream": None}, b"dltensor"),
+                                ({"dl_device": (1, 0)}, b"dltensor"), ({"dl_device": array.__dlpack_device__()}, b"dltensor"),
+                                ({"copy": False}, b"dltensor"), ({"copy": True, "max_version": (1, 1)}, b"dltensor_versioned")):
+            assert capsule_name(array.__dlpack__(**arguments)) == name, arguments
+        import enum
+        device = enum.IntEnum("Device", {"cpu": 1, "cuda": 2})
+        assert capsule_name(array.__dlpack__(dl_device=(device.cpu, 0))) == b"dltensor"
+        raises(BufferError, lambda: array.__dlpack__(dl_device=(device.cuda, 0)), "memory of the host")
+        raises(BufferError, lambda: array.__dlpack__(dl_device=(2, 0)), "memory of the host")
+        raises(ValueError, lambda: array.__dlpack__(stream=1), "stream")
+        raises(TypeError, lambda: array.__dlpack__(None))  # keywords only
+        raises(TypeError, lambda: array.__dlpack__(max_version="1.0"))
+        raises(TypeError, lambda: array.__dlpack__(dl_device=3))
+        # A capsule is taken once, and is then called used_.
+        capsule = array.__dlpack__()
+        tensor = torch.utils.dlpack.from_dlpack(capsule)
+        assert capsule_name(capsule) == b"used_dltensor"
+        raises(Exception, lambda: torch.utils.dlpack.from_dlpack(capsule))
+        del capsule
+        copied = torch.utils.dlpack.from_dlpack(array.__dlpack__(copy=True))
+        assert torch.equal(copied, tensor) and copied.data_ptr() != tensor.data_ptr()
+        copied.zero_()
+        assert float(tensor.abs().sum()) > 0
+    with penstock.DataLoader(JOB, "train", channels_last=True) as loader:
+        array = array_of(loader)
+        copied = torch.utils.dlpack.from_dlpack(array.__dlpack__(copy=True))
+        assert copied.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(copied, torch.utils.dlpack.from_dlpack(array))
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+class Versioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+                ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)), ("flags", ctypes.c_uint64), ("tensor", Tensor)]
+
+
+def test_versioned_capsules_as_a_consumer_reads_them():
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    used = b"used_dltensor_versioned"
+    with penstock.DataLoader(JOB, "train", dtype="bfloat16") as loader:
+        array = array_of(loader)
+        for copy, flags in ((None, 0), (False, 0), (True, 2)):
+            capsule = array.__dlpack__(max_version=(1, 0), copy=copy)
+            address = get(capsule, b"dltensor_versioned")
+            managed = Versioned.from_address(address)
+            assert (managed.major, managed.flags) == (1, flags)
+            t = managed.tensor
+            assert (t.device_type, t.device_id, t.ndim, t.code, t.bits, t.lanes, t.byte_offset) == (1, 0, 4, 4, 16, 1, 0)
+            assert t.shape[:4] == [16, 3, 64, 64] and t.strides[:4] == [3 * 64 * 64, 64 * 64, 64, 1]
+            rename(capsule, used)
+            del capsule  # leaves the tensor alone: it has been taken
+            assert ctypes.string_at(t.data, 16) is not None
+            managed.deleter(address)
+
+
+def test_unused_capsules_give_the_batch_back():
+    with penstock.DataLoader(JOB, "train", trainer__hold=1, trainer__timeout_s=5) as loader:
+        for version in (None, (1, 0)):
+            for _ in range(3):
+                for batch in loader:
+                    capsules = [batch._native[name].__dlpack__(max_version=version) for name in ("image", "label")]
+                    del batch
+                del capsules  # with any of them held, the third batch would never come
+
+
+def test_non_blocking_copy_dropped_at_once():
+    """On the CPU the copy is synchronous; the rule that makes it safe for CUDA is that slots are not page-locked."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with penstock.DataLoader(JOB, "train") as train:
+        plain = [digest(images) for images, _ in train]
+        train.set_epoch(0)
+        copies = []
+        for images, labels in train:
+            if torch.cuda.is_available():
+                assert not images.is_pinned()
+            copies.append(images.to(device, non_blocking=True, copy=True))
+            del images, labels  # the slot is filled again meanwhile
+        assert [digest(one) for one in copies] == plain
+
+
+def test_a_failed_next_holds_nothing():
+    with penstock.DataLoader(JOB, "train", dtype="bfloat16", output="numpy", trainer__timeout_s=3) as loader:
+        for _ in range(8):
+            raises(penstock.UsageError, lambda: next(iter(loader)), "bfloat16")
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def rss_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2 ** 20
+
+
+def test_hundreds_of_loaders_leak_nothing():
+    import tracemalloc
+
+    def use(count):
+        for i in range(count):
+            loader = penstock.DataLoader(tiny_job(), batch="dict" if i % 2 else "tuple", output=["torch", "numpy"][i % 2])
+            batch = next(iter(loader))
+            loader.state_dict()
+            batch.valid
+            if i % 3 == 0:
+                loader.close()
+            elif i % 3 == 1:
+                loader.cycle = loader  # only the collector frees it
+            del loader, batch
+        gc.collect()
+
+    use(20)
+    threads, files, memory = threading.active_count(), open_files(), rss_mb()
+    os_threads = len(os.listdir("/proc/self/task"))
+    tracemalloc.start()
+    use(10)
+    before = tracemalloc.take_snapshot()
+    use(120)
+    after = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    grown = sum(max(0, one.size_diff) for one in after.compare_to(before, "filename")
+                if "penstock" in one.traceback[0].filename)
+    assert grown < 20_000, grown
+    assert open_files() <= files and threading.active_count() == threads
+    assert len(os.listdir("/proc/self/task")) <= os_threads
+    assert rss_mb() < memory + 40, (memory, rss_mb())
+
+
+def test_thousands_of_batches_leak_nothing():
+    with penstock.DataLoader(tiny_job(batch_size=1), output="numpy") as loader:
+        def use(epochs):
+            for _ in range(epochs):
+                for batch in loader:
+                    batch.valid, batch.indices
+        use(5)
+        gc.collect()
+        objects, memory = len(gc.get_objects()), rss_mb()
+        use(25)
+        gc.collect()
+        assert abs(len(gc.get_objects()) - objects) < 50 and rss_mb() < memory + 10
+        array = next(iter(loader))._native
+        count = sys.getrefcount(None)
+        for _ in range(1000):
+            array["image"].__dlpack__(max_version=(1, 0))
+            array.indices
+        assert abs(sys.getrefcount(None) - count) < 100
+
+
+_AT_EXIT = """
+import sys, threading, gc
+import penstock
+loader = penstock.DataLoader({job!r}, "train", output={output!r})
+steps = iter(loader)
+kept = next(steps)
+{more}
+print("done", flush=True)
+"""
+
+
+def test_nothing_is_said_at_exit():
+    endings = {
+        "kept by the module": "",
+        "kept by a cycle": "class A: pass\na = A(); a.a = a; a.kept = kept; a.loader = loader; a.steps = steps",
+        "kept by a module": "sys.kept = (loader, steps, kept)",
+        "closed": "loader.close()",
+        "no collection": "gc.disable(); x = []; x.append(x); x.append(loader)",
+        "a thread that waits": "kept2 = next(steps); kept3 = next(steps)\n"
+                               "import warnings; warnings.simplefilter('ignore')\n"
+                               "threading.Thread(target=lambda: next(steps), daemon=True).start()\n"
+                               "import time; time.sleep(0.3)",
+        "a thread that loads": "import itertools\ndef run():\n  for _ in itertools.count():\n    for b in loader: pass\n"
+                               "threading.Thread(target=run, daemon=True).start()\nimport time; time.sleep(0.3)",
+        "sys.exit": "print('done', flush=True); sys.exit(0)",
+    }
+    for what, more in endings.items():
+        # A thread that lives on holds references for good; elsewhere a leak is a mistake of the binding.
+        env = dict(os.environ, PENSTOCK_LEAK_WARNINGS="0" if "thread" in what else "1")
+        result = script(_AT_EXIT.format(job=JOB, output="numpy", more=more), timeout=30, env=env)
+        assert result.returncode == 0 and "done" in result.stdout, (what, result.returncode, result.stderr[-2000:])
+        assert not result.stderr.strip(), (what, result.stderr[-2000:])
+    unfreed = _AT_EXIT.format(job=JOB, output="numpy", more="import ctypes; ctypes.pythonapi.Py_IncRef(ctypes.py_object("
+                              "loader._native))")
+    for setting in ("1", "0"):  # the check itself can fail
+        result = script(unfreed, timeout=30, env=dict(os.environ, PENSTOCK_LEAK_WARNINGS=setting))
+        assert ("nanobind: leaked" in result.stderr) == (setting == "1"), result.stderr
+
+
+run_tests(globals())

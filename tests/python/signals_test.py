@@ -1,0 +1,311 @@
+"""Ctrl-C while the loader is waited for, other threads meanwhile, and fork() in the program."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import torch
+
+import penstock
+from jobs import run_tests
+from photos import JOB, TRAIN, raises, script, tiny_job
+
+LIMIT_S = 0.5
+
+
+class Later:
+    """Does something after a while, in a thread."""
+
+    def __init__(self, seconds, what):
+        self.done_at = None
+        self.thread = threading.Thread(target=self._run, args=(seconds, what))
+        self.thread.start()
+
+    def _run(self, seconds, what):
+        time.sleep(seconds)
+        self.done_at = time.monotonic()
+        what()
+
+    def join(self):
+        self.thread.join()
+
+
+def interrupt_after(seconds):
+    return Later(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+
+def waiting(loader):
+    """A pass whose next() waits until something in `held` is dropped."""
+    steps, held = iter(loader), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            held.append(next(steps))
+    return steps, held
+
+
+def all_held_job(**trainer):
+    job = tiny_job(batch_size=8)  # 10 batches; hold 2 and prefetch 2 make 5 slots
+    job["trainer"] = {"timeout_s": 20, "hold": 2, **trainer}
+    return job
+
+
+def test_ctrl_c_while_next_waits():
+    warnings.simplefilter("ignore")
+    with penstock.DataLoader(all_held_job()) as loader:
+        plain = [batch.indices.tolist() for batch in loader]
+        loader.set_epoch(0)
+        steps, held = waiting(loader)
+        state = loader.state_dict()
+        for _ in range(3):
+            later = interrupt_after(0.2)
+            raises(KeyboardInterrupt, lambda: next(steps))
+            assert time.monotonic() - later.done_at < LIMIT_S
+            later.join()
+        assert loader.state_dict() == state
+        seen = [batch.indices.tolist() for batch in held]
+        held.clear()
+        seen += [batch.indices.tolist() for batch in steps]  # not one batch lost or given twice
+        assert seen == plain
+        assert [batch.indices.tolist() for batch in penstock.DataLoader(all_held_job())] == plain
+
+
+def test_an_interrupted_pass_may_be_left():
+    warnings.simplefilter("ignore")
+    with penstock.DataLoader(all_held_job()) as loader:
+        plain = [batch.indices.tolist() for batch in loader]
+        for _ in range(3):
+            loader.set_epoch(0)
+            steps, held = waiting(loader)
+            later = interrupt_after(0.1)
+            raises(KeyboardInterrupt, lambda: next(steps))
+            later.join()
+            del steps, held
+            loader.set_epoch(0)
+            assert [batch.indices.tolist() for batch in loader] == plain
+
+
+def test_other_handlers_and_timeouts_of_the_programs_own():
+    warnings.simplefilter("ignore")
+
+    class TooLate(Exception):
+        pass
+
+    def handler(number, frame):
+        raise TooLate
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with penstock.DataLoader(all_held_job()) as loader:
+            steps, held = waiting(loader)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            start = time.monotonic()
+            raises(TooLate, lambda: next(steps))
+            assert time.monotonic() - start < 0.2 + LIMIT_S
+            held.clear()
+            assert sum(1 for _ in steps) == 5
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+_CONSTRUCTOR = """
+import os, signal, sys, threading, time
+import penstock
+job, other = {job!r}, {other!r}
+at = [0.0]
+def interrupt():
+    time.sleep({after})
+    at[0] = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+try:
+    threading.Thread(target=interrupt).start()
+    penstock.DataLoader(job, output="numpy")
+    time.sleep(10)
+except KeyboardInterrupt:
+    print(f"interrupted {{time.monotonic() - at[0]:.3f}}")
+loader = penstock.DataLoader(other, output="numpy")
+print("usable", sum(1 for _ in loader))
+"""
+
+
+def test_ctrl_c_in_the_constructor():
+    folder = os.path.join(os.environ["PENSTOCK_BUILD"], "tests", "many_files")
+    make_many_files(folder)
+    for after in (0.02, 0.05, 0.1):  # while it connects, lists the folder, or has just opened
+        result = script(_CONSTRUCTOR.format(job=tiny_job(dataset={"folder": folder}), other=tiny_job(), after=after))
+        assert result.returncode == 0, result.stderr
+        first, second = result.stdout.splitlines()
+        assert first.startswith("interrupted") and float(first.split()[1]) < LIMIT_S and second == "usable 5", result.stdout
+
+
+def make_many_files(folder, count=20_000):
+    """Links to one picture: a folder whose listing takes a while."""
+    if os.path.exists(folder + ".made"):
+        return
+    source = next(os.path.join(where, names[0]) for where, _, names in os.walk(TRAIN) if names)
+    ending = os.path.splitext(source)[1]
+    for i in range(10):
+        os.makedirs(os.path.join(folder, f"class{i}"), exist_ok=True)
+    first = os.path.join(folder, "class0", "0" + ending)
+    if not os.path.exists(first):
+        with open(source, "rb") as read, open(first, "wb") as write:
+            write.write(read.read())
+    for i in range(1, count):
+        path = os.path.join(folder, f"class{i % 10}", f"{i}{ending}")
+        if not os.path.lexists(path):
+            os.symlink(first, path)
+    open(folder + ".made", "w").close()
+
+
+def test_other_threads_go_on_while_next_waits():
+    warnings.simplefilter("ignore")
+    with penstock.DataLoader(all_held_job()) as loader:
+        steps, held = waiting(loader)
+        counted, stop = [0], threading.Event()
+
+        def count():
+            while not stop.is_set():
+                counted[0] += 1
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        release = Later(0.5, held.clear)
+        before, start = counted[0], time.monotonic()
+        next(steps)  # until the other thread drops a batch
+        waited, progress = time.monotonic() - start, counted[0] - before
+        stop.set()
+        thread.join()
+        release.join()
+        assert 0.3 < waited < 5 and progress > 20_000, (waited, progress)
+
+
+def test_fork():
+    with penstock.DataLoader(JOB, "train") as loader:
+        plain = [batch.indices.tolist() for batch in loader]
+        loader.set_epoch(0)
+        steps = iter(loader)
+        kept = next(steps)
+        seen = [kept.indices.tolist()]
+        for ending in ("exit", "drop", "use"):
+            pid = os.fork()
+            if pid == 0:
+                code = 99
+                try:
+                    if ending == "drop":
+                        del kept, steps
+                        loader.close()
+                    if ending == "use":
+                        for call in (lambda: next(steps), lambda: iter(loader), loader.stats):
+                            raises(penstock.UsageError, call, "forked", "child's own")
+                        len(loader), repr(loader), loader.state_dict()
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert wait_for(pid) == 0, ending
+            seen.append(next(steps).indices.tolist())
+        seen += [batch.indices.tolist() for batch in steps]
+        assert seen == plain
+
+
+def wait_for(pid, limit_s=20):
+    deadline = time.monotonic() + limit_s
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise AssertionError("the forked child hangs")
+        time.sleep(0.01)
+
+
+def test_fork_while_another_thread_waits():
+    warnings.simplefilter("ignore")
+    with penstock.DataLoader(all_held_job()) as loader:
+        steps, held = waiting(loader)
+        got = []
+        thread = threading.Thread(target=lambda: got.append(next(steps)))
+        thread.start()
+        time.sleep(0.2)  # it sits in next(), with the loader's lock
+        for _ in range(5):
+            pid = os.fork()
+            if pid == 0:
+                code = 99
+                try:
+                    raises(penstock.UsageError, lambda: next(steps), "forked")
+                    raises(penstock.UsageError, loader.stats, "forked")
+                    held.clear()
+                    loader.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert wait_for(pid) == 0
+        held.clear()
+        thread.join(10)
+        assert got and got[0].step == 5
+
+
+def _use_parents(loader, results):
+    try:
+        next(iter(loader))
+        results.put("a batch")
+    except Exception as problem:
+        results.put(f"{type(problem).__name__}: {problem}")
+
+
+def _make_own(results):
+    try:
+        torch.set_num_threads(1)
+        with penstock.DataLoader(JOB, "train", output="numpy") as own:
+            results.put([batch.indices.tolist() for batch in own])
+    except Exception as problem:
+        results.put(f"{type(problem).__name__}: {problem}")
+
+
+def test_multiprocessing():
+    with penstock.DataLoader(JOB, "train", output="numpy") as loader:
+        plain = [batch.indices.tolist() for batch in loader]
+        context = multiprocessing.get_context("fork")
+        results = context.Queue()
+        child = context.Process(target=_use_parents, args=(loader, results))
+        child.start()
+        said = results.get(timeout=20)
+        child.join(20)
+        assert child.exitcode == 0 and "UsageError" in said and "child's own" in said, (child.exitcode, said)
+        child = context.Process(target=_make_own, args=(results,))  # the same job: threads of the child's own
+        child.start()
+        assert results.get(timeout=20) == plain
+        child.join(20)
+        assert child.exitcode == 0
+        raises(TypeError, lambda: multiprocessing.get_context("spawn").Process(
+            target=_use_parents, args=(loader, None)).start(), "pickled")
+        loader.set_epoch(0)
+        assert [batch.indices.tolist() for batch in loader] == plain
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        return torch.tensor(i)
+
+
+def test_torchs_workers_beside_it():
+    with penstock.DataLoader(JOB, "train") as loader:
+        plain = [batch.indices.tolist() for batch in loader]
+        for start in ("fork", "fork"):
+            loader.set_epoch(0)
+            others = torch.utils.data.DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context=start)
+            both = [(batch.indices.tolist(), numbers.tolist()) for batch, numbers in zip(loader, others)]
+            assert [mine for mine, _ in both] == plain
+            assert [theirs for _, theirs in both] == [list(range(k, k + 8)) for k in range(0, 40, 8)]
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,324 @@
+"""state_dict() and load_state_dict(): a resumed program sees what the uninterrupted one would have.
+
+The cases are those of torchdata's StatefulDataLoader (test/stateful_dataloader/test_state_dict.py), as far as they make
+sense without worker processes:
+  TestStateInitializationDataset_shard0, …1..3     state at every step, loaded before iter()
+  TestFullIteration / TestSnapshotZero             state at step 0, before and after iter()
+  TestSnapshotEnd                                  state after StopIteration: the next epoch, whole
+  TestNumWorkersMismatch                           here: any number of loader threads, the same stream
+  TestConcurrentDataLoaders                        two loaders and two passes, states apart
+  TestFastStateDictRequest                         state_dict() at once after iter(), without a batch
+  TestJsonSerDe                                    json and torch.save round trips
+  TestMultiEpochState, TestMultiEpochSDL           states of later epochs, several epochs after a load
+  TestEndOfEpoch / load_then_end                   state after the last batch, before StopIteration
+  TestOutOfOrder, TestSingleIterCalled             one pass alive, a second one made, no batch lost
+"""
+
+import io
+import itertools
+import json
+import os
+import pickle
+import shutil
+
+import torch
+
+import penstock
+from jobs import run_tests
+from photos import JOB, TRAIN, VAL, WORK, digest, raises, tiny_job
+
+LENGTH = 5
+
+
+def train(**more):
+    return penstock.DataLoader(JOB, "train", **more)
+
+
+def key(batch):
+    return batch.epoch, batch.step, batch.indices.tolist(), digest(batch[0])
+
+
+def stream(epochs=4):
+    with train() as loader:
+        return [key(batch) for _ in range(epochs) for batch in loader]
+
+
+STREAM = stream()
+
+
+def after(loader, count):
+    """The next so many batches, over epochs, the way a training program takes them."""
+    out = []
+    while len(out) < count:
+        got = [key(batch) for batch in itertools.islice(loader, count - len(out))]
+        assert got, "an empty epoch"
+        out += got
+    return out
+
+
+def test_state_of_every_step_loaded_before_iter():
+    with train() as loader:
+        states = [loader.state_dict()]
+        for _ in range(2):
+            for _ in loader:
+                states.append(loader.state_dict())
+    for taken, state in enumerate(states):
+        with train() as resumed:
+            resumed.load_state_dict(state)
+            assert after(resumed, 7) == STREAM[taken:taken + 7], taken
+        assert state["batch"] == (taken - 1) % LENGTH + 1 if taken else state["batch"] == 0
+
+
+def test_loaded_after_iter_and_on_a_live_iterator():
+    with train() as loader:
+        for _ in itertools.islice(loader, 3):
+            pass
+        state = loader.state_dict()
+    with train() as resumed:  # Lightning: iter() before the restore
+        steps = iter(resumed)
+        resumed.load_state_dict(state)
+        assert [key(batch) for batch in steps] == STREAM[3:5]
+        assert [key(batch) for batch in resumed] == STREAM[5:10]
+    with train() as resumed:  # in mid-epoch, in another epoch
+        resumed.set_epoch(2)
+        steps = iter(resumed)
+        next(steps), next(steps)
+        resumed.load_state_dict(state)
+        assert key(next(steps)) == STREAM[3]
+        assert resumed.state_dict()["batch"] == 4
+        assert [key(batch) for batch in steps] == STREAM[4:5]
+        raises(StopIteration, lambda: next(steps))
+        assert [key(batch) for batch in resumed] == STREAM[5:10]
+    with train() as resumed:  # a pass that has ended stays ended, the next one goes on
+        steps = iter(resumed)
+        for _ in steps:
+            pass
+        resumed.load_state_dict(state)
+        raises(StopIteration, lambda: next(steps))
+        assert [key(batch) for batch in resumed] == STREAM[3:5]
+    with train() as resumed:  # a newer pass takes the loaded place, the older one keeps its own
+        old = iter(resumed)
+        next(old)
+        resumed.load_state_dict(state)
+        new = iter(resumed)
+        assert key(next(new)) == STREAM[3] and key(next(old)) == STREAM[1]
+
+
+def test_epoch_end():
+    with train() as loader:
+        for _ in loader:
+            last = loader.state_dict()  # of the last batch, in the end: StopIteration is still to come
+        over = loader.state_dict()
+        assert (last["epoch"], last["batch"]) == (0, 5) and (over["epoch"], over["batch"]) == (1, 0)
+        assert loader.state_dict() == over
+    for state in (last, over):
+        with train() as resumed:  # Lightning, for one, saves before StopIteration and begins the next epoch
+            resumed.load_state_dict(state)
+            assert resumed.epoch == 1 and resumed.state_dict() == state
+            assert [key(batch) for batch in resumed] == STREAM[5:10]
+        with train() as resumed:
+            resumed.load_state_dict(state)
+            resumed.set_epoch(1)
+            assert [key(batch) for batch in resumed] == STREAM[5:10]
+    with train() as resumed:  # a loop that goes on with the epoch that the checkpoint was made in finds nothing left of it
+        resumed.load_state_dict(last)
+        seen = []
+        for epoch in range(0, 2):
+            resumed.set_epoch(epoch)
+            seen += [key(batch) for batch in resumed]
+        assert seen == STREAM[5:10]
+    with train() as resumed:  # and so does the live pass
+        steps = iter(resumed)
+        next(steps)
+        resumed.load_state_dict(last)
+        raises(StopIteration, lambda: next(steps))
+        assert [key(batch) for batch in resumed] == STREAM[5:10]
+
+
+def test_states_without_a_batch_between():
+    with train() as loader:
+        fresh = loader.state_dict()
+        iter(loader)
+        assert loader.state_dict() == fresh
+        steps = iter(loader)  # a second pass without a batch of the first: its epoch is over
+        assert loader.state_dict()["epoch"] == 1
+        next(steps)
+        state = loader.state_dict()
+        assert (state["epoch"], state["batch"]) == (1, 1)
+    with train() as resumed:
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state == resumed.state_dict()  # at once after loading, twice
+        resumed.load_state_dict(resumed.state_dict())
+        steps = iter(resumed)
+        assert resumed.state_dict() == state
+        assert key(next(steps)) == STREAM[6]
+    with train() as resumed:  # two loads in a row: the last one counts
+        resumed.load_state_dict(state)
+        resumed.load_state_dict(fresh)
+        assert after(resumed, 3) == STREAM[:3]
+        resumed.load_state_dict(state)
+        assert after(resumed, 6) == STREAM[6:12]
+
+
+def test_set_epoch_after_loading():
+    with train() as loader:
+        loader.set_epoch(1)
+        for _ in itertools.islice(loader, 3):
+            pass
+        state = loader.state_dict()
+    with train() as resumed:  # the usual loop: epoch in range(checkpoint's, …), with set_epoch
+        resumed.load_state_dict(state)
+        seen = []
+        for epoch in range(1, 3):
+            resumed.set_epoch(epoch)
+            seen += [key(batch) for batch in resumed]
+        assert seen == STREAM[8:15]
+    with train() as resumed:  # another epoch: the program has decided otherwise
+        resumed.load_state_dict(state)
+        resumed.set_epoch(3)
+        assert [key(batch) for batch in resumed] == STREAM[15:20]
+    with train() as resumed:
+        resumed.set_epoch(3)
+        resumed.load_state_dict(state)  # the later one counts
+        assert after(resumed, 2) == STREAM[8:10]
+
+
+def test_consumed():
+    with train() as loader:  # a reader that is one batch ahead of the program
+        steps = iter(loader)
+        next(steps)
+        for used in range(LENGTH):
+            following = next(steps, None)
+            assert (following is None) == (used == LENGTH - 1)
+            state = loader.state_dict(consumed=used)
+            assert (state["epoch"], state["batch"]) == (0, used)
+            with train() as resumed:
+                resumed.load_state_dict(state)
+                assert after(resumed, 3) == STREAM[used:used + 3]
+        assert loader.state_dict(consumed=LENGTH)["batch"] == LENGTH
+        for wrong in (-1, LENGTH + 1):
+            raises(penstock.UsageError, lambda: loader.state_dict(consumed=wrong), str(wrong), "5 batches")
+    with train() as resumed:  # counted from the epoch's beginning, also where the pass began later
+        resumed.load_state_dict(state)
+        steps = iter(resumed)
+        next(steps)
+        assert resumed.state_dict(consumed=4) == state
+
+
+def test_round_trips_and_size():
+    with train() as loader:
+        for _ in itertools.islice(loader, 2):
+            pass
+        state = loader.state_dict()
+    assert len(json.dumps(state)) < 4096
+    buffer = io.BytesIO()
+    torch.save({"data": state}, buffer)
+    buffer.seek(0)
+    for again in (json.loads(json.dumps(state)), pickle.loads(pickle.dumps(state)), torch.load(buffer)["data"]):
+        assert again == state
+        with train() as resumed:
+            resumed.load_state_dict(again)
+            assert after(resumed, 4) == STREAM[2:6]
+
+
+def test_several_loaders_and_passes():
+    with train() as one, train() as other, penstock.DataLoader(JOB, "val") as val:
+        a, b = iter(one), iter(other)
+        next(a), next(a), next(b)
+        assert one.state_dict()["batch"] == 2 and other.state_dict()["batch"] == 1
+        second = iter(one)
+        next(second)
+        assert (one.state_dict()["epoch"], one.state_dict()["batch"]) == (1, 1)  # the pass that moved last
+        next(a)
+        assert (one.state_dict()["epoch"], one.state_dict()["batch"]) == (0, 3)
+        val_steps = iter(val)
+        first = key(next(val_steps))
+        state = val.state_dict()
+        assert (state["epoch"], state["batch"]) == (0, 1)
+        rest = [key(batch) for batch in val_steps]
+        assert (val.state_dict()["epoch"], val.state_dict()["batch"]) == (0, 0)
+        val.load_state_dict(state)
+        assert [key(batch) for batch in val] == rest
+        assert [key(batch) for batch in val] == [first] + rest
+        raises(penstock.ConfigError, lambda: val.load_state_dict(one.state_dict()), "'train'", "'val'")
+
+
+def test_machinery_may_change():
+    with train(loader__threads=1) as loader:
+        for _ in itertools.islice(loader, 2):
+            pass
+        state = loader.state_dict()
+    moved = os.path.join(WORK, "moved")
+    shutil.copytree(TRAIN, moved)
+    with train(loader__threads=4, loader__chunk_samples=3, loader__prefetch=1, dtype="float16", channels_last=True,
+               output="numpy", splits__train__dataset__folder=moved) as resumed:
+        resumed.load_state_dict(state)
+        assert [(b.epoch, b.step, b.indices.tolist()) for b in resumed] == [one[:3] for one in STREAM[2:5]]
+
+
+def test_refusals_name_the_key():
+    with penstock.DataLoader(tiny_job()) as loader:
+        for _ in itertools.islice(loader, 2):
+            pass
+        state = loader.state_dict()
+
+    def refused(words, job=None, **more):
+        with penstock.DataLoader(job or tiny_job(), **more) as other:
+            before = other.state_dict()
+            raises(penstock.ConfigError, lambda: other.load_state_dict(state), *words)
+            assert other.state_dict() == before  # nothing has changed by a refusal
+
+    refused(["seed", "3", "4"], seed=4)
+    refused(["batch_size", "16", "8"], batch_size=8)
+    refused(["shuffle"], shuffle=True)
+    refused(["tail"], tail="drop")
+    refused(["mode"], mode="eval")
+    refused(["size", "32", "33"], tiny_job(pipeline=[{"CenterCrop": {"size": 33}}]))
+    refused(["pipeline"], tiny_job(pipeline=[{"CenterCrop": {"size": 32}}, {"RandomVerticalFlip": {}}]))
+    refused(["dataset", "80", "26"], tiny_job(dataset={"folder": VAL}))
+    refused(["on_error"], on_error="substitute")
+    other = os.path.join(WORK, "other")  # as many pictures, one under another name
+    shutil.copytree(TRAIN, other)
+    folder = os.path.join(other, sorted(os.listdir(other))[0])
+    first = sorted(os.listdir(folder))[0]
+    os.rename(os.path.join(folder, first), os.path.join(folder, "zzz" + os.path.splitext(first)[1]))
+    refused(["dataset", "other samples"], tiny_job(dataset={"folder": other}))
+    with penstock.DataLoader(tiny_job()) as loader:
+        for wrong in ({}, {**state, "penstock_state": 99}, {**state, "position": "nonsense"}, {**state, "spec": "{}"},
+                      {k: v for k, v in state.items() if k != "dataset"}, {**state, "position": state["position"][:-9]},
+                      {**state, "spec": "x" * 300_000}):
+            raises(penstock.ConfigError, lambda: loader.load_state_dict(wrong))
+        raises((TypeError, ValueError), lambda: loader.load_state_dict(None))
+        raises((TypeError, ValueError), lambda: loader.load_state_dict({"epoch": object()}))
+
+
+def test_elastic():
+    """1 -> 2 -> 4 replicas with replicas x batch_size kept: the same samples in the same global steps."""
+    def pieces(replicas, state, steps):
+        """The next global steps as sets of (index, valid), and the state after them."""
+        loaders = [train(num_replicas=replicas, rank=rank, batch_size=16 // replicas) for rank in range(replicas)]
+        if state is not None:
+            for loader in loaders:
+                loader.load_state_dict(state)
+        passes = [iter(loader) for loader in loaders]
+        out = []
+        for _ in range(steps):
+            rows = [next(one).indices.tolist() for one in passes]
+            out.append([index for row in zip(*rows) for index in row])  # striding: position p is replica p % replicas
+        states = [loader.state_dict() for loader in loaders]
+        assert all(one == states[0] for one in states)  # any replica may save it
+        for loader in loaders:
+            loader.close()
+        return out, states[0]
+
+    first, state = pieces(1, None, 2)
+    second, state = pieces(2, state, 1)
+    third, state = pieces(4, state, 2)
+    assert first + second + third == [one[2] for one in STREAM[:5]]
+    fourth, _ = pieces(2, state, 5)
+    assert fourth == [one[2] for one in STREAM[5:10]]
+    with train(num_replicas=2, rank=0) as other:  # another global batch
+        raises(penstock.ConfigError, lambda: other.load_state_dict(state), "global batch", "16", "32")
+
+
+run_tests(globals())

@@ -1,0 +1,168 @@
+"""penstock.transforms: the program's own catalogue, torchvision's words, and torchvision's pixels."""
+
+import inspect
+import json
+import os
+
+import numpy as np
+import torch
+from PIL import Image
+
+import penstock
+from jobs import PENSTOCK, run_tests
+from leftovers import run
+from penstock import transforms as T
+from photos import VAL, raises
+
+try:
+    import torchvision
+    from torchvision.transforms import InterpolationMode
+except ImportError:
+    torchvision = None
+
+CLASSES = {name: one for name, one in vars(T).items()
+           if inspect.isclass(one) and issubclass(one, T.Transform) and one is not T.Transform}
+
+
+def catalogue():
+    """{transform: its schema} as `penstock schema` prints it."""
+    result = run([PENSTOCK, "schema"], 20)
+    assert result.returncode == 0, result.stderr
+    forms = json.loads(result.stdout)["definitions"]["split"]["properties"]["pipeline"]["items"]["anyOf"]
+    found = {}
+    for form in forms:
+        found.update(form.get("properties", {}))
+    return found
+
+
+def parameters(one):
+    return {name: p for name, p in inspect.signature(one).parameters.items() if name != "self"}
+
+
+def plain(value):
+    value = getattr(value, "value", value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_every_class_against_the_schema():
+    schema = catalogue()
+    assert set(CLASSES) == set(schema), set(CLASSES) ^ set(schema)
+    assert set(CLASSES) | {"Compose", "Transform"} == set(T.__all__)
+    for name, one in CLASSES.items():
+        wanted = schema[name]
+        mine = parameters(one)
+        assert list(mine) == list(wanted["properties"]), (name, list(mine), list(wanted["properties"]))
+        needed = [key for key, p in mine.items() if p.default is p.empty]
+        assert needed == wanted.get("required", []), (name, needed)
+        for key, p in mine.items():
+            if p.default is not p.empty:
+                default = wanted["properties"][key].get("default")
+                assert plain(p.default) == default or [plain(p.default)] == default, (name, key, p.default)
+        assert one.__doc__ and len(one.__doc__) > 20
+
+
+def test_every_class_against_torchvision():
+    if torchvision is None:
+        print("no torchvision: signatures not compared")
+        return
+    compared = 0
+    for name, one in CLASSES.items():
+        theirs = getattr(torchvision.transforms, name, None)
+        if theirs is None:
+            continue
+        compared += 1
+        others = parameters(theirs)
+        for key, p in parameters(one).items():
+            assert key in others, (name, key)
+            # torchvision 0.14's None for antialias means True on PIL images, and v2 says True.
+            if p.default is not p.empty and key != "antialias":
+                assert plain(p.default) == plain(others[key].default), (name, key, p.default, others[key].default)
+        mine = [key for key in parameters(one) if key != "antialias"]
+        assert mine == [key for key in others if key in mine], name  # positional use works alike
+    assert compared >= 6
+
+
+def test_words_of_torch_and_torchvision_are_accepted():
+    assert T.ToDtype(torch.float32, scale=True) == T.ToDtype("float32", True) == T.ToDtype(np.float32, scale=True)
+    assert T.ToDtype(torch.float32) != T.ToDtype(torch.float16) and T.ToDtype("float32") != T.RandomHorizontalFlip()
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.uint8, np.dtype("float16"), "float32"):
+        made = T.ToDtype(dtype).to_spec()["ToDtype"]["dtype"]
+        assert made == str(dtype).rpartition(".")[2], (dtype, made)
+    if torchvision is not None:
+        for mode in InterpolationMode:
+            if mode.value in ("hamming",):
+                continue
+            assert T.Resize(8, interpolation=mode).to_spec() == T.Resize(8, interpolation=mode.value).to_spec()
+    assert repr(T.Compose([T.CenterCrop(8)])) == "Compose([CenterCrop(size=8)])"
+    assert T.pipeline_of(T.Compose([T.Compose([T.CenterCrop(8)]), T.RandomVerticalFlip()])) == [
+        {"CenterCrop": {"size": 8}}, {"RandomVerticalFlip": {"p": 0.5}}]
+    raises(penstock.UsageError, lambda: T.pipeline_of([lambda image: image]), "transform of penstock", "Python(function)")
+    assert T.Python(os.path.join, "2").to_spec() == {"Python": {"function": "posixpath:join", "version": "2"}}
+    for nameless in (lambda image: image, test_mistakes_name_the_key, os.environ.get):
+        if nameless.__module__ in ("__main__", "__mp_main__") or "<" in nameless.__qualname__:
+            raises(penstock.UsageError, lambda: T.Python(nameless), "import")
+    with penstock.DataLoader(penstock.ImageFolder(VAL), batch_size=13, seed=1, transform=[
+            T.RandomResizedCrop((24, 32), scale=(np.float64(0.5), 1.0)), T.RandomCrop(np.array([16, 16]), padding=(2, 2)),
+            T.RandomHorizontalFlip(p=torch.tensor(0.5)), T.ToDtype(torch.float16, scale=True),
+            T.Normalize(mean=torch.tensor([0.5, 0.5, 0.5]), std=np.array([0.5, 0.5, 0.5]))]) as loader:
+        images, _ = next(iter(loader))
+        assert images.shape == (13, 3, 16, 16) and images.dtype == torch.float16
+
+
+def test_mistakes_name_the_key():
+    def loader(*steps):
+        return penstock.DataLoader(penstock.ImageFolder(VAL), transform=list(steps))
+
+    raises(penstock.ConfigError, lambda: loader(T.CenterCrop(0)), "size")
+    raises(penstock.ConfigError, lambda: loader(T.RandomHorizontalFlip(p=2)), "'splits.train.pipeline", "p")
+    raises(penstock.ConfigError, lambda: loader(T.Resize(8, interpolation="cubic")), "bicubic")
+    raises(penstock.ConfigError, lambda: loader(T.CenterCrop(8), T.ToDtype("float8")), "float8")
+    raises(penstock.UsageError, lambda: loader(), "transform")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(penstock.ImageFolder(VAL)), "transform is missing")
+    raises(TypeError, lambda: T.CenterCrop())
+
+
+def files():
+    """In torchvision's ImageFolder order."""
+    return [os.path.join(VAL, folder, name) for folder in sorted(os.listdir(VAL))
+            for name in sorted(os.listdir(os.path.join(VAL, folder)))]
+
+
+def test_pixels_of_an_eval_pipeline_are_torchvisions():
+    if torchvision is None:
+        print("no torchvision: pixels not compared")
+        return
+    V = torchvision.transforms
+    for mine, theirs in (
+            ([T.Resize(72), T.CenterCrop(64)], [V.Resize(72), V.CenterCrop(64)]),
+            ([T.Resize([40, 90], InterpolationMode.BICUBIC)], [V.Resize([40, 90], InterpolationMode.BICUBIC)]),
+            ([T.CenterCrop((300, 40)), T.Resize((33, 31))], [V.CenterCrop((300, 40)), V.Resize((33, 31))])):
+        reference = V.Compose(theirs)
+        with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=8, shuffle=False,
+                                 transform=T.Compose(mine)) as val:
+            seen = 0
+            for images, labels in val:
+                for image, label in zip(images, labels):
+                    path = files()[seen]
+                    wanted = np.asarray(reference(Image.open(path).convert("RGB"))).transpose(2, 0, 1)
+                    assert image.dtype == torch.uint8 and np.array_equal(image.numpy(), wanted), (path, mine)
+                    assert val.classes[int(label)] == os.path.basename(os.path.dirname(path))
+                    seen += 1
+        assert seen == 26
+
+
+def test_floats_of_an_eval_pipeline_are_torchs():
+    if torchvision is None:
+        print("no torchvision: floats not compared")
+        return
+    V = torchvision.transforms
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    reference = V.Compose([V.Resize(40), V.CenterCrop(32), V.ToTensor(), V.Normalize(mean, std)])
+    with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=26, transform=[
+            T.Resize(40), T.CenterCrop(32), T.ToDtype(torch.float32, scale=True), T.Normalize(mean, std)]) as val:
+        images, _ = next(iter(val))
+        wanted = torch.stack([reference(Image.open(path).convert("RGB")) for path in files()])
+        assert torch.allclose(images, wanted, rtol=0, atol=1e-6)
+
+
+run_tests(globals())

@@ -1,0 +1,229 @@
+"""Several "hosts" on one machine, for jobs over several nodes.
+
+    from hosts import Hosts
+
+    with no_leftovers() as env, Hosts(2, env) as hosts:
+        result = run_on(hosts, job, per_host=2, env=env)          # mpirun on the first host
+        hosts.kill_link(1)                                        # the second one's cable is pulled
+
+A host is a process that holds a network, a host-name and a mount namespace: its own addresses, its own name, its own
+/etc/hosts, /dev/shm and TMPDIR (the one of `env`), and so its own abstract sockets. Everything else, the processors, the
+other files, the process numbers, is the machine's. The hosts hang on a bridge in a namespace of its own; nothing is ever
+made in the machine's own namespaces, and all of it goes with the holding processes, which end with this one however that
+ends. mpirun starts its daemon on another host through `agent`, a script that stands for ssh: it gives the command to a
+shell there, with none of the environment but PATH, HOME and the mark of support/leftovers.py.
+
+At the end every host's TMPDIR and /dev/shm must be empty, and no abstract socket of ours may be there; processes are found
+by no_leftovers, which must therefore be the outer one.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import leftovers
+from jobs import PENSTOCK, Result, mpirun_words, skip_without_mpirun
+
+_NET = "10.213.7"
+_TOOLS = ("ip", "unshare", "nsenter", "mount")
+
+# Says "ready" when the host stands, and holds it until its standard input ends.
+_HOLD = r"""
+set -e
+hostname "$1"
+mount --bind "$2" /etc/hosts
+for folder in "$3" /dev/shm; do mount -t tmpfs -o size=512m tmpfs "$folder"; done
+ip link set lo up
+echo ready
+exec cat >/dev/null
+"""
+_HOLD_SWITCH = "ip link add bridge type bridge && ip link set bridge up && echo ready && exec cat >/dev/null"
+
+_AGENT = r"""#!/bin/sh
+# HOST COMMAND...: what ssh does, for the hosts of one test.
+host=$1
+shift
+case $host in
+{cases}
+*) echo "no such host: $host" >&2; exit 255 ;;
+esac
+exec nsenter --target "$pid" --net --uts --mount env -i PATH="$PATH" HOME=/ {mark}="${mark}" /bin/sh -c "$*"
+"""
+
+
+def skip_without_hosts():
+    """Ends the script with 77 where hosts cannot be made."""
+    skip_without_mpirun()
+    reason = None
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if os.geteuid() != 0:
+        reason = "only root may make network namespaces"
+    elif missing:
+        reason = f"no {', '.join(missing)} in PATH"
+    else:
+        with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+            try:
+                with Hosts(2, {"TMPDIR": folder}):
+                    pass
+            except HostsError as error:
+                reason = f"no namespaces here: {error}"
+    if reason:
+        print(f"SKIP: {reason}")
+        sys.exit(77)
+
+
+class HostsError(Exception):
+    pass
+
+
+def _ip(*words):
+    result = subprocess.run(["ip", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    if result.returncode != 0:
+        raise HostsError(f"ip {' '.join(words)}: {result.stderr.strip()}")
+
+
+class Hosts:
+    def __init__(self, count, env, names=None, wait_s=8.0):
+        """`env` is no_leftovers': its TMPDIR becomes one of its own on each host. `names` may repeat: what the hosts call
+        themselves; the agent knows them as host0, host1, ... nevertheless."""
+        self.aliases = [f"host{i}" for i in range(count)]
+        self.names = names or self.aliases
+        self.addresses = [f"{_NET}.{i + 1}" for i in range(count)]
+        self.tmp = env["TMPDIR"]
+        self._wait_s = wait_s
+        self._folder = None
+        self._holders = []  # the hosts', then the switch's
+
+    def _hold(self, words, *namespaces):
+        holder = subprocess.Popen(["unshare", *namespaces, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+        self._holders.append(holder)
+        if holder.stdout.readline() != "ready\n":
+            raise HostsError(f"unshare: {holder.communicate(timeout=20)[1].strip()}")
+        return holder.pid
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="hosts-")
+        try:
+            known = os.path.join(self._folder.name, "hosts")
+            with open(known, "w") as file:
+                file.write("127.0.0.1 localhost\n")
+                for address, name, alias in zip(self.addresses, self.names, self.aliases):
+                    file.write(f"{address} {name}{'' if name == alias else ' ' + alias}\n")
+            self.pids = [self._hold(["--propagation", "private", "sh", "-c", _HOLD, "sh", name, known, self.tmp],
+                                    "--net", "--uts", "--mount") for name in self.names]
+            switch = str(self._hold(["sh", "-c", _HOLD_SWITCH], "--net"))
+            for i, (pid, address) in enumerate(zip(self.pids, self.addresses)):
+                _ip("link", "add", "eth0", "netns", str(pid), "type", "veth", "peer", "name", f"host{i}", "netns", switch)
+                self._in_net(switch, "link", "set", f"host{i}", "master", "bridge", "up")
+                self._in_net(pid, "addr", "add", f"{address}/24", "dev", "eth0")
+                self._in_net(pid, "link", "set", "eth0", "up")
+            self.agent = os.path.join(self._folder.name, "agent")
+            with open(self.agent, "w") as file:
+                cases = "\n".join(f"{alias}) pid={pid} ;;" for alias, pid in zip(self.aliases, self.pids))
+                file.write(_AGENT.format(cases=cases, mark=leftovers.MARK))
+            os.chmod(self.agent, 0o755)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        deadline = time.monotonic() + self._wait_s
+        while (left := self.left()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._end()
+        if left:
+            message = f"left behind {self._wait_s:g} s after the test:\n  " + "\n  ".join(left)
+            if kind is None:
+                raise AssertionError(message)
+            print(message, flush=True)
+
+    def _end(self):
+        for holder in self._holders:
+            with contextlib.suppress(BrokenPipeError):
+                holder.communicate(timeout=20)  # closes its input, which ends it
+        self._holders = []
+        self._folder.cleanup()
+
+    @staticmethod
+    def _in_net(pid, *words):
+        command = ["nsenter", "--target", str(pid), "--net", "ip", *words]
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        if result.returncode != 0:
+            raise HostsError(f"ip {' '.join(words)}: {result.stderr.strip()}")
+
+    def left(self):
+        """What lies on the hosts: files and sockets."""
+        found = []
+        for alias, pid in zip(self.aliases, self.pids):
+            for folder in (self.tmp, "/dev/shm"):
+                found += [f"on {alias}: {os.path.join(folder, name)}" for name in os.listdir(f"/proc/{pid}/root{folder}")]
+            with open(f"/proc/{pid}/net/unix") as file:
+                found += [f"on {alias}: socket {line.split()[-1]}" for line in file if "@penstock" in line]
+        return found
+
+    def enter(self, host, words):
+        """`words` as a command on a host, in this folder and with this environment."""
+        return ["nsenter", "--target", str(self.pids[host]), "--net", "--uts", "--mount", f"--wd={os.getcwd()}", *words]
+
+    def on(self, host):
+        """{pid: command line} of what runs there, holders and other tests' processes excepted."""
+        mine = os.readlink(f"/proc/{self.pids[host]}/ns/net")
+        found = {}
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if not name.isdigit() or int(name) in self.pids or os.readlink(f"/proc/{name}/ns/net") != mine:
+                    continue
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    found[int(name)] = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        return found
+
+    def wait_for_nobody(self, host, limit_s):
+        deadline = time.monotonic() + limit_s
+        while running := self.on(host):
+            assert time.monotonic() < deadline, f"on {self.aliases[host]} {limit_s} s later: {running}"
+            time.sleep(0.05)
+
+    def ranks(self, host):
+        """pids of the ranks there, by number."""
+        found = {}
+        for pid, what in self.on(host).items():
+            with contextlib.suppress(OSError):
+                if re.search(r"penstock run ", what) and not what.startswith(("mpirun", "prterun", "nsenter")):
+                    with open(f"/proc/{pid}/environ", "rb") as file:
+                        number = re.search(rb"\0OMPI_COMM_WORLD_RANK=(\d+)", file.read())
+                    with open(f"/proc/{pid}/comm") as file:
+                        if number and file.read().strip() != "penstock-helper":
+                            found[int(number.group(1))] = pid
+        return found
+
+    def kill_link(self, host):
+        """Pulls the cable: what is sent there is lost without a word."""
+        self._in_net(self._holders[-1].pid, "link", "set", f"host{host}", "down")
+
+    def mca(self):
+        """Settings of mpirun that such hosts need."""
+        net = f"{_NET}.0/24"
+        return {"plm_rsh_agent": self.agent, "btl_tcp_if_include": net, "oob_tcp_if_include": net}
+
+    def environment(self, env):
+        """The same as variables, for `penstock launch`, which writes the mpirun line itself."""
+        return dict(env, **{f"OMPI_MCA_{name}": value for name, value in self.mca().items()})
+
+
+def job_words(hosts, job, per_host, options=(), overrides=(), program=()):
+    """`penstock run` under an mpirun that stands on the first host, with `per_host` ranks on each."""
+    where = ["--host", ",".join(f"{alias}:{per_host}" for alias in hosts.aliases)]
+    words = mpirun_words(per_host * len(hosts.aliases), hosts.mca().items())
+    words += [*where, PENSTOCK, "run", job, *options, *overrides]
+    return hosts.enter(0, words + (["--", *program] if program else []))
+
+
+def run_on(hosts, job, per_host, options=("--json",), overrides=(), program=(), env=None, timeout=60):
+    return Result(leftovers.run(job_words(hosts, job, per_host, options, overrides, program), timeout, env=env))
