@@ -1,6 +1,6 @@
 """A training program that had its own Dataset and DataLoader, and keeps them: penstock decodes and augments.
 
-    penstock demo-data photos && penstock init classify > job.yaml
+    penstock demo-data photos && penstock init --data photos/train --val photos/val > job.yaml
     python wrap_existing_loader.py job.yaml photos --epochs=2
 
 Against the program it was, the lines marked with +++ are new, and the decoding and the transforms are gone from the

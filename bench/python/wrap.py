@@ -25,7 +25,8 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 class Files(Dataset):
     def __init__(self, root, finish):
-        self.samples = [(os.path.join(root, name, file), label) for label, name in enumerate(sorted(os.listdir(root)))
+        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        self.samples = [(os.path.join(root, name, file), label) for label, name in enumerate(classes)
                         for file in sorted(os.listdir(os.path.join(root, name)))]
         self.finish = finish
 

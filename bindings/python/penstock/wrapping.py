@@ -244,7 +244,11 @@ class _WrappedPass:
         if not self._begun:
             failure, self._failure = self._failure, None
             if failure is not None:
-                raise failure
+                try:
+                    raise failure
+                finally:
+                    # Its traceback holds this frame: no cycle of ours shall keep torch's iterator and its workers.
+                    del failure
             raise StopIteration
         begun = self._begun.popleft()
         try:
