@@ -91,7 +91,9 @@ def test_pixels_are_the_own_loaders_whatever_carries_the_bytes():
     wanted = {(split, epoch): own(split, epoch) for split, epoch in (("train", 0), ("train", 1), ("val", 0))}
     assert not torch.equal(wanted["train", 0][3][0], wanted["train", 1][3][0])
     for options in (dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, collate_fn=None),
-                    dict(num_workers=0, dataset=Photos("train", kind=as_array)),
+                    dict(num_workers=1, dataset=Photos("train", kind=as_array)),
+                    dict(num_workers=1, dataset=Photos("train", kind=memoryview)),
+                    dict(num_workers=0, dataset=Photos("train", kind=lambda c: torch.tensor(as_array(c)))),
                     dict(num_workers=0, dataset=Photos("train", kind=bytearray))):
         train = penstock.wrap(torch_loader("train", shuffle=True, **options), JOB, split="train")
         assert len(train) == 5 and train.batch_size == 16 and len(train.dataset) == 80

@@ -18,12 +18,12 @@ from .datasets import ImageFolder
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
 from .preprocessor import Preprocessor
 from .show import show
-from .wrapping import PackedBytes, WrappedLoader, collate_bytes, wrap
+from .wrapping import WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder", "PackedBytes",
+    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder",
     "PeerLostError", "Preprocessor", "RunError", "TupleBatch", "UsageError", "WrappedLoader", "collate_bytes", "errors",
     "show", "transforms", "wrap",
 ]
