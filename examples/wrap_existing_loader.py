@@ -1,6 +1,6 @@
 """A training program that had its own Dataset and DataLoader, and keeps them: penstock decodes and augments.
 
-    penstock demo-data photos && penstock init classify > job.yaml
+    penstock demo-data photos && penstock init --data photos/train --val photos/val > job.yaml
     python wrap_existing_loader.py job.yaml photos --epochs=2
 
 Against the program it was, the lines marked with +++ are new, and the decoding and the transforms are gone from the
@@ -40,9 +40,8 @@ def main():
     torch.manual_seed(0)
 
     train_photos, val_photos = (Photos(os.path.join(args.photos, split)) for split in ("train", "val"))
-    train = DataLoader(train_photos, batch_size=16, shuffle=True, num_workers=args.workers,
-                       collate_fn=penstock.collate_bytes)  # +++
-    val = DataLoader(val_photos, batch_size=16, collate_fn=penstock.collate_bytes)  # +++
+    train = DataLoader(train_photos, batch_size=16, shuffle=True, num_workers=args.workers)
+    val = DataLoader(val_photos, batch_size=16)
     train = penstock.wrap(train, args.job, split="train")  # +++
     val = penstock.wrap(val, args.job, split="val")  # +++
 

@@ -379,7 +379,8 @@ int run_here(const RunRequest& request, const Job& job) {
   for (auto& trainer : list) trainer->clean_up();
   if (problem) throw *problem;
   const int code = conclude(request, list[0]->port());
-  return interrupted_by != 0 ? 128 + interrupted_by : code;  // as `penstock launch --run`, and as shells have it
+  // As `penstock launch --run`, and as shells have it; but to serving a signal is the ordinary end.
+  return interrupted_by != 0 && !request.serve ? 128 + interrupted_by : code;
 }
 
 // ---- one rank under mpirun ---------------------------------------------------------------------------------------

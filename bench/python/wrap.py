@@ -25,7 +25,8 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 class Files(Dataset):
     def __init__(self, root, finish):
-        self.samples = [(os.path.join(root, name, file), label) for label, name in enumerate(sorted(os.listdir(root)))
+        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        self.samples = [(os.path.join(root, name, file), label) for label, name in enumerate(classes)
                         for file in sorted(os.listdir(os.path.join(root, name)))]
         self.finish = finish
 
@@ -86,16 +87,15 @@ def main():
     spec = job(os.path.abspath(args.photos), args.batch, args.threads)
     options = dict(batch_size=args.batch, shuffle=True, drop_last=True, persistent_workers=True)
 
-    def wrapped(collate, workers, prefetch=2):
-        files = DataLoader(Files(args.photos, read), collate_fn=collate, num_workers=workers,
-                           **(options if workers else dict(options, persistent_workers=False)))
-        return penstock.wrap(files, spec, prefetch=prefetch)
+    def wrapped(workers):
+        files = DataLoader(Files(args.photos, read), num_workers=workers,
+                           **dict(options, persistent_workers=workers > 0))
+        return penstock.wrap(files, spec)
 
     ways = {
         "before": lambda: DataLoader(Files(args.photos, Decode()), num_workers=args.threads, **options),
-        "wrap, 1 worker, collate_bytes": lambda: wrapped(penstock.collate_bytes, 1),
-        "wrap, 1 worker, torch's collate": lambda: wrapped(None, 1),
-        "wrap, no workers": lambda: wrapped(penstock.collate_bytes, 0),
+        "wrap, 1 worker": lambda: wrapped(1),
+        "wrap, no workers": lambda: wrapped(0),
         "penstock.DataLoader": lambda: penstock.DataLoader(spec, split="train", num_replicas=1, rank=0),
     }
     results = {name: [] for name in ways}

@@ -19,13 +19,12 @@ from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, U
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from .show import show
-from .wrapping import PackedBytes, WrappedLoader, collate_bytes, wrap
+from .wrapping import WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PackedBytes", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler",
-    "TupleBatch", "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms",
-    "wrap",
+    "ImageFolder", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
+    "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
 ]

@@ -30,6 +30,11 @@ class UnpicklableDataset(TypeError):
     """The dataset cannot be sent to worker processes; the text says what in it is in the way."""
 
 
+def import_path():
+    """Where this program finds its modules, for workers to find them too."""
+    return ":".join(dict.fromkeys(os.path.abspath(folder or ".") for folder in sys.path if ":" not in folder))
+
+
 def dataset_spec(obj):
     """The `dataset:` section of a split for `obj`, any object with `__len__` and `__getitem__`: a dict of texts.
 
@@ -47,7 +52,7 @@ def dataset_spec(obj):
             "its index in a file that __init__ or the first __getitem__ reads, or name a factory that workers call "
             "(dataset={'python': 'module:function', 'args': {...}})")
     spec = {"pickle": base64.b64encode(data).decode("ascii"),
-            "path": ":".join(dict.fromkeys(os.path.abspath(folder or ".") for folder in sys.path if ":" not in folder))}
+            "path": import_path()}
     main = getattr(sys.modules["__main__"], "__file__", None)
     if in_main and not by_value:
         if main is None or not os.path.exists(main):

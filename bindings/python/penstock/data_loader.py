@@ -54,8 +54,9 @@ class DataLoader:
     Parameters
     ----------
     job
-        A job file's path; or a job as a dict; or a dataset (`penstock.ImageFolder(root)`), with `transform` and the
-        keywords below saying the rest.
+        A job file's path; or a job as a dict; or a dataset, with `transform` and the keywords below saying the rest:
+        `penstock.ImageFolder(root)`, or an object of your own with `__len__` and `__getitem__`, which worker processes
+        of the loaders run (what it may return: `penstock._worker`).
     split
         Which of the job's splits. May be left out where there is one only.
     batch_size, shuffle, drop_last, tail, mode
@@ -400,14 +401,19 @@ def _read(job, split, named, transform, seed, more, words):
         if split is None:
             split = _only_split(source, is_text, _job.overrides_of("", {}, more, words))
         return is_text, source, split, _job.overrides_of(split, named, more, words)
-    from . import datasets, transforms
+    from . import _pickled, datasets, transforms
     split = split or "train"
     spec = datasets.spec_of(job)
     pipeline = transforms.pipeline_of(transform)
     if not pipeline:
         raise UsageError("transform is missing: what becomes of a picture",
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
+    own_code = "pickle" in spec or any("Python" in step for step in pipeline)
+    if own_code:
+        spec = {"path": _pickled.import_path(), **spec}
     made = _job.build(spec, split, pipeline, named, seed)
+    if own_code:
+        made["python"] = {"interpreter": sys.executable}  # that has what this program has
     return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Union
 
+from . import _pickled
 from .errors import UsageError
 
 __all__ = ["ImageFolder"]
@@ -30,7 +31,10 @@ class ImageFolder:
 def spec_of(dataset: Any) -> dict:
     """A job file's `dataset:` for whatever the user gave."""
     to_spec = getattr(dataset, "to_spec", None)
-    if to_spec is None:
-        raise UsageError(f"a {type(dataset).__name__} is no dataset that penstock can read",
-                         "give a job file's path, a job as a dict, or penstock.ImageFolder(root)")
-    return to_spec()
+    if to_spec is not None:
+        return to_spec()
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return _pickled.dataset_spec(dataset)  # the user's own: workers of the loaders run it
+    raise UsageError(f"a {type(dataset).__name__} is no dataset that penstock can read",
+                     "give a job file's path, a job as a dict, penstock.ImageFolder(root), or an object with "
+                     "__len__ and __getitem__")

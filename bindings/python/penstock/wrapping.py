@@ -1,8 +1,7 @@
 """penstock.wrap: an existing torch DataLoader, with decoding and augmentation taken out of its worker processes.
 
     dataset = MyFiles(...)                            # its __getitem__(i) returns (i, encoded bytes, label)
-    loader = torch.utils.data.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2,
-                                         collate_fn=penstock.collate_bytes)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=1)
     train = penstock.wrap(loader, "job.yaml", split="train")
     for epoch in range(90):
         for images, labels in train:                  # float32 [n, 3, 224, 224], int64 [n]
@@ -27,51 +26,27 @@ from .data_loader import _has_torch
 from .errors import DatasetError, UsageError
 from .preprocessor import Preprocessor
 
-__all__ = ["PackedBytes", "collate_bytes", "wrap", "WrappedLoader"]
+__all__ = ["collate_bytes", "wrap", "WrappedLoader"]
 
 _IGNORED_LABEL = -100
 _SHAPE = "(indices, encoded images, labels, …)"
 
 
-class PackedBytes(NamedTuple):
-    """Encoded images of one batch, one after another: image i is data[offsets[i]:offsets[i + 1]]."""
-
-    data: Any     # torch.uint8 [total bytes]
-    offsets: Any  # torch.int64 [n + 1]
-
-    def views(self) -> list:
-        """Each image as a memoryview of the same memory."""
-        data = memoryview(self.data.numpy())
-        places = self.offsets.tolist()
-        return [data[begin:end] for begin, end in zip(places, places[1:])]
-
-
 def collate_bytes(samples: Sequence[Any]) -> tuple:
-    """For torch's DataLoader(collate_fn=…): samples (index, encoded bytes, label, …) become
-    (int64 [n], PackedBytes, labels, …), with torch's own default_collate for labels and what follows them.
-
-    Packed, a batch comes from a worker process in shared memory, instead of byte by byte through a pipe.
-    """
+    """For torch's DataLoader(collate_fn=…) where encoded images are not `bytes`, which torch's default_collate would
+    stack: samples (index, encoded image, label, …) become (int64 [n], list of n, labels, …), with default_collate for
+    labels and what follows them."""
     import torch
     from torch.utils.data import default_collate
     if not samples or not isinstance(samples[0], (tuple, list)) or len(samples[0]) < 3:
         got = type(samples[0]).__name__ if samples else "an empty list"
-        raise UsageError(f"collate_bytes: a sample is a tuple (index, encoded bytes, label, …), not {got}",
+        raise UsageError(f"collate_bytes: a sample is a tuple (index, encoded image, label, …), not {got}",
                          "return such a tuple from the Dataset's __getitem__")
     indices, images, *rest = zip(*samples)
-    views = [memoryview(image if not hasattr(image, "numpy") else image.numpy()).cast("B") for image in images]
-    offsets = torch.zeros(len(views) + 1, dtype=torch.int64)
-    total = 0
-    for place, view in enumerate(views):
-        total += view.nbytes
-        offsets[place + 1] = total
-    data = torch.empty(total, dtype=torch.uint8)
-    room = memoryview(data.numpy())
-    begin = 0
-    for view in views:
-        room[begin:begin + view.nbytes] = view
-        begin += view.nbytes
-    return (torch.tensor([int(index) for index in indices], dtype=torch.int64), PackedBytes(data, offsets),
+    return (torch.tensor([int(index) for index in indices], dtype=torch.int64),
+            # Tensors would each come from a worker process in shared memory of their own; memoryviews not at all.
+            [image.numpy() if hasattr(image, "numpy") else bytes(image) if isinstance(image, memoryview) else image
+             for image in images],
             *(default_collate(list(column)) for column in rest))
 
 
@@ -85,8 +60,8 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
     ----------
     loader
         An iterable of batches (indices, encoded images, labels, …): a torch DataLoader whose Dataset returns
-        (index, encoded bytes, label, …). torch's default collate will do for `bytes`; `collate_fn=penstock.collate_bytes`
-        is faster where there are worker processes, and takes arrays as well. What follows the labels is passed on.
+        (index, encoded bytes, label, …). torch's default collate passes `bytes` on as they are; arrays and tensors need
+        `collate_fn=penstock.collate_bytes`. What follows the labels is passed on.
     job, split
         Pipeline, mode, seed, limits and on_error come from this split; its dataset, sampler and batch size are not used.
     prefetch
@@ -244,7 +219,11 @@ class _WrappedPass:
         if not self._begun:
             failure, self._failure = self._failure, None
             if failure is not None:
-                raise failure
+                try:
+                    raise failure
+                finally:
+                    # Its traceback holds this frame: no cycle of ours shall keep torch's iterator and its workers.
+                    del failure
             raise StopIteration
         begun = self._begun.popleft()
         try:
@@ -280,7 +259,6 @@ class _WrappedPass:
         except (TypeError, ValueError):
             raise UsageError(f"the wrapped loader's batches begin with a {type(indices).__name__}, not with indices",
                              f"a batch is {_SHAPE}") from None
-        images = images.views() if isinstance(images, PackedBytes) else images
         if not isinstance(images, (list, tuple)) or any(isinstance(image, str) for image in images):
             raise UsageError(f"the wrapped loader's encoded images are {type(images).__name__}"
                              f"{' of texts' if isinstance(images, (list, tuple)) else ''}, not a list of bytes",

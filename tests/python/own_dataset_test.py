@@ -1,0 +1,102 @@
+"""`penstock.DataLoader(MyDataset(), ...)`: a user's own Python in the data path gives the stream that a folder gives."""
+
+import os
+
+import numpy as np
+
+from jobs import run_tests
+from photos import TRAIN, raises
+
+import own_functions
+import penstock
+from penstock import transforms as T
+
+STEPS = [T.RandomResizedCrop(48), T.RandomHorizontalFlip(), T.ToDtype("float32", scale=True)]
+
+
+class Photos:
+    """What penstock.ImageFolder reads, by hand: encoded bytes and a label."""
+
+    def __init__(self, root):
+        classes = sorted(os.listdir(root))
+        self.samples = [(os.path.join(root, name, file), number) for number, name in enumerate(classes)
+                        for file in sorted(os.listdir(os.path.join(root, name)))]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        path, label = self.samples[index]
+        with open(path, "rb") as file:
+            return file.read(), label
+
+
+class Arrays:
+    """Decoded pictures and a field besides."""
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if index == 13:
+            raise ValueError("no picture today")
+        return {"image": np.full((40, 50, 3), index, np.uint8), "label": index % 3,
+                "weight": np.float32([index, index / 2])}
+
+
+def hashes(loader):
+    for _ in loader:
+        pass
+    figures = loader.stats()["splits"]["train"]
+    return figures["order_hash"], figures["pixel_hash"]
+
+
+def load(dataset, **options):
+    return penstock.DataLoader(dataset, batch_size=16, shuffle=True, seed=3, **options)
+
+
+def test_the_same_stream_as_a_folder():
+    with load(penstock.ImageFolder(TRAIN), transform=STEPS) as folder:
+        expected = hashes(folder)
+    with load(Photos(TRAIN), transform=STEPS, loader__threads=1) as own:
+        assert len(own) == 5 and own.dataset_size == 80
+        assert hashes(own) == expected
+
+
+def test_fields_and_an_unusable_sample():
+    with load(Arrays(), transform=[T.CenterCrop(32)], batch="dict", output="numpy", on_error="substitute",
+              bad_samples__max_count=5) as own:
+        substituted = 0
+        for batch in own:
+            assert set(batch) == {"image", "label", "weight"} and batch["weight"].shape == (len(batch["label"]), 2)
+            stands_in = batch.substituted
+            substituted += int(stands_in.sum())
+            good = ~stands_in
+            assert (batch["weight"][good, 0] == batch.indices[good]).all()
+            assert (batch["image"][good, 0, 0, 0] == batch.indices[good]).all()
+        assert substituted == 1
+    with load(Arrays(), transform=[T.CenterCrop(32)]) as own:
+        raises(penstock.DatasetError, lambda: list(own), "13", "no picture today")
+
+
+def test_a_transform_of_ones_own():
+    with load(penstock.ImageFolder(TRAIN), transform=[T.CenterCrop(48), T.Python(own_functions.dim)]) as first:
+        expected = hashes(first)
+    with load(penstock.ImageFolder(TRAIN), transform=[T.CenterCrop(48), T.Python(own_functions.dim)], loader__threads=1) as again:
+        assert hashes(again) == expected
+    with load(penstock.ImageFolder(TRAIN), transform=[T.CenterCrop(48)]) as plain:
+        order, pixels = hashes(plain)
+        assert order == expected[0] and pixels != expected[1]
+
+
+def test_what_cannot_be_sent_says_why():
+    class Local(Arrays):
+        def __init__(self):
+            self.file = open(os.devnull)
+
+    raises(TypeError, lambda: load(Local(), transform=STEPS), "Local", "pickled")
+    raises(penstock.UsageError, lambda: load(3, transform=STEPS), "no dataset")
+
+
+if __name__ == "__main__":
+    run_tests(globals())
