@@ -69,8 +69,8 @@ def test_nobody_serves():
 
 def test_names():
     with no_leftovers() as env:
-        for name, what in (("a/b", "letters, digits"),):
-            result = run([PENSTOCK, "serve", one, f"name={name}"], 20, env=outside(env))
+        for key, what in (("name=a/b", "letters, digits"), ("roles.ranks_per_replica=2", "roles.ranks_per_replica is 2")):
+            result = run([PENSTOCK, "serve", one, key], 20, env=outside(env))
             assert result.returncode == 3 and what in result.stderr, result.stderr
         result = run([PENSTOCK, "serve", one, "--", "true"], 20, env=outside(env))
         assert result.returncode == 2 and "starts no program" in result.stderr, result.stderr
@@ -107,6 +107,13 @@ def test_overrides_of_the_serve_line_reach_the_program():
         assert "40 images in 1 batches" in attached(0, env=env, words=["--epochs=1"])
         assert "26 images in 13 batches" in attached(0, env=env, words=["--epochs=1", "splits.train.batch_size=2"])
         serving.end()
+    with open(os.path.join(work.name, "order.txt"), "w") as file:
+        file.write("5\n3\n5\n")
+    with no_leftovers() as env, Serving(one, env, cwd=work.name, overrides=[
+            "splits.train.sampler.indices=order.txt", "splits.train.tail=torch"]) as serving:
+        attached(0, env=env, words=["--epochs=1"])
+        train = serving.end()["splits"]["train"]
+        assert train["images"] == 3, train
 
 
 def test_what_was_wrong_with_the_data_may_be_put_right():

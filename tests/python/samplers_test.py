@@ -380,4 +380,21 @@ def test_ranks_per_replica_embedded():
     raises(penstock.UsageError, "without ranks", lambda: loader(None, ranks_per_replica=2))
 
 
+OTHER_COUNT = """
+import sys
+import penstock
+try:
+    penstock.DataLoader(sys.argv[1], "train", ranks_per_replica=2)
+except penstock.UsageError as problem:
+    sys.exit(0 if "its port belongs to a job of 2" in str(problem) else str(problem))
+sys.exit("it opened")
+"""
+
+
+def test_ranks_per_replica_other_than_the_jobs():
+    with no_leftovers() as env:
+        result = run_job(job, overrides=["roles.trainers=2"], env=env, program=[sys.executable, "-c", OTHER_COUNT, job])
+    assert result.code == 0, result.log
+
+
 run_tests(globals())

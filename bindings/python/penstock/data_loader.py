@@ -137,6 +137,8 @@ class DataLoader:
             self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
             rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
             on_warning=_warn)
+        if replicas is None and ranks_per_replica is not None:
+            replicas = place()[0]
         if replicas is not None and of_ranks:
             replicas //= self._native.ranks_per_replica
         if replicas is not None and replicas != self._native.num_replicas:
