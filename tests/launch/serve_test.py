@@ -69,7 +69,7 @@ def test_nobody_serves():
 
 def test_names():
     with no_leftovers() as env:
-        for key, what in (("name=a/b", "letters, digits"), ("roles.ranks_per_replica=2", "roles.ranks_per_replica is 2")):
+        for key, what in (("name=a/b", "letters, digits"), ("roles.ranks_per_replica=2", "ranks_per_replica is 2")):
             result = run([PENSTOCK, "serve", one, key], 20, env=outside(env))
             assert result.returncode == 3 and what in result.stderr, result.stderr
         result = run([PENSTOCK, "serve", one, "--", "true"], 20, env=outside(env))
