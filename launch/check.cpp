@@ -12,8 +12,10 @@
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
+#include "runtime/config/sampler_file.h"
 #include "runtime/loader/loader.h"
 #include "runtime/loader/split_context.h"
+#include "runtime/trainer/epoch_plan.h"
 #include "sampler/plan.h"
 
 namespace penstock {
@@ -93,12 +95,15 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   double slots_mb = 0;
   const LoaderOptions loader = loader_options(job);
   for (const auto& [name, spec] : job.splits) {
-    const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python});
+    const auto context =
+        SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python});
     const Source& source = context->source();
     std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
                 source.class_names().size(), spec.dataset.title().c_str());
     if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
-    const PlanShape shape = plan_shape(plan_spec(context->split(), source.size(), job.roles.trainers));
+    check_numbers(context->split(), read_sampler_file(context->split()), source.size());
+    const PlanShape shape =
+        plan_shape(plan_spec(context->split(), source.size(), replicas_of(job, job.roles.trainers)));
     std::printf("  %lld batches of %lld for each of %d trainers (on one node)\n", static_cast<long long>(shape.steps),
                 static_cast<long long>(spec.batch_size), job.roles.trainers);
 

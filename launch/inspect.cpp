@@ -7,9 +7,11 @@
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
 #include "runtime/config/job.h"
+#include "runtime/config/sampler_file.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/observe/batch_dump.h"
 #include "runtime/observe/contact_sheet.h"
+#include "runtime/trainer/epoch_plan.h"
 #include "sampler/plan.h"
 
 namespace penstock {
@@ -28,11 +30,18 @@ struct InspectRequest {
 
 int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const Job job = load_job(arguments.file, arguments.overrides);
-  const ResolvedSplit split = resolve_split(job, request.split);
+  const ResolvedSplit split = with_sampler_file(resolve_split(job, request.split));
   const auto context = SplitContext::open(split, posix_file_system(), {job.python});
-  const PlanSpec spec = plan_spec(split, context->source().size(),
-                                  request.trainers > 0 ? request.trainers : job.roles.trainers);
-  const Plan plan(spec, request.epoch);
+  if (split.split.sampler.program) {
+    throw Error(ErrorKind::usage, "the order of split '" + split.name + "' is its program's, which is not here");
+  }
+  const int64_t dataset_size = context->source().size();
+  const int64_t replicas = request.trainers > 0 ? request.trainers : replicas_of(job, job.roles.trainers);
+  const SamplerNumbers numbers = read_sampler_file(split);
+  check_numbers(split, numbers, dataset_size);
+  const auto whole = epoch_plan(split, numbers, dataset_size, replicas, request.epoch);
+  const Plan& plan = *whole;
+  const PlanSpec& spec = plan.spec();
 
   SampleMaker maker(context);
   const Pipeline& pipeline = context->pipeline();
@@ -128,7 +137,7 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
   command->add_option("--epoch", request->epoch, "epoch")->capture_default_str()->check(CLI::NonNegativeNumber);
   command->add_option("--steps", request->steps, "steps to write")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--first-step", request->first_step, "the first of them")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--trainers", request->trainers, "number of trainers; 0: the job's")->capture_default_str();
+  command->add_option("--trainers", request->trainers, "number of replicas; 0: the job's")->capture_default_str();
   command->add_option("--out", request->out, "folder to write to")->required()->type_name("DIR");
   command->add_flag("--raw", request->raw, "write the uint8 pixels before finishing");
   command->add_option("--sheet", request->sheet, "pictures on the contact sheet")->capture_default_str();

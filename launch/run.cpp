@@ -93,8 +93,11 @@ std::string overrides_for_programs(const RunRequest& request) {
   for (const std::string& text : request.overrides) {
     const size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
-    const bool folder = equals != std::string::npos && key.ends_with(".dataset.folder");
-    const char first = folder && equals + 1 < text.size() ? text[equals + 1] : '/';
+    bool path = false;
+    for (const char* end : {".dataset.folder", ".sampler.indices", ".sampler.weights"}) {
+      path = path || (equals != std::string::npos && key.ends_with(end));
+    }
+    const char first = path && equals + 1 < text.size() ? text[equals + 1] : '/';
     const bool relative = first == '.' || first == '_' || std::isalnum(static_cast<unsigned char>(first)) != 0;
     all.push_back(relative ? key + "=" + std::filesystem::absolute(text.substr(equals + 1)).string() : text);
   }
@@ -260,6 +263,14 @@ int conclude(const RunRequest& request, const Port& port) {
   return 0;
 }
 
+// Which replica the trainer belongs to: with roles.ranks_per_replica several consecutive ones get the same data.
+void place_port(const Job& job, int trainer, int trainers, PortOptions& options) {
+  options.trainer = trainer;
+  options.replica = trainer / job.roles.ranks_per_replica;
+  options.num_replicas = replicas_of(job, trainers);
+  options.counted = trainer % job.roles.ranks_per_replica == 0;
+}
+
 PortOptions options_for_port(const RunRequest& request, const Job& job) {
   PortOptions options = port_options(job);
   options.whole_job = true;
@@ -279,6 +290,7 @@ int run_here(const RunRequest& request, const Job& job) {
                 "start it with `penstock launch --run`, or set transport: auto");
   }
   const int trainers = job.roles.trainers;
+  (void)replicas_of(job, trainers);
   std::vector<Helper> helpers;
   for (int i = 0; i < trainers; ++i) helpers.push_back(Helper::fork_now());
   SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
@@ -295,8 +307,8 @@ int run_here(const RunRequest& request, const Job& job) {
   for (int i = 0; i < trainers; ++i) {
     PortOptions options = options_for_port(request, job);
     options.self = i;
-    options.replica = i;
-    options.num_replicas = options.local_replicas = trainers;
+    place_port(job, i, trainers, options);
+    options.local_replicas = trainers;
     if (i == 0) {
       options.coordination = coordinator_options(job);
       options.coordination.loaders = {trainers};
@@ -376,6 +388,7 @@ int run_here(const RunRequest& request, const Job& job) {
 // would cut messages into other pieces than its peers expect.
 nlohmann::json common_settings(const Job& job) {
   return {{"roles.trainers", job.roles.trainers},
+          {"roles.ranks_per_replica", job.roles.ranks_per_replica},
           {"transport", static_cast<int>(job.transport)},
           {"mpi.max_message_bytes", job.mpi.max_message_bytes}};
 }
@@ -445,6 +458,8 @@ int run_rank(const RunRequest& request, const Job& job) {
     for (const MpiRankInfo& info : world.ranks) ranks.push_back({info.host, info.local_rank, info.node});
     const std::vector<Member> members = assign_roles(ranks, job.roles.trainers);
     const Member& me = members[static_cast<size_t>(self)];
+    (void)replicas_of(job, static_cast<int>(std::count_if(
+                               members.begin(), members.end(), [](const Member& m) { return m.role == Role::trainer; })));
 
     std::vector<CoreNeed> needs;
     size_t my_need = 0;
@@ -501,8 +516,7 @@ int run_rank(const RunRequest& request, const Job& job) {
     } else {
       PortOptions options = options_for_port(request, job);
       options.self = self;
-      options.replica = me.number;
-      options.num_replicas = static_cast<int32_t>(ports.size());
+      place_port(job, me.number, static_cast<int>(ports.size()), options);
       options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
       options.silence_ns = silence_ns;
       for (const Member& member : members) options.hosts.push_back(member.host);
@@ -578,7 +592,14 @@ int run_rank(const RunRequest& request, const Job& job) {
 
 int run_job(const RunRequest& request) {
   Job job = load_job(request.job_file, request.overrides);
-  if (request.serve) (void)serving_name(job);  // a name that cannot be served is found now
+  if (request.serve) {
+    (void)serving_name(job);  // a name that cannot be served is found now
+    if (job.roles.ranks_per_replica > 1) {
+      throw Error(ErrorKind::config, "roles.ranks_per_replica is " + std::to_string(job.roles.ranks_per_replica) +
+                                         ", and `penstock serve` feeds every trainer other data",
+                  "start the trainers by `penstock run`, or leave the key out");
+    }
+  }
   const LauncherInfo launcher = detect_launcher(current_environment());
   if (launcher.kind == LauncherKind::none) return run_here(request, job);
   return run_rank(request, job);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "runtime/base/error.h"
 
@@ -80,6 +81,11 @@ int64_t delivered_per_replica(const PlanSpec& spec) {
   return spec.batch_drop_last ? round_down(share, spec.batch_size) : share;
 }
 
+PlanSpec as_given(PlanSpec spec) {
+  spec.shuffle = false;
+  return spec;
+}
+
 }  // namespace
 
 PlanShape plan_shape(const PlanSpec& spec) {
@@ -126,6 +132,23 @@ Plan::Plan(const PlanSpec& spec, int64_t epoch) : spec_(spec), shape_(plan_shape
                         : Permutation::identity(spec.dataset_size);
 }
 
+Plan::Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder> order)
+    : Plan(as_given(spec), epoch) {
+  spec_ = spec;
+  if (order->size() != spec.dataset_size) {
+    throw Error(ErrorKind::usage, "an order of " + text(order->size()) + " samples was given for a plan of " +
+                                      text(spec.dataset_size));
+  }
+  const int64_t rounds = (shape_.samples - 1) / spec.dataset_size + 1;
+  if (order->largest_count() > (max_occurrence + 1) / rounds) {
+    throw Error(ErrorKind::config,
+                "a sample stands " + text(order->largest_count() * rounds) + " times in an epoch's order; at most " +
+                    text(max_occurrence + 1) + " are supported",
+                "draw fewer samples an epoch, or give the sample a smaller weight");
+  }
+  given_ = std::move(order);
+}
+
 int64_t Plan::batch_length(int64_t step) const {
   if (step < 0 || step >= shape_.steps) {
     throw Error(ErrorKind::usage,
@@ -155,9 +178,10 @@ PlannedSample Plan::at(int64_t position) const {
   // Padding repeats the head of the order, as often as it takes, so every index stands exactly once in each run of
   // dataset_size positions: the number of whole runs before is the occurrence.
   const int64_t round = position / spec_.dataset_size;
+  const int64_t place = order_[position % spec_.dataset_size];
   return {.position = position,
-          .index = order_[position % spec_.dataset_size],
-          .occurrence = static_cast<uint16_t>(round),
+          .index = given_ ? (*given_)[place] : place,
+          .occurrence = static_cast<uint16_t>(given_ ? given_->occurrence(place, round) : round),
           .valid = spec_.mode == Mode::train || round == 0};
 }
 

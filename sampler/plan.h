@@ -5,6 +5,7 @@
 //   Plan plan(spec, /*epoch=*/3);
 //   plan.steps();                         // the same for every replica
 //   BatchPlan batch = plan.batch(step, replica);
+//   Plan given(spec, 3, GivenOrder::make(indices, samples_of_dataset, "order.npy"));   // spec.dataset_size: its size
 //
 // Random access: any batch can be asked for in any order, O(batch_size) each; building a Plan costs one permutation of
 //   the dataset when it is shuffled (4 bytes a sample below 2^32 samples, else 8), which copies of the Plan share.
@@ -17,9 +18,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/base/sample.h"
+#include "sampler/given_order.h"
 #include "sampler/permutation.h"
 
 namespace penstock {
@@ -40,7 +43,7 @@ constexpr const char* name_of(Mode mode) {
 }
 
 struct PlanSpec {
-  int64_t dataset_size = 0;
+  int64_t dataset_size = 0;  // samples in the epoch's order: of the dataset, or of a GivenOrder
   int64_t num_replicas = 1;
   int64_t batch_size = 1;  // per replica
   bool shuffle = false;
@@ -76,6 +79,8 @@ using BatchPlan = std::vector<PlannedSample>;
 class Plan {
  public:
   Plan(const PlanSpec& spec, int64_t epoch);
+  // The order as it is given: whoever gives it has shuffled it for this epoch, where spec.shuffle says so.
+  Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder> order);
 
   const PlanSpec& spec() const noexcept { return spec_; }
   const PlanShape& shape() const noexcept { return shape_; }
@@ -91,6 +96,7 @@ class Plan {
   PlanShape shape_;
   int64_t epoch_ = 0;
   Permutation order_;
+  std::shared_ptr<const GivenOrder> given_;  // empty: order_ holds the samples themselves
 };
 
 }  // namespace penstock

@@ -33,13 +33,14 @@ class Callback {
 
 std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std::string& name,
                                  const std::string& split, std::vector<std::string> overrides,
-                                 std::optional<int> num_replicas, std::optional<int> rank,
+                                 std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last,
                                  nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
   options.rank = rank;
+  options.places_are_ranks = places_are_ranks;
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
   options.on_warning = Callback(std::move(on_warning));
@@ -112,13 +113,13 @@ void register_loader(nb::module_& module) {
       .def("__init__",
            [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
-              std::optional<int> rank, std::optional<std::string> dtype, std::optional<bool> channels_last,
-              nb::object on_warning) {
+              std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
+              std::optional<bool> channels_last, nb::object on_warning) {
              new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
-                                          std::move(dtype), channels_last, std::move(on_warning)));
+                                          places_are_ranks, std::move(dtype), channels_last, std::move(on_warning)));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
-           nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("dtype").none(),
+           nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
            nb::arg("channels_last").none(), nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
@@ -132,14 +133,27 @@ void register_loader(nb::module_& module) {
              return StreamHandle(std::move(stream));
            },
            nb::arg("epoch"), nb::arg("step"))
-      .def("state", [](LoaderHandle& self, int64_t epoch, int64_t step) { return self->state(epoch, step); },
-           nb::arg("epoch"), nb::arg("step"))
+      .def("start_in_order",
+           [](LoaderHandle& self, int64_t epoch, int64_t step, std::vector<int64_t> order) {
+             BatchStream stream;
+             {
+               const Unlocked unlocked;
+               stream = self->start_at(epoch, step, std::move(order));
+             }
+             return StreamHandle(std::move(stream));
+           },
+           nb::arg("epoch"), nb::arg("step"), nb::arg("order"))
+      .def("state",
+           [](LoaderHandle& self, int64_t epoch, int64_t step, int64_t order_samples) {
+             return self->state(epoch, step, order_samples);
+           },
+           nb::arg("epoch"), nb::arg("step"), nb::arg("order_samples") = 0)
       .def("resume",
-           [](LoaderHandle& self, const std::string& state) {
-             const Cursor cursor = self->resume(state);
+           [](LoaderHandle& self, const std::string& state, int64_t order_samples) {
+             const Cursor cursor = self->resume(state, order_samples);
              return std::pair(cursor.epoch, cursor.step);
            },
-           nb::arg("state"))
+           nb::arg("state"), nb::arg("order_samples") = 0)
       .def("spec", [](LoaderHandle& self) { return self->spec(); })
       .def("report_json",
            [](LoaderHandle& self) {
@@ -152,6 +166,7 @@ void register_loader(nb::module_& module) {
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })
       .def_prop_ro("dataset_size", [](LoaderHandle& self) { return self->dataset_size(); })
       .def_prop_ro("num_replicas", [](LoaderHandle& self) { return self->num_replicas(); })
+      .def_prop_ro("ranks_per_replica", [](LoaderHandle& self) { return self->ranks_per_replica(); })
       .def_prop_ro("rank", [](LoaderHandle& self) { return self->rank(); })
       .def_prop_ro("class_names", [](LoaderHandle& self) { return self->class_names(); })
       .def_prop_ro("embedded", [](LoaderHandle& self) { return self->embedded(); });

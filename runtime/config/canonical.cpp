@@ -240,16 +240,30 @@ std::string first_difference(const std::string& canonical_a, const std::string& 
   }
 }
 
+int replicas_of(const Job& job, int trainers) {
+  const int ranks = job.roles.ranks_per_replica;
+  if (trainers % ranks != 0) {
+    throw Error(ErrorKind::config,
+                "roles.ranks_per_replica is " + std::to_string(ranks) + ", which does not divide the " +
+                    std::to_string(trainers) + (trainers == 1 ? " trainer" : " trainers"),
+                "start a multiple of it as trainers (roles.trainers on every node)");
+  }
+  return trainers / ranks;
+}
+
 PlanSpec plan_spec(const ResolvedSplit& split, int64_t dataset_size, int64_t num_replicas) {
   PlanSpec spec;
+  const SamplerSpec& sampler = split.split.sampler;
   spec.dataset_size = dataset_size;
+  if (!sampler.indices.empty()) spec.dataset_size = sampler.file_count;
+  if (!sampler.weights.empty() && sampler.num_samples > 0) spec.dataset_size = sampler.num_samples;
   spec.num_replicas = num_replicas;
   spec.batch_size = split.split.batch_size;
   spec.shuffle = split.split.sampler.shuffle;
   spec.seed = split.seed;
   spec.tail = split.split.tail;
   spec.sampler_drop_last = split.split.sampler.drop_last;
-  spec.batch_drop_last = split.split.drop_last;
+  spec.batch_drop_last = split.split.drop_last && !sampler.program;
   spec.mode = split.split.mode;
   return spec;
 }

@@ -46,6 +46,17 @@ struct DatasetSpec {
 struct SamplerSpec {
   bool shuffle = false;
   bool drop_last = false;  // DistributedSampler's
+  // An order of another making; at most one of the three. Paths are placed as DatasetSpec::folder is.
+  std::string indices;        // file: the order of every epoch; with shuffle, torch's SubsetRandomSampler
+  std::string weights;        // file: torch's WeightedRandomSampler
+  bool program = false;       // the program gives each pass its order, this replica's share of it
+  int64_t num_samples = 0;    // with weights: drawn per epoch; 0: as many as the dataset has
+  bool replacement = true;    // with weights
+  // Of the file, filled in where it is read (sampler_file.h): an order is what its numbers are, not where they lie.
+  std::string file_hash;      // 32 hexadecimal digits
+  int64_t file_count = 0;
+
+  const std::string& file() const noexcept { return indices.empty() ? weights : indices; }
 };
 
 struct SplitSpec {
@@ -61,6 +72,7 @@ struct SplitSpec {
 
 struct RolesSpec {
   int trainers = 1;  // per node; the other local ranks load
+  int ranks_per_replica = 1;  // so many consecutive trainers get the same data
 };
 
 struct LoaderSpec {
@@ -136,8 +148,12 @@ struct ResolvedSplit {
 };
 
 ResolvedSplit resolve_split(const Job& job, const std::string& split);  // Error(usage) with a did-you-mean
-// What the sampler needs to know, for a dataset of this size.
+// What the sampler needs to know, for a dataset of this size. Where a file gives the order its count has to be filled in
+// (with_sampler_file in sampler_file.h); where the program gives it, the plan is the dataset's own, and only its batch
+// size and mode mean something.
 PlanSpec plan_spec(const ResolvedSplit& split, int64_t dataset_size, int64_t num_replicas);
+// How many replicas so many trainers are; Error(config) where roles.ranks_per_replica does not divide them.
+int replicas_of(const Job& job, int trainers);
 std::string canonical_json(const ResolvedSplit& split);
 ResolvedSplit split_from_json(const std::string& json);  // Error(config) where it is not one of ours
 // "splits.train.batch_size: 64 here, 32 there": the first difference between two canonical texts, for error messages.

@@ -292,6 +292,69 @@ const YamlNode* value_at(const YamlNode& node, const std::string& first, const s
   return inner == nullptr ? nullptr : &inner->value;
 }
 
+// Orders of another making than shuffle's, and what belongs to each.
+void check_sampler(const YamlNode& node, const std::string& path, const std::string& job_path, SplitSpec& split,
+                   Complaints& complaints) {
+  SamplerSpec& sampler = split.sampler;
+  const auto given = [&](const char* name) -> const YamlNode* {
+    const YamlNode* value = value_at(node, "sampler", name);
+    return value == nullptr || !value->is_scalar() ? nullptr : value;
+  };
+  const YamlNode* indices = given("indices");
+  const YamlNode* weights = given("weights");
+  const YamlNode* program = sampler.program ? given("program") : nullptr;
+  const YamlNode* shuffle = sampler.shuffle ? given("shuffle") : nullptr;
+  if (indices != nullptr) place_folder(*indices, job_path, path + ".sampler.indices", sampler.indices, complaints);
+  if (weights != nullptr) place_folder(*weights, job_path, path + ".sampler.weights", sampler.weights, complaints);
+
+  const YamlNode* first = nullptr;
+  for (const YamlNode* order : {indices, weights, program}) {
+    if (order != nullptr && first != nullptr) {
+      complaints.add(order->span, "an order comes from one of 'indices', 'weights' and 'program'",
+                     "leave out the others");
+      return;
+    }
+    first = first == nullptr ? order : first;
+  }
+  if (shuffle != nullptr && (weights != nullptr || program != nullptr)) {
+    const char* why = weights != nullptr ? "weights', which draws at random" : "program', which gives the order";
+    complaints.add(shuffle->span, std::string("'shuffle' has no effect with '") + why,
+                   "leave it out, or set it to false");
+  }
+  if (weights != nullptr && split.mode == Mode::eval) {
+    complaints.add(weights->span, "'weights' draws samples at random, and an eval split counts every sample once",
+                   "use mode: train, or sampler.indices");
+  }
+  const YamlNode* replacement = given("replacement");
+  if (replacement != nullptr && weights != nullptr && !sampler.replacement) {
+    complaints.add(replacement->span,
+                   "'replacement: false' is not supported: torch's numbers for it depend on how torch was built",
+                   "use replacement: true, or write torch's draw to a file and name it as sampler.indices");
+  }
+  for (const char* name : {"num_samples", "replacement"}) {
+    const YamlNode* value = given(name);
+    if (value != nullptr && weights == nullptr) {
+      complaints.add(value->span, in_quotes(name) + " belongs to 'weights', which is not given");
+    }
+  }
+  for (const char* name : {"file_hash", "file_count"}) {
+    const YamlNode* value = given(name);
+    if (value != nullptr && indices == nullptr && weights == nullptr) {
+      complaints.add(value->span, in_quotes(name) + " belongs to 'indices' or 'weights', and neither is given");
+    }
+  }
+  if (program != nullptr && split.tail != Tail::torch) {
+    const YamlNode* tail = value_at(node, "tail");
+    complaints.add(tail == nullptr ? program->span : tail->span,
+                   "a program's order is each replica's own share, which 'tail: pad' and 'drop' cannot change",
+                   "use 'tail: torch' with drop_last");
+  }
+  if (program != nullptr && sampler.drop_last) {
+    complaints.add(program->span, "'sampler.drop_last' has no effect with 'program', which gives the order",
+                   "leave it out");
+  }
+}
+
 // Where the samples come from: one of three keys, and what belongs to it.
 void check_dataset(const YamlNode& node, const Span& split_key, const std::string& path, const std::string& job_path,
                    SplitSpec& split, Reading& reading) {
@@ -396,6 +459,7 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
     complaints.add(key, "missing required key 'pipeline' in " + in_quotes(path));
   }
   check_dataset(node, key, path, job_path, split, reading);
+  check_sampler(node, path, job_path, split, complaints);
   check_tail(node, split, complaints);
 }
 

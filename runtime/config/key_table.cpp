@@ -112,7 +112,12 @@ std::vector<Section<Job>> make_job_sections() {
                       {key<Job>(machinery,
                                 integer("trainers", 1, 4096,
                                         "Trainer ranks per node, by local rank, first; the other local ranks load."),
-                                PENSTOCK_MEMBER(roles.trainers))}});
+                                PENSTOCK_MEMBER(roles.trainers)),
+                       key<Job>(machinery,
+                                integer("ranks_per_replica", 1, 4096,
+                                        "So many consecutive trainers get the same data (tensor and pipeline "
+                                        "parallelism): replicas = trainers / ranks_per_replica."),
+                                PENSTOCK_MEMBER(roles.ranks_per_replica))}});
   sections.push_back(
       {"loader",
        "The loader ranks.",
@@ -265,6 +270,40 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                               "DistributedSampler's: drop samples until the replicas get "
                                               "the same number, instead of repeating the first ones."),
                                       PENSTOCK_MEMBER(sampler.drop_last))}});
+  const std::vector<Key<SplitSpec>> orders{
+      key<SplitSpec>(content,
+                     text("indices", {},
+                          "File of indices, .npy or text with one a line: the order of every epoch, before tail and "
+                          "replicas; with shuffle, torch's SubsetRandomSampler. Relative as dataset.folder is."),
+                     PENSTOCK_MEMBER(sampler.indices)),
+      key<SplitSpec>(content,
+                     text("weights", {},
+                          "File of weights, one for every sample of the dataset, .npy or text: torch's "
+                          "WeightedRandomSampler. Relative as dataset.folder is."),
+                     PENSTOCK_MEMBER(sampler.weights)),
+      key<SplitSpec>(content,
+                     integer("num_samples", 0, 281474976710656.0,
+                             "With weights: samples drawn for an epoch; 0: as many as the dataset has."),
+                     PENSTOCK_MEMBER(sampler.num_samples)),
+      key<SplitSpec>(content, boolean("replacement", "With weights: has to be true."),
+                     PENSTOCK_MEMBER(sampler.replacement)),
+      key<SplitSpec>(content,
+                     boolean("program",
+                             "The program gives the order of every pass; written by "
+                             "penstock.DataLoader(sampler=...), not by hand."),
+                     PENSTOCK_MEMBER(sampler.program)),
+      key<SplitSpec>(content,
+                     text("file_hash", {},
+                          "XXH3-128 of the numbers in the file that indices or weights name; filled in where the file "
+                          "is read. Where it is given, the file must have it."),
+                     PENSTOCK_MEMBER(sampler.file_hash)),
+      key<SplitSpec>(content,
+                     integer("file_count", 0, unbounded, "How many numbers that file holds; filled in as well."),
+                     PENSTOCK_MEMBER(sampler.file_count))};
+  for (Key<SplitSpec> one : orders) {
+    one.sparse = true;
+    sections.back().keys.push_back(std::move(one));
+  }
   return sections;
 }
 

@@ -33,7 +33,9 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
   for (const std::string& text : rank_reports) {
     json rank = json::parse(text, nullptr, false);
     if (rank.is_discarded() || !rank.is_object()) throw Error(ErrorKind::runtime, "a rank's report cannot be read");
-    json parts = rank.value("splits", json::object());
+    // Several trainers with the same data (roles.ranks_per_replica) are one in the sums.
+    const bool counted = rank.value("counted", true);
+    json parts = counted ? rank.value("splits", json::object()) : json::object();
     for (auto& [name, part] : parts.items()) {
       json& split = report["splits"][name];
       if (split.is_null()) {

@@ -2,6 +2,7 @@
 // is written and what is read cannot drift apart.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -44,6 +45,12 @@ void put(WireWriter& out, const std::vector<T>& v) {
   for (const T& item : v) put(out, item);
 }
 
+// Orders of millions of indices travel so.
+inline void put(WireWriter& out, const std::vector<int64_t>& v) {
+  out.u64(v.size());
+  out.raw(v.data(), v.size() * sizeof(int64_t));
+}
+
 inline void get(WireReader& in, bool& v) { v = in.u8() != 0; }
 inline void get(WireReader& in, int32_t& v) { v = in.i32(); }
 inline void get(WireReader& in, int64_t& v) { v = in.i64(); }
@@ -78,6 +85,14 @@ void get(WireReader& in, std::vector<T>& v) {
     v.emplace_back();
     get(in, v.back());
   }
+}
+
+inline void get(WireReader& in, std::vector<int64_t>& v) {
+  const uint64_t count = in.u64();
+  // A wrong count meets the end of the message before memory is taken.
+  const auto part = in.raw(count > in.left() / sizeof(int64_t) ? in.left() + 1 : count * sizeof(int64_t));
+  v.resize(count);
+  if (count > 0) std::memcpy(v.data(), part.data(), part.size());
 }
 
 // `members` gives the tuple of references to a message's members.

@@ -22,7 +22,7 @@ auto members(SplitOpened& m) {
 }
 auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) {
-  return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.program, m.opening);
+  return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening);
 }
 auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
 auto members(SlotFree& m) { return std::tie(m.stream, m.step); }

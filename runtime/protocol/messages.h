@@ -67,12 +67,14 @@ struct SplitOpened {
   FieldTable extra_fields;
 };
 struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+// Where the split's order is its program's, `order` is this pass's: the replica's own share, all of it.
 struct OpenStream {
   StreamId stream = 0;
   Fingerprint fingerprint = 0;
   int32_t replica = 0;
   int64_t epoch = 0;
   int64_t first_step = 0;
+  std::vector<int64_t> order;
   int64_t program = 0;  // as when the split was opened
   int32_t opening = 0;
 };

@@ -9,10 +9,11 @@
 
 namespace penstock {
 
-void begin_slot(const PortSplit& split, int64_t step, int32_t chunk_samples, bool keep_raw, Slot& slot) {
+void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
+                Slot& slot) {
   slot.state = Slot::State::filling;
   slot.step = step;
-  slot.samples = slot.samples_missing = split.batch_length(step);
+  slot.samples = slot.samples_missing = samples;
   slot.chunk_taken.assign(static_cast<size_t>((slot.samples + chunk_samples - 1) / chunk_samples), false);
   slot.hash = {};
   slot.num_valid = 0;

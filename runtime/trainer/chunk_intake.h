@@ -41,9 +41,6 @@ struct PortSplit {
   PlanShape plan;
   bool opened = false;  // the coordinator knows the dataset's size
 
-  int64_t batch_length(int64_t step) const {
-    return std::min(shape.batch_size, plan.samples_per_replica - step * shape.batch_size);
-  }
   // Unreadable samples of an evaluation are masked instead of failing the job.
   bool masks_bad_samples() const noexcept {
     return resolved.split.mode == Mode::eval && resolved.on_error == OnError::substitute;
@@ -57,8 +54,9 @@ struct ChunkExpectation {
   int32_t chunk_samples = 1;
 };
 
-// Makes a free slot ready for the chunks of `step`.
-void begin_slot(const PortSplit& split, int64_t step, int32_t chunk_samples, bool keep_raw, Slot& slot);
+// Makes a free slot ready for the chunks of `step`, a batch of `samples`.
+void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
+                Slot& slot);
 
 // False for a chunk that the slot has already.
 bool wanted(const Slot& slot, const ChunkHeader& header) noexcept;

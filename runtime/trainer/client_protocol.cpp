@@ -12,7 +12,7 @@ auto members(ClientOpened& m) {
                   m.num_replicas, m.dataset_fingerprint, m.classes, m.fields, m.channels_last);
 }
 auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy); }
-auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step); }
+auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step, m.order); }
 auto members(ClientStream& m) { return std::tie(m.stream, m.pool, m.slots, m.slot_bytes, m.with_memory); }
 auto members(ClientNext& m) { return std::tie(m.stream); }
 auto members(ClientBatch& m) { return std::tie(m.stream, m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid); }

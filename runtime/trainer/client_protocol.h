@@ -3,7 +3,8 @@
 //   client                              port
 //   ClientHello(token)          ->      ClientWelcome | ClientRefused (only of sockets that were connected by name)
 //   ClientOpen(split, finish)   ->      ClientOpened | ClientRefused
-//   ClientIterate(epoch, step)  ->      ClientStream (+ the pool's memfd, the first time)
+//   ClientIterate(epoch, step, order where it is the program's)
+//                               ->      ClientStream (+ the pool's memfd, the first time)
 //   ClientNext                  ->      ClientBatch | ClientEnd | ClientFailed, whenever it is ready
 //                                       (ClientNotice may come before: "you hold all batches")
 //   ClientRelease(pool, slot)   ->
@@ -66,7 +67,12 @@ struct ClientOpened {
   bool channels_last = false;
 };
 struct ClientRefused { int32_t error_kind = 0; std::string error; std::string remedy; };
-struct ClientIterate { int32_t split_id = 0; int64_t epoch = 0; int64_t first_step = 0; };
+struct ClientIterate {
+  int32_t split_id = 0;
+  int64_t epoch = 0;
+  int64_t first_step = 0;
+  std::vector<int64_t> order;  // of this pass, where it is the program's: this replica's share, all of it
+};
 struct ClientStream {
   uint64_t stream = 0;
   int32_t pool = 0;

@@ -9,6 +9,7 @@
 #include "runtime/balance/balancer.h"
 #include "runtime/balance/event_log.h"
 #include "runtime/base/error.h"
+#include "runtime/trainer/epoch_plan.h"
 #include "runtime/trainer/replica_agreement.h"
 #include "sampler/plan.h"
 
@@ -111,6 +112,7 @@ class Coordinator::Impl {
     Fingerprint fingerprint = 0;
     std::string json;
     ResolvedSplit resolved;
+    std::shared_ptr<const SamplerNumbers> numbers;  // of the sampler's file
     int32_t num_replicas = 1;
     int32_t max_chunk_samples = 1;
     std::set<PeerId> asked;
@@ -129,6 +131,7 @@ class Coordinator::Impl {
     int64_t epoch = 0;
     int32_t chunk_samples = 1;
     std::shared_ptr<const Plan> plan;
+    int32_t of_replicas = 0;  // the plan is this replica's alone; 0: it is that of all
   };
 
   int node_of(PeerId peer) const {
@@ -144,8 +147,13 @@ class Coordinator::Impl {
   void open_split(PeerId port, const OpenSplit& m) {
     const Fingerprint fingerprint = fingerprint_of(m.json);
     ResolvedSplit resolved;
+    std::shared_ptr<const SamplerNumbers> numbers;
     try {
       resolved = split_from_json(m.json);
+      const auto known = splits_.find(fingerprint);
+      if (known == splits_.end() || known->second.failed) {
+        numbers = std::make_shared<SamplerNumbers>(read_sampler_file(resolved));
+      }
     } catch (const Error& error) {
       send_(port, SplitRefused{fingerprint, error.exit_code(), error.message(), error.remedy()});
       return;
@@ -165,6 +173,7 @@ class Coordinator::Impl {
       const int64_t largest = options_.chunk_samples > 0 ? options_.chunk_samples : kLargestChunk;
       split.max_chunk_samples = static_cast<int32_t>(std::min(resolved.split.batch_size, largest));
       split.resolved = std::move(resolved);
+      split.numbers = std::move(numbers);
     }
     for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     split.waiting_ports.insert(port);
@@ -208,6 +217,7 @@ class Coordinator::Impl {
     }
     if (!split.failed) {
       try {
+        check_numbers(split.resolved, *split.numbers, split.prepared.dataset_size);
         (void)Plan(shape_spec(split), 0);
       } catch (const Error& error) {
         split.failed = true;
@@ -246,17 +256,19 @@ class Coordinator::Impl {
   }
 
   std::shared_ptr<const Plan> plan_of(Split& split, int64_t epoch) {
-    const PlanSpec spec = plan_spec(split.resolved, split.prepared.dataset_size, split.num_replicas);
     const auto start = [&](int64_t which) {
       if (split.plans.count(which) != 0) return;
-      split.plans[which] =
-          std::async(std::launch::async, [spec, which] { return std::shared_ptr<const Plan>(new Plan(spec, which)); })
-              .share();
+      split.plans[which] = std::async(std::launch::async, [resolved = split.resolved, numbers = split.numbers, which,
+                                                           size = split.prepared.dataset_size,
+                                                           replicas = split.num_replicas] {
+                             return epoch_plan(resolved, *numbers, size, replicas, which);
+                           }).share();
     };
     start(epoch);
     auto plan = split.plans.at(epoch).get();
     // A permutation takes a while on millions of samples: have the next one ready before it is asked for.
-    if (spec.shuffle && split.resolved.split.mode == Mode::train) start(epoch + 1);
+    const SamplerSpec& sampler = split.resolved.split.sampler;
+    if ((sampler.shuffle || !sampler.file().empty()) && split.resolved.split.mode == Mode::train) start(epoch + 1);
     while (split.plans.size() > 3) split.plans.erase(split.plans.begin());
     return plan;
   }
@@ -291,7 +303,12 @@ class Coordinator::Impl {
     stream.epoch = m.epoch;
     stream.chunk_samples = choose_chunk(split);
     try {
-      stream.plan = plan_of(split, m.epoch);
+      if (split.resolved.split.sampler.program) {
+        stream.plan = program_plan(split.resolved, m.order, split.prepared.dataset_size, m.epoch);
+        stream.of_replicas = split.num_replicas;
+      } else {
+        stream.plan = plan_of(split, m.epoch);
+      }
     } catch (const Error& error) {
       split.plans.erase(m.epoch);
       send_(port, StreamFailed{m.stream, error.exit_code(), error.message(), error.remedy()});
@@ -349,7 +366,9 @@ class Coordinator::Impl {
     const auto it = streams_.find(a.lease.stream);
     if (it == streams_.end()) return;
     const Stream& stream = it->second;
-    const BatchPlan batch = stream.plan->batch(a.lease.step, stream.replica);
+    const bool own = stream.of_replicas > 0;
+    BatchPlan batch = stream.plan->batch(a.lease.step, own ? 0 : stream.replica);
+    if (own) globalize(batch, stream.replica, stream.of_replicas);
     LeaseGranted lease;
     lease.lease = a.lease;
     lease.fingerprint = stream.fingerprint;

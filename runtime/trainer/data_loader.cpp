@@ -11,6 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
+#include "runtime/config/sampler_file.h"
 #include "runtime/config/suggest.h"
 #include "runtime/observe/batch_dump.h"
 #include "runtime/observe/report.h"
@@ -50,7 +51,7 @@ int number_of(const std::string& text) {
 }
 
 // Where this process stands among the trainers when it loads for itself.
-Place embedded_place(const DataLoaderOptions& options) {
+Place embedded_place(const Job& job, const DataLoaderOptions& options) {
   if (options.num_replicas || options.rank) {
     const Place place{options.num_replicas.value_or(1), options.rank.value_or(0)};
     if (place.replicas < 1 || place.rank < 0 || place.rank >= place.replicas) {
@@ -58,7 +59,8 @@ Place embedded_place(const DataLoaderOptions& options) {
                                         " replicas does not exist",
                   "give both num_replicas and rank, with 0 <= rank < num_replicas");
     }
-    return place;
+    if (!options.places_are_ranks) return place;
+    return {replicas_of(job, place.replicas), place.rank / job.roles.ranks_per_replica};
   }
   const std::string rank = environment("RANK");
   const std::string world = environment("WORLD_SIZE");
@@ -68,7 +70,7 @@ Place embedded_place(const DataLoaderOptions& options) {
       throw Error(ErrorKind::usage, "RANK=" + rank + " and WORLD_SIZE=" + world + " do not fit together",
                   "unset them, or start the program with torchrun or `penstock run`");
     }
-    return place;
+    return {replicas_of(job, place.replicas), place.rank / job.roles.ranks_per_replica};
   }
   const LauncherInfo launcher = detect_launcher(current_environment());
   if (launcher.many_tasks()) {
@@ -126,7 +128,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   DataLoaderImpl(const ReadJob& read, const std::string& split, const DataLoaderOptions& options)
       : options_(options), owner_(::getpid()) {
     connect(read);
-    resolved_ = resolve_split(job_, split);
+    resolved_ = with_sampler_file(resolve_split(job_, split));
     name_ = split;
     training_ = resolved_.split.mode == Mode::train;
     timeout_ns_ = static_cast<Nanoseconds>(job_.trainer.timeout_s * 1e9);
@@ -152,7 +154,14 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   const ClientOpened& opened() const { return opened_; }
   const ResolvedSplit& resolved() const { return resolved_; }
-  PlanSpec plan() const { return plan_spec(resolved_, opened_.dataset_size, opened_.num_replicas); }
+  PlanSpec plan(int64_t order_samples = 0) const {
+    const bool program = resolved_.split.sampler.program;
+    PlanSpec spec = plan_spec(resolved_, program ? order_samples * opened_.num_replicas : opened_.dataset_size,
+                              opened_.num_replicas);
+    if (program) spec.batch_drop_last = resolved_.split.drop_last;
+    return spec;
+  }
+  int ranks_per_replica() const { return job_.roles.ranks_per_replica; }
   bool embedded() const { return world_ != nullptr; }
   bool training() const { return training_; }
   std::vector<std::string> take_warnings() {
@@ -161,10 +170,16 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   // Begins a pass; the number that names it.
-  uint64_t start(int64_t epoch, int64_t step) {
+  uint64_t start(int64_t epoch, int64_t step, std::vector<int64_t> order) {
     check_owner();
+    if (std::ssize(order) > kLargestOrder) {
+      throw Error(ErrorKind::usage, "the order of a pass over split '" + name_ + "' has " +
+                                        std::to_string(order.size()) + " indices; at most " +
+                                        std::to_string(kLargestOrder) + " are supported",
+                  "write it to a file and name that as sampler.indices");
+    }
     MutexLock lock(mutex_);
-    say(ClientIterate{opened_.split_id, epoch, step});
+    say(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
     const auto answer = expect<ClientStream>("begin an epoch");
     std::shared_ptr<PoolMapping>& pool = pools_[answer.pool];
     if (!pool) {
@@ -254,7 +269,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   void embed() {
-    const Place place = embedded_place(options_);
+    const Place place = embedded_place(job_, options_);
     EmbeddedOptions embedded;
     embedded.replicas = place.replicas;
     embedded.replica = place.rank;
@@ -589,11 +604,13 @@ BatchStream DataLoader::start() {
   return start_at(which, 0);
 }
 
-BatchStream DataLoader::start_at(int64_t which, int64_t step) {
+BatchStream DataLoader::start_at(int64_t which, int64_t step) { return start_at(which, step, {}); }
+
+BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
   impl_->last_epoch = which;
   BatchStream stream;
   stream.pass_ = std::make_shared<BatchStream::Pass>();
-  stream.pass_->stream = impl_->start(which, step);
+  stream.pass_->stream = impl_->start(which, step, std::move(order));
   stream.pass_->loader = impl_;
   return stream;
 }
@@ -612,11 +629,11 @@ BatchIterator DataLoader::begin_at(int64_t which, int64_t step) {
   return iterator;
 }
 
-std::string DataLoader::state(int64_t epoch, int64_t step) const {
-  return state_text(impl_->resolved(), impl_->plan(), impl_->opened().dataset_fingerprint, {epoch, step});
+std::string DataLoader::state(int64_t epoch, int64_t step, int64_t order_samples) const {
+  return state_text(impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint, {epoch, step});
 }
-Cursor DataLoader::resume(const std::string& state) const {
-  return resume_state(state, impl_->resolved(), impl_->plan(), impl_->opened().dataset_fingerprint);
+Cursor DataLoader::resume(const std::string& state, int64_t order_samples) const {
+  return resume_state(state, impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint);
 }
 std::string DataLoader::spec() const { return canonical_json(impl_->resolved()); }
 
@@ -633,6 +650,7 @@ int64_t DataLoader::batch_size() const noexcept { return impl_->opened().batch_s
 int64_t DataLoader::num_samples() const noexcept { return impl_->opened().num_samples; }
 int64_t DataLoader::dataset_size() const noexcept { return impl_->opened().dataset_size; }
 int DataLoader::num_replicas() const noexcept { return impl_->opened().num_replicas; }
+int DataLoader::ranks_per_replica() const noexcept { return impl_->ranks_per_replica(); }
 int DataLoader::rank() const noexcept { return impl_->opened().replica; }
 const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
 std::vector<std::string> DataLoader::warnings() const { return impl_->take_warnings(); }

@@ -54,6 +54,9 @@ namespace penstock {
 // DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
 inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
 
+// In an order that a program gives for one pass: what fits into a message.
+inline constexpr int64_t kLargestOrder = 8'000'000;
+
 // A place in a split's passes: the next batch is `step` of `epoch`.
 struct Cursor {
   int64_t epoch = 0;
@@ -92,6 +95,7 @@ struct DataLoaderOptions {
   std::optional<bool> attach;                  // to `penstock serve`; nothing: if PENSTOCK_ATTACH is 1
   std::optional<int> num_replicas;             // embedded only
   std::optional<int> rank;
+  bool places_are_ranks = false;               // the two count ranks, of which roles.ranks_per_replica make a replica
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
   // From the constructor, begin(), next() and ++; also kept in warnings(). What it throws comes out of those.
@@ -150,10 +154,14 @@ class DataLoader {
   BatchIterator begin_at(int64_t epoch, int64_t step);
   BatchStream start();                            // as begin(): advances the epoch
   BatchStream start_at(int64_t epoch, int64_t step);
+  // A pass in an order that the program gives: this replica's own share of the epoch, all of it, also where `step` is
+  // not 0. For splits with sampler.program; at most kLargestOrder indices.
+  BatchStream start_at(int64_t epoch, int64_t step, std::vector<int64_t> order);
 
   // What a checkpoint keeps when `step` batches of `epoch` were taken on every replica.
-  std::string state(int64_t epoch, int64_t step) const;
-  Cursor resume(const std::string& state) const;  // Error(config) naming what differs
+  // For splits with sampler.program, `order_samples` is the length of a pass's order: size() does not know it.
+  std::string state(int64_t epoch, int64_t step, int64_t order_samples = 0) const;
+  Cursor resume(const std::string& state, int64_t order_samples = 0) const;  // Error(config) naming what differs
 
   void set_epoch(int64_t epoch);
   int64_t epoch() const noexcept;               // that the next begin() will give
@@ -163,6 +171,7 @@ class DataLoader {
   int64_t dataset_size() const noexcept;
   int num_replicas() const noexcept;
   int rank() const noexcept;
+  int ranks_per_replica() const noexcept;       // the job's
   const std::vector<std::string>& class_names() const noexcept;
   std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
   std::vector<std::string> warnings() const;    // and forgets them

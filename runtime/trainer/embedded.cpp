@@ -33,7 +33,7 @@ class EmbeddedWorld::Impl {
   Impl(const Job& job, const EmbeddedOptions& options) : inproc_(2) {
     const SignalsBlocked blocked;  // the Loader makes its executor's threads already when it is constructed
     PortOptions port = port_options(job);
-    port.replica = options.replica;
+    port.replica = port.trainer = options.replica;
     port.num_replicas = options.replicas;
     port.coordination = coordinator_options(job);
     port.coordination.ports = {0};

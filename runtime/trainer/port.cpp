@@ -20,6 +20,7 @@
 #include "runtime/trainer/client_connections.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/delivery_book.h"
+#include "runtime/trainer/epoch_plan.h"
 #include "runtime/trainer/job_end.h"
 #include "runtime/trainer/slot_pool.h"
 #include "sampler/plan.h"
@@ -118,7 +119,9 @@ class Port::Impl {
   std::string report_json() const {
     nlohmann::json report;
     report["role"] = "trainer";
-    report["trainer"] = options_.replica;
+    report["trainer"] = options_.trainer;
+    report["replica"] = options_.replica;
+    report["counted"] = options_.counted;
     report["rank"] = options_.self;
     report["elapsed_s"] = seconds(clock_.now() - begun_);
     report["port_busy_s"] = seconds(busy_ns_);
@@ -147,6 +150,7 @@ class Port::Impl {
     int32_t split_id = 0;
     int32_t pool = 0;
     int64_t epoch = 0;
+    PlanShape plan;             // of this pass: the split's, or that of the order which the program gave
     int64_t first_step = 0;
     int64_t cursor = 0;        // step that the client takes next
     int64_t next_reserve = 0;
@@ -325,7 +329,7 @@ class Port::Impl {
   // This port cannot go on. Everybody hears why before its sockets close, so that the job ends by this message and not
   // by what each of the others makes of the silence.
   void fail_job(const Error& error) {
-    const std::string problem = "trainer " + std::to_string(options_.replica) + ": " + error.what();
+    const std::string problem = "trainer " + std::to_string(options_.trainer) + ": " + error.what();
     if (job_end_) {
       job_end_->fail(problem, error.exit_code());
       check_end();
@@ -447,7 +451,7 @@ class Port::Impl {
       }
       tell(connection,
            ClientRefused{static_cast<int32_t>(ErrorKind::usage),
-                         "the port of trainer " + std::to_string(options_.replica) +
+                         "the port of trainer " + std::to_string(options_.trainer) +
                              (options_.host.empty() ? "" : " on host " + options_.host) + " feeds split '" + name +
                              "' to process " + std::to_string(clients_.pid(other.connection)) + ", and process " +
                              std::to_string(clients_.pid(connection)) + " opens it too",
@@ -515,13 +519,28 @@ class Port::Impl {
     return pools_.emplace(pool.id, std::move(pool)).first->second;
   }
 
+  // Of one pass; and is it right that it has, or has not, an order of its own?
+  static PlanShape plan_of(const PortSplit& split, const ClientIterate& m) {
+    const std::string who = "split '" + split.resolved.name + "'";
+    if (!split.resolved.split.sampler.program) {
+      if (m.order.empty()) return split.plan;
+      throw Error(ErrorKind::usage, who + " has a sampler of its own, and the pass brought an order");
+    }
+    if (m.order.empty()) {
+      throw Error(ErrorKind::usage, "no order was given for a pass over " + who + ", whose order is the program's",
+                  "make it with penstock.DataLoader(..., sampler=...), with a sampler that gives at least one index");
+    }
+    return plan_shape(program_spec(split.resolved, std::ssize(m.order)));
+  }
+
   void iterate(int connection, const ClientIterate& m) {
     const auto it = splits_.find(m.split_id);
     if (it == splits_.end() || !it->second.opened) throw Error(ErrorKind::usage, "the split was not opened");
     PortSplit& split = it->second;
-    if (m.first_step < 0 || m.first_step > split.plan.steps || m.epoch < 0) {
+    const PlanShape plan = plan_of(split, m);
+    if (m.first_step < 0 || m.first_step > plan.steps || m.epoch < 0) {
       throw Error(ErrorKind::usage, "no step " + std::to_string(m.first_step) + " in an epoch of " +
-                                        std::to_string(split.plan.steps) + " steps");
+                                        std::to_string(plan.steps) + " steps");
     }
     SlotPool& pool = pool_for(split);
     Stream stream;
@@ -531,6 +550,7 @@ class Port::Impl {
     stream.split_id = split.id;
     stream.pool = pool.id;
     stream.epoch = m.epoch;
+    stream.plan = plan;
     stream.first_step = stream.cursor = stream.next_reserve = m.first_step;
     pool.stream = stream.id;
     const bool with_memory = !pool.shown;
@@ -541,8 +561,8 @@ class Port::Impl {
          with_memory ? pool.memory.fd() : -1);
     const StreamId id = stream.id;
     streams_[id] = std::move(stream);
-    send(options_.coordinator, OpenStream{id, split.fingerprint, options_.replica, m.epoch, m.first_step, split.program,
-                                          split.opening});
+    send(options_.coordinator, OpenStream{id, split.fingerprint, options_.replica, m.epoch, m.first_step, m.order,
+                                          split.program, split.opening});
   }
 
   void stream_ready(const StreamReady& m) {
@@ -566,11 +586,13 @@ class Port::Impl {
     SlotPool& pool = pools_.at(stream.pool);
     // The step being waited for comes on top of `prefetch` ones.
     const int64_t ahead = stream.cursor + std::max(1, options_.prefetch) + (stream.waiting ? 1 : 0);
-    while (stream.next_reserve < split.plan.steps && stream.next_reserve < ahead) {
+    while (stream.next_reserve < stream.plan.steps && stream.next_reserve < ahead) {
       const int32_t index = pool.find_free();
       if (index < 0) break;
       Slot& slot = pool.slots[static_cast<size_t>(index)];
-      begin_slot(split, stream.next_reserve, stream.chunk_samples, keep_raw(), slot);
+      const int64_t samples = std::min(split.shape.batch_size, stream.plan.samples_per_replica -
+                                                                   stream.next_reserve * split.shape.batch_size);
+      begin_slot(split, stream.next_reserve, samples, stream.chunk_samples, keep_raw(), slot);
       stream.slots[slot.step] = index;
       send(options_.coordinator, SlotFree{stream.id, stream.next_reserve});
       ++stream.next_reserve;
@@ -602,7 +624,7 @@ class Port::Impl {
       tell(stream.connection, *stream.failed);
       return;
     }
-    if (stream.cursor >= split.plan.steps) {
+    if (stream.cursor >= stream.plan.steps) {
       stream.waiting = false;
       tell(stream.connection, ClientEnd{stream.id});
       return;
@@ -637,7 +659,7 @@ class Port::Impl {
   bool within_budget(Stream& stream, const PortSplit& split, Slot& slot) {
     for (const SampleRecord& record : slot.records) stream.substituted += record.reason.empty() ? 0 : 1;
     const BadSampleSpec& spec = split.resolved.bad_samples;
-    const auto share = static_cast<int64_t>(spec.max_fraction * static_cast<double>(split.plan.samples_per_replica));
+    const auto share = static_cast<int64_t>(spec.max_fraction * static_cast<double>(stream.plan.samples_per_replica));
     const int64_t budget = std::max(spec.max_count, share);
     if (stream.substituted <= budget) return true;
     slot.problem = "more than " + std::to_string(budget) + " samples of split '" + split.resolved.name +
@@ -656,7 +678,7 @@ class Port::Impl {
     Slot& slot = pool.slots[static_cast<size_t>(index)];
     const Nanoseconds now = clock_.now();
     // First what may fail: a batch that cannot be dumped is not delivered, and not counted.
-    if (!options_.dump_folder.empty()) dump(stream, split, pool, slot, index);
+    if (dumps()) dump(stream, split, pool, slot, index);
     const Delivery delivery{stream.epoch, slot.samples, now - stream.asked_at,
                             now - std::max(stream.first_asked, stream.last_answered)};
     book_.delivered(split.resolved.name, delivery, slot.hash, slot.records);
@@ -666,7 +688,7 @@ class Port::Impl {
     latest_.split = split.resolved.name;
     latest_.epoch = stream.epoch;
     latest_.step = slot.step + 1;
-    latest_.steps = split.plan.steps;
+    latest_.steps = stream.plan.steps;
     slot.state = Slot::State::held;
     stream.slots.erase(slot.step);
     stream.waiting = false;
@@ -678,11 +700,12 @@ class Port::Impl {
     reserve(stream);
   }
 
-  bool keep_raw() const { return !options_.dump_folder.empty() && options_.dump_raw; }
+  bool dumps() const { return !options_.dump_folder.empty() && options_.counted; }
+  bool keep_raw() const { return dumps() && options_.dump_raw; }
 
   void dump(const Stream& stream, const PortSplit& split, const SlotPool& pool, Slot& slot, int32_t index) {
     DumpedBatch batch;
-    batch.trainer = options_.replica;
+    batch.trainer = options_.trainer;
     batch.step = slot.step;
     batch.epoch = stream.epoch;
     batch.split = split.resolved.name;

@@ -44,6 +44,8 @@ struct PortOptions {
   PeerId coordinator = 0;
   int32_t replica = 0;
   int32_t num_replicas = 1;
+  int32_t trainer = 0;       // its number among the trainers; with roles.ranks_per_replica other than the replica's
+  bool counted = true;       // false: another port of the same replica stands for it in the job's sums
   int prefetch = 2;
   int hold = 2;
   std::string dump_folder;   // write every delivered batch there; empty: do not

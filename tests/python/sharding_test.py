@@ -54,7 +54,7 @@ def test_several_ranks_with_the_same_data():
     for rank in range(4):
         with Environment(RANK=str(rank), WORLD_SIZE="4"):
             assert opened(ranks_per_replica=2) == parts[rank // 2]
-            raises(penstock.UsageError, lambda: opened(ranks_per_replica=3), "4 ranks", "ranks_per_replica=3")
+            raises(penstock.ConfigError, lambda: opened(ranks_per_replica=3), "roles.ranks_per_replica is 3", "4 trainers")
     with Environment():
         raises(penstock.UsageError, lambda: opened(ranks_per_replica=2), "ranks_per_replica", "RANK")
         raises(penstock.UsageError, lambda: opened(ranks_per_replica=0), "ranks_per_replica=0")

@@ -5,6 +5,8 @@
 //   distributed N num_replicas rank shuffle seed drop_last epoch
 //   batches N num_replicas rank shuffle seed drop_last epoch batch_size batch_drop_last    batches end with '|'
 //   plan N num_replicas rank shuffle seed drop_last epoch batch_size batch_drop_last       the same, from the Plan
+//   permutations N count seed / replacement N count seed / subset seed index...
+//   weighted count seed weight...
 //   forward N seed / inside_out N seed
 //   head N seed rule count        first `count` of a shuffle (rule torch_1 or torch_2_6), for sizes too large to print
 // An error is printed as "error: message" on the line of its query.
@@ -17,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "sampler/draws.h"
 #include "sampler/permutation.h"
 #include "sampler/plan.h"
 #include "sampler/samplers.h"
@@ -96,6 +99,24 @@ std::string answer(Query& query) {
       for (const PlannedSample& sample : plan.batch(step, rank)) append(out, sample.index);
       out += "| ";
     }
+  } else if (query.name == "permutations" || query.name == "replacement") {
+    const int64_t size = query.number();
+    const int64_t count = query.number();
+    const auto seed = query.next<uint64_t>();
+    const bool whole = query.name == "permutations";
+    const auto order = whole ? draw_permutations(size, count, seed) : draw_with_replacement(size, count, seed);
+    for (const int64_t index : order) append(out, index);
+  } else if (query.name == "subset") {
+    const auto seed = query.next<uint64_t>();
+    std::vector<int64_t> indices;
+    for (int64_t index = 0; query.in >> index;) indices.push_back(index);
+    for (const int64_t index : shuffled_subset(indices, seed)) append(out, index);
+  } else if (query.name == "weighted") {
+    const int64_t count = query.number();
+    const auto seed = query.next<uint64_t>();
+    std::vector<double> weights;
+    for (std::string weight; query.in >> weight;) weights.push_back(std::stod(weight));
+    for (const int64_t index : draw_weighted(weights, count, seed)) append(out, index);
   } else if (query.name == "forward" || query.name == "inside_out") {
     std::vector<uint32_t> order(static_cast<size_t>(query.number()));
     TorchGenerator generator(query.next<uint64_t>());

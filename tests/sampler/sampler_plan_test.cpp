@@ -307,3 +307,43 @@ TEST_CASE("elastic: with the global batch kept, every full global step has the s
   }
   CHECK(compared > 100);
 }
+
+TEST_CASE("a given order: its indices, and how often each stood before, also in the padding") {
+  const auto order = GivenOrder::make({7, 2, 7, 7, 5}, 8, "order.npy");
+  CHECK(order->largest_count() == 3);
+  const PlanSpec spec{.dataset_size = 5, .num_replicas = 2, .batch_size = 4, .tail = Tail::pad};
+  const Plan plan(spec, 0, order);
+  std::vector<std::pair<int64_t, int>> seen;
+  std::map<int64_t, int> before;
+  for (int64_t position = 0; position < plan.shape().samples; ++position) {
+    const PlannedSample sample = plan.at(position);
+    seen.emplace_back(sample.index, sample.occurrence);
+    CHECK(sample.occurrence == before[sample.index]++);  // the contract's words, counted one by one
+  }
+  CHECK(seen == std::vector<std::pair<int64_t, int>>{{7, 0}, {2, 0}, {7, 1}, {7, 2}, {5, 0}, {7, 3}, {2, 1}, {7, 4}});
+  CHECK(indices(plan.batch(0, 1)) == Indices{2, 7, 7, 7});
+}
+
+TEST_CASE("a given order without repetitions is a permutation: occurrences are rounds") {
+  const Plan given({.dataset_size = 3, .num_replicas = 4, .batch_size = 2, .tail = Tail::pad}, 5,
+                   GivenOrder::make({0, 1, 2}, 3, "order.npy"));
+  const Plan identity({.dataset_size = 3, .num_replicas = 4, .batch_size = 2, .tail = Tail::pad}, 5);
+  CHECK(whole_epoch(given) == whole_epoch(identity));
+}
+
+TEST_CASE("a given order that cannot be is refused by name") {
+  for (const int64_t wrong : {int64_t{-1}, int64_t{8}, int64_t{1} << 62}) {
+    const Error error = refusal([&] { (void)GivenOrder::make({0, 7, wrong}, 8, "order.npy"); });
+    CHECK(error.kind() == ErrorKind::dataset);
+    CHECK(error.message() ==
+          "order.npy: index " + std::to_string(wrong) + " at position 2 is outside the dataset of 8 samples");
+  }
+  const auto many = GivenOrder::make(Indices(65536, 1), 2, "order.npy");
+  const PlanSpec spec{.dataset_size = 65536, .batch_size = 64};
+  CHECK(Plan(spec, 0, many).at(65535).occurrence == 65535);
+  const auto too_many = GivenOrder::make(Indices(65537, 1), 2, "order.npy");
+  const Error error = refusal([&] { (void)Plan({.dataset_size = 65537, .batch_size = 64}, 0, too_many); });
+  CHECK(error.kind() == ErrorKind::config);
+  CHECK(has(error.message(), "65537 times"));
+  CHECK(refusal([&] { (void)Plan({.dataset_size = 4}, 0, many); }).kind() == ErrorKind::usage);
+}

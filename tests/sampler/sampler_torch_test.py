@@ -13,7 +13,8 @@ import time
 
 try:
     import torch
-    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+    from torch.utils.data import (BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler,
+                                  WeightedRandomSampler)
     from torch.utils.data.distributed import DistributedSampler
 except ImportError as error:
     print(f"SKIP: {error}")
@@ -103,6 +104,30 @@ def test_random_and_sequential():
     return compare("RandomSampler, SequentialSampler", queries, expected, numbers)
 
 
+def test_draws(rng):
+    """RandomSampler's replacement and num_samples, SubsetRandomSampler, WeightedRandomSampler."""
+    queries, expected = [], []
+    for size, seed, count in itertools.product(SIZES + [4099], SEEDS, [1, 5, 31, 32, 33, 257, 1000]):
+        queries.append(words("permutations", size, count, seed))
+        expected.append(list(RandomSampler(range(size), num_samples=count, generator=generator(seed))))
+        queries.append(words("replacement", size, count, seed))
+        expected.append(list(RandomSampler(range(size), True, count, generator=generator(seed))))
+    for size, seed in itertools.product(SIZES, SEEDS):
+        indices = [rng.randrange(10**6) for _ in range(size)]
+        queries.append(words("subset", seed, *indices))
+        expected.append(list(SubsetRandomSampler(indices, generator=generator(seed))))
+    for size, seed in itertools.product(SIZES + [1000, 20000], SEEDS):
+        kind = rng.randrange(3)
+        # Classes of equal weight, as imbalanced datasets have; weights of every size; zeros among them.
+        weights = [[1.0 / rng.choice([3, 7, 1300]), rng.random() * 10.0 ** rng.randint(-30, 30),
+                    rng.choice([0.0, rng.random()])][kind] for _ in range(size)]
+        weights[rng.randrange(size)] = 1.0
+        count = rng.choice([2, 31, 2000])
+        queries.append(" ".join(["weighted", str(count), str(seed)] + [repr(weight) for weight in weights]))
+        expected.append(list(WeightedRandomSampler(weights, count, True, generator=generator(seed))))
+    return compare("draws with repetitions", queries, expected, numbers)
+
+
 def test_batches(rng, count):
     """BatchSampler over DistributedSampler, from the classes and from the Plan's random access."""
     queries, plans, expected, refused = [], [], [], []
@@ -167,6 +192,7 @@ def main():
     seed = int(os.environ.get("PENSTOCK_TEST_SEED", time.time_ns() % 2**32))
     print(f"torch {torch.__version__}; PENSTOCK_TEST_SEED={seed}")
     total = test_worked_examples() + test_distributed_grid() + test_random_and_sequential()
+    total += test_draws(random.Random(seed))
     total += test_batches(random.Random(seed), 4000) + test_large() + test_inside_out()
     print(f"{total} combinations equal to torch's")
 

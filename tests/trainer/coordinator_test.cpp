@@ -6,7 +6,9 @@
 #include <deque>
 
 #include "runtime/base/error.h"
+#include "runtime/config/sampler_file.h"
 #include "sampler/plan.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {
@@ -192,6 +194,78 @@ TEST_CASE("leases carry exactly the plan's samples") {
       world.coordinator.handle(port, CloseStream{stream});
     }
   }
+}
+
+TEST_CASE("a pass in the program's own order: its samples, numbered as one replica's share") {
+  World world;
+  const std::string json = split_json({"splits.train.sampler={program: true, shuffle: false}"});
+  world.open_at_both(json);
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+  world.coordinator.handle(1, OpenStream{7, fingerprint_of(json), 1, 3, 0, {9, 2, 2, 0, 9}});
+  REQUIRE(world.take<StreamReady>(1).size() == 1);
+  std::vector<PlannedSample> got(5);
+  for (int64_t step = 0; step < 2; ++step) {
+    world.coordinator.handle(1, SlotFree{7, step});
+    for (const PeerId loader : {2, 3}) {
+      for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+        CHECK(lease.replica == 1);
+        CHECK(lease.epoch == 3);
+        for (size_t i = 0; i < lease.samples.size(); ++i) {
+          got.at(static_cast<size_t>(lease.lease.step * 4 + lease.first_slot) + i) = lease.samples[i];
+        }
+        world.coordinator.handle(loader, ChunkDone{lease.lease, 1000, 1, 1});
+        world.coordinator.handle(1, ChunkTaken{lease.lease});
+        world.coordinator.handle(loader, CellBack{1});
+      }
+    }
+  }
+  // Positions (step * 4 + slot) * 2 + 1; occurrences count up within the share.
+  CHECK(got == std::vector<PlannedSample>{{1, 9, 0}, {3, 2, 0}, {5, 2, 1}, {7, 0, 0}, {9, 9, 1}});
+  world.coordinator.handle(0, OpenStream{8, fingerprint_of(json), 0, 3, 0, {9, 10}});
+  const auto failed = world.take<StreamFailed>(0);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
+  CHECK(failed[0].error.find("index 10 at position 1") != std::string::npos);
+}
+
+TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to check") {
+  World world;
+  TemporaryFolder folder;
+  folder.write("order.txt", "3\n1\n3\n0\n");
+  const auto json_of = [&] {
+    const Job job = parse_job(
+        "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+        "    sampler: {indices: " + folder.path("order.txt") + "}\n    batch_size: 2\n",
+        "job.yaml");
+    return canonical_json(with_sampler_file(resolve_split(job, "train")));
+  };
+  const std::string json = json_of();
+  world.open_at_both(json);
+  REQUIRE(world.take<SplitOpened>(0).size() == 1);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, SlotFree{1, 0});
+  std::vector<PlannedSample> got;
+  for (const PeerId loader : {2, 3}) {
+    for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+      got.insert(got.end(), lease.samples.begin(), lease.samples.end());
+    }
+  }
+  CHECK(got == std::vector<PlannedSample>{{0, 3, 0}, {2, 3, 1}});
+
+  folder.write("order.txt", "3\n1\n3\n10\n");  // outside the dataset of 10
+  const std::string outside = json_of();
+  World fresh;
+  fresh.open_at_both(outside);
+  const auto refused = fresh.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error.find("index 10 at position 3") != std::string::npos);
+
+  folder.write("order.txt", "0\n");  // changed since the program read it
+  World late;
+  late.coordinator.handle(0, OpenSplit{outside, 0, 2});
+  const auto changed = late.take<SplitRefused>(0);
+  REQUIRE(changed.size() == 1);
+  CHECK(changed[0].error.find("holds other numbers") != std::string::npos);
 }
 
 TEST_CASE("streams that cannot be are refused; messages about streams that ended are ignored") {

@@ -17,13 +17,14 @@ from .data_loader import DataLoader
 from .datasets import ImageFolder
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
 from .preprocessor import Preprocessor
+from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from .show import show
 from .wrapping import WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConfigError", "DataLoader", "DatasetError", "DictBatch", "Error", "ImageFolder",
-    "PeerLostError", "Preprocessor", "RunError", "TupleBatch", "UsageError", "WrappedLoader", "collate_bytes", "errors",
-    "show", "transforms", "wrap",
+    "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
+    "ImageFolder", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
+    "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
 ]

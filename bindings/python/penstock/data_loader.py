@@ -23,6 +23,8 @@ import weakref
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
+from ._place import of_distributed, place
+from ._program_order import ProgramOrder
 from .batch import DictBatch, TupleBatch
 from .errors import UsageError
 
@@ -31,33 +33,19 @@ __all__ = ["DataLoader"]
 _FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's order
 
 
-def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: int):
-    """Which replica of how many this process is: arguments, else torch.distributed where it is initialised, else None
-    for both, and the library looks at RANK and WORLD_SIZE."""
-    if ranks_per_replica < 1:
+def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: Optional[int]):
+    """(num_replicas, rank, do they count ranks): arguments, which count replicas; else torch.distributed where it is
+    initialised; else None for both, and the library looks at RANK and WORLD_SIZE."""
+    if ranks_per_replica is not None and ranks_per_replica < 1:
         raise UsageError(f"ranks_per_replica={ranks_per_replica}: it is 1 or more")
-    world = None
     if num_replicas is not None or rank is not None:
         if num_replicas is None or rank is None:
             raise UsageError("num_replicas and rank come together", "give both, or neither")
-        return num_replicas, rank
-    distributed = sys.modules.get("torch.distributed")  # a program that uses it has imported it
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        world, rank = distributed.get_world_size(), distributed.get_rank()
-    elif ranks_per_replica > 1 and "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        try:
-            world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-        except ValueError:
-            raise UsageError(f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are no numbers",
-                             "unset them, or start the program with torchrun or `penstock run`") from None
-    if world is None:
-        if ranks_per_replica > 1:
-            raise UsageError("ranks_per_replica without ranks",
-                             "initialise torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
-        return None, None
-    if world % ranks_per_replica:
-        raise UsageError(f"{world} ranks are no multiple of ranks_per_replica={ranks_per_replica}")
-    return world // ranks_per_replica, rank // ranks_per_replica
+        return num_replicas, rank, False
+    if (ranks_per_replica or 1) > 1 and place() == (None, None):
+        raise UsageError("ranks_per_replica without ranks",
+                         "initialise torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
+    return (*of_distributed(), True)
 
 
 class DataLoader:
@@ -98,7 +86,13 @@ class DataLoader:
         This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
         initialised, else RANK and WORLD_SIZE. Under `penstock run` the port knows.
     ranks_per_replica
-        So many consecutive ranks get the same data (tensor and pipeline parallelism).
+        So many consecutive ranks get the same data (tensor and pipeline parallelism). Under `penstock run` the job's
+        key roles.ranks_per_replica says it.
+    sampler
+        Any iterable of indices, as for torch's DataLoader: evaluated at the start of each pass, after its
+        set_epoch(epoch) where it has one, and taken as this rank's share. Excludes `shuffle`. For the hashes its i-th
+        index stands at position i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the
+        same on all ranks.
     overrides
         More keys of the job: ["loader.threads=4"] or {"loader.threads": 4}; also as keywords, `loader__threads=4`.
 
@@ -118,8 +112,8 @@ class DataLoader:
                  seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  copy: bool = False, pin_memory: bool = False, device: Any = None, num_replicas: Optional[int] = None,
-                 rank: Optional[int] = None, ranks_per_replica: int = 1, overrides: Union[str, Sequence[str], Mapping[str, Any]] = (),
-                 **more: Any) -> None:
+                 rank: Optional[int] = None, ranks_per_replica: Optional[int] = None, sampler: Any = None,
+                 overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
         _job.check_keywords(more, _PARAMETERS)
         named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
         self._convert, self._copied = _converter(output, copy, pin_memory, device)
@@ -130,15 +124,27 @@ class DataLoader:
         self._as_dict = batch == "dict"
         self._keys = dict(keys or {})
         self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more,
-                                                                  _job.words_of(overrides))
-        replicas, replica = _place(num_replicas, rank, ranks_per_replica)
+                                                            _job.words_of(overrides))
+        self._order = None if sampler is None else ProgramOrder(sampler, self.split)
+        if sampler is not None:
+            if shuffle:
+                raise UsageError("sampler and shuffle exclude each other", "shuffle in the sampler")
+            lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]
+        if ranks_per_replica is not None:
+            lines += [f"roles.ranks_per_replica={ranks_per_replica}"]
+        replicas, replica, of_ranks = _place(num_replicas, rank, ranks_per_replica)
         self._native = _penstock.Loader(
             self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
-            rank=replica, dtype=_dtype_name(dtype), channels_last=channels_last, on_warning=_warn)
+            rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
+            on_warning=_warn)
+        if replicas is not None and of_ranks:
+            replicas //= self._native.ranks_per_replica
         if replicas is not None and replicas != self._native.num_replicas:
             raise UsageError(f"this process is one of {replicas} replicas, and its port belongs to a job of "
                              f"{self._native.num_replicas}", "start as many trainers as the job has")
-        self._training = json.loads(self._native.spec())["split"]["mode"] == "train"
+        spec = json.loads(self._native.spec())["split"]
+        self._training = spec["mode"] == "train"
+        self._drop_last = spec["drop_last"]
         fields = self._native.fields()
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         for name in self._keys:
@@ -161,7 +167,10 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Batches per epoch: exact, and equal on all ranks."""
-        return self._native.size
+        if self._order is None:
+            return self._native.size
+        samples, size = self._order.samples(), self.batch_size
+        return samples // size if self._drop_last else -(-samples // size)
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
@@ -218,7 +227,10 @@ class DataLoader:
             if step == 0 and consumed and self._last_epoch >= 0:
                 epoch = self._last_epoch
             step = consumed
-        return json.loads(self._native.state(epoch, step))
+        if self._order is None:
+            return json.loads(self._native.state(epoch, step))
+        state = json.loads(self._native.state(epoch, step, self._order.samples()))
+        return self._order.add_to(state, self.rank, self.num_replicas)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next batch is the one after those counted in `state`, whether `iter()` was called before or is after.
@@ -226,7 +238,11 @@ class DataLoader:
         ConfigError where the job is not the one the state was saved with, naming every key that differs. The number of
         loaders is free, and that of replicas where replicas x batch_size is kept.
         """
-        where = self._native.resume(json.dumps(dict(state)))
+        if self._order is None:
+            where = self._native.resume(json.dumps(dict(state)))
+        else:
+            self._order.check(state, self.rank, self.num_replicas)
+            where = self._native.resume(json.dumps(dict(state)), self._order.samples())
         self._resumed = tuple(where)
         self._resumed_epoch_said = False
         self._next_epoch = None
@@ -241,7 +257,9 @@ class DataLoader:
     @property
     def num_samples(self) -> int:
         """Samples of this rank that count, per epoch: padding of an `eval` split does not."""
-        return self._native.num_samples
+        if self._order is None:
+            return self._native.num_samples
+        return min(self._order.samples(), len(self) * self.batch_size)
 
     @property
     def dataset_size(self) -> int:
@@ -318,7 +336,13 @@ class _Pass:
     def _begin(self, epoch, step):
         self._epoch = epoch
         self._loads = self._loader._loads
-        self._stream = self._loader._native.start_at(epoch, step)
+        order = self._loader._order
+        if order is None:
+            self._stream = self._loader._native.start_at(epoch, step)
+            return
+        indices, self._order_seen = order.evaluate(epoch, step)
+        self._stream = self._loader._native.start_in_order(epoch, step, indices)
+        order.seen = self._order_seen
 
     def __iter__(self):
         return self
@@ -344,6 +368,8 @@ class _Pass:
             raise StopIteration
         batch = loader._wrap(native)
         loader._cursor = (self._epoch, native.step + 1)
+        if loader._order is not None:
+            loader._order.seen = self._order_seen
         return batch
 
     def __len__(self) -> int:
