@@ -35,6 +35,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last,
+                                 std::optional<bool> attach,
                                  nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
@@ -43,6 +44,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.places_are_ranks = places_are_ranks;
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
+  options.attach = attach;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
   const Unlocked unlocked;
@@ -114,13 +116,14 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
               std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, nb::object on_warning) {
+              std::optional<bool> channels_last, std::optional<bool> attach, nb::object on_warning) {
              new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
-                                          places_are_ranks, std::move(dtype), channels_last, std::move(on_warning)));
+                                          places_are_ranks, std::move(dtype), channels_last, attach,
+                                          std::move(on_warning)));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
            nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
-           nb::arg("channels_last").none(), nb::arg("on_warning").none())
+           nb::arg("channels_last").none(), nb::arg("attach").none(), nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
       .def("start_at",

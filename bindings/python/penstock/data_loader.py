@@ -82,6 +82,9 @@ class DataLoader:
         with CUDA: a non_blocking copy out of memory that is dropped at once would race.
     device
         Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU.
+    attach
+        True: be fed by the `penstock serve` of this job on this host, which torchrun's or Slurm's programs find by
+        LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
     num_replicas, rank
         This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
         initialised, else RANK and WORLD_SIZE. Under `penstock run` the port knows.
@@ -111,6 +114,7 @@ class DataLoader:
                  tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
                  seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
+                 attach: Optional[bool] = None,
                  copy: bool = False, pin_memory: bool = False, device: Any = None, num_replicas: Optional[int] = None,
                  rank: Optional[int] = None, ranks_per_replica: Optional[int] = None, sampler: Any = None,
                  overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
@@ -136,6 +140,7 @@ class DataLoader:
         self._native = _penstock.Loader(
             self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
             rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
+            attach=attach,
             on_warning=_warn)
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
