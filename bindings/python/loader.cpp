@@ -54,17 +54,22 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
 
 class LoaderHandle {
  public:
-  explicit LoaderHandle(std::unique_ptr<DataLoader> loader) : loader_(loader.release()) {}
+  explicit LoaderHandle(std::unique_ptr<DataLoader> loader) : loader_(loader.release(), DeleteUnlocked{}) {}
   DataLoader& operator*() const {
     if (!loader_) throw Error(ErrorKind::usage, "this DataLoader was closed", "make a new one");
     return *loader_;
   }
   DataLoader* operator->() const { return &**this; }
+  // For calls that let go of the GIL: another thread may close() meanwhile. Taken with the GIL, and given back with it.
+  std::shared_ptr<DataLoader> hold() const {
+    (void)**this;
+    return loader_;
+  }
   void close() { loader_.reset(); }
   bool closed() const { return !loader_; }
 
  private:
-  std::unique_ptr<DataLoader, DeleteUnlocked> loader_;
+  std::shared_ptr<DataLoader> loader_;
 };
 
 class StreamHandle {
@@ -129,9 +134,10 @@ void register_loader(nb::module_& module) {
       .def("start_at",
            [](LoaderHandle& self, int64_t epoch, int64_t step) {
              BatchStream stream;
+             const auto loader = self.hold();
              {
                const Unlocked unlocked;
-               stream = self->start_at(epoch, step);
+               stream = loader->start_at(epoch, step);
              }
              return StreamHandle(std::move(stream));
            },
@@ -139,9 +145,10 @@ void register_loader(nb::module_& module) {
       .def("start_in_order",
            [](LoaderHandle& self, int64_t epoch, int64_t step, std::vector<int64_t> order) {
              BatchStream stream;
+             const auto loader = self.hold();
              {
                const Unlocked unlocked;
-               stream = self->start_at(epoch, step, std::move(order));
+               stream = loader->start_at(epoch, step, std::move(order));
              }
              return StreamHandle(std::move(stream));
            },
@@ -160,8 +167,9 @@ void register_loader(nb::module_& module) {
       .def("spec", [](LoaderHandle& self) { return self->spec(); })
       .def("report_json",
            [](LoaderHandle& self) {
+             const auto loader = self.hold();
              const Unlocked unlocked;
-             return self->report_json();
+             return loader->report_json();
            })
       .def("fields", [](LoaderHandle& self) { return self->fields(); })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })

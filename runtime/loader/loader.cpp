@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/base/crc32c.h"
+#include "runtime/base/thread_annotations.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
@@ -84,10 +85,15 @@ class Loader::Impl {
     report["read_s"] = static_cast<double>(f.read_ns) * 1e-9;
     report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
     report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
-    for (const auto& [fingerprint, split] : splits_) {
-      if (!split.context || split.context->workers() == nullptr || split.context->workers()->replaced() == 0) continue;
-      report["python_workers_replaced"][split.context->split().name] = {
-          {"count", split.context->workers()->replaced()}, {"last", split.context->workers()->notices()}};
+    std::vector<std::shared_ptr<const SplitContext>> python;
+    {
+      MutexLock lock(python_mutex_);
+      python = python_splits_;
+    }
+    for (const auto& context : python) {
+      if (context->workers()->replaced() == 0) continue;
+      report["python_workers_replaced"][context->split().name] = {{"count", context->workers()->replaced()},
+                                                                  {"last", context->workers()->notices()}};
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
@@ -196,6 +202,10 @@ class Loader::Impl {
   void retire(std::map<Fingerprint, Split>::iterator split) {
     arena_bytes_ -= split->second.arena.memory.size();
     split->second.arena.memory = {};
+    {
+      MutexLock lock(python_mutex_);
+      std::erase(python_splits_, split->second.context);
+    }
     split->second.context = nullptr;
     retired_.push_back(splits_.extract(split));  // the endpoint knows the arena by its address
   }
@@ -215,7 +225,12 @@ class Loader::Impl {
           answer.error_kind = error.exit_code();
           answer.error = error.message();
           answer.remedy = error.remedy();
+          split.context = nullptr;  // a lease that crosses this answer finds no split here
         }
+      }
+      if (split.context && split.context->workers() != nullptr) {
+        MutexLock lock(python_mutex_);
+        python_splits_.push_back(split.context);
       }
       tell(answer);
       split.answer = answer;
@@ -355,6 +370,9 @@ class Loader::Impl {
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
   std::map<Fingerprint, Split> splits_;
+  mutable Mutex python_mutex_;
+  // Of splits_ those with Python workers: what report_json() looks at, in whatever thread it is called.
+  std::vector<std::shared_ptr<const SplitContext>> python_splits_ PENSTOCK_GUARDED_BY(python_mutex_);
   std::vector<std::map<Fingerprint, Split>::node_type> retired_;
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -100,7 +101,7 @@ class PreprocessorImpl {
 
   PreprocessorImpl(const Job& job, const std::string& split, const PreprocessorOptions& options)
       : split_(resolve_split(job, split)),
-        context_(SplitContext::without_dataset(split_)),
+        context_(SplitContext::without_dataset(split_, {job.python, {}, python_stop_.get_token()})),
         finisher_(finish_spec(options), 3, context_->pipeline().out_height(), context_->pipeline().out_width()),
         timeout_ns_(static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9)) {
     // Which transforms draw is the same for every image.
@@ -279,6 +280,7 @@ class PreprocessorImpl {
   }
 
   void stop() {
+    python_stop_.request_stop();
     {
       MutexLock lock(mutex_);
       stopping_ = true;
@@ -289,6 +291,7 @@ class PreprocessorImpl {
 
   const pid_t owner_ = ::getpid();
   ResolvedSplit split_;
+  std::stop_source python_stop_;
   std::shared_ptr<const SplitContext> context_;
   Finisher finisher_;
   Nanoseconds timeout_ns_;

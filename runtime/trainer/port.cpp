@@ -538,6 +538,9 @@ class Port::Impl {
     if (it == splits_.end() || !it->second.opened) throw Error(ErrorKind::usage, "the split was not opened");
     PortSplit& split = it->second;
     const PlanShape plan = plan_of(split, m);
+    if (m.epoch > 0xFFFFFFFF) {
+      throw Error(ErrorKind::usage, "epoch " + std::to_string(m.epoch) + " is beyond 2^32 - 1, the last that draws know");
+    }
     if (m.first_step < 0 || m.first_step > plan.steps || m.epoch < 0) {
       throw Error(ErrorKind::usage, "no step " + std::to_string(m.first_step) + " in an epoch of " +
                                         std::to_string(plan.steps) + " steps");

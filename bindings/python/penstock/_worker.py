@@ -249,12 +249,17 @@ class Worker:
     def item(self, index, seed, epoch, occurrence):
         from hashlib import blake2b
         drawn = int.from_bytes(blake2b(KEY.pack(index, seed, epoch, occurrence), digest_size=8).digest(), "little")
-        random.seed(drawn)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(drawn & 0xFFFFFFFF)
-        if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
-        return self.dataset[index]
+        while True:
+            generators = {name for name in ("numpy", "torch") if name in sys.modules}
+            random.seed(drawn)
+            if "numpy" in generators:
+                sys.modules["numpy"].random.seed(drawn & 0xFFFFFFFF)
+            if "torch" in generators:
+                sys.modules["torch"].manual_seed(drawn & 0x7FFFFFFFFFFFFFFF)
+            made = self.dataset[index]
+            # One that the dataset imported just now was not seeded: the sample is made once more, as any later worker will.
+            if generators == {name for name in ("numpy", "torch") if name in sys.modules}:
+                return made
 
     def load(self, body):
         (kind, height, width, pixels), label, others = as_fields(self.item(*KEY.unpack(body)))
