@@ -72,6 +72,10 @@ Place embedded_place(const Job& job, const DataLoaderOptions& options) {
     }
     return {replicas_of(job, place.replicas), place.rank / job.roles.ranks_per_replica};
   }
+  if (rank.empty() && !world.empty() && number_of(world) > 1) {
+    throw Error(ErrorKind::usage, "WORLD_SIZE=" + world + " without RANK: every trainer would get the same data",
+                "set RANK as well, or unset WORLD_SIZE, or pass num_replicas and rank");
+  }
   const LauncherInfo launcher = detect_launcher(current_environment());
   if (launcher.many_tasks()) {
     throw Error(ErrorKind::usage,

@@ -92,7 +92,11 @@ def test_random_and_sequential_samplers_are_torchs():
         ours.set_epoch(epoch)
         theirs = torch_data.RandomSampler(range(size), replacement, count, generator(value + epoch))
         assert list(ours) == list(theirs) and len(ours) == len(theirs), (size, replacement, count, value, epoch)
-        assert list(ours) == list(ours)
+        again = list(ours)
+        later = torch_data.RandomSampler(range(size), replacement, count, generator(value + epoch + 1))
+        assert again == list(later)  # every pass is a new epoch
+        ours.set_epoch(epoch + 1)
+        assert list(ours) == again
     assert list(penstock.SequentialSampler([3, 1, 2])) == [0, 1, 2]
     given = penstock.RandomSampler(range(50), generator=generator(3))
     theirs = torch_data.RandomSampler(range(50), generator=generator(3))

@@ -412,6 +412,10 @@ TEST_CASE("where a program stands is told by arguments, then RANK and WORLD_SIZE
     CHECK(error_of([&] { DataLoader(data.job(), "train"); }).kind() == ErrorKind::usage);
   }
   {
+    const Environment world("WORLD_SIZE", "2");
+    CHECK(error_of([&] { DataLoader(data.job(), "train"); }).message().find("without RANK") != std::string::npos);
+  }
+  {
     const Environment size("OMPI_COMM_WORLD_SIZE", "2");
     const Environment rank("OMPI_COMM_WORLD_RANK", "0");
     const Error error = error_of([&] { DataLoader(data.job(), "train"); });

@@ -384,6 +384,8 @@ class _Pass:
 
 
 def _warn(text: str) -> None:
+    if "the program holds all" in text:
+        text += "; penstock.DataLoader(..., copy=True) lifts the limit"
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 

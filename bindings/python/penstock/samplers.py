@@ -77,8 +77,24 @@ class SequentialSampler:
         return _size_of(self.data_source)
 
 
-class RandomSampler(_Epochs):
-    """Every sample once, in the order of `torch.randperm` under manual_seed(seed + epoch).
+class _Advancing(_Epochs):
+    """One more epoch with every pass, unless set_epoch was called since the last: torch's DataLoader calls set_epoch on
+    nobody, and a pass in the same order again is not what a random sampler is for."""
+
+    _passed = False
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        self._passed = False
+
+    def _begin_pass(self) -> None:
+        if self._passed:
+            self.epoch += 1
+        self._passed = True
+
+
+class RandomSampler(_Advancing):
+    """Every sample once, in the order of `torch.randperm` under manual_seed(seed + epoch); every pass is a new epoch.
 
     num_samples
         Draw so many instead: whole permutations and part of one, or with `replacement` each by itself.
@@ -105,6 +121,7 @@ class RandomSampler(_Epochs):
         if self.generator is not None:
             data = _torch("RandomSampler(generator=...)").utils.data
             return iter(data.RandomSampler(range(size), self.replacement, self._num_samples, self.generator))
+        self._begin_pass()
         return iter(_penstock.random_order(size, self.replacement, self.num_samples, self._seed_now()))
 
     def __len__(self) -> int:
@@ -149,7 +166,7 @@ class DistributedSampler(_Epochs):
         return self.num_samples
 
 
-class WeightedRandomSampler(_Epochs):
+class WeightedRandomSampler(_Advancing):
     """Indices drawn by weight: `torch.multinomial(weights, num_samples, replacement)` under manual_seed(seed + epoch).
 
     weights
@@ -175,6 +192,8 @@ class WeightedRandomSampler(_Epochs):
         self.seed = seed
 
     def __iter__(self) -> Iterator[int]:
+        if self.generator is None:
+            self._begin_pass()
         if self.generator is None and self.replacement and self.num_samples > 1:
             return iter(_penstock.weighted_order(self.weights, self.num_samples, self._seed_now()))
         torch = _torch("WeightedRandomSampler with a generator, without replacement, or of one draw")
