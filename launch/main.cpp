@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include "launch/command.h"
 #include "runtime/base/error.h"
@@ -15,8 +17,8 @@ namespace {
 
 // Under mpirun every rank would print the same complaint: one is enough.
 bool speaks() {
-  const LauncherInfo launcher = detect_launcher(current_environment());
-  return launcher.rank.value_or(0) == 0;
+  leave_it_to_rank_0(detect_launcher(current_environment()).rank.value_or(0));
+  return true;
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {
@@ -88,6 +90,10 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void leave_it_to_rank_0(int rank) {
+  if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+}
 
 void add_job_arguments(CLI::App& command, JobArguments& arguments) {
   command.add_option("job", arguments.file, "job file")->required()->type_name("JOB.yaml");

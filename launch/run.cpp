@@ -567,7 +567,8 @@ int run_rank(const RunRequest& request, const Job& job) {
     code = error != nullptr ? error->exit_code() : static_cast<int>(ErrorKind::runtime);
     if (!alike || code == static_cast<int>(ErrorKind::runtime) || code == static_cast<int>(ErrorKind::peer_lost)) {
       std::fprintf(stderr, "penstock: rank %d: %s\n", self, problem.what());
-    } else if (self == 0) {
+    } else {
+      leave_it_to_rank_0(self);
       std::fprintf(stderr, "penstock: %s\n", problem.what());
     }
     all_alive = false;
