@@ -16,9 +16,8 @@ namespace penstock {
 namespace {
 
 // Under mpirun every rank would print the same complaint: one is enough.
-bool speaks() {
+void let_rank_0_speak_first() {
   leave_it_to_rank_0(detect_launcher(current_environment()).rank.value_or(0));
-  return true;
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {
@@ -69,7 +68,8 @@ int run(int argc, char** argv) {
     return command->get_name() == own[0];
   });
   if (!own.empty() && own[0].rfind('-', 0) != 0 && !known_command) {
-    if (speaks()) std::fprintf(stderr, "%s\n", unknown_command(app, own[0]).c_str());
+    let_rank_0_speak_first();
+    std::fprintf(stderr, "%s\n", unknown_command(app, own[0]).c_str());
     return static_cast<int>(ErrorKind::usage);
   }
   try {
@@ -78,7 +78,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {
-    if (speaks()) std::fprintf(stderr, "penstock: %s\n  help: penstock %s --help\n", error.what(), own.empty() ? "" : own[0].c_str());
+    let_rank_0_speak_first();
+    std::fprintf(stderr, "penstock: %s\n  help: penstock %s --help\n", error.what(), own.empty() ? "" : own[0].c_str());
     return static_cast<int>(ErrorKind::usage);
   }
   const int code = chosen.run();
@@ -106,7 +107,8 @@ int main(int argc, char** argv) {
   try {
     return penstock::run(argc, argv);
   } catch (const penstock::Error& error) {
-    if (penstock::speaks()) std::fprintf(stderr, "penstock: %s\n", error.what());
+    penstock::let_rank_0_speak_first();
+    std::fprintf(stderr, "penstock: %s\n", error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "penstock: %s\n", error.what());

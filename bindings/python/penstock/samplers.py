@@ -55,7 +55,7 @@ class _Epochs:
     epoch: int = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next `iter()`. Without it every pass has the same order."""
+        """The epoch of the next `iter()`."""
         if epoch < 0:
             raise UsageError(f"set_epoch({epoch}): epochs count from 0")
         self.epoch = int(epoch)
