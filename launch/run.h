@@ -18,6 +18,8 @@
 
 namespace penstock {
 
+struct Job;
+
 struct RunRequest {
   std::string job_file;
   std::vector<std::string> overrides;
@@ -33,5 +35,10 @@ struct RunRequest {
 };
 
 int run_job(const RunRequest& request);
+
+// Its two ways. In this process: trainers' ports and one loader, each run by a thread (run_here.cpp).
+int run_here(const RunRequest& request, const Job& job);
+// As one rank of mpirun's (run_rank.cpp).
+int run_rank(const RunRequest& request, const Job& job);
 
 }  // namespace penstock

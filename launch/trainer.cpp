@@ -1,0 +1,240 @@
+#include "launch/trainer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/observe/report.h"
+#include "runtime/process/launcher.h"
+#include "runtime/trainer/attach.h"
+#include "runtime/trainer/data_loader.h"
+#include "runtime/trainer/embedded.h"
+#include "transport/unix_socket.h"
+
+namespace penstock {
+namespace {
+
+std::string program_path() {
+  char path[4096] = {};
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "penstock";
+}
+
+std::vector<std::string> program_of(const RunRequest& request) {
+  if (!request.program.empty()) return request.program;
+  std::vector<std::string> argv{program_path(), "drain", request.job_file};
+  argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+  argv.push_back("--epochs=" + std::to_string(request.epochs));
+  return argv;
+}
+
+// The overrides of a serve command line, for programs that attach from another folder: paths in them are relative to
+// this one.
+std::string overrides_for_programs(const RunRequest& request) {
+  std::vector<std::string> all;
+  for (const std::string& text : request.overrides) {
+    const size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    bool path = false;
+    for (const char* end : {".dataset.folder", ".sampler.indices", ".sampler.weights"}) {
+      path = path || (equals != std::string::npos && key.ends_with(end));
+    }
+    const char first = path && equals + 1 < text.size() ? text[equals + 1] : '/';
+    const bool relative = first == '.' || first == '_' || std::isalnum(static_cast<unsigned char>(first)) != 0;
+    all.push_back(relative ? key + "=" + std::filesystem::absolute(text.substr(equals + 1)).string() : text);
+  }
+  return nlohmann::json(all).dump();
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
+}
+
+int failure_code(int exit_code) { return exit_code != 0 ? exit_code : 1; }
+
+}  // namespace
+
+Trainer::Trainer(const RunRequest& request, const Job& job, const PortOptions& options,
+                 std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
+    : request_(request), job_(job), port_(options, std::move(endpoint)), helper_(helper), where_(std::move(where)) {
+  port_.watch(helper_.poll_fd(), [this] { read_helper(); });
+  port_.on_notice([this](const std::string& text) {
+    std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str());
+  });
+  const bool speaks_for_the_job = options.self == options.coordinator;
+  port_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
+    // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
+    // this rank in between.
+    if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
+    ended_well_ = goodbye.good;
+    if (!goodbye.good) helper_.stop(job_.trainer.grace_s);
+  });
+}
+
+void Trainer::start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
+           bool keep_stdin, bool relay_output) {
+  port_.listen(socket_name, token);
+  place.port = "@" + socket_name;
+  place.token = token;
+  place.job = request_.job_file;
+  ProgramSpec program;
+  program.argv = program_of(request_);
+  program.environment = trainer_environment(inherited_environment(), place);
+  // What was said on this command line is said to the program's DataLoader too: it reads the job file itself.
+  program.environment.push_back(std::string(kOverridesVariable) + "=" + nlohmann::json(request_.overrides).dump());
+  program.cpus = std::move(cpus);
+  program.keep_stdin = keep_stdin;
+  program.grace_s = job_.trainer.grace_s;
+  program.relay_output = relay_output;
+  helper_.start(program);
+}
+
+void Trainer::serve(const std::string& name, int local_trainer) {
+  const std::string socket = serving_socket(name, local_trainer);
+  try {
+    port_.listen(socket, "");
+  } catch (const Error& error) {
+    if (!try_connect_abstract(socket)) throw;
+    throw Error(ErrorKind::usage, "job '" + name + "' is being served on host " + host_name() + " already",
+                "end that one (penstock serve --stop " + request_.job_file +
+                    "), or give this one another name: in the job file, or name=OTHER");
+  }
+}
+
+void Trainer::watch_signals(SignalFd& signals) {
+  port_.watch(signals.fd(), [this, &signals] {
+    while (const auto arrived = signals.next()) {
+      pass_signal(arrived->signal);
+    }
+  });
+}
+
+void Trainer::pass_signal(int number) {
+  if (request_.serve) {
+    if (number == SIGTERM || number == SIGINT) port_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
+    return;
+  }
+  if (number != SIGTERM && number != SIGINT) {
+    helper_.signal(number);
+    return;
+  }
+  helper_.stop(asked_to_end_ ? 0 : job_.trainer.grace_s);
+  asked_to_end_ = true;
+}
+
+void Trainer::watch_parent_fd(int fd) {
+  port_.watch(fd, [this] {
+    helper_.stop(job_.trainer.grace_s);
+    port_.stop();
+    orphaned_ = true;
+  });
+}
+
+void Trainer::stop_program() { helper_.stop(ended_well_ ? 0 : job_.trainer.grace_s); }
+
+void Trainer::clean_up() {
+  stop_program();
+  while (const auto report = helper_.wait_report(job_.trainer.grace_s + 5)) {
+    if (report->kind == HelperReport::Kind::ended) break;
+  }
+}
+
+void Trainer::read_helper() {
+  while (const auto report = helper_.next_report()) {
+    switch (report->kind) {
+      case HelperReport::Kind::started: break;
+      case HelperReport::Kind::start_failed:
+        port_.finish_program(false, where_ + ": " + report->text, static_cast<int>(ErrorKind::runtime));
+        break;
+      case HelperReport::Kind::exited: program_exited(report->status); break;
+      case HelperReport::Kind::ended:
+        port_.finish_program(false, where_ + ": the helper process ended", static_cast<int>(ErrorKind::runtime));
+        break;
+    }
+  }
+}
+
+void Trainer::program_exited(int status) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    port_.finish_program(true, "", 0);
+    return;
+  }
+  const std::string how = WIFSIGNALED(status)
+                              ? std::string("was killed by ") + signal_text(WTERMSIG(status))
+                              : "exited with status " + std::to_string(WEXITSTATUS(status));
+  // Our own drain speaks our exit codes; for a user's program there is one: it failed.
+  const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
+  const int code = ours ? WEXITSTATUS(status) : 1;
+  port_.finish_program(false, where_ + ": the program " + how, code);
+}
+
+std::string port_socket_name(const std::string& job_id, int trainer) {
+  return "penstock/" + std::to_string(::geteuid()) + "/" + job_id + "/p" + std::to_string(trainer);
+}
+
+PortOptions options_for_port(const RunRequest& request, const Job& job) {
+  PortOptions options = port_options(job);
+  options.whole_job = true;
+  options.dump_folder = request.dump_folder;
+  options.dump_raw = request.dump_raw;
+  options.serving = request.serve;
+  options.idle_ns = static_cast<Nanoseconds>(request.idle_s * 1e9);
+  options.host = host_name();
+  if (request.serve) options.overrides_json = overrides_for_programs(request);
+  return options;
+}
+
+void place_port(const Job& job, int trainer, int trainers, PortOptions& options) {
+  options.trainer = trainer;
+  options.replica = trainer / job.roles.ranks_per_replica;
+  options.num_replicas = replicas_of(job, trainers);
+  options.counted = trainer % job.roles.ranks_per_replica == 0;
+}
+
+int free_tcp_port() {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t length = sizeof address;
+  if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return 29500;
+  }
+  return ntohs(address.sin_port);
+}
+
+void print_how_to_attach(const RunRequest& request, const std::string& name, int local_trainers) {
+  const std::string file = std::filesystem::absolute(request.job_file).lexically_normal().string();
+  std::fprintf(stderr,
+               "penstock: serving job '%s'\n"
+               "  start the trainers, on every node:  PENSTOCK_ATTACH=1 torchrun --nproc-per-node=%d train.py\n"
+               "  end it, on any node:                penstock serve --stop %s   (or SIGTERM)\n",
+               name.c_str(), local_trainers, file.c_str());
+}
+
+void print_notice(const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); }
+
+int conclude(const RunRequest& request, const Port& port) {
+  const Goodbye& goodbye = port.goodbye();
+  if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
+  const nlohmann::json report = merge_reports(port.reports());
+  // The report is what the command is for, so it is stdout's; with --json that is the object.
+  if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
+  if (request.json) std::printf("%s\n", report.dump().c_str());
+  std::fflush(stdout);
+  return 0;
+}
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+// A trainer of this process: its port, the helper that runs the program, and what joins them.
+//
+//   Helper helper = Helper::fork_now();                       // before MPI and before any thread
+//   Trainer trainer(request, job, options, std::move(endpoint), helper, "trainer 0");
+//   trainer.start(...);                                       // or serve(...): a program that somebody else starts
+//   trainer.port().run();                                     // until the job ends
+//   trainer.clean_up();                                       // nothing of the program is left behind
+//   return conclude(request, trainer.port());                 // rank 0: prints the report
+//
+// A rank under mpirun has one; a job in one process has one for each trainer, each port run by a thread of its own.
+//
+//   program runs ──exits 0──▶ port says "finished well" ──▶ everybody's goodbye is good ──▶ report
+//        │                                                    │ (or a rank failed, or was told to end)
+//        └──exits otherwise, is killed──▶ "finished badly" ──▶ goodbye is bad ──▶ SIGTERM, grace_s, SIGKILL
+//
+// Thread-safety: the thread that runs the port calls everything but port().stop(), which any thread may.
+// Ownership: owns the port; request, job and helper outlive it.
+// Failure: Error(usage) from serve() where the job is being served already; Error(runtime) from the port.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/run.h"
+#include "runtime/config/job.h"
+#include "runtime/process/environment.h"
+#include "runtime/process/helper.h"
+#include "runtime/process/signals.h"
+#include "runtime/trainer/port.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+class Trainer {
+ public:
+  // `where` names it in messages: "trainer 1 (rank 1, host b)".
+  Trainer(const RunRequest& request, const Job& job, const PortOptions& options, std::unique_ptr<Endpoint> endpoint,
+          Helper& helper, std::string where);
+
+  Port& port() { return port_; }
+
+  // Opens the port and has the helper start the request's program.
+  void start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
+             bool keep_stdin, bool relay_output);
+  // Opens the port under the job's name, for a program that somebody else starts.
+  void serve(const std::string& name, int local_trainer);
+
+  void watch_signals(SignalFd& signals);
+  // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again, it comes at once.
+  void pass_signal(int number);
+  // Ends program and job when whoever started this process is gone.
+  void watch_parent_fd(int fd);
+
+  // Only after a good end, said by everybody, is there no program left that would need its grace.
+  void stop_program();
+  // Leaves nothing of the program behind.
+  void clean_up();
+  bool orphaned() const noexcept { return orphaned_; }
+
+ private:
+  void read_helper();
+  void program_exited(int status);
+
+  const RunRequest& request_;
+  const Job& job_;
+  Port port_;
+  Helper& helper_;
+  std::string where_;
+  bool asked_to_end_ = false;
+  bool orphaned_ = false;
+  bool ended_well_ = false;
+};
+
+// Where trainer number `trainer` of `job_id` listens.
+std::string port_socket_name(const std::string& job_id, int trainer);
+
+// What both kinds of job give a port: the job's settings and the request's.
+PortOptions options_for_port(const RunRequest& request, const Job& job);
+// Which replica the trainer belongs to: with roles.ranks_per_replica several consecutive ones get the same data.
+void place_port(const Job& job, int trainer, int trainers, PortOptions& options);
+
+// A TCP port that is free now, for MASTER_PORT: torch's store binds it a moment later.
+int free_tcp_port();
+
+// For people, once the ports are open: what to start now, and how to end it.
+void print_how_to_attach(const RunRequest& request, const std::string& name, int local_trainers);
+// One line on stderr; from any thread.
+void print_notice(const std::string& text);
+
+// Prints what rank 0 has to say at the end; returns the exit code.
+int conclude(const RunRequest& request, const Port& port);
+
+}  // namespace penstock
