@@ -86,6 +86,26 @@ void print_classes(const Source& source) {
   }
 }
 
+// A label is a class's place in its split's sorted list: where lists differ, the same number means two things.
+std::vector<std::string> different_classes(const std::map<std::string, std::vector<std::string>>& classes) {
+  std::vector<std::string> complaints;
+  if (classes.empty()) return complaints;
+  // What a model is trained on is what the others are compared with.
+  const auto train = classes.contains("train") ? classes.find("train") : classes.begin();
+  for (auto other = classes.begin(); other != classes.end(); ++other) {
+    const auto [mine, theirs] = std::mismatch(train->second.begin(), train->second.end(), other->second.begin(),
+                                              other->second.end());
+    const bool longer = mine != train->second.end();
+    if (!longer && theirs == other->second.end()) continue;
+    const size_t label = static_cast<size_t>(mine - train->second.begin());
+    complaints.push_back("classes: label " + std::to_string(label) + " is " +
+                         (longer ? "'" + *mine + "'" : "no class") + " in split " + train->first + " and " +
+                         (theirs != other->second.end() ? "'" + *theirs + "'" : "no class") + " in split " +
+                         other->first + ": the class folders of all splits must have the same names");
+  }
+  return complaints;
+}
+
 int check(const JobArguments& arguments, bool decode, int64_t most) {
   const Job job = load_job(arguments.file, arguments.overrides);
   for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
@@ -94,6 +114,7 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   double cells_mb = 0;
   double slots_mb = 0;
   const LoaderOptions loader = loader_options(job);
+  std::map<std::string, std::vector<std::string>> classes;  // by split
   for (const auto& [name, spec] : job.splits) {
     const auto context =
         SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python});
@@ -101,6 +122,7 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
                 source.class_names().size(), spec.dataset.title().c_str());
     if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
+    if (!source.class_names().empty()) classes[name] = source.class_names();
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job, job.roles.trainers)));
@@ -137,6 +159,10 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     slots_mb += static_cast<double>(finisher.bytes_per_sample()) * static_cast<double>(spec.batch_size) *
                 (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
   }
+  for (const std::string& complaint : different_classes(classes)) {
+    std::printf("%s\n", complaint.c_str());
+    code = std::max(code, static_cast<int>(ErrorKind::dataset));
+  }
   struct sysinfo machine {};
   ::sysinfo(&machine);
   const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
@@ -150,7 +176,7 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   }
   std::printf(code == 0   ? "check: fine\n"
               : code == 1 ? "check: files that cannot be read would end the job\n"
-                          : "check: unusable samples would end the job (on_error: fail)\n");
+                          : "check: this job would not do what it says\n");
   return code;
 }
 
@@ -163,7 +189,7 @@ void add_check(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI");
   add_job_arguments(*command, *arguments);
   command->add_flag("--decode", *decode, "decode every file, not only its header");
-  command->add_option("--most", *most, "look at about this many files of each split; 0: all")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--most", *most, "look at about this many files of each split; 0: all")->capture_default_str()->check(not_negative());
   command->callback([=, &chosen] { chosen.run = [=] { return check(*arguments, *decode, *most); }; });
 }
 

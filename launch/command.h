@@ -35,6 +35,10 @@ void add_drain(CLI::App& app, Chosen& chosen);
 // speaks for itself.
 void leave_it_to_rank_0(int rank);
 
+// What a number on the command line must be; said without the 309 digits of the largest double.
+CLI::Validator positive();
+CLI::Validator not_negative();
+
 // "job.yaml a.b=c ...": the file, then overrides.
 struct JobArguments {
   std::string file;

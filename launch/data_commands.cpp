@@ -7,6 +7,8 @@
 #include "launch/command.h"
 #include "launch/demo_data.h"
 #include "launch/init_job.h"
+#include "runtime/dataset/image_folder.h"
+#include "runtime/decode/image.h"
 
 namespace penstock {
 
@@ -22,6 +24,10 @@ void add_init(CLI::App& app, Chosen& chosen) {
       const auto absolute = [](const std::string& folder) {
         return folder.empty() ? folder : std::filesystem::absolute(folder).lexically_normal().string();
       };
+      // A job for a folder without pictures would fail at its first run: say so now, before there is a file.
+      for (const std::string& folder : {*train, *val}) {
+        if (!folder.empty()) ImageFolder(folder, DecodeLimits{}.max_encoded_bytes, posix_file_system());
+      }
       std::fputs(init_job(absolute(*train), absolute(*val)).c_str(), stdout);
       return 0;
     };

@@ -87,8 +87,8 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   auto mpirun = std::make_shared<std::string>("mpirun");
   CLI::App* command = app.add_subcommand("launch", "write the mpirun line of a job, or run it");
   add_job_arguments(*command, *arguments);
-  command->add_option("-n,--ranks", request->ranks, "ranks of the whole job, trainers and loaders")->check(CLI::PositiveNumber);
-  command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(CLI::PositiveNumber);
+  command->add_option("-n,--ranks", request->ranks, "ranks of the whole job, trainers and loaders")->check(positive());
+  command->add_option("--loaders", request->loaders, "loaders per node, instead of -n")->check(positive());
   command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',');
   command->add_option("--hostfile", request->hostfile, "file of hosts");
   command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();

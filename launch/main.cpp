@@ -96,6 +96,24 @@ void leave_it_to_rank_0(int rank) {
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(2));
 }
 
+namespace {
+
+CLI::Validator number_above(double bound, bool inclusive, const std::string& what) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && (value > bound || (inclusive && value == bound)) ? std::string()
+                                                                          : "'" + text + "' is not " + what;
+      },
+      "");
+}
+
+}  // namespace
+
+CLI::Validator positive() { return number_above(0, false, "a number above 0"); }
+CLI::Validator not_negative() { return number_above(0, true, "0 or more"); }
+
 void add_job_arguments(CLI::App& command, JobArguments& arguments) {
   command.add_option("job", arguments.file, "job file")->required()->type_name("JOB.yaml");
   command.add_option("overrides", arguments.overrides, "key.sub=value, over the job file and the environment");

@@ -29,7 +29,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("run", "be one rank of a job (under mpirun), or the whole job");
   add_job_arguments(*command, *arguments);
   command->add_option("--epochs", request->epochs, "without a program: epochs to go through")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");

@@ -15,12 +15,20 @@
 
 namespace penstock {
 
+constexpr int kMostTrainersHere = 64;
+
 int run_here(const RunRequest& request, const Job& job) {
   if (job.transport == TransportChoice::shm || job.transport == TransportChoice::mpi) {
     throw Error(ErrorKind::config, "transport: shm and mpi join the ranks of mpirun, and there is only this process",
                 "start it with `penstock launch --run`, or set transport: auto");
   }
   const int trainers = job.roles.trainers;
+  // Each has a port, a helper and a program: hundreds are a slip of the pen, and would only run out of memory.
+  if (trainers > kMostTrainersHere) {
+    throw Error(ErrorKind::config, "roles.trainers is " + std::to_string(trainers) + ", and one process feeds " +
+                                       std::to_string(kMostTrainersHere) + " at most",
+                "it counts the trainers of one node; start the job on its nodes with `penstock launch`");
+  }
   (void)replicas_of(job, trainers);
   std::vector<Helper> helpers;
   for (int i = 0; i < trainers; ++i) helpers.push_back(Helper::fork_now());

@@ -120,6 +120,7 @@ class RankOfJob {
   static MpiOptions mpi_options(const Job& job) {
     MpiOptions options;
     options.max_message_bytes = job.mpi.max_message_bytes;
+    options.start_timeout_s = job.mpi.start_timeout_s;
     return options;
   }
 

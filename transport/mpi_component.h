@@ -41,6 +41,7 @@ struct MpiWorldInfo {
 
 struct MpiOptions {
   int64_t max_message_bytes = int64_t{16} << 20;  // larger payloads are cut; must be the same at every rank
+  double start_timeout_s = 300;  // longest wait for the other ranks in MPI_Init
 };
 
 class MpiSession {

@@ -100,6 +100,7 @@ struct BalancerSpec {
 
 struct MpiSpec {
   int64_t max_message_bytes = int64_t{16} << 20;
+  double start_timeout_s = 300;  // longest wait for the other ranks in MPI_Init
 };
 
 // Worker processes for datasets and transforms written in Python.

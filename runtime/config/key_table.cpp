@@ -169,7 +169,10 @@ std::vector<Section<Job>> make_job_sections() {
       {"mpi",
        "The mpi transport.",
        {key<Job>(machinery, integer("max_message_bytes", 4096, 2147483647, "Larger chunks travel in pieces."),
-                 PENSTOCK_MEMBER(mpi.max_message_bytes))}});
+                 PENSTOCK_MEMBER(mpi.max_message_bytes)),
+        key<Job>(machinery,
+                 number("start_timeout_s", 1, 86400, "Longest wait of a rank for the others when MPI starts."),
+                 PENSTOCK_MEMBER(mpi.start_timeout_s))}});
   sections.push_back(
       {"python",
        "Worker processes, for datasets and transforms written in Python.",

@@ -105,6 +105,38 @@ def test_init_writes_a_job_that_passes_check():
         assert "80 samples in 4 classes" in checked.stdout and "0 unusable" in checked.stdout
     missing = penstock("init")
     assert missing.returncode == 2 and "--data" in missing.stderr
+    nowhere = penstock("init", "--data", photos + "/nowhere")
+    assert nowhere.returncode == 4 and "nowhere" in nowhere.stderr and nowhere.stdout == "", nowhere.stdout
+
+
+def test_check_compares_the_classes_of_the_splits():
+    folder = os.path.join(work.name, "other_classes")
+    source = demo_photos() + "/val"
+    classes = sorted(os.listdir(source))
+    os.makedirs(folder)
+    for name in classes[1:]:  # without the first, every label of this split means another class
+        os.symlink(os.path.join(source, name), os.path.join(folder, name))
+    result = penstock("check", job, f"splits.val.dataset.folder={folder}")
+    assert result.returncode == 4, result.stdout + result.stderr
+    assert f"label 0 is '{classes[0]}' in split train and '{classes[1]}' in split val" in result.stdout, result.stdout
+
+
+def test_numbers_out_of_range_are_refused_in_short():
+    for words, wanted in ((["run", job, "--epochs=-3"], "'-3' is not a number above 0"),
+                          (["check", job, "--most=-1"], "'-1' is not 0 or more"),
+                          (["launch", job, "-n", "0"], "'0' is not a number above 0")):
+        result = penstock(*words)
+        assert result.returncode == 2 and wanted in result.stderr and len(result.stderr) < 200, result.stderr
+
+
+def test_a_program_without_the_dashes():
+    result = penstock("run", job, "./train")
+    assert result.returncode == 3 and "a program to start stands after --" in result.stderr, result.stderr
+
+
+def test_too_many_trainers_for_one_process():
+    result = penstock("run", job, "roles.trainers=500")
+    assert result.returncode == 3 and "roles.trainers is 500" in result.stderr, result.stderr
 
 
 def test_launch_prints_a_line_that_runs():

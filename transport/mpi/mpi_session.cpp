@@ -35,7 +35,7 @@ class MpiEndpoint final : public Endpoint {
 
 class Session final : public MpiSession {
  public:
-  explicit Session(const MpiOptions& options) : progress_(std::make_shared<Progress>(options)) {}
+  explicit Session(const MpiOptions& options) : progress_(Progress::start(options)) {}
 
   const MpiWorldInfo& world() const override { return progress_->world(); }
   std::vector<std::string> all_gather(const std::string& mine) override { return progress_->all_gather(mine); }

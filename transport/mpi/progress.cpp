@@ -47,39 +47,48 @@ std::string random_hex(size_t bytes) {
 
 }  // namespace
 
+std::shared_ptr<Progress> Progress::start(const MpiOptions& options) {
+  const std::shared_ptr<Progress> progress(new Progress(options));
+  auto started = progress->started_.get_future();
+  const auto timeout = std::chrono::duration<double>(options.start_timeout_s);
+  if (started.wait_for(timeout) != std::future_status::ready) {
+    new std::shared_ptr<Progress>(progress);  // never destroyed: the thread is still in there
+    throw Error(ErrorKind::runtime,
+                "MPI did not start within " + std::to_string(static_cast<int64_t>(options.start_timeout_s)) +
+                    " s: this rank waits for the others in MPI_Init",
+                "a node cannot be reached, or a rank is stopped; mpi.start_timeout_s sets how long to wait");
+  }
+  started.get();
+  return progress;
+}
+
 Progress::Progress(const MpiOptions& options) : max_message_bytes_(options.max_message_bytes) {
-  std::promise<void> started;
-  auto ready = started.get_future();
-  thread_ = std::thread([this, &started] {
-    try {
-      initialise();
-      started.set_value();
-    } catch (...) {
-      started.set_exception(std::current_exception());
-      return;
-    }
-    try {
-      loop();
-    } catch (const std::exception& error) {
-      // No MPI call can be trusted after one failed unexpectedly: tell the event loop that nobody can be reached.
-      {
-        MutexLock lock(mutex_);
-        failed_ = true;
-        failure_ = error.what();
-        for (int peer = 0; peer < world_.size; ++peer) {
-          if (peer != world_.rank) arrived_.push_back(PeerLost{peer, failure_});
-        }
-        work_.clear();  // whoever waits for one of these learns that it will not be done
-        changed_.notify_all();
-      }
-      wakeup_.set();
-    }
-  });
+  thread_ = std::thread([this] { run(); });
+}
+
+void Progress::run() {
   try {
-    ready.get();
+    initialise();
+    started_.set_value();
   } catch (...) {
-    thread_.join();
-    throw;
+    started_.set_exception(std::current_exception());
+    return;
+  }
+  try {
+    loop();
+  } catch (const std::exception& error) {
+    // No MPI call can be trusted after one failed unexpectedly: tell the event loop that nobody can be reached.
+    {
+      MutexLock lock(mutex_);
+      failed_ = true;
+      failure_ = error.what();
+      for (int peer = 0; peer < world_.size; ++peer) {
+        if (peer != world_.rank) arrived_.push_back(PeerLost{peer, failure_});
+      }
+      work_.clear();  // whoever waits for one of these learns that it will not be done
+      changed_.notify_all();
+    }
+    wakeup_.set();
   }
 }
 

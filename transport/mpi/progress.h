@@ -38,7 +38,9 @@ namespace penstock::mpi {
 
 class Progress {
  public:
-  explicit Progress(const MpiOptions& options);  // starts the thread, which calls MPI_Init_thread
+  // Starts the thread, which calls MPI_Init_thread, and waits for that. Error(runtime) after options.start_timeout_s;
+  // the thread, which nothing can call back from MPI, is then left behind with all it uses.
+  static std::shared_ptr<Progress> start(const MpiOptions& options);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -81,6 +83,8 @@ class Progress {
     std::vector<MPI_Request> requests;
   };
 
+  explicit Progress(const MpiOptions& options);
+  void run();
   void initialise();
   void loop();
   bool start_orders();
@@ -94,6 +98,7 @@ class Progress {
   MpiWorldInfo world_;
   const int64_t max_message_bytes_;
   MPI_Comm comm_ = MPI_COMM_NULL;  // our own duplicate, with MPI_ERRORS_RETURN
+  std::promise<void> started_;
   std::thread thread_;
   Wakeup wakeup_;
 
