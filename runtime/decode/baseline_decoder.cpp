@@ -21,8 +21,8 @@ size_t rounded_up(size_t n, size_t to) {
 
 }  // namespace
 
-bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                             PixelView& pixels) {
+bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
+                             PixelBuffer& storage, PixelView& pixels) {
   if (!same_arithmetic_as_library || !read_baseline_frame(bytes, frame_)) return false;
   if (frame_.width != header.width || frame_.height != header.height) return false;
   if (!entropy_.begin(bytes, frame_)) return false;
@@ -36,16 +36,16 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
   int y = box.y;
   for (int r = 0; r < rows; ++r) {
     if (!is_needed(r, box)) {
-      if (!entropy_.read_row(nullptr)) return false;
+      if (index == nullptr && !entropy_.read_row(nullptr)) return false;
       continue;
     }
-    if (!read_samples(r, box)) return false;
+    if (!read_samples(r, box, index)) return false;
     // Interpolation between rows of chroma needs the next MCUs for the last two rows of these.
     int ready = (r + 1) * mcu_height;
     if (interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) write_row(y, box, storage.row(y - box.y));
   }
-  if (!entropy_.library_would_stop_quietly()) return false;
+  if (index == nullptr && !entropy_.library_would_stop_quietly()) return false;
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
@@ -93,7 +93,34 @@ void BaselineDecoder::prepare(const Box& box) {
   }
 }
 
-bool BaselineDecoder::read_samples(int mcu_row, const Box& box) {
+// To the row's first MCU that is wanted: on from here, or from the last entry point before it, whichever is nearer.
+bool BaselineDecoder::go_to_columns(int mcu_row, const SideIndex& index) {
+  const int64_t wanted = int64_t{mcu_row} * frame_.mcu_columns + first_mcu_;
+  const auto point = static_cast<size_t>(wanted / index.interval());
+  if (point >= index.size()) return false;
+  const int64_t entry = static_cast<int64_t>(point) * index.interval();
+  const int64_t here = entropy_.next_mcu();
+  if (here > wanted || here < entry) {
+    if (!entropy_.enter(index.at(point), entry)) return false;
+  }
+  return entropy_.skip(wanted - entropy_.next_mcu());
+}
+
+// The wanted columns of a row. Where an entry point is passed on the way, decoding must have come to just that place:
+// an index of another file, or a damaged one, is found out.
+bool BaselineDecoder::read_columns(int mcu_row, const SideIndex& index, const CoefficientTarget& target) {
+  const int64_t row = int64_t{mcu_row} * frame_.mcu_columns;
+  const int64_t point = entropy_.next_mcu() / index.interval() + 1;
+  const int64_t mcu = point * index.interval();
+  if (mcu < row + end_mcu_ && static_cast<size_t>(point) < index.size()) {
+    EntryPoint here;
+    if (!entropy_.read(static_cast<int>(mcu - row), target)) return false;
+    if (!entropy_.position(here) || !(here == index.at(static_cast<size_t>(point)))) return false;
+  }
+  return entropy_.read(end_mcu_, target);
+}
+
+bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex* index) {
   CoefficientTarget target;
   target.first_mcu = first_mcu_;
   target.end_mcu = end_mcu_;
@@ -110,7 +137,11 @@ bool BaselineDecoder::read_samples(int mcu_row, const Box& box) {
     begin += target.row_stride[i] * static_cast<size_t>(component.v);
   }
   std::memset(coefficients_.data(), 0, begin * sizeof(int16_t));
-  if (!entropy_.read_row(&target)) return false;
+  if (index == nullptr) {
+    if (!entropy_.read_row(&target)) return false;
+  } else if (!go_to_columns(mcu_row, *index) || !read_columns(mcu_row, *index, target)) {
+    return false;
+  }
   for (int c = 0; c < frame_.components; ++c) {
     const auto i = static_cast<size_t>(c);
     if (target.tiles[i] == nullptr) continue;

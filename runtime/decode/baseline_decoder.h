@@ -1,7 +1,7 @@
 // Our own decoder of baseline JPEG regions: the common files, faster than libjpeg-turbo and equal to it in every byte.
 //
 //   BaselineDecoder decoder;
-//   if (!decoder.decode(bytes, header, box, storage, pixels)) ... // "not mine": ask libjpeg-turbo
+//   if (!decoder.decode(bytes, header, box, index, storage, pixels)) ... // "not mine": ask libjpeg-turbo
 //
 // Stages: headers (baseline_frame.h), entropy decoding row by row of MCUs (entropy.h), inverse transform, upsampling
 // and
@@ -11,6 +11,8 @@
 // here
 //   too, blocks outside the box without storing them; whatever would make it warn or fail there, or might, is "not
 //   mine". So true means: libjpeg-turbo decodes these rows without a word, and these are its pixels.
+// With a side index (nullptr: none) entropy decoding enters at the crop, row by row, and what lies outside is not read.
+//   The verdict stays the same, because only a file that is "mine" as a whole gets an index.
 // Arithmetic: that of libjpeg-turbo's x86 vector code, also on coefficients so extreme that its C code and its code for
 //   other CPUs differ. Hence x86 only; elsewhere nothing is "mine".
 // Thread-safety: one per thread. Failure: false; Error(runtime) when memory runs out.
@@ -27,7 +29,8 @@ namespace penstock {
 
 class BaselineDecoder {
  public:
-  bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
+              PixelBuffer& storage, PixelView& pixels);
 
  private:
   // Samples of one component: two rows of MCUs, of the columns decoded.
@@ -41,7 +44,9 @@ class BaselineDecoder {
 
   void prepare(const Box& box);
   bool is_needed(int mcu_row, const Box& box) const;
-  bool read_samples(int mcu_row, const Box& box);
+  bool read_samples(int mcu_row, const Box& box, const SideIndex* index);
+  bool go_to_columns(int mcu_row, const SideIndex& index);
+  bool read_columns(int mcu_row, const SideIndex& index, const CoefficientTarget& target);
   void repeat_borders(int mcu_row);
   void write_row(int y, const Box& box, uint8_t* rgb);
   int rows_read_by_library(const Box& box) const;

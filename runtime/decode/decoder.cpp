@@ -27,7 +27,7 @@ Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                        PixelView& pixels) {
+                        PixelView& pixels, const SideIndex* index) {
   if (box.width < 1 || box.height < 1 || !Box{0, 0, header.width, header.height}.contains(box)) {
     throw Error(ErrorKind::usage, "decode: box [" + std::to_string(box.x) + ", " + std::to_string(box.y) + ", " +
                                       std::to_string(box.width) + ", " + std::to_string(box.height) +
@@ -36,7 +36,7 @@ Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box&
   }
   switch (header.format) {
     case ImageFormat::jpeg:
-      return impl_->jpeg.decode(bytes, header, box, storage, pixels);
+      return impl_->jpeg.decode(bytes, header, box, storage, pixels, index);
     case ImageFormat::png:
       return impl_->png.decode(bytes, header, box, storage, pixels);
     default:

@@ -20,6 +20,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/side_index.h"
 
 namespace penstock {
 
@@ -32,7 +33,9 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  // `index`: the file's own, made from these bytes, or none.
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
+                 const SideIndex* index = nullptr);
 
   const DecodeCounts& counts() const noexcept;
 

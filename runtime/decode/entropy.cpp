@@ -69,7 +69,9 @@ const HuffmanTable* EntropyDecoder::table_of(const HuffmanSpec& spec, HuffmanTab
 }
 
 bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
-  raw_ = reinterpret_cast<const uint8_t*>(bytes.data()) + frame.scan_begin;
+  file_ = reinterpret_cast<const uint8_t*>(bytes.data());
+  scan_begin_ = frame.scan_begin;
+  raw_ = file_ + scan_begin_;
   raw_end_ = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size();
   blocks_ = 0;
   for (int c = 0; c < frame.components; ++c) {
@@ -90,16 +92,33 @@ bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
   segment_ended_ = false;
   marker_ = -1;
   state_ = BitState{0, bytes_.data(), 0};
+  known_ = bytes_.data();
+  known_raw_ = raw_;
+  next_mcu_ = 0;
+  mcus_ = int64_t{frame.mcu_columns} * frame.mcu_rows;
   return true;
+}
+
+// So that `next` is the byte of the next bit, of which `count` tells how many are left: 0 or fewer than 8 were taken
+// from the byte before.
+void EntropyDecoder::give_back_bits() {
+  state_.next -= state_.count >> 3;
+  state_.count &= 7;
+  state_.bits = state_.count == 0 ? 0 : state_.bits >> (64 - state_.count) << (64 - state_.count);
 }
 
 // Another stretch of unstuffed bytes, behind those not used yet, which move to the front. Old data from beyond the end
 // cannot be among the bits at hand: while a segment goes on, every MCU begins with more bytes than it can take.
 void EntropyDecoder::more_bytes() {
+  give_back_bits();
   BitState& state = state_;
-  const size_t kept = state.next < bytes_end_ ? static_cast<size_t>(bytes_end_ - state.next) : 0;
-  std::memmove(bytes_.data(), state.next, kept);
-  state.next = bytes_.data();
+  // One byte more than is unread stays: the next bit may be in it.
+  const uint8_t* const from = state.count > 0 ? state.next - 1 : state.next;
+  known_raw_ += from - known_ + std::count(known_, from, 0xFF);
+  known_ = bytes_.data();
+  const size_t kept = from < bytes_end_ ? static_cast<size_t>(bytes_end_ - from) : 0;
+  std::memmove(bytes_.data(), from, kept);
+  state.next = bytes_.data() + (state.next - from);
   uint8_t* out = bytes_.data() + kept;
   const uint8_t* in = raw_;
   uint8_t* const out_end = bytes_.data() + stretch_bytes;
@@ -144,8 +163,54 @@ bool EntropyDecoder::restart() {
   marker_ = -1;
   bytes_end_ = bytes_.data();
   state = BitState{0, bytes_.data(), 0};
+  known_ = bytes_.data();
+  known_raw_ = raw_;
   prediction_.fill(0);
   until_restart_ = restart_interval_;
+  return true;
+}
+
+// Where no restart marker stands between here and the next MCU; where one does, the bits before it count: restart()
+// goes over it in the ordinary way.
+bool EntropyDecoder::position(EntryPoint& point) {
+  BitState state = state_;
+  const std::ptrdiff_t bit = (state.next - known_) * 8 - state.count;  // from known_
+  if (bit < 0) return false;
+  const uint8_t* const byte = known_ + bit / 8;
+  if (byte > bytes_end_) return false;
+  known_raw_ += byte - known_ + std::count(known_, byte, 0xFF);
+  known_ = byte;
+  point.byte = static_cast<uint32_t>(known_raw_ - file_);
+  point.bit = static_cast<uint8_t>(bit % 8);
+  for (size_t c = 0; c < 3; ++c) {
+    point.dc[c] = static_cast<int16_t>(prediction_[c]);
+    if (point.dc[c] != prediction_[c]) return false;
+  }
+  return true;
+}
+
+bool EntropyDecoder::enter(const EntryPoint& point, int64_t mcu) {
+  const auto length = static_cast<size_t>(raw_end_ - file_);
+  if (point.byte < scan_begin_ || point.byte > length || mcu < 0 || mcu >= mcus_) return false;
+  raw_ = file_ + point.byte;
+  bytes_end_ = bytes_.data();
+  segment_ended_ = false;
+  marker_ = -1;
+  state_ = BitState{0, bytes_.data(), 0};
+  known_ = bytes_.data();
+  known_raw_ = raw_;
+  for (size_t c = 0; c < 3; ++c) prediction_[c] = point.dc[c];
+  next_mcu_ = mcu;
+  if (restart_interval_ != 0) {
+    const int64_t done = mcu == 0 ? 0 : (mcu - 1) / restart_interval_;
+    next_restart_ = static_cast<int>(done & 7);
+    until_restart_ = static_cast<int>(restart_interval_ - (mcu - done * restart_interval_));
+  }
+  more_bytes();
+  if (point.bit > 0) {
+    state_.refill();
+    state_.take(point.bit);
+  }
   return true;
 }
 
@@ -230,8 +295,26 @@ PENSTOCK_HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const Block
 }
 
 bool EntropyDecoder::read_row(const CoefficientTarget* target) {
+  return read_mcus(0, mcu_columns_, target);
+}
+
+bool EntropyDecoder::skip(int64_t mcus) {
+  // Which columns they are is of no matter where nothing is stored.
+  while (mcus > 0) {
+    const int part = static_cast<int>(std::min<int64_t>(mcus, mcu_columns_));
+    if (!read_mcus(0, part, nullptr)) return false;
+    mcus -= part;
+  }
+  return true;
+}
+
+bool EntropyDecoder::read(int end, const CoefficientTarget& target) {
+  return read_mcus(static_cast<int>(next_mcu_ % mcu_columns_), end, &target);
+}
+
+bool EntropyDecoder::read_mcus(int begin, int end, const CoefficientTarget* target) {
   BitState state = state_;
-  for (int mcu = 0; mcu < mcu_columns_; ++mcu) {
+  for (int mcu = begin; mcu < end; ++mcu) {
     if (restart_interval_ != 0) {
       if (until_restart_ == 0) {
         state_ = state;
@@ -263,6 +346,7 @@ bool EntropyDecoder::read_row(const CoefficientTarget* target) {
     if ((bytes_end_ - state.next) * 8 + state.count < 0) return false;
   }
   state_ = state;
+  next_mcu_ += end - begin;
   return true;
 }
 

@@ -4,6 +4,8 @@
 //   bool mine = decoder.begin(bytes, frame);
 //   for (int row = 0; mine && row < rows; ++row) mine = decoder.read_row(needed(row) ? &target : nullptr);
 //   mine = mine && decoder.library_would_stop_quietly();
+// or, with a side index, only what a crop touches:
+//   mine = decoder.enter(index.at(n), n * index.interval()) && decoder.skip(few) && decoder.read(columns, target);
 //
 // Semantics: coefficients equal those of libjpeg-turbo 2.1.5 (jdhuff.c), also where a malformed run leads past a
 //   block's end or a DC value leaves 16 bits.
@@ -11,8 +13,9 @@
 //   marker missing, out of order or with bytes before it. libjpeg-turbo then decides from the start. Everything that
 //   makes libjpeg-turbo warn within the rows read is among these, so rows accepted here are rows it decodes quietly.
 // Safety: the file's bytes are untrusted: reads stay within them, writes within the target's rows.
-// Seams: begin() starts at the scan's first bit with predictions of zero; an index would start it at another bit with
-//   other predictions. Rows are read from unstuffed bytes, as decoders with several lanes need them.
+// Entering: enter() goes on at another MCU as if it had come there from the start; position() is what it needs to know.
+//   A wrong entry point gives garbage or "not mine", but no access outside.
+// Seams: rows are read from unstuffed bytes, as decoders with several lanes need them.
 // Thread-safety: one per thread.
 #pragma once
 
@@ -25,6 +28,7 @@
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/huffman_table.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/side_index.h"
 
 namespace penstock {
 
@@ -43,6 +47,14 @@ class EntropyDecoder {
 
   bool begin(EncodedView bytes, const BaselineFrame& frame);
   bool read_row(const CoefficientTarget* target);
+
+  // The number of the next MCU, counted along rows.
+  int64_t next_mcu() const noexcept { return next_mcu_; }
+  bool skip(int64_t mcus);
+  // The next MCUs up to column `end` of their row, into `target`.
+  bool read(int end, const CoefficientTarget& target);
+  bool position(EntryPoint& point);
+  bool enter(const EntryPoint& point, int64_t mcu);
 
   // libjpeg reads up to eight bytes ahead, and the file's end met there is an error of its own: true if enough bytes or
   // a marker follow the rows read so far. Decoders that stop early must ask.
@@ -80,13 +92,20 @@ class EntropyDecoder {
   const HuffmanTable* table_of(const HuffmanSpec& spec, HuffmanTable::Kind kind);
   void more_bytes();
   bool restart();
+  void give_back_bits();
+  bool read_mcus(int begin, int end, const CoefficientTarget* target);
   template <bool store>
   static bool read_block(BitState& state, const BlockPlan& plan, int32_t& prediction, int16_t* block);
 
+  const uint8_t* file_ = nullptr;
+  size_t scan_begin_ = 0;
   const uint8_t* raw_ = nullptr;  // stuffed bytes not looked at yet
   const uint8_t* raw_end_ = nullptr;
   std::vector<uint8_t> bytes_;    // unstuffed bytes of the current restart segment, a stretch at a time
   uint8_t* bytes_end_ = nullptr;  // how far they go; beyond lies old data
+  // A byte in bytes_ and where it stands in the file, for position(): both before the next bit, and in this stretch.
+  const uint8_t* known_ = nullptr;
+  const uint8_t* known_raw_ = nullptr;
   bool segment_ended_ = false;    // no more of this segment in raw_
   int marker_ = -1;               // that ended it, at raw_[1]; 0xFF: fill bytes; -1: the end of the file
   BitState state_;
@@ -98,6 +117,8 @@ class EntropyDecoder {
   int restart_interval_ = 0;
   int until_restart_ = 0;
   int next_restart_ = 0;
+  int64_t next_mcu_ = 0;
+  int64_t mcus_ = 0;
   std::vector<std::unique_ptr<CachedTable>> cache_;
   uint64_t clock_ = 0;
 };

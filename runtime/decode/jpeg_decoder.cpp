@@ -94,9 +94,9 @@ class JpegDecoder::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // The choice of the way stands here and nowhere else.
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, PixelBuffer& storage,
-                 PixelView& pixels) {
-    if (own_allowed_ && !reference && own_.decode(bytes, header, box, storage, pixels)) {
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, const SideIndex* index,
+                 PixelBuffer& storage, PixelView& pixels) {
+    if (own_allowed_ && !reference && own_.decode(bytes, header, box, index, storage, pixels)) {
       ++counts.own_jpeg;
       return Verdict::good();
     }
@@ -259,13 +259,13 @@ const DecodeCounts& JpegDecoder::counts() const noexcept {
 }
 
 Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels) {
-  return impl_->decode(bytes, header, box, false, storage, pixels);
+                            PixelView& pixels, const SideIndex* index) {
+  return impl_->decode(bytes, header, box, false, index, storage, pixels);
 }
 
 Verdict JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
                                       PixelBuffer& storage, PixelView& pixels) {
-  return impl_->decode(bytes, header, box, true, storage, pixels);
+  return impl_->decode(bytes, header, box, true, nullptr, storage, pixels);
 }
 
 // The libjpeg interface has no call for the version; this is that of the headers, which the API level in the library's

@@ -22,6 +22,7 @@
 #include <memory>
 
 #include "runtime/decode/image.h"
+#include "runtime/decode/side_index.h"
 
 namespace penstock {
 
@@ -30,7 +31,9 @@ class JpegDecoder {
   explicit JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options = {});
   ~JpegDecoder();
 
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  // `index`: the file's own, made from these bytes, or none.
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
+                 const SideIndex* index = nullptr);
 
   // The reference way alone: the yardstick of tests.
   Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,

@@ -3,8 +3,9 @@
 //   find FOLDER -name '*.jpg' | crop_bench [ROUNDS]
 //
 // Not a test: prints milliseconds an image (mean over all files, best round), for decoding and for resampling to planar
-// 224 x 224 with bilinear taps. Every file is decoded twice in turn, by the usual way and by libjpeg-turbo alone, so
-// that the ratio (median over rounds) holds on a busy machine too; their bytes are compared.
+// 224 x 224 with bilinear taps. Every file is decoded three times in turn, by the usual way, with a side index and by
+// libjpeg-turbo alone, so that the ratios (median over rounds) hold on a busy machine too; their bytes are compared.
+// The interval of the index: PENSTOCK_INDEX_INTERVAL (MCUs; 0: by the file's size).
 #include <time.h>
 
 #include <algorithm>
@@ -67,10 +68,27 @@ int main(int argc, char** argv) {
     std::ifstream in(path, std::ios::binary);
     files.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
   }
+  const char* interval = std::getenv("PENSTOCK_INDEX_INTERVAL");
+  std::vector<SideIndex> indices(files.size());
+  size_t index_bytes = 0;
+  size_t file_bytes = 0;
+  size_t indexed = 0;
+  const auto build_start = Clock::now();
+  for (size_t i = 0; i < files.size(); ++i) {
+    const EncodedView view(reinterpret_cast<const std::byte*>(files[i].data()), files[i].size());
+    if (!build_side_index(view, {.interval = interval != nullptr ? std::atoi(interval) : 0}, indices[i])) indices[i] = {};
+    indexed += indices[i].empty() ? 0 : 1;
+    index_bytes += indices[i].bytes();
+    file_bytes += view.size();
+  }
+  const auto build_time = Clock::now() - build_start;
   const DecodeLimits limits;
   Decoder decoder(limits);
   Decoder library(limits, {.own_jpeg = false});
   PixelBuffer library_storage;
+  PixelBuffer indexed_storage;
+  double best_indexed = 1e9;
+  std::vector<double> index_ratios;
   Resampler resampler;
   PixelBuffer storage;
   std::vector<uint8_t> planar(size_t{224} * 224 * 3);
@@ -82,9 +100,10 @@ int main(int argc, char** argv) {
   size_t images = 0;
   for (int round = 0; round < rounds; ++round) {
     std::mt19937 random(7);
-    Clock::duration decode{}, by_library{}, resample{}, headers{};
+    Clock::duration decode{}, by_index{}, by_library{}, resample{}, headers{};
     images = 0;
-    for (const auto& file : files) {
+    for (size_t i = 0; i < files.size(); ++i) {
+      const auto& file = files[i];
       const EncodedView view(reinterpret_cast<const std::byte*>(file.data()), file.size());
       ImageHeader header;
       const auto t0 = Clock::now();
@@ -102,10 +121,17 @@ int main(int argc, char** argv) {
       const auto t4 = Clock::now();
       PixelView same;
       const bool decoded = library.decode(view, header, box, library_storage, same).ok();
-      by_library += Clock::now() - t4;
+      const auto t7 = Clock::now();
+      by_library += t7 - t4;
+      PixelView by_points;
+      const bool same_verdict =
+          decoder.decode(view, header, box, indexed_storage, by_points, indices[i].empty() ? nullptr : &indices[i]).ok();
+      by_index += Clock::now() - t7;
       for (int y = 0; y < box.height; ++y) {
-        if (!decoded || std::memcmp(same.row(y), pixels.row(y), static_cast<size_t>(box.width) * 3) != 0) {
-          std::printf("the two ways differ\n");
+        const size_t bytes = static_cast<size_t>(box.width) * 3;
+        if (!decoded || !same_verdict || std::memcmp(same.row(y), pixels.row(y), bytes) != 0 ||
+            std::memcmp(same.row(y), by_points.row(y), bytes) != 0) {
+          std::printf("the ways differ\n");
           return 1;
         }
       }
@@ -120,7 +146,9 @@ int main(int argc, char** argv) {
     const auto n = static_cast<double>(std::max<size_t>(images, 1));
     best_decode = std::min(best_decode, ms(decode) / n);
     best_library = std::min(best_library, ms(by_library) / n);
+    best_indexed = std::min(best_indexed, ms(by_index) / n);
     ratios.push_back(ms(by_library) / ms(decode));
+    index_ratios.push_back(ms(decode) / ms(by_index));
     best_resample = std::min(best_resample, ms(resample) / n);
     best_header = std::min(best_header, ms(headers) / n);
   }
@@ -129,6 +157,11 @@ int main(int argc, char** argv) {
               ratios.empty() ? 0.0 : ratios[ratios.size() / 2],
               static_cast<long long>(decoder.counts().own_jpeg) / rounds,
               static_cast<long long>(decoder.counts().library_jpeg) / rounds);
+  std::sort(index_ratios.begin(), index_ratios.end());
+  std::printf("with a side index %.3f ms, ratio %.2f; %zu files have one, %.2f %% of their bytes, made in %.3f ms each\n",
+              best_indexed, index_ratios.empty() ? 0.0 : index_ratios[index_ratios.size() / 2], indexed,
+              100.0 * static_cast<double>(index_bytes) / static_cast<double>(std::max<size_t>(file_bytes, 1)),
+              ms(build_time) / static_cast<double>(std::max<size_t>(files.size(), 1)));
   std::printf("%zu images, %s: header %.4f ms, decode %.3f ms, resample %.4f ms (taps included)\n", images,
               resample_target(), best_header, best_decode, best_resample);
   return 0;

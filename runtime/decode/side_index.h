@@ -1,0 +1,80 @@
+// Entry points into the entropy-coded data of one baseline JPEG file, so that a crop need not read what lies before it.
+//
+//   SideIndex index;
+//   if (build_side_index(bytes, {}, index)) ...                 // one pass over the whole file
+//   decoder.decode(bytes, header, box, storage, pixels, &index);
+//   std::string text = index.serialise();                       // beside the data; SideIndex::parse() reads it back
+//
+// A point stands before every interval-th MCU of the scan: where its first bit is, and the DC predictions there. With
+//   one, entropy decoding starts there as if it had come that way.
+// Only a file that the decoder takes as its own from the first MCU to the last gets an index, so decoding with one can
+//   meet nothing in what it skips that would have changed the verdict (design: a verdict depends on bytes alone).
+// Size: 7 bytes a point (4 for grey images) and 4 for every 16: points_for_one_percent() chooses the interval.
+//   points   | dc 12 bits x components | bits since the group's base 20 |     packed, little-endian
+//   groups   | u32 byte of the file of point 16 g |
+// Failure: false, and no index: a file that is not the decoder's, whose points are too far apart for 20 bits, or with DC
+//   values beyond 12 bits. parse() checks all lengths, and decoding checks positions against the file, so an index that
+//   does not belong to the file costs its speed or gives "not mine"; it never reads outside.
+// Thread-safety: a value; const functions from any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+// Where an MCU begins: the byte of the file that holds its first bit (0xFF for a stuffed one), that bit, counted from
+// the highest, and the DC predictions.
+struct EntryPoint {
+  uint32_t byte = 0;
+  uint8_t bit = 0;
+  std::array<int16_t, 3> dc{};
+
+  friend bool operator==(const EntryPoint&, const EntryPoint&) = default;
+};
+
+class SideIndex {
+ public:
+  static constexpr int group = 16;
+
+  SideIndex() = default;
+  // For points 0, interval, 2 interval, … in order.
+  SideIndex(int interval, int components);
+
+  bool add(const EntryPoint& point);  // false: it cannot be written down
+
+  bool empty() const noexcept { return count_ == 0; }
+  int interval() const noexcept { return interval_; }
+  size_t size() const noexcept { return count_; }
+  EntryPoint at(size_t n) const;  // n < size()
+  size_t bytes() const noexcept { return points_.size() + groups_.size() * sizeof(uint32_t); }
+
+  // Layout: u8 version 1, u8 components, u16 interval, u32 count, groups, points. Error(usage) where text is none.
+  std::string serialise() const;
+  static SideIndex parse(std::span<const std::byte> text);
+
+  friend bool operator==(const SideIndex&, const SideIndex&) = default;
+
+ private:
+  size_t record_bytes() const noexcept { return components_ == 1 ? 4 : 7; }
+
+  int interval_ = 0;
+  int components_ = 0;
+  size_t count_ = 0;
+  std::vector<uint32_t> groups_;
+  std::vector<uint8_t> points_;
+};
+
+struct SideIndexOptions {
+  int interval = 0;  // MCUs between points; 0: as many points as take one per cent of the file, 4 MCUs apart at least
+};
+
+bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIndex& index);
+
+}  // namespace penstock

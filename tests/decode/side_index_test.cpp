@@ -1,0 +1,159 @@
+// Decoding from entry points gives what decoding from the start gives, for any interval, box and kind of baseline file;
+// an index that does not belong to the file costs its speed and nothing else.
+#include "runtime/decode/side_index.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/decode/decoder.h"
+#include "runtime/decode/jpeg_decoder.h"
+#include "tests/decode/jpeg_files.h"
+
+namespace {
+
+using namespace penstock;
+using penstock_test::JpegSpec;
+using penstock_test::make_jpeg;
+using File = std::vector<std::byte>;
+
+int draw(std::mt19937& random, int from, int to) {
+  return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
+}
+
+JpegSpec random_spec(std::mt19937& random, int max_side) {
+  JpegSpec spec;
+  spec.width = draw(random, 1, max_side);
+  spec.height = draw(random, 1, max_side);
+  spec.h = draw(random, 1, 2);
+  spec.v = draw(random, 1, 2);
+  spec.quality = draw(random, 1, 100);
+  spec.grey = draw(random, 0, 7) == 0;
+  spec.optimize = draw(random, 0, 1) == 1;
+  spec.restart = draw(random, 0, 2) == 0 ? draw(random, 1, 9) : 0;
+  spec.seed = static_cast<uint32_t>(random());
+  spec.noise_bits = draw(random, 1, 8);
+  return spec;
+}
+
+struct Decoded {
+  Verdict verdict;
+  std::string pixels;
+};
+
+Decoded decode(JpegDecoder& decoder, const File& file, const Box& box, const SideIndex* index) {
+  ImageHeader header;
+  REQUIRE(read_header(file, {}, header).ok());
+  PixelBuffer storage;
+  PixelView view;
+  Decoded result{decoder.decode(file, header, box, storage, view, index), {}};
+  for (int y = 0; result.verdict.ok() && y < box.height; ++y) {
+    result.pixels.append(reinterpret_cast<const char*>(view.row(y)), static_cast<size_t>(box.width) * 3);
+  }
+  return result;
+}
+
+TEST_CASE("with an index, the bytes are those without") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed ", seed);
+  std::mt19937 random(seed);
+  JpegDecoder decoder({});
+  const int files = std::getenv("PENSTOCK_FULL") != nullptr ? 4000 : 150;
+  int64_t by_index = 0;
+  for (int i = 0; i < files; ++i) {
+    const JpegSpec spec = random_spec(random, i % 8 == 0 ? 400 : 90);
+    const File file = make_jpeg(spec);
+    for (const int interval : {1, draw(random, 2, 12), draw(random, 13, 500)}) {
+      SideIndex index;
+      REQUIRE(build_side_index(file, {.interval = interval}, index));
+      const std::string text = index.serialise();
+      CHECK(SideIndex::parse(std::as_bytes(std::span(text))) == index);
+      for (int b = 0; b < 6; ++b) {
+        const int w = draw(random, 1, spec.width);
+        const int h = draw(random, 1, spec.height);
+        const Box box{draw(random, 0, spec.width - w), draw(random, 0, spec.height - h), w, h};
+        const int64_t before = decoder.counts().own_jpeg;
+        const Decoded got = decode(decoder, file, box, &index);
+        by_index += decoder.counts().own_jpeg - before;
+        REQUIRE(got.verdict.ok());
+        REQUIRE(got.pixels == decode(decoder, file, box, nullptr).pixels);
+      }
+    }
+  }
+  CHECK(by_index == int64_t{files} * 18);  // none of them was handed to the library
+}
+
+TEST_CASE("one per cent of the file") {
+  JpegSpec spec;
+  spec.width = 500;
+  spec.height = 375;
+  spec.quality = 95;
+  for (const int h : {1, 2}) {
+    spec.h = spec.v = h;
+    const File file = make_jpeg(spec);
+    SideIndex index;
+    REQUIRE(build_side_index(file, {}, index));
+    CHECK(index.bytes() * 100 <= file.size());
+    CHECK(index.bytes() * 200 >= file.size());
+  }
+}
+
+TEST_CASE("a file that libjpeg-turbo would complain about gets none") {
+  const JpegSpec spec{.width = 80, .height = 60};
+  const File whole = make_jpeg(spec);
+  SideIndex index;
+  REQUIRE(build_side_index(whole, {.interval = 2}, index));
+  for (size_t cut = 1; cut < 200; cut += 7) {
+    const File file(whole.begin(), whole.end() - static_cast<std::ptrdiff_t>(cut + 2));
+    CHECK_FALSE(build_side_index(file, {.interval = 2}, index));
+  }
+  CHECK_FALSE(build_side_index({}, {}, index));
+}
+
+TEST_CASE("an index of another file, or a damaged one") {
+  std::mt19937 random(5);
+  JpegDecoder decoder({});
+  int64_t own = 0;
+  for (int i = 0; i < 60; ++i) {
+    JpegSpec spec = random_spec(random, 120);
+    spec.width = spec.height = 120;
+    spec.noise_bits = 8;
+    const File file = make_jpeg(spec);
+    SideIndex index;
+    if (i % 2 == 0) {  // another picture of the same kind
+      spec.seed += 1;
+      REQUIRE(build_side_index(make_jpeg(spec), {.interval = 3}, index));
+    } else {
+      REQUIRE(build_side_index(file, {.interval = 3}, index));
+      std::string text = index.serialise();
+      text[8 + random() % (text.size() - 8)] ^= static_cast<char>(1 << random() % 8);
+      index = SideIndex::parse(std::as_bytes(std::span(text)));
+    }
+    const Box all{0, 0, spec.width, spec.height};
+    const int64_t before = decoder.counts().own_jpeg;
+    CHECK(decode(decoder, file, all, &index).pixels == decode(decoder, file, all, nullptr).pixels);
+    own += decoder.counts().own_jpeg - before;
+  }
+  CHECK(own < 100);  // of 120: most of the wrong ones were noticed, and the library did the work
+}
+
+TEST_CASE("text that is no index") {
+  SideIndex index;
+  REQUIRE(build_side_index(make_jpeg({.width = 60, .height = 60}), {.interval = 1}, index));
+  const std::string good = index.serialise();
+  for (size_t length = 0; length < good.size(); ++length) {
+    CHECK_THROWS_AS(SideIndex::parse(std::as_bytes(std::span(good).first(length))), Error);
+  }
+  for (const size_t place : {0, 1, 4}) {
+    std::string bad = good;
+    bad[place] = 99;
+    CHECK_THROWS_AS(SideIndex::parse(std::as_bytes(std::span(bad))), Error);
+  }
+}
+
+}  // namespace
