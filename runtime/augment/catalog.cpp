@@ -121,6 +121,7 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_crop_info(),
                                                      random_horizontal_flip_info(),
                                                      random_vertical_flip_info(),
+                                                     random_invert_info(),
                                                      python_info(),
                                                      to_dtype_info(),
                                                      normalize_info()};

@@ -18,6 +18,7 @@ TransformInfo center_crop_info();             // crop.cpp
 TransformInfo random_crop_info();             // crop.cpp
 TransformInfo random_horizontal_flip_info();  // flip.cpp
 TransformInfo random_vertical_flip_info();    // flip.cpp
+TransformInfo random_invert_info();           // random_invert.cpp
 TransformInfo python_info();                  // python.cpp
 TransformInfo to_dtype_info();                // to_dtype.cpp
 TransformInfo normalize_info();               // to_dtype.cpp

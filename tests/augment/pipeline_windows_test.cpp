@@ -68,9 +68,13 @@ std::vector<uint8_t> naive(const std::vector<TransformSpec>& specs, Image image,
   for (size_t i = 0; i < specs.size(); ++i) {
     const penstock::TransformInfo& info = *penstock::find_transform(specs[i].name);
     const auto transform = info.make(penstock::resolve_params(info, specs[i].params));
-    if (transform->kind() != penstock::Transform::Kind::geometric) continue;
     std::vector<int64_t> values;
     if (next < draws.size() && draws[next].position == i) values = draws[next++].values;
+    if (transform->kind() == penstock::Transform::Kind::pixels) {
+      REQUIRE(specs[i].name == "RandomInvert");
+      for (uint8_t& value : image.rgb) value = static_cast<uint8_t>(values[0] == 1 ? 255 - value : value);
+    }
+    if (transform->kind() != penstock::Transform::Kind::geometric) continue;
     penstock::OpList ops(image.size);
     REQUIRE(transform->geometry(image.size, values, ops).ok());
     for (const GeometricOp& op : ops.ops()) image = step(image, op);
@@ -110,7 +114,7 @@ TransformSpec random_transform(Random& random) {
   static const char* const filters[] = {"nearest", "box", "bilinear", "bicubic", "lanczos"};
   const std::string filter = filters[random(0, 4)];
   const auto side = [&] { return static_cast<double>(random(1, 70)); };
-  switch (random(0, 6)) {
+  switch (random(0, 7)) {
     case 0:
       return {"RandomResizedCrop", {{"size", List{side(), side()}}, {"interpolation", filter}}};
     case 1:
@@ -129,6 +133,8 @@ TransformSpec random_transform(Random& random) {
       return spec;
     }
     case 5:
+      return {"RandomInvert", {{"p", 0.5}}};
+    case 6:
       return {"RandomHorizontalFlip", {{"p", 0.7}}};
     default:
       return {"RandomVerticalFlip", {{"p", 0.7}}};
@@ -174,6 +180,7 @@ TEST_CASE("random pipelines equal their steps on whole images, byte for byte") {
     // Often nothing but the last transform fixes the size; sometimes end in a resize, which writes planes itself.
     if (random(0, 1) == 1) specs.push_back({"RandomResizedCrop", {{"size", static_cast<int64_t>(random(1, 60))}}});
     if (random(0, 1) == 1) specs.push_back({"RandomHorizontalFlip", {}});
+    if (random(0, 3) == 0) specs.push_back({"RandomInvert", {}});
 
     const int width = random(1, 120), height = random(1, 120);
     const std::vector<std::byte> bytes = encode(random, width, height, static_cast<uint64_t>(i));
@@ -291,6 +298,12 @@ TEST_CASE("describe: the box in source pixels, flips, and the rest") {
     CHECK(d.crop == Box{});
     CHECK(d.others == draws);
   }
+  SUBCASE("colour changes nothing about the box, and is told as draws") {
+    const Pipeline pipeline({{"RandomInvert", {}}, {"RandomCrop", {{"size", int64_t{30}}}}});
+    const Pipeline::Description d = pipeline.describe(header, {{0, {1}}, {1, {3, 4}}});
+    CHECK(d.crop == Box{3, 4, 30, 30});
+    CHECK(d.others == Draws{{0, {1}}});
+  }
   SUBCASE("several flips of an axis are told as draws, and added up") {
     const Pipeline pipeline(
         {{"CenterCrop", {{"size", int64_t{8}}}}, {"RandomVerticalFlip", {}}, {"RandomVerticalFlip", {}}});
@@ -331,6 +344,26 @@ TEST_CASE("a sliver that would need gigabytes in between is refused before memor
   std::vector<uint8_t> out(3 * 224 * 224);
   const std::string reason = pipeline.apply(bytes, header_of(bytes), {}, out, scratch).reason;
   CHECK(reason.find("intermediate image of 224 x 15360000") != std::string::npos);
+}
+
+TEST_CASE("a pixel transform that does not act leaves the windows alone") {
+  const std::vector<std::byte> bytes =
+      penstock_test::encode_jpeg(penstock_test::make_rgb(900, 700, 1), 900, 700, 90, 2);
+  const ImageHeader header = header_of(bytes);
+  const Pipeline pipeline({{"RandomInvert", {}}, {"CenterCrop", {{"size", int64_t{16}}}}, {"RandomInvert", {}}});
+  std::vector<uint8_t> out(3 * 16 * 16), inverted(out.size());
+  Scratch idle{DecodeLimits{}};
+  REQUIRE(pipeline.apply(bytes, header, {{0, {0}}, {2, {0}}}, out, idle).ok());
+  CHECK(idle.whole[0].capacity_bytes() == 0);
+  Scratch last{DecodeLimits{}};
+  REQUIRE(pipeline.apply(bytes, header, {{0, {0}}, {2, {1}}}, inverted, last).ok());
+  CHECK(last.whole[0].capacity_bytes() < 2000);  // of the final size
+  for (uint8_t& value : inverted) value = static_cast<uint8_t>(255 - value);
+  CHECK(inverted == out);
+  Scratch first{DecodeLimits{}};
+  REQUIRE(pipeline.apply(bytes, header, {{0, {1}}, {2, {1}}}, inverted, first).ok());
+  CHECK(first.whole[0].capacity_bytes() > 3 * 900 * 700);
+  CHECK(inverted == out);
 }
 
 TEST_CASE("in the steady state nothing is allocated, and time is told apart") {

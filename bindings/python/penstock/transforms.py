@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 from .errors import UsageError
 
 __all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "Python", "RandomCrop", "RandomHorizontalFlip",
-           "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
+           "RandomInvert", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
 
 
 class Transform:
@@ -115,6 +115,13 @@ class RandomHorizontalFlip(Transform):
 
 class RandomVerticalFlip(Transform):
     """Top and bottom exchanged, with probability `p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=_plain(p))
+
+
+class RandomInvert(Transform):
+    """The negative, with probability `p`."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=_plain(p))
