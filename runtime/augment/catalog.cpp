@@ -1,5 +1,6 @@
 #include "runtime/augment/catalog.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -87,6 +88,9 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
     }
     case ParamKind::numbers:
     case ParamKind::integers: {
+      if (const std::string* text = std::get_if<std::string>(&value)) {
+        if (std::find(param.choices.begin(), param.choices.end(), *text) != param.choices.end()) return value;
+      }
       std::vector<double> list;
       if (integer != nullptr) {
         list = {static_cast<double>(*integer)};
@@ -121,7 +125,24 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_crop_info(),
                                                      random_horizontal_flip_info(),
                                                      random_vertical_flip_info(),
+                                                     grayscale_info(),
+                                                     random_grayscale_info(),
+                                                     color_jitter_info(),
                                                      random_invert_info(),
+                                                     random_posterize_info(),
+                                                     random_solarize_info(),
+                                                     random_adjust_sharpness_info(),
+                                                     random_autocontrast_info(),
+                                                     random_equalize_info(),
+                                                     random_rotation_info(),
+                                                     random_affine_info(),
+                                                     random_perspective_info(),
+                                                     gaussian_blur_info(),
+                                                     random_erasing_info(),
+                                                     rand_augment_info(),
+                                                     auto_augment_info(),
+                                                     trivial_augment_wide_info(),
+                                                     aug_mix_info(),
                                                      python_info(),
                                                      to_dtype_info(),
                                                      normalize_info()};
@@ -206,6 +227,52 @@ Filter filter_param(const ParamMap& params, const std::string& name) {
   if (text == "bicubic") return Filter::bicubic;
   if (text == "lanczos") return Filter::lanczos;
   return Filter::bilinear;
+}
+
+Fill fill_param(const ParamMap& params, const std::string& name) {
+  const std::vector<double>& list = list_param(params, name);
+  Fill fill{};
+  for (size_t channel = 0; channel < 3; ++channel) fill[channel] = static_cast<uint8_t>(list[channel % list.size()]);
+  return fill;
+}
+
+int64_t to_fixed(double value) {
+  return static_cast<int64_t>(std::floor(value * 0x1p32 + 0.5));
+}
+
+double from_fixed(int64_t value) {
+  return static_cast<double>(value) * 0x1p-32;
+}
+
+int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range) {
+  return to_fixed(stream.uniform(range[0], range[1]));
+}
+
+ParamInfo probability_info(double default_value, const std::string& doc) {
+  return {.name = "p",
+          .kind = ParamKind::number,
+          .default_value = default_value,
+          .minimum = 0,
+          .maximum = 1,
+          .doc = doc};
+}
+
+ParamInfo fill_info(const std::string& doc) {
+  return {.name = "fill",
+          .kind = ParamKind::integers,
+          .default_value = std::vector<double>{0},
+          .minimum = 0,
+          .maximum = 255,
+          .lengths = {1, 3},
+          .doc = doc};
+}
+
+ParamInfo warp_interpolation_info(const std::string& default_value) {
+  return {.name = "interpolation",
+          .kind = ParamKind::text,
+          .default_value = default_value,
+          .choices = {"nearest", "bilinear", "bicubic"},
+          .doc = "the filter of Pillow's Image.transform, which does not antialias; masks are always nearest"};
 }
 
 ParamInfo size_info(const std::string& doc) {

@@ -59,6 +59,9 @@ struct PaintScratch {
   PixelBuffer buffer;
   std::vector<int32_t> ints;
   std::vector<std::byte> bytes;
+  // For transforms that are made of other operations, which take the ones above.
+  PixelBuffer copy;
+  std::vector<float> floats;
 };
 
 enum class OpKind : uint8_t { crop, resize, flip_horizontal, flip_vertical, paint };

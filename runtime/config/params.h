@@ -20,8 +20,8 @@ enum class ParamKind {
   number,    // double; integers are accepted
   boolean,   // bool
   text,      // std::string; one of `choices` when there are any
-  numbers,   // std::vector<double>; a single number is accepted as a list of one
-  integers,  // std::vector<double> holding whole numbers; a single integer is accepted as a list of one
+  numbers,   // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text
+  integers,  // std::vector<double> holding whole numbers; otherwise as numbers
   mapping,   // any YAML mapping; std::string with its JSON text, keys sorted
 };
 

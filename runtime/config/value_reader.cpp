@@ -203,6 +203,7 @@ std::string expected(const ParamInfo& info) {
       const bool many = info.lengths.empty() || info.lengths.size() > 1 || !one;
       std::string out = one ? (whole ? "an integer" : "a number") : "";
       if (many) out += std::string(one ? " or " : "") + (whole ? "a list of integers" : "a list of numbers");
+      for (const std::string& choice : info.choices) out += " or " + choice;
       return out;
     }
   }
@@ -249,6 +250,9 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
   switch (info.kind) {
     case ParamKind::integers:
     case ParamKind::numbers:
+      if (node.is_scalar() && std::find(info.choices.begin(), info.choices.end(), node.text) != info.choices.end()) {
+        return node.text;
+      }
       return read_list(node, info, path, complaints);
     case ParamKind::integer:
       if (const auto value = as_integer(node)) {
