@@ -19,6 +19,9 @@ TransformInfo random_crop_info();             // crop.cpp
 TransformInfo random_horizontal_flip_info();  // flip.cpp
 TransformInfo random_vertical_flip_info();    // flip.cpp
 TransformInfo random_invert_info();           // random_invert.cpp
+TransformInfo random_apply_info();            // groups.cpp
+TransformInfo random_choice_info();           // groups.cpp
+TransformInfo random_order_info();            // groups.cpp
 TransformInfo python_info();                  // python.cpp
 TransformInfo to_dtype_info();                // to_dtype.cpp
 TransformInfo normalize_info();               // to_dtype.cpp
@@ -32,6 +35,7 @@ bool boolean_param(const ParamMap& params, const std::string& name);
 const std::string& text_param(const ParamMap& params, const std::string& name);
 const std::vector<double>& list_param(const ParamMap& params, const std::string& name);
 int64_t integer_param(const ParamMap& params, const std::string& name);
+std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name);
 // `size: 224`, `size: [224]` and `size: [height, width]`.
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
