@@ -30,6 +30,11 @@ std::string value_text(const ParamValue& value) {
       for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + number_text(v[i]);
       return text + "]";
     }
+    std::string operator()(const std::vector<TransformSpec>& v) const {
+      std::string text = "[";
+      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + canonical_text(v[i]);
+      return text + "]";
+    }
   };
   return std::visit(Visitor{}, value);
 }
@@ -47,8 +52,26 @@ void check_range(const TransformInfo& info, const ParamInfo& param, double value
   }
 }
 
+ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth);
+
+std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const ParamInfo& param,
+                                          const std::vector<TransformSpec>& given, int depth) {
+  if (given.empty()) complain(info, param.name, "must not be empty");
+  if (depth > kMaxTransformDepth) {
+    complain(info, param.name,
+             "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
+  }
+  std::vector<TransformSpec> resolved;
+  for (const TransformSpec& spec : given) {
+    const TransformInfo* inner = find_transform(spec.name);
+    if (inner == nullptr) complain(info, param.name, "there is no transform '" + spec.name + "'");
+    resolved.push_back({spec.name, resolve(*inner, spec.params, depth)});
+  }
+  return resolved;
+}
+
 // The value in the one type that the parameter's kind has.
-ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value) {
+ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth) {
   if (std::holds_alternative<std::monostate>(value)) {
     if (param.default_value && std::holds_alternative<std::monostate>(*param.default_value)) return value;
     complain(info, param.name, "must not be null");
@@ -112,8 +135,36 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
       }
       return list;
     }
+    case ParamKind::transforms: {
+      const auto* list = std::get_if<std::vector<TransformSpec>>(&value);
+      if (list == nullptr) complain(info, param.name, "must be a list of transforms, not " + value_text(value));
+      return resolve_inside(info, param, *list, depth + 1);
+    }
   }
   return value;
+}
+
+ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth) {
+  ParamMap resolved;
+  for (const ParamInfo& param : info.params) {
+    const auto found = given.find(param.name);
+    if (found != given.end()) {
+      resolved[param.name] = convert(info, param, found->second, depth);
+    } else if (param.default_value) {
+      resolved[param.name] = convert(info, param, *param.default_value, depth);
+    } else {
+      complain(info, param.name, "is required");
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
+  }
+  if (info.check) {
+    std::string culprit;
+    const std::string complaint = info.check(resolved, culprit);
+    if (!complaint.empty()) complain(info, culprit, complaint);
+  }
+  return resolved;
 }
 
 }  // namespace
@@ -143,6 +194,9 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      auto_augment_info(),
                                                      trivial_augment_wide_info(),
                                                      aug_mix_info(),
+                                                     random_apply_info(),
+                                                     random_choice_info(),
+                                                     random_order_info(),
                                                      python_info(),
                                                      to_dtype_info(),
                                                      normalize_info()};
@@ -157,26 +211,7 @@ const TransformInfo* find_transform(const std::string& name) {
 }
 
 ParamMap resolve_params(const TransformInfo& info, const ParamMap& given) {
-  ParamMap resolved;
-  for (const ParamInfo& param : info.params) {
-    const auto found = given.find(param.name);
-    if (found != given.end()) {
-      resolved[param.name] = convert(info, param, found->second);
-    } else if (param.default_value) {
-      resolved[param.name] = convert(info, param, *param.default_value);
-    } else {
-      complain(info, param.name, "is required");
-    }
-  }
-  for (const auto& [name, value] : given) {
-    if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
-  }
-  if (info.check) {
-    std::string culprit;
-    const std::string complaint = info.check(resolved, culprit);
-    if (!complaint.empty()) complain(info, culprit, complaint);
-  }
-  return resolved;
+  return resolve(info, given, 0);
 }
 
 std::string canonical_text(const TransformSpec& spec) {
@@ -209,6 +244,14 @@ const std::string& text_param(const ParamMap& params, const std::string& name) {
 
 const std::vector<double>& list_param(const ParamMap& params, const std::string& name) {
   return std::get<std::vector<double>>(params.at(name));
+}
+
+std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name) {
+  std::vector<std::unique_ptr<Transform>> made;
+  for (const TransformSpec& spec : std::get<std::vector<TransformSpec>>(params.at(name))) {
+    made.push_back(find_transform(spec.name)->make(spec.params));
+  }
+  return made;
 }
 
 int64_t integer_param(const ParamMap& params, const std::string& name) {

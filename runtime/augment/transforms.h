@@ -36,6 +36,9 @@ TransformInfo rand_augment_info();            // policies.cpp
 TransformInfo auto_augment_info();            // policies.cpp
 TransformInfo trivial_augment_wide_info();    // policies.cpp
 TransformInfo aug_mix_info();                 // policies.cpp
+TransformInfo random_apply_info();            // groups.cpp
+TransformInfo random_choice_info();           // groups.cpp
+TransformInfo random_order_info();            // groups.cpp
 TransformInfo python_info();                  // python.cpp
 TransformInfo to_dtype_info();                // to_dtype.cpp
 TransformInfo normalize_info();               // to_dtype.cpp
@@ -49,6 +52,7 @@ bool boolean_param(const ParamMap& params, const std::string& name);
 const std::string& text_param(const ParamMap& params, const std::string& name);
 const std::vector<double>& list_param(const ParamMap& params, const std::string& name);
 int64_t integer_param(const ParamMap& params, const std::string& name);
+std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name);
 // `size: 224`, `size: [224]` and `size: [height, width]`.
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);

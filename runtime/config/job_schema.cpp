@@ -57,11 +57,14 @@ Json type_schema(const ParamInfo& info) {
       return list_schema(info, "integer");
     case ParamKind::numbers:
       return list_schema(info, "number");
+    case ParamKind::transforms:
+      return Json{{"$ref", "#/definitions/split/properties/pipeline"}};
   }
   return Json::object();
 }
 
 Json param_schema(const ParamInfo& info) {
+  if (info.kind == ParamKind::transforms) return Json{{"allOf", Json::array({type_schema(info)})}, {"description", info.doc}};
   Json out = type_schema(info);
   if (info.default_value && std::holds_alternative<std::monostate>(*info.default_value)) {
     out = Json{{"anyOf", Json::array({out, Json{{"type", "null"}}})}};

@@ -196,6 +196,8 @@ std::string expected(const ParamInfo& info) {
       return info.choices.empty() ? "text" : list_of(info.choices, "or");
     case ParamKind::mapping:
       return "a mapping";
+    case ParamKind::transforms:
+      return "a list of transforms";
     case ParamKind::integers:
     case ParamKind::numbers: {
       const bool whole = info.kind == ParamKind::integers;
@@ -285,6 +287,8 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
       if (!to_json(node, json)) return std::nullopt;  // an alias: complained of already
       return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
+    case ParamKind::transforms:
+      break;  // job_reader.cpp reads them
   }
   wrong_type(node, info, path, complaints);
   return std::nullopt;

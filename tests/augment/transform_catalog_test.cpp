@@ -102,3 +102,28 @@ TEST_CASE("canonical text has every parameter and the shortest numbers") {
         "RandomResizedCrop(antialias=true, interpolation=bilinear, ratio=[0.75, 1.3333333333333333], "
         "scale=[0.08, 1], size=[224])");
 }
+
+TEST_CASE("transforms inside transforms are completed and checked like any others") {
+  using penstock::TransformSpec;
+  using Inside = std::vector<TransformSpec>;
+  const ParamMap params = resolve_params(entry("RandomApply"), {{"transforms", Inside{{"RandomInvert", {}}}}});
+  CHECK(penstock::canonical_text({"RandomApply", params}) == "RandomApply(p=0.5, transforms=[RandomInvert(p=0.5)])");
+  CHECK(complaint("RandomApply", {}).find("transforms: is required") != std::string::npos);
+  CHECK(complaint("RandomApply", {{"transforms", Inside{}}}).find("must not be empty") != std::string::npos);
+  CHECK(complaint("RandomApply", {{"transforms", 0.5}}).find("must be a list of transforms") != std::string::npos);
+  CHECK(complaint("RandomChoice", {{"transforms", Inside{{"Invert", {}}}}}).find("there is no transform 'Invert'") !=
+        std::string::npos);
+  CHECK(complaint("RandomChoice", {{"transforms", Inside{{"RandomInvert", {{"p", 2.0}}}}}})
+            .find("RandomInvert: p: 2 is outside 0 to 1") != std::string::npos);
+  CHECK(complaint("RandomChoice", {{"transforms", Inside{{"RandomInvert", {}}}}, {"p", std::vector<double>{1, 2}}})
+            .find("one number for each of the 1 transforms") != std::string::npos);
+  CHECK(complaint("RandomOrder", {{"transforms", Inside{{"Python", {{"function", std::string("a:b")}}}}}})
+            .find("Python cannot stand inside") != std::string::npos);
+  CHECK(complaint("RandomOrder", {{"transforms", Inside{{"ToDtype", {{"dtype", std::string("float32")}}}}}})
+            .find("ToDtype and Normalize cannot") != std::string::npos);
+  TransformSpec deep{"RandomInvert", {}};
+  for (int i = 0; i < 4; ++i) deep = {"RandomOrder", {{"transforms", Inside{deep}}}};
+  CHECK(complaint(deep.name.c_str(), deep.params).empty());
+  deep = {"RandomOrder", {{"transforms", Inside{deep}}}};
+  CHECK(complaint(deep.name.c_str(), deep.params).find("more than 4 deep") != std::string::npos);
+}

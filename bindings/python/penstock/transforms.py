@@ -6,8 +6,8 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "Python", "RandomCrop", "RandomHorizontalFlip",
-           "RandomInvert", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
+__all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "Python", "RandomApply", "RandomChoice", "RandomCrop", "RandomHorizontalFlip",
+           "RandomInvert", "RandomOrder", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
 
 
 class Transform:
@@ -125,6 +125,27 @@ class RandomInvert(Transform):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=_plain(p))
+
+
+class RandomApply(Transform):
+    """All of `transforms` with probability `p`, else none."""
+
+    def __init__(self, transforms: Sequence[Any], p: float = 0.5) -> None:
+        super().__init__(transforms=pipeline_of(list(transforms)), p=_plain(p))
+
+
+class RandomChoice(Transform):
+    """One of `transforms`, by the weights `p`."""
+
+    def __init__(self, transforms: Sequence[Any], p: Optional[Sequence[float]] = None) -> None:
+        super().__init__(transforms=pipeline_of(list(transforms)), p=_plain(p))
+
+
+class RandomOrder(Transform):
+    """All of `transforms` in a random order."""
+
+    def __init__(self, transforms: Sequence[Any]) -> None:
+        super().__init__(transforms=pipeline_of(list(transforms)))
 
 
 class ToDtype(Transform):
