@@ -273,6 +273,7 @@ Filter filter_param(const ParamMap& params, const std::string& name) {
 }
 
 Fill fill_param(const ParamMap& params, const std::string& name) {
+  if (!is_given(params, name)) return {0, 0, 0};
   const std::vector<double>& list = list_param(params, name);
   Fill fill{};
   for (size_t channel = 0; channel < 3; ++channel) fill[channel] = static_cast<uint8_t>(list[channel % list.size()]);

@@ -154,8 +154,8 @@ void adjust_sharpness(PixelBuffer& image, float factor, PaintScratch& scratch) {
     const uint8_t* below = image.row(y + 1);
     std::memcpy(here, out, row);
     for (size_t i = 3; i < row - 3; ++i) {
-      const int neighbours = above[i - 3] + above[i] + above[i + 3] + here[i - 3] + here[i + 3] + below[i - 3] +
-                             below[i] + below[i + 3];
+      const int neighbours =
+          above[i - 3] + above[i] + above[i + 3] + here[i - 3] + here[i + 3] + below[i - 3] + below[i] + below[i + 3];
       out[i] = blend_value(smooth_value(neighbours, here[i]), here[i], factor);
     }
     std::swap(above, here);
@@ -185,14 +185,13 @@ uint8_t hue_shift(double factor) {
 
 void autocontrast(PixelBuffer& image) {
   const std::array<Histogram, 3> histograms = histograms_of(image);
-  map_channels(image, {autocontrast_table(histograms[0]), autocontrast_table(histograms[1]),
-                       autocontrast_table(histograms[2])});
+  map_channels(
+      image, {autocontrast_table(histograms[0]), autocontrast_table(histograms[1]), autocontrast_table(histograms[2])});
 }
 
 void equalize(PixelBuffer& image) {
   const std::array<Histogram, 3> histograms = histograms_of(image);
-  map_channels(image,
-               {equalize_table(histograms[0]), equalize_table(histograms[1]), equalize_table(histograms[2])});
+  map_channels(image, {equalize_table(histograms[0]), equalize_table(histograms[1]), equalize_table(histograms[2])});
 }
 
 }  // namespace penstock

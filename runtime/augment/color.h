@@ -4,9 +4,9 @@
 //   equalize(image);
 //   adjust_sharpness(image, 2.0F, scratch);
 //
-// All work in place on interleaved RGB. Where an output byte depends on the input byte alone, a table of 256 does it; the
-// per-pixel arithmetic is in color_math.h. Thread-safety: pure functions on the caller's image. Failure: none, but for
-// memory.
+// All work in place on interleaved RGB. Where an output byte depends on the input byte alone, a table of 256 does it;
+// the per-pixel arithmetic is in color_math.h. Thread-safety: pure functions on the caller's image. Failure: none, but
+// for memory.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ using ByteTable = std::array<uint8_t, 256>;
 
 // Tables of the operations that map each byte by itself.
 ByteTable brightness_table(float factor);
-ByteTable posterize_table(int bits);          // keeps the highest `bits` (0 to 8)
-ByteTable solarize_table(double threshold);   // inverts values at or above it
+ByteTable posterize_table(int bits);         // keeps the highest `bits` (0 to 8)
+ByteTable solarize_table(double threshold);  // inverts values at or above it
 ByteTable invert_table();
 
 void map_bytes(PixelBuffer& image, const ByteTable& table);

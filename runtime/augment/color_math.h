@@ -40,8 +40,8 @@ PENSTOCK_HOST_DEVICE inline uint8_t blend_value(int degenerate, int value, float
   return sum <= 0.0F ? uint8_t{0} : sum >= 255.0F ? uint8_t{255} : static_cast<uint8_t>(sum);
 }
 
-// ImageFilter.SMOOTH: (the eight neighbours + 5 * the middle) / 13, rounded. A sum of integers is never half way between
-// two multiples of 13, so Pillow's floats round to the same.
+// ImageFilter.SMOOTH: (the eight neighbours + 5 * the middle) / 13, rounded. A sum of integers is never half way
+// between two multiples of 13, so Pillow's floats round to the same.
 PENSTOCK_HOST_DEVICE inline uint8_t smooth_value(int neighbours, int middle) {
   return static_cast<uint8_t>((2 * (neighbours + 5 * middle) + 13) / 26);
 }
@@ -107,16 +107,21 @@ PENSTOCK_HOST_DEVICE inline Rgb rgb_of(HuePlace place, float saturation, uint8_t
   // round() of C: the values are never so close below a half that adding one half would round up.
   const auto p = static_cast<uint8_t>(value * (1.0 - static_cast<double>(saturation)) + 0.5);
   const auto q = static_cast<uint8_t>(value * (1.0 - static_cast<double>(less)) + 0.5);
-  const auto t =
-      static_cast<uint8_t>(value * (1.0 - static_cast<double>(saturation) * (1.0 - static_cast<double>(place.part))) +
-                           0.5);
+  const auto t = static_cast<uint8_t>(
+      value * (1.0 - static_cast<double>(saturation) * (1.0 - static_cast<double>(place.part))) + 0.5);
   switch (place.sixth) {
-    case 1: return {q, v, p};
-    case 2: return {p, v, t};
-    case 3: return {p, q, v};
-    case 4: return {t, p, v};
-    case 5: return {v, p, q};
-    default: return {v, t, p};
+    case 1:
+      return {q, v, p};
+    case 2:
+      return {p, v, t};
+    case 3:
+      return {p, q, v};
+    case 4:
+      return {t, p, v};
+    case 5:
+      return {v, p, q};
+    default:
+      return {v, t, p};
   }
 }
 

@@ -21,13 +21,13 @@ class Policy : public Transform {
   void run(PixelBuffer& image, const MagnitudeTable& table, int64_t op, int64_t bin, int bins, int64_t negated,
            ImageRole role, PaintScratch& scratch) const {
     if (op < 0 || op >= kPolicyOps || bin < 0 || bin >= bins) {
-      throw Error(ErrorKind::usage, "there is no operation " + std::to_string(op) + " with magnitude bin " +
-                                        std::to_string(bin),
+      throw Error(ErrorKind::usage,
+                  "there is no operation " + std::to_string(op) + " with magnitude bin " + std::to_string(bin),
                   "use the draws that Pipeline::draw made for this pipeline");
     }
     const auto operation = static_cast<PolicyOp>(op);
-    const double magnitude = magnitude_of(table, operation, static_cast<int>(bin), bins, negated != 0,
-                                          {image.width(), image.height()});
+    const double magnitude =
+        magnitude_of(table, operation, static_cast<int>(bin), bins, negated != 0, {image.width(), image.height()});
     apply_op(image, operation, magnitude, filter_, fill_, role, scratch);
   }
 
@@ -111,8 +111,8 @@ class TrivialAugmentWide final : public Policy {
   int bins_;
 };
 
-// torchvision's AutoAugment. Draws: [which of the 25 sub-policies, then for each of its two operations 1 where it happens
-// and 1 where its magnitude is negative].
+// torchvision's AutoAugment. Draws: [which of the 25 sub-policies, then for each of its two operations 1 where it
+// happens and 1 where its magnitude is negative].
 class AutoAugment final : public Policy {
  public:
   explicit AutoAugment(const ParamMap& params) : Policy(params) {
@@ -157,8 +157,8 @@ class AutoAugment final : public Policy {
 };
 
 // torchvision's AugMix: the image and several augmented copies of it, mixed with Dirichlet weights. The operations are
-// those of PIL images, as everywhere here; torchvision's AugMix takes its tensor ones, also for PIL images. A mask stays
-// as it is: a mixture of images has no one geometry.
+// those of PIL images, as everywhere here; torchvision's AugMix takes its tensor ones, also for PIL images. A mask
+// stays as it is: a mixture of images has no one geometry.
 //
 // Draws: [weights of the image and of each chain in units of 2^-32; for each chain its depth, then for each of its
 //   operations, drawn up to the largest depth: its number in PolicyOp, its bin, 1 where it is negative].
@@ -265,7 +265,13 @@ std::string check_magnitude(const ParamMap& params, std::string& culprit) {
              : "must be below num_magnitude_bins";
 }
 
-constexpr const char* kFillDoc = "colour of what comes from outside: one number, or [red, green, blue]";
+// torchvision's default is None here, and 0 for the warps; both are black.
+ParamInfo policy_fill_info() {
+  ParamInfo info = fill_info("colour of what comes from outside: one number, or [red, green, blue]; null: black");
+  info.default_value = ParamValue{};
+  return info;
+}
+
 constexpr const char* kBinsDoc = "how many magnitudes there are";
 
 }  // namespace
@@ -276,7 +282,7 @@ TransformInfo rand_augment_info() {
           .params = {count_info("num_ops", 2, 0, 1000, "how many operations, one after the other"),
                      count_info("magnitude", 9, 0, 999, "their strength: 0 to num_magnitude_bins - 1"),
                      count_info("num_magnitude_bins", 31, 1, 1000, kBinsDoc), warp_interpolation_info("nearest"),
-                     fill_info(kFillDoc)},
+                     policy_fill_info()},
           .check = check_magnitude,
           .make = [](const ParamMap& params) { return std::make_unique<RandAugment>(params); }};
 }
@@ -289,7 +295,8 @@ TransformInfo auto_augment_info() {
                       .default_value = std::string("imagenet"),
                       .choices = {"imagenet", "cifar10", "svhn"},
                       .doc = "the data set whose pairs are taken"},
-                     warp_interpolation_info("nearest"), fill_info(kFillDoc)},
+                     warp_interpolation_info("nearest"),
+                     policy_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<AutoAugment>(params); }};
 }
 
@@ -297,7 +304,7 @@ TransformInfo trivial_augment_wide_info() {
   return {.name = "TrivialAugmentWide",
           .doc = "one random operation of random strength (Mueller and Hutter 2021)",
           .params = {count_info("num_magnitude_bins", 31, 1, 1000, kBinsDoc), warp_interpolation_info("nearest"),
-                     fill_info(kFillDoc)},
+                     policy_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<TrivialAugmentWide>(params); }};
 }
 
@@ -317,7 +324,8 @@ TransformInfo aug_mix_info() {
                       .kind = ParamKind::boolean,
                       .default_value = true,
                       .doc = "also brightness, color, contrast and sharpness"},
-                     warp_interpolation_info("bilinear"), fill_info(kFillDoc)},
+                     warp_interpolation_info("bilinear"),
+                     policy_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<AugMix>(params); }};
 }
 

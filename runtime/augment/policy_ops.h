@@ -36,12 +36,12 @@ constexpr int kPolicyOps = 15;
 // How strong the operations are at the last bin; linear from nothing at the first.
 struct MagnitudeTable {
   double shear = 0.3;
-  double translate = 150.0 / 331.0;   // of the side, or in pixels
+  double translate = 150.0 / 331.0;  // of the side, or in pixels
   bool translate_in_pixels = false;
-  double rotate = 30;                 // degrees
-  double enhance = 0.9;               // brightness, color, contrast, sharpness: factors 1 +- this
-  int posterize_from = 8;             // bits kept at the first bin
-  int posterize_range = 4;            // bits fewer at the last bin
+  double rotate = 30;       // degrees
+  double enhance = 0.9;     // brightness, color, contrast, sharpness: factors 1 +- this
+  int posterize_from = 8;   // bits kept at the first bin
+  int posterize_range = 4;  // bits fewer at the last bin
 };
 
 // The magnitude of `op` at a bin of `bins`, as torchvision computes it: in float, on an even grid; negative where

@@ -52,7 +52,8 @@ class Grayscale final : public Transform {
 
 // torchvision's ColorJitter.
 //
-// Draws: [order of the four operations (0 brightness, 1 contrast, 2 saturation, 3 hue), then their four factors in units
+// Draws: [order of the four operations (0 brightness, 1 contrast, 2 saturation, 3 hue), then their four factors in
+// units
 //   of 2^-32; 0 for one that the parameters leave out].
 // Draw numbers: 0 to 2 the order, 3 to 6 the factors.
 class ColorJitter final : public Transform {
@@ -207,23 +208,17 @@ TransformInfo random_invert_info() {
 }
 
 TransformInfo random_posterize_info() {
-  return colour_info("RandomPosterize", "keeps the highest bits of each byte with probability p", 0.5,
-                     {{.name = "bits",
-                       .kind = ParamKind::integer,
-                       .minimum = 0,
-                       .maximum = 8,
-                       .doc = "how many bits are kept"}},
-                     [](const ParamMap& params) {
-                       return mapped(posterize_table(static_cast<int>(integer_param(params, "bits"))));
-                     });
+  return colour_info(
+      "RandomPosterize", "keeps the highest bits of each byte with probability p", 0.5,
+      {{.name = "bits", .kind = ParamKind::integer, .minimum = 0, .maximum = 8, .doc = "how many bits are kept"}},
+      [](const ParamMap& params) { return mapped(posterize_table(static_cast<int>(integer_param(params, "bits")))); });
 }
 
 TransformInfo random_solarize_info() {
-  return colour_info("RandomSolarize", "inverts bright bytes with probability p", 0.5,
-                     {{.name = "threshold",
-                       .kind = ParamKind::number,
-                       .doc = "bytes (0 to 255) at or above it are inverted"}},
-                     [](const ParamMap& params) { return mapped(solarize_table(number_param(params, "threshold"))); });
+  return colour_info(
+      "RandomSolarize", "inverts bright bytes with probability p", 0.5,
+      {{.name = "threshold", .kind = ParamKind::number, .doc = "bytes (0 to 255) at or above it are inverted"}},
+      [](const ParamMap& params) { return mapped(solarize_table(number_param(params, "threshold"))); });
 }
 
 TransformInfo random_adjust_sharpness_info() {

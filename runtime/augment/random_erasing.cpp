@@ -8,11 +8,12 @@ namespace penstock {
 namespace {
 
 // torchvision's RandomErasing, on uint8 pixels: `value` is a colour of 0 to 255, as in torchvision's on uint8 images.
-// "random" is noise, uniform over 0 to 255 as in the paper (Zhong et al. 2017); torchvision's is normal, for images that
-// are normalised already, which uint8 cannot hold.
+// "random" is noise, uniform over 0 to 255 as in the paper (Zhong et al. 2017); torchvision's is normal, for images
+// that are normalised already, which uint8 cannot hold.
 //
-// Draws: [x, y, width, height of the box; 0 wide where nothing is erased], with "random" also the noise's seed (63 bits).
-// Draw numbers: 0 whether; try t uses 4t + 1 (area), 4t + 2 (log of the aspect), 4t + 3 (y) and 4t + 4 (x); 41 the seed.
+// Draws: [x, y, width, height of the box; 0 wide where nothing is erased], with "random" also the noise's seed (63
+// bits). Draw numbers: 0 whether; try t uses 4t + 1 (area), 4t + 2 (log of the aspect), 4t + 3 (y) and 4t + 4 (x); 41
+// the seed.
 class RandomErasing final : public Transform {
  public:
   explicit RandomErasing(const ParamMap& params)
@@ -81,8 +82,8 @@ class RandomErasing final : public Transform {
   // Bytes of Philox blocks, each row beginning with a new one. Returns the next block's number.
   static uint32_t fill_noise(uint64_t seed, uint32_t block, uint8_t* out, size_t bytes) {
     for (size_t done = 0; done < bytes; done += 16) {
-      const PhiloxBlock noise = philox4x32_10({{block++, 0, 0, 0}}, static_cast<uint32_t>(seed),
-                                              static_cast<uint32_t>(seed >> 32));
+      const PhiloxBlock noise =
+          philox4x32_10({{block++, 0, 0, 0}}, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
       const size_t count = bytes - done < 16 ? bytes - done : 16;
       for (size_t i = 0; i < count; ++i) out[done + i] = static_cast<uint8_t>(noise.word[i / 4] >> (i % 4 * 8));
     }

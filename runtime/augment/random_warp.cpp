@@ -116,9 +116,9 @@ class RandomAffine final : public Warp {
                 PaintScratch& scratch) const override {
     if (values[3] <= 0) throw Error(ErrorKind::usage, "RandomAffine: a scale must be above 0");
     const Point center = center_.value_or(Point{image.width() * 0.5, image.height() * 0.5});
-    const WarpMap map = affine_map(center, from_fixed(values[0]),
-                                   {static_cast<double>(values[1]), static_cast<double>(values[2])},
-                                   from_fixed(values[3]), {from_fixed(values[4]), from_fixed(values[5])});
+    const WarpMap map =
+        affine_map(center, from_fixed(values[0]), {static_cast<double>(values[1]), static_cast<double>(values[2])},
+                   from_fixed(values[3]), {from_fixed(values[4]), from_fixed(values[5])});
     warp(image, map, filter(role), fill(), scratch);
     return Verdict::good();
   }
@@ -134,8 +134,8 @@ class RandomAffine final : public Warp {
 
 // torchvision's RandomPerspective.
 //
-// Draws: [1 when it happens, else 0; then x, y of where the corners go: top left, top right, bottom right, bottom left].
-// Draw numbers: in that order.
+// Draws: [1 when it happens, else 0; then x, y of where the corners go: top left, top right, bottom right, bottom
+// left]. Draw numbers: in that order.
 class RandomPerspective final : public Warp {
  public:
   explicit RandomPerspective(const ParamMap& params)
@@ -227,12 +227,14 @@ constexpr const char* kFillDoc = "colour of what comes from outside: one number,
 TransformInfo random_rotation_info() {
   return {.name = "RandomRotation",
           .doc = "rotates by a random angle, counter-clockwise",
-          .params = {degrees_info(), warp_interpolation_info("nearest"),
+          .params = {degrees_info(),
+                     warp_interpolation_info("nearest"),
                      {.name = "expand",
                       .kind = ParamKind::boolean,
                       .default_value = false,
                       .doc = "make the image as large as the rotated one, instead of keeping its size"},
-                     center_info(), fill_info(kFillDoc)},
+                     center_info(),
+                     fill_info(kFillDoc)},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomRotation>(params); }};
 }
@@ -260,7 +262,8 @@ TransformInfo random_perspective_info() {
                       .minimum = 0,
                       .maximum = 1,
                       .doc = "how far a corner may move, as a share of half a side"},
-                     probability_info(0.5, "probability that the image changes"), warp_interpolation_info("bilinear"),
+                     probability_info(0.5, "probability that the image changes"),
+                     warp_interpolation_info("bilinear"),
                      fill_info(kFillDoc)},
           .make = [](const ParamMap& params) { return std::make_unique<RandomPerspective>(params); }};
 }

@@ -57,7 +57,7 @@ std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params,
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
 
-Fill fill_param(const ParamMap& params, const std::string& name);
+Fill fill_param(const ParamMap& params, const std::string& name);  // black for null
 
 // Numbers in a record of draws: in units of 2^-32, which a float or an image's coordinates do not see.
 int64_t to_fixed(double value);

@@ -19,7 +19,8 @@ namespace penstock {
 
 using Point = std::array<double, 2>;  // x, y
 
-// Image.rotate(degrees), counter-clockwise. A multiple of a quarter turn about the middle moves pixels and computes none.
+// Image.rotate(degrees), counter-clockwise. A multiple of a quarter turn about the middle moves pixels and computes
+// none.
 struct Rotation {
   enum class Kind : uint8_t { none, quarter, half, three_quarters, map };
   Kind kind = Kind::none;

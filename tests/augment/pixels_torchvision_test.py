@@ -97,11 +97,18 @@ def magnitude(name, bin_, bins, image, shear=0.3, translate=None, rotate=30.0, e
     return float(torch.linspace(0.0, last, bins)[bin_])
 
 
+def posterize(image, bits):
+    """torchvision keeps 0 to 8 bits; Pillow has come to refuse 0, which AugMix asks for at its strongest."""
+    return F.posterize(image, bits) if bits else image.point(lambda value: 0)
+
+
 def operate(image, op, bin_, bins, negated, mode="nearest", fill=None, **table):
     name = OPS[op]
     value = magnitude(name, bin_, bins, image, **table)
     if negated and 1 <= op <= 9:
         value = -value
+    if name == "Posterize":
+        return posterize(image, int(value))
     return autoaugment._apply_op(image, name, value, MODES[mode], fill)
 
 
@@ -167,7 +174,7 @@ def cases():
     yield "RandomGrayscale", {"p": 0.5}, lambda image, v: F.rgb_to_grayscale(image, 3) if v[0] else image, EQUAL
     yield "RandomInvert", {"p": 0.5}, lambda image, v: F.invert(image) if v[0] else image, EQUAL
     for bits in (0, 1, 4, 7, 8):
-        yield "RandomPosterize", {"bits": bits, **always}, lambda image, v, bits=bits: F.posterize(image, bits), EQUAL
+        yield "RandomPosterize", {"bits": bits, **always}, lambda image, v, bits=bits: posterize(image, bits), EQUAL
     for threshold in (0, 100, 127.5, 255, 256):
         yield ("RandomSolarize", {"threshold": threshold, **always},
                lambda image, v, threshold=threshold: F.solarize(image, threshold), EQUAL)

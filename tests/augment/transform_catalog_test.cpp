@@ -45,6 +45,31 @@ TEST_CASE("the catalogue has torchvision's names, and says what everything is") 
   }
 }
 
+TEST_CASE("pixel transforms: what the parameters must be") {
+  const auto numbers = [](std::vector<double> list) { return penstock::ParamValue(std::move(list)); };
+  CHECK(complaint("Grayscale", {}).find("only 3 is supported") != std::string::npos);
+  CHECK(complaint("Grayscale", {{"num_output_channels", int64_t{3}}}) == "");
+  CHECK(complaint("ColorJitter", {}) == "");
+  CHECK(complaint("ColorJitter", {{"hue", 0.6}}).find("-0.5 to 0.5") != std::string::npos);
+  CHECK(complaint("ColorJitter", {{"hue", -0.1}}).find("must not be negative") != std::string::npos);
+  CHECK(complaint("ColorJitter", {{"brightness", numbers({2, 1})}}).find("[smaller, larger]") != std::string::npos);
+  CHECK(complaint("ColorJitter", {{"contrast", 3.0}}) == "");
+  CHECK(complaint("RandomPosterize", {{"bits", int64_t{9}}}) != "");
+  CHECK(complaint("RandomRotation", {{"degrees", -10.0}}).find("must not be negative") != std::string::npos);
+  CHECK(complaint("RandomRotation", {{"degrees", numbers({-10, -20})}}).find("[smaller") != std::string::npos);
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"scale", numbers({0, 1})}}).find("above 0") != std::string::npos);
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"shear", numbers({1, 2, 4, 3})}}) != "");
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"shear", numbers({1, 2, 3})}}) != "");
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"interpolation", std::string("lanczos")}}) != "");
+  CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{4}}}).find("must be odd") != std::string::npos);
+  CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{3}}, {"sigma", 0.0}}) != "");
+  CHECK(complaint("RandomErasing", {{"value", std::string("random")}}) == "");
+  CHECK(complaint("RandomErasing", {{"value", std::string("rand")}}) != "");
+  CHECK(complaint("RandomErasing", {{"value", 0.5}}) != "");
+  CHECK(complaint("RandAugment", {{"magnitude", int64_t{31}}}).find("num_magnitude_bins") != std::string::npos);
+  CHECK(complaint("AutoAugment", {{"policy", std::string("coco")}}) != "");
+}
+
 TEST_CASE("defaults are torchvision v2's") {
   const ParamMap params = resolve_params(entry("RandomResizedCrop"), {{"size", int64_t{224}}});
   CHECK(std::get<std::vector<double>>(params.at("scale")) == std::vector<double>{0.08, 1.0});
