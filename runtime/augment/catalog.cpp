@@ -1,5 +1,6 @@
 #include "runtime/augment/catalog.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -29,6 +30,11 @@ std::string value_text(const ParamValue& value) {
       for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + number_text(v[i]);
       return text + "]";
     }
+    std::string operator()(const std::vector<TransformSpec>& v) const {
+      std::string text = "[";
+      for (size_t i = 0; i < v.size(); ++i) text += (i == 0 ? "" : ", ") + canonical_text(v[i]);
+      return text + "]";
+    }
   };
   return std::visit(Visitor{}, value);
 }
@@ -46,8 +52,26 @@ void check_range(const TransformInfo& info, const ParamInfo& param, double value
   }
 }
 
+ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth);
+
+std::vector<TransformSpec> resolve_inside(const TransformInfo& info, const ParamInfo& param,
+                                          const std::vector<TransformSpec>& given, int depth) {
+  if (given.empty()) complain(info, param.name, "must not be empty");
+  if (depth > kMaxTransformDepth) {
+    complain(info, param.name,
+             "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
+  }
+  std::vector<TransformSpec> resolved;
+  for (const TransformSpec& spec : given) {
+    const TransformInfo* inner = find_transform(spec.name);
+    if (inner == nullptr) complain(info, param.name, "there is no transform '" + spec.name + "'");
+    resolved.push_back({spec.name, resolve(*inner, spec.params, depth)});
+  }
+  return resolved;
+}
+
 // The value in the one type that the parameter's kind has.
-ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value) {
+ParamValue convert(const TransformInfo& info, const ParamInfo& param, const ParamValue& value, int depth) {
   if (std::holds_alternative<std::monostate>(value)) {
     if (param.default_value && std::holds_alternative<std::monostate>(*param.default_value)) return value;
     complain(info, param.name, "must not be null");
@@ -87,6 +111,9 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
     }
     case ParamKind::numbers:
     case ParamKind::integers: {
+      if (const std::string* text = std::get_if<std::string>(&value)) {
+        if (std::find(param.choices.begin(), param.choices.end(), *text) != param.choices.end()) return value;
+      }
       std::vector<double> list;
       if (integer != nullptr) {
         list = {static_cast<double>(*integer)};
@@ -108,8 +135,36 @@ ParamValue convert(const TransformInfo& info, const ParamInfo& param, const Para
       }
       return list;
     }
+    case ParamKind::transforms: {
+      const auto* list = std::get_if<std::vector<TransformSpec>>(&value);
+      if (list == nullptr) complain(info, param.name, "must be a list of transforms, not " + value_text(value));
+      return resolve_inside(info, param, *list, depth + 1);
+    }
   }
   return value;
+}
+
+ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth) {
+  ParamMap resolved;
+  for (const ParamInfo& param : info.params) {
+    const auto found = given.find(param.name);
+    if (found != given.end()) {
+      resolved[param.name] = convert(info, param, found->second, depth);
+    } else if (param.default_value) {
+      resolved[param.name] = convert(info, param, *param.default_value, depth);
+    } else {
+      complain(info, param.name, "is required");
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
+  }
+  if (info.check) {
+    std::string culprit;
+    const std::string complaint = info.check(resolved, culprit);
+    if (!complaint.empty()) complain(info, culprit, complaint);
+  }
+  return resolved;
 }
 
 }  // namespace
@@ -121,6 +176,27 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_crop_info(),
                                                      random_horizontal_flip_info(),
                                                      random_vertical_flip_info(),
+                                                     grayscale_info(),
+                                                     random_grayscale_info(),
+                                                     color_jitter_info(),
+                                                     random_invert_info(),
+                                                     random_posterize_info(),
+                                                     random_solarize_info(),
+                                                     random_adjust_sharpness_info(),
+                                                     random_autocontrast_info(),
+                                                     random_equalize_info(),
+                                                     random_rotation_info(),
+                                                     random_affine_info(),
+                                                     random_perspective_info(),
+                                                     gaussian_blur_info(),
+                                                     random_erasing_info(),
+                                                     rand_augment_info(),
+                                                     auto_augment_info(),
+                                                     trivial_augment_wide_info(),
+                                                     aug_mix_info(),
+                                                     random_apply_info(),
+                                                     random_choice_info(),
+                                                     random_order_info(),
                                                      python_info(),
                                                      to_dtype_info(),
                                                      normalize_info()};
@@ -135,26 +211,7 @@ const TransformInfo* find_transform(const std::string& name) {
 }
 
 ParamMap resolve_params(const TransformInfo& info, const ParamMap& given) {
-  ParamMap resolved;
-  for (const ParamInfo& param : info.params) {
-    const auto found = given.find(param.name);
-    if (found != given.end()) {
-      resolved[param.name] = convert(info, param, found->second);
-    } else if (param.default_value) {
-      resolved[param.name] = convert(info, param, *param.default_value);
-    } else {
-      complain(info, param.name, "is required");
-    }
-  }
-  for (const auto& [name, value] : given) {
-    if (!resolved.contains(name)) complain(info, name, "there is no such parameter");
-  }
-  if (info.check) {
-    std::string culprit;
-    const std::string complaint = info.check(resolved, culprit);
-    if (!complaint.empty()) complain(info, culprit, complaint);
-  }
-  return resolved;
+  return resolve(info, given, 0);
 }
 
 std::string canonical_text(const TransformSpec& spec) {
@@ -189,6 +246,14 @@ const std::vector<double>& list_param(const ParamMap& params, const std::string&
   return std::get<std::vector<double>>(params.at(name));
 }
 
+std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name) {
+  std::vector<std::unique_ptr<Transform>> made;
+  for (const TransformSpec& spec : std::get<std::vector<TransformSpec>>(params.at(name))) {
+    made.push_back(find_transform(spec.name)->make(spec.params));
+  }
+  return made;
+}
+
 int64_t integer_param(const ParamMap& params, const std::string& name) {
   return std::get<int64_t>(params.at(name));
 }
@@ -205,6 +270,53 @@ Filter filter_param(const ParamMap& params, const std::string& name) {
   if (text == "bicubic") return Filter::bicubic;
   if (text == "lanczos") return Filter::lanczos;
   return Filter::bilinear;
+}
+
+Fill fill_param(const ParamMap& params, const std::string& name) {
+  if (!is_given(params, name)) return {0, 0, 0};
+  const std::vector<double>& list = list_param(params, name);
+  Fill fill{};
+  for (size_t channel = 0; channel < 3; ++channel) fill[channel] = static_cast<uint8_t>(list[channel % list.size()]);
+  return fill;
+}
+
+int64_t to_fixed(double value) {
+  return static_cast<int64_t>(std::floor(value * 0x1p32 + 0.5));
+}
+
+double from_fixed(int64_t value) {
+  return static_cast<double>(value) * 0x1p-32;
+}
+
+int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range) {
+  return to_fixed(stream.uniform(range[0], range[1]));
+}
+
+ParamInfo probability_info(double default_value, const std::string& doc) {
+  return {.name = "p",
+          .kind = ParamKind::number,
+          .default_value = default_value,
+          .minimum = 0,
+          .maximum = 1,
+          .doc = doc};
+}
+
+ParamInfo fill_info(const std::string& doc) {
+  return {.name = "fill",
+          .kind = ParamKind::integers,
+          .default_value = std::vector<double>{0},
+          .minimum = 0,
+          .maximum = 255,
+          .lengths = {1, 3},
+          .doc = doc};
+}
+
+ParamInfo warp_interpolation_info(const std::string& default_value) {
+  return {.name = "interpolation",
+          .kind = ParamKind::text,
+          .default_value = default_value,
+          .choices = {"nearest", "bilinear", "bicubic"},
+          .doc = "the filter of Pillow's Image.transform, which does not antialias; masks are always nearest"};
 }
 
 ParamInfo size_info(const std::string& doc) {

@@ -57,7 +57,8 @@ class PipelinePlan {
     bool trivial() const noexcept { return whole() && !flip_horizontal && !flip_vertical; }
   };
 
-  std::vector<GeometricOp> ops;  // of all transforms
+  std::vector<GeometricOp> ops;  // since the image was last made whole
+  std::vector<Step> steps;       // of one transform
   std::vector<Run> runs;         // backwards: runs[0] makes the output
   std::vector<Ring> rings;
 
@@ -88,6 +89,8 @@ class PipelinePlan {
           run.need = resampler.source_window(run.geometry, run.source);
           begin_run(Box{run.need});
           break;
+        case OpKind::paint:
+          break;  // never here: the image is made whole instead
       }
     }
   }
@@ -229,12 +232,9 @@ class Pipeline::Impl {
                     "put ToDtype and Normalize last: geometry is done on uint8 pixels");
       }
       size = transform->fixed_size(size);
-      if (transform->kind() == Transform::Kind::function) {
-        functions_.push_back(transform->function());
-        walls_.push_back(geometric_.size());
-      }
-      if (transform->flips()) ++flips_[*transform->flips() == OpKind::flip_vertical];
-      geometric_.push_back({static_cast<uint16_t>(i), std::move(transform)});
+      if (transform->kind() == Transform::Kind::function) functions_.push_back(transform->function());
+      count_flips(*transform);
+      placed_.push_back({static_cast<uint16_t>(i), std::move(transform)});
     }
     if (!size) {
       throw Error(ErrorKind::config, "the pipeline's output size depends on the image",
@@ -251,15 +251,13 @@ class Pipeline::Impl {
   Draws draw(const DrawKey& key, const ImageHeader& header) const {
     Draws draws;
     Size size{header.width, header.height};
-    for (const Placed& placed : geometric_) {
+    for (const Placed& placed : placed_) {
       DrawStream stream(key, placed.position);
       TransformDraw drawn{placed.position, {}};
       placed.transform->draw(stream, size, drawn.values);
-      OpList ops(size);
-      const Verdict verdict = placed.transform->geometry(size, drawn.values, ops);
+      const Verdict verdict = size_after(*placed.transform, drawn.values, size, size);
       if (!drawn.values.empty()) draws.push_back(std::move(drawn));
       if (!verdict.ok()) break;  // apply() says so; there is no image for the transforms behind
-      size = ops.size();
     }
     return draws;
   }
@@ -283,38 +281,48 @@ class Pipeline::Impl {
   Description describe(const ImageHeader& header, const Draws& draws) const {
     Description result;
     Box box{0, 0, header.width, header.height};  // what is left of the source so far
-    bool resized = false;
+    bool moved = false;                          // pixels stand on another grid than the source's
     Size size{header.width, header.height};
     size_t next = 0;
-    for (const Placed& placed : geometric_) {
-      OpList ops(size);
+    std::vector<Step> steps;
+    for (const Placed& placed : placed_) {
       const std::span<const int64_t> values = values_at(draws, next, placed.position);
-      const Verdict verdict = placed.transform->geometry(size, values, ops);
-      bool explained = verdict.ok();
+      list_steps(*placed.transform, values, steps);
+      Verdict verdict = Verdict::good();
+      // A group's draws say more than what came of them; so do those of a pixel transform.
+      bool explained = placed.transform->kind() == Transform::Kind::geometric;
       if (placed.transform->flips()) {
         explained = explained && flips_[*placed.transform->flips() == OpKind::flip_vertical] == 1;
       }
-      for (const GeometricOp& op : ops.ops()) {
-        if (op.kind == OpKind::flip_horizontal) result.flip[0] = !result.flip[0];
-        if (op.kind == OpKind::flip_vertical) result.flip[1] = !result.flip[1];
-        if (op.kind == OpKind::resize) resized = true;
-        if (op.kind != OpKind::crop) continue;
-        if (resized) {
-          explained = false;
-          continue;
+      for (const Step& step : steps) {
+        OpList ops(size);
+        verdict = step.transform->geometry(size, step.values, ops);
+        if (!verdict.ok()) break;
+        size = ops.size();
+        if (step.transform->kind() == Transform::Kind::pixels) {
+          moved = moved || (!step.transform->colour_only() && step.transform->acts(step.values));
         }
-        // A mirrored image is cut from the other side of the source.
-        box.x += result.flip[0] ? box.width - (op.box.x + op.box.width) : op.box.x;
-        box.y += result.flip[1] ? box.height - (op.box.y + op.box.height) : op.box.y;
-        box.width = op.box.width;
-        box.height = op.box.height;
-        result.has_crop = true;
+        for (const GeometricOp& op : ops.ops()) {
+          if (op.kind == OpKind::flip_horizontal) result.flip[0] = !result.flip[0];
+          if (op.kind == OpKind::flip_vertical) result.flip[1] = !result.flip[1];
+          if (op.kind == OpKind::resize) moved = true;
+          if (op.kind != OpKind::crop) continue;
+          if (moved) {
+            explained = false;
+            continue;
+          }
+          // A mirrored image is cut from the other side of the source.
+          box.x += result.flip[0] ? box.width - (op.box.x + op.box.width) : op.box.x;
+          box.y += result.flip[1] ? box.height - (op.box.y + op.box.height) : op.box.y;
+          box.width = op.box.width;
+          box.height = op.box.height;
+          result.has_crop = true;
+        }
       }
-      if (!explained && !values.empty()) {
+      if ((!explained || !verdict.ok()) && !values.empty()) {
         result.others.push_back({placed.position, {values.begin(), values.end()}});
       }
       if (!verdict.ok()) break;
-      size = ops.size();
     }
     if (result.has_crop) result.crop = box;
     return result;
@@ -337,29 +345,103 @@ class Pipeline::Impl {
     return draws[next++].values;
   }
 
-  // One stage a function of the user's, and the last: each makes all of its image from the one before.
+  void count_flips(const Transform& transform) {
+    if (transform.flips()) ++flips_[*transform.flips() == OpKind::flip_vertical];
+    for (const std::unique_ptr<Transform>& inner : transform.inside()) count_flips(*inner);
+  }
+
+  static void list_steps(const Transform& transform, std::span<const int64_t> values, std::vector<Step>& steps) {
+    steps.clear();
+    if (transform.kind() == Transform::Kind::group) {
+      transform.expand(values, steps);
+    } else {
+      steps.push_back({&transform, values});
+    }
+  }
+
+  // Geometry gathers in plan.ops until something wants a whole image, or the pipeline ends.
   Verdict run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                      Scratch& scratch, const PixelFunction& function) const {
     PipelinePlan& plan = *scratch.plan;
-    Size size{header.width, header.height};
+    plan.ops.clear();
+    Stage stage{input, {header.width, header.height}};
     size_t next_draw = 0;
-    ImageInput source = input;
-    for (size_t stage = 0; stage < walls_.size(); ++stage) {
-      if (Verdict verdict = operations(stage, draws, next_draw, size, plan.ops); !verdict.ok()) return verdict;
-      if (int64_t{size.width} * size.height > scratch.limits.max_pixels) {
-        return too_large(size.width, size.height, scratch.limits.max_pixels);
+    size_t next_function = 0;
+    for (const Placed& placed : placed_) {
+      list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
+      for (const Step& step : plan.steps) {
+        Verdict verdict = Verdict::good();
+        switch (step.transform->kind()) {
+          case Transform::Kind::function:
+            verdict = make_whole(stage, header, scratch);
+            if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
+            break;
+          case Transform::Kind::pixels:
+            verdict = paint(step, stage, header, scratch);
+            break;
+          default:
+            verdict = add_geometry(step, stage.size, plan.ops);
+        }
+        if (!verdict.ok()) return verdict;
       }
-      PixelBuffer& whole = scratch.whole[stage % 2];
-      if (Verdict verdict = run_stage(source, header, size, scratch, nullptr, &whole); !verdict.ok()) return verdict;
-      if (Verdict verdict = function(stage, geometric_[walls_[stage]].position, whole); !verdict.ok()) return verdict;
-      source.pixels = view_of(whole);
     }
-    if (Verdict verdict = operations(walls_.size(), draws, next_draw, size, plan.ops); !verdict.ok()) return verdict;
     if (next_draw != draws.size()) {
       throw Error(ErrorKind::usage, "the draws are not of this pipeline: none of its transforms stands at position " +
                                         std::to_string(draws[next_draw].position));
     }
-    return run_stage(source, header, size_, scratch, out.data(), nullptr);
+    return run_stage(stage.source, header, size_, scratch, out.data(), nullptr);
+  }
+
+  // Where the sample stands: `source` and the operations gathered since make an image of `size`.
+  struct Stage {
+    ImageInput source;
+    Size size;
+    PixelBuffer* whole = nullptr;  // what `source` is, where it is an image of our own
+  };
+
+  static Verdict add_geometry(const Step& step, Size& size, std::vector<GeometricOp>& out) {
+    OpList ops(size);
+    Verdict verdict = step.transform->geometry(size, step.values, ops);
+    if (!verdict.ok()) return verdict;
+    out.insert(out.end(), ops.ops().begin(), ops.ops().end());
+    size = ops.size();
+    return Verdict::good();
+  }
+
+  Verdict make_whole(Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+    PipelinePlan& plan = *scratch.plan;
+    if (stage.whole != nullptr && plan.ops.empty()) return Verdict::good();
+    if (Verdict verdict = check_size(stage.size, scratch.limits); !verdict.ok()) return verdict;
+    PixelBuffer& whole = scratch.whole[stage.whole == &scratch.whole[0] ? 1 : 0];
+    Verdict verdict = run_stage(stage.source, header, stage.size, scratch, nullptr, &whole);
+    if (!verdict.ok()) return verdict;
+    plan.ops.clear();
+    stage.whole = &whole;
+    stage.source.pixels = view_of(whole);
+    return verdict;
+  }
+
+  Verdict paint(const Step& step, Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+    if (!step.transform->acts(step.values)) return Verdict::good();
+    OpList ops(stage.size);
+    if (Verdict verdict = step.transform->geometry(stage.size, step.values, ops); !verdict.ok()) return verdict;
+    if (Verdict verdict = check_size(ops.size(), scratch.limits); !verdict.ok()) return verdict;
+    if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
+    PixelBuffer& image = *stage.whole;
+    if (Verdict verdict = step.transform->paint(image, step.values, ImageRole::image, scratch.paint); !verdict.ok()) {
+      return verdict;
+    }
+    stage.size = ops.size();
+    if (Size{image.width(), image.height()} != stage.size) {
+      throw Error(ErrorKind::usage, "a pixel transform made another size than it said");
+    }
+    stage.source.pixels = view_of(image);
+    return Verdict::good();
+  }
+
+  static Verdict check_size(Size size, const DecodeLimits& limits) {
+    if (int64_t{size.width} * size.height <= limits.max_pixels) return Verdict::good();
+    return too_large(size.width, size.height, limits.max_pixels);
   }
 
   // plan.ops, from the source to `planar` or to `whole`.
@@ -412,22 +494,6 @@ class Pipeline::Impl {
     return Verdict::good();
   }
 
-  // The operations of one stage's transforms, on an image of `size`, which becomes that of its result.
-  Verdict operations(size_t stage, const Draws& draws, size_t& next, Size& size, std::vector<GeometricOp>& out) const {
-    out.clear();
-    const size_t first = stage == 0 ? 0 : walls_[stage - 1] + 1;
-    const size_t end = stage < walls_.size() ? walls_[stage] : geometric_.size();
-    for (size_t i = first; i < end; ++i) {
-      const Placed& placed = geometric_[i];
-      OpList ops(size);
-      Verdict verdict = placed.transform->geometry(size, values_at(draws, next, placed.position), ops);
-      if (!verdict.ok()) return verdict;
-      out.insert(out.end(), ops.ops().begin(), ops.ops().end());
-      size = ops.size();
-    }
-    return Verdict::good();
-  }
-
   // Memory is bounded before any is taken: by the decode limit, for intermediate images too. (A sliver of a file that
   // is resized by its shorter edge and then as a whole would otherwise ask for gigabytes.)
   static Verdict check_sizes(const PipelinePlan& plan, const DecodeLimits& limits) {
@@ -468,10 +534,9 @@ class Pipeline::Impl {
     }
   }
 
-  std::vector<Placed> geometric_;        // and functions
-  std::vector<size_t> walls_;            // which of them are functions
-  std::vector<std::string> functions_;   // their names
-  int flips_[2] = {0, 0};  // how many transforms flip each axis
+  std::vector<Placed> placed_;          // all but the finishing ones
+  std::vector<std::string> functions_;  // their names
+  int flips_[2] = {0, 0};               // how many transforms flip each axis
   Size size_;
   FinishSpec finish_;
   std::string canonical_;

@@ -8,7 +8,8 @@
 // Drawing apart from applying is what makes inspection, serving and CPU/card equality simple: draws are plain data.
 // `apply` computes windows backwards from the output, so that only the source pixels the result depends on are decoded
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
-// A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction.
+// A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction. So is
+// a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass.
 // In the steady state nothing is allocated: buffers live in Scratch and only grow; draw() allocates its Draws.
 // Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
@@ -26,6 +27,7 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/augment/resample.h"
+#include "runtime/augment/transform.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 #include "runtime/config/params.h"
@@ -33,7 +35,6 @@
 
 namespace penstock {
 
-class Transform;
 class PipelinePlan;  // what apply() does to one sample; pipeline.cpp
 
 // Buffers and decoder state of one thread.
@@ -46,7 +47,8 @@ struct Scratch {
   Decoder decoder;
   Resampler resampler;
   PixelBuffer pixels[2];  // ping-pong between the stages
-  PixelBuffer whole[2];   // before and after a function of the user's
+  PixelBuffer whole[2];   // before and after a wall
+  PaintScratch paint;
   // Time spent, for the report: accumulated by apply().
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
@@ -89,8 +91,8 @@ class Pipeline {
   // For people and manifests; the sample must be one that apply() finds good, otherwise only what comes before the
   // transform that refuses it is described. `crop` is the integer box cut from the source before any resize, in source
   // pixels (it may lie outside the image where a transform pads); nullopt-like {0,0,0,0} with has_crop false where the
-  // pipeline resizes first or never crops. `flip` is {horizontal, vertical}, of all flips together. `others` are the
-  // draws that neither explains: crops after a resize, and flips where several share an axis.
+  // pipeline resizes or rotates first or never crops. `flip` is {horizontal, vertical}, of all flips together. `others` are the
+  // draws that neither explains: crops after a resize, flips where several share an axis, pixel transforms, groups.
   struct Description {
     bool has_crop = false;
     Box crop;

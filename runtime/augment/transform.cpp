@@ -8,8 +8,34 @@ Verdict Transform::geometry(Size, std::span<const int64_t>, OpList&) const {
   return Verdict::good();
 }
 
+bool Transform::acts(std::span<const int64_t>) const {
+  return true;
+}
+
+Verdict Transform::paint(PixelBuffer&, std::span<const int64_t>, ImageRole, PaintScratch&) const {
+  return Verdict::good();
+}
+
+void Transform::expand(std::span<const int64_t>, std::vector<Step>&) const {}
+
 std::string Transform::finish(FinishSpec&) const {
   return {};
+}
+
+Verdict size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out) {
+  out = in;
+  if (transform.kind() != Transform::Kind::group) {
+    OpList ops(in);
+    Verdict verdict = transform.geometry(in, values, ops);
+    if (verdict.ok()) out = ops.size();
+    return verdict;
+  }
+  std::vector<Step> steps;
+  transform.expand(values, steps);
+  for (const Step& step : steps) {
+    if (Verdict verdict = size_after(*step.transform, step.values, out, out); !verdict.ok()) return verdict;
+  }
+  return Verdict::good();
 }
 
 void require_draws(std::span<const int64_t> values, size_t count, const char* transform) {

@@ -15,15 +15,19 @@
 //   pair (same operations, another filter) and a card's executor.
 // The draws are made from the header alone, before anything is decoded. `draw` must take its values from the stream
 //   only; it returns integers, whose meaning each transform documents at its class.
-// Seam for colour: a colour transform draws in the same way and leaves OpList alone; its kind() will be a third one,
-//   and the pipeline will run it between the planar stage and the caller's buffer. It needs whole pixels of the final
-//   window only, so windows stay as they are.
+// A pixel transform (colour, blur, rotation) changes the whole image at its place in the pipeline: what precedes it is
+//   made whole, paint() runs on that, and the windows of what follows begin anew. Where its draws leave the image as it
+//   is (acts() false), it costs nothing and windows pass through it. Standing last, after the final resize, it sees an
+//   image of the final size only. Draws, records and hashes are the same as a geometric transform's.
+// A group (RandomApply, RandomChoice) stands for the transforms inside it that its draws choose: expand().
 // Thread-safety: immutable after construction, all methods const. Failure: a sample that does not suit the transform
 //   (an image smaller than the crop) is a bad Verdict; draws that this transform cannot have made are Error(usage).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,7 +50,21 @@ struct Size {
 
 using Fill = std::array<uint8_t, 3>;
 
-enum class OpKind : uint8_t { crop, resize, flip_horizontal, flip_vertical };
+// What an image is of its sample. Both images of a pair have the role `image`.
+enum class ImageRole : uint8_t { image, mask };
+
+// Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes a
+// new image writes it to `buffer` and swaps the two.
+struct PaintScratch {
+  PixelBuffer buffer;
+  std::vector<int32_t> ints;
+  std::vector<std::byte> bytes;
+  // For transforms that are made of other operations, which take the ones above.
+  PixelBuffer copy;
+  std::vector<float> floats;
+};
+
+enum class OpKind : uint8_t { crop, resize, flip_horizontal, flip_vertical, paint };
 
 // One step from an image of size `in` to one of size `out`.
 struct GeometricOp {
@@ -70,6 +88,9 @@ class OpList {
   void flip_horizontal() { push({.kind = OpKind::flip_horizontal, .in = size_, .out = size_}); }
   void flip_vertical() { push({.kind = OpKind::flip_vertical, .in = size_, .out = size_}); }
 
+  // Of a pixel transform whose result has another size than its input; one that keeps the size appends nothing.
+  void becomes(Size out) { push({.kind = OpKind::paint, .in = size_, .out = out}); }
+
   Size size() const noexcept { return size_; }  // after all operations so far
   std::span<const GeometricOp> ops() const noexcept { return {ops_.data(), count_}; }
 
@@ -85,10 +106,20 @@ class OpList {
   Size size_;
 };
 
+class Transform;
+
+// A transform with its draws.
+struct Step {
+  const Transform* transform = nullptr;
+  std::span<const int64_t> values;
+};
+
 class Transform {
  public:
   enum class Kind : uint8_t {
     geometric,  // draw() and geometry()
+    pixels,     // draw(), acts() and paint(); geometry() where the size changes
+    group,      // draw() and expand()
     function,   // function(): code of the user's that gets the whole image at this point and keeps its size
     finishing,  // finish(): part of the finishing pass, must stand at the end of the pipeline
   };
@@ -105,6 +136,23 @@ class Transform {
   // The size that every sample has after this transform, given what is known before it; nullopt: depends on the image.
   virtual std::optional<Size> fixed_size(std::optional<Size> in) const { return in; }
 
+  // Of a pixel transform: whether an image with these draws changes at all.
+  virtual bool acts(std::span<const int64_t> values) const;
+
+  // Of a pixel transform, only where it acts: changes the whole image at this point. A mask holds class ids, three equal
+  // bytes a pixel; it gets the geometry (nearest) and no colour. The size afterwards must be the one geometry() says.
+  virtual Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
+                        PaintScratch& scratch) const;
+
+  // Of a pixel transform that moves no pixel: masks are spared it, and boxes cut after it are boxes of the source.
+  virtual bool colour_only() const noexcept { return false; }
+
+  // Of a group: appends what the draws choose, groups inside expanded too. The spans point into `values`.
+  virtual void expand(std::span<const int64_t> values, std::vector<Step>& steps) const;
+
+  // Of a group: all that are inside it, whether drawn or not.
+  virtual std::span<const std::unique_ptr<Transform>> inside() const noexcept { return {}; }
+
   // The axis that the transform's one draw flips, for Pipeline::describe().
   virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }
 
@@ -114,6 +162,9 @@ class Transform {
   // Finishing transforms: adds to `spec`; returns the complaint when it cannot stand after what `spec` says, else "".
   virtual std::string finish(FinishSpec& spec) const;
 };
+
+// What `in` becomes by the transform, groups included.
+Verdict size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out);
 
 // Throws Error(usage) unless there are `count` values.
 void require_draws(std::span<const int64_t> values, size_t count, const char* transform);

@@ -18,6 +18,27 @@ TransformInfo center_crop_info();             // crop.cpp
 TransformInfo random_crop_info();             // crop.cpp
 TransformInfo random_horizontal_flip_info();  // flip.cpp
 TransformInfo random_vertical_flip_info();    // flip.cpp
+TransformInfo grayscale_info();               // random_color.cpp, with the next eight
+TransformInfo random_grayscale_info();
+TransformInfo random_invert_info();
+TransformInfo random_posterize_info();
+TransformInfo random_solarize_info();
+TransformInfo random_adjust_sharpness_info();
+TransformInfo random_autocontrast_info();
+TransformInfo random_equalize_info();
+TransformInfo color_jitter_info();
+TransformInfo random_rotation_info();         // random_warp.cpp
+TransformInfo random_affine_info();           // random_warp.cpp
+TransformInfo random_perspective_info();      // random_warp.cpp
+TransformInfo gaussian_blur_info();           // random_blur.cpp
+TransformInfo random_erasing_info();          // random_erasing.cpp
+TransformInfo rand_augment_info();            // policies.cpp
+TransformInfo auto_augment_info();            // policies.cpp
+TransformInfo trivial_augment_wide_info();    // policies.cpp
+TransformInfo aug_mix_info();                 // policies.cpp
+TransformInfo random_apply_info();            // groups.cpp
+TransformInfo random_choice_info();           // groups.cpp
+TransformInfo random_order_info();            // groups.cpp
 TransformInfo python_info();                  // python.cpp
 TransformInfo to_dtype_info();                // to_dtype.cpp
 TransformInfo normalize_info();               // to_dtype.cpp
@@ -31,11 +52,23 @@ bool boolean_param(const ParamMap& params, const std::string& name);
 const std::string& text_param(const ParamMap& params, const std::string& name);
 const std::vector<double>& list_param(const ParamMap& params, const std::string& name);
 int64_t integer_param(const ParamMap& params, const std::string& name);
+std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name);
 // `size: 224`, `size: [224]` and `size: [height, width]`.
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
 
+Fill fill_param(const ParamMap& params, const std::string& name);  // black for null
+
+// Numbers in a record of draws: in units of 2^-32, which a float or an image's coordinates do not see.
+int64_t to_fixed(double value);
+double from_fixed(int64_t value);
+// A number drawn from [range[0], range[1]], as it is recorded.
+int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range);
+
 // Parameters that several transforms share.
+ParamInfo probability_info(double default_value, const std::string& doc);
+ParamInfo fill_info(const std::string& doc);
+ParamInfo warp_interpolation_info(const std::string& default_value);
 ParamInfo size_info(const std::string& doc);
 ParamInfo interpolation_info();
 ParamInfo antialias_info();

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/augment/catalog.h"
 #include "runtime/base/error.h"
 #include "runtime/config/job.h"
 #include "runtime/config/job_reader.h"
@@ -39,15 +38,6 @@ Job job_of(const ResolvedSplit& split) {
   job.arithmetic = split.arithmetic;
   job.limits = split.limits;
   return job;
-}
-
-ParamKind kind_of(const TransformInfo* info, const std::string& name) {
-  if (info != nullptr) {
-    for (const ParamInfo& param : info->params) {
-      if (param.name == name) return param.kind;
-    }
-  }
-  return ParamKind::numbers;
 }
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -182,12 +172,7 @@ std::string canonical_json(const ResolvedSplit& split) {
   Json& inner = out["split"];
   write_level(split_sections(), split.split, inner);
   inner["pipeline"] = Json::array();
-  for (const TransformSpec& spec : split.split.pipeline) {
-    const TransformInfo* info = find_transform(spec.name);
-    Json params = Json::object();
-    for (const auto& [name, value] : spec.params) params[name] = json_value(value, kind_of(info, name));
-    inner["pipeline"].push_back(Json{{spec.name, std::move(params)}});
-  }
+  for (const TransformSpec& spec : split.split.pipeline) inner["pipeline"].push_back(json_transform(spec));
   try {
     return out.dump();
   } catch (const Json::exception&) {

@@ -130,9 +130,12 @@ std::string transform_hint(const std::string& name) {
   return hint.empty() ? "there are " + list_of(transform_names(), "and") : hint;
 }
 
+void read_pipeline(const YamlNode& node, const std::string& path, int depth, std::vector<TransformSpec>& pipeline,
+                   Reading& reading);
+
 // One transform's parameters. `path` is "splits.train.pipeline.0"; `name_span` its name. False: complaints.
 bool read_params(const TransformInfo& info, const YamlNode* params, const Span& name_span, const std::string& path,
-                 TransformSpec& spec, Reading& reading) {
+                 int depth, TransformSpec& spec, Reading& reading) {
   const size_t before = reading.complaints.count();
   const std::string prefix = path + "." + info.name + ".";
   std::vector<std::string> names;
@@ -151,7 +154,11 @@ bool read_params(const TransformInfo& info, const YamlNode* params, const Span& 
   }
   for (const ParamInfo& param : info.params) {
     const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(param.name);
-    if (entry != nullptr) {
+    if (entry != nullptr && param.kind == ParamKind::transforms) {
+      std::vector<TransformSpec> inner;
+      read_pipeline(entry->value, prefix + param.name, depth + 1, inner, reading);
+      spec.params[param.name] = std::move(inner);
+    } else if (entry != nullptr) {
       if (const auto value = read_value(entry->value, param, prefix + param.name, reading.complaints)) {
         spec.params[param.name] = *value;
         reading.note(prefix + param.name, entry->value);
@@ -211,10 +218,15 @@ class FinishOrder {
   bool is_float_ = false;
 };
 
-void read_pipeline(const YamlNode& node, const std::string& path, std::vector<TransformSpec>& pipeline,
+// `depth`: of how many transforms the list is inside.
+void read_pipeline(const YamlNode& node, const std::string& path, int depth, std::vector<TransformSpec>& pipeline,
                    Reading& reading) {
   Complaints& complaints = reading.complaints;
   if (node.kind == YamlNode::Kind::unknown) return;
+  if (depth > kMaxTransformDepth) {
+    complaints.add(node.span, "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
+    return;
+  }
   if (!node.is_sequence() || node.items.empty()) {
     const std::string found = node.is_sequence() ? "an empty list" : describe(node);
     complaints.add(node.span, in_quotes(path) + ": expected a list of transforms, found " + found,
@@ -249,9 +261,9 @@ void read_pipeline(const YamlNode& node, const std::string& path, std::vector<Tr
     }
     if (named && item.entries.size() > 1) continue;  // what is missing probably stands beside it
     TransformSpec spec{.name = info->name, .params = {}};
-    const bool good = read_params(*info, params, name_span, here, spec, reading);
+    const bool good = read_params(*info, params, name_span, here, depth, spec, reading);
     reading.origins[here] = name_span.source == nullptr ? "" : name_span.source->origin(name_span.offset);
-    order.check(spec, name_span, good, complaints);
+    if (depth == 0) order.check(spec, name_span, good, complaints);
     pipeline.push_back(std::move(spec));
   }
 }
@@ -454,7 +466,7 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
   }
   read_level(split_sections(), {"pipeline"}, node, key, path + ".", split, reading);
   if (const YamlNode* pipeline = value_at(node, "pipeline")) {
-    read_pipeline(*pipeline, path + ".pipeline", split.pipeline, reading);
+    read_pipeline(*pipeline, path + ".pipeline", 0, split.pipeline, reading);
   } else {
     complaints.add(key, "missing required key 'pipeline' in " + in_quotes(path));
   }

@@ -33,7 +33,11 @@ Json list_schema(const ParamInfo& info, const char* type) {
     list["maxItems"] = *std::max_element(info.lengths.begin(), info.lengths.end());
   }
   const bool one = info.lengths.empty() || std::count(info.lengths.begin(), info.lengths.end(), size_t{1}) > 0;
-  return one ? Json{{"anyOf", Json::array({element, list})}} : list;
+  if (!one && info.choices.empty()) return list;
+  Json any = Json::array({list});
+  if (one) any.insert(any.begin(), element);
+  if (!info.choices.empty()) any.push_back({{"enum", info.choices}});
+  return {{"anyOf", any}};
 }
 
 Json type_schema(const ParamInfo& info) {
@@ -53,11 +57,14 @@ Json type_schema(const ParamInfo& info) {
       return list_schema(info, "integer");
     case ParamKind::numbers:
       return list_schema(info, "number");
+    case ParamKind::transforms:
+      return Json{{"$ref", "#/definitions/split/properties/pipeline"}};
   }
   return Json::object();
 }
 
 Json param_schema(const ParamInfo& info) {
+  if (info.kind == ParamKind::transforms) return Json{{"allOf", Json::array({type_schema(info)})}, {"description", info.doc}};
   Json out = type_schema(info);
   if (info.default_value && std::holds_alternative<std::monostate>(*info.default_value)) {
     out = Json{{"anyOf", Json::array({out, Json{{"type", "null"}}})}};

@@ -3,6 +3,7 @@
 
 #include "runtime/config/job.h"
 #include "runtime/config/job_reader.h"
+#include "runtime/config/json_value.h"
 #include "runtime/config/key_table.h"
 #include "runtime/config/value_reader.h"
 
@@ -22,6 +23,18 @@ std::string yaml_text(const std::string& text) {
   return word ? text : nlohmann::json(text).dump();
 }
 
+// A mapping or list in YAML's flow form.
+std::string yaml_flow(const nlohmann::json& value) {
+  if (!value.is_object() && !value.is_array()) return value.dump();
+  std::string out;
+  for (const auto& item : value.items()) {
+    out += out.empty() ? "" : ", ";
+    if (value.is_object()) out += nlohmann::json(item.key()).dump() + ": ";
+    out += yaml_flow(item.value());
+  }
+  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
+}
+
 std::string yaml_value(const ParamValue& value) {
   struct Writer {
     std::string operator()(std::monostate) const { return "null"; }
@@ -35,20 +48,11 @@ std::string yaml_value(const ParamValue& value) {
       for (const double number : list) out += (out.size() > 1 ? ", " : "") + number_text(number);
       return out + "]";
     }
+    std::string operator()(const std::vector<TransformSpec>& list) const {
+      return yaml_flow(json_value(list, ParamKind::transforms));
+    }
   };
   return std::visit(Writer{}, value);
-}
-
-// A mapping in YAML's flow form.
-std::string yaml_flow(const nlohmann::json& value) {
-  if (!value.is_object() && !value.is_array()) return value.dump();
-  std::string out;
-  for (const auto& item : value.items()) {
-    out += out.empty() ? "" : ", ";
-    if (value.is_object()) out += nlohmann::json(item.key()).dump() + ": ";
-    out += yaml_flow(item.value());
-  }
-  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
 
 std::string yaml_value(const ParamValue& value, ParamKind kind) {

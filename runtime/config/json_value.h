@@ -1,11 +1,28 @@
-// ParamValue as JSON: whole numbers stay whole, "not given" is null. For the canonical form and the schema.
+// ParamValue as JSON: whole numbers stay whole, "not given" is null. For the canonical form, `config show`, the schema.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/augment/catalog.h"
 #include "runtime/config/params.h"
 
 namespace penstock {
+
+inline nlohmann::json json_value(const ParamValue& value, ParamKind kind);
+
+// {"CenterCrop": {"size": [224]}}
+inline nlohmann::json json_transform(const TransformSpec& spec) {
+  const TransformInfo* info = find_transform(spec.name);
+  nlohmann::json params = nlohmann::json::object();
+  for (const auto& [name, value] : spec.params) {
+    ParamKind kind = ParamKind::numbers;
+    for (size_t i = 0; info != nullptr && i < info->params.size(); ++i) {
+      if (info->params[i].name == name) kind = info->params[i].kind;
+    }
+    params[name] = json_value(value, kind);
+  }
+  return nlohmann::json{{spec.name, std::move(params)}};
+}
 
 inline nlohmann::json json_value(const ParamValue& value, ParamKind kind) {
   struct Writer {
@@ -26,6 +43,11 @@ inline nlohmann::json json_value(const ParamValue& value, ParamKind kind) {
           out.push_back(number);
         }
       }
+      return out;
+    }
+    nlohmann::json operator()(const std::vector<TransformSpec>& list) const {
+      nlohmann::json out = nlohmann::json::array();
+      for (const TransformSpec& spec : list) out.push_back(json_transform(spec));
       return out;
     }
   };

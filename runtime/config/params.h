@@ -20,13 +20,33 @@ enum class ParamKind {
   number,    // double; integers are accepted
   boolean,   // bool
   text,      // std::string; one of `choices` when there are any
-  numbers,   // std::vector<double>; a single number is accepted as a list of one
-  integers,  // std::vector<double> holding whole numbers; a single integer is accepted as a list of one
+  numbers,   // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text
+  integers,  // std::vector<double> holding whole numbers; otherwise as numbers
   mapping,   // any YAML mapping; std::string with its JSON text, keys sorted
+  transforms,  // std::vector<TransformSpec>: transforms inside a transform
 };
 
+// How deep transforms may stand inside transforms.
+inline constexpr int kMaxTransformDepth = 4;
+
+struct TransformSpec;
+
 // `std::monostate` is YAML's null, for parameters whose default is "not given".
-using ParamValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<double>>;
+using ParamValue =
+    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<double>, std::vector<TransformSpec>>;
+
+// Values by name, defaults filled in, types as the ParamInfo says. Ordered, so that it prints and hashes the same
+// everywhere.
+using ParamMap = std::map<std::string, ParamValue>;
+
+struct TransformSpec {
+  std::string name;
+  ParamMap params;
+};
+
+inline bool operator==(const TransformSpec& a, const TransformSpec& b) {
+  return a.name == b.name && a.params == b.params;
+}
 
 struct ParamInfo {
   std::string name;
@@ -38,10 +58,6 @@ struct ParamInfo {
   std::vector<size_t> lengths{};  // accepted lengths of a list; empty: any but 0
   std::string doc;
 };
-
-// Values by name, defaults filled in, types as the ParamInfo says. Ordered, so that it prints and hashes the same
-// everywhere.
-using ParamMap = std::map<std::string, ParamValue>;
 
 // "package.module:name": how Python code is named.
 inline bool is_python_name(const std::string& text) {
@@ -57,10 +73,5 @@ inline bool is_python_name(const std::string& text) {
   };
   return colon != std::string::npos && dotted(text.substr(0, colon)) && dotted(text.substr(colon + 1));
 }
-
-struct TransformSpec {
-  std::string name;
-  ParamMap params;
-};
 
 }  // namespace penstock

@@ -196,6 +196,8 @@ std::string expected(const ParamInfo& info) {
       return info.choices.empty() ? "text" : list_of(info.choices, "or");
     case ParamKind::mapping:
       return "a mapping";
+    case ParamKind::transforms:
+      return "a list of transforms";
     case ParamKind::integers:
     case ParamKind::numbers: {
       const bool whole = info.kind == ParamKind::integers;
@@ -203,6 +205,7 @@ std::string expected(const ParamInfo& info) {
       const bool many = info.lengths.empty() || info.lengths.size() > 1 || !one;
       std::string out = one ? (whole ? "an integer" : "a number") : "";
       if (many) out += std::string(one ? " or " : "") + (whole ? "a list of integers" : "a list of numbers");
+      for (const std::string& choice : info.choices) out += " or " + choice;
       return out;
     }
   }
@@ -249,6 +252,9 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
   switch (info.kind) {
     case ParamKind::integers:
     case ParamKind::numbers:
+      if (node.is_scalar() && std::find(info.choices.begin(), info.choices.end(), node.text) != info.choices.end()) {
+        return node.text;
+      }
       return read_list(node, info, path, complaints);
     case ParamKind::integer:
       if (const auto value = as_integer(node)) {
@@ -281,6 +287,8 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
       if (!to_json(node, json)) return std::nullopt;  // an alias: complained of already
       return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     }
+    case ParamKind::transforms:
+      break;  // job_reader.cpp reads them
   }
   wrong_type(node, info, path, complaints);
   return std::nullopt;

@@ -21,25 +21,32 @@ namespace {
 
 using nlohmann::json;
 
+std::vector<penstock::TransformSpec> transforms_of(const json& list);
+
 penstock::ParamValue param_of(const json& value) {
   if (value.is_null()) return {};
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
+  if (!value.empty() && value.front().is_object()) return transforms_of(value);
   return value.get<std::vector<double>>();
 }
 
-penstock::Pipeline pipeline_of(const json& request) {
+std::vector<penstock::TransformSpec> transforms_of(const json& list) {
   std::vector<penstock::TransformSpec> specs;
-  for (const json& element : request.at("pipeline")) {
+  for (const json& element : list) {
     for (const auto& [name, params] : element.items()) {
       penstock::TransformSpec spec{name, {}};
       for (const auto& [key, value] : params.items()) spec.params[key] = param_of(value);
       specs.push_back(spec);
     }
   }
-  return penstock::Pipeline(specs);
+  return specs;
+}
+
+penstock::Pipeline pipeline_of(const json& request) {
+  return penstock::Pipeline(transforms_of(request.at("pipeline")));
 }
 
 std::vector<char> read_file(const std::string& path) {

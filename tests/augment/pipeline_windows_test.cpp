@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "runtime/augment/catalog.h"
@@ -62,18 +63,51 @@ Image step(const Image& in, const GeometricOp& op) {
   return out;
 }
 
+// How many values a transform draws.
+size_t count_of(const TransformSpec& spec) {
+  if (spec.name == "RandomResizedCrop") return 4;
+  if (spec.name == "RandomCrop") return 2;
+  if (spec.name == "Resize" || spec.name == "CenterCrop") return 0;
+  if (!spec.params.contains("transforms")) return 1;
+  const auto& inside = std::get<std::vector<TransformSpec>>(spec.params.at("transforms"));
+  size_t count = spec.name == "RandomOrder" ? inside.size() : 1;
+  for (const TransformSpec& inner : inside) count += count_of(inner);
+  return count;
+}
+
+void naive_transform(const TransformSpec& spec, Image& image, std::span<const int64_t> values) {
+  REQUIRE(values.size() == count_of(spec));
+  if (spec.params.contains("transforms")) {
+    const auto& inside = std::get<std::vector<TransformSpec>>(spec.params.at("transforms"));
+    size_t at = spec.name == "RandomOrder" ? inside.size() : 1;
+    for (size_t i = 0; i < inside.size(); ++i) {
+      const size_t which = spec.name == "RandomOrder" ? static_cast<size_t>(values[i]) : i;
+      const bool applied = spec.name == "RandomOrder" || (spec.name == "RandomApply" && values[0] == 1) ||
+                           (spec.name == "RandomChoice" && values[0] == static_cast<int64_t>(i));
+      if (applied) naive_transform(inside[which], image, values.subspan(at, count_of(inside[which])));
+      at += count_of(inside[which]);
+    }
+    return;
+  }
+  if (spec.name == "RandomInvert") {
+    for (uint8_t& value : image.rgb) value = static_cast<uint8_t>(values[0] == 1 ? 255 - value : value);
+    return;
+  }
+  const penstock::TransformInfo& info = *penstock::find_transform(spec.name);
+  const auto transform = info.make(penstock::resolve_params(info, spec.params));
+  REQUIRE(transform->kind() == penstock::Transform::Kind::geometric);
+  penstock::OpList ops(image.size);
+  REQUIRE(transform->geometry(image.size, values, ops).ok());
+  for (const GeometricOp& op : ops.ops()) image = step(image, op);
+}
+
 // All transforms on the whole image; planar.
 std::vector<uint8_t> naive(const std::vector<TransformSpec>& specs, Image image, const Draws& draws) {
   size_t next = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
-    const penstock::TransformInfo& info = *penstock::find_transform(specs[i].name);
-    const auto transform = info.make(penstock::resolve_params(info, specs[i].params));
-    if (transform->kind() != penstock::Transform::Kind::geometric) continue;
     std::vector<int64_t> values;
     if (next < draws.size() && draws[next].position == i) values = draws[next++].values;
-    penstock::OpList ops(image.size);
-    REQUIRE(transform->geometry(image.size, values, ops).ok());
-    for (const GeometricOp& op : ops.ops()) image = step(image, op);
+    naive_transform(specs[i], image, values);
   }
   std::vector<uint8_t> planar(image.rgb.size());
   const size_t area = planar.size() / 3;
@@ -106,11 +140,17 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-TransformSpec random_transform(Random& random) {
+TransformSpec random_transform(Random& random, int depth = 0) {
+  if (depth < 2 && random(0, 9) == 0) {
+    std::vector<TransformSpec> inside;
+    for (int n = random(1, 3); n > 0; --n) inside.push_back(random_transform(random, depth + 1));
+    static const char* const groups[] = {"RandomApply", "RandomChoice", "RandomOrder"};
+    return {groups[random(0, 2)], {{"transforms", std::move(inside)}}};
+  }
   static const char* const filters[] = {"nearest", "box", "bilinear", "bicubic", "lanczos"};
   const std::string filter = filters[random(0, 4)];
   const auto side = [&] { return static_cast<double>(random(1, 70)); };
-  switch (random(0, 6)) {
+  switch (random(0, 7)) {
     case 0:
       return {"RandomResizedCrop", {{"size", List{side(), side()}}, {"interpolation", filter}}};
     case 1:
@@ -129,6 +169,8 @@ TransformSpec random_transform(Random& random) {
       return spec;
     }
     case 5:
+      return {"RandomInvert", {{"p", 0.5}}};
+    case 6:
       return {"RandomHorizontalFlip", {{"p", 0.7}}};
     default:
       return {"RandomVerticalFlip", {{"p", 0.7}}};
@@ -163,7 +205,7 @@ TEST_CASE("random pipelines equal their steps on whole images, byte for byte") {
   Random random(kSeed);
   Scratch scratch{DecodeLimits{}};
   std::vector<uint8_t> out;
-  int padded = 0, resized = 0;
+  int padded = 0, resized = 0, grouped = 0;
   for (int i = 0; i < kPipelines; ++i) {
     std::vector<TransformSpec> specs;
     for (int n = random(1, 5); n > 0; --n) specs.push_back(random_transform(random));
@@ -174,6 +216,7 @@ TEST_CASE("random pipelines equal their steps on whole images, byte for byte") {
     // Often nothing but the last transform fixes the size; sometimes end in a resize, which writes planes itself.
     if (random(0, 1) == 1) specs.push_back({"RandomResizedCrop", {{"size", static_cast<int64_t>(random(1, 60))}}});
     if (random(0, 1) == 1) specs.push_back({"RandomHorizontalFlip", {}});
+    if (random(0, 3) == 0) specs.push_back({"RandomInvert", {}});
 
     const int width = random(1, 120), height = random(1, 120);
     const std::vector<std::byte> bytes = encode(random, width, height, static_cast<uint64_t>(i));
@@ -192,10 +235,12 @@ TEST_CASE("random pipelines equal their steps on whole images, byte for byte") {
     }
     const std::string all = text(specs);
     padded += all.find("RandomCrop") != std::string::npos ? 1 : 0;
+    grouped += all.find("RandomOrder") != std::string::npos ? 1 : 0;
     resized += all.find("Resize(") != std::string::npos ? 1 : 0;
   }
   CHECK(padded > kPipelines / 5);
   CHECK(resized > kPipelines / 5);
+  CHECK(grouped > kPipelines / 50);
 }
 
 TEST_CASE("draws are a function of key and header, in pipeline order") {
@@ -291,6 +336,12 @@ TEST_CASE("describe: the box in source pixels, flips, and the rest") {
     CHECK(d.crop == Box{});
     CHECK(d.others == draws);
   }
+  SUBCASE("colour changes nothing about the box, and is told as draws") {
+    const Pipeline pipeline({{"RandomInvert", {}}, {"RandomCrop", {{"size", int64_t{30}}}}});
+    const Pipeline::Description d = pipeline.describe(header, {{0, {1}}, {1, {3, 4}}});
+    CHECK(d.crop == Box{3, 4, 30, 30});
+    CHECK(d.others == Draws{{0, {1}}});
+  }
   SUBCASE("several flips of an axis are told as draws, and added up") {
     const Pipeline pipeline(
         {{"CenterCrop", {{"size", int64_t{8}}}}, {"RandomVerticalFlip", {}}, {"RandomVerticalFlip", {}}});
@@ -331,6 +382,72 @@ TEST_CASE("a sliver that would need gigabytes in between is refused before memor
   std::vector<uint8_t> out(3 * 224 * 224);
   const std::string reason = pipeline.apply(bytes, header_of(bytes), {}, out, scratch).reason;
   CHECK(reason.find("intermediate image of 224 x 15360000") != std::string::npos);
+}
+
+TEST_CASE("a pixel transform that does not act leaves the windows alone") {
+  const std::vector<std::byte> bytes =
+      penstock_test::encode_jpeg(penstock_test::make_rgb(900, 700, 1), 900, 700, 90, 2);
+  const ImageHeader header = header_of(bytes);
+  const Pipeline pipeline({{"RandomInvert", {}}, {"CenterCrop", {{"size", int64_t{16}}}}, {"RandomInvert", {}}});
+  std::vector<uint8_t> out(3 * 16 * 16), inverted(out.size());
+  Scratch idle{DecodeLimits{}};
+  REQUIRE(pipeline.apply(bytes, header, {{0, {0}}, {2, {0}}}, out, idle).ok());
+  CHECK(idle.whole[0].capacity_bytes() == 0);
+  Scratch last{DecodeLimits{}};
+  REQUIRE(pipeline.apply(bytes, header, {{0, {0}}, {2, {1}}}, inverted, last).ok());
+  CHECK(last.whole[0].capacity_bytes() < 2000);  // of the final size
+  for (uint8_t& value : inverted) value = static_cast<uint8_t>(255 - value);
+  CHECK(inverted == out);
+  Scratch first{DecodeLimits{}};
+  REQUIRE(pipeline.apply(bytes, header, {{0, {1}}, {2, {1}}}, inverted, first).ok());
+  CHECK(first.whole[0].capacity_bytes() > 3 * 900 * 700);
+  CHECK(inverted == out);
+}
+
+TEST_CASE("groups: draws follow from the key, sizes are known where every choice agrees") {
+  const auto inside = [](std::vector<TransformSpec> specs) { return ParamMap{{"transforms", std::move(specs)}}; };
+  const TransformSpec crop{"RandomCrop", {{"size", int64_t{8}}}};
+  const TransformSpec flip{"RandomHorizontalFlip", {}};
+  const TransformSpec invert{"RandomInvert", {}};
+  const auto fixed = [](const std::vector<TransformSpec>& specs) {
+    try {
+      const Pipeline pipeline(specs);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  CHECK(fixed({crop, {"RandomApply", inside({flip, invert})}}));
+  CHECK(fixed({{"RandomChoice", inside({crop, crop})}}));
+  CHECK(fixed({{"CenterCrop", {{"size", int64_t{8}}}}, {"RandomOrder", inside({flip, crop})}}));
+  CHECK_FALSE(fixed({{"RandomApply", inside({crop})}}));
+  CHECK_FALSE(fixed({{"RandomChoice", inside({crop, flip})}}));
+  CHECK_FALSE(fixed({{"RandomOrder", inside({crop, flip})}}));
+
+  // The shares of a choice, and every order of three.
+  const Pipeline choice({crop, {"RandomChoice", {{"transforms", std::vector{flip, invert, flip}}, {"p", List{1, 0, 3}}}}});
+  const Pipeline order({crop, {"RandomOrder", inside({flip, invert, flip})}});
+  const ImageHeader header{penstock::ImageFormat::jpeg, 50, 40};
+  int chosen[3] = {0, 0, 0};
+  std::map<std::vector<int64_t>, int> orders;
+  for (uint64_t index = 0; index < 6000; ++index) {
+    const Draws drawn = choice.draw({.seed = 5, .index = index}, header);
+    REQUIRE(drawn.size() == 2);
+    REQUIRE(drawn[1].values.size() == 4);
+    ++chosen[drawn[1].values[0]];
+    const std::vector<int64_t> values = order.draw({.seed = 5, .index = index}, header)[1].values;
+    REQUIRE(values.size() == 6);
+    ++orders[{values.begin(), values.begin() + 3}];
+  }
+  CHECK(chosen[1] == 0);
+  CHECK(std::abs(chosen[0] - 1500) < 150);  // 4.5 standard deviations
+  CHECK(orders.size() == 6);
+  for (const auto& [which, count] : orders) CHECK(std::abs(count - 1000) < 130);
+  // What a group does is told as its draws; a flip inside it is told as well.
+  const Pipeline::Description d = order.describe(header, {{0, {1, 2}}, {1, {2, 0, 1, 1, 0, 1}}});
+  CHECK(d.flip[0]);
+  CHECK(d.others == Draws{{1, {2, 0, 1, 1, 0, 1}}});
+  CHECK_THROWS_AS(order.describe(header, {{0, {1, 2}}, {1, {2, 2, 1, 1, 0, 1}}}), Error);
 }
 
 TEST_CASE("in the steady state nothing is allocated, and time is told apart") {

@@ -34,16 +34,40 @@ std::string complaint(const char* name, const ParamMap& given) {
 
 TEST_CASE("the catalogue has torchvision's names, and says what everything is") {
   for (const char* name : {"RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip",
-                           "RandomVerticalFlip", "ToDtype", "Normalize"}) {
+                           "RandomVerticalFlip", "RandomInvert", "ToDtype", "Normalize"}) {
     CHECK_MESSAGE(find_transform(name) != nullptr, name);
   }
   CHECK(find_transform("randomresizedcrop") == nullptr);
-  CHECK(penstock::transform_catalog().size() == 9);
   for (const TransformInfo& info : penstock::transform_catalog()) {
     CHECK_FALSE(info.doc.empty());
     CHECK(info.make);
     for (const penstock::ParamInfo& param : info.params) CHECK_MESSAGE(!param.doc.empty(), info.name << param.name);
   }
+}
+
+TEST_CASE("pixel transforms: what the parameters must be") {
+  const auto numbers = [](std::vector<double> list) { return penstock::ParamValue(std::move(list)); };
+  CHECK(complaint("Grayscale", {}).find("only 3 is supported") != std::string::npos);
+  CHECK(complaint("Grayscale", {{"num_output_channels", int64_t{3}}}) == "");
+  CHECK(complaint("ColorJitter", {}) == "");
+  CHECK(complaint("ColorJitter", {{"hue", 0.6}}).find("-0.5 to 0.5") != std::string::npos);
+  CHECK(complaint("ColorJitter", {{"hue", -0.1}}).find("must not be negative") != std::string::npos);
+  CHECK(complaint("ColorJitter", {{"brightness", numbers({2, 1})}}).find("[smaller, larger]") != std::string::npos);
+  CHECK(complaint("ColorJitter", {{"contrast", 3.0}}) == "");
+  CHECK(complaint("RandomPosterize", {{"bits", int64_t{9}}}) != "");
+  CHECK(complaint("RandomRotation", {{"degrees", -10.0}}).find("must not be negative") != std::string::npos);
+  CHECK(complaint("RandomRotation", {{"degrees", numbers({-10, -20})}}).find("[smaller") != std::string::npos);
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"scale", numbers({0, 1})}}).find("above 0") != std::string::npos);
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"shear", numbers({1, 2, 4, 3})}}) != "");
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"shear", numbers({1, 2, 3})}}) != "");
+  CHECK(complaint("RandomAffine", {{"degrees", 1.0}, {"interpolation", std::string("lanczos")}}) != "");
+  CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{4}}}).find("must be odd") != std::string::npos);
+  CHECK(complaint("GaussianBlur", {{"kernel_size", int64_t{3}}, {"sigma", 0.0}}) != "");
+  CHECK(complaint("RandomErasing", {{"value", std::string("random")}}) == "");
+  CHECK(complaint("RandomErasing", {{"value", std::string("rand")}}) != "");
+  CHECK(complaint("RandomErasing", {{"value", 0.5}}) != "");
+  CHECK(complaint("RandAugment", {{"magnitude", int64_t{31}}}).find("num_magnitude_bins") != std::string::npos);
+  CHECK(complaint("AutoAugment", {{"policy", std::string("coco")}}) != "");
 }
 
 TEST_CASE("defaults are torchvision v2's") {
@@ -102,4 +126,29 @@ TEST_CASE("canonical text has every parameter and the shortest numbers") {
             {"RandomResizedCrop", resolve_params(entry("RandomResizedCrop"), {{"size", int64_t{224}}})}) ==
         "RandomResizedCrop(antialias=true, interpolation=bilinear, ratio=[0.75, 1.3333333333333333], "
         "scale=[0.08, 1], size=[224])");
+}
+
+TEST_CASE("transforms inside transforms are completed and checked like any others") {
+  using penstock::TransformSpec;
+  using Inside = std::vector<TransformSpec>;
+  const ParamMap params = resolve_params(entry("RandomApply"), {{"transforms", Inside{{"RandomInvert", {}}}}});
+  CHECK(penstock::canonical_text({"RandomApply", params}) == "RandomApply(p=0.5, transforms=[RandomInvert(p=0.5)])");
+  CHECK(complaint("RandomApply", {}).find("transforms: is required") != std::string::npos);
+  CHECK(complaint("RandomApply", {{"transforms", Inside{}}}).find("must not be empty") != std::string::npos);
+  CHECK(complaint("RandomApply", {{"transforms", 0.5}}).find("must be a list of transforms") != std::string::npos);
+  CHECK(complaint("RandomChoice", {{"transforms", Inside{{"Invert", {}}}}}).find("there is no transform 'Invert'") !=
+        std::string::npos);
+  CHECK(complaint("RandomChoice", {{"transforms", Inside{{"RandomInvert", {{"p", 2.0}}}}}})
+            .find("RandomInvert: p: 2 is outside 0 to 1") != std::string::npos);
+  CHECK(complaint("RandomChoice", {{"transforms", Inside{{"RandomInvert", {}}}}, {"p", std::vector<double>{1, 2}}})
+            .find("one number for each of the 1 transforms") != std::string::npos);
+  CHECK(complaint("RandomOrder", {{"transforms", Inside{{"Python", {{"function", std::string("a:b")}}}}}})
+            .find("Python cannot stand inside") != std::string::npos);
+  CHECK(complaint("RandomOrder", {{"transforms", Inside{{"ToDtype", {{"dtype", std::string("float32")}}}}}})
+            .find("ToDtype and Normalize cannot") != std::string::npos);
+  TransformSpec deep{"RandomInvert", {}};
+  for (int i = 0; i < 4; ++i) deep = {"RandomOrder", {{"transforms", Inside{deep}}}};
+  CHECK(complaint(deep.name.c_str(), deep.params).empty());
+  deep = {"RandomOrder", {{"transforms", Inside{deep}}}};
+  CHECK(complaint(deep.name.c_str(), deep.params).find("more than 4 deep") != std::string::npos);
 }

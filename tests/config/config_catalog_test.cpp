@@ -28,6 +28,8 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
         value = param.choices.back();
       } else if (param.kind == ParamKind::text) {
         value = "a.b:c";
+      } else if (param.kind == ParamKind::transforms) {
+        value = "[RandomInvert, {RandomChoice: {transforms: [{CenterCrop: {size: 5}}, {Resize: {size: [5, 6]}}]}}]";
       } else if (param.kind == ParamKind::numbers || param.kind == ParamKind::integers) {
         value = "[1";
         for (size_t i = 1; !param.lengths.empty() && i < param.lengths.back(); ++i) value += ", 1";
@@ -86,4 +88,39 @@ TEST_CASE("a dataset in Python") {
         std::string::npos);
   CHECK(complaint("{folder: /d, args: {a: 1}}").find("'args' are those of 'python'") != std::string::npos);
   CHECK(complaint("{python: \"a:b\", args: 3}").find("expected a mapping, found the integer 3") != std::string::npos);
+}
+
+TEST_CASE("mistakes in transforms inside transforms have their line and column") {
+  const auto job = [](const std::string& inside) {
+    return "splits:\n  t:\n    dataset: {folder: /d}\n    pipeline:\n      - RandomApply:\n          transforms:\n" + inside +
+           "      - CenterCrop: {size: 8}\n";
+  };
+  const auto complaint = [&](const std::string& inside) -> std::string {
+    try {
+      (void)parse_job(job(inside), "job.yaml");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  const std::string good = "            - RandomInvert: {p: 0.25}\n            - RandomHorizontalFlip\n";
+  CHECK(complaint(good).empty());
+  CHECK(complaint("            - RandomInvert: {q: 0.25}\n") ==
+        "job.yaml:7:30: error: unknown parameter 'q' of 'RandomInvert'\n"
+        "    7 |             - RandomInvert: {q: 0.25}\n"
+        "      |                              ^ it takes p");
+  CHECK(complaint("            - RandomInvret\n") ==
+        "job.yaml:7:15: error: unknown transform 'RandomInvret'\n"
+        "    7 |             - RandomInvret\n"
+        "      |               ^~~~~~~~~~~~ did you mean 'RandomInvert'?");
+  CHECK(complaint("            - RandomInvert: {p: 2}\n")
+            .find("'splits.t.pipeline.0.RandomApply.transforms.0.RandomInvert.p' is 2; it must be between 0 and 1") !=
+        std::string::npos);
+  CHECK(complaint("            - ToDtype: {dtype: uint8}\n").find("job.yaml:7:13: error: 'RandomApply'") == 0);
+  CHECK(complaint("            5\n").find("expected a list of transforms, found the integer 5") != std::string::npos);
+  const std::string canonical = canonical_json(resolve_split(parse_job(job(good), "/j"), "t"));
+  CHECK(canonical.find(R"({"RandomApply":{"p":0.5,"transforms":[{"RandomInvert":{"p":0.25}},)") != std::string::npos);
+  CHECK(first_difference(canonical, canonical_json(resolve_split(
+                                        parse_job(job("            - RandomInvert\n"), "/j"), "t"))) ==
+        "splits.t.pipeline.0.RandomApply.transforms.0.RandomInvert.p: 0.25 here, 0.5 there");
 }

@@ -74,12 +74,13 @@ def test_every_class_against_torchvision():
         others = parameters(theirs)
         for key, p in parameters(one).items():
             assert key in others, (name, key)
-            # torchvision 0.14's None for antialias means True on PIL images, and v2 says True.
-            if p.default is not p.empty and key != "antialias":
+            # torchvision 0.14's None for antialias means True on PIL images, and v2 says True; its 0 for each part of
+            # ColorJitter is v2's None.
+            if p.default is not p.empty and key != "antialias" and name != "ColorJitter":
                 assert plain(p.default) == plain(others[key].default), (name, key, p.default, others[key].default)
         mine = [key for key in parameters(one) if key != "antialias"]
         assert mine == [key for key in others if key in mine], name  # positional use works alike
-    assert compared >= 6
+    assert compared >= 24
 
 
 def test_words_of_torch_and_torchvision_are_accepted():

@@ -6,8 +6,12 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "Python", "RandomCrop", "RandomHorizontalFlip",
-           "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
+__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "GaussianBlur", "Grayscale",
+           "Normalize", "Python", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply",
+           "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing", "RandomGrayscale",
+           "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective", "RandomPosterize",
+           "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize", "ToDtype",
+           "TrivialAugmentWide"]
 
 
 class Transform:
@@ -118,6 +122,171 @@ class RandomVerticalFlip(Transform):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=_plain(p))
+
+
+class Grayscale(Transform):
+    """The three channels made the picture's luma. `num_output_channels` can only be 3: samples have three channels."""
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        super().__init__(num_output_channels=_plain(num_output_channels))
+
+
+class RandomGrayscale(Transform):
+    """The three channels made the picture's luma, with probability `p`."""
+
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__(p=_plain(p))
+
+
+class ColorJitter(Transform):
+    """Brightness, contrast, saturation and hue changed at random, in random order: v for 1 - v to 1 + v, or a range."""
+
+    def __init__(self, brightness: Any = None, contrast: Any = None, saturation: Any = None, hue: Any = None) -> None:
+        super().__init__(brightness=_plain(brightness), contrast=_plain(contrast), saturation=_plain(saturation),
+                         hue=_plain(hue))
+
+
+class RandomInvert(Transform):
+    """The negative, with probability `p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=_plain(p))
+
+
+class RandomPosterize(Transform):
+    """Only the highest `bits` of each byte, with probability `p`."""
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__(bits=_plain(bits), p=_plain(p))
+
+
+class RandomSolarize(Transform):
+    """Bytes at or above `threshold` (0 to 255) inverted, with probability `p`."""
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        super().__init__(threshold=_plain(threshold), p=_plain(p))
+
+
+class RandomAdjustSharpness(Transform):
+    """Smoothed (0) to sharpened (2 and more), with probability `p`."""
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(sharpness_factor=_plain(sharpness_factor), p=_plain(p))
+
+
+class RandomAutocontrast(Transform):
+    """Each channel stretched to 0 to 255, with probability `p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=_plain(p))
+
+
+class RandomEqualize(Transform):
+    """Each channel's histogram evened out, with probability `p`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=_plain(p))
+
+
+class RandomRotation(Transform):
+    """Rotated by an angle within `degrees`, counter-clockwise."""
+
+    def __init__(self, degrees: Any, interpolation: Any = "nearest", expand: bool = False, center: Any = None,
+                 fill: Any = 0) -> None:
+        super().__init__(degrees=_plain(degrees), interpolation=_interpolation(interpolation), expand=expand,
+                         center=_plain(center), fill=_plain(fill))
+
+
+class RandomAffine(Transform):
+    """Rotated (clockwise), shifted, scaled and sheared at random."""
+
+    def __init__(self, degrees: Any, translate: Any = None, scale: Any = None, shear: Any = None,
+                 interpolation: Any = "nearest", fill: Any = 0, center: Any = None) -> None:
+        super().__init__(degrees=_plain(degrees), translate=_plain(translate), scale=_plain(scale),
+                         shear=_plain(shear), interpolation=_interpolation(interpolation), fill=_plain(fill),
+                         center=_plain(center))
+
+
+class RandomPerspective(Transform):
+    """The four corners moved inwards at random, with probability `p`."""
+
+    def __init__(self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Any = "bilinear",
+                 fill: Any = 0) -> None:
+        super().__init__(distortion_scale=_plain(distortion_scale), p=_plain(p),
+                         interpolation=_interpolation(interpolation), fill=_plain(fill))
+
+
+class GaussianBlur(Transform):
+    """Blurred with a Gaussian of a width within `sigma`."""
+
+    def __init__(self, kernel_size: Size, sigma: Any = (0.1, 2.0)) -> None:
+        super().__init__(kernel_size=_plain(kernel_size), sigma=_plain(sigma))
+
+
+class RandomErasing(Transform):
+    """A random box painted over, with probability `p`. `value` is a colour of 0 to 255, before any Normalize, or
+    "random": uniform noise. `inplace` is torchvision's word, and changes nothing here."""
+
+    def __init__(self, p: float = 0.5, scale: Sequence[float] = (0.02, 0.33), ratio: Sequence[float] = (0.3, 3.3),
+                 value: Any = 0, inplace: bool = False) -> None:
+        super().__init__(p=_plain(p), scale=_plain(scale), ratio=_plain(ratio), value=_plain(value), inplace=inplace)
+
+
+class RandAugment(Transform):
+    """`num_ops` random operations of one `magnitude`."""
+
+    def __init__(self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31,
+                 interpolation: Any = "nearest", fill: Any = None) -> None:
+        super().__init__(num_ops=_plain(num_ops), magnitude=_plain(magnitude),
+                         num_magnitude_bins=_plain(num_magnitude_bins), interpolation=_interpolation(interpolation),
+                         fill=_plain(fill))
+
+
+class AutoAugment(Transform):
+    """One of 25 pairs of operations learned on "imagenet", "cifar10" or "svhn" (or torchvision's AutoAugmentPolicy)."""
+
+    def __init__(self, policy: Any = "imagenet", interpolation: Any = "nearest", fill: Any = None) -> None:
+        super().__init__(policy=getattr(policy, "value", policy), interpolation=_interpolation(interpolation),
+                         fill=_plain(fill))
+
+
+class TrivialAugmentWide(Transform):
+    """One random operation of random strength."""
+
+    def __init__(self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = None) -> None:
+        super().__init__(num_magnitude_bins=_plain(num_magnitude_bins), interpolation=_interpolation(interpolation),
+                         fill=_plain(fill))
+
+
+class AugMix(Transform):
+    """A mixture of the picture and of `mixture_width` augmented copies. Masks stay as they are."""
+
+    def __init__(self, severity: int = 3, mixture_width: int = 3, chain_depth: int = -1, alpha: float = 1.0,
+                 all_ops: bool = True, interpolation: Any = "bilinear", fill: Any = None) -> None:
+        super().__init__(severity=_plain(severity), mixture_width=_plain(mixture_width),
+                         chain_depth=_plain(chain_depth), alpha=_plain(alpha), all_ops=all_ops,
+                         interpolation=_interpolation(interpolation), fill=_plain(fill))
+
+
+class RandomApply(Transform):
+    """All of `transforms` with probability `p`, else none."""
+
+    def __init__(self, transforms: Sequence[Any], p: float = 0.5) -> None:
+        super().__init__(transforms=pipeline_of(list(transforms)), p=_plain(p))
+
+
+class RandomChoice(Transform):
+    """One of `transforms`, by the weights `p`."""
+
+    def __init__(self, transforms: Sequence[Any], p: Optional[Sequence[float]] = None) -> None:
+        super().__init__(transforms=pipeline_of(list(transforms)), p=_plain(p))
+
+
+class RandomOrder(Transform):
+    """All of `transforms` in a random order."""
+
+    def __init__(self, transforms: Sequence[Any]) -> None:
+        super().__init__(transforms=pipeline_of(list(transforms)))
 
 
 class ToDtype(Transform):

@@ -1,0 +1,42 @@
+// Rotations, affine and perspective warps of whole images: Pillow's Image.rotate and Image.transform, byte for byte.
+//
+//   Rotation rotation = rotation_of(30.0, size, /*expand=*/true, std::nullopt);
+//   rotate(image, rotation, Filter::bilinear, fill, scratch);
+//   warp(image, affine_map(...), Filter::nearest, fill, scratch);   // keeps the size
+//
+// The maps are computed once a sample, in doubles, with the sine and cosine of draw_math.h: the last bit of a
+// coefficient can differ from Pillow's, which takes libm's; what the pixels do with equal coefficients is exact.
+// Filters: nearest, bilinear and bicubic. Thread-safety: pure functions on the caller's image and scratch.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "runtime/augment/transform.h"
+#include "runtime/augment/warp_math.h"
+
+namespace penstock {
+
+using Point = std::array<double, 2>;  // x, y
+
+// Image.rotate(degrees), counter-clockwise. A multiple of a quarter turn about the middle moves pixels and computes
+// none.
+struct Rotation {
+  enum class Kind : uint8_t { none, quarter, half, three_quarters, map };
+  Kind kind = Kind::none;
+  Size out;
+  WarpMap map;  // Kind::map
+};
+Rotation rotation_of(double degrees, Size in, bool expand, std::optional<Point> center);
+
+// torchvision's inverse of: shear, scale and rotate (clockwise) about `center`, then translate. Angles in degrees.
+WarpMap affine_map(Point center, double angle, Point translate, double scale, Point shear);
+
+// torchvision's map that takes the image's corners (top left, top right, bottom right, bottom left) to `corners`; its
+// coefficients are rounded to float, as there. Identity where no such map exists.
+WarpMap perspective_map(Size size, const std::array<Point, 4>& corners);
+
+void rotate(PixelBuffer& image, const Rotation& rotation, Filter filter, const Fill& fill, PaintScratch& scratch);
+void warp(PixelBuffer& image, const WarpMap& map, Filter filter, const Fill& fill, PaintScratch& scratch);
+
+}  // namespace penstock

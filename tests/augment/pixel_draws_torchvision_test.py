@@ -1,0 +1,177 @@
+"""Pixel transforms draw from torchvision's distributions: two-sample Kolmogorov-Smirnov tests of every draw against
+torchvision's get_params, or what its forward() does where it has none. Both sides are seeded, so the outcome is fixed."""
+import math
+import sys
+
+from pipeline_request import need, request
+
+need("torch", "torchvision", "PIL", "numpy")
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import transforms as V
+from torchvision.transforms import autoaugment
+
+COUNT = 4000
+SEED = 5
+UNIT = 2.0 ** -32
+WIDTH, HEIGHT = 60, 45
+# Two samples of one distribution are further apart than this once in 10,000 times; for numbers with ties, more rarely.
+LIMIT = math.sqrt(-math.log(1e-4 / 2) / 2) * math.sqrt(2 / COUNT)
+OPS = ["Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
+       "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert"]
+
+
+def distance(a, b):
+    a, b = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
+    values = np.concatenate([a, b])
+    return np.max(np.abs(np.searchsorted(a, values, side="right") / len(a)
+                         - np.searchsorted(b, values, side="right") / len(b)))
+
+
+def drawn(name, params):
+    lines = request(mode="draws", width=WIDTH, height=HEIGHT, count=COUNT, seed=SEED,
+                    pipeline=[{name: params}, {"CenterCrop": {"size": 8}}])
+    return np.array([line[0] for line in lines])
+
+
+def theirs(make):
+    torch.manual_seed(SEED)
+    return np.array([make() for _ in range(COUNT)], dtype=np.float64)
+
+
+def happens(transform, name):
+    """How often forward() calls the functional `name`, counted on a picture of two pixels."""
+    count = []
+    module = V.functional
+    original = getattr(module, name)
+    setattr(module, name, lambda *args, **kwargs: count.append(1) or args[0])
+    try:
+        image = Image.new("RGB", (2, 1))
+
+        def once():
+            count.clear()
+            transform(image)
+            return len(count)
+        return theirs(once)
+    finally:
+        setattr(module, name, original)
+
+
+class Recorded:
+    """The operations that a policy's forward() applies, as (name, magnitude)."""
+
+    def __init__(self, policy):
+        self.policy = policy
+        self.image = Image.new("RGB", (WIDTH, HEIGHT))
+
+    def __call__(self):
+        found = []
+        original = autoaugment._apply_op
+        autoaugment._apply_op = lambda image, name, magnitude, *args, **kwargs: found.append((name, magnitude)) or image
+        try:
+            self.policy(self.image)
+        finally:
+            autoaugment._apply_op = original
+        return found
+
+
+def cases():
+    """(what, our columns, torchvision's columns)"""
+    jitter = V.ColorJitter(0.4, (0.2, 3.0), 0.9, 0.3)
+    ours = drawn("ColorJitter", {"brightness": 0.4, "contrast": [0.2, 3.0], "saturation": 0.9, "hue": 0.3})
+    other = theirs(lambda: [float(x) for part in jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation,
+                                                                   jitter.hue)
+                            for x in (part if hasattr(part, "tolist") else [part])])
+    yield "ColorJitter", np.hstack([ours[:, :4], ours[:, 4:] * UNIT]), other
+    order = [1, 4, 16, 64]
+    yield "ColorJitter's order", ours[:, :4] @ np.array(order)[:, None], other[:, :4] @ np.array(order)[:, None]
+    yield ("RandomRotation", drawn("RandomRotation", {"degrees": [-20, 70]}) * UNIT,
+           theirs(lambda: [V.RandomRotation.get_params([-20, 70])]))
+    params = {"degrees": 30, "translate": [0.2, 0.4], "scale": [0.5, 2], "shear": [-20, 20, -10, 5]}
+    yield ("RandomAffine", drawn("RandomAffine", params) * np.array([UNIT, 1, 1, UNIT, UNIT, UNIT]),
+           theirs(lambda: np.hstack(V.RandomAffine.get_params([-30, 30], [0.2, 0.4], [0.5, 2], [-20, 20, -10, 5],
+                                                              [WIDTH, HEIGHT]))))
+    yield ("RandomPerspective", drawn("RandomPerspective", {"distortion_scale": 0.6})[:, 1:],
+           theirs(lambda: np.ravel(V.RandomPerspective.get_params(WIDTH, HEIGHT, 0.6)[1])))
+    yield ("GaussianBlur", drawn("GaussianBlur", {"kernel_size": 3, "sigma": [0.3, 1.7]}) * UNIT,
+           theirs(lambda: [V.GaussianBlur.get_params(0.3, 1.7)]))
+    blank = torch.zeros(3, HEIGHT, WIDTH)
+
+    def box():
+        y, x, h, w, _ = V.RandomErasing.get_params(blank, (0.02, 0.33), (0.3, 3.3), [0])
+        return x, y, w, h
+    yield "RandomErasing", drawn("RandomErasing", {"p": 1.0}), theirs(box)
+    for name, transform, functional, params in (
+            ("RandomGrayscale", V.RandomGrayscale(), "rgb_to_grayscale", {}),
+            ("RandomInvert", V.RandomInvert(0.3), "invert", {"p": 0.3}),
+            ("RandomPosterize", V.RandomPosterize(4), "posterize", {"bits": 4}),
+            ("RandomSolarize", V.RandomSolarize(9), "solarize", {"threshold": 9}),
+            ("RandomAdjustSharpness", V.RandomAdjustSharpness(2, 0.9), "adjust_sharpness",
+             {"sharpness_factor": 2, "p": 0.9}),
+            ("RandomAutocontrast", V.RandomAutocontrast(), "autocontrast", {}),
+            ("RandomEqualize", V.RandomEqualize(), "equalize", {}),
+            ("RandomPerspective", V.RandomPerspective(p=0.4), "perspective", {"p": 0.4})):
+        yield f"{name}'s probability", drawn(name, params)[:, :1], happens(transform, functional)[:, None]
+
+    rand = Recorded(V.RandAugment(num_ops=3))
+    ours = drawn("RandAugment", {"num_ops": 3})
+    found = [rand() for _ in range(COUNT)]
+    yield ("RandAugment", ours[:, 0::2], np.array([[OPS.index(name) for name, _ in ops] for ops in found]))
+    yield ("RandAugment's signs", ours[ours[:, 0] == 5][:, 1:2],
+           np.array([[value < 0] for ops in found for name, value in ops if name == "Rotate"]))
+    trivial = Recorded(V.TrivialAugmentWide())
+    ours = drawn("TrivialAugmentWide", {})
+    found = [trivial()[0] for _ in range(COUNT)]
+    yield "TrivialAugmentWide", ours[:, :1], np.array([[OPS.index(name)] for name, _ in found])
+    rotated = ours[ours[:, 0] == 5]
+    yield ("TrivialAugmentWide's angles", (rotated[:, 1] * 4.5 * (1 - 2 * rotated[:, 2]))[:, None],
+           np.array([[value] for name, value in found if name == "Rotate"]))
+    auto = V.AutoAugment(V.AutoAugmentPolicy.CIFAR10)
+    yield ("AutoAugment", drawn("AutoAugment", {"policy": "cifar10"})[:, [0, 2, 4]],
+           theirs(lambda: [float(x) for part in auto.get_params(25) for x in np.ravel(part)])[:, [0, 3, 4]])
+    auto = Recorded(auto)
+    ours = drawn("AutoAugment", {"policy": "cifar10"})
+    yield ("how many AutoAugment applies", ours[:, 1:2] + ours[:, 3:4], theirs(lambda: [len(auto())]))
+    for alpha in (1.0, 0.3, 5.0):
+        ours = drawn("AugMix", {"alpha": alpha})
+
+        def weights(alpha=alpha):
+            image, rest = torch._sample_dirichlet(torch.tensor([alpha, alpha])).tolist()
+            return [image] + [rest * part for part in torch._sample_dirichlet(torch.tensor([alpha] * 3)).tolist()]
+        yield f"AugMix's weights, alpha {alpha}", ours[:, :4] * UNIT, theirs(weights)
+    # (0.14 mixes tensors whatever it is given: its operations are recorded before anything is done.)
+    mix = Recorded(V.AugMix(mixture_width=1, all_ops=False))
+    found = [mix() for _ in range(COUNT)]
+    ours = drawn("AugMix", {"mixture_width": 1, "all_ops": False})
+    yield "AugMix's depth", ours[:, 2:3], np.array([[len(ops)] for ops in found])
+    yield "AugMix's operations", ours[:, 3:4], np.array([[OPS.index(ops[0][0])] for ops in found])
+    everything = Recorded(V.AugMix(mixture_width=1))
+    yield ("AugMix's operations, all", drawn("AugMix", {"mixture_width": 1})[:, 3:4],
+           np.array([[OPS.index(everything()[0][0])] for _ in range(COUNT)]))
+
+
+def main():
+    print(f"seed {SEED}, {COUNT} draws each, distances must stay below {LIMIT:.4f}")
+    failed = compared = 0
+    for what, ours, other in cases():
+        assert ours.shape[1] == other.shape[1], (what, ours.shape, other.shape)
+        limit = LIMIT * math.sqrt(COUNT / 2 * (1 / len(ours) + 1 / len(other)))
+        found = [distance(ours[:, i], other[:, i]) for i in range(ours.shape[1])]
+        wrong = sum(d > limit for d in found)
+        failed += wrong
+        compared += len(found)
+        print(f"{'FAIL' if wrong else 'ok  '} {what}: " + " ".join(f"{d:.4f}" for d in found)
+              + ("" if limit < LIMIT * 1.01 else f" of {limit:.4f}"))
+    # The test must be able to fail: a slightly different range is seen.
+    seen = distance(drawn("RandomRotation", {"degrees": [-20, 78]})[:, 0] * UNIT,
+                    theirs(lambda: V.RandomRotation.get_params([-20, 70])))
+    if seen <= LIMIT:
+        print(f"FAIL: 78 degrees instead of 70 are only {seen:.4f} away: the test sees nothing")
+        failed += 1
+    print(f"{compared} draws compared, {failed} failed")
+    return 1 if failed or compared < 60 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

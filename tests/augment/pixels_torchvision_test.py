@@ -1,0 +1,342 @@
+"""Pixel transforms against torchvision on PIL images: our draws, torchvision's and Pillow's arithmetic, equal bytes.
+
+Exceptions, with their reasons:
+  GaussianBlur   torchvision sums the kernel in two dimensions in float, in its library's order; ours along rows, then
+                 columns. Bytes differ by 1 where a sum is a half but for rounding: at most 1 in 10,000 bytes.
+  RandomAffine, RandomRotation   sine and cosine are our own, equal to libm's but for the last bit, which moves a pixel
+                 only where it lies exactly between two: at most 1 in 10,000 pixels.
+PENSTOCK_FULL=1: the hue of all 2^24 colours, and more images."""
+import os
+import sys
+import tempfile
+
+from pipeline_request import need, request
+
+need("torch", "torchvision", "PIL", "numpy")
+import numpy as np
+import torch
+from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import autoaugment
+from torchvision.transforms import functional as F
+
+FULL = os.environ.get("PENSTOCK_FULL") == "1"
+UNIT = 2.0 ** -32
+MODES = {"nearest": InterpolationMode.NEAREST, "bilinear": InterpolationMode.BILINEAR,
+         "bicubic": InterpolationMode.BICUBIC}
+OPS = ["Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
+       "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert"]
+
+
+def pictures(width, height, random):
+    """Images of one size: photo-like, noise, few colours, one colour, grey, dark with low contrast."""
+    y, x = np.mgrid[0:height, 0:width]
+    wave = np.stack([127 + 120 * np.sin(x / 17 + c) * np.cos(y / (11 + c)) for c in range(3)], axis=-1)
+    shape = (height, width, 3)
+    arrays = [np.clip(wave + random.normal(0, 12, shape), 0, 255), random.randint(0, 256, shape),
+              random.randint(0, 3, shape) * 100, np.full(shape, 77), np.repeat(random.randint(0, 256, shape)[..., :1], 3, -1),
+              60 + random.randint(0, 9, shape), np.clip(wave, 0, 255)]
+    arrays += [np.clip(np.roll(wave, 7 * i, 1) + random.normal(0, 30, shape), 0, 255) for i in range(20 if FULL else 1)]
+    return [Image.fromarray(array.astype(np.uint8)) for array in arrays]
+
+
+def corners_map(image, values):
+    """torchvision's coefficients as its current version computes them: solved in double, rounded to float."""
+    w, h = image.width - 1, image.height - 1
+    start = [(0, 0), (w, 0), (w, h), (0, h)]
+    end = list(zip(values[0::2], values[1::2]))
+    rows = []
+    for (x, y), (u, v) in zip(end, start):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    try:
+        found = np.linalg.solve(np.array(rows, dtype=np.float64), np.array(start, dtype=np.float64).ravel())
+    except np.linalg.LinAlgError:
+        return None
+    return found.astype(np.float32).tolist()
+
+
+def jitter(image, values):
+    names = ["adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue"]
+    for operation in values[:4]:
+        image = getattr(F, names[operation])(image, values[4 + operation] * UNIT)
+    return image
+
+
+def perspective(mode, fill):
+    def replay(image, values):
+        coefficients = corners_map(image, values[1:])
+        if coefficients is None:
+            return image
+        return image.transform(image.size, Image.Transform.PERSPECTIVE, coefficients,
+                               getattr(Image.Resampling, mode.upper()), fillcolor=fill)
+    return replay
+
+
+def affine(mode, fill, center=None):
+    return lambda image, v: F.affine(image, v[0] * UNIT, [v[1], v[2]], v[3] * UNIT, [v[4] * UNIT, v[5] * UNIT],
+                                     MODES[mode], fill, center)
+
+
+def rotation(mode, fill, expand=False, center=None):
+    return lambda image, v: F.rotate(image, v[0] * UNIT, MODES[mode], expand, center, fill)
+
+
+def magnitude(name, bin_, bins, image, shear=0.3, translate=None, rotate=30.0, enhance=0.9, bits=(8, 4)):
+    """torchvision v2's tables (Solarize: 255 times a share; 0.14's grid of 255ths differs in ties)."""
+    if name in ("Identity", "AutoContrast", "Equalize", "Invert"):
+        return 0.0
+    if name == "Posterize":
+        return float((bits[0] - torch.arange(bins) / ((bins - 1) / bits[1])).round().int()[bin_])
+    if name == "Solarize":
+        return 255.0 * float(torch.linspace(1.0, 0.0, bins)[bin_])
+    if name.startswith("Translate"):
+        side = image.width if name.endswith("X") else image.height
+        last = translate(side) if translate else 150.0 / 331.0 * side
+    else:
+        last = shear if name.startswith("Shear") else rotate if name == "Rotate" else enhance
+    return float(torch.linspace(0.0, last, bins)[bin_])
+
+
+def posterize(image, bits):
+    """torchvision keeps 0 to 8 bits; Pillow has come to refuse 0, which AugMix asks for at its strongest."""
+    return F.posterize(image, bits) if bits else image.point(lambda value: 0)
+
+
+def operate(image, op, bin_, bins, negated, mode="nearest", fill=None, **table):
+    name = OPS[op]
+    value = magnitude(name, bin_, bins, image, **table)
+    if negated and 1 <= op <= 9:
+        value = -value
+    if name == "Posterize":
+        return posterize(image, int(value))
+    return autoaugment._apply_op(image, name, value, MODES[mode], fill)
+
+
+def rand_augment(magnitude_bin, bins, **options):
+    def replay(image, values):
+        for op, negated in zip(values[0::2], values[1::2]):
+            image = operate(image, op, magnitude_bin, bins, negated, **options)
+        return image
+    return replay
+
+
+def trivial(image, v):
+    return operate(image, v[0], v[1], 31, v[2], shear=0.99, translate=lambda side: 32.0, rotate=135.0, enhance=0.99,
+                   bits=(8, 6))
+
+
+def auto_augment(policy):
+    table = autoaugment.AutoAugment(autoaugment.AutoAugmentPolicy(policy)).policies
+
+    def replay(image, v):
+        for (name, _, bin_), happens, negated in zip(table[v[0]], v[1::2], v[2::2]):
+            if happens:
+                image = operate(image, OPS.index(name), bin_ or 0, 10, negated)
+        return image
+    return replay
+
+
+def aug_mix(width, depth):
+    def replay(image, v):
+        weights = (torch.tensor(v[:width + 1], dtype=torch.float64) * UNIT).float()
+        mix = weights[0] * F.pil_to_tensor(image)
+        rest = v[width + 1:]
+        for chain in range(width):
+            drawn = rest[chain * (1 + 3 * depth):]
+            copy = image
+            for i in range(drawn[0]):
+                op, bin_, negated = drawn[1 + 3 * i:4 + 3 * i]
+                copy = operate(copy, op, bin_, 10, negated, mode="bilinear", translate=lambda side: side / 3.0,
+                               bits=(4, 4))
+            mix.add_(weights[chain + 1] * F.pil_to_tensor(copy))
+        return F.to_pil_image(mix.to(torch.uint8))
+    return replay
+
+
+def erase(value):
+    def replay(image, v):
+        x, y, w, h = v[:4]
+        array = np.array(image)
+        array[y:y + h, x:x + w] = value
+        return Image.fromarray(array)
+    return replay
+
+
+ROUNDED = (1, 1e-4)     # largest difference, share of bytes that may differ
+MOVED = (255, 1e-4)
+EQUAL = (0, 0)
+
+
+def cases():
+    """(transform, parameters, replay(image, draws), tolerance)"""
+    always = {"p": 1.0}
+    yield "Grayscale", {"num_output_channels": 3}, lambda image, v: F.rgb_to_grayscale(image, 3), EQUAL
+    yield "RandomGrayscale", {"p": 0.5}, lambda image, v: F.rgb_to_grayscale(image, 3) if v[0] else image, EQUAL
+    yield "RandomInvert", {"p": 0.5}, lambda image, v: F.invert(image) if v[0] else image, EQUAL
+    for bits in (0, 1, 4, 7, 8):
+        yield "RandomPosterize", {"bits": bits, **always}, lambda image, v, bits=bits: posterize(image, bits), EQUAL
+    for threshold in (0, 100, 127.5, 255, 256):
+        yield ("RandomSolarize", {"threshold": threshold, **always},
+               lambda image, v, threshold=threshold: F.solarize(image, threshold), EQUAL)
+    for factor in (0, 0.3, 1, 1.7, 6):
+        yield ("RandomAdjustSharpness", {"sharpness_factor": factor, **always},
+               lambda image, v, factor=factor: F.adjust_sharpness(image, factor), EQUAL)
+    yield "RandomAutocontrast", always, lambda image, v: F.autocontrast(image), EQUAL
+    yield "RandomEqualize", always, lambda image, v: F.equalize(image), EQUAL
+    yield ("ColorJitter", {"brightness": 0.4},
+           lambda image, v: F.adjust_brightness(image, v[4] * UNIT), EQUAL)
+    yield ("ColorJitter", {"contrast": [0.0, 3.0]}, lambda image, v: F.adjust_contrast(image, v[5] * UNIT), EQUAL)
+    yield ("ColorJitter", {"saturation": [0.0, 5.0]}, lambda image, v: F.adjust_saturation(image, v[6] * UNIT), EQUAL)
+    yield "ColorJitter", {"hue": 0.5}, lambda image, v: F.adjust_hue(image, v[7] * UNIT), EQUAL
+    yield "ColorJitter", {"hue": [-0.5, -0.5]}, lambda image, v: F.adjust_hue(image, v[7] * UNIT), EQUAL
+    yield ("ColorJitter", {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}, jitter, EQUAL)
+    for mode in MODES:
+        colour = [9, 80, 255]
+        yield ("RandomRotation", {"degrees": 180, "interpolation": mode, "fill": colour},
+               rotation(mode, colour), MOVED)
+        yield ("RandomRotation", {"degrees": [20, 70], "interpolation": mode, "center": [3.5, 11]},
+               rotation(mode, None, center=[3.5, 11]), MOVED)
+        yield ("RandomAffine", {"degrees": 30, "translate": [0.2, 0.3], "scale": [0.5, 2], "shear": [-20, 20, -10, 10],
+                                "interpolation": mode, "fill": colour}, affine(mode, colour), MOVED)
+        yield ("RandomAffine", {"degrees": 0, "translate": [0.5, 0.5], "interpolation": mode}, affine(mode, 0), MOVED)
+        yield ("RandomAffine", {"degrees": 0, "scale": [0.3, 3], "center": [0, 5], "interpolation": mode},
+               affine(mode, 0, [0, 5]), MOVED)
+        yield ("RandomPerspective", {"distortion_scale": 0.7, "interpolation": mode, "fill": colour, **always},
+               perspective(mode, tuple(colour)), EQUAL)
+    for angle in (0, 90, 180, 270, -90, 360, 45):
+        yield "RandomRotation", {"degrees": [angle, angle]}, rotation("nearest", None), MOVED
+    yield ("RandomAffine", {"degrees": 0, "scale": [1e-3, 1e-3], "shear": [80, 80]}, affine("nearest", 0), MOVED)
+    for size, sigma in ((3, [0.1, 2.0]), (5, 1.0), ([9, 3], [0.1, 5.0]), (23, [0.1, 2.0])):
+        def blur(image, v, size=size):
+            size = [size, size] if isinstance(size, int) else size
+            if image.width <= size[0] // 2 or image.height <= size[1] // 2:
+                return None  # torch cannot reflect this far
+            return F.gaussian_blur(image, size, [v[0] * UNIT] * 2)
+        yield "GaussianBlur", {"kernel_size": size, "sigma": sigma}, blur, ROUNDED
+    yield "RandomErasing", always, erase(0), EQUAL
+    yield "RandomErasing", {"value": [1, 200, 255], "scale": [0.1, 0.5], **always}, erase([1, 200, 255]), EQUAL
+    yield "RandAugment", {}, rand_augment(9, 31), EQUAL
+    yield ("RandAugment", {"num_ops": 4, "magnitude": 7, "num_magnitude_bins": 10, "interpolation": "bilinear",
+                           "fill": [5, 6, 7]}, rand_augment(7, 10, mode="bilinear", fill=[5, 6, 7]), EQUAL)
+    yield "TrivialAugmentWide", {}, trivial, EQUAL
+    for policy in ("imagenet", "cifar10", "svhn"):
+        yield "AutoAugment", {"policy": policy}, auto_augment(policy), EQUAL
+    yield "AugMix", {}, aug_mix(3, 3), EQUAL
+    yield "AugMix", {"mixture_width": 2, "chain_depth": 2, "all_ops": False, "severity": 10}, aug_mix(2, 2), EQUAL
+
+
+class Comparison:
+    def __init__(self, folder):
+        self.folder = folder
+        self.failed = 0
+        self.compared = 0
+        self.unchanged = 0  # cases in which nothing happened
+        self.sets = []
+        random = np.random.RandomState(11)
+        sizes = [(61, 43), (64, 64), (35, 96), (3, 3), (2, 5), (1, 1)]
+        for size in sizes:
+            images = pictures(*size, random)
+            files = []
+            for number, image in enumerate(images):
+                files.append(os.path.join(folder, f"{size[0]}x{size[1]}_{number}.png"))
+                image.save(files[-1])
+            self.sets.append((size, images, files))
+
+    def pixels(self, pipeline, files, shape, seed):
+        out = os.path.join(self.folder, "out.bin")
+        lines = request(mode="pixels", pipeline=pipeline, files=files, seed=seed, epoch=2, out=out)
+        return lines, np.fromfile(out, dtype=np.uint8).reshape(len(files), 3, *shape).transpose(0, 2, 3, 1)
+
+    def run(self, number, name, params, replay, tolerance, crop=None):
+        """`crop`: the size that makes images of any size equal again, for transforms that change it."""
+        largest = differ = total = bytes_ = changed = 0
+        for size, images, files in self.sets:
+            shape = [size[1], size[0]]
+            pipeline = [{"CenterCrop": {"size": shape}}, {name: params}]  # the first only says the size
+            if crop:
+                pipeline.append({"CenterCrop": {"size": crop}})
+            repeat = 1 if size[0] < 30 else 3 if FULL or "Aug" in name else 1
+            lines, ours = self.pixels(pipeline, files * repeat, crop or shape, number)
+            for image, draws, pixels in zip(images * repeat, lines, ours):
+                expected = replay(image, draws.get(1, []))
+                if expected is None:
+                    continue
+                expected = F.center_crop(expected, crop) if crop else expected
+                difference = np.abs(np.asarray(expected).astype(int) - pixels)
+                largest = max(largest, difference.max())
+                differ += np.count_nonzero(difference)
+                bytes_ += difference.size
+                total += 1
+                changed += np.asarray(expected).tobytes() != np.asarray(image).tobytes()
+        good = largest <= tolerance[0] and differ <= tolerance[1] * bytes_ and total
+        self.unchanged += not changed
+        self.compared += total
+        self.failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name} {params}: {total} images, {changed} changed, {differ} of {bytes_} bytes differ, "
+              f"by at most {largest}")
+
+
+def all_hues(comparison):
+    """Every colour there is, through three hues; a part of them by default."""
+    side = 4096 if FULL else 256
+    codes = np.arange(1 << 24, dtype=np.uint32)
+    if not FULL:
+        codes = np.random.RandomState(5).choice(codes, side * side, replace=False)
+    array = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=-1).astype(np.uint8).reshape(side, side, 3)
+    path = os.path.join(comparison.folder, "colours.png")
+    Image.fromarray(array).save(path, compress_level=1)
+    differ = 0
+    for number, range_ in enumerate(([0.0, 0.001], [0.1, 0.4], [-0.5, 0.0])):
+        lines, ours = comparison.pixels([{"CenterCrop": {"size": side}}, {"ColorJitter": {"hue": range_}}], [path],
+                                        [side, side], number)
+        expected = F.adjust_hue(Image.fromarray(array), lines[0][1][7] * UNIT)
+        differ += np.count_nonzero(np.asarray(expected) != ours[0])
+    print(f"hue of {len(codes)} colours, 3 shifts: {differ} bytes differ")
+    comparison.failed += differ > 0
+
+
+def noise(comparison):
+    """RandomErasing's noise: only in the box, all bytes about equally often, another for another draw."""
+    size, images, files = comparison.sets[1]
+    pipeline = [{"CenterCrop": {"size": size[0]}}, {"RandomErasing": {"value": "random", "p": 1.0, "scale": [0.5, 0.6]}}]
+    lines, ours = comparison.pixels(pipeline, files, size, 3)
+    seen = []
+    for image, draws, pixels in zip(images, lines, ours):
+        x, y, w, h, _ = draws[1]
+        inside = np.zeros(size, dtype=bool)
+        inside[y:y + h, x:x + w] = True
+        comparison.failed += not (np.asarray(image)[~inside] == pixels[~inside]).all()
+        seen.append(pixels[inside].ravel())
+    counts = np.bincount(np.concatenate(seen), minlength=256)
+    chi2 = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
+    same = (seen[0][:300] == seen[1][:300]).mean()
+    print(f"noise: chi2 {chi2:.0f} of 255 degrees of freedom, {same:.3f} of the bytes alike")
+    comparison.failed += not (chi2 < 350 and same < 0.05)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(folder)
+        wanted = sys.argv[1:]
+        number = 0
+        for number, (name, params, replay, tolerance) in enumerate(cases()):
+            if not wanted or name in wanted:
+                comparison.run(number, name, params, replay, tolerance)
+        if not wanted or "RandomRotation" in wanted:
+            for mode in MODES:
+                comparison.run(number, "RandomRotation", {"degrees": 180, "expand": True, "interpolation": mode},
+                               rotation(mode, None, expand=True), MOVED, crop=[90, 80])
+            comparison.run(number, "RandomRotation", {"degrees": [90, 90], "expand": True},
+                           rotation("nearest", None, expand=True), EQUAL, crop=[90, 80])
+        if not wanted:
+            all_hues(comparison)
+            noise(comparison)
+        print(f"{comparison.compared} images compared, {comparison.failed} cases failed, "
+              f"{comparison.unchanged} cases changed nothing")
+        idle = 5  # 8 bits, a threshold of 256, a sharpness of 1, 0 and 360 degrees
+        return 1 if comparison.failed or (not wanted and (comparison.compared < 2000
+                                                          or comparison.unchanged > idle)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
