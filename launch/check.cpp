@@ -153,10 +153,12 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
 
     const Pipeline& pipeline = context->pipeline();
     const int64_t samples = std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
-    const double raw = static_cast<double>(context->fields()[0].bytes_per_sample());
-    cells_mb += raw * static_cast<double>(samples) * loader.cells / 1e6;
+    size_t more = 0;
+    for (const FieldSpec& field : extra_fields(context->fields())) more += field.bytes_per_sample();
+    const size_t raw = context->fields()[0].bytes_per_sample() + more;
+    cells_mb += static_cast<double>(raw) * static_cast<double>(samples) * loader.cells / 1e6;
     const Finisher finisher = finisher_of(pipeline, pipeline.finish());
-    slots_mb += static_cast<double>(finisher.bytes_per_sample()) * static_cast<double>(spec.batch_size) *
+    slots_mb += static_cast<double>(finisher.bytes_per_sample() + more) * static_cast<double>(spec.batch_size) *
                 (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
   }
   for (const std::string& complaint : different_classes(classes)) {

@@ -5,6 +5,7 @@
 #include "launch/command.h"
 #include "runtime/augment/finish.h"
 #include "runtime/base/error.h"
+#include "runtime/base/field_value.h"
 #include "runtime/base/hash.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
@@ -84,7 +85,7 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
         PlannedSample delivered = record.planned;
         delivered.index = record.index;
         std::vector<std::span<const std::byte>> content = {{fields[0], image_bytes}};
-        for (size_t i = 0; i < extras.size(); ++i) content.emplace_back(fields[i + 2], extras[i].bytes_per_sample());
+        for (size_t i = 0; i < extras.size(); ++i) content.push_back(stored_bytes(extras[i], fields[i + 2]));
         total.add(sample_record(split.name, static_cast<uint32_t>(request.epoch), delivered, record.draws, labels[slot]),
                   content);
         if (!request.raw) finisher.run(raw.data() + slot * image_bytes, finished.data() + slot * finisher.bytes_per_sample());
@@ -108,7 +109,7 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
                                   : image_batch_view(finished.data(), finished_field, std::ssize(batch),
                                                      split.split.channels_last);
       for (size_t i = 0; i < extras.size(); ++i) {
-        dumped.others.emplace_back(extras[i].name, field_batch_view(others[i].data(), extras[i], std::ssize(batch)));
+        dumped.others.emplace_back(extras[i], others[i].data());
       }
       write_batch(request.out, dumped);
     }

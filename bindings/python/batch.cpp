@@ -115,6 +115,20 @@ nb::object to_numpy(const BatchArray& array) {
                                          nanobind_type(array.view.dtype)));
 }
 
+// One Python object a sample: nothing of it points into the batch.
+nb::list list_of(const Batch& batch, const std::string& field, bool text) {
+  nb::list values;
+  for (int64_t i = 0; i < batch.size(); ++i) {
+    const std::string_view value = batch.value(field, i);
+    if (text) {
+      values.append(nb::str(value.data(), value.size()));
+    } else {
+      values.append(nb::bytes(value.data(), value.size()));
+    }
+  }
+  return values;
+}
+
 std::shared_ptr<const void> owner_of(const Batch& batch) { return std::make_shared<Batch>(batch); }
 
 template <class T>
@@ -146,7 +160,15 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("step", &Batch::step)
       .def_prop_ro("num_valid", &Batch::num_valid)
       .def("fields", &Batch::fields)
-      .def("__getitem__", [](const Batch& b, const std::string& field) { return BatchArray{owner_of(b), b[field]}; })
+      .def("__getitem__",
+           [](const Batch& b, const std::string& field) {
+             const FieldKind kind = b.kind(field);
+             if (kind == FieldKind::text || kind == FieldKind::bytes) {
+               return nb::object(list_of(b, field, kind == FieldKind::text));
+             }
+             return nb::cast(BatchArray{owner_of(b), b[field]});
+           },
+           "An Array; a list of str or bytes where the field is one of text or bytes.")
       .def_prop_ro("indices", [](const Batch& b) { return vector_of(b, b.indices(), DType::int64); })
       .def_prop_ro("valid", [](const Batch& b) { return vector_of(b, b.valid(), DType::uint8); })
       .def_prop_ro("substituted", [](const Batch& b) { return vector_of(b, b.substituted(), DType::uint8); });

@@ -2,10 +2,12 @@
 //
 //   FieldSpec image{"image", FieldKind::image, DType::uint8, {3, 224, 224}};
 //   image.bytes_per_sample();   // 150528
+//   FieldSpec caption{"caption", FieldKind::text};   // as a source declares it
 //
 // A sample is a set of named typed fields. Chunks, slots and files carry a field table, so that a second image, a mask
-// or a text needs no new message. Fixed-size fields have a shape; `bytes` and `text` fields vary per sample. No dataset
-// gives any of those yet: chunks and slots carry fixed-size fields only.
+// or a text needs no new message. Fixed-size fields have a shape; the values of `bytes` and `text` fields vary in length
+// and lie in rooms of one size (runtime/base/field_value.h), so that every sample's place in a cell or slot is known
+// before any of them is made.
 // Ownership: a TensorView is a view; the batch that gave it keeps the memory alive.
 #pragma once
 
@@ -57,6 +59,7 @@ struct FieldSpec {
   FieldKind kind = FieldKind::tensor;
   DType dtype = DType::uint8;
   std::vector<int64_t> shape;  // of one sample; empty for a scalar
+  int64_t max_bytes = 0;       // of bytes and text: the longest value. limits.max_field_bytes, set by SplitContext
 
   bool fixed_size() const noexcept { return kind != FieldKind::bytes && kind != FieldKind::text; }
   int64_t elements_per_sample() const noexcept {
@@ -64,8 +67,10 @@ struct FieldSpec {
     for (const int64_t extent : shape) count *= extent;
     return count;
   }
+  // In cells and slots. Where the length varies: a u32, the longest value, and what aligns the next one.
   size_t bytes_per_sample() const noexcept {
-    return fixed_size() ? static_cast<size_t>(elements_per_sample()) * size_of(dtype) : 0;
+    if (!fixed_size()) return (sizeof(uint32_t) + static_cast<size_t>(max_bytes) + 7) / 8 * 8;
+    return static_cast<size_t>(elements_per_sample()) * size_of(dtype);
   }
   friend bool operator==(const FieldSpec&, const FieldSpec&) = default;
 };

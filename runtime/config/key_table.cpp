@@ -196,7 +196,7 @@ std::vector<Section<Job>> make_job_sections() {
                  PENSTOCK_MEMBER(python.attempts))}});
   sections.push_back(
       {"limits",
-       "What is refused in an image before memory is taken for it.",
+       "What is refused in a sample before memory is taken for it.",
        {key<Job>(content, integer("max_pixels", 1, unbounded, "Pixels of an image."),
                  PENSTOCK_MEMBER(limits.max_pixels)),
         key<Job>(content, integer("max_encoded_bytes", 1, unbounded, "Bytes of a file."),
@@ -206,7 +206,12 @@ std::vector<Section<Job>> make_job_sections() {
         key<Job>(content, integer("max_scans", 1, unbounded, "Scans of a progressive JPEG."),
                  PENSTOCK_MEMBER(limits.max_scans)),
         key<Job>(content, integer("max_warnings", 0, unbounded, "Warnings of the decoder before a file counts as bad."),
-                 PENSTOCK_MEMBER(limits.max_warnings))}});
+                 PENSTOCK_MEMBER(limits.max_warnings)),
+        key<Job>(content,
+                 integer("max_field_bytes", 1, 1 << 30,
+                         "Bytes of a text or bytes field. Every sample has so much room for each in cells and slots."),
+                 PENSTOCK_MEMBER(limits.max_field_bytes))}});
+  sections.back().keys.back().sparse = true;
   return sections;
 }
 

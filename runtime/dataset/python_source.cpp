@@ -41,7 +41,14 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
   for (const nlohmann::json& entry : hello.at("fields")) {
     FieldSpec field;
     field.name = entry.at(0).get<std::string>();
-    field.dtype = dtype_of(entry.at(1).get<std::string>());
+    const auto type = entry.at(1).get<std::string>();
+    if (type == "text" || type == "bytes") {
+      field.kind = type == "text" ? FieldKind::text : FieldKind::bytes;
+      extra_bytes_ += sizeof(uint32_t) + static_cast<size_t>(limits.max_field_bytes);
+      fields_.push_back(std::move(field));
+      continue;
+    }
+    field.dtype = dtype_of(type);
     field.shape = entry.at(2).get<std::vector<int64_t>>();
     int64_t bytes = static_cast<int64_t>(size_of(field.dtype));
     for (const int64_t extent : field.shape) {
@@ -84,7 +91,10 @@ Verdict PythonSource::load(const DrawKey& key, SourceSample& sample) const {
   const uint32_t width = in.u32();
   sample.label = in.i64();
   const uint64_t bytes = in.u64();
-  sample.fields = in.raw(extra_bytes_);
+  sample.fields.clear();
+  for (size_t f = 2; f < fields_.size(); ++f) {
+    sample.fields.push_back(in.raw(fields_[f].fixed_size() ? fields_[f].bytes_per_sample() : in.u32()));
+  }
   sample.image = in.raw(static_cast<size_t>(bytes));
   in.end();
   sample.width = sample.height = 0;

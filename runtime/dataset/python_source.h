@@ -6,7 +6,7 @@
 //
 // bindings/python/penstock/_worker.py says what a dataset is, and what its items may be.
 // Fields: image, label, then the item's other fields by name; dtype and shape are those of the first good sample, and
-//   another one that differs from it is a bad sample.
+//   another one that differs from it is a bad sample. A str is a text field, bytes are a bytes field; their lengths vary.
 // Verdicts: what the code raises is a verdict on the sample ("ValueError: ... (my_data.py:12)"), so on_error applies;
 //   except MemoryError, ImportError and OSError, which are the machine's: Error(runtime), so the chunk is tried
 //   elsewhere and in the end the job fails by name.
@@ -49,7 +49,7 @@ class PythonSource final : public Source {
   std::string name_;
   int64_t size_ = 0;
   FieldTable fields_;
-  size_t extra_bytes_ = 0;  // of the fields after image and label
+  size_t extra_bytes_ = 0;  // of the fields after image and label, at most
   std::vector<std::string> classes_;
   Sum128 fingerprint_;
 };

@@ -40,7 +40,9 @@ struct SourceSample {
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  std::span<const std::byte> fields;  // what fields() has after image and label, one after another, unaligned
+  // What fields() has after image and label, one span each: a fixed-size one its bytes, unaligned; of `bytes` and `text`
+  // the value alone. A span may also point into what the source keeps.
+  std::vector<std::span<const std::byte>> fields;
 };
 
 class Source {
@@ -49,7 +51,8 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // What a sample consists of: image, label, then any others. The image's shape is {} here: the pipeline fixes it.
+  // What a sample consists of: image, label, then any others. The image's shape is {} here: the pipeline fixes it; and so
+  // is max_bytes of `bytes` and `text`: the limits fix it.
   virtual const FieldTable& fields() const = 0;
 
   // What people call the sample: a path relative to the data set's folder.
@@ -65,11 +68,13 @@ class Source {
   virtual Verdict read(int64_t index, std::vector<std::byte>& bytes) const = 0;
 
   // The whole sample number key.index; what makers of samples call. A source that draws (user's code may) draws by
-  // `key` alone. Decoded pixels have 64 readable bytes behind them (PixelBuffer::padding).
+  // `key` alone. Decoded pixels have 64 readable bytes behind them (PixelBuffer::padding). Values of varying length are
+  // checked against limits.max_field_bytes, and texts for UTF-8, by the maker (put_value); but a source that would have
+  // to allocate for a longer one looks at the limit first.
   virtual Verdict load(const DrawKey& key, SourceSample& sample) const {
     const auto index = static_cast<int64_t>(key.index);
     sample.width = sample.height = 0;
-    sample.fields = {};
+    sample.fields.clear();
     Verdict verdict = read(index, sample.storage);
     sample.image = sample.storage;
     if (verdict.ok()) sample.label = label(index);

@@ -42,6 +42,7 @@ struct DecodeLimits {
   int max_side = 65500;    // libjpeg's JPEG_MAX_DIMENSION
   int max_scans = 100;     // progressive bombs: a thousand scans of a large image
   int max_warnings = 100;  // "extraneous bytes", "corrupt data": harmless ones pass, floods do not
+  int64_t max_field_bytes = 64 << 10;  // a text or bytes field of a sample: every place in a cell or slot has so much
 
   friend bool operator==(const DecodeLimits&, const DecodeLimits&) = default;
 };

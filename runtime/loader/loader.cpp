@@ -319,7 +319,7 @@ class Loader::Impl {
       free_cell(work->cell);
       return;
     }
-    const FieldLayout layout = chunk_layout(work->split->fields(), std::ssize(work->lease.samples));
+    const size_t bytes = pack_chunk(work->split->fields(), std::ssize(work->lease.samples), work->memory);
     ChunkHeader header;
     header.lease = work->lease.lease;
     header.fingerprint = work->lease.fingerprint;
@@ -327,10 +327,10 @@ class Loader::Impl {
     header.replica = work->lease.replica;
     header.first_slot = work->lease.first_slot;
     header.samples = static_cast<int32_t>(work->lease.samples.size());
-    header.payload_bytes = layout.total_bytes;
-    if (options_.payload_crc) header.payload_crc = crc32c(work->memory, layout.total_bytes);
-    sent_bytes_ += static_cast<int64_t>(layout.total_bytes);
-    endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, layout.total_bytes);
+    header.payload_bytes = bytes;
+    if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
+    sent_bytes_ += static_cast<int64_t>(bytes);
+    endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
     tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
   }
 

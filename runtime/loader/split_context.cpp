@@ -6,6 +6,7 @@
 
 #include "runtime/augment/draw.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/field_value.h"
 #include "runtime/base/wire.h"
 
 namespace penstock {
@@ -60,10 +61,25 @@ SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
                                                        const PythonHost& python) {
   std::shared_ptr<SplitContext> context(new SplitContext(split, python));
-  context->source_ = make_source(split.split.dataset, split.limits, files, context->workers_);
-  const auto extras = extra_fields(context->source_->fields());
-  context->fields_.insert(context->fields_.end(), extras.begin(), extras.end());
+  context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_));
   return context;
+}
+
+std::shared_ptr<const SplitContext> SplitContext::with_source(const ResolvedSplit& split,
+                                                              std::unique_ptr<Source> source,
+                                                              const PythonHost& python) {
+  std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  context->adopt(std::move(source));
+  return context;
+}
+
+void SplitContext::adopt(std::unique_ptr<Source> source) {
+  source_ = std::move(source);
+  const auto extras = extra_fields(source_->fields());
+  fields_.insert(fields_.end(), extras.begin(), extras.end());
+  for (FieldSpec& field : fields_) {
+    if (!field.fixed_size()) field.max_bytes = split_.limits.max_field_bytes;
+  }
 }
 
 std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split,
@@ -144,11 +160,8 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   }
   if (!verdict.ok()) return verdict;
   std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
-  std::span<const std::byte> rest = sample_.fields;
-  for (size_t f = 2; f < context_->fields().size(); ++f) {
-    const size_t bytes = context_->fields()[f].bytes_per_sample();
-    std::memcpy(fields[f], rest.data(), bytes);
-    rest = rest.subspan(bytes);
+  for (size_t f = 2; f < context_->fields().size() && verdict.ok(); ++f) {
+    verdict = put_value(context_->fields()[f], sample_.fields.at(f - 2), fields[f]);
   }
   return verdict;
 }
@@ -183,9 +196,7 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
   record.index = planned.index;
   record.draws.clear();
   if (split.split.mode == Mode::eval) record.planned.valid = false;
-  for (size_t f = 0; f < context_->fields().size(); ++f) {
-    std::memset(fields[f], 0, context_->fields()[f].bytes_per_sample());
-  }
+  for (size_t f = 0; f < context_->fields().size(); ++f) put_nothing(context_->fields()[f], fields[f]);
   std::memcpy(fields[1], &kIgnoredLabel, sizeof kIgnoredLabel);
   return record;
 }

@@ -8,7 +8,7 @@
 // SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving
 // (preprocessor.h) call it, so they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
 // Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
-//   sample is a record with `bad` set, its pixels and other fields zero, its label -100; or, under on_error: substitute
+//   sample is a record with `bad` set, its pixels and other fields zero or empty, its label -100; or, under on_error: substitute
 //   in a training split, the first good one of a fixed sequence of other samples.
 #pragma once
 
@@ -34,6 +34,9 @@ class SplitContext {
   // `python`: how to run the workers of a dataset or transform in Python; without a need none is started.
   static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system(),
                                                   const PythonHost& python = {});
+  // With a source that the caller has opened.
+  static std::shared_ptr<const SplitContext> with_source(const ResolvedSplit& split, std::unique_ptr<Source> source,
+                                                         const PythonHost& python = {});
   // For images that the caller has: nothing is opened, there is no source().
   static std::shared_ptr<const SplitContext> without_dataset(const ResolvedSplit& split, const PythonHost& python = {});
 
@@ -45,6 +48,7 @@ class SplitContext {
 
  private:
   SplitContext(const ResolvedSplit& split, const PythonHost& python);
+  void adopt(std::unique_ptr<Source> source);
 
   ResolvedSplit split_;
   Pipeline pipeline_;
@@ -77,7 +81,7 @@ class SampleMaker {
  public:
   explicit SampleMaker(std::shared_ptr<const SplitContext> context);
 
-  // `fields[i]` is where field i of the sample goes: exactly fields()[i].bytes_per_sample() bytes.
+  // `fields[i]` is where field i of the sample goes: fields()[i].bytes_per_sample() bytes (base/field_value.h).
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
   // The part of it that needs no dataset: encoded bytes to the image field, drawn as `key` says. Sets the record's size
   // and draws. Where the verdict is bad, the image is unspecified.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/field_value.h"
 #include "runtime/base/memory.h"
 #include "runtime/observe/npy.h"
 
@@ -17,6 +18,19 @@ nlohmann::json draws_json(const Draws& draws) {
   nlohmann::json list = nlohmann::json::array();
   for (const TransformDraw& draw : draws) list.push_back({draw.position, draw.values});
   return list;
+}
+
+// Values of varying length: all of them, and where each ends.
+void write_varying(const std::string& stem, const FieldSpec& field, const std::byte* rooms, size_t samples) {
+  std::vector<std::byte> values;
+  std::vector<int64_t> ends;
+  for (size_t i = 0; i < samples; ++i) {
+    const auto value = varying_value(field, rooms + i * field.bytes_per_sample());
+    values.insert(values.end(), value.begin(), value.end());
+    ends.push_back(std::ssize(values));
+  }
+  write_npy(stem + "field_" + field.name + ".npy", NpyType::uint8, {std::ssize(values)}, values.data());
+  write_npy(stem + "ends_" + field.name + ".npy", NpyType::int64, {std::ssize(ends)}, ends.data());
 }
 
 void append(const std::string& path, const std::string& text) {
@@ -92,10 +106,21 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     line["valid"] = record.planned.valid;
     line["reason"] = record.reason;
     line["hash_draws"] = draws_json(record.draws);
+    for (const auto& [field, data] : batch.others) {
+      line["fields"].push_back(field.name);
+      if (field.kind != FieldKind::text) continue;
+      line["text"][field.name] = as_text(varying_value(field, data + slot * field.bytes_per_sample()));
+    }
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   write_npy(stem + "images.npy", batch.images);
-  for (const auto& [name, view] : batch.others) write_npy(stem + "field_" + name + ".npy", view);
+  for (const auto& [field, data] : batch.others) {
+    if (field.fixed_size()) {
+      write_npy(stem + "field_" + field.name + ".npy", field_batch_view(const_cast<std::byte*>(data), field, count));
+    } else {
+      write_varying(stem, field, data, records.size());
+    }
+  }
   write_npy(stem + "labels.npy", NpyType::int64, {count}, batch.labels->data());
   write_npy(stem + "indices.npy", NpyType::int64, {count}, indices.data());
   write_npy(stem + "valid.npy", NpyType::boolean, {count}, valid.data());

@@ -4,14 +4,18 @@
 //   write_batch("out", batch);
 //
 // Files, for trainer t and step s: t0_s3_images.npy ([n, 3, h, w]: as the trainer gets them, or the uint8 pixels before
-//   finishing), t0_s3_field_NAME.npy for every field besides image and label, t0_s3_labels.npy (int64), t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and one line a sample
-//   added to manifest.jsonl:
+//   finishing), t0_s3_field_NAME.npy for every field
+//   besides image and label (of a bytes or text field: all values, one after another, uint8, and
+//   t0_s3_ends_NAME.npy, int64 [n], where each ends), t0_s3_labels.npy (int64), t0_s3_indices.npy (int64),
+//   t0_s3_valid.npy (bool), and one line a sample added to manifest.jsonl:
 //     trainer, step, slot, index, path, label, width, height   (width and height of the source image)
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
 //     flip    [horizontal, vertical]
 //     draws   every other draw, as [[position, [values]], ...]
 //     split, epoch, position, planned_index, planned_path, occurrence, valid, reason
 //     hash_draws   all draws, as they stand in the hash's record (runtime/base/hash.h)
+//     fields  where there are any: the names of the fields besides image and label, in the order of the table
+//     text    where there are any: {name: value} of its text fields
 // Lines of several trainers may be mixed: each batch's lines are added by one write.
 // Failure: Error(runtime) naming the file.
 #pragma once
@@ -37,7 +41,7 @@ struct DumpedBatch {
   const Pipeline* pipeline = nullptr;
   std::string dataset_folder;
   TensorView images;  // [n, 3, h, w]
-  std::vector<std::pair<std::string, TensorView>> others;  // fields after image and label, by name
+  std::vector<std::pair<FieldSpec, const std::byte*>> others;  // fields after image and label, and their memory
 };
 
 // Makes the folder where it does not exist.

@@ -1,6 +1,9 @@
 #include "runtime/protocol/chunk.h"
 
+#include <cstring>
+
 #include "runtime/base/crc32c.h"
+#include "runtime/base/field_value.h"
 #include "runtime/base/wire.h"
 
 namespace penstock {
@@ -112,12 +115,58 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
 
 FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {
   FieldLayout layout;
-  for (const FieldSpec& field : fields) {
-    layout.offsets.push_back(layout.total_bytes);
-    const size_t bytes = field.bytes_per_sample() * static_cast<size_t>(samples);
-    layout.total_bytes += (bytes + 63) / 64 * 64;
+  layout.offsets.resize(fields.size());
+  for (const bool fixed_size : {true, false}) {
+    for (size_t f = 0; f < fields.size(); ++f) {
+      if (fields[f].fixed_size() != fixed_size) continue;
+      layout.offsets[f] = layout.total_bytes;
+      const size_t bytes = fields[f].bytes_per_sample() * static_cast<size_t>(samples);
+      layout.total_bytes += (bytes + 63) / 64 * 64;
+    }
+    if (fixed_size) layout.fixed_bytes = layout.total_bytes;
   }
   return layout;
+}
+
+size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory) {
+  const FieldLayout layout = chunk_layout(fields, samples);
+  size_t end = layout.fixed_bytes;
+  for (size_t f = 0; f < fields.size(); ++f) {
+    if (fields[f].fixed_size()) continue;
+    for (int64_t i = 0; i < samples; ++i) {
+      const std::byte* room = memory + layout.offsets[f] + static_cast<size_t>(i) * fields[f].bytes_per_sample();
+      const auto value = stored_bytes(fields[f], room);
+      std::memmove(memory + end, value.data(), value.size());  // never behind its room, nor over a later one
+      end += value.size();
+    }
+  }
+  return end;
+}
+
+std::vector<std::vector<std::span<const std::byte>>> packed_values(const FieldTable& fields, int64_t samples,
+                                                                   std::span<const std::byte> payload) {
+  const FieldLayout layout = chunk_layout(fields, samples);
+  WireReader in(payload, "chunk's payload");
+  (void)in.raw(layout.fixed_bytes);
+  std::vector<std::vector<std::span<const std::byte>>> values;
+  for (const FieldSpec& field : fields) {
+    if (field.fixed_size()) continue;
+    auto& column = values.emplace_back();
+    for (int64_t i = 0; i < samples; ++i) {
+      const size_t at = payload.size() - in.left();
+      const uint32_t length = in.u32();
+      if (int64_t{length} > field.max_bytes) {
+        throw Error(ErrorKind::peer_lost,
+                    "a chunk has " + std::to_string(length) + " bytes in field '" + field.name + "', above its limit of " +
+                        std::to_string(field.max_bytes),
+                    "all ranks must run the same version of penstock");
+      }
+      (void)in.raw(length);
+      column.push_back(payload.subspan(at, sizeof length + length));
+    }
+  }
+  in.end();
+  return values;
 }
 
 }  // namespace penstock

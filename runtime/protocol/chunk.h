@@ -12,7 +12,9 @@
 //     u16 number of draws, each: u16 position, u16 count, i64 values
 //   then u32 CRC-32C of everything before it.
 // Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
-//   at a multiple of 64 bytes.
+//   at a multiple of 64 bytes. Then for each bytes or text field, in order: for each sample a u32 length and the value,
+//   nothing between them. While a cell is being filled these have rooms of the longest value (base/field_value.h);
+//   pack_chunk() moves them together before the chunk is sent, so that what travels is what there is.
 // Nothing in it depends on who made the chunk, the generation apart.
 #pragma once
 
@@ -56,11 +58,20 @@ struct SampleRecord {
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);
 void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std::vector<SampleRecord>& records);
 
-// Where each field of a chunk (or of a batch of raw samples) begins.
+// Where each field of a chunk begins while it is made. Fields of varying length stand behind the others.
 struct FieldLayout {
   std::vector<size_t> offsets;
+  size_t fixed_bytes = 0;  // of the fixed-size fields
   size_t total_bytes = 0;
 };
 FieldLayout chunk_layout(const FieldTable& fields, int64_t samples);
+
+// Makes the payload of a cell that is filled; returns its size. To be called once: rooms are gone afterwards.
+size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory);
+
+// The stored bytes (base/field_value.h) of a payload's fields of varying length: of each such field, in order, each
+// sample's. Error(peer_lost) where they are not exactly what the payload has behind its fixed-size fields.
+std::vector<std::vector<std::span<const std::byte>>> packed_values(const FieldTable& fields, int64_t samples,
+                                                                   std::span<const std::byte> payload);
 
 }  // namespace penstock

@@ -38,6 +38,7 @@ inline void put(WireWriter& out, const FieldSpec& v) {
   out.u8(static_cast<uint8_t>(v.dtype));
   out.u32(static_cast<uint32_t>(v.shape.size()));
   for (const int64_t extent : v.shape) out.i64(extent);
+  out.i64(v.max_bytes);
 }
 template <class T>
 void put(WireWriter& out, const std::vector<T>& v) {
@@ -75,6 +76,7 @@ inline void get(WireReader& in, FieldSpec& v) {
   const uint32_t extents = in.u32();
   v.shape.clear();
   for (uint32_t i = 0; i < extents; ++i) v.shape.push_back(in.i64());  // grown one by one, as below
+  v.max_bytes = in.i64();
 }
 template <class T>
 void get(WireReader& in, std::vector<T>& v) {

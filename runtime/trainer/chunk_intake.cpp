@@ -37,7 +37,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
                     header.fingerprint == split.fingerprint && header.epoch == expected.epoch &&
                     header.first_slot == header.lease.chunk * expected.chunk_samples &&
                     header.samples == std::min<int64_t>(expected.chunk_samples, slot.samples - header.first_slot) &&
-                    header.payload_bytes == layout.total_bytes && payload.size() == layout.total_bytes;
+                    header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes;
   if (!fits) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",
@@ -48,6 +48,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
                 "a chunk from rank " + std::to_string(expected.sender) + " arrived damaged (CRC-32C differs)",
                 "check the network between the nodes");
   }
+  const auto varying = packed_values(split.raw_fields, header.samples, payload);
   slot.chunk_taken[chunk] = true;
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
   const size_t image_bytes = split.raw_fields[0].bytes_per_sample();
@@ -65,10 +66,13 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     const std::vector<std::byte> hashed = sample_record(
         split.resolved.name, static_cast<uint32_t>(expected.epoch), delivered, record.draws, label);
     content.assign(1, image);
+    auto column = varying.begin();
     for (size_t f = 2; f < split.raw_fields.size(); ++f) {
-      const size_t bytes = split.raw_fields[f].bytes_per_sample();
-      content.push_back(payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * bytes, bytes));
-      std::memcpy(base + pool.layout.fields[f] + at * bytes, content.back().data(), bytes);
+      const size_t room = split.raw_fields[f].bytes_per_sample();
+      content.push_back(split.raw_fields[f].fixed_size()
+                            ? payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * room, room)
+                            : (*column++)[static_cast<size_t>(i)]);
+      std::memcpy(base + pool.layout.fields[f] + at * room, content.back().data(), content.back().size());
     }
     slot.hash.add(hashed, content);
     split.finisher->run(reinterpret_cast<const uint8_t*>(image.data()),

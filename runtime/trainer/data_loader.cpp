@@ -9,6 +9,7 @@
 #include <set>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/field_value.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
@@ -537,22 +538,42 @@ std::vector<std::string> Batch::fields() const {
   return names;
 }
 
-TensorView Batch::operator[](const std::string& name) const {
+size_t Batch::place_of(const std::string& name) const {
   const FieldTable& table = *state_->field_table;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].name != name) continue;
-    std::byte* data = state_->data() + state_->layout->fields[i];
-    if (table[i].kind == FieldKind::image) return image_batch_view(data, table[i], size(), state_->channels_last);
-    TensorView view{data, table[i].dtype, {size()}, {}};
-    view.shape.insert(view.shape.end(), table[i].shape.begin(), table[i].shape.end());
-    view.strides.assign(view.shape.size(), 1);
-    for (size_t d = view.shape.size() - 1; d > 0; --d) view.strides[d - 1] = view.strides[d] * view.shape[d];
-    return view;
-  }
   std::string known;
-  for (const FieldSpec& field : table) known += (known.empty() ? "'" : ", '") + field.name + "'";
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].name == name) return i;
+    known += (known.empty() ? "'" : ", '") + table[i].name + "'";
+  }
   throw Error(ErrorKind::usage, "a batch has no field '" + name + "'", "its fields are " + known);
 }
+
+TensorView Batch::operator[](const std::string& name) const {
+  const size_t place = place_of(name);
+  const FieldSpec& field = (*state_->field_table)[place];
+  std::byte* data = state_->data() + state_->layout->fields[place];
+  if (!field.fixed_size()) {
+    throw Error(ErrorKind::usage, "field '" + name + "' has values of varying length, and no array",
+                "ask for value(\"" + name + "\", i)");
+  }
+  if (field.kind == FieldKind::image) return image_batch_view(data, field, size(), state_->channels_last);
+  return field_batch_view(data, field, size());
+}
+
+std::string_view Batch::value(const std::string& name, int64_t i) const {
+  const size_t place = place_of(name);
+  const FieldSpec& field = (*state_->field_table)[place];
+  if (field.fixed_size()) {
+    throw Error(ErrorKind::usage, "field '" + name + "' is an array", "ask for batch[\"" + name + "\"]");
+  }
+  if (i < 0 || i >= size()) {
+    throw Error(ErrorKind::usage, "a batch of " + std::to_string(size()) + " samples has no sample " + std::to_string(i));
+  }
+  const std::byte* rooms = state_->data() + state_->layout->fields[place];
+  return as_text(varying_value(field, rooms + static_cast<size_t>(i) * field.bytes_per_sample()));
+}
+
+FieldKind Batch::kind(const std::string& name) const { return (*state_->field_table)[place_of(name)].kind; }
 
 struct BatchStream::Pass {
   std::shared_ptr<DataLoaderImpl> loader;

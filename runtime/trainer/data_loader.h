@@ -43,6 +43,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -77,7 +78,11 @@ class Batch {
   int64_t step() const;
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
-  TensorView operator[](const std::string& field) const;  // Error(usage) with the fields there are
+  // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
+  TensorView operator[](const std::string& field) const;
+  // Sample number `i`'s value of a bytes or text field (text: UTF-8); empty for an unusable sample. Error(usage) for others.
+  std::string_view value(const std::string& field, int64_t i) const;
+  FieldKind kind(const std::string& field) const;
   std::vector<std::string> fields() const;
   const int64_t* indices() const;              // [n]: dataset index of each sample
   const uint8_t* valid() const;                // [n]: 0 for padding and unreadable samples in `eval`
@@ -87,6 +92,7 @@ class Batch {
 
  private:
   friend class DataLoaderImpl;
+  size_t place_of(const std::string& field) const;
   std::shared_ptr<BatchState> state_;
 };
 

@@ -725,7 +725,7 @@ class Port::Impl {
     }
     for (size_t f = 2; f < split.fields.size(); ++f) {
       std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
-      batch.others.emplace_back(split.fields[f].name, field_batch_view(data, split.fields[f], slot.samples));
+      batch.others.emplace_back(split.fields[f], data);
     }
     write_batch(options_.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(stream.epoch), batch);
   }

@@ -31,7 +31,7 @@ import numpy as np
 from PIL import Image
 
 class Pictures:
-    """Encoded, PIL, gray and RGB pictures by turns, and three fields more."""
+    """Encoded, PIL, gray and RGB pictures by turns, and five fields more, two of them of varying length."""
     classes = ["even", "odd"]
 
     def __init__(self, count=41, flags="", faults={}, form=None):
@@ -74,8 +74,13 @@ class Pictures:
             image = file.getvalue()
         elif form == 3:
             image = picture[:, :, 0]
-        return {"image": image, "label": i % 2, "weight": np.float32(i / 3), "box": np.arange(4) + i,
-                "noise": (random.random(), np.random.random())}
+        more = {"note": note(i), "blob": bytes(range(i)) * 100, "weight": np.float32(i / 3)}
+        if fault == "long note":
+            more["note"] = "x" * 65537
+        return {"image": image, "label": i % 2, "box": np.arange(4) + i, "noise": (random.random(), np.random.random()), **more}
+
+def note(i):
+    return "" if i % 7 == 0 else "picture %d \u2014 \U0001F600" % i
 
 def pairs(count):
     return [(Image.fromarray(np.full((20, 30, 3), i, np.uint8)), i) for i in range(count)]
@@ -137,11 +142,14 @@ def test_alone():
     for epoch in range(2):
         seen = {}
         for batch in read_dump(os.path.join(RAW, f"train_e{epoch}")).values():
-            assert list(batch.fields) == ["box", "noise", "weight"]
+            assert list(batch.fields) == ["blob", "box", "noise", "note", "weight"]
             assert batch.fields["box"].dtype == "int64" and batch.fields["weight"].dtype == "float32"
             for slot, index in enumerate(batch.indices):
                 assert batch.labels[slot] == index % 2
                 assert (batch.fields["box"][slot] == index + numpy.arange(4)).all()
+                assert batch.fields["blob"][slot] == bytes(range(index)) * 100
+                text = "" if index % 7 == 0 else f"picture {index} \u2014 \U0001F600"
+                assert batch.fields["note"][slot].decode() == text == batch.lines[slot]["text"]["note"]
                 seen[int(index)] = tuple(batch.fields["noise"][slot])
         assert len(seen) == COUNT and len(set(seen.values())) == COUNT
         epochs.append(seen)
@@ -202,6 +210,18 @@ def test_inspect_agrees():
     assert (order, pixel) == total(read_dump(os.path.join(RAW, "train_e0")).values())
 
 
+def test_one_byte_of_a_field_of_varying_length_is_in_the_hash():
+    batches = read_dump(os.path.join(RAW, "train_e0"))
+    before = total(batches.values())
+    for name in ("blob", "note"):
+        values = batches[0, 0].fields[name]
+        slot = max(range(len(values)), key=lambda at: len(values[at]))
+        values[slot] = values[slot][:-1]
+        after = total(batches.values())
+        assert after[0] == before[0] and after[1] != before[1], name
+        before = after
+
+
 def test_a_worker_that_crashes_or_hangs_once():
     # The arguments are part of the dataset's fingerprint, not of the hashes.
     for ranks, fault, said in ((3, "crash once", r"was killed by SIGSEGV"),
@@ -230,10 +250,12 @@ def test_an_exception_is_a_verdict_on_the_sample():
     seen = []
     for ranks in (0, 3):
         with no_leftovers() as env:
-            result = run_job(job, ranks=ranks, overrides=[*with_faults({17: "raise", 3: "other field"}), "on_error=substitute"], env=env)
+            faults = with_faults({17: "raise", 3: "other field", 8: "long note"})
+            result = run_job(job, ranks=ranks, overrides=[*faults, "on_error=substitute", "bad_samples.max_count=9"], env=env)
         seen.append(result.hashes())
         bad = result.report["splits"]["train"]["bad_samples"]
-        assert len(bad) == 2 and "page 17 is torn" in json.dumps(bad) and "extra int64[]" in json.dumps(bad), bad
+        assert len(bad) == 3 and "page 17 is torn" in json.dumps(bad) and "extra int64[]" in json.dumps(bad), bad
+        assert "field 'note' has 65537 bytes, above limits.max_field_bytes (65536)" in json.dumps(bad), bad
     assert seen[0] == seen[1]
 
 

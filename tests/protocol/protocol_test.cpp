@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "runtime/base/error.h"
+#include "runtime/base/field_value.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/messages.h"
 #include "tests/support/random_message.h"
@@ -193,6 +195,86 @@ TEST_CASE("fields of a chunk begin at multiples of 64 bytes and do not overlap")
     }
     REQUIRE(layout.total_bytes >= end);
     REQUIRE(layout.total_bytes < end + 64);
+  }
+}
+
+// A chunk of 1 to 9 samples with values of random lengths, and its payload.
+struct Packed {
+  FieldTable fields{{"note", FieldKind::text, DType::uint8, {}, 11},
+                    {"image", FieldKind::image, DType::uint8, {3, 5, 7}},
+                    {"blob", FieldKind::bytes, DType::uint8, {}, 300},
+                    {"label", FieldKind::tensor, DType::int64, {}}};
+  int64_t samples = 1;
+  std::vector<std::vector<std::byte>> values;  // of each field and sample, as stored
+  std::vector<std::byte> memory;
+  size_t bytes = 0;
+
+  explicit Packed(Random& random) : samples(1 + static_cast<int64_t>(random() % 9)) {
+    const FieldLayout layout = chunk_layout(fields, samples);
+    memory.assign(layout.total_bytes, std::byte{0xA5});
+    for (size_t f = 0; f < fields.size(); ++f) {
+      for (int64_t i = 0; i < samples; ++i) {
+        const size_t most = fields[f].fixed_size() ? fields[f].bytes_per_sample() : static_cast<size_t>(fields[f].max_bytes);
+        std::vector<std::byte> value(fields[f].fixed_size() || random() % 4 == 0 ? most : random() % (most + 1));
+        for (std::byte& one : value) one = static_cast<std::byte>(random() % 128);
+        std::byte* room = memory.data() + layout.offsets[f] + static_cast<size_t>(i) * fields[f].bytes_per_sample();
+        REQUIRE(put_value(fields[f], value, room).ok());
+        const auto stored = stored_bytes(fields[f], room);
+        values.emplace_back(stored.begin(), stored.end());
+      }
+    }
+    bytes = pack_chunk(fields, samples, memory.data());
+  }
+};
+
+TEST_CASE("values of varying length are packed behind the others, and found again") {
+  Random random(19);
+  for (int turn = 0; turn < 300; ++turn) {
+    const Packed chunk(random);
+    const std::span<const std::byte> payload(chunk.memory.data(), chunk.bytes);
+    const FieldLayout layout = chunk_layout(chunk.fields, chunk.samples);
+    const auto varying = packed_values(chunk.fields, chunk.samples, payload);
+    REQUIRE(varying.size() == 2);
+    size_t expected = layout.fixed_bytes;
+    auto value = chunk.values.begin();
+    for (size_t f = 0; f < chunk.fields.size(); ++f) {
+      for (int64_t i = 0; i < chunk.samples; ++i, ++value) {
+        const auto at = static_cast<size_t>(i);
+        const size_t room = chunk.fields[f].bytes_per_sample();
+        const bool varies = !chunk.fields[f].fixed_size();
+        const auto found = varies ? varying[f == 0 ? 0 : 1][at] : payload.subspan(layout.offsets[f] + at * room, room);
+        REQUIRE(std::ranges::equal(found, *value));
+        if (varies) expected += value->size();
+      }
+    }
+    REQUIRE(chunk.bytes == expected);
+  }
+}
+
+TEST_CASE("a payload whose lengths do not add up is refused") {
+  Random random(20);
+  for (int turn = 0; turn < 100; ++turn) {
+    Packed chunk(random);
+    const std::span<const std::byte> payload(chunk.memory.data(), chunk.bytes);
+    CHECK_THROWS_AS((void)packed_values(chunk.fields, chunk.samples, payload.first(chunk.bytes - 1)), Error);
+    CHECK_THROWS_AS((void)packed_values(chunk.fields, chunk.samples, payload.first(10)), Error);
+    REQUIRE(chunk.bytes < chunk.memory.size());  // the rooms had more than the values
+    const std::span<const std::byte> longer(chunk.memory.data(), chunk.bytes + 1);
+    CHECK_THROWS_AS((void)packed_values(chunk.fields, chunk.samples, longer), Error);
+    std::memset(chunk.memory.data() + chunk_layout(chunk.fields, chunk.samples).fixed_bytes, 0xFF, 4);
+    CHECK_THROWS_AS((void)packed_values(chunk.fields, chunk.samples, payload), Error);
+  }
+}
+
+TEST_CASE("a chunk of fixed-size fields is sent as it was made") {
+  const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 5, 7}}, {"label", FieldKind::tensor, DType::int64, {}}};
+  for (int64_t samples = 1; samples < 5; ++samples) {
+    const FieldLayout layout = chunk_layout(fields, samples);
+    std::vector<std::byte> memory(layout.total_bytes, std::byte{7});
+    CHECK(layout.fixed_bytes == layout.total_bytes);
+    CHECK(pack_chunk(fields, samples, memory.data()) == layout.total_bytes);
+    CHECK(packed_values(fields, samples, memory).empty());
+    CHECK(memory == std::vector<std::byte>(layout.total_bytes, std::byte{7}));
   }
 }
 

@@ -44,6 +44,16 @@ class Arrays:
                 "weight": np.float32([index, index / 2])}
 
 
+class Captioned:
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        text = "x" * 300 if index == 7 else f"picture {index} \u2014 \U0001F600"
+        return {"image": np.full((40, 50, 3), index, np.uint8), "label": index % 3, "text": text,
+                "raw": bytes([index, 0]) * index, "weight": np.float32(index)}
+
+
 def hashes(loader):
     for _ in loader:
         pass
@@ -77,6 +87,30 @@ def test_fields_and_an_unusable_sample():
         assert substituted == 1
     with load(Arrays(), transform=[T.CenterCrop(32)]) as own:
         raises(penstock.DatasetError, lambda: list(own), "13", "no picture today")
+
+
+def test_text_and_bytes():
+    options = dict(batch_size=5, transform=[T.CenterCrop(32)], limits__max_field_bytes=200, on_error="substitute",
+                   bad_samples__max_count=5)
+    for output in ("torch", "numpy"):
+        kept = []
+        with penstock.DataLoader(Captioned(), batch="dict", keys={"text": "caption"}, output=output, **options) as own:
+            for batch in own:
+                assert list(batch) == ["image", "label", "raw", "caption", "weight"]
+                assert type(batch["caption"]) is list and type(batch["raw"]) is list
+                assert len(batch["caption"]) == len(batch["raw"]) == len(batch["label"])
+                for slot, index in enumerate(map(int, batch.indices)):
+                    assert batch["caption"][slot] == f"picture {index} \u2014 \U0001F600" and index != 7
+                    assert batch["raw"][slot] == bytes([index, 0]) * index
+                    assert float(batch["weight"][slot]) == index == int(batch["image"][slot, 0, 0, 0])
+                kept += batch["raw"]
+        assert len(kept) == 12 and all(type(value) is bytes for value in kept)  # they need no memory of the batch
+    # In evaluation an unusable sample is there, masked and empty.
+    with penstock.DataLoader(Captioned(), mode="eval", copy=True, **options) as own:
+        images, labels, raw, text, weight = (sum((list(batch[at]) for batch in own), []) for at in range(5))
+    assert len(text) == 12 and text[6].startswith("picture 6") and text[7] == "" and raw[7] == b"" and int(labels[7]) == -100
+    with penstock.DataLoader(Captioned(), **{**options, "on_error": "fail"}) as own:
+        raises(penstock.DatasetError, lambda: list(own), "field 'text' has 300 bytes, above limits.max_field_bytes (200)")
 
 
 def test_a_transform_of_ones_own():

@@ -2,6 +2,9 @@
 //
 //   MemorySource source;
 //   source.add("cat/1.jpg", /*label=*/0, jpeg_bytes);
+// With fields besides: a source of {"caption", text} and {"box", tensor, int64 [4]}
+//   MemorySource source({{"caption", FieldKind::text}, {"box", FieldKind::tensor, DType::int64, {4}}});
+//   source.add("cat/1.jpg", 0, jpeg_bytes, {caption_bytes, box_bytes});
 #pragma once
 
 #include <cstddef>
@@ -15,13 +18,15 @@ namespace penstock {
 
 class MemorySource final : public Source {
  public:
-  void add(std::string key, int64_t label, std::vector<std::byte> bytes) {
+  explicit MemorySource(const FieldTable& more = {}) { fields_.insert(fields_.end(), more.begin(), more.end()); }
+
+  void add(std::string key, int64_t label, std::vector<std::byte> bytes, std::vector<std::vector<std::byte>> more = {}) {
     if (label >= static_cast<int64_t>(classes_.size())) {
       for (auto i = static_cast<int64_t>(classes_.size()); i <= label; ++i) {
         classes_.push_back("class" + std::to_string(i));
       }
     }
-    samples_.push_back({std::move(key), label, std::move(bytes)});
+    samples_.push_back({std::move(key), label, std::move(bytes), std::move(more)});
   }
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
@@ -34,6 +39,11 @@ class MemorySource final : public Source {
     bytes = at(index).bytes;
     return Verdict::good();
   }
+  Verdict load(const DrawKey& key, SourceSample& sample) const override {
+    const Verdict verdict = Source::load(key, sample);
+    for (const auto& value : at(static_cast<int64_t>(key.index)).more) sample.fields.emplace_back(value);
+    return verdict;
+  }
   Sum128 fingerprint() const override {
     std::string text;
     for (const Sample& sample : samples_) ((text += sample.key) += '\0') += std::to_string(sample.label) + "\n";
@@ -45,6 +55,7 @@ class MemorySource final : public Source {
     std::string key;
     int64_t label;
     std::vector<std::byte> bytes;
+    std::vector<std::vector<std::byte>> more;
   };
 
   const Sample& at(int64_t index) const {

@@ -114,6 +114,7 @@ inline void fill(FieldSpec& v, Random& random) {
   v.kind = static_cast<FieldKind>(random() % 5);
   v.dtype = static_cast<DType>(random() % 7);
   fill(v.shape, random);
+  fill(v.max_bytes, random);
 }
 
 template <class Variant, size_t I = 0>

@@ -27,6 +27,12 @@ def sample_record(line):
     return record
 
 
+def hashed_value(value):
+    if isinstance(value, bytes):
+        return struct.pack("<I", len(value)) + value
+    return numpy.ascontiguousarray(value).tobytes()
+
+
 class Batch:
     """One batch of a dump: its lines of the manifest by slot, and its arrays."""
 
@@ -36,11 +42,19 @@ class Batch:
         for name in ("images", "labels", "indices", "valid"):
             setattr(self, name, numpy.load(os.path.join(folder, f"t{trainer}_s{step}_{name}.npy")))
             assert len(getattr(self, name)) == len(lines), (trainer, step, name)
-        # Fields besides image and label, in the order of their names, which is the table's.
+        # Fields besides image and label, in the order of the table. Of varying length: a list of bytes.
+        self.fields = {}
+        for name in self.lines[0].get("fields", []):
+            values = numpy.load(os.path.join(folder, f"t{trainer}_s{step}_field_{name}.npy"))
+            ends = os.path.join(folder, f"t{trainer}_s{step}_ends_{name}.npy")
+            if os.path.exists(ends):
+                ends = numpy.load(ends)
+                assert ends[-1] == len(values), (trainer, step, name)
+                values = [values[begin:end].tobytes() for begin, end in zip([0, *ends[:-1]], ends)]
+            self.fields[name] = values
+            assert len(values) == len(lines), (trainer, step, name)
         start = f"t{trainer}_s{step}_field_"
-        names = sorted(name[len(start):-4] for name in os.listdir(folder) if name.startswith(start))
-        self.fields = {name: numpy.load(os.path.join(folder, f"{start}{name}.npy")) for name in names}
-        assert all(len(values) == len(lines) for values in self.fields.values()), (trainer, step)
+        assert {name[len(start):-4] for name in os.listdir(folder) if name.startswith(start)} == set(self.fields)
 
     def hashes(self):
         assert self.images.dtype == numpy.uint8 and self.images.ndim == 4 and self.images.shape[1] == 3
@@ -51,7 +65,7 @@ class Batch:
             record = sample_record(line)
             order += xxhash.xxh3_128_intdigest(record)
             content = [self.images, *self.fields.values()]
-            pixel += xxhash.xxh3_128_intdigest(record + b"".join(numpy.ascontiguousarray(a[slot]).tobytes() for a in content))
+            pixel += xxhash.xxh3_128_intdigest(record + b"".join(hashed_value(values[slot]) for values in content))
         return order % MODULUS, pixel % MODULUS
 
 

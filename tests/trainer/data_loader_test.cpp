@@ -646,5 +646,39 @@ TEST_CASE("statistics name images, waiting and ranges") {
   CHECK(stats.at("dropped_chunks") == 0);
 }
 
+TEST_CASE("fields of varying length have values, others arrays") {
+  const TinyDataset data(1);
+  data.folder().write("captions.py", R"(
+class Captions:
+    def __len__(self):
+        return 5
+    def __getitem__(self, i):
+        with open(__file__.rpartition("/")[0] + "/data/class0/0000.png", "rb") as file:
+            return {"image": file.read(), "label": i, "caption": "ab" * i, "raw": b"\xff" * (5 - i)}
+)");
+  data.folder().write("captions.yaml",
+                      "splits: {val: {mode: eval, dataset: {python: \"captions:Captions\", path: " + data.folder().path() +
+                          "}, batch_size: 5, pipeline: [{CenterCrop: {size: 24}}]}}");
+  DataLoader loader(data.folder().path("captions.yaml"), "val");
+  CHECK(loader.fields() == std::vector<std::string>{"image", "label", "caption", "raw"});
+  const Batch batch = *loader.begin();
+  REQUIRE(batch.size() == 5);
+  CHECK(batch.kind("caption") == FieldKind::text);
+  CHECK(batch.kind("raw") == FieldKind::bytes);
+  for (int64_t i = 0; i < 5; ++i) {
+    CHECK(batch.label().as<int64_t>()[i] == i);
+    CHECK(batch.value("caption", i) == std::string_view("abababab").substr(0, static_cast<size_t>(2 * i)));
+    CHECK(batch.value("raw", i) == std::string(static_cast<size_t>(5 - i), '\xff'));
+  }
+  CHECK(error_of([&] { (void)batch["caption"]; }).message().find(
+            "field 'caption' has values of varying length") != std::string::npos);
+  CHECK(error_of([&] { (void)batch.value("label", 0); }).message().find(
+            "field 'label' is an array") != std::string::npos);
+  CHECK(error_of([&] { (void)batch.value("raw", 5); }).message().find(
+            "a batch of 5 samples has no sample 5") != std::string::npos);
+  CHECK(error_of([&] { (void)batch.value("text", 0); }).remedy().find(
+            "'caption', 'raw'") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace penstock

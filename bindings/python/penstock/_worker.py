@@ -6,7 +6,8 @@ is runtime/dataset/python_workers.h, which has the protocol.
 
 What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
   * a dict of fields: `image` (required), `label` (an integer; 0 where absent), and any other names: numbers, NumPy arrays
-    or tensors, of the same dtype and shape in every sample; or
+    or tensors, of the same dtype and shape in every sample; `str` or `bytes`, of any length up to the job's
+    limits.max_field_bytes (64 KiB); or
   * a tuple `(image, label)`.
 An image is `bytes` (a whole JPEG or PNG file), a PIL image, or a uint8 array [height, width], [height, width, 1] or
 [height, width, 3] (RGB). Optional attributes of the dataset: `classes` (list of str), `fingerprint` or `version` (a value,
@@ -49,9 +50,11 @@ REQUEST = struct.Struct("<QB")      # bytes of the body, kind
 REPLY = struct.Struct("<QB")        # bytes of the body, status
 KEY = struct.Struct("<qQIH")        # index, seed, epoch, occurrence
 SAMPLE = struct.Struct("<BIIqQ")    # 0 encoded or 1 RGB, height, width, label, bytes of the image
+LENGTH = struct.Struct("<I")        # before each value of a field of varying length
 PICTURE = struct.Struct("<HHII")    # number of the function, position in the pipeline, height, width
 PHILOX_KEY = 0x70656E73746F636B
 DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")
+VARYING = ("text", "bytes")
 LEARN_FROM = 10                     # the fields are those of the first good sample among so many
 
 
@@ -121,10 +124,12 @@ def why(error):
 
 
 def as_array(value):
-    """(dtype name, shape, bytes) of a number, array or tensor."""
+    """(dtype name, shape, bytes) of a number, array or tensor; "text" or "bytes" for the dtype where lengths vary."""
+    if isinstance(value, str):
+        return "text", [], value.encode()
+    if isinstance(value, (bytes, bytearray)):
+        return "bytes", [], bytes(value)
     import numpy
-    if isinstance(value, (str, bytes, bytearray)):
-        raise Refused("text and bytes of varying length cannot be a field yet; give numbers or arrays")
     if hasattr(value, "detach"):  # a torch tensor
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
@@ -269,7 +274,8 @@ class Worker:
                 return ", ".join(f"{name} {dtype}{shape}" for name, dtype, shape in fields) or "none"
             raise Refused(f"its fields besides image and label are {text(seen)}; those of the first sample: {text(self.fields)}")
         parts = [SAMPLE.pack(kind, height, width, label, len(pixels))]
-        parts += [data for _, _, data in others.values()]
+        for dtype, _, data in others.values():
+            parts += [LENGTH.pack(len(data)), data] if dtype in VARYING else [data]
         return b"".join(parts) + pixels
 
     def transform(self, body):

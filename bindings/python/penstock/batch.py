@@ -1,8 +1,9 @@
 """What a DataLoader gives: a tuple `(images, labels)` or a dict, of torch tensors or NumPy arrays.
 
 Both own the batch's memory by reference count, and so does every tensor in them: what the program keeps stays valid and
-unchanged for as long as it keeps it, also after the loader is gone. Both can be built from plain elements, as
-Lightning and Accelerate do when they move a batch to a device; what the loader said of it besides is then gone.
+unchanged for as long as it keeps it, also after the loader is gone. Fields of text or bytes are lists of str or bytes,
+which are copies. Both can be built from plain elements, as Lightning and Accelerate do when they move a batch to a
+device; what the loader said of it besides is then gone.
 """
 
 from __future__ import annotations

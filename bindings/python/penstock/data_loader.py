@@ -68,7 +68,8 @@ class DataLoader:
     output
         "torch" (default where torch is installed) or "numpy".
     batch
-        "tuple": `images, labels = batch`; "dict": `batch["image"]`, `batch["label"]`.
+        "tuple": `images, labels = batch`, and a dataset's further fields after them; "dict": `batch["image"]`,
+        `batch["label"]`. A text field is a list of str, a bytes field a list of bytes, as torch's default_collate has it.
     keys
         New names of fields for batch="dict", as in {"image": "pixel_values", "label": "labels"}.
     dtype
@@ -325,10 +326,12 @@ class DataLoader:
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
     def _wrap(self, native):
+        values = [native[name] for name in self._names]
+        values = [one if isinstance(one, list) else self._convert(one) for one in values]
         if self._as_dict:
-            values = {self._keys.get(name, name): self._convert(native[name]) for name in self._names}
-            return DictBatch(values)._describe(native, self._convert, self._copied)
-        return TupleBatch([self._convert(native[name]) for name in self._names])._describe(native, self._convert, self._copied)
+            named = zip((self._keys.get(name, name) for name in self._names), values)
+            return DictBatch(named)._describe(native, self._convert, self._copied)
+        return TupleBatch(values)._describe(native, self._convert, self._copied)
 
 
 class _Pass:
