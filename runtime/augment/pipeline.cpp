@@ -218,6 +218,14 @@ class Pipeline::Impl {
       }
       canonical_ += canonical_text(complete) + "\n";
       std::unique_ptr<Transform> transform = info->make(complete.params);
+      if (transform->kind() == Transform::Kind::upright) {
+        if (i > 0) {
+          throw Error(ErrorKind::config, place + specs[i].name + " does not stand first",
+                      "move it to the front: it says how files are read");
+        }
+        header_options_.exif_orientation = true;
+        continue;
+      }
       if (transform->kind() == Transform::Kind::finishing) {
         finishing = true;
         const std::string complaint = transform->finish(finish_);
@@ -322,6 +330,7 @@ class Pipeline::Impl {
 
   const std::vector<std::string>& functions() const noexcept { return functions_; }
   Size size() const noexcept { return size_; }
+  const HeaderOptions& header_options() const noexcept { return header_options_; }
   const FinishSpec& finish() const noexcept { return finish_; }
   const std::string& canonical() const noexcept { return canonical_; }
 
@@ -468,6 +477,7 @@ class Pipeline::Impl {
     }
   }
 
+  HeaderOptions header_options_;
   std::vector<Placed> geometric_;        // and functions
   std::vector<size_t> walls_;            // which of them are functions
   std::vector<std::string> functions_;   // their names
@@ -494,6 +504,10 @@ Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, cons
 
 const std::vector<std::string>& Pipeline::functions() const noexcept {
   return impl_->functions();
+}
+
+const HeaderOptions& Pipeline::header_options() const noexcept {
+  return impl_->header_options();
 }
 
 int Pipeline::out_height() const noexcept {

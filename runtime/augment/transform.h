@@ -88,6 +88,7 @@ class OpList {
 class Transform {
  public:
   enum class Kind : uint8_t {
+    upright,    // nothing but a wish: images come turned as EXIF says; must stand first in the pipeline
     geometric,  // draw() and geometry()
     function,   // function(): code of the user's that gets the whole image at this point and keeps its size
     finishing,  // finish(): part of the finishing pass, must stand at the end of the pipeline
