@@ -86,7 +86,7 @@ Verdict read_jpeg_header(EncodedView bytes, const DecodeLimits& limits, ImageHea
     if (byte == 0xDA) return Verdict::bad("JPEG scan before the frame header");
     if (!in.has(2)) return Verdict::bad("premature end of data in the JPEG header");
     const unsigned length = in.u16();
-    if (length < 2) return Verdict::bad("wrong length of a JPEG marker");
+    if (length < 2) continue;  // nothing to skip; which markers may be so, libjpeg says
     if (!in.skip(length - 2)) return Verdict::bad("premature end of data in the JPEG header");
   }
 }

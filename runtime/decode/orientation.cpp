@@ -31,7 +31,8 @@ uint8_t in_jpeg(EncodedView bytes) {
     if (marker == 0 || marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8)) continue;
     if (!in.has(2)) break;
     const size_t length = in.u16();
-    if (length < 2 || !in.has(length - 2)) break;
+    if (length < 2) continue;
+    if (!in.has(length - 2)) break;
     const EncodedView segment = bytes.subspan(in.at(), length - 2);
     if (marker == 0xE1 && segment.size() >= 5 && std::memcmp(segment.data(), "Exif\0", 5) == 0) {
       return orientation_of_block(segment);

@@ -90,9 +90,19 @@ void answer(const Request& r) {
   XXH3_freeState(state);
 }
 
+// Sanitizers take time and memory of their own.
+bool is_sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--sanitized") == 0) return is_sanitized() ? 0 : 1;
   if (argc == 3 && std::strcmp(argv[1], "--has") == 0) {  // is the format part of this build?
     return decoder_versions().find(std::string("lib") + argv[2]) == std::string::npos ? 1 : 0;
   }

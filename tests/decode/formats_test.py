@@ -367,6 +367,14 @@ def pillow(data, upright=False):
             return None, None, f"{type(error).__name__}: {error}"
 
 
+def pillow_on_other_memory(path):
+    """Digests of the file by fresh processes whose memory is not zero: libtiff leaves parts of Pillow's buffers unset."""
+    program = ("import sys, io, warnings, xxhash, numpy as np; from PIL import Image; warnings.simplefilter('ignore');"
+               "a = np.asarray(Image.open(sys.argv[1]).convert('RGB')); print(xxhash.xxh3_64_hexdigest(np.ascontiguousarray(a)))")
+    return {subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True,
+                           env={**os.environ, "MALLOC_PERTURB_": str(fill)}).stdout.strip() for fill in (0, 17, 255)}
+
+
 class Tool:
     def __init__(self, folder):
         self.folder = folder
@@ -418,6 +426,10 @@ class Comparison:
             if word[0] == "ok" and pixels is not None:
                 self.counts[kind]["same bytes"] += 1
                 if word[3] == digest(pixels):
+                    self.counts[kind][what + ", decoded"] += 1
+                    return
+                if what == "damaged" and kind == "tiff" and len(pillow_on_other_memory(path)) > 1:
+                    self.allowed["tiff: Pillow shows what was in memory before"] += 1
                     return
             elif word[0] == "bad" and pixels is None:
                 self.counts[kind]["refused by both"] += 1
