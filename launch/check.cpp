@@ -51,7 +51,9 @@ void examine(const SplitContext& context, int64_t stride, bool decode, int threa
         findings.bytes += static_cast<int64_t>(sample.image.size());
         ImageHeader header;
         const bool encoded = sample.width == 0;
-        if (verdict.ok() && encoded) verdict = read_header(sample.image, context.split().limits, header);
+        if (verdict.ok() && encoded) {
+          verdict = read_header(sample.image, context.split().limits, header, context.pipeline().header_options());
+        }
         PixelView pixels;
         if (verdict.ok() && encoded && decode) {
           verdict = decoder.decode(sample.image, header, Box{0, 0, header.width, header.height}, storage, pixels);

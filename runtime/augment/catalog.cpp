@@ -170,7 +170,8 @@ ParamMap resolve(const TransformInfo& info, const ParamMap& given, int depth) {
 }  // namespace
 
 const std::vector<TransformInfo>& transform_catalog() {
-  static const std::vector<TransformInfo> catalog = {random_resized_crop_info(),
+  static const std::vector<TransformInfo> catalog = {exif_transpose_info(),
+                                                     random_resized_crop_info(),
                                                      resize_info(),
                                                      center_crop_info(),
                                                      random_crop_info(),

@@ -221,6 +221,14 @@ class Pipeline::Impl {
       }
       canonical_ += canonical_text(complete) + "\n";
       std::unique_ptr<Transform> transform = info->make(complete.params);
+      if (transform->kind() == Transform::Kind::upright) {
+        if (i > 0) {
+          throw Error(ErrorKind::config, place + specs[i].name + " does not stand first",
+                      "move it to the front: it says how files are read");
+        }
+        header_options_.exif_orientation = true;
+        continue;
+      }
       if (transform->kind() == Transform::Kind::finishing) {
         finishing = true;
         const std::string complaint = transform->finish(finish_);
@@ -336,6 +344,7 @@ class Pipeline::Impl {
   const std::vector<std::string>& functions() const noexcept { return functions_; }
   Size size() const noexcept { return size_; }
   int views() const noexcept { return views_; }
+  const HeaderOptions& header_options() const noexcept { return header_options_; }
   const FinishSpec& finish() const noexcept { return finish_; }
   const std::string& canonical() const noexcept { return canonical_; }
 
@@ -564,6 +573,7 @@ class Pipeline::Impl {
     }
   }
 
+  HeaderOptions header_options_;
   std::vector<Placed> placed_;          // all but the finishing ones
   std::vector<std::string> functions_;  // their names
   int flips_[2] = {0, 0};               // how many transforms flip each axis
@@ -590,6 +600,10 @@ Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, cons
 
 const std::vector<std::string>& Pipeline::functions() const noexcept {
   return impl_->functions();
+}
+
+const HeaderOptions& Pipeline::header_options() const noexcept {
+  return impl_->header_options();
 }
 
 int Pipeline::out_height() const noexcept {

@@ -1,6 +1,7 @@
 // The pipeline of a split: what is drawn for a sample, and what the draws do to its pixels.
 //
 //   Pipeline pipeline(split.pipeline);                        // throws Error(config) where no fixed size results
+//   read_header(bytes, limits, header, pipeline.header_options());
 //   Draws draws = pipeline.draw(key, header);                 // host arithmetic only, a few hundred nanoseconds
 //   Scratch scratch(limits);                                  // one per thread
 //   Verdict verdict = pipeline.apply(bytes, header, draws, out_chw, scratch);
@@ -83,6 +84,9 @@ class Pipeline {
 
   // The Python functions in it, in order; most pipelines have none.
   const std::vector<std::string>& functions() const noexcept;
+
+  // How the headers of its images have to be read: upright, where ExifTranspose stands first.
+  const HeaderOptions& header_options() const noexcept;
 
   int out_height() const noexcept;
   int out_width() const noexcept;

@@ -117,6 +117,7 @@ struct Step {
 class Transform {
  public:
   enum class Kind : uint8_t {
+    upright,    // nothing but a wish: images come turned as EXIF says; must stand first in the pipeline
     geometric,  // draw() and geometry()
     pixels,     // draw(), acts() and paint(); geometry() where the size changes
     group,      // draw() and expand()

@@ -25,6 +25,13 @@ PENSTOCK_HOST_DEVICE inline void inverted_cmyk_to_rgb(const uint8_t* cmyk, uint8
   }
 }
 
+// CMYK as TIFF files hold it.
+PENSTOCK_HOST_DEVICE inline void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb) {
+  const uint8_t inverted[4] = {static_cast<uint8_t>(255 - cmyk[0]), static_cast<uint8_t>(255 - cmyk[1]),
+                               static_cast<uint8_t>(255 - cmyk[2]), static_cast<uint8_t>(255 - cmyk[3])};
+  inverted_cmyk_to_rgb(inverted, rgb);
+}
+
 // 16-bit grey: Pillow 9.4 opens it as 32-bit integers (mode I) and clips them (Convert.c, i2rgb); it does not scale.
 PENSTOCK_HOST_DEVICE inline uint8_t clip_grey16(int v) {
   return v > 255 ? uint8_t{255} : static_cast<uint8_t>(v);

@@ -2,17 +2,54 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
+#include "runtime/decode/bmp_decoder.h"
+#include "runtime/decode/gif_decoder.h"
 #include "runtime/decode/jpeg_decoder.h"
+#include "runtime/decode/orientation.h"
 #include "runtime/decode/png_decoder.h"
+#include "runtime/decode/pnm_decoder.h"
+#include "runtime/decode/tiff_decoder.h"
+#include "runtime/decode/webp_decoder.h"
 
 namespace penstock {
 
 class Decoder::Impl {
  public:
   Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
+
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                 PixelView& pixels, const SideIndex* index) {
+    switch (header.format) {
+      case ImageFormat::jpeg:
+        return jpeg.decode(bytes, header, box, storage, pixels, index);
+      case ImageFormat::png:
+        return png.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::pnm:
+        return pnm.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::bmp:
+        return bmp.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::gif:
+        return gif.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::webp:
+        return webp.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::tiff:
+        return tiff.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::unknown:
+        break;
+    }
+    throw Error(ErrorKind::usage, "decode: a header that read_header did not fill");
+  }
+
   JpegDecoder jpeg;
   PngDecoder png;
+  PnmDecoder pnm;
+  BmpDecoder bmp;
+  GifDecoder gif;
+  WebpDecoder webp;
+  TiffDecoder tiff;
+  PixelBuffer stored;  // pixels before they are turned
 };
 
 DecodeOptions DecodeOptions::from_environment() {
@@ -34,14 +71,15 @@ Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box&
                                       "] is empty or lies outside the image of " + std::to_string(header.width) + "x" +
                                       std::to_string(header.height));
   }
-  switch (header.format) {
-    case ImageFormat::jpeg:
-      return impl_->jpeg.decode(bytes, header, box, storage, pixels, index);
-    case ImageFormat::png:
-      return impl_->png.decode(bytes, header, box, storage, pixels);
-    default:
-      throw Error(ErrorKind::usage, "decode: a header that read_header did not fill");
-  }
+  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, index);
+  ImageHeader stored = header;
+  if (header.swaps_sides()) std::swap(stored.width, stored.height);
+  PixelView found;
+  const Verdict verdict = impl_->decode(bytes, stored, stored_box(box, header), impl_->stored, found, index);
+  if (!verdict.ok()) return verdict;
+  turn(found, header.orientation, storage);
+  pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
+  return verdict;
 }
 
 const DecodeCounts& Decoder::counts() const noexcept {
@@ -49,7 +87,11 @@ const DecodeCounts& Decoder::counts() const noexcept {
 }
 
 std::string decoder_versions() {
-  return jpeg_library_version() + "; " + png_library_version();
+  std::string text = jpeg_library_version() + "; " + png_library_version();
+  for (const std::string& library : {webp_library_version(), tiff_library_version()}) {
+    if (!library.empty()) text += "; " + library;
+  }
+  return text;
 }
 
 }  // namespace penstock

@@ -4,35 +4,34 @@
 // the frame header. Where the two disagree, on bytes that are no image, Decoder notices that the sizes differ.
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "runtime/decode/bmp_decoder.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/decode/gif_decoder.h"
+#include "runtime/decode/header_reader.h"
+#include "runtime/decode/orientation.h"
+#include "runtime/decode/pnm_decoder.h"
+#include "runtime/decode/tiff_header.h"
+#include "runtime/decode/webp_decoder.h"
 
 namespace penstock {
+
+Verdict check_size(uint64_t width, uint64_t height, const DecodeLimits& limits, ImageHeader& header) {
+  const std::string size = std::to_string(width) + "x" + std::to_string(height);
+  if (width == 0 || height == 0) return Verdict::bad("image of size " + size);
+  if (width > static_cast<uint64_t>(limits.max_side) || height > static_cast<uint64_t>(limits.max_side)) {
+    return Verdict::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side));
+  }
+  if (static_cast<int64_t>(width * height) > limits.max_pixels) {
+    return Verdict::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels));
+  }
+  header.width = static_cast<int>(width);
+  header.height = static_cast<int>(height);
+  return Verdict::good();
+}
+
 namespace {
-
-class Reader {
- public:
-  explicit Reader(EncodedView bytes) : bytes_(bytes) {}
-  bool has(size_t n) const { return bytes_.size() - at_ >= n; }
-  unsigned u8() { return std::to_integer<unsigned>(bytes_[at_++]); }
-  unsigned u16() {
-    const unsigned high = u8();
-    return high << 8 | u8();
-  }
-  uint32_t u32() {
-    const uint32_t high = u16();
-    return high << 16 | u16();
-  }
-  bool skip(size_t n) {
-    if (!has(n)) return false;
-    at_ += n;
-    return true;
-  }
-
- private:
-  EncodedView bytes_;
-  size_t at_ = 0;
-};
 
 std::string hex_of(EncodedView bytes) {
   std::string text;
@@ -44,22 +43,7 @@ std::string hex_of(EncodedView bytes) {
   return text;
 }
 
-Verdict check_size(uint32_t width, uint32_t height, const DecodeLimits& limits, ImageHeader& header) {
-  const std::string size = std::to_string(width) + "x" + std::to_string(height);
-  if (width == 0 || height == 0) return Verdict::bad("image of size " + size);
-  if (width > static_cast<uint32_t>(limits.max_side) || height > static_cast<uint32_t>(limits.max_side)) {
-    return Verdict::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side));
-  }
-  const int64_t pixels = int64_t{width} * int64_t{height};
-  if (pixels > limits.max_pixels) {
-    return Verdict::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels));
-  }
-  header.width = static_cast<int>(width);
-  header.height = static_cast<int>(height);
-  return Verdict::good();
-}
-
-Verdict jpeg_frame(Reader& in, unsigned marker, const DecodeLimits& limits, ImageHeader& header) {
+Verdict jpeg_frame(HeaderReader& in, unsigned marker, const DecodeLimits& limits, ImageHeader& header) {
   if (marker == 0xC3 || marker == 0xC7 || marker == 0xCB || marker == 0xCF) {
     return Verdict::bad("lossless JPEG is not supported");
   }
@@ -81,7 +65,7 @@ Verdict jpeg_frame(Reader& in, unsigned marker, const DecodeLimits& limits, Imag
 }
 
 Verdict read_jpeg_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
-  Reader in(bytes);
+  HeaderReader in(bytes);
   in.skip(2);  // SOI
   while (true) {
     unsigned byte = 0;
@@ -102,13 +86,13 @@ Verdict read_jpeg_header(EncodedView bytes, const DecodeLimits& limits, ImageHea
     if (byte == 0xDA) return Verdict::bad("JPEG scan before the frame header");
     if (!in.has(2)) return Verdict::bad("premature end of data in the JPEG header");
     const unsigned length = in.u16();
-    if (length < 2) return Verdict::bad("wrong length of a JPEG marker");
+    if (length < 2) continue;  // nothing to skip; which markers may be so, libjpeg says
     if (!in.skip(length - 2)) return Verdict::bad("premature end of data in the JPEG header");
   }
 }
 
 Verdict read_png_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
-  Reader in(bytes);
+  HeaderReader in(bytes);
   if (!in.has(33)) return Verdict::bad("premature end of data in the PNG header");
   in.skip(8);
   const uint32_t length = in.u32();
@@ -130,26 +114,67 @@ Verdict read_png_header(EncodedView bytes, const DecodeLimits& limits, ImageHead
   return check_size(width, height, limits, header);
 }
 
+// What the first bytes say, and nothing else: never the file's name, never a library's own guess.
+ImageFormat format_of(EncodedView bytes) {
+  const auto starts = [&](const char* text, size_t size, size_t at = 0) {
+    return bytes.size() >= at + size && std::memcmp(bytes.data() + at, text, size) == 0;
+  };
+  if (starts("\xFF\xD8\xFF", 3)) return ImageFormat::jpeg;
+  if (starts("\x89PNG\r\n\x1A\n", 8)) return ImageFormat::png;
+  if (starts("GIF87a", 6) || starts("GIF89a", 6)) return ImageFormat::gif;
+  if (starts("BM", 2)) return ImageFormat::bmp;
+  if (starts("RIFF", 4) && (starts("WEBPVP8 ", 8, 8) || starts("WEBPVP8L", 8, 8) || starts("WEBPVP8X", 8, 8))) {
+    return ImageFormat::webp;
+  }
+  if (starts("II\x2A\0", 4) || starts("MM\0\x2A", 4) || starts("II\x2B\0", 4) || starts("MM\x2A\0", 4) ||
+      starts("II\0\x2A", 4)) {
+    return ImageFormat::tiff;
+  }
+  if (bytes.size() >= 2 && starts("P", 1) && bytes[1] >= std::byte{'1'} && bytes[1] <= std::byte{'6'}) {
+    return ImageFormat::pnm;
+  }
+  return ImageFormat::unknown;
+}
+
+Verdict read_sizes(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+  switch (header.format) {
+    case ImageFormat::jpeg:
+      return read_jpeg_header(bytes, limits, header);
+    case ImageFormat::png:
+      return read_png_header(bytes, limits, header);
+    case ImageFormat::pnm:
+      return read_pnm_header(bytes, limits, header);
+    case ImageFormat::bmp:
+      return read_bmp_header(bytes, limits, header);
+    case ImageFormat::gif:
+      return read_gif_header(bytes, limits, header);
+    case ImageFormat::webp:
+      return read_webp_header(bytes, limits, header);
+    case ImageFormat::tiff:
+      return read_tiff_header(bytes, limits, header);
+    case ImageFormat::unknown:
+      break;
+  }
+  return Verdict::bad("not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with " + hex_of(bytes) + ")");
+}
+
 }  // namespace
 
-Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header, const HeaderOptions& options) {
   header = ImageHeader{};
   if (bytes.empty()) return Verdict::bad("empty file");
   if (static_cast<int64_t>(bytes.size()) > limits.max_encoded_bytes) {
     return Verdict::bad("file of " + std::to_string(bytes.size()) + " bytes: over the limit of " +
                         std::to_string(limits.max_encoded_bytes));
   }
-  static constexpr unsigned char jpeg_magic[3] = {0xFF, 0xD8, 0xFF};
-  static constexpr unsigned char png_magic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
-  if (bytes.size() >= 3 && std::memcmp(bytes.data(), jpeg_magic, 3) == 0) {
-    header.format = ImageFormat::jpeg;
-    return read_jpeg_header(bytes, limits, header);
+  header.format = format_of(bytes);
+  const Verdict verdict = read_sizes(bytes, limits, header);
+  if (!verdict.ok()) return verdict;
+  if (options.exif_orientation && header.format != ImageFormat::tiff) {
+    header.orientation = exif_orientation(bytes, header.format);
   }
-  if (bytes.size() >= 8 && std::memcmp(bytes.data(), png_magic, 8) == 0) {
-    header.format = ImageFormat::png;
-    return read_png_header(bytes, limits, header);
-  }
-  return Verdict::bad("not a JPEG or PNG file (starts with " + hex_of(bytes) + ")");
+  if (header.swaps_sides()) std::swap(header.width, header.height);
+  return verdict;
 }
 
 }  // namespace penstock

@@ -12,13 +12,22 @@
 
 namespace penstock {
 
-enum class ImageFormat : uint8_t { unknown = 0, jpeg = 1, png = 2 };
+enum class ImageFormat : uint8_t { unknown = 0, jpeg = 1, png = 2, pnm = 3, bmp = 4, gif = 5, webp = 6, tiff = 7 };
 
 // What the file's header says. Draws need no more than this, so they are made before anything is decoded.
 struct ImageHeader {
   ImageFormat format = ImageFormat::unknown;
-  int width = 0;
+  int width = 0;  // of the upright image: the file's height where the orientation is 5 to 8
   int height = 0;
+  // EXIF's 1 to 8: how the file's pixels have to be turned. 1 unless asked for, but for TIFF, which Pillow always turns.
+  uint8_t orientation = 1;
+
+  bool swaps_sides() const noexcept { return orientation >= 5; }
+};
+
+// What read_header does beyond the sizes.
+struct HeaderOptions {
+  bool exif_orientation = false;  // turn images as PIL.ImageOps.exif_transpose does
 };
 
 // A rectangle in pixels; x and y may be negative and the far edges may lie outside where a transform pads.

@@ -2,7 +2,9 @@
 
 #include <spng.h>
 
+#include <cstring>
 #include <new>
+#include <string_view>
 
 #include "runtime/decode/color_math.h"
 
@@ -11,6 +13,8 @@ namespace {
 
 constexpr size_t max_chunk_bytes = size_t{8} << 20;
 constexpr size_t max_chunks_bytes = size_t{32} << 20;  // of all chunks kept, after inflating
+
+constexpr size_t max_inflated_bytes = size_t{1} << 20;   // of one compressed text or colour profile: Pillow's
 
 struct FreeContext {
   void operator()(spng_ctx* ctx) const noexcept { spng_ctx_free(ctx); }
@@ -75,6 +79,23 @@ Verdict bad(int error) {
   return Verdict::bad(std::string("PNG: ") + spng_strerror(error));
 }
 
+// Pillow refuses a file whose compressed texts or profile grow beyond a mebibyte; what stands after the pixels is not
+// read here.
+bool inflates_too_far(spng_ctx* ctx) {
+  uint32_t count = 0;
+  if (spng_get_text(ctx, nullptr, &count) == 0) {
+    std::vector<spng_text> texts(count);
+    if (spng_get_text(ctx, texts.data(), &count) == 0) {
+      for (const spng_text& text : texts) {
+        const bool compressed = text.type == SPNG_ZTXT || (text.type == SPNG_ITXT && text.compression_flag != 0);
+        if (compressed && text.length > max_inflated_bytes) return true;
+      }
+    }
+  }
+  spng_iccp profile{};
+  return spng_get_iccp(ctx, &profile) == 0 && profile.profile_len > max_inflated_bytes;
+}
+
 }  // namespace
 
 Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
@@ -96,6 +117,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   error = spng_decoded_image_size(ctx, SPNG_FMT_RAW, &image_bytes);
   if (error == 0) error = spng_decode_image(ctx, nullptr, 0, SPNG_FMT_RAW, SPNG_DECODE_PROGRESSIVE);
   if (error != 0) return bad(error);
+  if (inflates_too_far(ctx)) return Verdict::bad("PNG: a text or profile that inflates to more than a mebibyte");
   spng_plte plte{};
   if (ihdr.color_type == SPNG_COLOR_TYPE_INDEXED) {
     error = spng_get_plte(ctx, &plte);
@@ -133,6 +155,44 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
     if (y >= box.y) convert_row(ihdr, palette, raw_.data(), box.x, box.width, storage.row(y - box.y));
   }
   return Verdict::good();
+}
+
+std::vector<std::byte> png_exif_profile(EncodedView bytes) {
+  std::vector<std::byte> profile;
+  const std::unique_ptr<spng_ctx, FreeContext> owner(spng_ctx_new(0));
+  spng_ctx* const ctx = owner.get();
+  if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
+  uint32_t count = 0;
+  if (spng_set_chunk_limits(ctx, max_chunk_bytes, max_chunks_bytes) != 0 ||
+      spng_set_png_buffer(ctx, bytes.data(), bytes.size()) != 0 || spng_get_text(ctx, nullptr, &count) != 0) {
+    return profile;
+  }
+  std::vector<spng_text> texts(count);
+  if (spng_get_text(ctx, texts.data(), &count) != 0) return profile;
+  // The last one counts, as in a dictionary.
+  for (const spng_text& text : texts) {
+    if (std::strcmp(text.keyword, "Raw profile type exif") != 0) continue;
+    profile.clear();
+    // Hexadecimal digits, after three lines of name and length.
+    const std::string_view value(text.text, text.length);
+    size_t at = 0;
+    for (int line = 0; line < 3 && at != std::string_view::npos; ++line) {
+      at = value.find('\n', at);
+      if (at != std::string_view::npos) ++at;
+    }
+    int high = -1;
+    for (; at < value.size(); ++at) {
+      const char c = value[at];
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0) continue;
+      if (high >= 0) profile.push_back(static_cast<std::byte>(high << 4 | digit));
+      high = high >= 0 ? -1 : digit;
+    }
+  }
+  return profile;
 }
 
 std::string png_library_version() {

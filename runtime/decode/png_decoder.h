@@ -28,4 +28,7 @@ class PngDecoder {
 
 std::string png_library_version();
 
+// The EXIF block that ImageMagick writes as text ("Raw profile type exif"), where such a text stands before the pixels.
+std::vector<std::byte> png_exif_profile(EncodedView bytes);
+
 }  // namespace penstock

@@ -114,7 +114,7 @@ Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t po
 
 Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record) {
   ImageHeader header;
-  const Verdict verdict = read_header(encoded, context_->split().limits, header);
+  const Verdict verdict = read_header(encoded, context_->split().limits, header, context_->pipeline().header_options());
   if (!verdict.ok()) return verdict;
   return run_pipeline({encoded, {}}, header, key, image, record);
 }
