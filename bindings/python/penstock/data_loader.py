@@ -165,12 +165,15 @@ class DataLoader:
         self._cursor = (0, 0)                   # of the next batch, in the pass that moved last
         self._last_epoch = -1
         self._resumed_epoch_said = False        # by set_epoch, since
+        self._unasked: Optional[tuple] = None   # the newest pass (weakly), epoch, step, while nobody asked it for a batch
         self._loads = 0                         # how often load_state_dict was called
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
         epoch, step = self._start()
-        return _Pass(self, epoch, step)
+        made = _Pass(self, epoch, step)
+        self._unasked = weakref.ref(made), epoch, step
+        return made
 
     def __len__(self) -> int:
         """Batches per epoch: exact, and equal on all ranks."""
@@ -181,7 +184,8 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
-        epoch 0."""
+        epoch 0. A pass that is dropped before its first batch does not count: Lightning calls `iter()` to see whether it
+        can."""
         try:
             epoch = operator.index(epoch)
         except TypeError:
@@ -191,7 +195,7 @@ class DataLoader:
         if self._resumed is not None and self._resumed[0] == epoch:
             self._resumed_epoch_said = True
             return  # a training loop that says what the state says
-        self._resumed = None
+        self._resumed = self._unasked = None
         self._next_epoch = epoch
         self._cursor = (self._next_epoch, 0)
 
@@ -209,11 +213,13 @@ class DataLoader:
             return epoch, step
         if self._next_epoch is not None:
             return self._next_epoch, 0
+        if self._unasked is not None and self._unasked[0]() is None:
+            return self._unasked[1:]
         return (self._last_epoch + 1 if self._training else 0), 0
 
     def _start(self, exactly: bool = False) -> tuple:
         where = self._resumed if exactly else self._where_next()
-        self._resumed = self._next_epoch = None
+        self._resumed = self._next_epoch = self._unasked = None
         self._last_epoch = where[0]
         self._cursor = where
         return where
@@ -252,7 +258,7 @@ class DataLoader:
             where = self._native.resume(json.dumps(dict(state)), self._order.samples())
         self._resumed = tuple(where)
         self._resumed_epoch_said = False
-        self._next_epoch = None
+        self._next_epoch = self._unasked = None
         self._cursor = self._resumed
         self._loads += 1
 
@@ -363,6 +369,8 @@ class _Pass:
                 self._loads = loader._loads
             else:
                 self._begin(*loader._start(exactly=True))
+        if loader._unasked is not None and loader._unasked[0]() is self:
+            loader._unasked = None
         stream = self._stream
         if stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
