@@ -120,6 +120,7 @@ class DataLoader:
                  overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
         _job.check_keywords(more, _PARAMETERS)
         named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
+        self._output = output
         self._convert, self._copied = _converter(output, copy, pin_memory, device)
         if batch not in ("tuple", "dict"):
             raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
@@ -229,8 +230,7 @@ class DataLoader:
         """Where this split stands, for a checkpoint: small, plain, the same on every rank; no rank waits for another.
 
         Counts the batches that `next()` has returned in the pass that moved last; `consumed` says how many batches of
-        that epoch, from its beginning, the program has really used, where something reads ahead of it (Accelerate
-        does, by one).
+        that epoch, from its beginning, the program has really used, where something reads ahead of it.
         """
         epoch, step = self._cursor
         if consumed is not None:
@@ -288,6 +288,11 @@ class DataLoader:
         return self._native.rank
 
     @property
+    def ranks_per_replica(self) -> int:
+        """So many consecutive ranks get the same data."""
+        return self._native.ranks_per_replica
+
+    @property
     def classes(self) -> list:
         return self._native.class_names
 
@@ -329,6 +334,12 @@ class DataLoader:
 
     def __reduce__(self):
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
+
+    def _move_to(self, device: Any) -> None:
+        """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
+        import torch
+        if torch.device(device).type != "cpu":
+            self._convert, self._copied = _converter(self._output, False, False, device)
 
     def _wrap(self, native):
         if self._as_dict:
