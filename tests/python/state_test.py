@@ -138,16 +138,23 @@ def test_epoch_end():
 def test_states_without_a_batch_between():
     with train() as loader:
         fresh = loader.state_dict()
-        iter(loader)
-        assert loader.state_dict() == fresh
-        steps = iter(loader)  # a second pass without a batch of the first: its epoch is over
+        for _ in range(2):
+            iter(loader)  # dropped before its first batch (Lightning looks whether it can): it does not count
+        assert loader.state_dict() == fresh and loader.epoch == 0
+        first = iter(loader)
+        steps = iter(loader)  # a second pass beside the first, that is alive: the next epoch
         assert loader.state_dict()["epoch"] == 1
+        del first
         next(steps)
         state = loader.state_dict()
         assert (state["epoch"], state["batch"]) == (1, 1)
     with train() as resumed:
         resumed.load_state_dict(state)
         assert resumed.state_dict() == state == resumed.state_dict()  # at once after loading, twice
+        iter(resumed)
+        assert resumed.state_dict() == state
+        assert [key(batch) for batch in itertools.islice(resumed, 1)] == STREAM[6:7]  # the loaded place was not used up
+        resumed.load_state_dict(state)
         resumed.load_state_dict(resumed.state_dict())
         steps = iter(resumed)
         assert resumed.state_dict() == state

@@ -3,6 +3,7 @@ bad samples, epochs, breaking off, errors of the user's code; and the example.""
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -248,6 +249,45 @@ def test_break_reset_and_close_leave_nothing():
     raises(penstock.UsageError, "closed", lambda: next(iter(train)))
     assert become(before)
     assert all(torch.equal(images, copy) for images, copy in kept)
+
+
+_INTERRUPTED = """
+import time, torch, penstock
+from wrap_test import Photos, JOB
+
+def greet(worker):  # the user's own, which is still called
+    print(f"worker {worker}", flush=True)
+
+photos = Photos("train")
+photos.files *= 40  # more encoded bytes than a pipe holds
+loader = torch.utils.data.DataLoader(photos, batch_size=16, num_workers=2, worker_init_fn=greet, prefetch_factor=8)
+for batch in penstock.wrap(loader, JOB, split="train"):
+    assert loader.worker_init_fn is greet
+    print("a batch", flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_ctrl_c_ends_the_workers_at_once():
+    # As a terminal does it: to every process of the program. torch waits 5 s for each worker that ends itself.
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join([os.environ.get("PYTHONPATH", ""), os.path.dirname(__file__)]))
+    program = subprocess.Popen([sys.executable, "-c", _INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, start_new_session=True, env=env)
+    try:
+        lines = []
+        while lines.count("a batch") < 3:
+            line = program.stdout.readline()
+            assert line, program.stderr.read()
+            lines.append(line.strip())
+        assert {"worker 0", "worker 1"} <= set(lines), lines
+        sent = time.monotonic()
+        os.killpg(program.pid, signal.SIGINT)
+        _, said = program.communicate(timeout=30)
+        assert program.returncode == -signal.SIGINT and "KeyboardInterrupt" in said, (program.returncode, said)
+        assert time.monotonic() - sent < 4, "torch waited for its workers"
+    finally:
+        program.kill()
+        program.communicate()
 
 
 def test_decoding_overlaps_the_programs_step():

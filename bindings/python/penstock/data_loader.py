@@ -121,6 +121,7 @@ class DataLoader:
                  overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
         _job.check_keywords(more, _PARAMETERS)
         named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
+        self._output = output
         self._convert, self._copied = _converter(output, copy, pin_memory, device)
         if batch not in ("tuple", "dict"):
             raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
@@ -166,12 +167,15 @@ class DataLoader:
         self._cursor = (0, 0)                   # of the next batch, in the pass that moved last
         self._last_epoch = -1
         self._resumed_epoch_said = False        # by set_epoch, since
+        self._unasked: Optional[tuple] = None   # the newest pass (weakly), epoch, step, while nobody asked it for a batch
         self._loads = 0                         # how often load_state_dict was called
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
         epoch, step = self._start()
-        return _Pass(self, epoch, step)
+        made = _Pass(self, epoch, step)
+        self._unasked = weakref.ref(made), epoch, step
+        return made
 
     def __len__(self) -> int:
         """Batches per epoch: exact, and equal on all ranks."""
@@ -182,7 +186,8 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
-        epoch 0."""
+        epoch 0. A pass that is dropped before its first batch does not count: Lightning calls `iter()` to see whether it
+        can."""
         try:
             epoch = operator.index(epoch)
         except TypeError:
@@ -192,7 +197,7 @@ class DataLoader:
         if self._resumed is not None and self._resumed[0] == epoch:
             self._resumed_epoch_said = True
             return  # a training loop that says what the state says
-        self._resumed = None
+        self._resumed = self._unasked = None
         self._next_epoch = epoch
         self._cursor = (self._next_epoch, 0)
 
@@ -210,11 +215,13 @@ class DataLoader:
             return epoch, step
         if self._next_epoch is not None:
             return self._next_epoch, 0
+        if self._unasked is not None and self._unasked[0]() is None:
+            return self._unasked[1:]
         return (self._last_epoch + 1 if self._training else 0), 0
 
     def _start(self, exactly: bool = False) -> tuple:
         where = self._resumed if exactly else self._where_next()
-        self._resumed = self._next_epoch = None
+        self._resumed = self._next_epoch = self._unasked = None
         self._last_epoch = where[0]
         self._cursor = where
         return where
@@ -224,8 +231,7 @@ class DataLoader:
         """Where this split stands, for a checkpoint: small, plain, the same on every rank; no rank waits for another.
 
         Counts the batches that `next()` has returned in the pass that moved last; `consumed` says how many batches of
-        that epoch, from its beginning, the program has really used, where something reads ahead of it (Accelerate
-        does, by one).
+        that epoch, from its beginning, the program has really used, where something reads ahead of it.
         """
         epoch, step = self._cursor
         if consumed is not None:
@@ -253,7 +259,7 @@ class DataLoader:
             where = self._native.resume(json.dumps(dict(state)), self._order.samples())
         self._resumed = tuple(where)
         self._resumed_epoch_said = False
-        self._next_epoch = None
+        self._next_epoch = self._unasked = None
         self._cursor = self._resumed
         self._loads += 1
 
@@ -281,6 +287,11 @@ class DataLoader:
     def rank(self) -> int:
         """Of this replica among `num_replicas`."""
         return self._native.rank
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """So many consecutive ranks get the same data."""
+        return self._native.ranks_per_replica
 
     @property
     def classes(self) -> list:
@@ -325,6 +336,12 @@ class DataLoader:
     def __reduce__(self):
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
+    def _move_to(self, device: Any) -> None:
+        """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
+        import torch
+        if torch.device(device).type != "cpu":
+            self._convert, self._copied = _converter(self._output, False, False, device)
+
     def _wrap(self, native):
         values = [native[name] for name in self._names]
         values = [one if isinstance(one, list) else self._convert(one) for one in values]
@@ -366,6 +383,8 @@ class _Pass:
                 self._loads = loader._loads
             else:
                 self._begin(*loader._start(exactly=True))
+        if loader._unasked is not None and loader._unasked[0]() is self:
+            loader._unasked = None
         stream = self._stream
         if stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")

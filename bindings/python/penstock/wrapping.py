@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import weakref
 from collections import deque
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
@@ -83,6 +84,9 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
     A sample that cannot be used ends the pass with a DatasetError under `on_error: fail`. Under `substitute` it is
     masked in an `eval` split (label -100, `valid` false), and in a `train` split replaced by the sample that penstock's
     own loader would take, asked from `loader.dataset`; more than the budget (`bad_samples`) end the pass.
+
+    Ctrl-C reaches torch's worker processes as well. They leave it to this process, which ends them: a worker that ends
+    itself first waits for somebody to read the encoded images that it has made, and torch waits 5 s for each such worker.
 
     Occurrences of an index are counted in this process. Where a DistributedSampler repeats samples to fill up its last
     step, another rank has had the first one, and the repetition draws as the first did.
@@ -188,13 +192,42 @@ class _Begun(NamedTuple):
     rest: list
 
 
+def _begin_pass(loader: Any) -> Iterator:
+    """iter(loader), whose worker processes, where it starts some, leave Ctrl-C to this process."""
+    if not getattr(loader, "num_workers", 0) or not hasattr(loader, "worker_init_fn"):
+        return iter(loader)
+    users = loader.worker_init_fn
+    loader.worker_init_fn = _LeaveInterrupts(users)
+    try:
+        return iter(loader)
+    finally:
+        loader.worker_init_fn = users
+
+
+class _LeaveInterrupts:
+    """A worker_init_fn, pickled where workers are spawned."""
+
+    def __init__(self, then: Any) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        # A handler, not SIG_IGN, which programs that a Dataset starts would inherit.
+        signal.signal(signal.SIGINT, _ignore)
+        if self._then is not None:
+            self._then(worker)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    pass
+
+
 class _WrappedPass:
     def __init__(self, owner: WrappedLoader, epoch: int) -> None:
         self._owner = owner
         self._epoch = epoch
         self._step = 0
         self._bad = 0
-        self._source: Optional[Iterator] = iter(owner.loader)
+        self._source: Optional[Iterator] = _begin_pass(owner.loader)
         self._begun: deque = deque()
         self._failure: Optional[Exception] = None  # of the loader, to be raised behind the batches before it
         self._stopped = ""

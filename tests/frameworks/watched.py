@@ -1,0 +1,27 @@
+"""Runs a program whose penstock.DataLoaders write down what they give.
+
+    watched.py FOLDER PROGRAM [ARGUMENT…]
+
+FOLDER/RANK.jsonl then has a line a batch: split, epoch, step, and the indices that are valid.
+"""
+
+import json
+import os
+import runpy
+import sys
+
+import penstock
+
+folder, *sys.argv = sys.argv[1:]
+log = open(os.path.join(folder, f"{os.environ.get('RANK', 0)}.jsonl"), "w", buffering=1)
+
+
+class Watched(penstock.DataLoader):
+    def _wrap(self, native):
+        batch = super()._wrap(native)
+        print(json.dumps([self.split, batch.epoch, batch.step, batch.indices[batch.valid].tolist()]), file=log)
+        return batch
+
+
+penstock.DataLoader = Watched
+runpy.run_path(sys.argv[0], run_name="__main__")
