@@ -19,7 +19,7 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
   const Job job = load_job(arguments.file, arguments.overrides);
   const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python});
   const Pipeline& pipeline = context->pipeline();
-  const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
+  const Finisher finisher = finisher_of(pipeline, pipeline.finish());
   const size_t image_bytes = context->fields()[0].bytes_per_sample();
   std::atomic<int64_t> next{0};
   std::vector<MakeTimes> times(static_cast<size_t>(job.loader.threads));

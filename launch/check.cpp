@@ -133,7 +133,7 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     const int64_t samples = std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
     const double raw = static_cast<double>(context->fields()[0].bytes_per_sample());
     cells_mb += raw * static_cast<double>(samples) * loader.cells / 1e6;
-    const Finisher finisher(pipeline.finish(), 3, pipeline.out_height(), pipeline.out_width());
+    const Finisher finisher = finisher_of(pipeline, pipeline.finish());
     slots_mb += static_cast<double>(finisher.bytes_per_sample()) * static_cast<double>(spec.batch_size) *
                 (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
   }

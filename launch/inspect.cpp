@@ -47,7 +47,7 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const Pipeline& pipeline = context->pipeline();
   FinishSpec finish = pipeline.finish();
   if (split.split.channels_last) finish.memory_format = MemoryFormat::channels_last;
-  const Finisher finisher(finish, 3, pipeline.out_height(), pipeline.out_width());
+  const Finisher finisher = finisher_of(pipeline, finish);
   const size_t image_bytes = context->fields()[0].bytes_per_sample();
   FieldSpec finished_field = context->fields()[0];
   finished_field.dtype = finish.dtype;
@@ -114,8 +114,9 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
     }
   }
   if (on_sheet > 0) {
+    const FieldSpec one{"image", FieldKind::image, DType::uint8, {3, pipeline.out_height(), pipeline.out_width()}};
     write_contact_sheet(request.out + "/contact_sheet.png",
-                        image_batch_view(sheet.data(), context->fields()[0], on_sheet, false));
+                        image_batch_view(sheet.data(), one, on_sheet * pipeline.views(), false));
   }
   std::fprintf(stderr, "%s: %lld samples of split '%s', epoch %lld, steps %lld to %lld of %lld, %lld trainers\n",
                request.out.c_str(), static_cast<long long>(total.samples), split.name.c_str(),

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <utility>
 
+#include "runtime/augment/border.h"
 #include "runtime/augment/transforms.h"
 
 namespace penstock {
@@ -29,23 +31,121 @@ class CenterCrop final : public Transform {
   Size size_;
 };
 
-// torchvision's RandomCrop with padding_mode constant.
+// [left, top, right, bottom] of one, two or four numbers, as torchvision reads them.
+std::array<int, 4> padding_param(const ParamMap& params) {
+  const std::vector<double>& given = list_param(params, "padding");
+  std::array<int, 4> padding{};
+  for (size_t side = 0; side < 4; ++side) padding[side] = static_cast<int>(given[side % given.size()]);
+  return padding;
+}
+
+Fill fill_param(const ParamMap& params) {
+  const std::vector<double>& given = list_param(params, "fill");
+  Fill fill{};
+  for (size_t channel = 0; channel < 3; ++channel) fill[channel] = static_cast<uint8_t>(given[channel % given.size()]);
+  return fill;
+}
+
+// torchvision's Pad. Draws nothing. A constant border is geometry; the others continue the image, which is then made
+// whole first.
+class Pad final : public Transform {
+ public:
+  explicit Pad(const ParamMap& params)
+      : padding_(padding_param(params)),
+        fill_(fill_param(params)),
+        border_(border_of(text_param(params, "padding_mode"))) {}
+  Kind kind() const noexcept override { return border_ == Border::constant ? Kind::geometric : Kind::pixels; }
+
+  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+    require_draws(values, 0, "Pad");
+    const Size out = padded(in);
+    if (border_ == Border::constant) {
+      ops.crop({-padding_[0], -padding_[1], out.width, out.height}, fill_);
+    } else if (out != in) {
+      ops.becomes(out);
+    }
+    return Verdict::good();
+  }
+
+  bool acts(std::span<const int64_t> values) const override {
+    require_draws(values, 0, "Pad");
+    return padded({}) != Size{};
+  }
+
+  Verdict paint(PixelBuffer& image, std::span<const int64_t>, ImageRole, PaintScratch& scratch) const override {
+    const Size in{image.width(), image.height()};
+    const Size out = padded(in);
+    std::vector<int> columns, rows;
+    for (int x = 0; x < out.width; ++x) columns.push_back(border_index(x - padding_[0], in.width, border_));
+    for (int y = 0; y < out.height; ++y) rows.push_back(border_index(y - padding_[1], in.height, border_));
+    cut_with_border(image, columns, rows, scratch);
+    return Verdict::good();
+  }
+
+  std::optional<Size> fixed_size(std::optional<Size> in) const override {
+    return in ? std::optional(padded(*in)) : std::nullopt;
+  }
+
+ private:
+  Size padded(Size in) const noexcept {
+    return {in.width + padding_[0] + padding_[2], in.height + padding_[1] + padding_[3]};
+  }
+
+  std::array<int, 4> padding_;
+  Fill fill_;
+  Border border_;
+};
+
+// torchvision's FiveCrop and TenCrop: the four corners and the middle; then the same of the mirrored image. Draw nothing.
+class CornerCrops final : public Transform {
+ public:
+  explicit CornerCrops(const ParamMap& params)
+      : size_(size_param(params, "size")),
+        mirrored_(params.contains("vertical_flip")),
+        vertical_(mirrored_ && boolean_param(params, "vertical_flip")) {}
+  Kind kind() const noexcept override { return Kind::views; }
+  int views() const noexcept override { return mirrored_ ? 10 : 5; }
+
+  Verdict view(Size in, int number, OpList& ops) const override {
+    if (size_.width > in.width || size_.height > in.height) {
+      return Verdict::bad((mirrored_ ? "TenCrop of " : "FiveCrop of ") + std::to_string(size_.width) + " x " +
+                          std::to_string(size_.height) + " does not fit into " + std::to_string(in.width) + " x " +
+                          std::to_string(in.height));
+    }
+    if (number >= 5) vertical_ ? ops.flip_vertical() : ops.flip_horizontal();
+    const int right = in.width - size_.width;
+    const int bottom = in.height - size_.height;
+    const int middle_x = static_cast<int>(round_half_even(right / 2.0));
+    const int middle_y = static_cast<int>(round_half_even(bottom / 2.0));
+    const std::pair<int, int> corners[5] = {{0, 0}, {right, 0}, {0, bottom}, {right, bottom}, {middle_x, middle_y}};
+    const auto [x, y] = corners[number % 5];
+    ops.crop({x, y, size_.width, size_.height});
+    return Verdict::good();
+  }
+
+  std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }
+
+ private:
+  Size size_;
+  bool mirrored_;
+  bool vertical_;
+};
+
+// torchvision's RandomCrop.
 //
 // Draws: [x, y] of the box's corner in the input's pixels, before padding: negative where it starts in the padding.
 // Draw numbers: 0 is y, 1 is x. An image that is too small gets [0, 0] and a bad verdict.
 class RandomCrop final : public Transform {
  public:
   explicit RandomCrop(const ParamMap& params)
-      : size_(size_param(params, "size")), pad_if_needed_(boolean_param(params, "pad_if_needed")) {
-    if (is_given(params, "padding")) {
-      const std::vector<double>& padding = list_param(params, "padding");
-      for (size_t side = 0; side < 4; ++side) padding_[side] = static_cast<int>(padding[side % padding.size()]);
-    }
-    const std::vector<double>& fill = list_param(params, "fill");
-    for (size_t channel = 0; channel < 3; ++channel) {
-      fill_[channel] = static_cast<uint8_t>(fill[channel % fill.size()]);
-    }
+      : size_(size_param(params, "size")),
+        pad_if_needed_(boolean_param(params, "pad_if_needed")),
+        fill_(fill_param(params)),
+        border_(border_of(text_param(params, "padding_mode"))) {
+    if (is_given(params, "padding")) padding_ = padding_param(params);
   }
+  // A border that continues the image needs its pixels, wherever the box lies.
+  Kind kind() const noexcept override { return border_ == Border::constant ? Kind::geometric : Kind::pixels; }
 
   void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {
     const Box room = padded(in);
@@ -73,7 +173,17 @@ class RandomCrop final : public Transform {
       throw Error(ErrorKind::usage, "RandomCrop: the drawn corner lies outside the padded image",
                   "use the draws that Pipeline::draw made for this sample");
     }
-    ops.crop({static_cast<int>(values[0]), static_cast<int>(values[1]), size_.width, size_.height}, fill_);
+    if (border_ == Border::constant) {
+      ops.crop({static_cast<int>(values[0]), static_cast<int>(values[1]), size_.width, size_.height}, fill_);
+    } else if (in != size_) {
+      ops.becomes(size_);
+    }
+    return Verdict::good();
+  }
+
+  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole, PaintScratch& scratch) const override {
+    cut_with_border(image, cut(image.width(), size_.width, padding_[0], padding_[2], static_cast<int>(values[0])),
+                    cut(image.height(), size_.height, padding_[1], padding_[3], static_cast<int>(values[1])), scratch);
     return Verdict::good();
   }
 
@@ -96,11 +206,54 @@ class RandomCrop final : public Transform {
     return room;
   }
 
+  // One axis of the box. torchvision pads by `padding` first, and what comes of that again where it is still too small.
+  std::vector<int> cut(int in, int out, int before, int after, int start) const {
+    const int once = in + before + after;
+    std::vector<int> indices;
+    for (int i = start; i < start + out; ++i) {
+      indices.push_back(border_index(border_index(i + before, once, border_) - before, in, border_));
+    }
+    return indices;
+  }
+
   Size size_;
   bool pad_if_needed_;
-  int padding_[4] = {0, 0, 0, 0};  // left, top, right, bottom
+  std::array<int, 4> padding_{};  // left, top, right, bottom
   Fill fill_{0, 0, 0};
+  Border border_;
 };
+
+ParamInfo padding_info() {
+  return {.name = "padding",
+          .kind = ParamKind::integers,
+          .minimum = 0,
+          .maximum = kMaxSide,
+          .lengths = {1, 2, 4},
+          .doc = "pixels added: one number; [left and right, top and bottom]; or [left, top, right, bottom]"};
+}
+
+ParamInfo fill_info() {
+  return {.name = "fill",
+          .kind = ParamKind::integers,
+          .default_value = std::vector<double>{0},
+          .minimum = 0,
+          .maximum = 255,
+          .lengths = {1, 3},
+          .doc = "colour of constant padding: one number, or [red, green, blue]"};
+}
+
+ParamInfo padding_mode_info() {
+  return {.name = "padding_mode",
+          .kind = ParamKind::text,
+          .default_value = std::string("constant"),
+          .choices = {"constant", "edge", "reflect", "symmetric"},
+          .doc = "what is padded with: fill; the border's pixels; the image mirrored without or with its border"};
+}
+
+ParamInfo optional(ParamInfo info) {
+  info.default_value = ParamValue{};
+  return info;
+}
 
 }  // namespace
 
@@ -116,30 +269,39 @@ TransformInfo random_crop_info() {
       .name = "RandomCrop",
       .doc = "crops a box of fixed size at a random place, after padding",
       .params = {size_info("size of the result: one number, or [height, width]"),
-                 {.name = "padding",
-                  .kind = ParamKind::integers,
-                  .default_value = ParamValue{},
-                  .minimum = 0,
-                  .maximum = kMaxSide,
-                  .lengths = {1, 2, 4},
-                  .doc = "pixels added: one number; [left and right, top and bottom]; or [left, top, right, bottom]"},
+                 optional(padding_info()),
                  {.name = "pad_if_needed",
                   .kind = ParamKind::boolean,
                   .default_value = false,
                   .doc = "pad images that are smaller than size, instead of calling them bad"},
-                 {.name = "fill",
-                  .kind = ParamKind::integers,
-                  .default_value = std::vector<double>{0},
-                  .minimum = 0,
-                  .maximum = 255,
-                  .lengths = {1, 3},
-                  .doc = "colour of the padding: one number, or [red, green, blue]"},
-                 {.name = "padding_mode",
-                  .kind = ParamKind::text,
-                  .default_value = std::string("constant"),
-                  .choices = {"constant"},
-                  .doc = "only constant"}},
+                 fill_info(),
+                 padding_mode_info()},
       .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
+}
+
+TransformInfo pad_info() {
+  return {.name = "Pad",
+          .doc = "adds a border",
+          .params = {padding_info(), fill_info(), padding_mode_info()},
+          .make = [](const ParamMap& params) { return std::make_unique<Pad>(params); }};
+}
+
+TransformInfo five_crop_info() {
+  return {.name = "FiveCrop",
+          .doc = "the four corners and the middle: five images [5, 3, h, w] of a sample; nothing but ToDtype and Normalize after it",
+          .params = {size_info("size of each: one number, or [height, width]")},
+          .make = [](const ParamMap& params) { return std::make_unique<CornerCrops>(params); }};
+}
+
+TransformInfo ten_crop_info() {
+  return {.name = "TenCrop",
+          .doc = "FiveCrop, and FiveCrop of the mirrored image: ten images [10, 3, h, w] of a sample",
+          .params = {size_info("size of each: one number, or [height, width]"),
+                     {.name = "vertical_flip",
+                      .kind = ParamKind::boolean,
+                      .default_value = false,
+                      .doc = "mirror top and bottom instead of left and right"}},
+          .make = [](const ParamMap& params) { return std::make_unique<CornerCrops>(params); }};
 }
 
 }  // namespace penstock

@@ -89,8 +89,8 @@ uint16_t bfloat16_bits(float value) noexcept {
   return static_cast<uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-Finisher::Finisher(const FinishSpec& spec, int channels, int height, int width)
-    : spec_(spec), channels_(channels), height_(height), width_(width) {
+Finisher::Finisher(const FinishSpec& spec, int channels, int height, int width, int images)
+    : spec_(spec), channels_(channels), height_(height), width_(width), images_(images) {
   check_shape(spec, channels, height, width);
   table_.resize(static_cast<size_t>(channels) * 256);
   for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
@@ -132,15 +132,21 @@ bool Finisher::force_method(Method method) {
 }
 
 size_t Finisher::bytes_per_sample() const noexcept {
-  return static_cast<size_t>(channels_) * static_cast<size_t>(height_) * static_cast<size_t>(width_) *
+  return static_cast<size_t>(images_) * static_cast<size_t>(channels_) * static_cast<size_t>(height_) * static_cast<size_t>(width_) *
          size_of(spec_.dtype);
 }
 
 void Finisher::run(const uint8_t* source_chw, void* destination) const {
+  const size_t elements = static_cast<size_t>(channels_) * static_cast<size_t>(height_) * static_cast<size_t>(width_);
+  for (size_t i = 0; i < static_cast<size_t>(images_); ++i) {
+    run_image(source_chw + i * elements, static_cast<uint8_t*>(destination) + i * elements * size_of(spec_.dtype));
+  }
+}
+
+void Finisher::run_image(const uint8_t* source_chw, uint8_t* out) const {
   const size_t area = static_cast<size_t>(height_) * static_cast<size_t>(width_);
   const size_t element = size_of(spec_.dtype);
   const auto channels = static_cast<size_t>(channels_);
-  auto* out = static_cast<uint8_t*>(destination);
   const bool interleave = channels == 3 && spec_.memory_format == MemoryFormat::channels_last;
   if (method_ == Method::table) {
     for (size_t c = 0; c < channels; ++c) {

@@ -46,7 +46,8 @@ struct FinishSpec {
 
 class Finisher {
  public:
-  Finisher(const FinishSpec& spec, int channels, int height, int width);
+  // `images`: of one sample, one after the other.
+  Finisher(const FinishSpec& spec, int channels, int height, int width, int images = 1);
 
   void run(const uint8_t* source_chw, void* destination) const;
   size_t bytes_per_sample() const noexcept;
@@ -59,12 +60,14 @@ class Finisher {
   bool force_method(Method method);
 
  private:
+  void run_image(const uint8_t* source_chw, uint8_t* out) const;
   bool exact(Method method) const;
 
   FinishSpec spec_;
   int channels_ = 0;
   int height_ = 0;
   int width_ = 0;
+  int images_ = 1;
   Method method_ = Method::table;
   std::vector<uint32_t> table_;  // channels x 256 bit patterns of the destination's dtype, in the low bits
 };

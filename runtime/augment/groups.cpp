@@ -173,6 +173,7 @@ std::string check_inside(const ParamMap& params, std::string& culprit) {
     if (inner->kind() == Transform::Kind::finishing) {
       return "ToDtype and Normalize cannot stand inside another transform";
     }
+    if (inner->kind() == Transform::Kind::views) return "FiveCrop and TenCrop cannot stand inside another transform";
   }
   return {};
 }

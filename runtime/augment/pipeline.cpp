@@ -231,6 +231,11 @@ class Pipeline::Impl {
         throw Error(ErrorKind::config, place + specs[i].name + " stands after ToDtype",
                     "put ToDtype and Normalize last: geometry is done on uint8 pixels");
       }
+      if (views_ > 1) {
+        throw Error(ErrorKind::config, place + specs[i].name + " stands after " + specs[i - 1].name,
+                    "FiveCrop and TenCrop make several images; only ToDtype and Normalize may follow");
+      }
+      views_ = transform->views();
       size = transform->fixed_size(size);
       if (transform->kind() == Transform::Kind::function) functions_.push_back(transform->function());
       count_flips(*transform);
@@ -242,8 +247,8 @@ class Pipeline::Impl {
     }
     size_ = *size;
     constexpr int64_t kMaxPixels = int64_t{1} << 29;
-    if (int64_t{size_.width} * size_.height > kMaxPixels) {
-      throw Error(ErrorKind::config, "the pipeline's output of " + std::to_string(size_.width) + " x " +
+    if (int64_t{size_.width} * size_.height * views_ > kMaxPixels) {
+      throw Error(ErrorKind::config, "the pipeline's output of " + (views_ > 1 ? std::to_string(views_) + " x " : "") + std::to_string(size_.width) + " x " +
                                          std::to_string(size_.height) + " is above 2^29 pixels");
     }
   }
@@ -264,8 +269,8 @@ class Pipeline::Impl {
 
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function) const {
-    if (out.size() != static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3) {
-      throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not 3 x " +
+    if (out.size() != view_bytes() * static_cast<size_t>(views_)) {
+      throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " + (views_ > 1 ? std::to_string(views_) + " x " : "") + "3 x " +
                                         std::to_string(size_.height) + " x " + std::to_string(size_.width));
     }
     if (!functions_.empty() && !function) {
@@ -330,6 +335,7 @@ class Pipeline::Impl {
 
   const std::vector<std::string>& functions() const noexcept { return functions_; }
   Size size() const noexcept { return size_; }
+  int views() const noexcept { return views_; }
   const FinishSpec& finish() const noexcept { return finish_; }
   const std::string& canonical() const noexcept { return canonical_; }
 
@@ -337,6 +343,13 @@ class Pipeline::Impl {
   struct Placed {
     uint16_t position = 0;
     std::unique_ptr<Transform> transform;
+  };
+
+  // Where the sample stands: `source` and the operations gathered since make an image of `size`.
+  struct Stage {
+    ImageInput source;
+    Size size;
+    PixelBuffer* whole = nullptr;  // what `source` is, where it is an image of our own
   };
 
   // The draws of the transform at `position`; `next` walks along the list, which is in pipeline order.
@@ -376,6 +389,9 @@ class Pipeline::Impl {
             verdict = make_whole(stage, header, scratch);
             if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
             break;
+          case Transform::Kind::views:
+            verdict = make_views(*step.transform, stage, header, out, scratch);
+            break;
           case Transform::Kind::pixels:
             verdict = paint(step, stage, header, scratch);
             break;
@@ -389,15 +405,29 @@ class Pipeline::Impl {
       throw Error(ErrorKind::usage, "the draws are not of this pipeline: none of its transforms stands at position " +
                                         std::to_string(draws[next_draw].position));
     }
+    if (views_ > 1) return Verdict::good();
     return run_stage(stage.source, header, size_, scratch, out.data(), nullptr);
   }
 
-  // Where the sample stands: `source` and the operations gathered since make an image of `size`.
-  struct Stage {
-    ImageInput source;
-    Size size;
-    PixelBuffer* whole = nullptr;  // what `source` is, where it is an image of our own
-  };
+  // All are cut from the image that precedes them, which is made once.
+  Verdict make_views(const Transform& transform, Stage& stage, const ImageHeader& header, std::span<uint8_t> out,
+                     Scratch& scratch) const {
+    if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
+    for (int number = 0; number < views_; ++number) {
+      OpList ops(stage.size);
+      if (Verdict verdict = transform.view(stage.size, number, ops); !verdict.ok()) return verdict;
+      scratch.plan->ops.assign(ops.ops().begin(), ops.ops().end());
+      const std::span<uint8_t> place = out.subspan(static_cast<size_t>(number) * view_bytes(), view_bytes());
+      if (Verdict verdict = run_stage(stage.source, header, size_, scratch, place.data(), nullptr); !verdict.ok()) {
+        return verdict;
+      }
+    }
+    return Verdict::good();
+  }
+
+  size_t view_bytes() const noexcept {
+    return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
+  }
 
   static Verdict add_geometry(const Step& step, Size& size, std::vector<GeometricOp>& out) {
     OpList ops(size);
@@ -538,6 +568,7 @@ class Pipeline::Impl {
   std::vector<std::string> functions_;  // their names
   int flips_[2] = {0, 0};               // how many transforms flip each axis
   Size size_;
+  int views_ = 1;
   FinishSpec finish_;
   std::string canonical_;
   MonotonicClock clock_;
@@ -567,6 +598,9 @@ int Pipeline::out_height() const noexcept {
 int Pipeline::out_width() const noexcept {
   return impl_->size().width;
 }
+int Pipeline::views() const noexcept {
+  return impl_->views();
+}
 const FinishSpec& Pipeline::finish() const noexcept {
   return impl_->finish();
 }
@@ -577,6 +611,10 @@ Pipeline::Description Pipeline::describe(const ImageHeader& header, const Draws&
 
 std::string Pipeline::canonical() const {
   return impl_->canonical();
+}
+
+Finisher finisher_of(const Pipeline& pipeline, const FinishSpec& spec) {
+  return Finisher(spec, 3, pipeline.out_height(), pipeline.out_width(), pipeline.views());
 }
 
 }  // namespace penstock

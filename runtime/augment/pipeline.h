@@ -15,7 +15,7 @@
 // Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
 //   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
 //   size. Error(config): the constructor, naming the transform and the parameter.
-// Ownership: `out` is the caller's: planar uint8 [3, height, width]. Immutable after construction, so one Pipeline
+// Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several. Immutable after construction, so one Pipeline
 // serves all threads; each thread brings its own Scratch.
 #pragma once
 
@@ -86,6 +86,7 @@ class Pipeline {
 
   int out_height() const noexcept;
   int out_width() const noexcept;
+  int views() const noexcept;  // images of one sample: 1, or those of FiveCrop and TenCrop
   const FinishSpec& finish() const noexcept;
 
   // For people and manifests; the sample must be one that apply() finds good, otherwise only what comes before the
@@ -109,5 +110,8 @@ class Pipeline {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// What finishes the pipeline's images; its own spec, or another's for the program that wants one.
+Finisher finisher_of(const Pipeline& pipeline, const FinishSpec& spec);
 
 }  // namespace penstock

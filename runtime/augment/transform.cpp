@@ -16,6 +16,10 @@ Verdict Transform::paint(PixelBuffer&, std::span<const int64_t>, ImageRole, Pain
   return Verdict::good();
 }
 
+Verdict Transform::view(Size, int, OpList&) const {
+  return Verdict::good();
+}
+
 void Transform::expand(std::span<const int64_t>, std::vector<Step>&) const {}
 
 std::string Transform::finish(FinishSpec&) const {

@@ -120,6 +120,7 @@ class Transform {
     geometric,  // draw() and geometry()
     pixels,     // draw(), acts() and paint(); geometry() where the size changes
     group,      // draw() and expand()
+    views,      // views() and view(): several images of one, with nothing but finishing after it
     function,   // function(): code of the user's that gets the whole image at this point and keeps its size
     finishing,  // finish(): part of the finishing pass, must stand at the end of the pipeline
   };
@@ -152,6 +153,10 @@ class Transform {
 
   // Of a group: all that are inside it, whether drawn or not.
   virtual std::span<const std::unique_ptr<Transform>> inside() const noexcept { return {}; }
+
+  // Of kind views: how many, and what makes number `number` of them.
+  virtual int views() const noexcept { return 1; }
+  virtual Verdict view(Size in, int number, OpList& ops) const;
 
   // The axis that the transform's one draw flips, for Pipeline::describe().
   virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }

@@ -16,6 +16,9 @@ TransformInfo random_resized_crop_info();     // random_resized_crop.cpp
 TransformInfo resize_info();                  // resize.cpp
 TransformInfo center_crop_info();             // crop.cpp
 TransformInfo random_crop_info();             // crop.cpp
+TransformInfo pad_info();                     // crop.cpp
+TransformInfo five_crop_info();               // crop.cpp
+TransformInfo ten_crop_info();                // crop.cpp
 TransformInfo random_horizontal_flip_info();  // flip.cpp
 TransformInfo random_vertical_flip_info();    // flip.cpp
 TransformInfo grayscale_info();               // random_color.cpp, with the next eight

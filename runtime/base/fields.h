@@ -45,7 +45,7 @@ constexpr const char* name_of(DType dtype) {
 }
 
 enum class FieldKind : uint8_t {
-  image = 0,   // uint8, [3, height, width] before finishing
+  image = 0,   // uint8, [3, height, width] or [views, 3, height, width] before finishing
   mask = 1,    // uint8, [height, width]: same geometry as the image, nearest, no colour operations
   tensor = 2,  // any dtype and shape; a label is the tensor "label", int64, []
   bytes = 3,   // variable length

@@ -77,9 +77,14 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::deque<Buffer> free_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
-TensorView view_of(void* data, DType dtype, int64_t n, int64_t h, int64_t w, bool channels_last) {
-  TensorView view{data, dtype, {n, 3, h, w}, {3 * h * w, h * w, w, 1}};
-  if (channels_last) view.strides = {3 * h * w, 1, 3 * w, 3};
+TensorView view_of(void* data, DType dtype, int64_t n, const Pipeline& pipeline, bool channels_last) {
+  const int64_t h = pipeline.out_height(), w = pipeline.out_width(), views = pipeline.views();
+  TensorView view{data, dtype, {n, 3, h, w}, {views * 3 * h * w, h * w, w, 1}};
+  if (channels_last) view.strides = {views * 3 * h * w, 1, 3 * w, 3};
+  if (views > 1) {
+    view.shape.insert(view.shape.begin() + 1, views);
+    view.strides.insert(view.strides.begin() + 1, 3 * h * w);
+  }
   return view;
 }
 
@@ -102,7 +107,7 @@ class PreprocessorImpl {
   PreprocessorImpl(const Job& job, const std::string& split, const PreprocessorOptions& options)
       : split_(resolve_split(job, split)),
         context_(SplitContext::without_dataset(split_, {job.python, {}, python_stop_.get_token()})),
-        finisher_(finish_spec(options), 3, context_->pipeline().out_height(), context_->pipeline().out_width()),
+        finisher_(finisher_of(context_->pipeline(), finish_spec(options))),
         timeout_ns_(static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9)) {
     // Which transforms draw is the same for every image.
     for (const TransformDraw& draw : context_->pipeline().draw({}, {ImageFormat::jpeg, 512, 512})) {
@@ -145,7 +150,7 @@ class PreprocessorImpl {
     request->images = std::move(images);
     request->unfinished = request->images.size();
     request->batch.memory_ = self->buffers_->take(static_cast<size_t>(n) * self->finisher_.bytes_per_sample());
-    request->batch.images_ = view_of(request->batch.memory_.get(), finish.dtype, n, self->height(), self->width(),
+    request->batch.images_ = view_of(request->batch.memory_.get(), finish.dtype, n, self->context_->pipeline(),
                                      finish.memory_format == MemoryFormat::channels_last);
     request->batch.reasons_.resize(static_cast<size_t>(n));
     PendingImages pending;

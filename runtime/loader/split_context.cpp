@@ -41,7 +41,9 @@ Pipeline make_pipeline(const ResolvedSplit& split) {
 }
 
 FieldTable raw_fields(const Pipeline& pipeline) {
-  return {{"image", FieldKind::image, DType::uint8, {3, pipeline.out_height(), pipeline.out_width()}},
+  FieldSpec image{"image", FieldKind::image, DType::uint8, {3, pipeline.out_height(), pipeline.out_width()}};
+  if (pipeline.views() > 1) image.shape.insert(image.shape.begin(), pipeline.views());
+  return {std::move(image),
           {"label", FieldKind::tensor, DType::int64, {}}};
 }
 

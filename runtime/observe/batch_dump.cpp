@@ -29,11 +29,13 @@ void append(const std::string& path, const std::string& text) {
 }  // namespace
 
 TensorView image_batch_view(void* data, const FieldSpec& field, int64_t samples, bool channels_last) {
-  const int64_t c = field.shape.at(0);
-  const int64_t h = field.shape.at(1);
-  const int64_t w = field.shape.at(2);
-  TensorView view{data, field.dtype, {samples, c, h, w}, {c * h * w, h * w, w, 1}};
-  if (channels_last) view.strides = {c * h * w, 1, w * c, c};
+  TensorView view = field_batch_view(data, field, samples);
+  if (!channels_last) return view;
+  const size_t last = view.shape.size() - 1;
+  const int64_t channels = view.shape.at(last - 2);
+  view.strides[last - 2] = 1;
+  view.strides[last - 1] = view.shape[last] * channels;
+  view.strides[last] = channels;
   return view;
 }
 

@@ -46,7 +46,8 @@ void write_batch(const std::string& folder, const DumpedBatch& batch);
 // The view of `samples` values of a field lying one after another.
 TensorView field_batch_view(void* data, const FieldSpec& field, int64_t samples);
 
-// The view of `samples` images lying one after another, as [n, c, h, w] whatever the memory format.
+// The view of `samples` images lying one after another, as [n, c, h, w] or [n, views, c, h, w] whatever the memory
+// format.
 TensorView image_batch_view(void* data, const FieldSpec& field, int64_t samples, bool channels_last);
 
 }  // namespace penstock

@@ -438,7 +438,7 @@ class Port::Impl {
       if (m.dtype >= 0) split.finish.dtype = static_cast<DType>(m.dtype);
       const bool last = m.channels_last >= 0 ? m.channels_last != 0 : split.resolved.split.channels_last;
       split.finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-      split.finisher.emplace(split.finish, 3, split.pipeline->out_height(), split.pipeline->out_width());
+      split.finisher.emplace(finisher_of(*split.pipeline, split.finish));
     } catch (const Error& error) {
       tell(connection, ClientRefused{error.exit_code(), error.message(), error.remedy()});
       return;

@@ -143,6 +143,19 @@ TEST_CASE("every instruction set that this CPU has gives the same bits") {
   CHECK(targets >= 1);
 }
 
+TEST_CASE("several images of a sample are finished one by one") {
+  FinishSpec spec = kImageNet;
+  spec.memory_format = MemoryFormat::channels_last;
+  std::vector<uint8_t> source(3 * 4 * 5 * 3);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 37);
+  const Finisher all(spec, 3, 4, 5, 3);
+  REQUIRE(all.bytes_per_sample() == source.size() * 4);
+  std::vector<uint8_t> made(all.bytes_per_sample()), wanted(made.size());
+  all.run(source.data(), made.data());
+  for (size_t i = 0; i < 3; ++i) penstock::finish_reference(spec, 3, 4, 5, source.data() + i * 60, wanted.data() + i * 240);
+  CHECK(made == wanted);
+}
+
 TEST_CASE("the fast way is taken for the specs that people use") {
   FinishSpec spec = kImageNet;
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {

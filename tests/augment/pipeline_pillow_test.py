@@ -49,6 +49,24 @@ def random_crop(image, draws, size, padding=(0, 0, 0, 0), fill=0):
     return F.crop(padded, draws[1] + top + extra_y, draws[0] + left + extra_x, size[0], size[1])
 
 
+def pad(image, sides, fill, mode):
+    """torchvision's pad; but NumPy before 1.25, which it calls, repeats an image that is smaller than its border
+    wrongly where the two sides differ, so those are computed here, as NumPy does since."""
+    left, top, right, bottom = sides if len(sides) == 4 else list(sides) * 2
+    if mode == "constant" or max(left, right) < image.width and max(top, bottom) < image.height:
+        return F.pad(image, [left, top, right, bottom], fill, mode)
+    index = []
+    for before, n, after in ((top, image.height, bottom), (left, image.width, right)):
+        i = np.arange(-before, n + after)
+        if mode == "edge" or n == 1:
+            index.append(np.clip(i, 0, n - 1))
+        elif mode == "reflect":
+            index.append(n - 1 - np.abs(i % (2 * n - 2) - (n - 1)))
+        else:
+            index.append((n - 0.5 - np.abs(i % (2 * n) - (n - 0.5))).astype(int))
+    return Image.fromarray(np.asarray(image)[index[0]][:, index[1]])
+
+
 def cases():
     """(name, pipeline, replay(image, draws))"""
     val = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
@@ -86,6 +104,30 @@ def cases():
     yield ("flips, Resize with max_size, RandomResizedCrop",
            [{"RandomHorizontalFlip": {}}, {"RandomVerticalFlip": {}}, {"Resize": {"size": 96, "max_size": 400}},
             {"RandomResizedCrop": {"size": [80, 72]}}], flipped_first)
+    for mode in ("edge", "reflect", "symmetric", "constant"):
+        for padding in ((3,), (40, 7), (0, 90, 33, 1)):
+            sides = list(padding) * (2 if len(padding) == 1 else 1)
+            yield (f"Pad {padding} {mode}, Resize",
+                   [{"Pad": {"padding": list(padding), "padding_mode": mode, "fill": 9}}, {"Resize": {"size": [50, 70]}}],
+                   lambda image, draws, sides=sides, mode=mode: F.resize(pad(image, sides, 9, mode), [50, 70]))
+
+    def mirrored_crop(image, draws):
+        image = pad(image, [30, 2, 3, 14], 0, "reflect")
+        for axis in (0, 1):
+            extra = max(0, 64 - image.size[axis])
+            image = pad(image, [extra, 0] if axis == 0 else [0, extra], 0, "reflect")
+            draws[0][axis] += extra + (30, 2)[axis]
+        return F.hflip(F.crop(image, draws[0][1], draws[0][0], 64, 64))
+    yield ("RandomCrop with reflection, a flip",
+           [{"RandomCrop": {"size": 64, "padding": [30, 2, 3, 14], "pad_if_needed": True, "padding_mode": "reflect"}},
+            {"RandomHorizontalFlip": {"p": 1}}], mirrored_crop)
+
+    for name, function in (("FiveCrop", F.five_crop), ("TenCrop", F.ten_crop)):
+        yield (f"Resize, {name}", [{"Resize": {"size": [65, 80]}}, {name: {"size": [60, 51]}}],
+               lambda image, draws, function=function: function(F.resize(image, [65, 80]), (60, 51)))
+    yield ("TenCrop, flipped vertically", [{"Resize": {"size": 66}}, {"CenterCrop": {"size": 66}},
+                                           {"TenCrop": {"size": 65, "vertical_flip": True}}],
+           lambda image, draws: F.ten_crop(F.center_crop(F.resize(image, 66), 66), 65, True))
     center = transforms.CenterCrop((225, 301))
     yield ("CenterCrop that pads", [{"CenterCrop": {"size": [225, 301]}}], lambda image, draws: center(image))
 
@@ -100,13 +142,17 @@ def main():
         files += photos
         out = os.path.join(folder, "out.bin")
         images = [Image.open(path).convert("RGB") for path in files]
+        every = list(zip(files, images))
         for number, (name, pipeline, replay) in enumerate(cases()):
-            lines = request(mode="pixels", pipeline=pipeline, files=files, seed=number, epoch=1, out=out)
-            pixels = np.fromfile(out, dtype=np.uint8).reshape(len(files), 3, -1)
+            files, images = zip(*every[::4] if name.startswith("Pad") else every)
+            lines = request(mode="pixels", pipeline=pipeline, files=list(files), seed=number, epoch=1, out=out)
+            pixels = np.fromfile(out, dtype=np.uint8).reshape(len(files), -1)
             wrong = []
             for path, image, draws, ours in zip(files, images, lines, pixels):
                 # torchvision cannot make an image of no pixels: its own limit, not a case.
-                expected = np.asarray(replay(image, draws)).transpose(2, 0, 1)
+                made = replay(image, draws)
+                views = made if isinstance(made, tuple) else (made,)
+                expected = np.stack([np.asarray(view).transpose(2, 0, 1) for view in views])
                 compared += 1
                 if expected.tobytes() != ours.tobytes():
                     wrong.append(path)

@@ -74,7 +74,8 @@ penstock::DrawKey key_of(const json& request, uint64_t index) {
 void run(const json& request) {
   const penstock::Pipeline pipeline = pipeline_of(request);
   const std::string mode = request.at("mode");
-  const size_t pixels = static_cast<size_t>(pipeline.out_width()) * static_cast<size_t>(pipeline.out_height()) * 3;
+  const size_t pixels = static_cast<size_t>(pipeline.out_width()) * static_cast<size_t>(pipeline.out_height()) * 3 *
+                        static_cast<size_t>(pipeline.views());
   if (mode == "draws") {
     const penstock::ImageHeader header{penstock::ImageFormat::jpeg, request.at("width"), request.at("height")};
     for (uint64_t i = 0; i < request.at("count").get<uint64_t>(); ++i) print(pipeline.draw(key_of(request, i), header));
@@ -84,7 +85,7 @@ void run(const json& request) {
     const std::vector<char> in = read_file(request.at("in"));
     penstock::FinishSpec spec = pipeline.finish();
     if (request.value("channels_last", false)) spec.memory_format = penstock::MemoryFormat::channels_last;
-    const penstock::Finisher finisher(spec, 3, pipeline.out_height(), pipeline.out_width());
+    const penstock::Finisher finisher = penstock::finisher_of(pipeline, spec);
     std::vector<uint8_t> out(in.size() / pixels * finisher.bytes_per_sample());
     for (size_t i = 0; i < in.size() / pixels; ++i) {
       finisher.run(reinterpret_cast<const uint8_t*>(in.data()) + i * pixels,

@@ -284,6 +284,11 @@ TEST_CASE("a pipeline without a fixed size, or in the wrong order, is refused by
   CHECK(complaint({crop, {"Rotate", {}}}).find("pipeline[1]: there is no transform 'Rotate'") != std::string::npos);
   CHECK(complaint({{"CenterCrop", {}}}).find("pipeline[0]: CenterCrop: size: is required") != std::string::npos);
   CHECK(complaint({crop, to_float, {"ToDtype", {{"dtype", std::string("uint8")}}}}).find("uint8") != std::string::npos);
+  CHECK(complaint({{"TenCrop", {{"size", int64_t{8}}}}, crop})
+            .find("pipeline[1]: CenterCrop stands after TenCrop\n  help: FiveCrop and TenCrop make several") !=
+        std::string::npos);
+  CHECK(complaint({crop, {"RandomApply", {{"transforms", std::vector<TransformSpec>{{"FiveCrop", {{"size", 8.0}}}}}}}})
+            .find("FiveCrop and TenCrop cannot stand inside") != std::string::npos);
   CHECK(complaint({crop, to_float, normalize}).empty());
   CHECK(complaint({crop, {"Resize", {{"size", int64_t{5}}}}}).empty());  // fixed, as the crop is
   CHECK(complaint({{"CenterCrop", {{"size", int64_t{65500}}}}}).find("2^29") != std::string::npos);
@@ -363,6 +368,11 @@ TEST_CASE("samples that do not suit are bad; misuse is an error") {
   const Draws draws = crop.draw({}, header);
   CHECK(draws.size() == 2);  // nothing after the crop that cannot be
   CHECK(crop.apply(bytes, header, draws, out, scratch).reason.find("does not fit into 40 x 20") != std::string::npos);
+
+  const Pipeline five({{"FiveCrop", {{"size", List{21, 32}}}}});
+  CHECK(five.views() == 5);
+  std::vector<uint8_t> views(5 * 3 * 21 * 32);
+  CHECK(five.apply(bytes, header, {}, views, scratch).reason == "FiveCrop of 32 x 21 does not fit into 40 x 20");
 
   const Pipeline resize({{"Resize", {{"size", int64_t{32}}}}, {"CenterCrop", {{"size", int64_t{32}}}}});
   CHECK_THROWS_AS(resize.apply(bytes, header, {{1, {1}}}, out, scratch), Error);

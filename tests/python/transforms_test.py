@@ -166,4 +166,21 @@ def test_floats_of_an_eval_pipeline_are_torchs():
         assert torch.allclose(images, wanted, rtol=0, atol=1e-6)
 
 
+def test_nested_and_several_crops():
+    inside = T.RandomApply([T.RandomInvert(1), T.RandomChoice([T.RandomHorizontalFlip(1)], p=[1])], p=1)
+    assert inside.to_spec() == {"RandomApply": {"p": 1, "transforms": [
+        {"RandomInvert": {"p": 1}}, {"RandomChoice": {"p": [1], "transforms": [{"RandomHorizontalFlip": {"p": 1}}]}}]}}
+    images = []
+    for last in ([T.CenterCrop(24)], [T.FiveCrop((24, 24))], [T.TenCrop(24), T.ToDtype(torch.float32)]):
+        with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=5, transform=[
+                T.Resize(40), T.CenterCrop(40), inside, T.Pad(2, padding_mode="reflect"), *last]) as val:
+            images.append(next(iter(val))[0])
+    assert [tuple(batch.shape) for batch in images] == [(5, 3, 24, 24), (5, 5, 3, 24, 24), (5, 10, 3, 24, 24)]
+    assert torch.equal(images[0], images[1][:, 4]) and torch.equal(images[1].float(), images[2][:, :5])
+    assert torch.equal(images[2][:, 9], images[2][:, 4].flip(-1)) and images[2].dtype == torch.float32
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(penstock.ImageFolder(VAL), transform=[
+        T.RandomApply([T.RandomInvert(p=7)]), T.CenterCrop(8)]), "RandomApply.transforms.0", "is 7")
+    raises(penstock.UsageError, lambda: T.RandomApply([lambda image: image]), "transform of penstock")
+
+
 run_tests(globals())

@@ -6,12 +6,12 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "GaussianBlur", "Grayscale",
-           "Normalize", "Python", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply",
-           "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing", "RandomGrayscale",
-           "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective", "RandomPosterize",
-           "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize", "ToDtype",
-           "TrivialAugmentWide"]
+__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "FiveCrop", "GaussianBlur",
+           "Grayscale", "Normalize", "Pad", "Python", "RandAugment", "RandomAdjustSharpness", "RandomAffine",
+           "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
+           "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
+           "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize",
+           "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
 
 class Transform:
@@ -108,6 +108,27 @@ class RandomCrop(Transform):
                  padding_mode: str = "constant") -> None:
         super().__init__(size=_plain(size), padding=_plain(padding), pad_if_needed=pad_if_needed, fill=_plain(fill),
                          padding_mode=padding_mode)
+
+
+class Pad(Transform):
+    """A border of `padding` pixels: one number; [left and right, top and bottom]; or [left, top, right, bottom]."""
+
+    def __init__(self, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> None:
+        super().__init__(padding=_plain(padding), fill=_plain(fill), padding_mode=padding_mode)
+
+
+class FiveCrop(Transform):
+    """The four corners and the middle: images are [n, 5, 3, h, w]. Only ToDtype and Normalize may follow."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(size=_plain(size))
+
+
+class TenCrop(Transform):
+    """FiveCrop of the picture and of its mirror image: [n, 10, 3, h, w]."""
+
+    def __init__(self, size: Size, vertical_flip: bool = False) -> None:
+        super().__init__(size=_plain(size), vertical_flip=vertical_flip)
 
 
 class RandomHorizontalFlip(Transform):
