@@ -37,6 +37,7 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       }
       params += (params.empty() ? "" : ", ") + param.name + ": " + value;
     }
+    if (info.name == "Grayscale") params = "num_output_channels: 3";  // torchvision's default, 1, is refused
     const std::string before = info.name == "Normalize" ? "{ToDtype: {dtype: float32}}, " : "";
     const std::string text =
         "splits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" + info.name + ": {" + params + "}}]}}";
@@ -47,6 +48,28 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
     INFO(shown);
     CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
     CHECK(job_schema().find("\"" + info.name + "\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("a list of numbers that may be a word") {
+  const auto job = [](const std::string& value) {
+    return "splits: {t: {dataset: {folder: /d}, pipeline: [{CenterCrop: {size: 8}}, {RandomErasing: {value: " + value +
+           "}}]}}";
+  };
+  for (const char* value : {"random", "'random'", "7", "[1, 2, 3]"}) {
+    const std::string canonical = canonical_json(resolve_split(parse_job(job(value), "j"), "t"));
+    CHECK(canonical_json(split_from_json(canonical)) == canonical);
+    CHECK((canonical.find(R"("value":"random")") != std::string::npos) == (std::string(value).find("random") < 2));
+    const std::string shown = show_job_text(job(value), "j", {}, {}, false);
+    INFO(shown);
+    CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
+  }
+  try {
+    (void)parse_job(job("noise"), "j");
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("expected an integer or a list of integers or random, found the text 'noise'") !=
+          std::string::npos);
   }
 }
 
