@@ -108,7 +108,20 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
                                   : image_batch_view(finished.data(), finished_field, std::ssize(batch),
                                                      split.split.channels_last);
       for (size_t i = 0; i < extras.size(); ++i) {
-        dumped.others.emplace_back(extras[i].name, field_batch_view(others[i].data(), extras[i], std::ssize(batch)));
+        FieldSpec field = extras[i];
+        if (field.kind != FieldKind::image || request.raw) {
+          dumped.others.emplace_back(field.name, field_batch_view(others[i].data(), field, std::ssize(batch)));
+          continue;
+        }
+        std::vector<std::byte> images(batch.size() * finisher.bytes_per_sample());
+        for (size_t slot = 0; slot < batch.size(); ++slot) {
+          finisher.run(reinterpret_cast<const uint8_t*>(others[i].data()) + slot * image_bytes,
+                       images.data() + slot * finisher.bytes_per_sample());
+        }
+        others[i] = std::move(images);
+        field.dtype = finish.dtype;
+        dumped.others.emplace_back(field.name, image_batch_view(others[i].data(), field, std::ssize(batch),
+                                                                split.split.channels_last));
       }
       write_batch(request.out, dumped);
     }

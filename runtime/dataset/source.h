@@ -33,14 +33,17 @@ namespace penstock {
 struct DatasetSpec;   // runtime/config/job.h
 struct DecodeLimits;  // runtime/decode/image.h
 
-// One sample as the source gives it. `storage` is reused from sample to sample; the spans point into it.
+// One sample as the source gives it. `storage` and `parts` are reused from sample to sample; the spans point into them.
 struct SourceSample {
   std::vector<std::byte> storage;
+  std::vector<std::vector<std::byte>> parts;  // where several files make a sample
   std::span<const std::byte> image;   // a whole JPEG or PNG file; or RGB pixels, row after row, where width > 0
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  std::span<const std::byte> fields;  // what fields() has after image and label, one after another, unaligned
+  // Further encoded images, in the order of fields(): those of kind image and mask after image and label.
+  std::vector<std::span<const std::byte>> others;
+  std::span<const std::byte> fields;  // what fields() has besides all these, one after another, unaligned
 };
 
 class Source {
@@ -49,7 +52,8 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // What a sample consists of: image, label, then any others. The image's shape is {} here: the pipeline fixes it.
+  // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline fixes
+  // them.
   virtual const FieldTable& fields() const = 0;
 
   // What people call the sample: a path relative to the data set's folder.
@@ -70,6 +74,7 @@ class Source {
     const auto index = static_cast<int64_t>(key.index);
     sample.width = sample.height = 0;
     sample.fields = {};
+    sample.others.clear();
     Verdict verdict = read(index, sample.storage);
     sample.image = sample.storage;
     if (verdict.ok()) sample.label = label(index);

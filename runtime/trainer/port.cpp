@@ -475,6 +475,9 @@ class Port::Impl {
       for (FieldTable* table : {&split.raw_fields, &split.fields}) {
         table->insert(table->end(), m.extra_fields.begin(), m.extra_fields.end());
       }
+      for (FieldSpec& field : split.fields) {
+        if (field.kind == FieldKind::image) field.dtype = split.finish.dtype;
+      }
       split.shape = plan_spec(split.resolved, m.dataset_size, options_.num_replicas);
       split.plan = plan_shape(split.shape);
       ClientOpened answer;
@@ -716,16 +719,20 @@ class Port::Impl {
     batch.labels = &slot.labels;
     batch.pipeline = &*split.pipeline;
     batch.dataset_folder = split.resolved.split.dataset.title();
-    if (options_.dump_raw) {
-      batch.images = image_batch_view(slot.raw.data(), split.raw_fields[0], slot.samples, false);
-    } else {
-      batch.images = image_batch_view(pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[0],
-                                      split.fields[0], slot.samples,
-                                      split.finish.memory_format == MemoryFormat::channels_last);
-    }
-    for (size_t f = 2; f < split.fields.size(); ++f) {
+    for (size_t f = 0; f < split.fields.size(); ++f) {
+      if (f == 1) continue;
       std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
-      batch.others.emplace_back(split.fields[f].name, field_batch_view(data, split.fields[f], slot.samples));
+      TensorView view = field_batch_view(data, split.fields[f], slot.samples);
+      if (split.fields[f].kind == FieldKind::image) {
+        view = options_.dump_raw ? image_batch_view(slot.raw[f].data(), split.raw_fields[f], slot.samples, false)
+                                 : image_batch_view(data, split.fields[f], slot.samples,
+                                                    split.finish.memory_format == MemoryFormat::channels_last);
+      }
+      if (f == 0) {
+        batch.images = view;
+      } else {
+        batch.others.emplace_back(split.fields[f].name, view);
+      }
     }
     write_batch(options_.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(stream.epoch), batch);
   }

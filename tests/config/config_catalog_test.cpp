@@ -105,11 +105,18 @@ TEST_CASE("a dataset in Python") {
     }
     return {};
   };
-  CHECK(complaint("{python: \"a:b\", folder: /d}").find("a dataset has one of 'folder', 'python' and 'pickle'") !=
+  CHECK(complaint("{python: \"a:b\", folder: /d}").find("a dataset has one of 'folder', 'images', 'python' and 'pickle'") !=
         std::string::npos);
   CHECK(complaint("{python: data.py}").find("expected 'package.module:name', found the text 'data.py'") !=
         std::string::npos);
   CHECK(complaint("{folder: /d, args: {a: 1}}").find("'args' are those of 'python'") != std::string::npos);
+  CHECK(complaint("{images: /d, folder: /d, masks: /m}").find("a dataset has one of") != std::string::npos);
+  CHECK(complaint("{images: /d}").find("'images' needs 'targets' or 'masks' beside it") != std::string::npos);
+  CHECK(complaint("{folder: /d, masks: /m}").find("'masks' belong to 'images', which is not given") != std::string::npos);
+  const DatasetSpec paired = parse_job(job("{images: a, targets: /b, masks: ../c/}"), "/j/job.yaml").splits.at("t").dataset;
+  CHECK(paired.images == "/j/a");
+  CHECK(paired.targets == "/b");
+  CHECK(paired.masks == "/c");
   CHECK(complaint("{python: \"a:b\", args: 3}").find("expected a mapping, found the integer 3") != std::string::npos);
 }
 
