@@ -58,6 +58,17 @@ void examine(const SplitContext& context, int64_t stride, bool decode, int threa
         if (verdict.ok() && encoded && decode) {
           verdict = decoder.decode(sample.image, header, Box{0, 0, header.width, header.height}, storage, pixels);
         }
+        for (size_t f = 0; f < sample.fields.size() && verdict.ok(); ++f) {
+          const FieldKind kind = context.source().fields()[f + 2].kind;
+          if (kind != FieldKind::image && kind != FieldKind::mask) continue;
+          const EncodedView other = sample.fields[f];
+          findings.bytes += static_cast<int64_t>(other.size());
+          ImageHeader second;
+          verdict = read_header(other, context.split().limits, second, context.pipeline().header_options());
+          if (verdict.ok() && (second.width != header.width || second.height != header.height)) {
+            verdict = Verdict::bad("its target or mask has another size");
+          }
+        }
         why = verdict.reason;
       } catch (const Error& error) {
         why = error.message();
@@ -121,10 +132,15 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     const auto context =
         SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python});
     const Source& source = context->source();
-    std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
-                source.class_names().size(), spec.dataset.title().c_str());
-    if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
-    if (!source.class_names().empty()) classes[name] = source.class_names();
+    if (spec.dataset.is_paired()) {
+      std::printf("split %s: %s samples, %s\n", name.c_str(), thousands(source.size()).c_str(),
+                  spec.dataset.title().c_str());
+    } else {
+      std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
+                  source.class_names().size(), spec.dataset.title().c_str());
+      if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
+      if (!source.class_names().empty()) classes[name] = source.class_names();
+    }
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job, job.roles.trainers)));

@@ -109,7 +109,18 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
                                   : image_batch_view(finished.data(), finished_field, std::ssize(batch),
                                                      split.split.channels_last);
       for (size_t i = 0; i < extras.size(); ++i) {
-        dumped.others.emplace_back(extras[i], others[i].data());
+        FieldSpec field = extras[i];
+        if (field.kind == FieldKind::image && !request.raw) {
+          std::vector<std::byte> images(batch.size() * finisher.bytes_per_sample());
+          for (size_t slot = 0; slot < batch.size(); ++slot) {
+            finisher.run(reinterpret_cast<const uint8_t*>(others[i].data()) + slot * image_bytes,
+                         images.data() + slot * finisher.bytes_per_sample());
+          }
+          others[i] = std::move(images);
+          field.dtype = finish.dtype;
+        }
+        const bool channels_last = field.kind == FieldKind::image && !request.raw && split.split.channels_last;
+        dumped.others.push_back({field, others[i].data(), channels_last});
       }
       write_batch(request.out, dumped);
     }

@@ -1,6 +1,8 @@
 #include "runtime/augment/color.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/augment/color_math.h"
 
@@ -79,6 +81,19 @@ ByteTable equalize_table(const Histogram& histogram) {
   return table;
 }
 
+void blend_bytes(const uint8_t* degenerate, uint8_t* values, size_t count, float factor) {
+  for (size_t i = 0; i < count; ++i) values[i] = blend_value(degenerate[i], values[i], factor);
+}
+
+// All but the first and the last pixel.
+void smooth_row(const uint8_t* above, const uint8_t* here, const uint8_t* below, size_t bytes, uint8_t* out) {
+  for (size_t i = 3; i < bytes - 3; ++i) {
+    const int neighbours =
+        above[i - 3] + above[i] + above[i + 3] + here[i - 3] + here[i + 3] + below[i - 3] + below[i] + below[i + 3];
+    out[i] = smooth_value(neighbours, here[i]);
+  }
+}
+
 }  // namespace
 
 ByteTable brightness_table(float factor) {
@@ -130,12 +145,14 @@ void adjust_contrast(PixelBuffer& image, float factor) {
 }
 
 void adjust_saturation(PixelBuffer& image, float factor) {
+  // Grey first, then blending, a part of the image at a time: each loop is simple enough for vector code.
+  constexpr size_t kPart = 3 * 256;
+  uint8_t grey[kPart];
   uint8_t* end = image.row(0) + byte_count(image);
-  for (uint8_t* p = image.row(0); p != end; p += 3) {
-    const int grey = grey_of(p[0], p[1], p[2]);
-    p[0] = blend_value(grey, p[0], factor);
-    p[1] = blend_value(grey, p[1], factor);
-    p[2] = blend_value(grey, p[2], factor);
+  for (uint8_t* p = image.row(0); p < end; p += kPart) {
+    const size_t bytes = std::min(kPart, static_cast<size_t>(end - p));
+    for (size_t i = 0; i < bytes; i += 3) grey[i] = grey[i + 1] = grey[i + 2] = grey_of(p[i], p[i + 1], p[i + 2]);
+    blend_bytes(grey, p, bytes, factor);
   }
 }
 
@@ -144,20 +161,18 @@ void adjust_sharpness(PixelBuffer& image, float factor, PaintScratch& scratch) {
   const int height = image.height();
   if (image.width() < 3 || height < 3) return;
   const size_t row = image.row_bytes();
-  // The rows above and at the current one before they were changed.
-  scratch.bytes.resize(2 * row);
+  // The rows above and at the current one before they were changed, and the smoothed one.
+  scratch.bytes.resize(3 * row);
   auto* above = reinterpret_cast<uint8_t*>(scratch.bytes.data());
   uint8_t* here = above + row;
+  uint8_t* smooth = here + row;
   std::memcpy(above, image.row(0), row);
   for (int y = 1; y < height - 1; ++y) {
     uint8_t* out = image.row(y);
     const uint8_t* below = image.row(y + 1);
     std::memcpy(here, out, row);
-    for (size_t i = 3; i < row - 3; ++i) {
-      const int neighbours =
-          above[i - 3] + above[i] + above[i + 3] + here[i - 3] + here[i + 3] + below[i - 3] + below[i] + below[i + 3];
-      out[i] = blend_value(smooth_value(neighbours, here[i]), here[i], factor);
-    }
+    smooth_row(above, here, below, row, smooth);
+    blend_bytes(smooth + 3, out + 3, row - 6, factor);
     std::swap(above, here);
   }
 }

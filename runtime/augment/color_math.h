@@ -37,7 +37,10 @@ PENSTOCK_HOST_DEVICE inline uint8_t grey_of(int r, int g, int b) {
 PENSTOCK_HOST_DEVICE inline uint8_t blend_value(int degenerate, int value, float factor) {
   const float product = factor * static_cast<float>(value - degenerate);
   const float sum = static_cast<float>(degenerate) + product;
-  return sum <= 0.0F ? uint8_t{0} : sum >= 255.0F ? uint8_t{255} : static_cast<uint8_t>(sum);
+  // In this form it is a maximum and a minimum to the compiler, and loops over it become vector code.
+  const float floored = sum > 0.0F ? sum : 0.0F;
+  const float clipped = floored < 255.0F ? floored : 255.0F;
+  return static_cast<uint8_t>(static_cast<int>(clipped));
 }
 
 // ImageFilter.SMOOTH: (the eight neighbours + 5 * the middle) / 13, rounded. A sum of integers is never half way

@@ -59,6 +59,7 @@ class PipelinePlan {
 
   std::vector<GeometricOp> ops;  // since the image was last made whole
   std::vector<Step> steps;       // of one transform
+  ImageRole role = ImageRole::image;
   std::vector<Run> runs;         // backwards: runs[0] makes the output
   std::vector<Ring> rings;
 
@@ -276,7 +277,7 @@ class Pipeline::Impl {
   }
 
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch, const PixelFunction& function) const {
+                Scratch& scratch, const PixelFunction& function, ImageRole role) const {
     if (out.size() != view_bytes() * static_cast<size_t>(views_)) {
       throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " + (views_ > 1 ? std::to_string(views_) + " x " : "") + "3 x " +
                                         std::to_string(size_.height) + " x " + std::to_string(size_.width));
@@ -286,6 +287,7 @@ class Pipeline::Impl {
     }
     const int64_t start = clock_.now();
     const int64_t decoded_before = scratch.decode_ns;
+    scratch.plan->role = role;
     Verdict verdict = run_stages(input, header, draws, out, scratch, function);
     scratch.augment_ns += clock_.now() - start - (scratch.decode_ns - decoded_before);
     return verdict;
@@ -395,6 +397,7 @@ class Pipeline::Impl {
         Verdict verdict = Verdict::good();
         switch (step.transform->kind()) {
           case Transform::Kind::function:
+            if (plan.role == ImageRole::mask) break;
             verdict = make_whole(stage, header, scratch);
             if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
             break;
@@ -405,7 +408,7 @@ class Pipeline::Impl {
             verdict = paint(step, stage, header, scratch);
             break;
           default:
-            verdict = add_geometry(step, stage.size, plan.ops);
+            verdict = add_geometry(step, stage.size, plan);
         }
         if (!verdict.ok()) return verdict;
       }
@@ -425,7 +428,8 @@ class Pipeline::Impl {
     for (int number = 0; number < views_; ++number) {
       OpList ops(stage.size);
       if (Verdict verdict = transform.view(stage.size, number, ops); !verdict.ok()) return verdict;
-      scratch.plan->ops.assign(ops.ops().begin(), ops.ops().end());
+      scratch.plan->ops.clear();
+      for (const GeometricOp& op : ops.ops()) add_operation(op, *scratch.plan);
       const std::span<uint8_t> place = out.subspan(static_cast<size_t>(number) * view_bytes(), view_bytes());
       if (Verdict verdict = run_stage(stage.source, header, size_, scratch, place.data(), nullptr); !verdict.ok()) {
         return verdict;
@@ -438,13 +442,21 @@ class Pipeline::Impl {
     return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
   }
 
-  static Verdict add_geometry(const Step& step, Size& size, std::vector<GeometricOp>& out) {
+  static Verdict add_geometry(const Step& step, Size& size, PipelinePlan& plan) {
     OpList ops(size);
     Verdict verdict = step.transform->geometry(size, step.values, ops);
     if (!verdict.ok()) return verdict;
-    out.insert(out.end(), ops.ops().begin(), ops.ops().end());
+    for (const GeometricOp& op : ops.ops()) add_operation(op, plan);
     size = ops.size();
     return Verdict::good();
+  }
+
+  static void add_operation(GeometricOp op, PipelinePlan& plan) {
+    if (plan.role == ImageRole::mask) {
+      op.filter = Filter::nearest;
+      if (op.fill[0] != op.fill[1] || op.fill[0] != op.fill[2]) op.fill = {0, 0, 0};  // a colour is no class
+    }
+    plan.ops.push_back(op);
   }
 
   Verdict make_whole(Stage& stage, const ImageHeader& header, Scratch& scratch) const {
@@ -461,13 +473,15 @@ class Pipeline::Impl {
   }
 
   Verdict paint(const Step& step, Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+    const ImageRole role = scratch.plan->role;
     if (!step.transform->acts(step.values)) return Verdict::good();
+    if (role == ImageRole::mask && step.transform->colour_only()) return Verdict::good();
     OpList ops(stage.size);
     if (Verdict verdict = step.transform->geometry(stage.size, step.values, ops); !verdict.ok()) return verdict;
     if (Verdict verdict = check_size(ops.size(), scratch.limits); !verdict.ok()) return verdict;
     if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
     PixelBuffer& image = *stage.whole;
-    if (Verdict verdict = step.transform->paint(image, step.values, ImageRole::image, scratch.paint); !verdict.ok()) {
+    if (Verdict verdict = step.transform->paint(image, step.values, role, scratch.paint); !verdict.ok()) {
       return verdict;
     }
     stage.size = ops.size();
@@ -500,7 +514,9 @@ class Pipeline::Impl {
                 source.pixels.row_bytes};
       } else {
         const int64_t decode_start = clock_.now();
-        Verdict verdict = scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view);
+        Verdict verdict = plan.role == ImageRole::mask
+                              ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
+                              : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view);
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
         if (!verdict.ok()) return verdict;
@@ -594,8 +610,8 @@ Draws Pipeline::draw(const DrawKey& key, const ImageHeader& header) const {
 }
 
 Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                        Scratch& scratch, const PixelFunction& function) const {
-  return impl_->apply(input, header, draws, out, scratch, function);
+                        Scratch& scratch, const PixelFunction& function, ImageRole role) const {
+  return impl_->apply(input, header, draws, out, scratch, function, role);
 }
 
 const std::vector<std::string>& Pipeline::functions() const noexcept {

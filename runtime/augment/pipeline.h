@@ -79,8 +79,11 @@ class Pipeline {
     return apply(ImageInput{bytes, {}}, header, draws, out, scratch, {});
   }
   // Error(usage) where the pipeline has functions and `function` is empty.
+  // A second image of the sample takes the first one's draws; it must have the same size. A mask (`input` as
+  // Decoder::decode_mask gives it) follows the geometry alone: resized by nearest, filled with the fill where that is one
+  // number, else with 0; functions do not see it.
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch, const PixelFunction& function) const;
+                Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
   // The Python functions in it, in order; most pipelines have none.
   const std::vector<std::string>& functions() const noexcept;

@@ -8,15 +8,12 @@ namespace penstock {
 
 namespace {
 
-// torch.linspace(start, end, count)[i] in float: from both ends towards the middle. The product is not rounded before
-// the sum, as torch's vector code does not.
-float linspace(double start_value, double end_value, int count, int i) {
-  const auto start = static_cast<float>(start_value);
-  const auto end = static_cast<float>(end_value);
-  if (count == 1) return start;
-  const float step = (end - start) / static_cast<float>(count - 1);
-  if (i < count / 2) return static_cast<float>(static_cast<double>(start) + static_cast<double>(step) * i);
-  return static_cast<float>(static_cast<double>(end) - static_cast<double>(step) * (count - 1 - i));
+// Point `i` of `count` evenly spaced ones in float, correctly rounded.
+float grid(double start_value, double end_value, int count, int i) {
+  const auto start = static_cast<double>(static_cast<float>(start_value));
+  const auto end = static_cast<double>(static_cast<float>(end_value));
+  if (count == 1) return static_cast<float>(start);
+  return static_cast<float>((start * (count - 1 - i) + end * i) / (count - 1));
 }
 
 WarpMap shear_map(double x, double y) {
@@ -48,22 +45,22 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
   switch (op) {
     case PolicyOp::shear_x:
     case PolicyOp::shear_y:
-      value = linspace(0, table.shear, bins, bin);
+      value = grid(0, table.shear, bins, bin);
       break;
     case PolicyOp::translate_x:
-      value = linspace(0, table.translate_in_pixels ? table.translate : table.translate * size.width, bins, bin);
+      value = grid(0, table.translate_in_pixels ? table.translate : table.translate * size.width, bins, bin);
       break;
     case PolicyOp::translate_y:
-      value = linspace(0, table.translate_in_pixels ? table.translate : table.translate * size.height, bins, bin);
+      value = grid(0, table.translate_in_pixels ? table.translate : table.translate * size.height, bins, bin);
       break;
     case PolicyOp::rotate:
-      value = linspace(0, table.rotate, bins, bin);
+      value = grid(0, table.rotate, bins, bin);
       break;
     case PolicyOp::brightness:
     case PolicyOp::color:
     case PolicyOp::contrast:
     case PolicyOp::sharpness:
-      value = linspace(0, table.enhance, bins, bin);
+      value = grid(0, table.enhance, bins, bin);
       break;
     case PolicyOp::posterize: {
       const float step = static_cast<float>(bins - 1) / static_cast<float>(table.posterize_range);
@@ -72,7 +69,7 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
       break;
     }
     case PolicyOp::solarize:
-      value = 255.0 * static_cast<double>(linspace(1, 0, bins, bin));
+      value = grid(255, 0, bins, bin);
       break;
     default:
       break;

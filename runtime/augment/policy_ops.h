@@ -44,8 +44,8 @@ struct MagnitudeTable {
   int posterize_range = 4;  // bits fewer at the last bin
 };
 
-// The magnitude of `op` at a bin of `bins`, as torchvision computes it: in float, on an even grid; negative where
-// `negated` and the operation has a sign.
+// The magnitude of `op` at a bin of `bins`: on an even grid, in float; negative where `negated` and the operation has a
+// sign. torchvision takes torch.linspace, whose last bit depends on the CPU's vector length; here it is the nearest float.
 double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins, bool negated, Size size);
 
 bool has_sign(PolicyOp op);

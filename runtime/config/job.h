@@ -26,8 +26,13 @@ struct DatasetSpec {
   // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
   // with their data; relative on the command line or in the environment: to the current folder, as in a shell.
   std::string folder;
+  // Or pictures without classes that belong together by their names (runtime/dataset/paired_folders.h): the images, and
+  // targets, masks or both. Placed as folder is.
+  std::string images;
+  std::string targets;
+  std::string masks;
   // Or the user's own code (runtime/dataset/python_source.h): a factory "package.module:name", called with `args`, or a
-  // pickled object from a program of the same job. Exactly one of folder, python and pickle is given.
+  // pickled object from a program of the same job. Exactly one of folder, images, python and pickle is given.
   std::string python;
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   std::string pickle;       // base64 text
@@ -37,9 +42,11 @@ struct DatasetSpec {
   std::string path;
 
   bool is_python() const noexcept { return !python.empty() || !pickle.empty(); }
+  // No classes: labels are 0 and mean nothing.
+  bool is_paired() const noexcept { return !images.empty(); }
   // For messages: the folder, the factory, or what stands for a pickled object.
   std::string title() const {
-    return !folder.empty() ? folder : !python.empty() ? python : "the pickled dataset";
+    return !folder.empty() ? folder : !images.empty() ? images : !python.empty() ? python : "the pickled dataset";
   }
 };
 

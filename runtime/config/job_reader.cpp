@@ -367,7 +367,32 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
   }
 }
 
-// Where the samples come from: one of three keys, and what belongs to it.
+// Pictures that belong together: `images`, and at least one of what belongs to it.
+void check_paired(const YamlNode& node, const std::string& path, const std::string& job_path, SplitSpec& split,
+                  Complaints& complaints) {
+  const auto given = [&](const char* name) -> const YamlNode* {
+    const YamlNode* value = value_at(node, "dataset", name);
+    return value == nullptr || !value->is_scalar() ? nullptr : value;
+  };
+  const YamlNode* images = given("images");
+  const YamlNode* targets = given("targets");
+  const YamlNode* masks = given("masks");
+  if (images != nullptr) place_folder(*images, job_path, path + ".dataset.images", split.dataset.images, complaints);
+  if (targets != nullptr) place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
+  if (masks != nullptr) place_folder(*masks, job_path, path + ".dataset.masks", split.dataset.masks, complaints);
+  if (images != nullptr && value_at(node, "dataset", "targets") == nullptr && value_at(node, "dataset", "masks") == nullptr) {
+    complaints.add(images->span, "'images' needs 'targets' or 'masks' beside it",
+                   "pictures in class folders are dataset: {folder: ...}");
+  }
+  for (const YamlNode* partner : {targets, masks}) {
+    if (partner != nullptr && value_at(node, "dataset", "images") == nullptr) {
+      complaints.add(partner->span, in_quotes(partner == targets ? "targets" : "masks") +
+                                        " belong to 'images', which is not given");
+    }
+  }
+}
+
+// Where the samples come from: one of four keys, and what belongs to it.
 void check_dataset(const YamlNode& node, const Span& split_key, const std::string& path, const std::string& job_path,
                    SplitSpec& split, Reading& reading) {
   Complaints& complaints = reading.complaints;
@@ -382,17 +407,18 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   const YamlNode* pickle = given("pickle");
   if (folder != nullptr) place_folder(*folder, job_path, path + ".dataset.folder", split.dataset.folder, complaints);
   bool none = true;  // one of a wrong type has been complained of
-  for (const char* name : {"folder", "python", "pickle"}) none = none && value_at(node, "dataset", name) == nullptr;
+  for (const char* name : {"folder", "images", "python", "pickle"}) none = none && value_at(node, "dataset", name) == nullptr;
   if (none) {
     complaints.add(section == nullptr ? split_key : section->key_span,
                    "missing required key 'folder' in " + in_quotes(path + ".dataset"));
   }
-  const YamlNode* sources[] = {folder, python, pickle};
+  check_paired(node, path, job_path, split, complaints);
+  const YamlNode* sources[] = {folder, given("images"), python, pickle};
   const YamlNode* first = nullptr;
   for (const YamlNode* source : sources) {
     if (source == nullptr) continue;
     if (first != nullptr) {
-      complaints.add(source->span, "a dataset has one of 'folder', 'python' and 'pickle'", "leave out the others");
+      complaints.add(source->span, "a dataset has one of 'folder', 'images', 'python' and 'pickle'", "leave out the others");
       break;
     }
     first = source;

@@ -245,6 +245,21 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                            "the current one."),
                                       PENSTOCK_MEMBER(dataset.folder)),
                        key<SplitSpec>(content,
+                                      text("images", {},
+                                           "Instead of folder: folder of pictures without classes, at any depth, which "
+                                           "have targets or masks. Relative as folder is."),
+                                      PENSTOCK_MEMBER(dataset.images)),
+                       key<SplitSpec>(content,
+                                      text("targets", {},
+                                           "With images: folder of what each should become, pictures of the same size "
+                                           "and relative name; the batch's field 'target'."),
+                                      PENSTOCK_MEMBER(dataset.targets)),
+                       key<SplitSpec>(content,
+                                      text("masks", {},
+                                           "With images: folder of their masks, PNG files of class ids with the same "
+                                           "size and relative name; the batch's field 'mask'."),
+                                      PENSTOCK_MEMBER(dataset.masks)),
+                       key<SplitSpec>(content,
                                       text("python", {},
                                            "Instead of folder: a Python function or class 'package.module:name'; what "
                                            "it returns has __len__ and __getitem__."),
@@ -268,7 +283,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                       text("main", {}, "With pickle: the program whose __main__ has the classes."),
                                       PENSTOCK_MEMBER(dataset.main))}});
   for (Key<SplitSpec>& one : sections.back().keys) one.sparse = true;
-  sections.back().one_of = {"folder", "python", "pickle"};
+  sections.back().one_of = {"folder", "images", "python", "pickle"};
   sections.push_back({"sampler",
                       "The order of the samples; torch's DistributedSampler, or RandomSampler for one replica.",
                       {key<SplitSpec>(content, boolean("shuffle", "A new order every epoch, torch's for the seed."),

@@ -33,15 +33,16 @@ namespace penstock {
 struct DatasetSpec;   // runtime/config/job.h
 struct DecodeLimits;  // runtime/decode/image.h
 
-// One sample as the source gives it. `storage` is reused from sample to sample; the spans point into it.
+// One sample as the source gives it. `storage` and `parts` are reused from sample to sample; the spans point into them.
 struct SourceSample {
   std::vector<std::byte> storage;
+  std::vector<std::vector<std::byte>> parts;  // where several files make a sample
   std::span<const std::byte> image;   // a whole JPEG or PNG file; or RGB pixels, row after row, where width > 0
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  // What fields() has after image and label, one span each: a fixed-size one its bytes, unaligned; of `bytes` and `text`
-  // the value alone. A span may also point into what the source keeps.
+  // What fields() has after image and label, one span each: a further image or mask its encoded file, a fixed-size field
+  // its bytes, unaligned, `bytes` and `text` the value alone. A span may also point into what the source keeps.
   std::vector<std::span<const std::byte>> fields;
 };
 
@@ -51,8 +52,8 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // What a sample consists of: image, label, then any others. The image's shape is {} here: the pipeline fixes it; and so
-  // is max_bytes of `bytes` and `text`: the limits fix it.
+  // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline fixes
+  // them; and so is max_bytes of `bytes` and `text`: the limits fix it.
   virtual const FieldTable& fields() const = 0;
 
   // What people call the sample: a path relative to the data set's folder.

@@ -15,6 +15,19 @@
 
 namespace penstock {
 
+namespace {
+
+void check_box(const ImageHeader& header, const Box& box) {
+  if (box.width < 1 || box.height < 1 || !Box{0, 0, header.width, header.height}.contains(box)) {
+    throw Error(ErrorKind::usage, "decode: box [" + std::to_string(box.x) + ", " + std::to_string(box.y) + ", " +
+                                      std::to_string(box.width) + ", " + std::to_string(box.height) +
+                                      "] is empty or lies outside the image of " + std::to_string(header.width) + "x" +
+                                      std::to_string(header.height));
+  }
+}
+
+}  // namespace
+
 class Decoder::Impl {
  public:
   Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
@@ -63,14 +76,17 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
+Verdict Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                             PixelView& pixels) {
+  check_box(header, box);
+  if (header.format != ImageFormat::png) return Verdict::bad("a mask is a PNG file with a palette or of grey");
+  if (header.orientation > 1) return Verdict::bad("a mask cannot be turned by its EXIF data");
+  return impl_->png.decode_mask(bytes, header, box, storage, pixels);
+}
+
 Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                         PixelView& pixels, const SideIndex* index) {
-  if (box.width < 1 || box.height < 1 || !Box{0, 0, header.width, header.height}.contains(box)) {
-    throw Error(ErrorKind::usage, "decode: box [" + std::to_string(box.x) + ", " + std::to_string(box.y) + ", " +
-                                      std::to_string(box.width) + ", " + std::to_string(box.height) +
-                                      "] is empty or lies outside the image of " + std::to_string(header.width) + "x" +
-                                      std::to_string(header.height));
-  }
+  check_box(header, box);
   if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, index);
   ImageHeader stored = header;
   if (header.swaps_sides()) std::swap(stored.width, stored.height);

@@ -42,6 +42,10 @@ class Decoder {
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
                  const SideIndex* index = nullptr);
 
+  // A mask of class ids: each pixel's number three times. PNG files with a palette or of grey; others are bad.
+  Verdict decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels);
+
   const DecodeCounts& counts() const noexcept;
 
  private:

@@ -68,6 +68,17 @@ void convert_row(const spng_ihdr& ihdr, const Palette& palette, const uint8_t* r
   }
 }
 
+// Columns of a mask's row. A grey of one bit is 0 or 1, as Pillow has it; of two or four bits it is scaled, as an image.
+void convert_mask_row(const spng_ihdr& ihdr, const uint8_t* row, int x0, int count, uint8_t* out) {
+  const unsigned depth = ihdr.bit_depth;
+  const bool indexed = ihdr.color_type == SPNG_COLOR_TYPE_INDEXED;
+  const unsigned scale = indexed || depth == 1 || depth == 8 ? 1 : 255U / ((1U << depth) - 1);
+  for (int i = 0; i < count; ++i, out += 3) {
+    const auto x = static_cast<size_t>(x0 + i);
+    out[0] = out[1] = out[2] = static_cast<uint8_t>((depth == 8 ? row[x] : small_sample(row, depth, x)) * scale);
+  }
+}
+
 Verdict bad(int error) {
   if (error == SPNG_EMEM) {
     throw Error(ErrorKind::runtime, "out of memory while decoding a PNG file",
@@ -98,8 +109,8 @@ bool inflates_too_far(spng_ctx* ctx) {
 
 }  // namespace
 
-Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                           PixelView& pixels) {
+Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
+                           PixelBuffer& storage, PixelView& pixels) {
   const std::unique_ptr<spng_ctx, FreeContext> owner(spng_ctx_new(0));
   spng_ctx* const ctx = owner.get();
   if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
@@ -113,6 +124,10 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   if (static_cast<int>(ihdr.width) != header.width || static_cast<int>(ihdr.height) != header.height) {
     return Verdict::bad("PNG: the headers contradict each other");
   }
+  if (mask && (ihdr.bit_depth > 8 || (ihdr.color_type != SPNG_COLOR_TYPE_INDEXED &&
+                                      ihdr.color_type != SPNG_COLOR_TYPE_GRAYSCALE))) {
+    return Verdict::bad("a mask is a PNG file with a palette or of grey, of 8 bits at most");
+  }
   size_t image_bytes = 0;
   error = spng_decoded_image_size(ctx, SPNG_FMT_RAW, &image_bytes);
   if (error == 0) error = spng_decode_image(ctx, nullptr, 0, SPNG_FMT_RAW, SPNG_DECODE_PROGRESSIVE);
@@ -124,6 +139,10 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
     if (error != 0) return bad(error);
   }
   const Palette palette(plte);
+  const auto convert = [&](const uint8_t* row, uint8_t* out) {
+    mask ? convert_mask_row(ihdr, row, box.x, box.width, out)
+         : convert_row(ihdr, palette, row, box.x, box.width, out);
+  };
   const size_t row_bytes = image_bytes / ihdr.height;
   storage.resize(box.width, box.height);
   pixels = PixelView{storage.row(0), box.width, box.height, storage.row_bytes()};
@@ -142,8 +161,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
     } while (error == 0);
     if (error != SPNG_EOI) return bad(error);
     for (int y = 0; y < box.height; ++y) {
-      convert_row(ihdr, palette, raw_.data() + row_bytes * static_cast<size_t>(box.y + y), box.x, box.width,
-                  storage.row(y));
+      convert(raw_.data() + row_bytes * static_cast<size_t>(box.y + y), storage.row(y));
     }
     return Verdict::good();
   }
@@ -152,7 +170,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
     error = spng_decode_row(ctx, raw_.data(), row_bytes);
     // The image's last row may report its end at once.
     if (error != 0 && !(error == SPNG_EOI && y == header.height - 1)) return bad(error);
-    if (y >= box.y) convert_row(ihdr, palette, raw_.data(), box.x, box.width, storage.row(y - box.y));
+    if (y >= box.y) convert(raw_.data(), storage.row(y - box.y));
   }
   return Verdict::good();
 }

@@ -20,9 +20,19 @@ namespace penstock {
 
 class PngDecoder {
  public:
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels) {
+    return decode(bytes, header, box, false, storage, pixels);
+  }
+  // A mask's numbers, as numpy.array(Image.open(...)) gives them, each three times: indices of a palette, grey values.
+  Verdict decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels) {
+    return decode(bytes, header, box, true, storage, pixels);
+  }
 
  private:
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask, PixelBuffer& storage,
+                 PixelView& pixels);
+
   std::vector<uint8_t> raw_;  // one row as the file has it, or the whole of an interlaced image
 };
 

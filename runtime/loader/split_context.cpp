@@ -77,8 +77,11 @@ void SplitContext::adopt(std::unique_ptr<Source> source) {
   source_ = std::move(source);
   const auto extras = extra_fields(source_->fields());
   fields_.insert(fields_.end(), extras.begin(), extras.end());
+  const std::vector<int64_t> pictures = fields_[0].shape;
   for (FieldSpec& field : fields_) {
     if (!field.fixed_size()) field.max_bytes = split_.limits.max_field_bytes;
+    if (field.kind == FieldKind::image || field.kind == FieldKind::mask) field.shape = pictures;
+    if (field.kind == FieldKind::mask) field.shape.erase(field.shape.end() - 3);  // one plane
   }
 }
 
@@ -124,18 +127,55 @@ Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& he
   record.width = header.width;
   record.height = header.height;
   record.draws = context_->pipeline().draw(key, header);
-  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
+  times_.source_pixels += int64_t{header.width} * header.height;
+  return apply(input, header, key, record.draws,
+               {reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample()}, ImageRole::image);
+}
+
+Verdict SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
+                           std::span<uint8_t> out, ImageRole role) {
   PixelFunction function;
   if (!context_->pipeline().functions().empty()) {
     function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
       return run_function(key, number, position, pixels);
     };
   }
-  const Verdict verdict = context_->pipeline().apply(input, header, record.draws, out, scratch_, function);
+  const Verdict verdict = context_->pipeline().apply(input, header, draws, out, scratch_, function, role);
   times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
   times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
-  times_.source_pixels += int64_t{header.width} * header.height;
   return verdict;
+}
+
+// The sample's further images, with the first one's draws.
+Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record) {
+  const FieldTable& table = context_->fields();
+  for (size_t f = 2; f < table.size(); ++f) {
+    const bool mask = table[f].kind == FieldKind::mask;
+    if (!mask && table[f].kind != FieldKind::image) continue;
+    const EncodedView encoded = sample_.fields.at(f - 2);
+    times_.encoded_bytes += static_cast<int64_t>(encoded.size());
+    ImageHeader header;
+    Verdict verdict = read_header(encoded, context_->split().limits, header, context_->pipeline().header_options());
+    if (verdict.ok() && (header.width != record.width || header.height != record.height)) {
+      verdict = Verdict::bad("it has " + std::to_string(header.width) + " x " + std::to_string(header.height) +
+                             " pixels, and its image " + std::to_string(record.width) + " x " +
+                             std::to_string(record.height));
+    }
+    times_.source_pixels += int64_t{header.width} * header.height;
+    const size_t bytes = table[f].bytes_per_sample();
+    auto* const out = reinterpret_cast<uint8_t*>(fields[f]);
+    if (verdict.ok() && !mask) verdict = apply({encoded, {}}, header, key, record.draws, {out, bytes}, ImageRole::image);
+    if (verdict.ok() && mask) {
+      planes_.resize(3 * bytes);
+      verdict = apply({encoded, {}}, header, key, record.draws, planes_, ImageRole::mask);
+      // All three planes of each view are the same.
+      const auto views = static_cast<size_t>(context_->pipeline().views());
+      const size_t area = bytes / views;
+      for (size_t view = 0; view < views; ++view) std::memcpy(out + view * area, planes_.data() + 3 * view * area, area);
+    }
+    if (!verdict.ok()) return Verdict::bad("its " + table[f].name + ": " + verdict.reason);
+  }
+  return Verdict::good();
 }
 
 Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
@@ -158,10 +198,13 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   } else {
     verdict = make_image(sample_.image, key, fields[0], record);
   }
+  if (verdict.ok()) verdict = make_others(key, fields, record);
   if (!verdict.ok()) return verdict;
   std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
   for (size_t f = 2; f < context_->fields().size() && verdict.ok(); ++f) {
-    verdict = put_value(context_->fields()[f], sample_.fields.at(f - 2), fields[f]);
+    const FieldSpec& field = context_->fields()[f];
+    if (field.kind == FieldKind::image || field.kind == FieldKind::mask) continue;  // make_others()
+    verdict = put_value(field, sample_.fields.at(f - 2), fields[f]);
   }
   return verdict;
 }

@@ -94,12 +94,16 @@ class SampleMaker {
                    SampleRecord& record);
   Verdict run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key, std::byte* image,
                        SampleRecord& record);
+  Verdict make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record);
+  Verdict apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
+                std::span<uint8_t> out, ImageRole role);
   Verdict run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image);
 
   std::shared_ptr<const SplitContext> context_;
   Scratch scratch_;
   SourceSample sample_;
   std::vector<std::byte> answer_;  // of a function
+  std::vector<uint8_t> planes_;    // of a mask
   MakeTimes times_;
 };
 

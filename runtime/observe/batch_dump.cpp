@@ -106,7 +106,7 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     line["valid"] = record.planned.valid;
     line["reason"] = record.reason;
     line["hash_draws"] = draws_json(record.draws);
-    for (const auto& [field, data] : batch.others) {
+    for (const auto& [field, data, channels_last] : batch.others) {
       line["fields"].push_back(field.name);
       if (field.kind != FieldKind::text) continue;
       line["text"][field.name] = as_text(varying_value(field, data + slot * field.bytes_per_sample()));
@@ -114,9 +114,10 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   write_npy(stem + "images.npy", batch.images);
-  for (const auto& [field, data] : batch.others) {
+  for (const auto& [field, data, channels_last] : batch.others) {
     if (field.fixed_size()) {
-      write_npy(stem + "field_" + field.name + ".npy", field_batch_view(const_cast<std::byte*>(data), field, count));
+      write_npy(stem + "field_" + field.name + ".npy", channels_last ? image_batch_view(data, field, count, true)
+                                                                     : field_batch_view(data, field, count));
     } else {
       write_varying(stem, field, data, records.size());
     }

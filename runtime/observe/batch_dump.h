@@ -31,6 +31,13 @@
 
 namespace penstock {
 
+// A field besides image and label, and its memory.
+struct DumpedField {
+  FieldSpec field;
+  std::byte* data = nullptr;
+  bool channels_last = false;  // of images
+};
+
 struct DumpedBatch {
   int32_t trainer = 0;
   int64_t step = 0;
@@ -41,7 +48,7 @@ struct DumpedBatch {
   const Pipeline* pipeline = nullptr;
   std::string dataset_folder;
   TensorView images;  // [n, 3, h, w]
-  std::vector<std::pair<FieldSpec, const std::byte*>> others;  // fields after image and label, and their memory
+  std::vector<DumpedField> others;
 };
 
 // Makes the folder where it does not exist.

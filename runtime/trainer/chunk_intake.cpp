@@ -8,6 +8,20 @@
 #include "runtime/base/error.h"
 
 namespace penstock {
+namespace {
+
+// Sample number `at`'s bytes of field `f` into the slot's array of it: images finished, everything else as it is.
+void take_field(const PortSplit& split, size_t f, std::span<const std::byte> bytes, std::byte* field, size_t at,
+                Slot& slot) {
+  if (split.raw_fields[f].kind != FieldKind::image) {
+    std::memcpy(field + at * split.raw_fields[f].bytes_per_sample(), bytes.data(), bytes.size());
+    return;
+  }
+  split.finisher->run(reinterpret_cast<const uint8_t*>(bytes.data()), field + at * split.finisher->bytes_per_sample());
+  if (!slot.raw.empty()) std::memcpy(slot.raw[f].data() + at * bytes.size(), bytes.data(), bytes.size());
+}
+
+}  // namespace
 
 void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
                 Slot& slot) {
@@ -20,7 +34,12 @@ void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t c
   slot.problem.clear();
   slot.records.assign(static_cast<size_t>(slot.samples), {});
   slot.labels.assign(static_cast<size_t>(slot.samples), 0);
-  slot.raw.resize(keep_raw ? static_cast<size_t>(slot.samples) * split.raw_fields[0].bytes_per_sample() : 0);
+  slot.raw.clear();
+  for (const FieldSpec& field : split.raw_fields) {
+    if (!keep_raw) break;
+    const size_t bytes = field.kind == FieldKind::image ? field.bytes_per_sample() : 0;
+    slot.raw.emplace_back(static_cast<size_t>(slot.samples) * bytes);
+  }
 }
 
 bool wanted(const Slot& slot, const ChunkHeader& header) noexcept {
@@ -51,13 +70,9 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   const auto varying = packed_values(split.raw_fields, header.samples, payload);
   slot.chunk_taken[chunk] = true;
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
-  const size_t image_bytes = split.raw_fields[0].bytes_per_sample();
-  const size_t finished_bytes = split.finisher->bytes_per_sample();
-  std::vector<std::span<const std::byte>> content;  // what is hashed: the image, then the fields after the label
+  std::vector<std::span<const std::byte>> content;  // what is hashed: all fields but the label
   for (int32_t i = 0; i < header.samples; ++i) {
     const auto at = static_cast<size_t>(header.first_slot + i);
-    const std::span<const std::byte> image =
-        payload.subspan(layout.offsets[0] + static_cast<size_t>(i) * image_bytes, image_bytes);
     int64_t label = 0;
     std::memcpy(&label, payload.data() + layout.offsets[1] + static_cast<size_t>(i) * sizeof label, sizeof label);
     SampleRecord& record = records[static_cast<size_t>(i)];
@@ -65,25 +80,23 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     delivered.index = record.index;
     const std::vector<std::byte> hashed = sample_record(
         split.resolved.name, static_cast<uint32_t>(expected.epoch), delivered, record.draws, label);
-    content.assign(1, image);
+    content.clear();
     auto column = varying.begin();
-    for (size_t f = 2; f < split.raw_fields.size(); ++f) {
-      const size_t room = split.raw_fields[f].bytes_per_sample();
-      content.push_back(split.raw_fields[f].fixed_size()
-                            ? payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * room, room)
-                            : (*column++)[static_cast<size_t>(i)]);
-      std::memcpy(base + pool.layout.fields[f] + at * room, content.back().data(), content.back().size());
+    for (size_t f = 0; f < split.raw_fields.size(); ++f) {
+      if (f == 1) continue;
+      const FieldSpec& field = split.raw_fields[f];
+      const size_t room = field.bytes_per_sample();
+      content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * room, room)
+                                           : (*column++)[static_cast<size_t>(i)]);
+      take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
     }
     slot.hash.add(hashed, content);
-    split.finisher->run(reinterpret_cast<const uint8_t*>(image.data()),
-                        base + pool.layout.fields[0] + at * finished_bytes);
     std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
     std::memcpy(base + pool.layout.indices + at * sizeof(int64_t), &record.index, sizeof(int64_t));
     base[pool.layout.valid + at] = static_cast<std::byte>(record.planned.valid ? 1 : 0);
     base[pool.layout.substituted + at] = static_cast<std::byte>(record.substituted ? 1 : 0);
     slot.num_valid += record.planned.valid ? 1 : 0;
     slot.labels[at] = label;
-    if (!slot.raw.empty()) std::memcpy(slot.raw.data() + at * image_bytes, image.data(), image_bytes);
     if (record.bad && !split.masks_bad_samples() && slot.problem.empty()) {
       slot.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
                      split.resolved.split.dataset.title() + ": " + record.reason;

@@ -57,6 +57,9 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   ResolvedSplit then = split_from_json(text_of(state, "spec"));
   then.split.batch_size = split.split.batch_size;
   then.split.dataset.folder = split.split.dataset.folder;
+  then.split.dataset.images = split.split.dataset.images;
+  then.split.dataset.targets = split.split.dataset.targets;
+  then.split.dataset.masks = split.split.dataset.masks;
   then.split.sampler.indices = split.split.sampler.indices;  // their hash tells
   then.split.sampler.weights = split.split.sampler.weights;
   then.split.dataset.path = split.split.dataset.path;

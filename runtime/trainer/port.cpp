@@ -475,6 +475,9 @@ class Port::Impl {
       for (FieldTable* table : {&split.raw_fields, &split.fields}) {
         table->insert(table->end(), m.extra_fields.begin(), m.extra_fields.end());
       }
+      for (FieldSpec& field : split.fields) {
+        if (field.kind == FieldKind::image) field.dtype = split.finish.dtype;
+      }
       split.shape = plan_spec(split.resolved, m.dataset_size, options_.num_replicas);
       split.plan = plan_shape(split.shape);
       ClientOpened answer;
@@ -716,16 +719,22 @@ class Port::Impl {
     batch.labels = &slot.labels;
     batch.pipeline = &*split.pipeline;
     batch.dataset_folder = split.resolved.split.dataset.title();
-    if (options_.dump_raw) {
-      batch.images = image_batch_view(slot.raw.data(), split.raw_fields[0], slot.samples, false);
-    } else {
-      batch.images = image_batch_view(pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[0],
-                                      split.fields[0], slot.samples,
-                                      split.finish.memory_format == MemoryFormat::channels_last);
-    }
-    for (size_t f = 2; f < split.fields.size(); ++f) {
+    for (size_t f = 0; f < split.fields.size(); ++f) {
+      if (f == 1) continue;
       std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
-      batch.others.emplace_back(split.fields[f], data);
+      FieldSpec field = split.fields[f];
+      const bool image = field.kind == FieldKind::image;
+      if (image && options_.dump_raw) {
+        data = slot.raw[f].data();
+        field = split.raw_fields[f];
+      }
+      const bool channels_last =
+          image && !options_.dump_raw && split.finish.memory_format == MemoryFormat::channels_last;
+      if (f == 0) {
+        batch.images = image_batch_view(data, field, slot.samples, channels_last);
+      } else {
+        batch.others.push_back({field, data, channels_last});
+      }
     }
     write_batch(options_.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(stream.epoch), batch);
   }

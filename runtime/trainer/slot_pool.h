@@ -28,7 +28,7 @@ struct Slot {
   int64_t num_valid = 0;
   std::vector<SampleRecord> records;   // by place in the batch
   std::vector<int64_t> labels;
-  std::vector<uint8_t> raw;            // uint8 [samples, 3, h, w] before finishing, where a dump wants it
+  std::vector<std::vector<uint8_t>> raw;  // by field: uint8 images before finishing, where a dump wants them
   std::string problem;                 // a sample that fails the job when the batch is delivered
 };
 

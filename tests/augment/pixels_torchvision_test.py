@@ -81,20 +81,28 @@ def rotation(mode, fill, expand=False, center=None):
     return lambda image, v: F.rotate(image, v[0] * UNIT, MODES[mode], expand, center, fill)
 
 
+def grid(start, end, count, i):
+    """torch.linspace, whose last bit depends on the CPU: ours is the nearest float."""
+    start, end = float(np.float32(start)), float(np.float32(end))
+    value = np.float32((start * (count - 1 - i) + end * i) / (count - 1))
+    assert abs(value - torch.linspace(start, end, count)[i].item()) <= 2 ** -23 * max(start, end)
+    return float(value)
+
+
 def magnitude(name, bin_, bins, image, shear=0.3, translate=None, rotate=30.0, enhance=0.9, bits=(8, 4)):
-    """torchvision v2's tables (Solarize: 255 times a share; 0.14's grid of 255ths differs in ties)."""
+    """torchvision's tables."""
     if name in ("Identity", "AutoContrast", "Equalize", "Invert"):
         return 0.0
     if name == "Posterize":
         return float((bits[0] - torch.arange(bins) / ((bins - 1) / bits[1])).round().int()[bin_])
     if name == "Solarize":
-        return 255.0 * float(torch.linspace(1.0, 0.0, bins)[bin_])
+        return grid(255.0, 0.0, bins, bin_)
     if name.startswith("Translate"):
         side = image.width if name.endswith("X") else image.height
         last = translate(side) if translate else 150.0 / 331.0 * side
     else:
         last = shear if name.startswith("Shear") else rotate if name == "Rotate" else enhance
-    return float(torch.linspace(0.0, last, bins)[bin_])
+    return grid(0.0, last, bins, bin_)
 
 
 def posterize(image, bits):

@@ -37,6 +37,7 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
       }
       params += (params.empty() ? "" : ", ") + param.name + ": " + value;
     }
+    if (info.name == "Grayscale") params = "num_output_channels: 3";  // torchvision's default, 1, is refused
     const std::string before = info.name == "Normalize" ? "{ToDtype: {dtype: float32}}, " : "";
     const std::string text =
         "splits: {t: {dataset: {folder: /d}, pipeline: [" + before + "{" + info.name + ": {" + params + "}}]}}";
@@ -47,6 +48,28 @@ TEST_CASE("every transform of the catalogue survives show, JSON and back with it
     INFO(shown);
     CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
     CHECK(job_schema().find("\"" + info.name + "\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("a list of numbers that may be a word") {
+  const auto job = [](const std::string& value) {
+    return "splits: {t: {dataset: {folder: /d}, pipeline: [{CenterCrop: {size: 8}}, {RandomErasing: {value: " + value +
+           "}}]}}";
+  };
+  for (const char* value : {"random", "'random'", "7", "[1, 2, 3]"}) {
+    const std::string canonical = canonical_json(resolve_split(parse_job(job(value), "j"), "t"));
+    CHECK(canonical_json(split_from_json(canonical)) == canonical);
+    CHECK((canonical.find(R"("value":"random")") != std::string::npos) == (std::string(value).find("random") < 2));
+    const std::string shown = show_job_text(job(value), "j", {}, {}, false);
+    INFO(shown);
+    CHECK(canonical_json(resolve_split(parse_job(shown, "j"), "t")) == canonical);
+  }
+  try {
+    (void)parse_job(job("noise"), "j");
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("expected an integer or a list of integers or random, found the text 'noise'") !=
+          std::string::npos);
   }
 }
 
@@ -82,11 +105,18 @@ TEST_CASE("a dataset in Python") {
     }
     return {};
   };
-  CHECK(complaint("{python: \"a:b\", folder: /d}").find("a dataset has one of 'folder', 'python' and 'pickle'") !=
+  CHECK(complaint("{python: \"a:b\", folder: /d}").find("a dataset has one of 'folder', 'images', 'python' and 'pickle'") !=
         std::string::npos);
   CHECK(complaint("{python: data.py}").find("expected 'package.module:name', found the text 'data.py'") !=
         std::string::npos);
   CHECK(complaint("{folder: /d, args: {a: 1}}").find("'args' are those of 'python'") != std::string::npos);
+  CHECK(complaint("{images: /d, folder: /d, masks: /m}").find("a dataset has one of") != std::string::npos);
+  CHECK(complaint("{images: /d}").find("'images' needs 'targets' or 'masks' beside it") != std::string::npos);
+  CHECK(complaint("{folder: /d, masks: /m}").find("'masks' belong to 'images', which is not given") != std::string::npos);
+  const DatasetSpec paired = parse_job(job("{images: a, targets: /b, masks: ../c/}"), "/j/job.yaml").splits.at("t").dataset;
+  CHECK(paired.images == "/j/a");
+  CHECK(paired.targets == "/b");
+  CHECK(paired.masks == "/c");
   CHECK(complaint("{python: \"a:b\", args: 3}").find("expected a mapping, found the integer 3") != std::string::npos);
 }
 

@@ -27,7 +27,12 @@ JOBS = {
     "low_memory.yaml": (2, []),
     "python_dataset.yaml": (3, ["loader.threads=1"]),
     "attach.yaml": (3, []),
+    "paired_pictures.yaml": (3, []),
+    "segmentation_masks.yaml": (3, []),
 }
+# Folders of a split, where its dataset is no folder of classes.
+PAIRED = {"paired_pictures.yaml": {"images": "pictures", "targets": "blurred"},
+          "segmentation_masks.yaml": {"images": "pictures", "masks": "masks"}}
 # Jobs for `penstock serve`: programs of two trainers attach, twice, instead of being started.
 SERVED = {"attach.yaml"}
 
@@ -40,6 +45,19 @@ def make_png_folders(top):
             os.makedirs(folder, exist_ok=True)
             picture = Image.effect_noise((32, 32), 40 + i).convert("RGB")
             picture.save(os.path.join(folder, f"{i:04}.png"))
+
+
+def make_pairs(top):
+    from PIL import Image, ImageFilter
+    for split, count in (("train", TRAIN), ("val", VAL)):
+        for i in range(count):
+            picture = Image.effect_noise((150 + i, 140), 40 + i).convert("RGB")
+            made = {"pictures": picture, "blurred": picture.filter(ImageFilter.GaussianBlur(2)),
+                    "masks": picture.convert("L").point(lambda value: value // 64)}
+            for name, one in made.items():
+                folder = os.path.join(top, split, name, "street")
+                os.makedirs(folder, exist_ok=True)
+                one.save(os.path.join(folder, f"{i:04}.png"))
 
 
 def spoil(top):
@@ -77,11 +95,12 @@ def main():
     with no_leftovers() as env, tempfile.TemporaryDirectory(prefix="configs_test-") as top:
         env["PENSTOCK_PYTHON"] = sys.executable
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # Open MPI keeps memory to the end
-        photos, wild, small = (os.path.join(top, name) for name in ("photos", "wild", "small"))
+        photos, wild, small, pairs = (os.path.join(top, name) for name in ("photos", "wild", "small", "pairs"))
         for folder in (photos, wild):
             must([PENSTOCK, "demo-data", folder, "--count", str(TRAIN), "--val-count", str(VAL), "--classes", "2"], env)
         spoil(wild)
         make_png_folders(small)
+        make_pairs(pairs)
         for name, (ranks, overrides) in JOBS.items():
             began = time.monotonic()
             job = os.path.join(CONFIGS, name)
@@ -91,10 +110,12 @@ def main():
             assert "train" in splits, shown
             arguments = [job, *overrides]
             for split in splits if name != "python_dataset.yaml" else []:
-                arguments += [f"splits.{split}.dataset.folder={os.path.join(data, split)}",
-                              f"splits.{split}.batch_size={BATCH}"]
+                folders = {key: os.path.join(pairs, split, part) for key, part in PAIRED.get(name, {}).items()}
+                folders = folders or {"folder": os.path.join(data, split)}
+                arguments += [f"splits.{split}.dataset.{key}={folder}" for key, folder in folders.items()]
+                arguments.append(f"splits.{split}.batch_size={BATCH}")
             checked = must([PENSTOCK, "check", *arguments], env).stdout
-            assert f"split train: {TRAIN} samples in 2 classes" in checked, checked
+            assert f"split train: {TRAIN} samples{'' if name in PAIRED else ' in 2 classes'}" in checked, checked
             if name in SERVED:
                 report = serve(job, env, ranks, arguments[1:])
             elif ranks:

@@ -14,7 +14,7 @@
 from . import errors, transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
-from .datasets import ImageFolder
+from .datasets import ImageFolder, PairedFolders
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
@@ -25,6 +25,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
+    "ImageFolder", "PairedFolders", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
     "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
 ]

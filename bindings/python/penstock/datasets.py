@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from . import _pickled
 from .errors import UsageError
 
-__all__ = ["ImageFolder"]
+__all__ = ["ImageFolder", "PairedFolders"]
 
 
 class ImageFolder:
@@ -26,6 +26,29 @@ class ImageFolder:
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.root!r})"
+
+
+class PairedFolders:
+    """Pictures that belong together by their relative names, without classes: `images`, and `targets` (what each should
+    become), `masks` (PNG files of class ids) or both.
+
+    The same draws are made for all of a sample. Gives the fields "image", "target" (made and finished like the image)
+    and "mask" (uint8 [height, width]: the geometry by nearest, no colour, no finishing; `mask.long()` is what losses
+    want). A tuple batch is `image, target`, `image, mask` or `image, target, mask`: there is no label.
+    """
+
+    def __init__(self, images: Union[str, os.PathLike], targets: Optional[Union[str, os.PathLike]] = None,
+                 masks: Optional[Union[str, os.PathLike]] = None) -> None:
+        if targets is None and masks is None:
+            raise UsageError("PairedFolders needs targets or masks", "pictures in class folders are an ImageFolder")
+        given = {"images": images, "targets": targets, "masks": masks}
+        self.folders = {name: os.fspath(folder) for name, folder in given.items() if folder is not None}
+
+    def to_spec(self) -> dict:
+        return {name: os.path.abspath(folder) for name, folder in self.folders.items()}
+
+    def __repr__(self) -> str:
+        return f"PairedFolders({', '.join(f'{name}={folder!r}' for name, folder in self.folders.items())})"
 
 
 def spec_of(dataset: Any) -> dict:

@@ -1,0 +1,189 @@
+#include "runtime/dataset/paired_folders.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/config/job.h"
+#include "runtime/dataset/image_folder.h"
+
+namespace penstock {
+namespace {
+
+// "a/b" of "a/b.png".
+std::string_view without_extension(std::string_view name) {
+  return name.substr(0, name.rfind('.'));
+}
+
+}  // namespace
+
+std::vector<std::string> PairedFolders::list(const std::string& root, FileSystem& files) {
+  struct Pending {
+    std::string path;                // relative to root, with a '/' at its end; empty: root itself
+    std::vector<DirectoryId> above;  // the folders on the way here
+  };
+  std::vector<std::string> names;
+  std::vector<Pending> pending = {{"", {}}};
+  while (!pending.empty()) {
+    Pending folder = std::move(pending.back());
+    pending.pop_back();
+    Directory directory;
+    try {
+      directory = files.list_directory(folder.path.empty() ? root : root + "/" + folder.path);
+    } catch (const FileError& error) {
+      if (folder.path.empty() && (error.code() == ENOENT || error.code() == ENOTDIR)) {
+        throw Error(ErrorKind::dataset,
+                    "the dataset folder '" + root + (error.code() == ENOENT ? "' does not exist" : "' is a file"),
+                    "check dataset.images, targets and masks; in a job file a relative path starts at the file's own "
+                    "folder");
+      }
+      throw Error(ErrorKind::dataset, error.message(),
+                  "every folder of the data set must be readable: leaving one out would change the data set");
+    }
+    if (std::find(folder.above.begin(), folder.above.end(), directory.id) != folder.above.end()) {
+      throw Error(ErrorKind::dataset, "'" + root + "/" + folder.path + "' is a symbolic link to a folder above it",
+                  "remove the link");
+    }
+    folder.above.push_back(directory.id);
+    for (const DirectoryEntry& entry : directory.entries) {
+      if (entry.is_directory) {
+        pending.push_back({folder.path + entry.name + "/", folder.above});
+      } else if (has_image_extension(entry.name)) {
+        names.push_back(folder.path + entry.name);
+      }
+    }
+  }
+  std::sort(names.begin(), names.end(), python_less);
+  return names;
+}
+
+void PairedFolders::add_partners(const std::string& root, const char* field) {
+  const std::vector<std::string> there = list(root, files_);
+  std::unordered_map<std::string_view, std::vector<const std::string*>> by_name;
+  for (const std::string& name : there) by_name[without_extension(name)].push_back(&name);
+  Folder folder{root, {}};
+  const std::vector<std::string>& images = folders_.front().names;
+  std::string missing;
+  int64_t count = 0;
+  for (const std::string& image : images) {
+    const auto found = by_name.find(without_extension(image));
+    if (found == by_name.end()) {
+      if (++count <= 3) missing += (missing.empty() ? "'" : ", '") + image + "'";
+      continue;
+    }
+    const std::vector<const std::string*>& candidates = found->second;
+    const auto same = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const std::string* candidate) { return *candidate == image; });
+    if (same == candidates.end() && candidates.size() > 1) {
+      throw Error(ErrorKind::dataset,
+                  "'" + image + "' has two " + field + "s in '" + root + "': '" + *candidates[0] + "' and '" +
+                      *candidates[1] + "'",
+                  "remove one");
+    }
+    folder.names.push_back(same == candidates.end() ? *candidates.front() : **same);
+  }
+  if (count > 0) {
+    throw Error(ErrorKind::dataset,
+                std::to_string(count) + " of the " + std::to_string(images.size()) + " images have no " + field + " in '" +
+                    root + "': " + missing + (count > 3 ? ", ..." : ""),
+                std::string("a ") + field + " has its image's relative name, with any extension of a picture");
+  }
+  folders_.push_back(std::move(folder));
+}
+
+PairedFolders::PairedFolders(const DatasetSpec& dataset, int64_t max_encoded_bytes, FileSystem& files)
+    : max_encoded_bytes_(max_encoded_bytes),
+      files_(files),
+      fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
+  folders_.push_back({dataset.images, list(dataset.images, files)});
+  if (size() == 0) {
+    throw Error(ErrorKind::dataset, "the dataset folder '" + dataset.images + "' holds no image",
+                "dataset.images names the folder of the pictures, at any depth");
+  }
+  if (!dataset.targets.empty()) {
+    add_partners(dataset.targets, "target");
+    fields_.push_back({"target", FieldKind::image, DType::uint8, {}});
+  }
+  if (!dataset.masks.empty()) {
+    add_partners(dataset.masks, "mask");
+    fields_.push_back({"mask", FieldKind::mask, DType::uint8, {}});
+  }
+
+  // hash128 over blocks of "name NUL ... NEWLINE", each replaced by its hash, so that the text stays short.
+  constexpr size_t kBlock = size_t{1} << 20;
+  std::string summary = "penstock paired folders 1\n";
+  for (const FieldSpec& field : fields_) (summary += field.name) += '\n';
+  std::string block;
+  for (size_t i = 0; i < folders_.front().names.size(); ++i) {
+    for (const Folder& folder : folders_) (block += folder.names[i]) += '\0';
+    block += '\n';
+    if (block.size() < kBlock && i + 1 < folders_.front().names.size()) continue;
+    (summary += hash128(std::string_view(block)).hex()) += '\n';
+    block.clear();
+  }
+  fingerprint_ = hash128(std::string_view(summary));
+  sizes_ = std::make_unique<std::atomic<int64_t>[]>(folders_.front().names.size());
+  for (int64_t i = 0; i < size(); ++i) sizes_[static_cast<size_t>(i)].store(-1, std::memory_order_relaxed);
+}
+
+void PairedFolders::check_index(int64_t index) const {
+  if (index < 0 || index >= size()) {
+    throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " is outside the data set '" +
+                                      folders_.front().root + "' of " + std::to_string(size()) + " samples");
+  }
+}
+
+std::string PairedFolders::key(int64_t index) const {
+  check_index(index);
+  return folders_.front().names[static_cast<size_t>(index)];
+}
+
+int64_t PairedFolders::label(int64_t index) const {
+  check_index(index);
+  return 0;
+}
+
+int64_t PairedFolders::encoded_size(int64_t index) const {
+  check_index(index);
+  std::atomic<int64_t>& known = sizes_[static_cast<size_t>(index)];
+  int64_t bytes = known.load(std::memory_order_relaxed);
+  if (bytes < 0) {
+    bytes = 0;
+    for (const Folder& folder : folders_) {
+      bytes += files_.file_size(folder.root + "/" + folder.names[static_cast<size_t>(index)]);
+    }
+    known.store(bytes, std::memory_order_relaxed);
+  }
+  return bytes;
+}
+
+Verdict PairedFolders::read_file(const Folder& folder, int64_t index, std::vector<std::byte>& bytes) const {
+  check_index(index);
+  const std::string& name = folder.names[static_cast<size_t>(index)];
+  if (files_.read_file(folder.root + "/" + name, max_encoded_bytes_, bytes)) return Verdict::good();
+  return Verdict::bad("the file '" + name + "' is larger than limits.max_encoded_bytes (" +
+                      std::to_string(max_encoded_bytes_) + " bytes)");
+}
+
+Verdict PairedFolders::read(int64_t index, std::vector<std::byte>& bytes) const {
+  return read_file(folders_.front(), index, bytes);
+}
+
+Verdict PairedFolders::load(const DrawKey& key, SourceSample& sample) const {
+  const auto index = static_cast<int64_t>(key.index);
+  sample.width = sample.height = 0;
+  sample.label = 0;
+  sample.fields.clear();
+  sample.parts.resize(folders_.size() - 1);
+  if (Verdict verdict = read(index, sample.storage); !verdict.ok()) return verdict;
+  sample.image = sample.storage;
+  for (size_t i = 1; i < folders_.size(); ++i) {
+    if (Verdict verdict = read_file(folders_[i], index, sample.parts[i - 1]); !verdict.ok()) return verdict;
+    sample.fields.emplace_back(sample.parts[i - 1]);
+  }
+  return Verdict::good();
+}
+
+}  // namespace penstock
