@@ -91,6 +91,10 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     line["occurrence"] = record.planned.occurrence;
     line["valid"] = record.planned.valid;
     line["reason"] = record.reason;
+    if (!batch.draws.empty()) {
+      line["replica"] = batch.replica;
+      line["batch_draws"] = draws_json(batch.draws);
+    }
     line["hash_draws"] = draws_json(record.draws);
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }

@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "CenterCrop", "FiveCrop", "Normalize", "Pad", "Python", "RandomApply", "RandomChoice", "RandomCrop", "RandomHorizontalFlip",
+__all__ = ["Compose", "Transform", "CenterCrop", "CutMix", "FiveCrop", "MixUp", "Normalize", "Pad", "Python", "RandomApply", "RandomChoice", "RandomCrop", "RandomHorizontalFlip",
            "RandomInvert", "RandomOrder", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "TenCrop",
            "ToDtype"]
 
@@ -182,6 +182,21 @@ class Normalize(Transform):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         super().__init__(mean=_plain(mean), std=_plain(std), inplace=inplace)
+
+
+class MixUp(Transform):
+    """Each sample of a batch plus the one before it, by a share drawn from Beta(alpha, alpha) once a batch. Stands last,
+    after ToDtype; labels become float32 [n, num_classes]."""
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int) -> None:
+        super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
+
+
+class CutMix(Transform):
+    """A box of each sample of a batch is taken from the one before it; otherwise as MixUp."""
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int) -> None:
+        super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
 
 
 class Python(Transform):
