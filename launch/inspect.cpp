@@ -122,6 +122,19 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
         const bool channels_last = field.kind == FieldKind::image && !request.raw && split.split.channels_last;
         dumped.others.push_back({field, others[i].data(), channels_last});
       }
+      std::vector<float> soft(batch.size() * static_cast<size_t>(pipeline.soft_classes()));
+      if (!soft.empty()) {
+        const auto epoch = static_cast<uint32_t>(request.epoch);
+        dumped.replica = replica;
+        dumped.draws = pipeline.draw_batch(split.seed, epoch, step, replica);
+        total.add_batch(batch_record(split.name, epoch, step, replica, dumped.draws));
+        if (!request.raw) {
+          const std::string problem = mix_batch(pipeline, finish, dumped.draws, finished.data(), labels, soft.data());
+          if (!problem.empty()) throw Error(ErrorKind::dataset, problem, "give num_classes as many as there are");
+          const FieldSpec field = delivered_fields(context->fields(), pipeline, finish)[1];
+          dumped.others.emplace_back(field.name, field_batch_view(soft.data(), field, std::ssize(batch)));
+        }
+      }
       write_batch(request.out, dumped);
     }
   }

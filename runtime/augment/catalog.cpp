@@ -203,7 +203,9 @@ const std::vector<TransformInfo>& transform_catalog() {
                                                      random_order_info(),
                                                      python_info(),
                                                      to_dtype_info(),
-                                                     normalize_info()};
+                                                     normalize_info(),
+                                                     mix_up_info(),
+                                                     cut_mix_info()};
   return catalog;
 }
 
@@ -212,6 +214,16 @@ const TransformInfo* find_transform(const std::string& name) {
     if (info.name == name) return &info;
   }
   return nullptr;
+}
+
+bool is_batch_transform(const TransformSpec& spec) {
+  const TransformInfo* info = find_transform(spec.name);
+  if (info == nullptr || info->batch) return info != nullptr;
+  for (const auto& [name, value] : spec.params) {
+    const auto* inside = std::get_if<std::vector<TransformSpec>>(&value);
+    if (inside != nullptr && !inside->empty()) return is_batch_transform(inside->front());
+  }
+  return false;
 }
 
 ParamMap resolve_params(const TransformInfo& info, const ParamMap& given) {

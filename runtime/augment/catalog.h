@@ -28,10 +28,14 @@ struct TransformInfo {
   std::function<std::string(const ParamMap&, std::string& culprit)> check{};
   // Takes a map that resolve_params() returned.
   std::function<std::unique_ptr<Transform>(const ParamMap&)> make{};
+  bool batch = false;  // mixes whole finished batches: stands after ToDtype and Normalize
 };
 
 const std::vector<TransformInfo>& transform_catalog();
 const TransformInfo* find_transform(const std::string& name);  // nullptr when there is none
+
+// MixUp, CutMix, or a group of them.
+bool is_batch_transform(const TransformSpec& spec);
 
 // Fills in defaults, converts (3 where a number is wanted, 224 where a list is) and checks everything the entry says.
 // Throws Error(config) naming transform and parameter. The job file's parser has better messages, with line and column;

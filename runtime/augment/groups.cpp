@@ -24,10 +24,22 @@ class Group : public Transform {
       counts_.push_back(values.size());
     }
   }
-  Kind kind() const noexcept override { return Kind::group; }
+  // Those inside are all for samples or all for batches (check_inside).
+  Kind kind() const noexcept override { return of_batches() ? Kind::batch : Kind::group; }
+  void mix(const MixBatch& batch, std::span<const int64_t> values) const override {
+    std::vector<Step> steps;
+    expand(values, steps);
+    for (const Step& step : steps) step.transform->mix(batch, step.values);
+  }
+  int64_t classes() const noexcept override { return inside_.front()->classes(); }
+  bool needs_float() const noexcept override {
+    return std::any_of(inside_.begin(), inside_.end(), [](const auto& inner) { return inner->needs_float(); });
+  }
   std::span<const std::unique_ptr<Transform>> inside() const noexcept override { return inside_; }
 
  protected:
+  bool of_batches() const noexcept { return inside_.front()->kind() == Kind::batch; }
+
   // Draws of inner transform `which` on an image of size `in`, and the size it would have after it.
   Size draw_inner(size_t which, DrawStream& stream, Size in, std::vector<int64_t>& values) const {
     const size_t before = values.size();
@@ -43,7 +55,7 @@ class Group : public Transform {
 
   void expand_inner(size_t which, std::span<const int64_t>& values, std::vector<Step>& steps) const {
     const std::span<const int64_t> mine = values.first(counts_[which]);
-    if (inside_[which]->kind() == Kind::group) {
+    if (!inside_[which]->inside().empty()) {
       inside_[which]->expand(mine, steps);
     } else {
       steps.push_back({inside_[which].get(), mine});
@@ -168,7 +180,12 @@ class RandomOrder final : public Group {
 
 std::string check_inside(const ParamMap& params, std::string& culprit) {
   culprit = "transforms";
-  for (const std::unique_ptr<Transform>& inner : transforms_param(params, "transforms")) {
+  const std::vector<std::unique_ptr<Transform>> inside = transforms_param(params, "transforms");
+  for (const std::unique_ptr<Transform>& inner : inside) {
+    if ((inner->kind() == Transform::Kind::batch) != (inside.front()->kind() == Transform::Kind::batch)) {
+      return "MixUp and CutMix, which change batches, cannot stand beside transforms of samples";
+    }
+    if (inner->classes() != inside.front()->classes()) return "all must have the same num_classes";
     if (inner->kind() == Transform::Kind::function) return "Python cannot stand inside another transform";
     if (inner->kind() == Transform::Kind::finishing) {
       return "ToDtype and Normalize cannot stand inside another transform";

@@ -12,6 +12,10 @@ namespace penstock {
 
 namespace {
 
+// Batch transforms draw from places in the pipeline that no other transform has: from here on, by their number.
+constexpr uint16_t kBatchPosition = 0xFE00;
+constexpr size_t kMaxBatchTransforms = 64;
+
 bool is_empty(const Box& box) {
   return box.width <= 0 || box.height <= 0;
 }
@@ -204,7 +208,9 @@ Scratch::~Scratch() = default;
 class Pipeline::Impl {
  public:
   explicit Impl(const std::vector<TransformSpec>& specs) {
-    if (specs.size() > 65535) throw Error(ErrorKind::config, "a pipeline has at most 65535 transforms");
+    if (specs.size() > kBatchPosition) {
+      throw Error(ErrorKind::config, "a pipeline has at most " + std::to_string(kBatchPosition) + " transforms");
+    }
     std::optional<Size> size;
     bool finishing = false;
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -229,6 +235,14 @@ class Pipeline::Impl {
         }
         header_options_.exif_orientation = true;
         continue;
+      }
+      if (transform->kind() == Transform::Kind::batch) {
+        add_batch_transform(static_cast<uint16_t>(i), std::move(transform), place + specs[i].name);
+        continue;
+      }
+      if (!batch_.empty()) {
+        throw Error(ErrorKind::config, place + specs[i].name + " stands after MixUp or CutMix",
+                    "what mixes whole batches stands last");
       }
       if (transform->kind() == Transform::Kind::finishing) {
         finishing = true;
@@ -274,6 +288,27 @@ class Pipeline::Impl {
       if (!verdict.ok()) break;  // apply() says so; there is no image for the transforms behind
     }
     return draws;
+  }
+
+  Draws draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const {
+    Draws draws;
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      const DrawKey key{seed, epoch, static_cast<uint64_t>(step), static_cast<uint16_t>(replica)};
+      DrawStream stream(key, static_cast<uint16_t>(kBatchPosition + i));
+      draws.push_back({batch_[i].position, {}});
+      batch_[i].transform->draw(stream, size_, draws.back().values);
+    }
+    return draws;
+  }
+
+  void mix(const MixBatch& batch, const Draws& draws) const {
+    if (draws.size() != batch_.size()) throw Error(ErrorKind::usage, "the draws are not those of this pipeline's batches");
+    for (size_t i = 0; i < batch_.size(); ++i) batch_[i].transform->mix(batch, draws[i].values);
+  }
+
+  int64_t soft_classes() const noexcept { return batch_.empty() ? 0 : batch_.front().transform->classes(); }
+  bool mixing_needs_float() const noexcept {
+    return std::any_of(batch_.begin(), batch_.end(), [](const Placed& one) { return one.transform->needs_float(); });
   }
 
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
@@ -369,6 +404,19 @@ class Pipeline::Impl {
     return draws[next++].values;
   }
 
+  void add_batch_transform(uint16_t position, std::unique_ptr<Transform> transform, const std::string& name) {
+    if (transform->needs_float() && finish_.dtype == DType::uint8) {
+      throw Error(ErrorKind::config, name + " needs a float tensor",
+                  "put ToDtype: {dtype: float32, scale: true} before it");
+    }
+    if (batch_.size() == kMaxBatchTransforms) throw Error(ErrorKind::config, name + ": too many transforms of batches");
+    if (!batch_.empty() && transform->classes() != soft_classes()) {
+      throw Error(ErrorKind::config, name + ": num_classes is " + std::to_string(transform->classes()) + " here and " +
+                                         std::to_string(soft_classes()) + " before");
+    }
+    batch_.push_back({position, std::move(transform)});
+  }
+
   void count_flips(const Transform& transform) {
     if (transform.flips()) ++flips_[*transform.flips() == OpKind::flip_vertical];
     for (const std::unique_ptr<Transform>& inner : transform.inside()) count_flips(*inner);
@@ -401,13 +449,17 @@ class Pipeline::Impl {
             verdict = make_whole(stage, header, scratch);
             if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
             break;
+          case Transform::Kind::batch:
+          case Transform::Kind::finishing:
+          case Transform::Kind::group:
+            break;  // not among the steps
           case Transform::Kind::views:
             verdict = make_views(*step.transform, stage, header, out, scratch);
             break;
           case Transform::Kind::pixels:
             verdict = paint(step, stage, header, scratch);
             break;
-          default:
+          case Transform::Kind::geometric:
             verdict = add_geometry(step, stage.size, plan);
         }
         if (!verdict.ok()) return verdict;
@@ -590,7 +642,8 @@ class Pipeline::Impl {
   }
 
   HeaderOptions header_options_;
-  std::vector<Placed> placed_;          // all but the finishing ones
+  std::vector<Placed> placed_;          // of samples, before finishing
+  std::vector<Placed> batch_;           // after it
   std::vector<std::string> functions_;  // their names
   int flips_[2] = {0, 0};               // how many transforms flip each axis
   Size size_;
@@ -622,6 +675,18 @@ const HeaderOptions& Pipeline::header_options() const noexcept {
   return impl_->header_options();
 }
 
+Draws Pipeline::draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const {
+  return impl_->draw_batch(seed, epoch, step, replica);
+}
+void Pipeline::mix(const MixBatch& batch, const Draws& draws) const {
+  impl_->mix(batch, draws);
+}
+int64_t Pipeline::soft_classes() const noexcept {
+  return impl_->soft_classes();
+}
+bool Pipeline::mixing_needs_float() const noexcept {
+  return impl_->mixing_needs_float();
+}
 int Pipeline::out_height() const noexcept {
   return impl_->size().height;
 }

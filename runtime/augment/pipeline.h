@@ -11,7 +11,8 @@
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
 // A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction. So is
 // a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
-// The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass.
+// The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass. What
+// stands behind them, MixUp and CutMix, is for whoever has a finished batch: mix().
 // In the steady state nothing is allocated: buffers live in Scratch and only grow; draw() allocates its Draws.
 // Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
 //   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
@@ -90,6 +91,13 @@ class Pipeline {
 
   // How the headers of its images have to be read: upright, where ExifTranspose stands first.
   const HeaderOptions& header_options() const noexcept;
+
+  // The batch transforms at its end (MixUp, CutMix). Their draws follow from the seed, the epoch, and which batch it is
+  // of which replica; positions are as in draw().
+  Draws draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const;
+  void mix(const MixBatch& batch, const Draws& draws) const;
+  int64_t soft_classes() const noexcept;    // classes of the soft labels they make; 0: there are none
+  bool mixing_needs_float() const noexcept;
 
   int out_height() const noexcept;
   int out_width() const noexcept;

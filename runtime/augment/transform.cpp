@@ -20,6 +20,8 @@ Verdict Transform::view(Size, int, OpList&) const {
   return Verdict::good();
 }
 
+void Transform::mix(const MixBatch&, std::span<const int64_t>) const {}
+
 void Transform::expand(std::span<const int64_t>, std::vector<Step>&) const {}
 
 std::string Transform::finish(FinishSpec&) const {

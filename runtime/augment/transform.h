@@ -106,6 +106,18 @@ class OpList {
   Size size_;
 };
 
+// A batch after finishing, as batch transforms change it: images one after another, labels as shares of classes.
+struct MixBatch {
+  void* images = nullptr;  // [samples, views, 3, height, width] in `format`
+  DType dtype = DType::float32;
+  MemoryFormat format = MemoryFormat::contiguous;
+  int64_t samples = 0;
+  int64_t views = 1;
+  Size size;
+  float* labels = nullptr;  // [samples, classes]
+  int64_t classes = 0;
+};
+
 class Transform;
 
 // A transform with its draws.
@@ -123,6 +135,7 @@ class Transform {
     group,      // draw() and expand()
     views,      // views() and view(): several images of one, with nothing but finishing after it
     function,   // function(): code of the user's that gets the whole image at this point and keeps its size
+    batch,      // draw() and mix(): changes a whole finished batch and makes its labels soft; stands at the very end
     finishing,  // finish(): part of the finishing pass, must stand at the end of the pipeline
   };
 
@@ -158,6 +171,11 @@ class Transform {
   // Of kind views: how many, and what makes number `number` of them.
   virtual int views() const noexcept { return 1; }
   virtual Verdict view(Size in, int number, OpList& ops) const;
+
+  // Of a batch transform: draw() is asked once a batch, with the size of its images.
+  virtual void mix(const MixBatch& batch, std::span<const int64_t> values) const;
+  virtual int64_t classes() const noexcept { return 0; }       // of the soft labels
+  virtual bool needs_float() const noexcept { return false; }  // of the images
 
   // The axis that the transform's one draw flips, for Pipeline::describe().
   virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }

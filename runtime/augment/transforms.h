@@ -46,6 +46,8 @@ TransformInfo random_order_info();            // groups.cpp
 TransformInfo python_info();                  // python.cpp
 TransformInfo to_dtype_info();                // to_dtype.cpp
 TransformInfo normalize_info();               // to_dtype.cpp
+TransformInfo mix_up_info();                  // mix.cpp
+TransformInfo cut_mix_info();                 // mix.cpp
 
 // Largest side that a parameter may ask for; keeps every product of sizes far inside 64 bits.
 constexpr int kMaxSide = 65500;

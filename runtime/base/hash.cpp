@@ -7,6 +7,18 @@
 #include "runtime/base/wire.h"
 
 namespace penstock {
+namespace {
+
+void write_draws(WireWriter& out, const Draws& draws) {
+  out.u16(static_cast<uint16_t>(draws.size()));
+  for (const TransformDraw& draw : draws) {
+    out.u16(draw.position);
+    out.u16(static_cast<uint16_t>(draw.values.size()));
+    for (const int64_t value : draw.values) out.i64(value);
+  }
+}
+
+}  // namespace
 
 std::string Sum128::hex() const {
   static constexpr char digits[] = "0123456789abcdef";
@@ -43,6 +55,19 @@ Sum128 hash128(std::span<const std::byte> bytes) {
   return {h.low64, h.high64};
 }
 
+std::vector<std::byte> batch_record(std::string_view split, uint32_t epoch, int64_t step, int64_t replica,
+                                    const Draws& draws) {
+  WireWriter out;
+  out.u8(4);
+  out.u16(static_cast<uint16_t>(split.size()));
+  out.raw(split.data(), split.size());
+  out.u32(epoch);
+  out.u64(static_cast<uint64_t>(step));
+  out.u32(static_cast<uint32_t>(replica));
+  write_draws(out, draws);
+  return out.take();
+}
+
 std::vector<std::byte> sample_record(std::string_view split, uint32_t epoch, const PlannedSample& sample,
                                      const Draws& draws, int64_t label) {
   WireWriter out;
@@ -55,13 +80,14 @@ std::vector<std::byte> sample_record(std::string_view split, uint32_t epoch, con
   out.u16(sample.occurrence);
   out.u8(sample.valid ? 1 : 0);
   out.i64(label);
-  out.u16(static_cast<uint16_t>(draws.size()));
-  for (const TransformDraw& draw : draws) {
-    out.u16(draw.position);
-    out.u16(static_cast<uint16_t>(draw.values.size()));
-    for (const int64_t value : draw.values) out.i64(value);
-  }
+  write_draws(out, draws);
   return out.take();
+}
+
+void StreamHash::add_batch(std::span<const std::byte> record) {
+  const Sum128 sum = hash128(record);
+  order += sum;
+  pixel += sum;
 }
 
 void StreamHash::add(std::span<const std::byte> record, std::span<const std::span<const std::byte>> fields) {

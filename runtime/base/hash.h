@@ -21,6 +21,14 @@
 // pixel_hash  sums XXH3-128(record | for each field but "label", in table order: its bytes before finishing). An image is
 //             uint8 [3, h, w]. A bytes or text field is its length (u32), then its bytes; of an unusable sample it is
 //             empty.
+// A batch that MixUp or CutMix has mixed adds one more XXH3-128 to both, of this record:
+//   u8   4
+//   u16  length of split name, then its bytes
+//   u32  epoch
+//   u64  step                   of the replica's batches in the epoch
+//   u32  replica
+//   draws as above, those of the batch
+// So what was drawn is covered, while samples are hashed as they are before the mixing, which follows from both.
 // A 128-bit value is written as 32 hexadecimal digits, high half first (XXH128_hash_t.high64, .low64).
 #pragma once
 
@@ -60,12 +68,17 @@ inline Sum128 hash128(std::string_view text) {
 std::vector<std::byte> sample_record(std::string_view split, uint32_t epoch, const PlannedSample& sample,
                                      const Draws& draws, int64_t label);
 
+// The record of a mixed batch.
+std::vector<std::byte> batch_record(std::string_view split, uint32_t epoch, int64_t step, int64_t replica,
+                                    const Draws& draws);
+
 struct StreamHash {
   Sum128 order;
   Sum128 pixel;
   int64_t samples = 0;
 
   void add(std::span<const std::byte> record, std::span<const std::span<const std::byte>> fields);
+  void add_batch(std::span<const std::byte> record);
   StreamHash& operator+=(const StreamHash& b) noexcept {
     order += b.order;
     pixel += b.pixel;

@@ -196,7 +196,15 @@ bool read_params(const TransformInfo& info, const YamlNode* params, const Span& 
 class FinishOrder {
  public:
   void check(const TransformSpec& spec, const Span& where, bool params_known, Complaints& complaints) {
-    if (spec.name == "ToDtype") {
+    const bool mixes = is_batch_transform(spec);
+    if (!mixing_.empty() && !mixes) {
+      complaints.add(where, in_quotes(spec.name) + " stands after " + mixing_,
+                     "what mixes whole batches comes last");
+      return;
+    }
+    if (mixes) {
+      mixing_ = spec.name;
+    } else if (spec.name == "ToDtype") {
       const auto dtype = spec.params.find("dtype");
       is_float_ = !params_known || dtype == spec.params.end() || dtype->second != ParamValue(std::string("uint8"));
       finishing_ = spec.name;
@@ -215,6 +223,7 @@ class FinishOrder {
 
  private:
   std::string finishing_;
+  std::string mixing_;
   bool is_float_ = false;
 };
 

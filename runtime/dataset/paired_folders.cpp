@@ -102,13 +102,13 @@ PairedFolders::PairedFolders(const DatasetSpec& dataset, int64_t max_encoded_byt
     throw Error(ErrorKind::dataset, "the dataset folder '" + dataset.images + "' holds no image",
                 "dataset.images names the folder of the pictures, at any depth");
   }
-  if (!dataset.targets.empty()) {
-    add_partners(dataset.targets, "target");
-    fields_.push_back({"target", FieldKind::image, DType::uint8, {}});
-  }
   if (!dataset.masks.empty()) {
     add_partners(dataset.masks, "mask");
     fields_.push_back({"mask", FieldKind::mask, DType::uint8, {}});
+  }
+  if (!dataset.targets.empty()) {
+    add_partners(dataset.targets, "target");
+    fields_.push_back({"target", FieldKind::image, DType::uint8, {}});
   }
 
   // hash128 over blocks of "name NUL ... NEWLINE", each replaced by its hash, so that the text stays short.

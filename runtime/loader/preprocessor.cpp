@@ -109,6 +109,10 @@ class PreprocessorImpl {
         context_(SplitContext::without_dataset(split_, {job.python, {}, python_stop_.get_token()})),
         finisher_(finisher_of(context_->pipeline(), finish_spec(options))),
         timeout_ns_(static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9)) {
+    if (context_->pipeline().soft_classes() > 0) {
+      throw Error(ErrorKind::config, "the pipeline of split '" + split_.name + "' mixes whole batches (MixUp, CutMix)",
+                  "use a split for single images, such as the validation's");
+    }
     // Which transforms draw is the same for every image.
     for (const TransformDraw& draw : context_->pipeline().draw({}, {ImageFormat::jpeg, 512, 512})) {
       random_transforms_.push_back(split_.split.pipeline[draw.position].name);

@@ -105,6 +105,10 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     line["occurrence"] = record.planned.occurrence;
     line["valid"] = record.planned.valid;
     line["reason"] = record.reason;
+    if (!batch.draws.empty()) {
+      line["replica"] = batch.replica;
+      line["batch_draws"] = draws_json(batch.draws);
+    }
     line["hash_draws"] = draws_json(record.draws);
     for (const auto& [field, data, channels_last] : batch.others) {
       line["fields"].push_back(field.name);

@@ -13,6 +13,7 @@
 //     flip    [horizontal, vertical]
 //     draws   every other draw, as [[position, [values]], ...]
 //     split, epoch, position, planned_index, planned_path, occurrence, valid, reason
+//     replica, batch_draws   only where MixUp or CutMix mix batches: whose batch, and [[position, [values]], ...]
 //     hash_draws   all draws, as they stand in the hash's record (runtime/base/hash.h)
 //     fields  where there are any: the names of the fields besides image and label, in the order of the table
 //     text    where there are any: {name: value} of its text fields
@@ -46,6 +47,8 @@ struct DumpedBatch {
   const std::vector<SampleRecord>* records = nullptr;
   const std::vector<int64_t>* labels = nullptr;
   const Pipeline* pipeline = nullptr;
+  Draws draws;  // of the batch
+  int64_t replica = 0;
   std::string dataset_folder;
   TensorView images;  // [n, 3, h, w]
   std::vector<DumpedField> others;

@@ -6,6 +6,8 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/hash.h"
+#include "runtime/loader/split_context.h"
 
 namespace penstock {
 namespace {
@@ -19,6 +21,16 @@ void take_field(const PortSplit& split, size_t f, std::span<const std::byte> byt
   }
   split.finisher->run(reinterpret_cast<const uint8_t*>(bytes.data()), field + at * split.finisher->bytes_per_sample());
   if (!slot.raw.empty()) std::memcpy(slot.raw[f].data() + at * bytes.size(), bytes.data(), bytes.size());
+}
+
+void mix(const PortSplit& split, const ChunkExpectation& expected, const SlotLayout& layout, std::byte* base,
+         Slot& slot) {
+  const auto epoch = static_cast<uint32_t>(expected.epoch);
+  slot.draws = split.pipeline->draw_batch(split.resolved.seed, epoch, slot.step, expected.replica);
+  slot.hash.add_batch(batch_record(split.resolved.name, epoch, slot.step, expected.replica, slot.draws));
+  if (!slot.problem.empty()) return;  // nobody will see it
+  slot.problem = mix_batch(*split.pipeline, split.finish, slot.draws, base + layout.fields[0], slot.labels,
+                           reinterpret_cast<float*>(base + layout.fields[1]));
 }
 
 }  // namespace
@@ -69,6 +81,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   }
   const auto varying = packed_values(split.raw_fields, header.samples, payload);
   slot.chunk_taken[chunk] = true;
+  const bool soft = split.pipeline->soft_classes() > 0;
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
   std::vector<std::span<const std::byte>> content;  // what is hashed: all fields but the label
   for (int32_t i = 0; i < header.samples; ++i) {
@@ -91,7 +104,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
       take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
     }
     slot.hash.add(hashed, content);
-    std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
+    if (!soft) std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
     std::memcpy(base + pool.layout.indices + at * sizeof(int64_t), &record.index, sizeof(int64_t));
     base[pool.layout.valid + at] = static_cast<std::byte>(record.planned.valid ? 1 : 0);
     base[pool.layout.substituted + at] = static_cast<std::byte>(record.substituted ? 1 : 0);
@@ -104,7 +117,9 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     slot.records[at] = std::move(record);
   }
   slot.samples_missing -= header.samples;
-  if (slot.samples_missing == 0) slot.state = Slot::State::ready;
+  if (slot.samples_missing > 0) return;
+  if (soft) mix(split, expected, pool.layout, base, slot);
+  slot.state = Slot::State::ready;
 }
 
 }  // namespace penstock

@@ -4,7 +4,8 @@
 //   take_chunk(split, pass, pool, slot_index, header, records, payload);   // Error(peer_lost) where it does not fit
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once. The copy into the
-// slot is the finishing pass. Thread-safety: the port's event loop alone; touches nothing but the slot it is given.
+// slot is the finishing pass; with a slot's last chunk the batch is mixed, where the pipeline ends in MixUp or CutMix.
+// Thread-safety: the port's event loop alone; touches nothing but the slot it is given.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +53,7 @@ struct ChunkExpectation {
   PeerId sender = 0;
   int64_t epoch = 0;
   int32_t chunk_samples = 1;
+  int64_t replica = 0;
 };
 
 // Makes a free slot ready for the chunks of `step`, a batch of `samples`.

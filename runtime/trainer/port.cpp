@@ -438,6 +438,10 @@ class Port::Impl {
       if (m.dtype >= 0) split.finish.dtype = static_cast<DType>(m.dtype);
       const bool last = m.channels_last >= 0 ? m.channels_last != 0 : split.resolved.split.channels_last;
       split.finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+      if (split.pipeline->mixing_needs_float() && split.finish.dtype == DType::uint8) {
+        throw Error(ErrorKind::config, "MixUp in split '" + split.resolved.name + "' needs images of a float dtype",
+                    "ask for another dtype than uint8");
+      }
       split.finisher.emplace(finisher_of(*split.pipeline, split.finish));
     } catch (const Error& error) {
       tell(connection, ClientRefused{error.exit_code(), error.message(), error.remedy()});
@@ -458,8 +462,7 @@ class Port::Impl {
                          "end that process first; two trainers need a LOCAL_RANK each (torchrun sets it)"});
       return;
     }
-    split.fields = split.raw_fields;
-    split.fields[0].dtype = split.finish.dtype;
+    split.fields = delivered_fields(split.raw_fields, *split.pipeline, split.finish);
     split.program = options_.serving ? clients_.program(connection) : 0;
     if (options_.serving && attached_.insert(split.program).second) note_program(clients_.pid(connection), "attached");
     split.opening = openings_[{split.program, name}]++;
@@ -472,12 +475,8 @@ class Port::Impl {
     for (auto& [id, split] : splits_) {
       if (split.opened || split.fingerprint != m.fingerprint) continue;
       split.opened = true;
-      for (FieldTable* table : {&split.raw_fields, &split.fields}) {
-        table->insert(table->end(), m.extra_fields.begin(), m.extra_fields.end());
-      }
-      for (FieldSpec& field : split.fields) {
-        if (field.kind == FieldKind::image) field.dtype = split.finish.dtype;
-      }
+      split.raw_fields.insert(split.raw_fields.end(), m.extra_fields.begin(), m.extra_fields.end());
+      split.fields = delivered_fields(split.raw_fields, *split.pipeline, split.finish);
       split.shape = plan_spec(split.resolved, m.dataset_size, options_.num_replicas);
       split.plan = plan_shape(split.shape);
       ClientOpened answer;
@@ -718,9 +717,11 @@ class Port::Impl {
     batch.records = &slot.records;
     batch.labels = &slot.labels;
     batch.pipeline = &*split.pipeline;
+    batch.draws = slot.draws;
+    batch.replica = options_.replica;
     batch.dataset_folder = split.resolved.split.dataset.title();
     for (size_t f = 0; f < split.fields.size(); ++f) {
-      if (f == 1) continue;
+      if (f == 1 && (options_.dump_raw || split.pipeline->soft_classes() == 0)) continue;
       std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
       FieldSpec field = split.fields[f];
       const bool image = field.kind == FieldKind::image;
@@ -802,7 +803,7 @@ class Port::Impl {
     SlotPool& pool = pools_.at(stream.pool);
     const Slot& slot = pool.slots[static_cast<size_t>(place->second)];
     if (!wanted(slot, header)) return false;
-    take_chunk(split, {arrived.peer, stream.epoch, stream.chunk_samples}, pool, place->second, header, records,
+    take_chunk(split, {arrived.peer, stream.epoch, stream.chunk_samples, options_.replica}, pool, place->second, header, records,
                arrived.payload);
     return true;
   }

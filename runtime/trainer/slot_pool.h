@@ -27,7 +27,8 @@ struct Slot {
   StreamHash hash;                     // of what it holds
   int64_t num_valid = 0;
   std::vector<SampleRecord> records;   // by place in the batch
-  std::vector<int64_t> labels;
+  std::vector<int64_t> labels;         // class numbers, also where soft ones are delivered
+  Draws draws;                         // of the batch, where it is mixed
   std::vector<std::vector<uint8_t>> raw;  // by field: uint8 images before finishing, where a dump wants them
   std::string problem;                 // a sample that fails the job when the batch is delivered
 };

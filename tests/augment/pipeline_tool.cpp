@@ -6,6 +6,10 @@
 //                                                   -> the same lines; uint8 CHW, one sample after the other, in `out`
 //   {"mode": "finish", "pipeline": [...], "channels_last": false, "in": "chw.bin", "out": "tensor.bin"}
 //                                                   -> the finishing pass over samples of the pipeline's size
+//   {"mode": "batch_draws", "pipeline": [...], "count": 1000, "seed": 0, "epoch": 0, "replica": 0}
+//                                                   -> a line of draws for each step
+//   {"mode": "mix", "pipeline": [...], "channels_last": false, "in": "tensor.bin", "labels": [...], "step": 0,
+//    "out": "mixed.bin"}                            -> a line of draws; the finished batch mixed, then its soft labels
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -91,6 +95,33 @@ void run(const json& request) {
       finisher.run(reinterpret_cast<const uint8_t*>(in.data()) + i * pixels,
                    out.data() + i * finisher.bytes_per_sample());
     }
+    write_file(request.at("out"), out);
+    return;
+  }
+  const auto draw_batch = [&](int64_t step) {
+    return pipeline.draw_batch(request.value("seed", uint64_t{0}), request.value("epoch", 0U), step,
+                               request.value("replica", int64_t{0}));
+  };
+  if (mode == "batch_draws") {
+    for (int64_t step = 0; step < request.at("count").get<int64_t>(); ++step) print(draw_batch(step));
+    return;
+  }
+  if (mode == "mix") {
+    std::vector<char> images = read_file(request.at("in"));
+    penstock::FinishSpec spec = pipeline.finish();
+    if (request.value("channels_last", false)) spec.memory_format = penstock::MemoryFormat::channels_last;
+    const auto labels = request.at("labels").get<std::vector<int64_t>>();
+    const auto classes = static_cast<size_t>(pipeline.soft_classes());
+    std::vector<float> soft(labels.size() * classes);
+    for (size_t i = 0; i < labels.size(); ++i) soft[i * classes + static_cast<size_t>(labels[i])] = 1;
+    const penstock::Draws draws = draw_batch(request.at("step"));
+    pipeline.mix({images.data(), spec.dtype, spec.memory_format, static_cast<int64_t>(labels.size()), pipeline.views(),
+                  {pipeline.out_width(), pipeline.out_height()}, soft.data(), pipeline.soft_classes()},
+                 draws);
+    print(draws);
+    std::vector<uint8_t> out(images.begin(), images.end());
+    const auto* bytes = reinterpret_cast<const uint8_t*>(soft.data());
+    out.insert(out.end(), bytes, bytes + soft.size() * sizeof(float));
     write_file(request.at("out"), out);
     return;
   }

@@ -64,4 +64,8 @@ const TransformInfo* find_transform(const std::string& name) {
   return nullptr;
 }
 
+bool is_batch_transform(const TransformSpec&) {
+  return false;
+}
+
 }  // namespace penstock

@@ -60,19 +60,19 @@ TEST_CASE("pictures find their partners by name, whatever the extension and the 
   CHECK(source.class_names().empty());
   CHECK(source.label(1) == 0);
   REQUIRE(source.fields().size() == 4);
-  CHECK(source.fields()[2].name == "target");
-  CHECK(source.fields()[2].kind == FieldKind::image);
-  CHECK(source.fields()[3].name == "mask");
-  CHECK(source.fields()[3].kind == FieldKind::mask);
+  CHECK(source.fields()[2].name == "mask");
+  CHECK(source.fields()[2].kind == FieldKind::mask);
+  CHECK(source.fields()[3].name == "target");
+  CHECK(source.fields()[3].kind == FieldKind::image);
   SourceSample sample;
   for (int round = 0; round < 2; ++round) {
     REQUIRE(source.load({.index = 1}, sample).ok());
     CHECK(text_of(sample.image) == "image b");
     REQUIRE(sample.fields.size() == 2);
-    CHECK(text_of(sample.fields[0]) == "target b");
-    CHECK(text_of(sample.fields[1]) == "mask b");
+    CHECK(text_of(sample.fields[0]) == "mask b");
+    CHECK(text_of(sample.fields[1]) == "target b");
     REQUIRE(source.load({.index = 0}, sample).ok());
-    CHECK(text_of(sample.fields[0]) == "the same name wins");
+    CHECK(text_of(sample.fields[1]) == "the same name wins");
   }
   CHECK(source.encoded_size(1) == 7 + 8 + 6);
   CHECK_THROWS_AS((void)source.key(2), Error);

@@ -67,7 +67,7 @@ def test_targets_get_the_same_draws_colour_included():
     colour = [T.RandomInvert(), *GEOMETRY, T.RandomApply([T.RandomInvert(0.7)], p=0.8)]
     plain = penstock.PairedFolders(PAIRS["images"], targets=PAIRS["targets"], masks=PAIRS["masks"])
     inverted = set()
-    for images, targets, masks in passes(plain, colour):
+    for images, masks, targets in passes(plain, colour):
         for image, target, mask in zip(images.int(), targets.int(), masks.int()):
             assert torch.equal(image + target, torch.full_like(image, 255))
             how = [torch.equal(image[0], mask), torch.equal(image[0], 255 - mask)]

@@ -183,4 +183,22 @@ def test_nested_and_several_crops():
     raises(penstock.UsageError, lambda: T.RandomApply([lambda image: image]), "transform of penstock")
 
 
+def test_mixed_batches():
+    last = [T.RandomResizedCrop(32), T.ToDtype(torch.float32, scale=True), T.MixUp(alpha=0.5, num_classes=10)]
+    dataset, options = penstock.ImageFolder(VAL), {"batch_size": 8, "seed": 2, "shuffle": True}
+    with penstock.DataLoader(dataset, transform=last, **options) as mixed, \
+            penstock.DataLoader(dataset, transform=last[:-1], **options) as plain:
+        for (images, soft), (originals, labels) in zip(mixed, plain):
+            assert soft.shape == (len(labels), 10) and soft.dtype == torch.float32
+            one_hot = torch.nn.functional.one_hot(labels, 10).float()
+            share = next(row[one.bool()] for row, one, other in zip(soft, one_hot, one_hot.roll(1, 0))
+                         if (one != other).any())
+            assert torch.allclose(soft, one_hot * share + one_hot.roll(1, 0) * (1 - share), atol=1e-6)
+            assert torch.allclose(images, originals * share + originals.roll(1, 0) * (1 - share), atol=1e-6)
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(penstock.ImageFolder(VAL), transform=last, dtype="uint8"),
+           "MixUp", "float")
+    raises(penstock.ConfigError, lambda: penstock.Preprocessor({"splits": {"val": {
+        "dataset": {"folder": VAL}, "pipeline": T.pipeline_of(last)}}}, "val"), "whole batches")
+
+
 run_tests(globals())

@@ -33,6 +33,16 @@ def hashed_value(value):
     return numpy.ascontiguousarray(value).tobytes()
 
 
+def batch_record(line):
+    """Of a batch that was mixed."""
+    name = line["split"].encode()
+    record = struct.pack("<BH", 4, len(name)) + name + struct.pack("<IQI", line["epoch"], line["step"], line["replica"])
+    record += struct.pack("<H", len(line["batch_draws"]))
+    for position, values in line["batch_draws"]:
+        record += struct.pack("<HH", position, len(values)) + struct.pack(f"<{len(values)}q", *values)
+    return record
+
+
 class Batch:
     """One batch of a dump: its lines of the manifest by slot, and its arrays."""
 
@@ -59,6 +69,8 @@ class Batch:
     def hashes(self):
         assert self.images.dtype == numpy.uint8 and self.images.ndim == 4 and self.images.shape[1] == 3
         order = pixel = 0
+        if "batch_draws" in self.lines[0]:
+            order = pixel = xxhash.xxh3_128_intdigest(batch_record(self.lines[0]))
         for slot, line in enumerate(self.lines):
             # The record comes from the arrays where they have it, so that a wrong array is seen too.
             line = dict(line, label=int(self.labels[slot]), index=int(self.indices[slot]), valid=bool(self.valid[slot]))

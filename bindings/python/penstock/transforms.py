@@ -6,12 +6,12 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "FiveCrop", "GaussianBlur",
-           "Grayscale", "Normalize", "Pad", "Python", "RandAugment", "RandomAdjustSharpness", "RandomAffine",
-           "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
-           "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder", "RandomPerspective",
-           "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip", "Resize",
-           "TenCrop", "ToDtype", "TrivialAugmentWide"]
+__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "FiveCrop",
+           "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment", "RandomAdjustSharpness",
+           "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize",
+           "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
+           "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
+           "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
 
 class Transform:
@@ -322,6 +322,21 @@ class Normalize(Transform):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         super().__init__(mean=_plain(mean), std=_plain(std), inplace=inplace)
+
+
+class MixUp(Transform):
+    """Each sample of a batch plus the one before it, by a share drawn from Beta(alpha, alpha) once a batch. Stands last,
+    after ToDtype; labels become float32 [n, num_classes]."""
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int) -> None:
+        super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
+
+
+class CutMix(Transform):
+    """A box of each sample of a batch is taken from the one before it; otherwise as MixUp."""
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int) -> None:
+        super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
 
 
 class Python(Transform):
