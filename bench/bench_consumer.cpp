@@ -146,10 +146,11 @@ int main(int argc, char** argv) {
         slowest = std::max(slowest, now - last);
         last = now;
         if (now - opened >= seconds) {
-          std::printf("{\"images\": %lld, \"seconds\": %.6f, \"slowest_batch_s\": %.6f, \"checksum\": %.6f, "
-                      "\"process_cpu_s\": %.6f, \"thread_cpu_s\": %.6f, \"touch_cpu_s\": %.6f}\n",
-                      images, now - opened, slowest, checksum, cpu_s(CLOCK_PROCESS_CPUTIME_ID) - cpu,
-                      cpu_s(CLOCK_THREAD_CPUTIME_ID) - thread_cpu, touch_cpu);
+          std::printf(
+              "{\"images\": %lld, \"seconds\": %.6f, \"slowest_batch_s\": %.6f, \"checksum\": %.6f, "
+              "\"process_cpu_s\": %.6f, \"thread_cpu_s\": %.6f, \"touch_cpu_s\": %.6f}\n",
+              images, now - opened, slowest, checksum, cpu_s(CLOCK_PROCESS_CPUTIME_ID) - cpu,
+              cpu_s(CLOCK_THREAD_CPUTIME_ID) - thread_cpu, touch_cpu);
           std::fflush(stdout);
           done = true;
           break;

@@ -112,6 +112,20 @@ def test_batches_are_moved_and_still_described():
         assert batch[0].device.type == "meta" and batch.step == 0 and batch.num_valid == 16
 
 
+def test_a_wrapped_loader():
+    """What Accelerate has prepared may be wrapped; with prefetch=0 it still says when the epoch ends."""
+    import wrap_test
+    accelerator = fresh()
+    shard = accelerator.prepare(wrap_test.torch_loader("train", shuffle=True, num_workers=2))
+    wrapped = penstock.wrap(shard, wrap_test.JOB, split="train", prefetch=0, device=accelerator.device)
+    raises(penstock.UsageError, lambda: penstock.accelerate.prepare(accelerator, wrapped), "WrappedLoader", "prefetch=0")
+    ends, batches = [], []
+    for batch in wrapped:
+        ends.append(accelerator.gradient_state.end_of_dataloader)
+        batches.append(batch)
+    assert wrap_test.check_same(batches, wrap_test.own("train", 0)) == 80 and ends == [False] * 4 + [True]
+
+
 def test_breaking_off_and_passes_within_passes():
     accelerator = fresh(gradient_accumulation_steps=2)
     with penstock.DataLoader(JOB, "train") as train, penstock.DataLoader(JOB, "val") as val:
