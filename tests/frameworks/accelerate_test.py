@@ -100,6 +100,7 @@ def test_refusals():
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(two, train), "replica 0 of 1", "process 1 of 2")
     with penstock.DataLoader(JOB, "train", num_replicas=2, rank=0) as train:
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(two, train), "replica 0 of 2", "process 1 of 2")
+        raises(penstock.UsageError, lambda: penstock.accelerate.prepare(fresh(), train), "process 0 of 1", "cpu=True")
     with penstock.DataLoader(JOB, "train", output="numpy") as train:  # the CPU's are as good as torch's
         images, _ = next(iter(penstock.accelerate.prepare(fresh(), train)))
         assert type(images).__name__ == "ndarray"

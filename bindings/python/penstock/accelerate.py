@@ -49,7 +49,8 @@ def prepare(accelerator: Any, loader: DataLoader) -> "PreparedLoader":
     if loader.num_replicas * ranks != accelerator.num_processes or loader.rank != accelerator.process_index // ranks:
         raise UsageError(f"the loader is replica {loader.rank} of {loader.num_replicas} with {ranks} ranks each, and the "
                          f"accelerator process {accelerator.process_index} of {accelerator.num_processes}",
-                         "make the Accelerator first, and the loader without num_replicas and rank")
+                         "make the loader without num_replicas and rank; without a GPU several processes need "
+                         "Accelerator(cpu=True)")
     if accelerator.device_placement:
         loader._move_to(accelerator.device)
     return accelerator.prepare_data_loader(PreparedLoader(loader))
