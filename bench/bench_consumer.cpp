@@ -2,13 +2,16 @@
 // batch in hand, and reports in JSON lines (bench/delivery/penstock.py says which).
 //
 //   bench_consumer --job JOB --split train --seconds 5 --warmup 2
-//   bench_consumer --job JOB --split train --bursts 10      # only takes batches that lie ready: bench/python/overhead.py
+//   bench_consumer --job JOB --split train --bursts 10 --take 100   # only takes batches that lie ready, and
+//   bench_consumer --job JOB --split train --check 1                # says what it was given: bench/python/overhead.py
 #include <time.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -39,18 +42,40 @@ double touch(const penstock::Batch& batch) {
   return double{sums[0]} + sums[1] + sums[2] + sums[3];
 }
 
-// Each pass: its first batch, time for the loader to make all others, and then the CPU time of taking and dropping them.
-void take_bursts(penstock::DataLoader& loader, int bursts) {
+// Each pass: its first batch, time for the loader to make `take` others, and then the CPU time of taking and dropping
+// these.
+void take_bursts(penstock::DataLoader& loader, int bursts, int take) {
   double cpu = 0;
   long long batches = 0;
   for (int i = 0; i < bursts; ++i) {
     auto batch = loader.begin();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     const double before = cpu_s(CLOCK_THREAD_CPUTIME_ID);
-    for (++batch; batch != loader.end(); ++batch) ++batches;
+    for (int k = 0; k < take; ++k, ++batches) {
+      ++batch;
+      if (batch == loader.end()) throw std::runtime_error("the epoch has fewer batches than --take");
+    }
     cpu += cpu_s(CLOCK_THREAD_CPUTIME_ID) - before;
   }
   std::printf("{\"batches\": %lld, \"thread_cpu_s\": %.6f}\n", batches, cpu);
+}
+
+// One pass: a number that follows from every byte of every sample's image, its label, and their order.
+void check(penstock::DataLoader& loader) {
+  uint64_t sum = 0;
+  long long images = 0;
+  for (const penstock::Batch& batch : loader) {
+    const penstock::TensorView pixels = batch.image();
+    const auto* bytes = static_cast<const uint8_t*>(pixels.data);
+    const auto* labels = batch.label().as<int64_t>();
+    const int64_t size = pixels.elements() * static_cast<int64_t>(penstock::size_of(pixels.dtype)) / batch.size();
+    for (int64_t i = 0; i < batch.size(); ++i, ++images) {
+      uint64_t of_sample = 0;
+      for (int64_t k = 0; k < size; ++k) of_sample += bytes[i * size + k];
+      sum = (sum * 31 + of_sample) * 31 + static_cast<uint64_t>(labels[i]);
+    }
+  }
+  std::printf("{\"images\": %lld, \"check\": \"%016llx\"}\n", images, static_cast<unsigned long long>(sum));
 }
 
 void say(const char* event) {
@@ -66,18 +91,26 @@ int main(int argc, char** argv) {
   double seconds = 5;
   double warmup = 2;
   int bursts = 0;
+  int take = 100;
+  bool only_check = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     if (name == "--job") job = argv[i + 1];
     if (name == "--split") split = argv[i + 1];
     if (name == "--seconds") seconds = std::stod(argv[i + 1]);
     if (name == "--bursts") bursts = std::stoi(argv[i + 1]);
+    if (name == "--take") take = std::stoi(argv[i + 1]);
+    if (name == "--check") only_check = true;
     if (name == "--warmup") warmup = std::stod(argv[i + 1]);
   }
   try {
     penstock::DataLoader loader(job, split);
+    if (only_check) {
+      check(loader);
+      return 0;
+    }
     if (bursts > 0) {
-      take_bursts(loader, bursts);
+      take_bursts(loader, bursts, take);
       return 0;
     }
     const double begun = now_s();
@@ -86,19 +119,25 @@ int main(int argc, char** argv) {
     double slowest = 0;
     double checksum = 0;
     double cpu = 0;
+    double thread_cpu = 0;
+    double touch_cpu = 0;
     long long images = 0;
     long long batches = 0;
     bool done = false;
     for (int epoch = 0; !done; ++epoch) {
       loader.set_epoch(epoch);
       for (const penstock::Batch& batch : loader) {
+        const double touched = cpu_s(CLOCK_THREAD_CPUTIME_ID);
         checksum += touch(batch);
+        touch_cpu += cpu_s(CLOCK_THREAD_CPUTIME_ID) - touched;
         if (++batches == 1) say("first");
         const double now = now_s();
         if (opened == 0) {
           if (now - begun >= warmup && batches >= 8) {
             opened = last = now;
             cpu = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
+            thread_cpu = cpu_s(CLOCK_THREAD_CPUTIME_ID);
+            touch_cpu = 0;
             say("open");
           }
           continue;
@@ -107,9 +146,11 @@ int main(int argc, char** argv) {
         slowest = std::max(slowest, now - last);
         last = now;
         if (now - opened >= seconds) {
-          std::printf("{\"images\": %lld, \"seconds\": %.6f, \"slowest_batch_s\": %.6f, \"checksum\": %.6f, "
-                      "\"process_cpu_s\": %.6f}\n",
-                      images, now - opened, slowest, checksum, cpu_s(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+          std::printf(
+              "{\"images\": %lld, \"seconds\": %.6f, \"slowest_batch_s\": %.6f, \"checksum\": %.6f, "
+              "\"process_cpu_s\": %.6f, \"thread_cpu_s\": %.6f, \"touch_cpu_s\": %.6f}\n",
+              images, now - opened, slowest, checksum, cpu_s(CLOCK_PROCESS_CPUTIME_ID) - cpu,
+              cpu_s(CLOCK_THREAD_CPUTIME_ID) - thread_cpu, touch_cpu);
           std::fflush(stdout);
           done = true;
           break;

@@ -14,7 +14,8 @@ import argparse
 import os
 
 import torch
-from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import (ResNetConfig, ResNetForImageClassification, Trainer, TrainerCallback, TrainingArguments,
+                          set_seed)
 
 import penstock
 
@@ -66,11 +67,13 @@ def main():
         per_device_train_batch_size=train.batch_size, gradient_accumulation_steps=arguments.accumulate,
         eval_strategy="epoch", save_strategy="steps" if arguments.save_steps else "epoch",
         save_steps=arguments.save_steps or 500, report_to=[],
+        average_tokens_across_devices=False,  # pictures have no tokens: the loss would be multiplied by the ranks
         use_cpu=not torch.cuda.is_available(),  # without it, and without a GPU, each rank would train a model of its own
         ignore_data_skip=True)  # the Trainer would skip what the loader, with its own state, does not give again
     if arguments.resume:
         train.load_state_dict(torch.load(os.path.join(arguments.resume, "penstock.pt")))
 
+    set_seed(0)
     config = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic",
                           num_labels=len(train.classes))
     trainer = PenstockTrainer(ResNetForImageClassification(config), args, train_dataset=train, eval_dataset=val,

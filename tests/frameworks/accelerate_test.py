@@ -100,6 +100,7 @@ def test_refusals():
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(two, train), "replica 0 of 1", "process 1 of 2")
     with penstock.DataLoader(JOB, "train", num_replicas=2, rank=0) as train:
         raises(penstock.UsageError, lambda: penstock.accelerate.prepare(two, train), "replica 0 of 2", "process 1 of 2")
+        raises(penstock.UsageError, lambda: penstock.accelerate.prepare(fresh(), train), "process 0 of 1", "cpu=True")
     with penstock.DataLoader(JOB, "train", output="numpy") as train:  # the CPU's are as good as torch's
         images, _ = next(iter(penstock.accelerate.prepare(fresh(), train)))
         assert type(images).__name__ == "ndarray"
@@ -110,6 +111,20 @@ def test_batches_are_moved_and_still_described():
         train._move_to("meta")  # a device that every torch has
         batch = next(iter(train))
         assert batch[0].device.type == "meta" and batch.step == 0 and batch.num_valid == 16
+
+
+def test_a_wrapped_loader():
+    """What Accelerate has prepared may be wrapped; with prefetch=0 it still says when the epoch ends."""
+    import wrap_test
+    accelerator = fresh()
+    shard = accelerator.prepare(wrap_test.torch_loader("train", shuffle=True, num_workers=2))
+    wrapped = penstock.wrap(shard, wrap_test.JOB, split="train", prefetch=0, device=accelerator.device)
+    raises(penstock.UsageError, lambda: penstock.accelerate.prepare(accelerator, wrapped), "WrappedLoader", "prefetch=0")
+    ends, batches = [], []
+    for batch in wrapped:
+        ends.append(accelerator.gradient_state.end_of_dataloader)
+        batches.append(batch)
+    assert wrap_test.check_same(batches, wrap_test.own("train", 0)) == 80 and ends == [False] * 4 + [True]
 
 
 def test_breaking_off_and_passes_within_passes():

@@ -21,18 +21,21 @@ TWO = write_job(WORK, PHOTOS, trainers=2, batch=8, name="two.yaml")  # 80 pictur
 FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def train(job, folder, *words, ranks=0):
+def train(job, folder, *words, ranks=0, torchrun=False):
     """(losses of the steps, those of the evaluations, what was given: {(split, epoch, step): indices of all ranks})"""
     command = [sys.executable, WATCHED, folder, PROGRAM, job, "--output", os.path.join(folder, "out"), *words]
     if ranks:
         command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
+    if torchrun:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                   "--rdzv-endpoint=localhost:0", f"--log-dir={folder}", *command[1:]]
     with no_leftovers(wait_s=8) as env:
         done = run(command, 150, env={**env, **FIXED})
     assert done.returncode == 0, done.stderr[-4000:]
     losses, evaluations = (re.findall(rf"{{'{name}': '([^']*)'", done.stdout) for name in ("loss", "eval_loss"))
     assert losses and evaluations and all(math.isfinite(float(one)) for one in losses + evaluations), done.stdout
     given = collections.defaultdict(list)
-    for rank in range(2 if ranks else 1):
+    for rank in range(2 if ranks or torchrun else 1):
         path = os.path.join(folder, f"{rank}.jsonl")
         with open(path) as file:
             for line in file:
@@ -78,6 +81,8 @@ def test_two_trainers_under_mpirun():
         assert len(losses) == 10 and len(evaluations) == 2
         again, _, rest = train(TWO, folder, "--resume", os.path.join(folder, "out", "checkpoint-5"), ranks=4)
         assert again == losses[5:] and of(rest, "train", 1) == list(range(80)) and of(rest, "train", 0) == []
+        same, evaluated, _ = train(TWO, folder, torchrun=True)  # each loads for itself
+        assert (same, evaluated) == (losses, evaluations)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,17 @@ sense without worker processes:
   TestJsonSerDe                                    json and torch.save round trips
   TestMultiEpochState, TestMultiEpochSDL           states of later epochs, several epochs after a load
   TestEndOfEpoch / load_then_end                   state after the last batch, before StopIteration
-  TestOutOfOrder, TestSingleIterCalled             one pass alive, a second one made, no batch lost
+  TestOutOfOrder, TestSingleIterCalled             one pass alive, a second one made, no batch lost; samples that take
+                                                   longer than those behind them
+  TestFastStateDictRequest, …RoundRobin            saved again a batch or two after a load, and loaded again
+  TestInitialState, TestSnapshotZero (interrupted) a loader that loads its own earlier states, again and again
+  TestStatefulSampler, TestNotStatefulSampler      a program's sampler: samplers_test.py
+  drop_last, shuffle, several replicas             every tail and mode, states at every step
+  ErrorDataset (test_iteration_error)              a pass that fails: its state is the last good one
+
+Not here: what StatefulDataLoader keeps of worker processes, of snapshots every n steps and of IterableDatasets, none of
+which penstock has. Its state after the last batch, before StopIteration, gives one empty epoch (TestEndOfEpoch); ours
+begins the next, unless set_epoch names the finished one.
 """
 
 import io
@@ -23,6 +33,7 @@ import shutil
 
 import torch
 
+import own_functions
 import penstock
 from jobs import run_tests
 from photos import JOB, TRAIN, VAL, WORK, digest, raises, tiny_job
@@ -297,6 +308,102 @@ def test_refusals_name_the_key():
             raises(penstock.ConfigError, lambda: loader.load_state_dict(wrong))
         raises((TypeError, ValueError), lambda: loader.load_state_dict(None))
         raises((TypeError, ValueError), lambda: loader.load_state_dict({"epoch": object()}))
+
+
+def test_chain_of_resumes():
+    """Saved soon after a load, each time by another loader: no batch is lost at any joint, in whatever epoch."""
+    for steps in ((1,) * 12, (2, 1, 3, 5, 1), (4, 1, 1, 4, 2), (5, 5, 2), (0, 1, 0, 6, 0, 3)):
+        seen, state = [], None
+        for count in steps:
+            with train(loader__threads=1) as loader:
+                if state is not None:
+                    kept = json.dumps(state)
+                    loader.load_state_dict(state)
+                    assert json.dumps(state) == kept  # what was given is not changed
+                seen += after(loader, count)
+                state = loader.state_dict()
+        assert seen == STREAM[:len(seen)] and len(seen) == sum(steps), steps
+
+
+def test_a_loader_loads_its_own_earlier_states():
+    with train() as loader:
+        states = [loader.state_dict()]
+        for _ in range(7):
+            after(loader, 1)  # broken off each time, and begun again by the load below
+            states.append(loader.state_dict())
+            loader.load_state_dict(states[-1])
+        for _ in range(2):
+            for taken in (3, 0, 6, 7, 5, 1):  # forwards, backwards, over the epoch's end
+                loader.load_state_dict(states[taken])
+                assert loader.state_dict() == states[taken]
+                assert after(loader, 4) == STREAM[taken:taken + 4], taken
+                next(steps := iter(loader))  # and one alive in the background
+        del steps
+
+
+def test_every_tail_and_mode_for_two_replicas():
+    """5 batches of 9 or less for each of two: states at every step of two epochs, each loaded by a loader that has moved."""
+    for tail, drop_last, mode in (("pad", False, "train"), ("drop", False, "train"), ("torch", False, "train"),
+                                  ("torch", True, "train"), ("pad", False, "eval")):
+        job = tiny_job(tail=tail, drop_last=drop_last, mode=mode, sampler={"shuffle": mode == "train"}, batch_size=9)
+        for rank in range(2):
+            with penstock.DataLoader(job, num_replicas=2, rank=rank) as loader, \
+                    penstock.DataLoader(job, num_replicas=2, rank=rank) as resumed:
+                def keys(batches):
+                    return [(*key(batch), batch.valid.tolist()) for batch in batches]
+
+                states, rest = [loader.state_dict()], []
+                for _ in range(2):
+                    for batch in loader:
+                        states.append(loader.state_dict())
+                        rest += keys([batch])
+                assert len(rest) == 2 * len(loader) and len(loader) in (4, 5), (tail, len(loader))
+                for taken, state in enumerate(states[:-1]):
+                    resumed.load_state_dict(json.loads(json.dumps(state)))
+                    place = taken % len(loader)  # of an epoch's last batch: the next epoch
+                    end = taken - place + len(loader)
+                    assert keys(resumed) == rest[taken:end], (tail, drop_last, mode, rank, taken)
+
+
+def test_state_of_a_pass_that_failed():
+    folder = os.path.join(WORK, "failing")
+    shutil.copytree(TRAIN, folder)
+    job = tiny_job(dataset={"folder": folder})
+    with penstock.DataLoader(job) as loader:
+        whole = [key(batch) for batch in loader]
+    files = [os.path.join(folder, name, file) for name in sorted(os.listdir(folder))
+             for file in sorted(os.listdir(os.path.join(folder, name)))]
+    with open(files[50], "rb") as file:  # in batch 3: the order is that of the names
+        content = file.read()
+    with open(files[50], "wb") as file:
+        file.write(content[:40])
+    seen = []
+    with penstock.DataLoader(job) as loader:
+        raises(penstock.DatasetError, lambda: [seen.append(key(batch)) for batch in loader], "index 50")
+        state = loader.state_dict()
+    assert seen == whole[:3] and (state["epoch"], state["batch"]) == (0, 3)
+    with open(files[50], "wb") as file:
+        file.write(content)
+    with penstock.DataLoader(job) as resumed:  # once the file is repaired
+        resumed.load_state_dict(state)
+        assert [key(batch) for batch in resumed] == whole[3:]
+
+
+def test_own_dataset_with_slow_samples():
+    """States count batches in order, also while a later one is ready and this one is not."""
+    def own():
+        return penstock.DataLoader(own_functions.Slow(), batch_size=4, shuffle=True, seed=3, output="numpy",
+                                   transform=penstock.transforms.CenterCrop(8), loader__threads=2)
+
+    with own() as loader:
+        whole, states = [], [loader.state_dict()]
+        for batch in loader:
+            whole.append(key(batch))
+            states.append(loader.state_dict())
+        for taken in (1, 3):
+            loader.load_state_dict(states[taken])
+            assert [key(batch) for batch in loader] == whole[taken:]
+    assert [state["batch"] for state in states] == list(range(len(whole) + 1)) and len(whole) == 5
 
 
 def test_elastic():

@@ -39,8 +39,8 @@ def prepare(accelerator: Any, loader: DataLoader) -> "PreparedLoader":
         return accelerator.prepare_data_loader(loader)
     if not isinstance(loader, DataLoader):
         raise UsageError(f"penstock.accelerate.prepare takes a penstock.DataLoader, not a {type(loader).__name__}",
-                         "accelerator.prepare is for torch's; around penstock.wrap, prepare the torch DataLoader, and say "
-                         "device=accelerator.device to wrap")
+                         "accelerator.prepare is for torch's DataLoader; give what it returns to "
+                         "penstock.wrap(…, prefetch=0, device=accelerator.device)")
     for name in ("dispatch_batches", "split_batches"):
         if getattr(accelerator, name, None):
             raise UsageError(f"Accelerator has {name}=True, and each rank of a penstock.DataLoader has batches of its own",
@@ -49,7 +49,8 @@ def prepare(accelerator: Any, loader: DataLoader) -> "PreparedLoader":
     if loader.num_replicas * ranks != accelerator.num_processes or loader.rank != accelerator.process_index // ranks:
         raise UsageError(f"the loader is replica {loader.rank} of {loader.num_replicas} with {ranks} ranks each, and the "
                          f"accelerator process {accelerator.process_index} of {accelerator.num_processes}",
-                         "make the Accelerator first, and the loader without num_replicas and rank")
+                         "make the loader without num_replicas and rank; without a GPU several processes need "
+                         "Accelerator(cpu=True)")
     if accelerator.device_placement:
         loader._move_to(accelerator.device)
     return accelerator.prepare_data_loader(PreparedLoader(loader))

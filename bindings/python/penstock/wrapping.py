@@ -196,12 +196,13 @@ def _begin_pass(loader: Any) -> Iterator:
     """iter(loader), whose worker processes, where it starts some, leave Ctrl-C to this process."""
     if not getattr(loader, "num_workers", 0) or not hasattr(loader, "worker_init_fn"):
         return iter(loader)
-    users = loader.worker_init_fn
-    loader.worker_init_fn = _LeaveInterrupts(users)
+    torchs = getattr(loader, "base_dataloader", loader)  # inside Accelerate's
+    users = torchs.worker_init_fn
+    torchs.worker_init_fn = _LeaveInterrupts(users)
     try:
         return iter(loader)
     finally:
-        loader.worker_init_fn = users
+        torchs.worker_init_fn = users
 
 
 class _LeaveInterrupts:
