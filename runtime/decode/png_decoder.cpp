@@ -1,7 +1,9 @@
 #include "runtime/decode/png_decoder.h"
 
 #include <spng.h>
+#include <zlib.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -15,6 +17,73 @@ constexpr size_t max_chunk_bytes = size_t{8} << 20;
 constexpr size_t max_chunks_bytes = size_t{32} << 20;  // of all chunks kept, after inflating
 
 constexpr size_t max_inflated_bytes = size_t{1} << 20;   // of one compressed text or colour profile: Pillow's
+
+// What is read of a chunk before its data: length and type; behind them a checksum.
+struct Chunk {
+  size_t at = 0;
+  size_t length = 0;
+  uint32_t type = 0;
+};
+constexpr uint32_t image_data = 0x49444154U;  // IDAT
+constexpr size_t chunk_head = 8;
+constexpr size_t chunk_frame = 12;
+
+uint32_t big_endian(EncodedView bytes, size_t at) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(bytes[at + i]);
+  return value;
+}
+
+// False: not even length and type are there.
+bool read_chunk(EncodedView bytes, size_t at, Chunk& chunk) {
+  if (at > bytes.size() || bytes.size() - at < chunk_head) return false;
+  chunk = {at, big_endian(bytes, at), big_endian(bytes, at + 4)};
+  return true;
+}
+
+bool is_whole(EncodedView bytes, const Chunk& chunk) {
+  return bytes.size() - chunk.at >= chunk_frame && bytes.size() - chunk.at - chunk_frame >= chunk.length;
+}
+
+// Pillow checks the sums of all chunks before the pixels, and of none after that.
+bool heads_are_sound(EncodedView bytes) {
+  Chunk chunk;
+  for (size_t at = 8; read_chunk(bytes, at, chunk) && chunk.type != image_data; at += chunk_frame + chunk.length) {
+    if (!is_whole(bytes, chunk)) return true;  // a matter for the decoder
+    const auto* text = reinterpret_cast<const Bytef*>(bytes.data() + at + 4);
+    const uLong sum = crc32(crc32(0, nullptr, 0), text, static_cast<uInt>(chunk.length + 4));
+    if (sum != big_endian(bytes, at + chunk_head + chunk.length)) return false;
+  }
+  return true;
+}
+
+// A file that ends within or behind its pixels, with what is there made whole: Pillow asks for no more data than the
+// rows need. Empty: it does not end so.
+std::vector<std::byte> completed(EncodedView bytes) {
+  bool pixels = false;
+  Chunk chunk;
+  size_t at = 8;
+  while (read_chunk(bytes, at, chunk) && is_whole(bytes, chunk)) {
+    pixels = pixels || chunk.type == image_data;
+    at += chunk_frame + chunk.length;
+  }
+  const bool cut_pixels = read_chunk(bytes, at, chunk) && chunk.type == image_data;
+  if (!pixels && !cut_pixels) return {};
+  std::vector<std::byte> whole(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at, bytes.size())));
+  const auto put = [&whole](uint32_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) whole.push_back(static_cast<std::byte>(value >> shift & 255));
+  };
+  if (cut_pixels) {
+    const size_t there = std::min(chunk.length, bytes.size() - at - chunk_head);
+    put(static_cast<uint32_t>(there));
+    put(image_data);
+    const auto data = bytes.subspan(at + chunk_head, there);
+    whole.insert(whole.end(), data.begin(), data.end());
+    put(0);
+  }
+  for (const uint32_t value : {0U, 0x49454E44U, 0xAE426082U}) put(value);  // IEND
+  return whole;
+}
 
 struct FreeContext {
   void operator()(spng_ctx* ctx) const noexcept { spng_ctx_free(ctx); }
@@ -100,28 +169,43 @@ bool inflates_too_far(spng_ctx* ctx) {
 
 Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                            PixelView& pixels) {
+  if (!heads_are_sound(bytes)) return bad(SPNG_ECHUNK_CRC);
+  bool cut = false;
+  const Verdict verdict = attempt(bytes, header, box, storage, pixels, cut);
+  if (!cut) return verdict;
+  const std::vector<std::byte> whole = completed(bytes);
+  return whole.empty() ? verdict : attempt(whole, header, box, storage, pixels, cut);
+}
+
+// `cut`: the file's end came too early.
+Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                            PixelView& pixels, bool& cut) {
+  const auto stop = [&cut](int code) {
+    cut = code == SPNG_IO_EOF || code == SPNG_ECHUNK_STDLEN;  // a length that no file has room for
+    return bad(code);
+  };
   const std::unique_ptr<spng_ctx, FreeContext> owner(spng_ctx_new(0));
   spng_ctx* const ctx = owner.get();
   if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
   int error = spng_set_image_limits(ctx, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
   if (error == 0) error = spng_set_chunk_limits(ctx, max_chunk_bytes, max_chunks_bytes);
-  if (error == 0) error = spng_set_crc_action(ctx, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
+  if (error == 0) error = spng_set_crc_action(ctx, SPNG_CRC_USE, SPNG_CRC_USE);
   if (error == 0) error = spng_set_png_buffer(ctx, bytes.data(), bytes.size());
   spng_ihdr ihdr{};
   if (error == 0) error = spng_get_ihdr(ctx, &ihdr);
-  if (error != 0) return bad(error);
+  if (error != 0) return stop(error);
   if (static_cast<int>(ihdr.width) != header.width || static_cast<int>(ihdr.height) != header.height) {
     return Verdict::bad("PNG: the headers contradict each other");
   }
   size_t image_bytes = 0;
   error = spng_decoded_image_size(ctx, SPNG_FMT_RAW, &image_bytes);
   if (error == 0) error = spng_decode_image(ctx, nullptr, 0, SPNG_FMT_RAW, SPNG_DECODE_PROGRESSIVE);
-  if (error != 0) return bad(error);
+  if (error != 0) return stop(error);
   if (inflates_too_far(ctx)) return Verdict::bad("PNG: a text or profile that inflates to more than a mebibyte");
   spng_plte plte{};
   if (ihdr.color_type == SPNG_COLOR_TYPE_INDEXED) {
     error = spng_get_plte(ctx, &plte);
-    if (error != 0) return bad(error);
+    if (error != 0) return stop(error);
   }
   const Palette palette(plte);
   const size_t row_bytes = image_bytes / ihdr.height;
@@ -140,7 +224,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
       error = spng_get_row_info(ctx, &info);
       if (error == 0) error = spng_decode_row(ctx, raw_.data() + row_bytes * info.row_num, row_bytes);
     } while (error == 0);
-    if (error != SPNG_EOI) return bad(error);
+    if (error != SPNG_EOI) return stop(error);
     for (int y = 0; y < box.height; ++y) {
       convert_row(ihdr, palette, raw_.data() + row_bytes * static_cast<size_t>(box.y + y), box.x, box.width,
                   storage.row(y));
@@ -151,7 +235,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   for (int y = 0; y < rows; ++y) {
     error = spng_decode_row(ctx, raw_.data(), row_bytes);
     // The image's last row may report its end at once.
-    if (error != 0 && !(error == SPNG_EOI && y == header.height - 1)) return bad(error);
+    if (error != 0 && !(error == SPNG_EOI && y == header.height - 1)) return stop(error);
     if (y >= box.y) convert_row(ihdr, palette, raw_.data(), box.x, box.width, storage.row(y - box.y));
   }
   return Verdict::good();

@@ -34,11 +34,11 @@ std::string complaint(const char* name, const ParamMap& given) {
 
 TEST_CASE("the catalogue has torchvision's names, and says what everything is") {
   for (const char* name : {"RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip",
-                           "RandomVerticalFlip", "ToDtype", "Normalize"}) {
+                           "RandomVerticalFlip", "ExifTranspose", "ToDtype", "Normalize"}) {
     CHECK_MESSAGE(find_transform(name) != nullptr, name);
   }
   CHECK(find_transform("randomresizedcrop") == nullptr);
-  CHECK(penstock::transform_catalog().size() == 9);
+  CHECK(penstock::transform_catalog().size() == 10);
   for (const TransformInfo& info : penstock::transform_catalog()) {
     CHECK_FALSE(info.doc.empty());
     CHECK(info.make);

@@ -8,7 +8,7 @@ What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < 
   * a dict of fields: `image` (required), `label` (an integer; 0 where absent), and any other names: numbers, NumPy arrays
     or tensors, of the same dtype and shape in every sample; or
   * a tuple `(image, label)`.
-An image is `bytes` (a whole JPEG or PNG file), a PIL image, or a uint8 array [height, width], [height, width, 1] or
+An image is `bytes` (a whole image file), a PIL image, or a uint8 array [height, width], [height, width, 1] or
 [height, width, 3] (RGB). Optional attributes of the dataset: `classes` (list of str), `fingerprint` or `version` (a value,
 or a method without arguments: whatever tells two contents of the same size apart).
 
