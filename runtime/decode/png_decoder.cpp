@@ -25,6 +25,7 @@ struct Chunk {
   uint32_t type = 0;
 };
 constexpr uint32_t image_data = 0x49444154U;  // IDAT
+constexpr uint32_t image_end = 0x49454E44U;   // IEND
 constexpr size_t chunk_head = 8;
 constexpr size_t chunk_frame = 12;
 
@@ -45,44 +46,45 @@ bool is_whole(EncodedView bytes, const Chunk& chunk) {
   return bytes.size() - chunk.at >= chunk_frame && bytes.size() - chunk.at - chunk_frame >= chunk.length;
 }
 
+uint32_t checksum(EncodedView text) {
+  const auto* data = reinterpret_cast<const Bytef*>(text.data());
+  return static_cast<uint32_t>(crc32(crc32(0, nullptr, 0), data, static_cast<uInt>(text.size())));
+}
+
 // Pillow checks the sums of all chunks before the pixels, and of none after that.
 bool heads_are_sound(EncodedView bytes) {
   Chunk chunk;
   for (size_t at = 8; read_chunk(bytes, at, chunk) && chunk.type != image_data; at += chunk_frame + chunk.length) {
     if (!is_whole(bytes, chunk)) return true;  // a matter for the decoder
-    const auto* text = reinterpret_cast<const Bytef*>(bytes.data() + at + 4);
-    const uLong sum = crc32(crc32(0, nullptr, 0), text, static_cast<uInt>(chunk.length + 4));
-    if (sum != big_endian(bytes, at + chunk_head + chunk.length)) return false;
+    if (checksum(bytes.subspan(at + 4, chunk.length + 4)) != big_endian(bytes, at + chunk_head + chunk.length)) {
+      return false;
+    }
   }
   return true;
 }
 
-// A file that ends within or behind its pixels, with what is there made whole: Pillow asks for no more data than the
-// rows need. Empty: it does not end so.
-std::vector<std::byte> completed(EncodedView bytes) {
+// The file with what Pillow does not look at put right: the sums of the pixels' chunks, and an end that comes too early
+// within or behind them (Pillow asks for no more data than the rows need). Empty: there are no pixels in it.
+std::vector<std::byte> repaired(EncodedView bytes) {
   bool pixels = false;
-  Chunk chunk;
-  size_t at = 8;
-  while (read_chunk(bytes, at, chunk) && is_whole(bytes, chunk)) {
-    pixels = pixels || chunk.type == image_data;
-    at += chunk_frame + chunk.length;
-  }
-  const bool cut_pixels = read_chunk(bytes, at, chunk) && chunk.type == image_data;
-  if (!pixels && !cut_pixels) return {};
-  std::vector<std::byte> whole(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at, bytes.size())));
+  std::vector<std::byte> whole(bytes.begin(), bytes.begin() + std::min<std::ptrdiff_t>(8, std::ssize(bytes)));
   const auto put = [&whole](uint32_t value) {
     for (int shift = 24; shift >= 0; shift -= 8) whole.push_back(static_cast<std::byte>(value >> shift & 255));
   };
-  if (cut_pixels) {
-    const size_t there = std::min(chunk.length, bytes.size() - at - chunk_head);
-    put(static_cast<uint32_t>(there));
-    put(image_data);
-    const auto data = bytes.subspan(at + chunk_head, there);
-    whole.insert(whole.end(), data.begin(), data.end());
-    put(0);
+  Chunk chunk;
+  for (size_t at = 8; read_chunk(bytes, at, chunk); at += chunk_frame + chunk.length) {
+    const bool there = is_whole(bytes, chunk);
+    if (chunk.type == image_end || (!there && chunk.type != image_data)) break;
+    const size_t length = std::min(chunk.length, bytes.size() - at - chunk_head);
+    put(static_cast<uint32_t>(length));
+    const auto text = bytes.subspan(at + 4, length + 4);
+    whole.insert(whole.end(), text.begin(), text.end());
+    pixels = pixels || chunk.type == image_data;
+    put(chunk.type == image_data ? checksum(text) : big_endian(bytes, at + chunk_head + length));
+    if (!there) break;
   }
-  for (const uint32_t value : {0U, 0x49454E44U, 0xAE426082U}) put(value);  // IEND
-  return whole;
+  for (const uint32_t value : {0U, image_end, 0xAE426082U}) put(value);
+  return pixels ? whole : std::vector<std::byte>{};
 }
 
 struct FreeContext {
@@ -169,19 +171,19 @@ bool inflates_too_far(spng_ctx* ctx) {
 
 Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                            PixelView& pixels) {
-  if (!heads_are_sound(bytes)) return bad(SPNG_ECHUNK_CRC);
-  bool cut = false;
-  const Verdict verdict = attempt(bytes, header, box, storage, pixels, cut);
-  if (!cut) return verdict;
-  const std::vector<std::byte> whole = completed(bytes);
-  return whole.empty() ? verdict : attempt(whole, header, box, storage, pixels, cut);
+  bool in_chunks = false;
+  const Verdict verdict = attempt(bytes, header, box, storage, pixels, in_chunks);
+  if (!in_chunks || !heads_are_sound(bytes)) return verdict;
+  const std::vector<std::byte> whole = repaired(bytes);
+  return whole.empty() ? verdict : attempt(whole, header, box, storage, pixels, in_chunks);
 }
 
-// `cut`: the file's end came too early.
+// `in_chunks`: it was the chunks' sums or lengths, or the file's end.
 Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels, bool& cut) {
-  const auto stop = [&cut](int code) {
-    cut = code == SPNG_IO_EOF || code == SPNG_ECHUNK_STDLEN;  // a length that no file has room for
+                            PixelView& pixels, bool& in_chunks) {
+  const auto stop = [&in_chunks](int code) {
+    // The last: a length that no file has room for.
+    in_chunks = code == SPNG_IO_EOF || code == SPNG_ECHUNK_CRC || code == SPNG_ECHUNK_STDLEN;
     return bad(code);
   };
   const std::unique_ptr<spng_ctx, FreeContext> owner(spng_ctx_new(0));
@@ -189,7 +191,7 @@ Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const 
   if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
   int error = spng_set_image_limits(ctx, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
   if (error == 0) error = spng_set_chunk_limits(ctx, max_chunk_bytes, max_chunks_bytes);
-  if (error == 0) error = spng_set_crc_action(ctx, SPNG_CRC_USE, SPNG_CRC_USE);
+  if (error == 0) error = spng_set_crc_action(ctx, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
   if (error == 0) error = spng_set_png_buffer(ctx, bytes.data(), bytes.size());
   spng_ihdr ihdr{};
   if (error == 0) error = spng_get_ihdr(ctx, &ihdr);

@@ -24,7 +24,7 @@ class PngDecoder {
 
  private:
   Verdict attempt(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                  bool& cut);
+                  bool& in_chunks);
 
   std::vector<uint8_t> raw_;  // one row as the file has it, or the whole of an interlaced image
 };

@@ -274,6 +274,9 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   tiff.tiled = !directory.has(kStripOffsets) && directory.has(kTileOffsets);
   tiff.offsets = directory.values(tiff.tiled ? kTileOffsets : kStripOffsets);
   if (!is_integer(tiff.offsets.type)) return Verdict::bad("TIFF: no offsets of strips or tiles");
+  if (tiff.tiled && !(directory.has(kTileWidth) && directory.has(kTileHeight))) {
+    return Verdict::bad("TIFF: tiles without a size");
+  }
   tiff.block_width = tiff.width;
   tiff.block_height = tiff.height;
   if (tiff.tiled && !(directory.get(kTileWidth, tiff.block_width) && directory.get(kTileHeight, tiff.block_height))) {
