@@ -88,7 +88,9 @@ TEST_CASE("ExifTranspose turns pictures on the whole way") {
     PixelView view;
     REQUIRE(read_header(plain, {}, header).ok());
     REQUIRE(decoder.decode(plain, header, {0, 0, 60, 40}, storage, view).ok());
-    return std::vector<uint8_t>(view.data, view.data + 60 * 40 * 3);
+    std::vector<uint8_t> all;
+    for (int y = 0; y < 40; ++y) all.insert(all.end(), view.row(y), view.row(y) + 60 * 3);
+    return all;
   }();
   const Bytes upright = penstock_test::encode_png(penstock_test::turned(rgb, 60, 40, 6), 40, 60);
   PreprocessorOptions options;
