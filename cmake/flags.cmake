@@ -30,4 +30,8 @@ if(PENSTOCK_SANITIZE)
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
 endif()
 
+if(PENSTOCK_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage in everything; only the targets get libFuzzer's main
+endif()
+
 include_directories(${PROJECT_SOURCE_DIR})

@@ -6,6 +6,7 @@ find_package(nlohmann_json 3.10 REQUIRED)
 find_package(CLI11 2 REQUIRED)
 pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(SPNG REQUIRED IMPORTED_TARGET spng)
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)  # libspng's own, for its checksums
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)

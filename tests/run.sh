@@ -51,6 +51,9 @@ if ((full)); then
   PENSTOCK_FULL=1 run_preset release -L full || status=1
   # clang compiles everything, warnings being errors.
   cmake --preset analysis >/dev/null && cmake --build --preset analysis -- --quiet || status=1
+  # Every fuzz target for a while; longer runs by hand (tests/fuzz/run_fuzzers.py).
+  cmake --preset fuzz >/dev/null && cmake --build --preset fuzz --target fuzzers -- --quiet &&
+    ctest --test-dir build/fuzz --output-on-failure --no-tests=error || status=1
   # Instrumented, a test takes several times as long; MPI itself leaks a little at every start (ompi issue 12584).
   export ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$top/tests/support/lsan.supp:print_suppressions=0
   run_preset asan -LE "full|slow|analysis" || status=1

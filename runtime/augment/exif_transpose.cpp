@@ -15,8 +15,9 @@ class ExifTranspose final : public Transform {
 
 TransformInfo exif_transpose_info() {
   return {.name = "ExifTranspose",
-          .doc = "Turns each image upright by its EXIF orientation, as PIL.ImageOps.exif_transpose does. First in the "
-                 "pipeline or not at all; without it orientation is ignored, as torchvision's ImageFolder does.",
+          .doc =
+              "Turns each image upright by its EXIF orientation, as PIL.ImageOps.exif_transpose does. First in the "
+              "pipeline or not at all; without it orientation is ignored, as torchvision's ImageFolder does.",
           .params = {},
           .make = [](const ParamMap&) { return std::make_unique<ExifTranspose>(); }};
 }

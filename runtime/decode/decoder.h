@@ -10,11 +10,11 @@
 // Semantics: pixels are, byte for byte, what Pillow's Image.open(...).convert("RGB").crop(box) gives: libjpeg-turbo's
 //   default decode (islow, fancy upsampling) for JPEG, libpng semantics for PNG, and so on for GIF (first frame), BMP,
 //   PBM, PGM, PPM, WebP and TIFF; ../../tests/decode/EXACTNESS.md says how exactly, format by format. The format is
-//   chosen by the first bytes. The box must lie inside the image, which is upright: header.orientation tells Decoder how
-//   to turn the file's pixels.
-// Of JPEG and PNG only the rows and columns that the box needs are decoded (with a margin of one iMCU, which keeps fancy
-//   upsampling exact at the box's edges), and nothing below its last row is read, so the verdict covers rows 0 to that
-//   row. Other formats are judged, and but for BMP and PNM decoded, whole.
+//   chosen by the first bytes. The box must lie inside the image, which is upright: header.orientation tells Decoder
+//   how to turn the file's pixels.
+// Of JPEG and PNG only the rows and columns that the box needs are decoded (with a margin of one iMCU, which keeps
+//   fancy upsampling exact at the box's edges), and nothing below its last row is read, so the verdict covers rows 0
+//   to that row. Other formats are judged, and but for BMP and PNM decoded, whole.
 // Failure: everything that depends on the sample's bytes is a Verdict with a reason; Error is thrown for the
 //   environment (out of memory) and for misuse (a box outside the image).
 // Thread-safety: a Decoder belongs to one thread; read_header is a free function without state.

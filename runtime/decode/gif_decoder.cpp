@@ -62,7 +62,8 @@ bool read_extension(EncodedView bytes, HeaderReader& in, int& transparent) {
   } else if (label == 255) {
     if (!any) return false;
     static constexpr char looping[] = "NETSCAPE2.0";
-    const bool loops = block.size() >= 11 && std::equal(looping, looping + 11, reinterpret_cast<const char*>(block.data()));
+    const auto* text = reinterpret_cast<const char*>(block.data());
+    const bool loops = block.size() >= 11 && std::equal(looping, looping + 11, text);
     if (loops && !read_block(bytes, in, block)) return false;
   }
   while (read_block(bytes, in, block)) {
@@ -113,9 +114,17 @@ Verdict parse(EncodedView bytes, GifHeader& gif) {
 class Lzw {
  public:
   Lzw(EncodedView bytes, const GifHeader& gif, uint8_t* out)
-      : data_(raw_bytes(bytes)), size_(bytes.size()), at_(gif.data), loaded_(gif.data), width_(gif.frame.width),
-        height_(gif.frame.height), interlace_(gif.interlaced ? 1 : 0), step_(gif.interlaced ? 8 : 1), out_(out),
-        bits_(static_cast<int>(gif.code_bits)), clear_(1 << gif.code_bits) {}
+      : data_(raw_bytes(bytes)),
+        size_(bytes.size()),
+        at_(gif.data),
+        loaded_(gif.data),
+        width_(gif.frame.width),
+        height_(gif.frame.height),
+        interlace_(gif.interlaced ? 1 : 0),
+        step_(gif.interlaced ? 8 : 1),
+        out_(out),
+        bits_(static_cast<int>(gif.code_bits)),
+        clear_(1 << gif.code_bits) {}
 
   Verdict run() {
     if (!load()) return truncated();
@@ -294,9 +303,10 @@ Verdict GifDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
     for (int x = 0; x < box.width; ++x, out += 3) {
       const int column = box.x + x - gif.frame.x;
       const bool inside = line >= 0 && line < gif.frame.height && column >= 0 && column < gif.frame.width;
-      const size_t index = inside ? indices_[static_cast<size_t>(line) * static_cast<size_t>(gif.frame.width) +
-                                             static_cast<size_t>(column)]
-                                  : static_cast<size_t>(gif.background);
+      const size_t index =
+          inside
+              ? indices_[static_cast<size_t>(line) * static_cast<size_t>(gif.frame.width) + static_cast<size_t>(column)]
+              : static_cast<size_t>(gif.background);
       std::copy(gif.colours[index].begin(), gif.colours[index].end(), out);
     }
   }

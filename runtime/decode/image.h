@@ -19,7 +19,7 @@ struct ImageHeader {
   ImageFormat format = ImageFormat::unknown;
   int width = 0;  // of the upright image: the file's height where the orientation is 5 to 8
   int height = 0;
-  // EXIF's 1 to 8: how the file's pixels have to be turned. 1 unless asked for, but for TIFF, which Pillow always turns.
+  // EXIF's 1 to 8: how the file's pixels have to be turned. 1 unless asked for; TIFF is always turned, as by Pillow.
   uint8_t orientation = 1;
 
   bool swaps_sides() const noexcept { return orientation >= 5; }

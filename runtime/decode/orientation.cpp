@@ -49,7 +49,7 @@ uint8_t in_png(EncodedView bytes) {
     const uint32_t type = in.u32();
     if (!in.has(length)) break;
     if (type == 0x65584966U) return orientation_of_tiff(bytes.subspan(in.at(), length));  // eXIf
-    if (type == 0x49454E44U) break;                                                        // IEND
+    if (type == 0x49454E44U) break;                                                       // IEND
     if (!in.skip(length + 4)) break;
   }
   const std::vector<std::byte> profile = png_exif_profile(bytes);

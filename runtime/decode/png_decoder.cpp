@@ -1,7 +1,9 @@
 #include "runtime/decode/png_decoder.h"
 
 #include <spng.h>
+#include <zlib.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -15,6 +17,75 @@ constexpr size_t max_chunk_bytes = size_t{8} << 20;
 constexpr size_t max_chunks_bytes = size_t{32} << 20;  // of all chunks kept, after inflating
 
 constexpr size_t max_inflated_bytes = size_t{1} << 20;   // of one compressed text or colour profile: Pillow's
+
+// What is read of a chunk before its data: length and type; behind them a checksum.
+struct Chunk {
+  size_t at = 0;
+  size_t length = 0;
+  uint32_t type = 0;
+};
+constexpr uint32_t image_data = 0x49444154U;  // IDAT
+constexpr uint32_t image_end = 0x49454E44U;   // IEND
+constexpr size_t chunk_head = 8;
+constexpr size_t chunk_frame = 12;
+
+uint32_t big_endian(EncodedView bytes, size_t at) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(bytes[at + i]);
+  return value;
+}
+
+// False: not even length and type are there.
+bool read_chunk(EncodedView bytes, size_t at, Chunk& chunk) {
+  if (at > bytes.size() || bytes.size() - at < chunk_head) return false;
+  chunk = {at, big_endian(bytes, at), big_endian(bytes, at + 4)};
+  return true;
+}
+
+bool is_whole(EncodedView bytes, const Chunk& chunk) {
+  return bytes.size() - chunk.at >= chunk_frame && bytes.size() - chunk.at - chunk_frame >= chunk.length;
+}
+
+uint32_t checksum(EncodedView text) {
+  const auto* data = reinterpret_cast<const Bytef*>(text.data());
+  return static_cast<uint32_t>(crc32(crc32(0, nullptr, 0), data, static_cast<uInt>(text.size())));
+}
+
+// Pillow checks the sums of all chunks before the pixels, and of none after that.
+bool heads_are_sound(EncodedView bytes) {
+  Chunk chunk;
+  for (size_t at = 8; read_chunk(bytes, at, chunk) && chunk.type != image_data; at += chunk_frame + chunk.length) {
+    if (!is_whole(bytes, chunk)) return true;  // a matter for the decoder
+    if (checksum(bytes.subspan(at + 4, chunk.length + 4)) != big_endian(bytes, at + chunk_head + chunk.length)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The file with what Pillow does not look at put right: the sums of the pixels' chunks, and an end that comes too early
+// within or behind them (Pillow asks for no more data than the rows need). Empty: there are no pixels in it.
+std::vector<std::byte> repaired(EncodedView bytes) {
+  bool pixels = false;
+  std::vector<std::byte> whole(bytes.begin(), bytes.begin() + std::min<std::ptrdiff_t>(8, std::ssize(bytes)));
+  const auto put = [&whole](uint32_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) whole.push_back(static_cast<std::byte>(value >> shift & 255));
+  };
+  Chunk chunk;
+  for (size_t at = 8; read_chunk(bytes, at, chunk); at += chunk_frame + chunk.length) {
+    const bool there = is_whole(bytes, chunk);
+    if (chunk.type == image_end || (!there && chunk.type != image_data)) break;
+    const size_t length = std::min(chunk.length, bytes.size() - at - chunk_head);
+    put(static_cast<uint32_t>(length));
+    const auto text = bytes.subspan(at + 4, length + 4);
+    whole.insert(whole.end(), text.begin(), text.end());
+    pixels = pixels || chunk.type == image_data;
+    put(chunk.type == image_data ? checksum(text) : big_endian(bytes, at + chunk_head + length));
+    if (!there) break;
+  }
+  for (const uint32_t value : {0U, image_end, 0xAE426082U}) put(value);
+  return pixels ? whole : std::vector<std::byte>{};
+}
 
 struct FreeContext {
   void operator()(spng_ctx* ctx) const noexcept { spng_ctx_free(ctx); }
@@ -111,6 +182,21 @@ bool inflates_too_far(spng_ctx* ctx) {
 
 Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
                            PixelBuffer& storage, PixelView& pixels) {
+  bool in_chunks = false;
+  const Verdict verdict = attempt(bytes, header, box, mask, storage, pixels, in_chunks);
+  if (!in_chunks || !heads_are_sound(bytes)) return verdict;
+  const std::vector<std::byte> whole = repaired(bytes);
+  return whole.empty() ? verdict : attempt(whole, header, box, mask, storage, pixels, in_chunks);
+}
+
+// `in_chunks`: it was the chunks' sums or lengths, or the file's end.
+Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
+                            PixelBuffer& storage, PixelView& pixels, bool& in_chunks) {
+  const auto stop = [&in_chunks](int code) {
+    // The last: a length that no file has room for.
+    in_chunks = code == SPNG_IO_EOF || code == SPNG_ECHUNK_CRC || code == SPNG_ECHUNK_STDLEN;
+    return bad(code);
+  };
   const std::unique_ptr<spng_ctx, FreeContext> owner(spng_ctx_new(0));
   spng_ctx* const ctx = owner.get();
   if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
@@ -120,7 +206,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   if (error == 0) error = spng_set_png_buffer(ctx, bytes.data(), bytes.size());
   spng_ihdr ihdr{};
   if (error == 0) error = spng_get_ihdr(ctx, &ihdr);
-  if (error != 0) return bad(error);
+  if (error != 0) return stop(error);
   if (static_cast<int>(ihdr.width) != header.width || static_cast<int>(ihdr.height) != header.height) {
     return Verdict::bad("PNG: the headers contradict each other");
   }
@@ -131,12 +217,12 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   size_t image_bytes = 0;
   error = spng_decoded_image_size(ctx, SPNG_FMT_RAW, &image_bytes);
   if (error == 0) error = spng_decode_image(ctx, nullptr, 0, SPNG_FMT_RAW, SPNG_DECODE_PROGRESSIVE);
-  if (error != 0) return bad(error);
+  if (error != 0) return stop(error);
   if (inflates_too_far(ctx)) return Verdict::bad("PNG: a text or profile that inflates to more than a mebibyte");
   spng_plte plte{};
   if (ihdr.color_type == SPNG_COLOR_TYPE_INDEXED) {
     error = spng_get_plte(ctx, &plte);
-    if (error != 0) return bad(error);
+    if (error != 0) return stop(error);
   }
   const Palette palette(plte);
   const auto convert = [&](const uint8_t* row, uint8_t* out) {
@@ -159,7 +245,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
       error = spng_get_row_info(ctx, &info);
       if (error == 0) error = spng_decode_row(ctx, raw_.data() + row_bytes * info.row_num, row_bytes);
     } while (error == 0);
-    if (error != SPNG_EOI) return bad(error);
+    if (error != SPNG_EOI) return stop(error);
     for (int y = 0; y < box.height; ++y) {
       convert(raw_.data() + row_bytes * static_cast<size_t>(box.y + y), storage.row(y));
     }
@@ -169,7 +255,7 @@ Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   for (int y = 0; y < rows; ++y) {
     error = spng_decode_row(ctx, raw_.data(), row_bytes);
     // The image's last row may report its end at once.
-    if (error != 0 && !(error == SPNG_EOI && y == header.height - 1)) return bad(error);
+    if (error != 0 && !(error == SPNG_EOI && y == header.height - 1)) return stop(error);
     if (y >= box.y) convert(raw_.data(), storage.row(y - box.y));
   }
   return Verdict::good();

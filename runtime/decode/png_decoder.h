@@ -5,8 +5,8 @@
 //   is ignored; a palette index without an entry is a grey of that value, as in Pillow's initial palette.
 // Rows below the box are not read, so the verdict covers the data chunks that hold rows 0 to the box's last (all rows
 // of
-//   an interlaced image); its columns do not matter. Checksum errors are errors, also in chunks before the pixels that
-//   we ignore otherwise, as in Pillow.
+//   an interlaced image); its columns do not matter. Checksum errors before the pixels are errors, also in chunks that
+//   are ignored otherwise, and none after that is; a file that ends behind the last byte needed is good: as in Pillow.
 // Limits: size and pixels by read_header; ancillary chunks, compressed or not, may not take more than a few MiB;
 //   inflating stops with the last row.
 // Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
@@ -32,6 +32,8 @@ class PngDecoder {
  private:
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask, PixelBuffer& storage,
                  PixelView& pixels);
+  Verdict attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask, PixelBuffer& storage,
+                  PixelView& pixels, bool& in_chunks);
 
   std::vector<uint8_t> raw_;  // one row as the file has it, or the whole of an interlaced image
 };

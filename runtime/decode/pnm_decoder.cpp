@@ -247,7 +247,8 @@ Verdict PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   uint8_t table[256];
   const bool scaled = !pnm.plain() && !bits && sample_bytes == 1;
-  for (int64_t v = 0; scaled && v < 256; ++v) table[v] = pnm.maxval == 255 ? static_cast<uint8_t>(v) : sample_of(v, pnm.maxval, false);
+  for (int64_t v = 0; scaled && v < 256; ++v)
+    table[v] = pnm.maxval == 255 ? static_cast<uint8_t>(v) : sample_of(v, pnm.maxval, false);
   for (int y = 0; y < box.height; ++y) {
     const uint8_t* row = data + row_bytes * static_cast<size_t>(box.y + y);
     uint8_t* out = storage.row(y);

@@ -400,8 +400,8 @@ std::string tiff_library_version() {
   // "LIBTIFF, Version 4.5.0\nCopyright ..."
   const std::string text = TIFFGetVersion();
   const size_t at = text.find("ersion ");
-  return "libtiff " + (at == std::string::npos ? text.substr(0, text.find('\n'))
-                                               : text.substr(at + 7, text.find('\n') - at - 7));
+  return "libtiff " +
+         (at == std::string::npos ? text.substr(0, text.find('\n')) : text.substr(at + 7, text.find('\n') - at - 7));
 }
 
 #else

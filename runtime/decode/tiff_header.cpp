@@ -131,7 +131,8 @@ Verdict unsupported(const std::string& what) {
 }
 
 // Pillow's table. `format`: 1 unsigned, 2 signed, 3 real; 0: mixed.
-bool choose_mode(TiffHeader& t, uint64_t photometric, uint64_t format, uint64_t fill, const std::vector<uint64_t>& extra) {
+bool choose_mode(TiffHeader& t, uint64_t photometric, uint64_t format, uint64_t fill,
+                 const std::vector<uint64_t>& extra) {
   using Mode = TiffHeader::Mode;
   const unsigned b = t.bits;
   const unsigned n = t.samples;
@@ -240,6 +241,9 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
                      directory.get(kCompression, compression) && directory.get(kPlanar, planar) &&
                      directory.get(kPhotometric, photometric) && directory.get(kFillOrder, fill) &&
                      directory.get(kSamples, samples) && directory.get(kOrientation, orientation);
+  for (const unsigned tag : {kBits, kSampleFormat, kExtraSamples}) {
+    if (directory.has(tag) && !is_integer(directory.values(tag).type)) return unsupported("a tag of a strange type is");
+  }
   if (!plain) return unsupported("a tag of a strange type is");
   if (!is_read(compression)) return unsupported("compression " + std::to_string(compression) + " is");
   if (planar != 1 && planar != 2) return unsupported("planar configuration " + std::to_string(planar) + " is");
@@ -249,7 +253,8 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
 
   std::vector<uint64_t> format = directory.list(kSampleFormat);
   if (format.empty()) format = {1};
-  if (format.size() > 1) format = {std::all_of(format.begin(), format.end(), [](uint64_t f) { return f == 1; }) ? 1U : 0U};
+  if (format.size() > 1)
+    format = {std::all_of(format.begin(), format.end(), [](uint64_t f) { return f == 1; }) ? 1U : 0U};
   std::vector<uint64_t> bits = directory.list(kBits);
   if (bits.empty()) bits = {1};
   if (samples < 1 || samples > 6) return unsupported(std::to_string(samples) + " samples a pixel are");
@@ -269,6 +274,9 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   tiff.tiled = !directory.has(kStripOffsets) && directory.has(kTileOffsets);
   tiff.offsets = directory.values(tiff.tiled ? kTileOffsets : kStripOffsets);
   if (!is_integer(tiff.offsets.type)) return Verdict::bad("TIFF: no offsets of strips or tiles");
+  if (tiff.tiled && !(directory.has(kTileWidth) && directory.has(kTileHeight))) {
+    return Verdict::bad("TIFF: tiles without a size");
+  }
   tiff.block_width = tiff.width;
   tiff.block_height = tiff.height;
   if (tiff.tiled && !(directory.get(kTileWidth, tiff.block_width) && directory.get(kTileHeight, tiff.block_height))) {
@@ -283,6 +291,9 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
     if (tiff.mode == TiffHeader::Mode::ycbcr) return unsupported("uncompressed YCbCr is");
     if (tiff.mode == TiffHeader::Mode::palette && tiff.reversed && tiff.bits < 8) {
       return unsupported("a palette with reversed bits is");
+    }
+    if (tiff.mode == TiffHeader::Mode::grey && tiff.reversed && tiff.inverted && tiff.bits == 8) {
+      return unsupported("inverted grey with reversed bits is");  // by Pillow neither
     }
   }
   if (planar == 2 && (compression == 1 || samples > 1)) {

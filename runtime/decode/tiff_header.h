@@ -3,9 +3,9 @@
 //   TiffHeader tiff;
 //   Verdict verdict = parse_tiff(bytes, tiff);        // no allocation beyond the directory's small lists
 //
-// Which combinations of bits, samples, colours and byte orders are read is Pillow 9.4's table (TiffImagePlugin.OPEN_INFO).
-// Not read, though Pillow does: LAB, uncompressed YCbCr, old-style JPEG, LZMA (whose memory a file can ask for at will),
-//   SGI log, and separate planes of anything but 8 bits. EXACTNESS.md has the list.
+// Which combinations of bits, samples, colours and byte orders are read is the table of Pillow 9.4
+//   (TiffImagePlugin.OPEN_INFO). Not read, though Pillow does: LAB, uncompressed YCbCr, old-style JPEG, LZMA (whose
+//   memory a file can ask for at will), SGI log, and separate planes of anything but 8 bits. EXACTNESS.md has the list.
 // Thread-safety: pure function. Failure: Verdict.
 #pragma once
 

@@ -2,8 +2,8 @@
 //
 // Semantics: pixels and verdicts are those of Pillow 9.4, which uses the same library (WebPAnimDecoder): alpha is
 //   dropped, an animation's canvas is black where its first frame does not reach.
-// The verdict covers the first frame whole and the list of all frames, whatever the box. Limits: sizes by the header, and
-//   again by what libwebp reads; the library's own memory is at most 8 bytes a pixel.
+// The verdict covers the first frame whole and the list of all frames, whatever the box. Limits: sizes by the header,
+//   and again by what libwebp reads; the library's own memory is at most 8 bytes a pixel.
 // A component that a build can leave out (PENSTOCK_WEBP in CMake): then read_header refuses WebP files and says so.
 // Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
 #pragma once

@@ -38,7 +38,7 @@
 namespace penstock {
 
 struct EncodedImage {
-  std::span<const std::byte> bytes;    // a whole JPEG or PNG file
+  std::span<const std::byte> bytes;    // a whole image file
   std::optional<int64_t> index;        // of the sample in its dataset; only pipelines that draw ask for it
   int64_t epoch = 0;
   int64_t occurrence = 0;              // how often this index stood earlier in the epoch

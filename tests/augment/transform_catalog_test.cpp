@@ -34,7 +34,7 @@ std::string complaint(const char* name, const ParamMap& given) {
 
 TEST_CASE("the catalogue has torchvision's names, and says what everything is") {
   for (const char* name : {"RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip",
-                           "RandomVerticalFlip", "RandomInvert", "ToDtype", "Normalize"}) {
+                           "RandomVerticalFlip", "RandomInvert", "ExifTranspose", "ToDtype", "Normalize"}) {
     CHECK_MESSAGE(find_transform(name) != nullptr, name);
   }
   CHECK(find_transform("randomresizedcrop") == nullptr);

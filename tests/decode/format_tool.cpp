@@ -84,7 +84,8 @@ void answer(const Request& r) {
   }
   XXH3_state_t* const state = XXH3_createState();
   XXH3_64bits_reset(state);
-  for (int y = 0; y < pixels.height; ++y) XXH3_64bits_update(state, pixels.row(y), static_cast<size_t>(pixels.width) * 3);
+  for (int y = 0; y < pixels.height; ++y)
+    XXH3_64bits_update(state, pixels.row(y), static_cast<size_t>(pixels.width) * 3);
   std::printf("ok %d %d %016" PRIx64 " %" PRId64 " %" PRId64 "\n", header.width, header.height,
               static_cast<uint64_t>(XXH3_64bits_digest(state)), static_cast<int64_t>(took.count()), risen);
   XXH3_freeState(state);

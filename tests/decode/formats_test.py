@@ -39,6 +39,8 @@ ALLOWED = [
     ("tiff", "TIFF tile: image of", "tiles over the limits are refused before they are decoded"),
     ("gif", "over the limit", "limits.max_pixels refuses a little less than Pillow"),
     ("bmp", "over the limit", "limits.max_side"),
+    ("tiff", "over the limit", "limits.max_side"),
+    ("pnm", "over the limit", "limits.max_side"),
     ("webp", "over the limit", "limits"),
 ]
 
@@ -428,7 +430,8 @@ class Comparison:
                 if word[3] == digest(pixels):
                     self.counts[kind][what + ", decoded"] += 1
                     return
-                if what == "damaged" and kind == "tiff" and len(pillow_on_other_memory(path)) > 1:
+                fresh = pillow_on_other_memory(path) if what == "damaged" and kind == "tiff" else set()
+                if len(fresh) > 1 or word[3] in fresh:
                     self.allowed["tiff: Pillow shows what was in memory before"] += 1
                     return
             elif word[0] == "bad" and pixels is None:
@@ -448,14 +451,13 @@ class Comparison:
 
         self.tool.ask(data, words, check)
 
-    # What we read though Pillow does not. Damaged files only: each of these is one of Pillow's own additions to what the
-    # pixels need.
+    # What we read though Pillow does not: damaged files only, with their damage behind the pixels.
     def is_laxer(self, kind, what, error):
         if what == "made":
             return False
-        for part in {"jpeg": ["image file is truncated", "Truncated File Read", "cannot identify", "broken data stream"],
-                     "png": ["truncated", "Truncated", "broken PNG", "cannot identify", "unrecognized data stream",
-                             "bad checksum", "Decompressed", "Error", "cannot load"]}.get(kind, []):
+        # libjpeg goes on to the end marker when all rows are there, and Pillow reads a PNG's last chunks; here a file is
+        # done with its last row.
+        for part in {"jpeg": ["image file is truncated", "broken data stream"], "png": ["Truncated File Read"]}.get(kind, []):
             if part in error:
                 self.allowed[f"{kind}: Pillow alone refuses ({part})"] += 1
                 return True
@@ -509,7 +511,7 @@ def main():
             if kind in left_out or (options.only and kind != options.only):
                 continue
             for maker in makers:
-                for _ in range(2000 if full else 60):
+                for _ in range(1000 if full else 50):
                     data = maker(draw)
                     comparison.add(kind, "made", data)
                     comparison.add(kind, "box", data, box=some_box(draw))

@@ -183,7 +183,7 @@ def costly():
     yield "strips.tif", tiff(tiff_image(3000, 3000, t259=8, t278=1)), "bad"
     yield "repeated.ppm", b"P3 3000 3000 255 1", "slow"  # so it is for Pillow: half a minute
     yield "comment.gif", b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0, 0, 0) + b"!\xfe" + (b"\xff" + bytes(255)) * 40000, "bad"
-    yield "runs.bmp", b"BM" + bytes(8) + struct.pack("<LLLLHHLLLLLL", 1078, 40, 3000, 3000, 1, 8, 1, 0, 0, 0, 0, 0) + bytes(range(1, 253)) * 4 + bytes(16) + b"\0\2\xff\xff" * 50, "ok"
+    yield "runs.bmp", b"BM" + bytes(8) + struct.pack("<LLLLHHLLLLLL", 1078, 40, 3000, 3000, 1, 8, 1, 0, 0, 0, 0, 0) + bytes(range(1, 253)) * 4 + bytes(16) + b"\0\2\xff\xff\0\xff" * 50, "ok"
     yield "frames.webp", animation(4000), "ok"
 
 

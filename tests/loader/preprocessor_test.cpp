@@ -15,6 +15,8 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/trainer/data_loader.h"
+#include "runtime/decode/decoder.h"
+#include "tests/augment/exif_files.h"
 #include "tests/augment/image_files.h"
 #include "tests/support/tiny_dataset.h"
 
@@ -76,6 +78,35 @@ const std::byte* row(const TensorView& view, int64_t i) {
   return view.as<std::byte>() + static_cast<size_t>(i * view.strides[0]) * size_of(view.dtype);
 }
 size_t row_bytes(const TensorView& view) { return static_cast<size_t>(view.strides[0]) * size_of(view.dtype); }
+
+TEST_CASE("ExifTranspose turns pictures on the whole way") {
+  const Bytes plain = photo(60, 40, 9);
+  const std::vector<uint8_t> rgb = [&] {
+    ImageHeader header;
+    Decoder decoder({});
+    PixelBuffer storage;
+    PixelView view;
+    REQUIRE(read_header(plain, {}, header).ok());
+    REQUIRE(decoder.decode(plain, header, {0, 0, 60, 40}, storage, view).ok());
+    std::vector<uint8_t> all;
+    for (int y = 0; y < 40; ++y) all.insert(all.end(), view.row(y), view.row(y) + 60 * 3);
+    return all;
+  }();
+  const Bytes upright = penstock_test::encode_png(penstock_test::turned(rgb, 60, 40, 6), 40, 60);
+  PreprocessorOptions options;
+  options.overrides = {"splits.val.pipeline=[ExifTranspose, {CenterCrop: {size: 24}}, {ToDtype: {dtype: uint8}}]"};
+  const Preprocessor turns(files().data.job(), "val", options);
+  options.overrides = {"splits.val.pipeline=[{CenterCrop: {size: 24}}, {ToDtype: {dtype: uint8}}]"};
+  const Preprocessor leaves(files().data.job(), "val", options);
+  const Bytes marked = penstock_test::with_orientation(plain, 6);
+  const auto pixels = [](const Preprocessor& preprocess, const Bytes& file) {
+    const ImageBatch batch = preprocess.run(file);
+    return Bytes(row(batch.images(), 0), row(batch.images(), 0) + row_bytes(batch.images()));
+  };
+  CHECK(pixels(turns, marked) == pixels(leaves, upright));
+  CHECK(pixels(leaves, marked) == pixels(leaves, plain));
+  CHECK(turns.fingerprint() != leaves.fingerprint());
+}
 
 TEST_CASE("what the DataLoader gives in eval mode, byte for byte, broken files too") {
   const auto dtype = [](DType d, bool last) {
@@ -173,7 +204,7 @@ TEST_CASE("verdicts: a reason for each image, an exception for a single one") {
   CHECK(reasons[1].empty());
   CHECK(reasons[2].find("premature end") != std::string::npos);
   CHECK(reasons[3] == "image of 80x80 pixels: over the limit of 5000");
-  CHECK(reasons[4].find("not a JPEG or PNG file") == 0);
+  CHECK(reasons[4].find("not a JPEG, PNG, GIF") == 0);
   CHECK(batch.num_good() == 1);
   const float* pixels = batch.images().as<float>();
   CHECK(pixels[0] == 0.0f);  // black, scaled

@@ -108,7 +108,7 @@ def test_broken_bytes_say_why():
     preprocess = penstock.Preprocessor(PHOTOS.job, split="val", limits__max_pixels=1_000_000)
     raises(penstock.DatasetError, "image cannot be used: empty file", preprocess, b"")
     raises(penstock.DatasetError, "premature end", preprocess, PHOTOS.good[:len(PHOTOS.good) // 2])
-    raises(penstock.DatasetError, "image 1 of 2 cannot be used: not a JPEG or PNG", preprocess,
+    raises(penstock.DatasetError, "image 1 of 2 cannot be used: not a JPEG, PNG", preprocess,
            [PHOTOS.good, b"<html>"])
     small = penstock.Preprocessor(PHOTOS.job, split="val", limits__max_pixels=100)
     raises(penstock.DatasetError, "over the limit of 100", small, PHOTOS.good)

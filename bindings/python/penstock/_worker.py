@@ -9,7 +9,7 @@ What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < 
     or tensors, of the same dtype and shape in every sample; `str` or `bytes`, of any length up to the job's
     limits.max_field_bytes (64 KiB); or
   * a tuple `(image, label)`.
-An image is `bytes` (a whole JPEG or PNG file), a PIL image, or a uint8 array [height, width], [height, width, 1] or
+An image is `bytes` (a whole image file), a PIL image, or a uint8 array [height, width], [height, width, 1] or
 [height, width, 3] (RGB). Optional attributes of the dataset: `classes` (list of str), `fingerprint` or `version` (a value,
 or a method without arguments: whatever tells two contents of the same size apart).
 

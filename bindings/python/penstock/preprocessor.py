@@ -68,7 +68,7 @@ class Preprocessor:
                  occurrence: Union[int, Sequence[int], None] = None, errors: str = "raise") -> Any:
         """The tensor [1, 3, height, width] of one encoded image, or [n, 3, height, width] of a list of n.
 
-        An image is a whole JPEG or PNG file: bytes, bytearray, memoryview, a uint8 array or tensor of one dimension, or
+        An image is a whole image file: bytes, bytearray, memoryview, a uint8 array or tensor of one dimension, or
         a path (text or pathlib).
 
         index, epoch, occurrence
@@ -94,7 +94,7 @@ class Preprocessor:
                 name = _path_of(images[place])
                 which = f"'{name}'" if name else "image" if single else f"image {place} of {len(images)}"
                 raise DatasetError(f"{which} cannot be used: {reason}",
-                                   "send a whole JPEG or PNG file within the job's limits"
+                                   "send a whole image file within the job's limits"
                                    + ("" if single else ', or say errors="status"'))
         return tensor
 

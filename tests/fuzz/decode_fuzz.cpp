@@ -1,0 +1,108 @@
+// One image format under libFuzzer: no crash, and what is promised of verdicts and windows.
+//
+// Built once a format (PENSTOCK_FUZZ_FORMAT). Checked of every file that the header reader takes:
+//   - the verdict and the pixels of a second decode, by a used decoder, are those of the first;
+//   - a good file's window is good, and equals the same window of the whole;
+//   - JPEG: our own decoder and libjpeg-turbo alone agree;
+//   - with EXIF orientation, the sizes are the same or swapped, and the verdict is the same.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime/decode/decoder.h"
+
+namespace {
+
+using namespace penstock;
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "broken promise: %s\n", what);
+  std::abort();
+}
+
+// Small enough that a round takes milliseconds: damage is as easily found in small images.
+DecodeLimits small_limits() {
+  return {.max_pixels = 1 << 18, .max_encoded_bytes = 1 << 20, .max_side = 4096, .max_scans = 20, .max_warnings = 100};
+}
+
+struct Outcome {
+  Verdict verdict;
+  std::vector<uint8_t> pixels;
+};
+
+Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage) {
+  PixelView view;
+  Outcome outcome{decoder.decode(bytes, header, box, storage, view), {}};
+  if (!outcome.verdict.ok()) return outcome;
+  require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
+  for (int y = 0; y < view.height; ++y) {
+    outcome.pixels.insert(outcome.pixels.end(), view.row(y), view.row(y) + static_cast<size_t>(view.width) * 3);
+  }
+  return outcome;
+}
+
+// A window that the file's own bytes choose.
+Box window_of(EncodedView bytes, const ImageHeader& header) {
+  uint32_t state = 2166136261U;
+  for (const std::byte b : bytes) state = (state ^ std::to_integer<uint32_t>(b)) * 16777619U;
+  const auto below = [&state](int limit) {
+    state = state * 1664525U + 1013904223U;
+    return static_cast<int>((state >> 8) % static_cast<uint32_t>(limit));
+  };
+  const int width = 1 + below(header.width);
+  const int height = 1 + below(header.height);
+  return {below(header.width - width + 1), below(header.height - height + 1), width, height};
+}
+
+std::vector<uint8_t> cut(const std::vector<uint8_t>& whole, int width, const Box& box) {
+  std::vector<uint8_t> part;
+  for (int y = box.y; y < box.y + box.height; ++y) {
+    const auto row = whole.begin() + (static_cast<std::ptrdiff_t>(y) * width + box.x) * 3;
+    part.insert(part.end(), row, row + static_cast<std::ptrdiff_t>(box.width) * 3);
+  }
+  return part;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const DecodeLimits limits = small_limits();
+  static Decoder used(limits);
+  static PixelBuffer storage;
+  // A copy of exactly this size: reading a byte too far is seen.
+  const std::vector<uint8_t> copy(data, data + size);
+  const EncodedView bytes = std::as_bytes(std::span(copy));
+  ImageHeader header;
+  const Verdict read = read_header(bytes, limits, header);
+  if (header.format != ImageFormat::PENSTOCK_FUZZ_FORMAT) return -1;  // not for the corpus
+  ImageHeader upright;
+  require(read_header(bytes, limits, upright, {.exif_orientation = true}).ok() == read.ok(),
+          "orientation is no verdict");
+  if (!read.ok()) return 0;
+  require(header.width > 0 && header.height > 0, "sizes are positive");
+  const bool same = upright.width == header.width && upright.height == header.height;
+  require(same || (upright.width == header.height && upright.height == header.width),
+          "turning keeps or swaps the sides");
+
+  const Box all{0, 0, header.width, header.height};
+  const Outcome whole = decode(used, bytes, header, all, storage);
+  {
+    Decoder fresh(limits, {.own_jpeg = false});
+    PixelBuffer other;
+    const Outcome again = decode(fresh, bytes, header, all, other);
+    require(again.verdict.ok() == whole.verdict.ok() && again.verdict.reason == whole.verdict.reason, "one verdict");
+    require(again.pixels == whole.pixels, "the same pixels by another decoder");
+  }
+  const Box box = window_of(bytes, header);
+  const Outcome part = decode(used, bytes, header, box, storage);
+  require(part.verdict.ok() || !whole.verdict.ok(), "a good file's window is good");
+  if (whole.verdict.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
+  if (upright.orientation != header.orientation) {
+    const Outcome turned = decode(used, bytes, upright, {0, 0, upright.width, upright.height}, storage);
+    require(turned.verdict.ok() == whole.verdict.ok(), "turning does not change the verdict");
+  }
+  return 0;
+}
