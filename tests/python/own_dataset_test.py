@@ -1,6 +1,7 @@
 """`penstock.DataLoader(MyDataset(), ...)`: a user's own Python in the data path gives the stream that a folder gives."""
 
 import os
+import time
 
 import numpy as np
 
@@ -121,6 +122,44 @@ def test_a_transform_of_ones_own():
     with load(penstock.ImageFolder(TRAIN), transform=[T.CenterCrop(48)]) as plain:
         order, pixels = hashes(plain)
         assert order == expected[0] and pixels != expected[1]
+
+
+class Some(Captioned):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as main:
+        found = set(main.read().split())
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children") as file:
+                found |= set(file.read().split())
+        except FileNotFoundError:
+            pass  # the thread has ended
+    return found
+
+
+def test_workers_of_a_dataset_that_is_closed_end():
+    options = dict(batch_size=2, transform=[T.CenterCrop(32)], loader__threads=2)
+    with penstock.DataLoader(Some(5), **options) as stays:
+        next(iter(stays))
+        alone = len(children())
+        assert alone >= 1
+        for count in range(2, 5):
+            with penstock.DataLoader(Some(count), **options) as other:
+                next(iter(other))
+                assert len(children()) > alone
+            deadline = time.monotonic() + 20
+            # One more may have been started for `stays`, which has two threads.
+            while len(children()) > max(alone, 2):
+                assert time.monotonic() < deadline, (alone, children())
+                time.sleep(0.02)
+        assert len(list(stays)) == 3
 
 
 def test_what_cannot_be_sent_says_why():

@@ -527,6 +527,35 @@ TEST_CASE("loaders come and go a hundred times: no descriptor and no mapping sta
   CHECK(descriptors() == before);
 }
 
+TEST_CASE("fifty different splits come and go beside one that stays: nothing of them stays") {
+  const TinyDataset data(16);
+  DataLoader stays(data.job(), "val");
+  const auto pictures = stays.begin();
+  const auto once = [&](int seed) {
+    DataLoader loader(data.job(), "train", {.overrides = {"seed=" + std::to_string(seed)}});
+    CHECK(loader.begin()->size() == 8);
+  };
+  // Descriptors and mappings of cells and slots; those of a split that was closed just now go soon.
+  const auto memories = [] {
+    int found = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      found += std::filesystem::read_symlink(entry, gone).string().find("penstock-") != std::string::npos ? 1 : 0;
+    }
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) found += line.find("penstock-") != std::string::npos ? 1 : 0;
+    return found;
+  };
+  const int before = memories();
+  CHECK(before > 0);
+  for (int seed = 0; seed < 50; ++seed) once(seed);
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + 10 * kSecond;
+  while (memories() > before && clock.now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(memories() == before);
+  CHECK(pictures->size() == 8);
+}
+
 TEST_CASE("start() does not wait; a pass given up before its first batch costs nothing") {
   const TinyDataset data(50);
   DataLoader loader(data.job(), "train");
