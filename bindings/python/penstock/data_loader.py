@@ -243,14 +243,16 @@ class DataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next batch is the one after those counted in `state`, whether `iter()` was called before or is after.
 
-        ConfigError where the job is not the one the state was saved with, naming every key that differs. The number of
-        loaders is free, and that of replicas where replicas x batch_size is kept.
+        ConfigError where the job is not the one the state was saved with, naming every key that differs, or where the
+        decoders' versions are not. The number of loaders is free, and that of replicas where replicas x batch_size is
+        kept.
         """
+        text = _job.state_text(state, "load_state_dict")
         if self._order is None:
-            where = self._native.resume(json.dumps(dict(state)))
+            where = self._native.resume(text)
         else:
             self._order.check(state, self.rank, self.num_replicas)
-            where = self._native.resume(json.dumps(dict(state)), self._order.samples())
+            where = self._native.resume(text, self._order.samples())
         self._resumed = tuple(where)
         self._resumed_epoch_said = False
         self._next_epoch = None
