@@ -18,6 +18,7 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/thread_annotations.h"
 #include "tests/support/tiny_dataset.h"
 #include "transport/unix_socket.h"
 
@@ -604,6 +605,49 @@ TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for ot
     held.clear();
   }
   CHECK(epoch_of(loader).size() == 50);
+}
+
+TEST_CASE("threads that wait for the same pass, or for passes of one loader, each get their batches") {
+  const TinyDataset data(400);
+  DataLoaderOptions options;
+  options.overrides = {"trainer.timeout_s=6"};
+  // While one thread looks after the program's signals, others come in.
+  options.while_waiting = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+  DataLoader loader(data.job(), "train", options);
+  BatchStream shared = loader.start_at(0, 0);
+  BatchStream own = loader.start_at(1, 0);
+  std::vector<Batch> held;  // all slots of both: nobody gets a batch before one is dropped
+  for (int i = 0; i < 5; ++i) {
+    held.push_back(shared.next());
+    held.push_back(own.next());
+  }
+  Mutex mutex;
+  std::multiset<int64_t> steps;
+  int64_t own_step = 0;
+  std::vector<std::string> problems;
+  const auto next = [&](BatchStream stream, bool is_own) {
+    try {
+      const Batch batch = stream.next();
+      MutexLock lock(mutex);
+      if (is_own) {
+        own_step = batch.step();
+      } else {
+        steps.insert(batch.step());
+      }
+    } catch (const Error& error) {
+      MutexLock lock(mutex);
+      problems.push_back(error.message());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) threads.emplace_back(next, shared, false);
+  threads.emplace_back(next, own, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // several looks
+  held.clear();
+  for (std::thread& thread : threads) thread.join();
+  CHECK(problems.empty());
+  CHECK(steps == std::multiset<int64_t>{5, 6, 7});
+  CHECK(own_step == 5);
 }
 
 TEST_CASE("state: the rest of an epoch after resuming, on as many replicas as one likes") {
