@@ -19,6 +19,10 @@ void Mesh::register_arena(const Arena& arena) {
   for (const auto& end : ends_) end->register_arena(arena);
 }
 
+void Mesh::forget_arena(uint32_t id) {
+  for (const auto& end : ends_) end->forget_arena(id);
+}
+
 bool Mesh::poll(Incoming& incoming) {
   for (size_t tried = 0; tried < ends_.size(); ++tried) {
     Endpoint& end = *ends_[turn_];

@@ -29,6 +29,7 @@ class Mesh final : public Endpoint {
   }
   void release(PeerId peer, uint64_t token) override { end_of(peer).release(peer, token); }
   void register_arena(const Arena& arena) override;
+  void forget_arena(uint32_t id) override;
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;

@@ -46,7 +46,7 @@ using PeerId = int32_t;  // rank in the job, loaders and trainers alike
 using Message = std::vector<std::byte>;
 
 // Cells of one size in one piece of shared memory. Owned by the loader; registered with its endpoint, which shows it to
-// peers that can read it in place. The endpoint must not outlive it.
+// peers that can read it in place. The endpoint must not outlive it, unless it was told to forget it.
 struct Arena {
   uint32_t id = 0;  // unique at this rank
   SharedMemory memory;
@@ -101,6 +101,8 @@ class Endpoint {
   virtual void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) = 0;
   virtual void release(PeerId peer, uint64_t token) = 0;  // again: changes nothing
   virtual void register_arena(const Arena& arena) = 0;
+  // None of its cells is published. Whoever has mapped it lets go; its number is not used again.
+  virtual void forget_arena(uint32_t id) = 0;
 
   // One event, if there is one; never blocks.
   virtual bool poll(Incoming& incoming) = 0;

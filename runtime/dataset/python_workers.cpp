@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -33,6 +34,7 @@ constexpr size_t kTailBytes = 4096;
 constexpr size_t kTailLines = 12;
 constexpr size_t kNotices = 20;
 constexpr int64_t kStopCheck_ms = 100;
+constexpr Nanoseconds kDrain_ns = 50 * kMillisecond;
 constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
 
 // One worker, and what it said last.
@@ -56,15 +58,23 @@ std::string last_lines(const std::string& tail) {
   return text;
 }
 
-// Takes what the worker has printed: passes it on, keeps the end of it.
+// Takes what the worker has printed: passes it on, keeps the end of it. One that prints faster than we read, or a
+// stderr that nobody reads, holds us up for kDrain_ns at most; what is left waits for the next time, or is not passed on.
 void drain(Worker& worker) {
-  char buffer[4096];
+  char buffer[4096];  // no more than a pipe takes at once: a write after POLLOUT does not block
+  static_assert(sizeof buffer <= PIPE_BUF);
   ssize_t got = 0;
-  while ((got = ::read(worker.process.output(), buffer, sizeof buffer)) > 0) {
-    for (ssize_t done = 0; done < got;) {
-      const ssize_t written = ::write(STDERR_FILENO, buffer + done, static_cast<size_t>(got - done));
-      if (written <= 0) break;  // nobody reads our stderr any more
-      done += written;
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + kDrain_ns;
+  while (clock.now() < deadline && (got = ::read(worker.process.output(), buffer, sizeof buffer)) > 0) {
+    pollfd out{STDERR_FILENO, POLLOUT, 0};
+    const auto left = static_cast<int>(std::max<Nanoseconds>(deadline - clock.now(), 0) / kMillisecond);
+    if (::poll(&out, 1, left) == 1 && (out.revents & POLLOUT) != 0) {
+      for (ssize_t done = 0; done < got;) {
+        const ssize_t written = ::write(STDERR_FILENO, buffer + done, static_cast<size_t>(got - done));
+        if (written <= 0) break;  // nobody reads our stderr any more
+        done += written;
+      }
     }
     worker.tail.append(buffer, static_cast<size_t>(got));
     if (worker.tail.size() > 2 * kTailBytes) worker.tail.erase(0, worker.tail.size() - kTailBytes);

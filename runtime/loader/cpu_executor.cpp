@@ -5,7 +5,6 @@
 
 #include <deque>
 #include <list>
-#include <map>
 #include <thread>
 
 #include "runtime/base/clock.h"
@@ -15,6 +14,29 @@
 
 namespace penstock {
 namespace {
+
+// One thread's makers, by split. They keep no split alive: one that the loader has closed may have processes and a list of
+// millions of files.
+class Makers {
+ public:
+  // Good while the caller has `split`.
+  SampleMaker* of(const std::shared_ptr<const SplitContext>& split) {
+    for (const Entry& entry : entries_) {
+      if (entry.split.lock() == split) return entry.maker.get();
+    }
+    std::erase_if(entries_, [](const Entry& entry) { return entry.split.expired(); });
+    const std::shared_ptr<const SplitContext> borrowed(std::shared_ptr<void>(), split.get());
+    entries_.push_back({split, std::make_unique<SampleMaker>(borrowed)});
+    return entries_.back().maker.get();
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const SplitContext> split;
+    std::unique_ptr<SampleMaker> maker;
+  };
+  std::vector<Entry> entries_;
+};
 
 class CpuExecutor final : public Executor {
  public:
@@ -82,7 +104,7 @@ class CpuExecutor final : public Executor {
       (void)::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // a wish; the kernel may know better
     }
     const MonotonicClock clock;
-    std::map<const SplitContext*, std::unique_ptr<SampleMaker>> makers;
+    Makers makers;
     for (;;) {
       Item* item = nullptr;
       size_t sample = 0;
@@ -115,8 +137,7 @@ class CpuExecutor final : public Executor {
       MakeTimes times;
       std::string failure;
       try {
-        auto& maker = makers[work.split.get()];
-        if (!maker) maker = std::make_unique<SampleMaker>(work.split);
+        SampleMaker* const maker = makers.of(work.split);
         const MakeTimes before = maker->times();
         std::vector<std::byte*> fields;
         for (size_t f = 0; f < work.split->fields().size(); ++f) {

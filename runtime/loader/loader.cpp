@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,12 @@
 #include "transport/wakeup.h"
 
 namespace penstock {
+namespace {
+
+// Of closed splits: train, val and another two.
+constexpr size_t kListsKept = 4;
+
+}  // namespace
 
 class Loader::Impl {
  public:
@@ -89,11 +96,11 @@ class Loader::Impl {
     {
       MutexLock lock(python_mutex_);
       python = python_splits_;
+      if (!replaced_before_.is_null()) report["python_workers_replaced"] = replaced_before_;
     }
     for (const auto& context : python) {
-      if (context->workers()->replaced() == 0) continue;
-      report["python_workers_replaced"][context->split().name] = {{"count", context->workers()->replaced()},
-                                                                  {"last", context->workers()->notices()}};
+      const auto replaced = replaced_workers(*context);
+      if (!replaced.is_null()) add_replaced(report["python_workers_replaced"][context->split().name], replaced);
     }
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
@@ -112,7 +119,24 @@ class Loader::Impl {
     std::shared_ptr<const SplitContext> fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
+    bool closed = false;                        // nobody has it open: it goes with its last cell
+    bool worth_keeping = true;                  // its list
   };
+  struct Kept {
+    std::shared_ptr<const SplitContext> context;
+    SplitPrepared answer;
+  };
+
+  static nlohmann::json replaced_workers(const SplitContext& context) {
+    const int64_t count = context.workers()->replaced();
+    if (count == 0) return nullptr;
+    return {{"count", count}, {"last", context.workers()->notices()}};
+  }
+  static void add_replaced(nlohmann::json& sum, const nlohmann::json& more) {
+    const int64_t before = sum.is_null() ? 0 : sum.at("count").get<int64_t>();
+    sum = more;
+    sum["count"] = before + more.at("count").get<int64_t>();
+  }
 
   void tell(const ControlMessage& message) { endpoint_->send(options_.coordinator, encode(message)); }
 
@@ -136,6 +160,7 @@ class Loader::Impl {
   void handle_message(ControlMessage message) {
     std::visit(overloaded{
                    [&](PrepareSplit& m) { prepare(m); },
+                   [&](SplitClosed& m) { split_closed(m); },
                    [&](LeaseGranted& m) { lease(m); },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
                    [&](Alive&) {},
@@ -156,6 +181,7 @@ class Loader::Impl {
 
   void prepare(const PrepareSplit& m) {
     if (const auto known = splits_.find(m.fingerprint); known != splits_.end()) {
+      known->second.closed = false;
       if (known->second.opened.valid()) return;  // the answer is on its way
       if (in_use(known->second)) {               // of an iteration that ended: what was listed stands
         tell(known->second.answer);
@@ -167,6 +193,15 @@ class Loader::Impl {
     split.max_chunk_samples = m.max_chunk_samples;
     std::promise<SplitPrepared> promise;
     split.opened = promise.get_future();
+    const auto kept = std::find_if(kept_.begin(), kept_.end(),
+                                   [&](const Kept& one) { return one.answer.fingerprint == m.fingerprint; });
+    if (kept != kept_.end()) {
+      split.fresh = std::move(kept->context);
+      promise.set_value(std::move(kept->answer));
+      kept_.erase(kept);
+      wakeup_.set();
+      return;
+    }
     split.opening = std::thread([this, &split, m, promise = std::move(promise)]() mutable {
       SplitPrepared answer;
       answer.fingerprint = m.fingerprint;
@@ -201,13 +236,35 @@ class Loader::Impl {
   // repaired, and what was listed no longer be so.
   void retire(std::map<Fingerprint, Split>::iterator split) {
     arena_bytes_ -= split->second.arena.memory.size();
-    split->second.arena.memory = {};
-    {
+    endpoint_->forget_arena(split->second.arena.id);
+    const auto& context = split->second.context;
+    if (context && context->workers() != nullptr) {
+      const auto replaced = replaced_workers(*context);
       MutexLock lock(python_mutex_);
-      std::erase(python_splits_, split->second.context);
+      std::erase(python_splits_, context);
+      if (!replaced.is_null()) add_replaced(replaced_before_[context->split().name], replaced);
     }
-    split->second.context = nullptr;
-    retired_.push_back(splits_.extract(split));  // the endpoint knows the arena by its address
+    splits_.erase(split);
+  }
+
+  void split_closed(const SplitClosed& m) {
+    const auto it = splits_.find(m.fingerprint);
+    if (it == splits_.end()) return;
+    it->second.closed = true;
+    it->second.worth_keeping = !m.failed;
+    let_closed_go();
+  }
+  // Lists of files are kept for a while: a trainer that starts again opens the same splits. Processes and memory are not.
+  void let_closed_go() {
+    for (auto it = splits_.begin(); it != splits_.end();) {
+      const auto split = it++;
+      if (!split->second.closed || split->second.opened.valid() || in_use(split->second)) continue;
+      if (split->second.context && split->second.context->workers() == nullptr && split->second.worth_keeping) {
+        kept_.push_back({split->second.context, split->second.answer});
+        if (kept_.size() > kListsKept) kept_.pop_front();
+      }
+      retire(split);
+    }
   }
 
   void collect_opened() {
@@ -215,7 +272,7 @@ class Loader::Impl {
       if (!split.opened.valid()) continue;
       if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
       SplitPrepared answer = split.opened.get();
-      split.opening.join();
+      if (split.opening.joinable()) split.opening.join();
       if (answer.good) {
         split.context = std::move(split.fresh);
         try {
@@ -243,6 +300,7 @@ class Loader::Impl {
         }
       }
     }
+    let_closed_go();
   }
 
   void make_arena(Split& split) {
@@ -344,6 +402,7 @@ class Loader::Impl {
     }
     tell(CellBack{it->second});
     cell_ports_.erase(it);
+    let_closed_go();
   }
 
   void beat() {
@@ -373,7 +432,8 @@ class Loader::Impl {
   mutable Mutex python_mutex_;
   // Of splits_ those with Python workers: what report_json() looks at, in whatever thread it is called.
   std::vector<std::shared_ptr<const SplitContext>> python_splits_ PENSTOCK_GUARDED_BY(python_mutex_);
-  std::vector<std::map<Fingerprint, Split>::node_type> retired_;
+  nlohmann::json replaced_before_ PENSTOCK_GUARDED_BY(python_mutex_);  // workers of splits that are gone, by name
+  std::deque<Kept> kept_;  // of splits that are closed, the last one at the end
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
   std::unique_ptr<Executor> executor_;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <stop_token>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -113,9 +114,14 @@ class PreprocessorImpl {
       throw Error(ErrorKind::config, "the pipeline of split '" + split_.name + "' mixes whole batches (MixUp, CutMix)",
                   "use a split for single images, such as the validation's");
     }
-    // Which transforms draw is the same for every image.
+    // Which transforms draw is the same for every image. Functions get a generator: whether they draw, only they know.
+    std::set<size_t> random;
     for (const TransformDraw& draw : context_->pipeline().draw({}, {ImageFormat::jpeg, 512, 512})) {
-      random_transforms_.push_back(split_.split.pipeline[draw.position].name);
+      random.insert(draw.position);
+    }
+    for (size_t place = 0; place < split_.split.pipeline.size(); ++place) {
+      const std::string& name = split_.split.pipeline[place].name;
+      if (random.count(place) != 0 || name == "Python") random_transforms_.push_back(name);
     }
     const int threads = options.threads > 0 ? options.threads : job.loader.threads;
     const SignalsBlocked blocked;
@@ -235,7 +241,11 @@ class PreprocessorImpl {
         for (const std::string& name : random_transforms_) names += (names.empty() ? "" : ", ") + name;
         throw Error(ErrorKind::usage, "split '" + split_.name + "' draws (" + names + "), and image " +
                                           std::to_string(i) + " has no index to draw for",
-                    "give index and epoch of each image, or use a split whose pipeline draws nothing");
+                    "give the arguments index and epoch for each image, or use a split whose pipeline draws nothing" +
+                        std::string(context_->pipeline().functions().empty()
+                                        ? ""
+                                        : " (a Python transform gets a generator for the sample; index 0 does for one "
+                                          "that does not use it)"));
       }
       if (*image.index < 0 || *image.index >= int64_t{1} << 48 || image.epoch < 0 ||
           image.epoch >= int64_t{1} << 32 || image.occurrence < 0 || image.occurrence >= int64_t{1} << 16) {

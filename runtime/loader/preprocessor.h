@@ -11,7 +11,7 @@
 //   finished like any other.
 // Draws: a pipeline that draws nothing (the rule for evaluation) needs bytes alone. One that draws needs index and epoch
 //   of every image, and then gives what a loader gives for that sample; without them the call is refused, naming the
-//   transforms that draw.
+//   transforms that draw. A Python transform counts as one that draws: it gets a generator.
 // Threads: a pool of its own, `threads` of them (default: the job's loader.threads), takes single images, oldest call
 //   first. submit() returns at once: the pool works while the caller does something else.
 // Thread-safety: everything may be called from any number of threads at once, but one PendingImages from one.

@@ -15,6 +15,7 @@
 //   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
+//   l. P -> C  SplitClosed                 this port's last client of a split has gone; C -> L: so have all ports'
 //   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
 // coordinator asks loaders to Leave, collects their reports and tells everybody Goodbye.
@@ -103,6 +104,8 @@ struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; 
 // (from it).
 struct ProgramsAt { int32_t living = 0; };
 struct EndServing { std::string reason; };
+// `failed`: it could not be opened somewhere, so nothing of it is worth keeping.
+struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
@@ -112,7 +115,7 @@ using ControlMessage =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
                  StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
                  ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye, ProgramsAt,
-                 EndServing>;
+                 EndServing, SplitClosed>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -34,7 +34,7 @@ std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const s
   state["batch"] = cursor.step;
   state["position"] = to_text(position_at(plan, cursor.epoch, cursor.step));
   state["dataset"] = dataset_fingerprint;
-  state["decoders"] = decoder_versions();  // for serving, which compares them (runtime/loader/preprocessor.h)
+  state["decoders"] = decoder_versions();
   state["spec"] = canonical_json(split);
   return state.dump();
 }
@@ -71,6 +71,11 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   if (text_of(state, "dataset") != dataset_fingerprint) {
     throw Error(ErrorKind::config, who + "the dataset has the same size, but other samples or labels",
                 "resume with the dataset that the state was saved with");
+  }
+  if (const std::string decoders = text_of(state, "decoders"); decoders != decoder_versions()) {
+    throw Error(ErrorKind::config, who + "decoders: " + decoders + " then, " + decoder_versions() + " now",
+                "resume with the same libraries; or, once you have compared their pixels, write the new text over the "
+                "state's 'decoders'");
   }
   return {position.epoch, position.step};
 }

@@ -7,7 +7,8 @@
 //   replicas (any of them may save it), and serves any number of loaders; for another number of replicas see
 //   sampler/position.h, which decides.
 // Refused, with Error(config) that names every key that differs: another split, dataset (its list of keys and labels;
-//   the folder may move), pipeline, arithmetic, limit, or order. Machinery (threads, transports, cells) may change.
+//   the folder may move), pipeline, arithmetic, decoders, limit, or order. Machinery (threads, transports, cells) may
+//   change.
 // The text is untrusted: bounded in size, a fixed set of keys, nothing executed.
 // Thread-safety: pure functions.
 #pragma once
@@ -21,7 +22,7 @@
 
 namespace penstock {
 
-inline constexpr size_t kMaxStateBytes = size_t{256} << 10;
+inline constexpr size_t kMaxStateBytes = size_t{2} << 20;  // a dataset object of the program is in it, pickled
 
 std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const std::string& dataset_fingerprint,
                        Cursor cursor);

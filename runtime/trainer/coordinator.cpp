@@ -60,6 +60,7 @@ class Coordinator::Impl {
             },
             [&](const Alive&) { apply(LoaderAlive{peer}); },
             [&](const OpenSplit& m) { open_split(peer, m); },
+            [&](const SplitClosed& m) { split_closed(peer, m.fingerprint); },
             [&](const SplitPrepared& m) { split_prepared(peer, m); },
             [&](const OpenStream& m) { open_stream(peer, m); },
             [&](const SlotFree& m) { if (streams_.count(m.stream) != 0) apply(SlotReserved{m.stream, m.step}); },
@@ -79,6 +80,7 @@ class Coordinator::Impl {
             },
         },
         message);
+    forget_closed();
   }
 
   void peer_lost(PeerId peer, const std::string& reason) {
@@ -91,6 +93,7 @@ class Coordinator::Impl {
       split.waiting_for.erase(peer);
       settle(split);
     }
+    forget_closed();
   }
 
   void tick() { apply(Tick{}); }
@@ -118,6 +121,7 @@ class Coordinator::Impl {
     std::set<PeerId> asked;
     std::set<PeerId> waiting_for;   // loaders that have not answered PrepareSplit
     std::set<PeerId> waiting_ports;
+    std::set<PeerId> open_at;       // ports with clients that have it open, or asked for it
     bool known = false;             // the dataset's size is
     SplitPrepared prepared;         // the first good answer
     bool failed = false;
@@ -164,9 +168,10 @@ class Coordinator::Impl {
                                "give every trainer the same job file and overrides"});
       return;
     }
-    forget_failed(fingerprint);
+    std::set<PeerId> open_at = forget_failed(fingerprint);
     Split& split = splits_[fingerprint];
     if (split.json.empty()) {
+      split.open_at = std::move(open_at);
       split.fingerprint = fingerprint;
       split.json = m.json;
       split.num_replicas = m.num_replicas;
@@ -177,7 +182,36 @@ class Coordinator::Impl {
     }
     for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     split.waiting_ports.insert(port);
+    split.open_at.insert(port);
     settle(split);
+  }
+
+  void split_closed(PeerId port, Fingerprint fingerprint) {
+    const auto it = splits_.find(fingerprint);
+    if (it == splits_.end()) return;
+    it->second.open_at.erase(port);
+    it->second.waiting_ports.erase(port);
+  }
+
+  // Splits that nobody has open: programs that open one after the other must not fill memory, here or at loaders. One
+  // that loaders still look at waits for their answers, which would otherwise be taken for the next one's.
+  void forget_closed() {
+    for (auto it = splits_.begin(); it != splits_.end();) {
+      const Split& split = it->second;
+      if (!split.open_at.empty() || !split.waiting_for.empty() || has_streams(it->first)) {
+        ++it;
+        continue;
+      }
+      for (const PeerId loader : split.asked) {
+        if (joined_.count(loader) != 0) send_(loader, SplitClosed{it->first, split.failed});
+      }
+      it = splits_.erase(it);
+    }
+  }
+
+  bool has_streams(Fingerprint fingerprint) const {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [&](const auto& item) { return item.second.fingerprint == fingerprint; });
   }
 
   void split_prepared(PeerId loader, const SplitPrepared& m) {
@@ -230,6 +264,7 @@ class Coordinator::Impl {
       if (split.failed) {
         send_(port, SplitRefused{split.fingerprint, split.problem.error_kind, split.problem.error,
                                  split.problem.remedy});
+        split.open_at.erase(port);
       } else {
         send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.dataset_fingerprint,
                                 split.prepared.classes, split.prepared.extra_fields});
@@ -239,13 +274,15 @@ class Coordinator::Impl {
   }
 
   // A split that could not be opened is asked for anew when somebody opens it again: its folder may have been repaired.
-  void forget_failed(Fingerprint fingerprint) {
+  // The ports that have it open all the same: a loader failed that came later.
+  std::set<PeerId> forget_failed(Fingerprint fingerprint) {
     const auto it = splits_.find(fingerprint);
-    if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty()) return;
-    for (const auto& [id, stream] : streams_) {
-      if (stream.fingerprint == fingerprint) return;
+    if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty() || has_streams(fingerprint)) {
+      return {};
     }
+    std::set<PeerId> open_at = std::move(it->second.open_at);
     splits_.erase(it);
+    return open_at;
   }
 
   // The plan's shape without its permutation.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "runtime/base/clock.h"
@@ -358,15 +359,19 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   // Asks for the stream's next batch, unless that was done before and the wait was interrupted.
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_) {
     say_warnings();
-    if (auto node = early_.extract(stream)) return std::move(node.mapped());
-    if (unanswered_.insert(stream).second) say(ClientNext{stream});
+    Wait wait(timeout_ns_);
     for (;;) {
-      ClientMessage answer = receive("the next batch", /*interruptible=*/true);
-      const uint64_t whose = stream_of(answer);
-      if (whose == 0) return answer;  // not one to ClientNext: the caller says so
+      // Whoever took the lock while we let go of it may have received our answer: for a pass of its own, and then it is
+      // kept here; or as its own, where threads share a pass, and then we ask for the next.
+      if (auto node = early_.extract(stream)) return std::move(node.mapped());
+      if (unanswered_.insert(stream).second) say(ClientNext{stream});
+      std::optional<ClientMessage> answer = receive_once("the next batch", /*interruptible=*/true, wait);
+      if (!answer) continue;
+      const uint64_t whose = stream_of(*answer);
+      if (whose == 0) return std::move(*answer);  // not one to ClientNext: the caller says so
       unanswered_.erase(whose);
-      if (whose == stream) return answer;
-      keep_for_later(whose, std::move(answer));
+      if (whose == stream) return std::move(*answer);
+      keep_for_later(whose, std::move(*answer));
     }
   }
   void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_) {
@@ -400,10 +405,21 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
   }
 
+  struct Wait {
+    explicit Wait(Nanoseconds timeout_ns) : deadline(clock.now() + timeout_ns), next_look(clock.now() + kLookEvery) {}
+    MonotonicClock clock;
+    Nanoseconds deadline;
+    Nanoseconds next_look;
+  };
   ClientMessage receive(const std::string& what, bool interruptible) PENSTOCK_REQUIRES(mutex_) {
-    const MonotonicClock clock;
-    const Nanoseconds deadline = clock.now() + timeout_ns_;
-    Nanoseconds next_look = clock.now() + kLookEvery;
+    Wait wait(timeout_ns_);
+    for (;;) {
+      if (auto message = receive_once(what, interruptible, wait)) return std::move(*message);
+    }
+  }
+  // Nothing where a callback was called meanwhile, without the lock.
+  std::optional<ClientMessage> receive_once(const std::string& what, bool interruptible, Wait& wait)
+      PENSTOCK_REQUIRES(mutex_) {
     for (;;) {
       // In short turns, so that batches dropped in other threads meanwhile go back.
       Packet packet;
@@ -414,8 +430,9 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
           warnings_.push_back(notice->text);
           // Where a wait must not be left half way, the callback, which may throw, has its turn in the next one.
           unsaid_.push_back(notice->text);
-          if (interruptible) say_warnings();
-          continue;
+          if (!interruptible) continue;
+          say_warnings();
+          return std::nullopt;
         }
         if (packet.fd) fd_ = std::move(packet.fd);
         return message;
@@ -429,11 +446,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         }
         throw Error(ErrorKind::peer_lost, why, world_ ? "" : std::string("see the messages of ") + server_name());
       }
-      if (interruptible && options_.while_waiting && clock.now() > next_look) {
-        next_look = clock.now() + kLookEvery;
-        without_lock(options_.while_waiting);
-      }
-      if (clock.now() > deadline) {
+      if (wait.clock.now() > wait.deadline) {
         failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(timeout_ns_ / kSecond) +
                    " s for " + what + " of split '" + name_ + "'";
         // An answer that comes after all would be taken for that to the next question.
@@ -441,6 +454,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         throw Error(ErrorKind::peer_lost, failure_,
                     warnings_.empty() ? "see the loaders' messages; trainer.timeout_s sets the limit"
                                       : warnings_.back());
+      }
+      if (interruptible && options_.while_waiting && wait.clock.now() > wait.next_look) {
+        wait.next_look = wait.clock.now() + kLookEvery;
+        without_lock(options_.while_waiting);
+        return std::nullopt;
       }
     }
   }

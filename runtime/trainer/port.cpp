@@ -399,7 +399,12 @@ class Port::Impl {
       }
       // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it.
       std::erase_if(pools_, [&](const auto& item) { return item.second.split_id == it->first; });
+      const Fingerprint fingerprint = it->second.fingerprint;
       it = splits_.erase(it);
+      const bool others = std::any_of(splits_.begin(), splits_.end(), [&](const auto& item) {
+        return item.second.fingerprint == fingerprint;
+      });
+      if (!others) send(options_.coordinator, SplitClosed{fingerprint});
     }
   }
 

@@ -48,6 +48,8 @@ class Data:
         if i == 7: os._exit(3)
         if i == 8: return b"x" * 2000, 0
         if i == 9: return "no picture", 1
+        if self.flag == "chatter" and os.fork() == 0:  # a child that prints for as long as its parent lives
+            while True: os.write(1, b"." * 4096)
         return (b"%d of %d" % (i, os.getpid()) if self.flag == "pid" else b"%d %r" % (i, random.random())), i + 100
 )";
 
@@ -190,6 +192,32 @@ TEST_CASE("the end of a job does not wait for a sample that hangs") {
   contains(error_of(ErrorKind::runtime, [&] { (void)source.load(key_of(6), sample); }), "the job ended before");
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
   CHECK(world.notices.empty());
+  CHECK(descendants(::getpid()).empty());
+}
+
+TEST_CASE("a worker that prints without end holds nobody up") {
+  World world;
+  world.args({{"flag", "chatter"}});
+  // What it prints goes to our stderr: into a pipe that is read, and later one that nobody reads.
+  const int kept = ::dup(STDERR_FILENO);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(::dup2(ends[1], STDERR_FILENO) >= 0);
+  int64_t good = 0;
+  double seconds = 0;
+  {
+    const PythonSource source = world.source();
+    const auto begun = std::chrono::steady_clock::now();
+    for (int i = 0; i < 3; ++i) {
+      SourceSample sample;
+      good += source.load(key_of(i), sample).ok() ? 1 : 0;
+    }
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+  ::dup2(kept, STDERR_FILENO);
+  for (const int fd : {kept, ends[0], ends[1]}) ::close(fd);
+  CHECK(good == 3);
+  CHECK(seconds < 5);
   CHECK(descendants(::getpid()).empty());
 }
 

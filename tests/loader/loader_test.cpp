@@ -302,6 +302,56 @@ TEST_CASE("a split is opened afresh when it is asked for again: repaired, or gro
   CHECK(last.payload.size() > 0);
 }
 
+TEST_CASE("a split that is closed gives its cells back once they are home; its list is kept for a while") {
+  const TinyDataset data(10);
+  const auto split = [&](int64_t seed) {
+    return canonical_json(resolve_split(load_job(data.job(), {"seed=" + std::to_string(seed)}), "train"));
+  };
+  const size_t arena = (chunk_layout(raw_fields(Pipeline(split_from_json(split(0)).split.pipeline)), 8).total_bytes + 4095) / 4096 * 4096;
+  World world({.threads = 1, .cells = 1, .memory_bytes = static_cast<int64_t>(2 * arena)});
+  (void)world.expect<LoaderHello>();
+  const std::string kept_open = split(1000);
+  REQUIRE(world.prepare(kept_open).good);
+  for (int64_t seed = 0; seed < 50; ++seed) {
+    const std::string json = split(seed);
+    REQUIRE(world.prepare(json).good);
+    world.say(lease_of(json, 0, {1, 2}));
+    const ChunkArrived chunk = world.expect_chunk();
+    (void)world.expect<ChunkDone>();
+    world.say(SplitClosed{fingerprint_of(json)});
+    const SplitPrepared refused = world.prepare(split(seed + 500));
+    CHECK_FALSE(refused.good);  // the chunk is being read: there is no memory yet for a third
+    world.say(SplitClosed{refused.fingerprint, true});
+    CHECK(chunk.payload.size() > 0);
+    world.end().release(chunk.peer, chunk.token);
+    (void)world.expect<CellBack>();
+  }
+  world.say(lease_of(kept_open, 0, {1, 2}));
+  const ChunkArrived chunk = world.expect_chunk();
+  (void)world.expect<ChunkDone>();
+  world.end().release(chunk.peer, chunk.token);
+  (void)world.expect<CellBack>();
+  std::filesystem::remove(data.folder().path("data/" + TinyDataset::name(3)));
+  CHECK(world.prepare(split(49)).dataset_size == 10);  // the folder was not listed again
+  world.say(SplitClosed{fingerprint_of(split(49)), true});
+  CHECK(world.prepare(split(49)).dataset_size == 9);  // what failed elsewhere is looked at anew
+  world.say(SplitClosed{fingerprint_of(split(49))});
+  CHECK(world.prepare(split(40)).dataset_size == 9);  // too long ago
+  world.say(SplitClosed{fingerprint_of(split(40))});
+  world.say(SplitClosed{12345});  // never heard of
+  // Opened again while a cell is out: nothing was let go.
+  REQUIRE(world.prepare(split(7)).good);
+  world.say(lease_of(split(7), 0, {1}));
+  const ChunkArrived out = world.expect_chunk();
+  (void)world.expect<ChunkDone>();
+  world.say(SplitClosed{fingerprint_of(split(7))});
+  REQUIRE(world.prepare(split(7)).good);
+  world.end().release(out.peer, out.token);
+  (void)world.expect<CellBack>();
+  world.say(lease_of(split(7), 1, {1}));
+  (void)world.expect_chunk();
+}
+
 TEST_CASE("leases that cannot be are an error, not a crash") {
   const TinyDataset data(20);
   const std::string json = json_of(data);

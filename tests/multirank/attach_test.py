@@ -142,15 +142,28 @@ def test_many_attaches_leave_nothing_in_the_ranks():
         ranks = pids(env, r"\S*penstock serve")
         return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in ranks), len(ranks)
 
+    def memories():
+        found = 0
+        for pid in pids(env, r"\S*penstock serve"):
+            with open(f"/proc/{pid}/maps") as maps:
+                found += maps.read().count("memfd:penstock-")
+        return found
+
     with no_leftovers() as env, Serving(job, env, RANKS) as serving:
         seen = []
         for _ in range(12 if FULL else 3):
             trainers = start_trainers(words("endless"), TRAINERS, env)
             for trainer in trainers:
-                trainer.wait_for("first batch").kill()
+                trainer.wait_for("first batch")
+            assert memories()
+            for trainer in trainers:
+                trainer.kill()
             deadline = time.monotonic() + 5
             while serving.text().count("is gone") < TRAINERS * (len(seen) + 1):
                 assert time.monotonic() < deadline, serving.text()
+                time.sleep(0.02)
+            while memories():  # cells, at loaders and where ports read them, and slots
+                assert time.monotonic() < deadline + 5, memories()
                 time.sleep(0.02)
             seen.append(descriptors())
         assert seen[0][1] > RANKS and len(set(seen)) == 1, seen

@@ -1,6 +1,11 @@
 """`penstock.DataLoader(MyDataset(), ...)`: a user's own Python in the data path gives the stream that a folder gives."""
 
+import json
 import os
+import pickle
+import random
+import sys
+import time
 
 import numpy as np
 
@@ -123,12 +128,88 @@ def test_a_transform_of_ones_own():
         assert order == expected[0] and pixels != expected[1]
 
 
+class Some(Captioned):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as main:
+        found = set(main.read().split())
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children") as file:
+                found |= set(file.read().split())
+        except FileNotFoundError:
+            pass  # the thread has ended
+    return found
+
+
+def test_workers_of_a_dataset_that_is_closed_end():
+    options = dict(batch_size=2, transform=[T.CenterCrop(32)], loader__threads=2)
+    with penstock.DataLoader(Some(5), **options) as stays:
+        next(iter(stays))
+        alone = len(children())
+        assert alone >= 1
+        for count in range(2, 5):
+            with penstock.DataLoader(Some(count), **options) as other:
+                next(iter(other))
+                assert len(children()) > alone
+            deadline = time.monotonic() + 20
+            # One more may have been started for `stays`, which has two threads.
+            while len(children()) > max(alone, 2):
+                assert time.monotonic() < deadline, (alone, children())
+                time.sleep(0.02)
+        assert len(list(stays)) == 3
+
+
+def test_a_preprocessor_with_a_transform_of_ones_own_needs_an_index():
+    job = {"splits": {"val": {"dataset": {"folder": TRAIN}, "pipeline": [{"CenterCrop": {"size": 48}}, {"Python": {
+        "function": "own_functions:dim"}}]}}, "python": {"interpreter": sys.executable}}
+    os.environ["PYTHONPATH"] = os.path.dirname(own_functions.__file__) + ":" + os.environ["PYTHONPATH"]
+    path = Photos(TRAIN).samples[0][0]
+    with penstock.Preprocessor(job, "val", output="numpy", threads=1) as preprocess:
+        assert preprocess.random_transforms == ["Python"]
+        raises(penstock.UsageError, lambda: preprocess(path), "draws (Python)", "image 0 has no index", "arguments index and epoch")
+        first = preprocess(path, index=3)
+        assert (first == preprocess([path], index=[3])).all() and (first != preprocess(path, index=4)).any()
+
+
+class Listed(Some):
+    def __init__(self, count):
+        super().__init__(count)
+        self.paths = [f"photos/part{i % 7}/{i:08}.jpg" for i in range(60_000)]
+
+
+def test_a_large_list_of_paths_is_sent_compressed_and_resumes():
+    listed = Listed(6)
+    assert len(pickle.dumps(listed)) > 1_000_000
+    with load(listed, transform=[T.CenterCrop(32)]) as own:
+        assert sum(len(images) for images, *_ in own) == 6
+        own.load_state_dict(own.state_dict())
+    # A state with a pickle in it that does not shrink.
+    noisy = Some(6)
+    noisy.noise = random.Random(2).randbytes(400_000)
+    with load(noisy, transform=[T.CenterCrop(32)]) as own:
+        state = own.state_dict()
+        assert len(json.dumps(state)) > 500_000
+        own.load_state_dict(state)
+        noisy.noise = b""
+        with load(noisy, transform=[T.CenterCrop(32)]) as other:
+            raises(penstock.ConfigError, lambda: other.load_state_dict(state), "dataset.pickle")
+
+
 def test_what_cannot_be_sent_says_why():
     class Local(Arrays):
         def __init__(self):
             self.file = open(os.devnull)
 
     raises(TypeError, lambda: load(Local(), transform=STEPS), "Local", "pickled")
+    raises(penstock.errors.UnpicklableDataset, lambda: load(Local(), transform=STEPS), "Local")
+    assert penstock.UnpicklableDataset is penstock.errors.UnpicklableDataset
     raises(penstock.UsageError, lambda: load(3, transform=STEPS), "no dataset")
 
 

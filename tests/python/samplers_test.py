@@ -263,6 +263,63 @@ def test_state_is_refused_where_the_order_is_another():
     raises(penstock.ConfigError, "saved with num_replicas 2", lambda: resume(half, penstock.RandomSampler(COUNT // 2)))
 
 
+class Buckets:
+    """A batch sampler of one's own: pairs of neighbours, in another order each epoch; the last batch alone is short."""
+    batch_size = 4
+
+    def __init__(self, sizes=(4, 4, 4, 1)):
+        self.sizes, self.epoch = sizes, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __iter__(self):
+        first = self.epoch
+        for size in self.sizes:
+            yield range(first, first + size)
+            first += size
+
+
+def test_batch_samplers_as_torch_has_them():
+    plain = list(range(3, 20))
+    for drop_last in (False, True):
+        for kind in (torch_data, penstock):
+            batches = kind.BatchSampler(torch_data.SubsetRandomSampler(plain) if kind is torch_data else plain, 5, drop_last)
+            with penstock.DataLoader(job, "train", batch_sampler=batches) as train:
+                assert len(train) == len(batches) and train.batch_size == 5
+                assert train.num_samples == (15 if drop_last else 17)
+                seen = [[int(index) for index in batch.indices] for batch in train]
+                assert [len(one) for one in seen] == [5, 5, 5] + ([] if drop_last else [2])
+                assert set(sum(seen, [])) <= set(plain)
+                assert kind is torch_data or seen == list(batches)
+    # torch's, over a sampler with epochs: what torch's own DataLoader gives.
+    inner = penstock.DistributedSampler(COUNT, 2, 1, seed=3)
+    with penstock.DataLoader(job, "train", batch_sampler=torch_data.BatchSampler(inner, 8, False), num_replicas=2,
+                             rank=1) as train:
+        for epoch in range(2):
+            seen = [batch.indices.tolist() for batch in train]
+            inner.set_epoch(epoch)
+            assert seen == list(torch_data.BatchSampler(inner, 8, False))
+    with penstock.DataLoader(job, "train", batch_sampler=Buckets()) as train:
+        assert len(train) == 4
+        assert [batch.indices.tolist() for batch in train][-1] == [12]
+        assert next(iter(train)).indices.tolist() == [1, 2, 3, 4]  # epoch 1
+        state = train.state_dict()
+        train.load_state_dict(state)
+        assert [batch.indices.tolist() for batch in train][0] == [5, 6, 7, 8]
+    for wrong, words in ((dict(batch_size=4), "excludes batch_size"), (dict(shuffle=True), "excludes"),
+                         (dict(sampler=plain), "excludes"), (dict(drop_last=True), "drop_last")):
+        raises(penstock.UsageError, words, lambda: penstock.DataLoader(job, "train", batch_sampler=Buckets(), **wrong))
+    raises(penstock.UsageError, "no batch_size", lambda: penstock.DataLoader(job, "train", batch_sampler=[[1, 2]]))
+    for sizes, words in (((4, 2, 4), "a batch of 2 indices (number 1), and its batch_size is 4"),
+                         ((4, 5), "a batch of 5 indices (number 1)"), ((4, 0), "a batch of 0 indices")):
+        with penstock.DataLoader(job, "train", batch_sampler=Buckets(sizes)) as train:
+            raises(penstock.UsageError, words, lambda: iter(train))
+
+
 def test_a_sampler_that_cannot_be_is_refused():
     raises(penstock.UsageError, "exclude each other", lambda: loader([1], shuffle=True))
     raises(penstock.UsageError, "gave no index", lambda: list(loader([])))

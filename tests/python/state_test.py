@@ -304,10 +304,12 @@ def test_refusals_name_the_key():
     with penstock.DataLoader(tiny_job()) as loader:
         for wrong in ({}, {**state, "penstock_state": 99}, {**state, "position": "nonsense"}, {**state, "spec": "{}"},
                       {k: v for k, v in state.items() if k != "dataset"}, {**state, "position": state["position"][:-9]},
-                      {**state, "spec": "x" * 300_000}):
+                      {**state, "spec": "x" * 3_000_000}):
             raises(penstock.ConfigError, lambda: loader.load_state_dict(wrong))
-        raises((TypeError, ValueError), lambda: loader.load_state_dict(None))
-        raises((TypeError, ValueError), lambda: loader.load_state_dict({"epoch": object()}))
+        raises(penstock.UsageError, lambda: loader.load_state_dict(None), "the dict that state_dict() gave", "NoneType")
+        raises(penstock.UsageError, lambda: loader.load_state_dict({"epoch": object()}), "load_state_dict", "object")
+        raises(penstock.ConfigError, lambda: loader.load_state_dict({**state, "decoders": "another-jpeg 1.0"}),
+               "decoders: another-jpeg 1.0 then", state["decoders"] + " now")
 
 
 def test_chain_of_resumes():

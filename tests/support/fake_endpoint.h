@@ -93,6 +93,7 @@ class FakeEndpoint final : public Endpoint {
     ++wire_->released_[token];
   }
   void register_arena(const Arena&) override {}
+  void forget_arena(uint32_t) override {}
   bool poll(Incoming& incoming) override {
     const std::lock_guard lock(wire_->mutex_);
     if (wire_->incoming_.empty()) {

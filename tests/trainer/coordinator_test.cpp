@@ -143,6 +143,59 @@ TEST_CASE("a split that could not be opened is asked for anew when it is opened 
   CHECK(world.take<SplitRefused>(1).at(0).error.find("batch_size") != std::string::npos);
 }
 
+TEST_CASE("a split that no port has open any more is forgotten, at the loaders too") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  world.open_at_both(json);
+  for (const PeerId port : {0, 1}) REQUIRE(world.take<SplitOpened>(port).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+  world.coordinator.handle(0, SplitClosed{fingerprint});
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(0, SplitClosed{fingerprint});  // again: changes nothing
+  OpenStream stream;
+  stream.stream = 7;
+  stream.fingerprint = fingerprint;
+  stream.replica = 1;
+  world.coordinator.handle(1, stream);
+  CHECK(world.take<StreamReady>(1).size() == 1);
+  world.coordinator.handle(1, CloseStream{7});
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(1, SplitClosed{fingerprint});
+  for (const PeerId loader : {2, 3}) {
+    const auto closed = world.take<SplitClosed>(loader);
+    REQUIRE(closed.size() == 1);
+    CHECK(closed[0].fingerprint == fingerprint);
+    CHECK_FALSE(closed[0].failed);
+  }
+  // Whoever opens it then has the loaders asked again; one who goes before they answered is no reason to forget.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1});
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.coordinator.handle(0, SplitClosed{fingerprint});
+  world.prepared(2, json);
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1});
+  CHECK(world.take<PrepareSplit>(2).empty());
+  world.prepared(3, json);
+  CHECK(world.take<SplitOpened>(0).empty());
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(1, SplitClosed{fingerprint});
+  CHECK(world.take<SplitClosed>(2).size() == 1);
+  CHECK(world.take<SplitClosed>(3).size() == 1);
+  world.coordinator.handle(1, SplitClosed{fingerprint});  // of a split that it does not know
+  CHECK(world.take<SplitClosed>(2).empty());
+  // One that could not be opened goes at once.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 2});
+  SplitPrepared bad;
+  bad.fingerprint = fingerprint;
+  bad.error = "no folder";
+  world.coordinator.handle(2, bad);
+  world.prepared(3, json);
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<SplitClosed>(loader).at(0).failed);
+}
+
 TEST_CASE("an impossible plan is refused when the split opens") {
   World world;
   const std::string json = split_json({"splits.train.batch_size=64", "splits.train.tail=drop"});

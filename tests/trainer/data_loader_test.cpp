@@ -18,6 +18,7 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/thread_annotations.h"
 #include "tests/support/tiny_dataset.h"
 #include "transport/unix_socket.h"
 
@@ -527,6 +528,35 @@ TEST_CASE("loaders come and go a hundred times: no descriptor and no mapping sta
   CHECK(descriptors() == before);
 }
 
+TEST_CASE("fifty different splits come and go beside one that stays: nothing of them stays") {
+  const TinyDataset data(16);
+  DataLoader stays(data.job(), "val");
+  const auto pictures = stays.begin();
+  const auto once = [&](int seed) {
+    DataLoader loader(data.job(), "train", {.overrides = {"seed=" + std::to_string(seed)}});
+    CHECK(loader.begin()->size() == 8);
+  };
+  // Descriptors and mappings of cells and slots; those of a split that was closed just now go soon.
+  const auto memories = [] {
+    int found = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      found += std::filesystem::read_symlink(entry, gone).string().find("penstock-") != std::string::npos ? 1 : 0;
+    }
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) found += line.find("penstock-") != std::string::npos ? 1 : 0;
+    return found;
+  };
+  const int before = memories();
+  CHECK(before > 0);
+  for (int seed = 0; seed < 50; ++seed) once(seed);
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + 10 * kSecond;
+  while (memories() > before && clock.now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(memories() == before);
+  CHECK(pictures->size() == 8);
+}
+
 TEST_CASE("start() does not wait; a pass given up before its first batch costs nothing") {
   const TinyDataset data(50);
   DataLoader loader(data.job(), "train");
@@ -575,6 +605,49 @@ TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for ot
     held.clear();
   }
   CHECK(epoch_of(loader).size() == 50);
+}
+
+TEST_CASE("threads that wait for the same pass, or for passes of one loader, each get their batches") {
+  const TinyDataset data(400);
+  DataLoaderOptions options;
+  options.overrides = {"trainer.timeout_s=6"};
+  // While one thread looks after the program's signals, others come in.
+  options.while_waiting = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+  DataLoader loader(data.job(), "train", options);
+  BatchStream shared = loader.start_at(0, 0);
+  BatchStream own = loader.start_at(1, 0);
+  std::vector<Batch> held;  // all slots of both: nobody gets a batch before one is dropped
+  for (int i = 0; i < 5; ++i) {
+    held.push_back(shared.next());
+    held.push_back(own.next());
+  }
+  Mutex mutex;
+  std::multiset<int64_t> steps;
+  int64_t own_step = 0;
+  std::vector<std::string> problems;
+  const auto next = [&](BatchStream stream, bool is_own) {
+    try {
+      const Batch batch = stream.next();
+      MutexLock lock(mutex);
+      if (is_own) {
+        own_step = batch.step();
+      } else {
+        steps.insert(batch.step());
+      }
+    } catch (const Error& error) {
+      MutexLock lock(mutex);
+      problems.push_back(error.message());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) threads.emplace_back(next, shared, false);
+  threads.emplace_back(next, own, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // several looks
+  held.clear();
+  for (std::thread& thread : threads) thread.join();
+  CHECK(problems.empty());
+  CHECK(steps == std::multiset<int64_t>{5, 6, 7});
+  CHECK(own_step == 5);
 }
 
 TEST_CASE("state: the rest of an epoch after resuming, on as many replicas as one likes") {

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "runtime/base/error.h"
@@ -90,6 +92,43 @@ TEST_CASE("between processes: chunks are read in place and outlive the sender's 
   ::waitpid(child, &status, 0);
   CHECK(WIFSIGNALED(status));
   for (const std::byte b : second.payload) REQUIRE(b == std::byte{0x77});
+}
+
+int mappings_of(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) found += line.find(name) != std::string::npos ? 1 : 0;
+  return found;
+}
+
+TEST_CASE("a forgotten arena is unmapped at both ends") {
+  const std::string job = unique_job();
+  ShmEndpoint port(options_of(job, 0));
+  ShmEndpoint loader(options_of(job, 1));
+  loader.connect();
+  for (uint32_t id = 1; id < 4; ++id) {
+    Arena arena;
+    arena.id = id;
+    arena.cell_bytes = 4096;
+    arena.memory = SharedMemory::create("penstock-forgotten", 4096);
+    arena.memory.seal_future_writes();
+    loader.register_arena(arena);
+    loader.send_chunk(0, {}, {id, 0}, 100);
+    ChunkArrived chunk;
+    REQUIRE(wait_for(port, chunk));
+    CHECK(mappings_of("penstock-forgotten") == 2);
+    port.release(1, chunk.token);
+    CellReturned back;
+    REQUIRE(wait_for(loader, back));
+    loader.forget_arena(id);
+    loader.forget_arena(id);  // again: changes nothing
+    CHECK_THROWS_AS(loader.send_chunk(0, {}, {id, 0}, 100), Error);
+    loader.send(0, Message(1, std::byte{1}));
+    MessageArrived message;
+    REQUIRE(wait_for(port, message));
+    CHECK(mappings_of("penstock-forgotten") == 1);
+  }
+  CHECK(mappings_of("penstock-forgotten") == 0);
 }
 
 // Somebody who speaks the protocol by hand.

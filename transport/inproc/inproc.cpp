@@ -78,6 +78,7 @@ class InprocEndpoint final : public Endpoint {
     if (held_.erase({peer, token}) != 0) give_back(peer, token);  // a second release changes nothing
   }
   void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
+  void forget_arena(uint32_t id) override { arenas_.erase(id); }
 
   bool poll(Incoming& incoming) override {
     Mailbox& mine = mailbox(self_);

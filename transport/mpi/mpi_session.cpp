@@ -24,6 +24,7 @@ class MpiEndpoint final : public Endpoint {
   }
   void release(PeerId, uint64_t token) override { progress_->release(token); }
   void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
+  void forget_arena(uint32_t id) override { arenas_.erase(id); }
   bool poll(Incoming& incoming) override { return progress_->poll(incoming); }
   void collect_fds(std::vector<pollfd>& fds) const override { fds.push_back({progress_->wakeup_fd(), POLLIN, 0}); }
   bool flush(Nanoseconds timeout_ns) override { return progress_->flush(timeout_ns); }

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-enum Kind : uint8_t { kHello = 1, kMessage = 2, kArena = 3, kChunk = 4, kRelease = 5 };
+enum Kind : uint8_t { kHello = 1, kMessage = 2, kArena = 3, kChunk = 4, kRelease = 5, kForget = 6 };
 
 uint64_t token_of(CellRef cell) { return uint64_t{cell.arena} << 32 | cell.cell; }
 CellRef cell_of(uint64_t token) { return {static_cast<uint32_t>(token >> 32), static_cast<uint32_t>(token)}; }
@@ -112,6 +112,17 @@ void ShmEndpoint::send_chunk(PeerId id, Message envelope, CellRef cell, size_t b
   out.raw(envelope.data(), envelope.size());
   peer->published.insert(token_of(cell));
   peer->socket.send(out.bytes());
+}
+
+void ShmEndpoint::forget_arena(uint32_t id) {
+  if (arenas_.erase(id) == 0) return;
+  for (auto& [peer_id, peer] : peers_) {
+    if (peer->shown.erase(id) == 0 || peer->socket.closed()) continue;
+    WireWriter out;
+    out.u8(kForget);
+    out.u32(id);
+    peer->socket.send(out.bytes());
+  }
 }
 
 void ShmEndpoint::release(PeerId id, uint64_t token) {
@@ -216,6 +227,12 @@ bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
       if (peer.published.erase(token_of(cell)) == 0) return false;  // a second release changes nothing
       incoming = CellReturned{id, cell};
       return true;
+    }
+    case kForget: {
+      const uint32_t arena = in.u32();
+      in.end();
+      peer.arenas.erase(arena);
+      return false;
     }
     default:
       throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " sent a packet of an unknown kind",

@@ -14,6 +14,7 @@
 //   3 arena    u32 id, u64 bytes, u64 cell_bytes  + fd   before the arena's first chunk
 //   4 chunk    u32 arena, u32 cell, u64 bytes, envelope
 //   5 release  u32 arena, u32 cell
+//   6 forget   u32 arena                                 its cells are all released: unmap it
 #pragma once
 
 #include <map>
@@ -47,6 +48,7 @@ class ShmEndpoint final : public Endpoint {
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override;
   void release(PeerId peer, uint64_t token) override;
   void register_arena(const Arena& arena) override;
+  void forget_arena(uint32_t id) override;
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;

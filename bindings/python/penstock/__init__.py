@@ -15,7 +15,7 @@ from . import errors, transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
 from .datasets import ImageFolder, PairedFolders
-from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
+from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UnpicklableDataset, UsageError
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from .show import show
@@ -25,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PairedFolders", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
-    "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
+    "ImageFolder", "PairedFolders", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler",
+    "TupleBatch", "UnpicklableDataset", "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes",
+    "errors", "show", "transforms", "wrap",
 ]

@@ -37,6 +37,16 @@ _TORCH_WORDS = {
 }
 
 
+def state_text(state: Any, where: str) -> str:
+    """What a checkpoint kept, as the library reads it."""
+    if not isinstance(state, Mapping):
+        raise UsageError(f"{where}: expected the dict that state_dict() gave, got {type(state).__name__}")
+    try:
+        return json.dumps(dict(state))
+    except (TypeError, ValueError) as problem:
+        raise UsageError(f"{where}: this is not what state_dict() gave: {problem}") from None
+
+
 def _text(value: Any) -> str:
     return json.dumps(value, default=_plain) if not isinstance(value, str) else value
 

@@ -8,10 +8,51 @@ others, so that is refused.
 from __future__ import annotations
 
 import operator
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from . import _penstock
 from .errors import ConfigError, UsageError
+
+
+class Flattened:
+    """A batch sampler as a sampler: the indices of its batches, which all have `batch_size` but the last."""
+
+    def __init__(self, batch_sampler: Any, split: Optional[str]) -> None:
+        self.batches = batch_sampler
+        self._name = "the batch sampler" + (f" of split {split!r}" if split else "")
+        size = getattr(batch_sampler, "batch_size", None)
+        if not isinstance(size, int) or size < 1:
+            raise UsageError(f"{self._name} has no batch_size",
+                             "give it an attribute batch_size: how many indices its batches have, but the last")
+        self.batch_size = size
+
+    def set_epoch(self, epoch: int) -> None:
+        for one in (self.batches, getattr(self.batches, "sampler", None)):  # torch's BatchSampler has none itself
+            if hasattr(one, "set_epoch"):
+                one.set_epoch(epoch)
+                return
+
+    def __iter__(self) -> Iterator[Any]:
+        short = None
+        for number, batch in enumerate(self.batches):
+            batch = list(batch)
+            if short is not None or not 0 < len(batch) <= self.batch_size:
+                wrong = (number, len(batch)) if short is None else short
+                raise UsageError(f"{self._name} gave a batch of {wrong[1]} indices (number {wrong[0]}), and its "
+                                 f"batch_size is {self.batch_size}",
+                                 "batches have one size here, but the last, which may be shorter")
+            if len(batch) < self.batch_size:
+                short = (number, len(batch))
+            yield from batch
+
+    def __len__(self) -> int:
+        """Exact for a BatchSampler over a sampler; else the last batch counts as full."""
+        sampler = getattr(self.batches, "sampler", None)
+        try:
+            samples = len(sampler)
+        except TypeError:
+            return len(self.batches) * self.batch_size
+        return samples // self.batch_size * self.batch_size if getattr(self.batches, "drop_last", False) else samples
 
 
 class ProgramOrder:
@@ -29,7 +70,7 @@ class ProgramOrder:
             order = list(map(operator.index, self.sampler))
         except TypeError as problem:
             raise UsageError(f"the sampler of split {self._split!r} has to give integers, one a sample: {problem}",
-                             "give a sampler, not a batch sampler; batch_size and drop_last make the batches") from None
+                             "a batch sampler is given as batch_sampler=") from None
         if not order:
             raise UsageError(f"the sampler of split {self._split!r} gave no index for epoch {epoch}",
                              "check its dataset and num_replicas")

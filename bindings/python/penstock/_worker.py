@@ -43,6 +43,7 @@ import socket
 import struct
 import sys
 import traceback
+import zlib
 
 HELLO, LOAD, TRANSFORM = 1, 2, 3
 GOOD, BAD, ENVIRONMENT = 0, 1, 2
@@ -208,7 +209,10 @@ class Worker:
             run_main(config["main"])
         name = ""
         if config["pickle"]:
-            self.dataset = pickle.loads(base64.b64decode(config["pickle"]))  # of this job: _pickled.py
+            data = base64.b64decode(config["pickle"])
+            if not data.startswith(b"\x80"):  # no pickle of protocol 2 or later, so a compressed one
+                data = zlib.decompress(data)
+            self.dataset = pickle.loads(data)  # of this job: _pickled.py
             name = type(self.dataset).__name__
         elif config["python"]:
             made = resolve(config["python"])

@@ -24,7 +24,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
 from ._place import of_distributed, place
-from ._program_order import ProgramOrder
+from ._program_order import Flattened, ProgramOrder
 from .batch import DictBatch, TupleBatch
 from .errors import UsageError
 
@@ -97,6 +97,11 @@ class DataLoader:
         set_epoch(epoch) where it has one, and taken as this rank's share. Excludes `shuffle`. For the hashes its i-th
         index stands at position i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the
         same on all ranks.
+    batch_sampler
+        Any iterable of lists of indices, as for torch's DataLoader, such as penstock.BatchSampler or torch's. Its
+        attribute `batch_size` says how many each has; the last one may have fewer, no other. Excludes `batch_size`,
+        `shuffle`, `sampler` and `drop_last`, and stands for what the job says of them and of `tail`; otherwise as
+        `sampler`.
     overrides
         More keys of the job: ["loader.threads=4"] or {"loader.threads": 4}; also as keywords, `loader__threads=4`.
 
@@ -118,8 +123,15 @@ class DataLoader:
                  attach: Optional[bool] = None,
                  copy: bool = False, pin_memory: bool = False, device: Any = None, num_replicas: Optional[int] = None,
                  rank: Optional[int] = None, ranks_per_replica: Optional[int] = None, sampler: Any = None,
+                 batch_sampler: Any = None,
                  overrides: Union[str, Sequence[str], Mapping[str, Any]] = (), **more: Any) -> None:
         _job.check_keywords(more, _PARAMETERS)
+        if batch_sampler is not None:
+            if batch_size is not None or shuffle or sampler is not None or drop_last:
+                raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last",
+                                 "it decides all of that itself")
+            sampler = Flattened(batch_sampler, split)
+            batch_size, drop_last, shuffle, tail = sampler.batch_size, False, None, tail or "torch"
         named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
         self._output = output
         self._convert, self._copied = _converter(output, copy, pin_memory, device)
@@ -251,14 +263,16 @@ class DataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next batch is the one after those counted in `state`, whether `iter()` was called before or is after.
 
-        ConfigError where the job is not the one the state was saved with, naming every key that differs. The number of
-        loaders is free, and that of replicas where replicas x batch_size is kept.
+        ConfigError where the job is not the one the state was saved with, naming every key that differs, or where the
+        decoders' versions are not. The number of loaders is free, and that of replicas where replicas x batch_size is
+        kept.
         """
+        text = _job.state_text(state, "load_state_dict")
         if self._order is None:
-            where = self._native.resume(json.dumps(dict(state)))
+            where = self._native.resume(text)
         else:
             self._order.check(state, self.rank, self.num_replicas)
-            where = self._native.resume(json.dumps(dict(state)), self._order.samples())
+            where = self._native.resume(text, self._order.samples())
         self._resumed = tuple(where)
         self._resumed_epoch_said = False
         self._next_epoch = self._unasked = None

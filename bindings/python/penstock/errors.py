@@ -1,9 +1,12 @@
 """The exceptions of penstock: what happened, with names (file, rank, key), and what to do about it.
 
-Each carries `message`, `remedy` (may be empty) and `exit_code`, which is the `penstock` program's for that kind.
+Each carries `message`, `remedy` (may be empty) and `exit_code`, which is the `penstock` program's for that kind; but
+UnpicklableDataset, a dataset object that worker processes cannot be sent, is a plain TypeError.
 """
 
-__all__ = ["Error", "RunError", "UsageError", "ConfigError", "DatasetError", "PeerLostError"]
+from ._pickled import UnpicklableDataset
+
+__all__ = ["Error", "RunError", "UsageError", "ConfigError", "DatasetError", "PeerLostError", "UnpicklableDataset"]
 
 
 class Error(Exception):

@@ -73,7 +73,8 @@ class Preprocessor:
 
         index, epoch, occurrence
             Of the sample in its dataset (one, or one for each image): what a pipeline that draws, draws for. It is
-            refused without; a pipeline that draws nothing does not ask.
+            refused without; a pipeline that draws nothing does not ask. One with a `Python` transform draws: that gets
+            a generator.
         errors
             "raise": DatasetError says what is wrong with the first image that cannot be used. "status": return
             (tensor, statuses) instead, with None for each good image and the reason for each other, whose place in the
@@ -120,7 +121,7 @@ class Preprocessor:
     def check(self, state: Mapping[str, Any]) -> None:
         """ConfigError, naming what differs, unless this is the pipeline of `state`: what `state_dict()` gave, this
         class's or that of a DataLoader of the split."""
-        self._native.check(json.dumps(dict(state)))
+        self._native.check(_job.state_text(state, "check"))
 
     # ---- facts -------------------------------------------------------------------------------------------------------
     @property
