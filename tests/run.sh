@@ -51,6 +51,8 @@ if ((full)); then
   PENSTOCK_FULL=1 run_preset release -L full || status=1
   # clang compiles everything, warnings being errors.
   cmake --preset analysis >/dev/null && cmake --build --preset analysis -- --quiet || status=1
+  # Every parser of files, 20 seconds each; tests/fuzz/run.py keeps what it finds in build/fuzz/corpus.
+  cmake --preset fuzz >/dev/null && cmake --build --preset fuzz --target fuzz_all -- --quiet && tests/fuzz/run.py --seconds 20 || status=1
   # Instrumented, a test takes several times as long; MPI itself leaks a little at every start (ompi issue 12584).
   export ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$top/tests/support/lsan.supp:print_suppressions=0
   run_preset asan -LE "full|slow|analysis" || status=1

@@ -56,7 +56,12 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   // What resume() has judged (the global batch may be cut otherwise now), and where the data lies, may differ.
   ResolvedSplit then = split_from_json(text_of(state, "spec"));
   then.split.batch_size = split.split.batch_size;
-  then.split.dataset.folder = split.split.dataset.folder;
+  for (const DatasetKind& kind : dataset_kinds) {
+    // The same kind, elsewhere; another kind is another dataset.
+    std::string& place = then.split.dataset.*kind.value;
+    if (kind.path && !place.empty() && !(split.split.dataset.*kind.value).empty()) place = split.split.dataset.*kind.value;
+  }
+  then.split.dataset.index = split.split.dataset.index;  // another way to the same samples
   then.split.sampler.indices = split.split.sampler.indices;  // their hash tells
   then.split.sampler.weights = split.split.sampler.weights;
   then.split.dataset.path = split.split.dataset.path;

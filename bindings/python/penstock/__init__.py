@@ -14,7 +14,7 @@
 from . import errors, transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
-from .datasets import ImageFolder
+from .datasets import CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, TFRecord, WebDataset
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UsageError
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
@@ -24,7 +24,8 @@ from .wrapping import WrappedLoader, collate_bytes, wrap
 __version__ = "0.1.0"
 
 __all__ = [
-    "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
-    "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
+    "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
+    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PeerLostError", "Preprocessor",
+    "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UsageError", "WebDataset",
+    "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
 ]
