@@ -29,6 +29,9 @@ if(PENSTOCK_SANITIZE)
   add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
 endif()
+if(PENSTOCK_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage for libFuzzer, which tests/fuzz links
+endif()
 
 if(PENSTOCK_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage in everything; only the targets get libFuzzer's main

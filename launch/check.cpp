@@ -86,16 +86,22 @@ void examine(const SplitContext& context, int64_t stride, bool decode, int threa
 
 void print_classes(const Source& source) {
   const auto& names = source.class_names();
-  std::vector<int64_t> counts(names.size(), 0);
-  for (int64_t i = 0; i < source.size(); ++i) ++counts[static_cast<size_t>(source.label(i))];
-  const size_t shown = std::min<size_t>(names.size(), 20);
-  for (size_t c = 0; c < shown; ++c) {
-    std::printf("    %4zu  %-24s %12s\n", c, names[c].c_str(), thousands(counts[c]).c_str());
+  std::map<int64_t, int64_t> counts;  // of labels, which are places in `names` where there are names
+  for (size_t c = 0; c < names.size(); ++c) counts[static_cast<int64_t>(c)] = 0;
+  for (int64_t i = 0; i < source.size(); ++i) ++counts[source.label(i)];
+  constexpr size_t most = 20;
+  size_t shown = 0;
+  int64_t low = source.size();
+  int64_t high = 0;
+  for (const auto& [label, count] : counts) {
+    low = std::min(low, count);
+    high = std::max(high, count);
+    if (++shown > most) continue;
+    const std::string name = names.empty() ? std::string() : names[static_cast<size_t>(label)];
+    std::printf("    %4lld  %-24s %12s\n", static_cast<long long>(label), name.c_str(), thousands(count).c_str());
   }
-  if (shown < names.size()) {
-    const auto [low, high] = std::minmax_element(counts.begin(), counts.end());
-    std::printf("    ... %zu more classes; %s to %s samples a class\n", names.size() - shown, thousands(*low).c_str(),
-                thousands(*high).c_str());
+  if (shown > most) {
+    std::printf("    ... %zu more classes; %s to %s samples a class\n", shown - most, thousands(low).c_str(), thousands(high).c_str());
   }
 }
 
@@ -119,6 +125,12 @@ std::vector<std::string> different_classes(const std::map<std::string, std::vect
   return complaints;
 }
 
+// "20 samples in 2 classes, /data/train".
+std::string summary(const Source& source, const std::string& title) {
+  const size_t names = source.class_names().size();
+  return thousands(source.size()) + " samples" + (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) + ", " + title;
+}
+
 int check(const JobArguments& arguments, bool decode, int64_t most) {
   const Job job = load_job(arguments.file, arguments.overrides);
   for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
@@ -130,14 +142,13 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   std::map<std::string, std::vector<std::string>> classes;  // by split
   for (const auto& [name, spec] : job.splits) {
     const auto context =
-        SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python});
+        SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python}, loader_options(job).sources);
     const Source& source = context->source();
     if (spec.dataset.is_paired()) {
       std::printf("split %s: %s samples, %s\n", name.c_str(), thousands(source.size()).c_str(),
                   spec.dataset.title().c_str());
     } else {
-      std::printf("split %s: %s samples in %zu classes, %s\n", name.c_str(), thousands(source.size()).c_str(),
-                  source.class_names().size(), spec.dataset.title().c_str());
+      std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
       if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
       if (!source.class_names().empty()) classes[name] = source.class_names();
     }

@@ -9,6 +9,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
+#include "runtime/loader/loader.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/observe/batch_dump.h"
 #include "runtime/observe/contact_sheet.h"
@@ -32,7 +33,7 @@ struct InspectRequest {
 int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const Job job = load_job(arguments.file, arguments.overrides);
   const ResolvedSplit split = with_sampler_file(resolve_split(job, request.split));
-  const auto context = SplitContext::open(split, posix_file_system(), {job.python});
+  const auto context = SplitContext::open(split, posix_file_system(), {job.python}, loader_options(job).sources);
   if (split.split.sampler.program) {
     throw Error(ErrorKind::usage, "the order of split '" + split.name + "' is its program's, which is not here");
   }

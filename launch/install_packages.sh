@@ -5,8 +5,9 @@
 #   launch/install_packages.sh --tests  # and what the tests compare against
 set -euo pipefail
 
+# zlib, zstd: compressed shards (.tar.gz, .mds.zstd, .gz).
 packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev libyaml-cpp-dev nlohmann-json3-dev
-  libcli11-dev libhwy-dev libspng-dev libjpeg62-turbo-dev libxxhash-dev librandom123-dev libhwloc-dev
+  libcli11-dev libhwy-dev libspng-dev libjpeg62-turbo-dev libxxhash-dev zlib1g-dev libzstd-dev librandom123-dev libhwloc-dev
   # Formats that a build can leave out: the libraries that Pillow itself reads WebP and TIFF with.
   libwebp-dev libtiff-dev)
 if [[ "${1:-}" == --tests ]]; then

@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
   add_serve(app, chosen);
   add_launch(app, chosen);
   add_check(app, chosen);
+  add_index(app, chosen);
   add_inspect(app, chosen);
   add_demo_data(app, chosen);
   add_config(app, chosen);

@@ -46,10 +46,12 @@ std::string overrides_for_programs(const RunRequest& request) {
     const size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
     bool path = false;
-    for (const char* end : {".dataset.folder", ".dataset.images", ".dataset.targets", ".dataset.masks", ".sampler.indices",
-                            ".sampler.weights"}) {
-      path = path || (equals != std::string::npos && key.ends_with(end));
+    std::vector<std::string> ends = {".dataset.targets", ".dataset.masks", ".dataset.index", ".sampler.indices",
+                                     ".sampler.weights"};
+    for (const DatasetKind& kind : dataset_kinds) {
+      if (kind.path) ends.push_back(std::string(".dataset.") + kind.key);
     }
+    for (const std::string& end : ends) path = path || (equals != std::string::npos && key.ends_with(end));
     const char first = path && equals + 1 < text.size() ? text[equals + 1] : '/';
     const bool relative = first == '.' || first == '_' || std::isalnum(static_cast<unsigned char>(first)) != 0;
     all.push_back(relative ? key + "=" + std::filesystem::absolute(text.substr(equals + 1)).string() : text);

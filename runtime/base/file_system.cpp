@@ -50,39 +50,87 @@ UniqueFd open_retrying(const std::string& action, const std::string& path, int f
   return UniqueFd(fd);
 }
 
+int64_t modified_of(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+// Fills `into`; false: the file ends before that, after `done` bytes.
+bool read_fully(int fd, uint64_t offset, std::span<std::byte> into, const std::string& path, size_t& done) {
+  done = 0;
+  while (done < into.size()) {
+    const ssize_t got = ::pread(fd, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      fail("read", path, errno);
+    }
+    if (got == 0) return false;
+    done += static_cast<size_t>(got);
+  }
+  return true;
+}
+
+[[noreturn]] void ended_early(const std::string& path, uint64_t done, uint64_t size) {
+  throw FileError(0, path,
+                  "cannot read '" + path + "': it ended after " + std::to_string(done) + " of " + std::to_string(size) +
+                      " bytes",
+                  "something changes the data set while it is in use");
+}
+
+UniqueFd open_regular(const std::string& path, struct stat& status) {
+  // O_NONBLOCK matters only for what is not a regular file: opening a pipe would wait for a writer.
+  UniqueFd fd = open_retrying("open", path, O_RDONLY | O_NONBLOCK);
+  if (::fstat(fd.get(), &status) != 0) fail("examine", path, errno);
+  if (!S_ISREG(status.st_mode)) throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
+  return fd;
+}
+
+class PosixFileReader final : public FileReader {
+ public:
+  PosixFileReader(UniqueFd fd, const std::string& path, const struct stat& status)
+      : fd_(std::move(fd)),
+        path_(path),
+        size_(static_cast<uint64_t>(status.st_size)),
+        modified_ns_(modified_of(status)) {}
+
+  const std::string& path() const noexcept override { return path_; }
+  uint64_t size() const noexcept override { return size_; }
+  int64_t modified_ns() const noexcept override { return modified_ns_; }
+  void read_at(uint64_t offset, std::span<std::byte> into) const override {
+    if (offset > size_ || into.size() > size_ - offset) ended_early(path_, size_, offset + into.size());
+    size_t done = 0;
+    if (!read_fully(fd_.get(), offset, into, path_, done)) ended_early(path_, offset + done, size_);
+  }
+
+ private:
+  UniqueFd fd_;
+  std::string path_;
+  uint64_t size_;
+  int64_t modified_ns_;
+};
+
 class PosixFileSystem final : public FileSystem {
  public:
   bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) override {
     bytes.clear();
-    // O_NONBLOCK matters only for what is not a regular file: opening a pipe would wait for a writer.
-    const UniqueFd fd = open_retrying("open", path, O_RDONLY | O_NONBLOCK);
     struct stat status {};
-    if (::fstat(fd.get(), &status) != 0) fail("examine", path, errno);
-    if (!S_ISREG(status.st_mode)) {
-      throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
-    }
+    const UniqueFd fd = open_regular(path, status);
     if (status.st_size > max_bytes) return false;
     const auto size = static_cast<size_t>(status.st_size);
     bytes.resize(size);
-    size_t done = 0;
-    while (done < size) {
-      const ssize_t got = ::pread(fd.get(), bytes.data() + done, size - done, static_cast<off_t>(done));
-      if (got < 0) {
-        if (errno == EINTR) continue;
-        const int code = errno;
-        bytes.clear();
-        fail("read", path, code);
-      }
-      if (got == 0) {
-        bytes.clear();
-        throw FileError(0, path,
-                        "cannot read '" + path + "': it ended after " + std::to_string(done) + " of " +
-                            std::to_string(size) + " bytes",
-                        "something changes the data set while it is in use");
-      }
-      done += static_cast<size_t>(got);
+    try {
+      size_t done = 0;
+      if (!read_fully(fd.get(), 0, bytes, path, done)) ended_early(path, done, size);
+    } catch (...) {
+      bytes.clear();
+      throw;
     }
     return true;
+  }
+
+  std::unique_ptr<FileReader> open_file(const std::string& path) override {
+    struct stat status {};
+    UniqueFd fd = open_regular(path, status);
+    return std::make_unique<PosixFileReader>(std::move(fd), path, status);
   }
 
   int64_t file_size(const std::string& path) override {
@@ -125,9 +173,21 @@ class PosixFileSystem final : public FileSystem {
 
 }  // namespace
 
+FileFacts FileSystem::examine(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) fail("examine", path, errno);
+  return {static_cast<uint64_t>(status.st_size), modified_of(status)};
+}
+
 FileSystem& posix_file_system() {
   static PosixFileSystem files;
   return files;
+}
+
+std::unique_ptr<FileReader> make_file_reader(UniqueFd fd, const std::string& path) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) fail("examine", path, errno);
+  return std::make_unique<PosixFileReader>(std::move(fd), path, status);
 }
 
 void write_file(const std::string& path, std::initializer_list<std::span<const std::byte>> parts) {

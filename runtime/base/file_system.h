@@ -5,8 +5,8 @@
 //   files.read_file("train/cat/1.jpg", /*max_bytes=*/limit, bytes);   // false: larger than the limit
 //   write_file("out/labels.npy", {header, data});
 //
-// Reading is whole-file: encoded images are small, and one open, one fstat and one pread is the least a network disk
-//   can be asked for.
+// Reading is whole-file where a file is a sample: encoded images are small, and one open, one fstat and one pread is the
+//   least a network disk can be asked for. Shards stay open and are read in parts (open_file).
 // Thread-safety: one FileSystem serves any number of threads at once.
 // Ownership: the caller owns every buffer; `bytes` keeps its capacity, so one buffer per thread serves all files.
 // Failure: FileError (kind runtime) naming the path and the system's reason. Interrupted and short calls are continued;
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -56,6 +57,22 @@ struct Directory {
   std::vector<DirectoryEntry> entries;  // without "." and "..", in no particular order
 };
 
+// An open file, for reading parts of it. Thread-safe; the file stays open as long as the object lives.
+class FileReader {
+ public:
+  virtual ~FileReader() = default;
+  virtual const std::string& path() const noexcept = 0;
+  virtual uint64_t size() const noexcept = 0;       // when it was opened
+  virtual int64_t modified_ns() const noexcept = 0; // since 1970
+  // Fills `into` from `offset` on; bytes beyond the end are a FileError: something cut the file.
+  virtual void read_at(uint64_t offset, std::span<std::byte> into) const = 0;
+};
+
+struct FileFacts {
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  // since 1970
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -64,13 +81,22 @@ class FileSystem {
   // Only regular files are read: a pipe named like an image must not stall a loader.
   virtual bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) = 0;
 
+  // For files that hold many samples. Regular files only.
+  virtual std::unique_ptr<FileReader> open_file(const std::string& path) = 0;
+
   virtual int64_t file_size(const std::string& path) = 0;
+
+  // Of a file or a folder; links are followed.
+  virtual FileFacts examine(const std::string& path);
 
   // Takes no stat per entry where the file system tells types in its directories (all common ones do).
   virtual Directory list_directory(const std::string& path) = 0;
 };
 
 FileSystem& posix_file_system();
+
+// A reader of a descriptor that the caller opened, for files without a name.
+std::unique_ptr<FileReader> make_file_reader(class UniqueFd fd, const std::string& path);
 
 // Creates or replaces `path` with the parts, one after the other; an Error names the path. Not atomic: a reader may see
 // the file growing. Folders on the way must exist.

@@ -32,7 +32,23 @@ struct DatasetSpec {
   std::string targets;
   std::string masks;
   // Or the user's own code (runtime/dataset/python_source.h): a factory "package.module:name", called with `args`, or a
-  // pickled object from a program of the same job. Exactly one of folder, images, python and pickle is given.
+  // pickled object from a program of the same job.
+  // Or files that hold samples (runtime/dataset/containers.h); placed as folder is. One of all these is given
+  // (dataset_kinds).
+  std::string tar;       // WebDataset's shards: "shards/{000..012}.tar"
+  std::string cifar10;   // folder of the binary version
+  std::string cifar100;
+  std::string mnist;     // folder of idx files
+  std::string list;      // file of "PATH LABEL" lines
+  std::string csv;       // file with a line of column names
+  std::string mds;       // folder of Mosaic's shards
+  std::string tfrecord;  // files of tf.train.Example: "train-*-of-00128"
+  bool train = true;     // of cifar10, cifar100 and mnist: which part
+  // Which member (tar), column (csv, mds) or feature (tfrecord) is what; empty: as containers.h says.
+  std::string image;
+  std::string label;
+  std::string fields;    // further ones, with ',' between them; "caption:text"
+  std::string index;     // made by `penstock index`, read instead of looking through the data
   std::string python;
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   std::string pickle;       // base64 text
@@ -44,11 +60,32 @@ struct DatasetSpec {
   bool is_python() const noexcept { return !python.empty() || !pickle.empty(); }
   // No classes: labels are 0 and mean nothing.
   bool is_paired() const noexcept { return !images.empty(); }
-  // For messages: the folder, the factory, or what stands for a pickled object.
-  std::string title() const {
-    return !folder.empty() ? folder : !images.empty() ? images : !python.empty() ? python : "the pickled dataset";
-  }
+  // For messages: the folder, the files, the factory, or what stands for a pickled object.
+  std::string title() const;
 };
+
+// The keys of which a data set has exactly one.
+struct DatasetKind {
+  const char* key;
+  std::string DatasetSpec::*value;
+  bool path;       // names files or a folder
+  bool container;  // listed by runtime/dataset/containers.h
+};
+inline constexpr DatasetKind dataset_kinds[] = {
+    {"folder", &DatasetSpec::folder, true, false},    {"images", &DatasetSpec::images, true, false},
+    {"tar", &DatasetSpec::tar, true, true},
+    {"cifar10", &DatasetSpec::cifar10, true, true},   {"cifar100", &DatasetSpec::cifar100, true, true},
+    {"mnist", &DatasetSpec::mnist, true, true},       {"list", &DatasetSpec::list, true, true},
+    {"csv", &DatasetSpec::csv, true, true},           {"mds", &DatasetSpec::mds, true, true},
+    {"tfrecord", &DatasetSpec::tfrecord, true, true}, {"python", &DatasetSpec::python, false, false},
+    {"pickle", &DatasetSpec::pickle, false, false}};
+
+inline std::string DatasetSpec::title() const {
+  for (const DatasetKind& kind : dataset_kinds) {
+    if (!(this->*kind.value).empty()) return kind.value == &DatasetSpec::pickle ? "the pickled dataset" : this->*kind.value;
+  }
+  return "the pickled dataset";
+}
 
 struct SamplerSpec {
   bool shuffle = false;
@@ -89,6 +126,8 @@ struct LoaderSpec {
   int chunk_samples = 0;  // samples per chunk; 0: chosen from the batch and the threads
   bool payload_crc = false;  // a CRC-32C of every chunk's payload, checked at the port
   int cells = 0;          // chunk cells per loader; 0: chosen from loader.threads, and memory_gb limits them
+  double cache_gb = 0;    // per loader rank and split, for encoded samples that were read once
+  double spool_gb = 16;   // per loader rank and split, on disk (TMPDIR), for shards that are compressed
 };
 
 struct TrainerSpec {

@@ -386,7 +386,6 @@ void check_paired(const YamlNode& node, const std::string& path, const std::stri
   const YamlNode* images = given("images");
   const YamlNode* targets = given("targets");
   const YamlNode* masks = given("masks");
-  if (images != nullptr) place_folder(*images, job_path, path + ".dataset.images", split.dataset.images, complaints);
   if (targets != nullptr) place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
   if (masks != nullptr) place_folder(*masks, job_path, path + ".dataset.masks", split.dataset.masks, complaints);
   if (images != nullptr && value_at(node, "dataset", "targets") == nullptr && value_at(node, "dataset", "masks") == nullptr) {
@@ -401,7 +400,67 @@ void check_paired(const YamlNode& node, const std::string& path, const std::stri
   }
 }
 
-// Where the samples come from: one of four keys, and what belongs to it.
+std::vector<std::string> kinds_of_datasets() {
+  std::vector<std::string> out;
+  for (const DatasetKind& kind : dataset_kinds) out.emplace_back(kind.key);
+  return out;
+}
+
+// What belongs to some kinds of data sets only.
+void check_container(const YamlNode& node, const std::string& path, const std::string& job_path, SplitSpec& split,
+                     Complaints& complaints) {
+  DatasetSpec& dataset = split.dataset;
+  struct Belonging {
+    const char* key;
+    std::vector<std::string> kinds;
+  };
+  const Belonging all[] = {{"train", {"cifar10", "cifar100", "mnist"}},
+                           {"image", {"tar", "csv", "mds", "tfrecord"}},
+                           {"label", {"tar", "csv", "mds", "tfrecord"}},
+                           {"fields", {"tar", "csv", "mds", "tfrecord"}},
+                           {"index", {"folder", "tar", "cifar10", "cifar100", "mnist", "list", "csv", "mds", "tfrecord"}}};
+  for (const Belonging& one : all) {
+    const YamlNode* value = value_at(node, "dataset", one.key);
+    if (value == nullptr || !value->is_scalar()) continue;
+    bool there = false;
+    for (const std::string& kind : one.kinds) there = there || value_at(node, "dataset", kind.c_str()) != nullptr;
+    if (!there) {
+      complaints.add(value->span, in_quotes(one.key) + " belongs to " + list_of(one.kinds, "and") + ", and none of them is given");
+    }
+  }
+  const YamlNode* index = value_at(node, "dataset", "index");
+  if (index != nullptr && index->is_scalar()) {
+    place_folder(*index, job_path, path + ".dataset.index", dataset.index, complaints);
+  }
+  if (const YamlNode* fields = value_at(node, "dataset", "fields"); fields != nullptr && fields->is_scalar()) {
+    std::set<std::string> seen = {"image", "label"};
+    for (size_t begin = 0; begin <= dataset.fields.size();) {
+      const size_t end = std::min(dataset.fields.find(',', begin), dataset.fields.size());
+      std::string name = dataset.fields.substr(begin, end - begin);
+      name.erase(0, std::min(name.find_first_not_of(' '), name.size()));
+      name.erase(name.find_last_not_of(' ') + 1);
+      if (const size_t colon = name.rfind(':'); colon != std::string::npos) {
+        const std::string kind = name.substr(colon + 1);
+        if (kind != "text" && kind != "bytes") {
+          complaints.add(fields->span, in_quotes(kind) + " is no kind of field", "write NAME, NAME:text or NAME:bytes");
+          break;
+        }
+        name.resize(colon);
+      }
+      if (name.empty()) {
+        complaints.add(fields->span, in_quotes(path + ".dataset.fields") + " has an empty name in it", "write {fields: \"depth, mask\"}");
+        break;
+      }
+      if (!seen.insert(name).second) {
+        complaints.add(fields->span, "a batch cannot have two fields " + in_quotes(name), "leave one out");
+        break;
+      }
+      begin = end + 1;
+    }
+  }
+}
+
+// Where the samples come from: exactly one of dataset_kinds, and what belongs to it.
 void check_dataset(const YamlNode& node, const Span& split_key, const std::string& path, const std::string& job_path,
                    SplitSpec& split, Reading& reading) {
   Complaints& complaints = reading.complaints;
@@ -411,27 +470,29 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
     const YamlNode* value = value_at(node, "dataset", name);
     return value == nullptr || !value->is_scalar() ? nullptr : value;
   };
-  const YamlNode* folder = given("folder");
-  const YamlNode* python = given("python");
-  const YamlNode* pickle = given("pickle");
-  if (folder != nullptr) place_folder(*folder, job_path, path + ".dataset.folder", split.dataset.folder, complaints);
+  std::vector<std::string> kinds;
+  const YamlNode* first = nullptr;
   bool none = true;  // one of a wrong type has been complained of
-  for (const char* name : {"folder", "images", "python", "pickle"}) none = none && value_at(node, "dataset", name) == nullptr;
+  bool second = false;
+  for (const DatasetKind& kind : dataset_kinds) {
+    kinds.emplace_back(kind.key);
+    none = none && value_at(node, "dataset", kind.key) == nullptr;
+    const YamlNode* value = given(kind.key);
+    if (value == nullptr) continue;
+    if (kind.path) place_folder(*value, job_path, path + ".dataset." + kind.key, split.dataset.*kind.value, complaints);
+    if (first != nullptr && !second) {
+      complaints.add(value->span, "a dataset has one of " + list_of(kinds_of_datasets(), "and"), "leave out the others");
+      second = true;
+    }
+    first = first == nullptr ? value : first;
+  }
   if (none) {
     complaints.add(section == nullptr ? split_key : section->key_span,
-                   "missing required key 'folder' in " + in_quotes(path + ".dataset"));
+                   "missing required key 'folder' in " + in_quotes(path + ".dataset"),
+                   "or one of " + list_of(std::vector<std::string>(kinds.begin() + 1, kinds.end()), "and"));
   }
   check_paired(node, path, job_path, split, complaints);
-  const YamlNode* sources[] = {folder, given("images"), python, pickle};
-  const YamlNode* first = nullptr;
-  for (const YamlNode* source : sources) {
-    if (source == nullptr) continue;
-    if (first != nullptr) {
-      complaints.add(source->span, "a dataset has one of 'folder', 'images', 'python' and 'pickle'", "leave out the others");
-      break;
-    }
-    first = source;
-  }
+  const YamlNode* python = given("python");
   if (python != nullptr && !is_python_name(python->text)) {
     complaints.add(python->span, in_quotes(path + ".dataset.python") + ": expected 'package.module:name', found " +
                                      describe(*python),
@@ -440,6 +501,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   if (const YamlNode* args = value_at(node, "dataset", "args"); args != nullptr && python == nullptr) {
     complaints.add(args->span, "'args' are those of 'python', which is not given");
   }
+  check_container(node, path, job_path, split, complaints);
 
   bool uses_python = split.dataset.is_python();
   for (const TransformSpec& spec : split.pipeline) uses_python = uses_python || spec.name == "Python";

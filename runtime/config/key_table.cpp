@@ -138,7 +138,15 @@ std::vector<Section<Job>> make_job_sections() {
                  PENSTOCK_MEMBER(loader.payload_crc)),
         key<Job>(machinery,
                  integer("cells", 0, 1048576, "Units of work a loader holds at a time; 0: chosen from loader.threads, and memory_gb limits them."),
-                 PENSTOCK_MEMBER(loader.cells))}});
+                 PENSTOCK_MEMBER(loader.cells)),
+        key<Job>(machinery,
+                 number("cache_gb", 0, 65536,
+                        "Memory per loader rank and split, in GB, for encoded samples once they were read; 0: none."),
+                 PENSTOCK_MEMBER(loader.cache_gb)),
+        key<Job>(machinery,
+                 number("spool_gb", 0, 1048576,
+                        "Disk per loader rank and split, in GB, in TMPDIR, for shards that have to be decompressed."),
+                 PENSTOCK_MEMBER(loader.spool_gb))}});
   sections.push_back(
       {"trainer",
        "The trainer ranks and their training program.",
@@ -259,6 +267,53 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                            "With images: folder of their masks, PNG files of class ids with the same "
                                            "size and relative name; the batch's field 'mask'."),
                                       PENSTOCK_MEMBER(dataset.masks)),
+                                      text("tar", {},
+                                           "Instead of folder: WebDataset's tar shards, 'shards/{000..012}.tar'; "
+                                           "braces, and '*' and '?' in the file's name. Relative as folder is."),
+                                      PENSTOCK_MEMBER(dataset.tar)),
+                       key<SplitSpec>(content, text("cifar10", {}, "Instead of folder: folder of CIFAR-10, binary version."),
+                                      PENSTOCK_MEMBER(dataset.cifar10)),
+                       key<SplitSpec>(content, text("cifar100", {}, "Instead of folder: folder of CIFAR-100, binary version."),
+                                      PENSTOCK_MEMBER(dataset.cifar100)),
+                       key<SplitSpec>(content, text("mnist", {}, "Instead of folder: folder of MNIST's idx files, or others like them."),
+                                      PENSTOCK_MEMBER(dataset.mnist)),
+                       key<SplitSpec>(content,
+                                      text("list", {},
+                                           "Instead of folder: a file of lines 'PATH LABEL'; paths relative to it."),
+                                      PENSTOCK_MEMBER(dataset.list)),
+                       key<SplitSpec>(content,
+                                      text("csv", {},
+                                           "Instead of folder: a CSV file whose first line names the columns; paths "
+                                           "relative to it."),
+                                      PENSTOCK_MEMBER(dataset.csv)),
+                       key<SplitSpec>(content, text("mds", {}, "Instead of folder: folder of Mosaic's MDS shards (index.json)."),
+                                      PENSTOCK_MEMBER(dataset.mds)),
+                       key<SplitSpec>(content,
+                                      text("tfrecord", {},
+                                           "Instead of folder: TFRecord files of tf.train.Example, named as for tar."),
+                                      PENSTOCK_MEMBER(dataset.tfrecord)),
+                       key<SplitSpec>(content, boolean("train", "With cifar10, cifar100 and mnist: the training part, else the test part."),
+                                      PENSTOCK_MEMBER(dataset.train)),
+                       key<SplitSpec>(content,
+                                      text("image", {},
+                                           "Which member (tar), column (csv, mds) or feature (tfrecord) is the picture. Default: "
+                                           "the only picture, 'image', the only picture, 'image/encoded'."),
+                                      PENSTOCK_MEMBER(dataset.image)),
+                       key<SplitSpec>(content,
+                                      text("label", {},
+                                           "Which one is the label. Default: 'cls' (tar), 'label' (csv, mds), "
+                                           "'image/class/label' (tfrecord), where there is one."),
+                                      PENSTOCK_MEMBER(dataset.label)),
+                       key<SplitSpec>(content,
+                                      text("fields", {},
+                                           "Further ones that a batch has, with ',' between them: members, columns, features; "
+                                           "NAME:text and NAME:bytes for values of any length."),
+                                      PENSTOCK_MEMBER(dataset.fields)),
+                       key<SplitSpec>(content,
+                                      text("index", {},
+                                           "File that `penstock index` made of this data, read instead of looking through "
+                                           "it. Relative as folder is."),
+                                      PENSTOCK_MEMBER(dataset.index)),
                        key<SplitSpec>(content,
                                       text("python", {},
                                            "Instead of folder: a Python function or class 'package.module:name'; what "
@@ -283,7 +338,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                       text("main", {}, "With pickle: the program whose __main__ has the classes."),
                                       PENSTOCK_MEMBER(dataset.main))}});
   for (Key<SplitSpec>& one : sections.back().keys) one.sparse = true;
-  sections.back().one_of = {"folder", "images", "python", "pickle"};
+  for (const DatasetKind& kind : dataset_kinds) sections.back().one_of.push_back(kind.key);
   sections.push_back({"sampler",
                       "The order of the samples; torch's DistributedSampler, or RandomSampler for one replica.",
                       {key<SplitSpec>(content, boolean("shuffle", "A new order every epoch, torch's for the seed."),

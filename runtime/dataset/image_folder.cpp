@@ -230,6 +230,11 @@ void ImageFolder::add(const ClassListing& listing, int64_t label) {
   }
 }
 
+void FolderFingerprint::add(std::string_view name, int64_t count, std::string_view keys) {
+  ((summary_ += name) += '\0') += std::to_string(count);
+  ((summary_ += '\0') += hash128(keys).hex()) += '\n';
+}
+
 ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSystem& files)
     : root_(std::move(folder)),
       max_encoded_bytes_(max_encoded_bytes),
@@ -251,9 +256,7 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
         "remove or fill " + std::string(empty.size() == 1 ? "it" : "them") + "; images end in " + extension_list());
   }
 
-  // The fingerprint: hash128 of, for each class in order, "name NUL count NUL hash NEWLINE", hash being that of its
-  // keys with a NUL after each. Hashing by class keeps the text short; NUL cannot be part of a name.
-  std::string summary = "penstock image folder 1\n";
+  FolderFingerprint fingerprint;
   std::string keys;
   for (size_t i = 0; i < classes_.size(); ++i) {
     add(listings[i], static_cast<int64_t>(i));
@@ -262,10 +265,9 @@ ImageFolder::ImageFolder(std::string folder, int64_t max_encoded_bytes, FileSyst
     for (const ClassListing::Part& part : listings[i].parts) {
       for (const std::string& file : part.files) (((keys += part.path) += '/') += file) += '\0';
     }
-    ((summary += classes_[i]) += '\0') += std::to_string(listings[i].count);
-    ((summary += '\0') += hash128(std::string_view(keys)).hex()) += '\n';
+    fingerprint.add(classes_[i], listings[i].count, keys);
   }
-  fingerprint_ = hash128(std::string_view(summary));
+  fingerprint_ = fingerprint.sum();
   names_.shrink_to_fit();
   sizes_ = std::make_unique<std::atomic<int64_t>[]>(folder_of_.size());
   for (size_t i = 0; i < folder_of_.size(); ++i) sizes_[i].store(-1, std::memory_order_relaxed);

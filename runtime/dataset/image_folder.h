@@ -35,6 +35,17 @@ bool has_image_extension(std::string_view name);
 // a < b as Python orders the two names (os.fsdecode of them).
 bool python_less(std::string_view a, std::string_view b);
 
+// The fingerprint of class folders: hash128 of, for each class in order, "name NUL count NUL hash NEWLINE", hash being
+// that of its keys with a NUL after each. Hashing by class keeps the text short; NUL cannot be part of a name.
+class FolderFingerprint {
+ public:
+  void add(std::string_view name, int64_t count, std::string_view keys);
+  Sum128 sum() const { return hash128(std::string_view(summary_)); }
+
+ private:
+  std::string summary_ = "penstock image folder 1\n";
+};
+
 class ImageFolder final : public Source {
  public:
   // `files` must outlive the object.

@@ -1,20 +1,44 @@
 #include "runtime/dataset/source.h"
 
 #include "runtime/config/job.h"
+#include "runtime/dataset/cached_source.h"
+#include "runtime/dataset/containers.h"
 #include "runtime/dataset/image_folder.h"
+#include "runtime/dataset/index_file.h"
 #include "runtime/dataset/paired_folders.h"
 #include "runtime/dataset/python_source.h"
+#include "runtime/dataset/table_source.h"
 
 namespace penstock {
 
-std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
-                                    std::shared_ptr<const PythonWorkers> workers) {
-  if (dataset.is_python()) return std::make_unique<PythonSource>(dataset, limits, std::move(workers));
-  if (!dataset.images.empty()) return std::make_unique<PairedFolders>(dataset, limits.max_encoded_bytes, files);
-  if (dataset.folder.empty()) {
-    throw Error(ErrorKind::dataset, "no data set is named", "write dataset: {folder: DIR}, or {python: \"module:name\"}");
+namespace {
+
+std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
+                                   const SourceBudget& budget) {
+  const bool container = !container_kind(dataset).empty();
+  if (container || !dataset.index.empty()) {
+    auto shards = std::make_shared<ShardFiles>(files, static_cast<uint64_t>(budget.spool_bytes));
+    SampleTable table = dataset.index.empty() ? list_samples({dataset, *shards, files, limits.max_encoded_bytes})
+                                              : open_index(dataset, files);
+    const std::string root = container ? container_root(dataset) : dataset.folder;
+    return std::make_unique<TableSource>(std::move(table), root, limits, std::move(shards), files);
   }
+  if (dataset.is_paired()) return std::make_unique<PairedFolders>(dataset, limits.max_encoded_bytes, files);
   return std::make_unique<ImageFolder>(dataset.folder, limits.max_encoded_bytes, files);
+}
+
+}  // namespace
+
+std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
+                                    std::shared_ptr<const PythonWorkers> workers, const SourceBudget& budget) {
+  if (dataset.is_python()) return std::make_unique<PythonSource>(dataset, limits, std::move(workers));
+  if (dataset.folder.empty() && !dataset.is_paired() && container_kind(dataset).empty()) {
+    throw Error(ErrorKind::dataset, "no data set is named",
+                "write dataset: {folder: DIR}, {tar: \"shards/{000..012}.tar\"} or {python: \"module:name\"}");
+  }
+  std::unique_ptr<Source> source = open_files(dataset, limits, files, budget);
+  if (budget.cache_bytes > 0) source = std::make_unique<CachedSource>(std::move(source), budget.cache_bytes);
+  return source;
 }
 
 }  // namespace penstock

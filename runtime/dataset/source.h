@@ -12,7 +12,8 @@
 // Failure: opening throws Error(dataset) naming the folder or file, with a remedy. `read` throws Error(runtime) naming
 //   the file for trouble of the environment (a disk, a permission, a file that vanished), and returns a bad Verdict for
 //   what is a property of the sample itself (larger than the limit). An index outside [0, size) is Error(usage).
-// Adding a data set format: derive from Source, and give DatasetSpec and make_source a case.
+// Adding a data set format: where samples lie in files, a function that lists them (containers.h), and TableSource reads
+//   them; else derive from Source. Give DatasetSpec and make_source a case.
 #pragma once
 
 #include <cstddef>
@@ -60,6 +61,7 @@ class Source {
   virtual std::string key(int64_t index) const = 0;
 
   virtual int64_t label(int64_t index) const = 0;
+  // Empty where labels are numbers without names.
   virtual const std::vector<std::string>& class_names() const = 0;
 
   // Bytes that read() will give: what the balancer's cost model goes by. May touch the disk the first time.
@@ -89,9 +91,16 @@ class Source {
 
 class PythonWorkers;
 
+// What a source may take besides memory for its index: machinery, no content.
+struct SourceBudget {
+  int64_t cache_bytes = 0;                 // memory for encoded samples once they were read (cached_source.h)
+  int64_t spool_bytes = int64_t{16} << 30;  // disk for shards that have to be decompressed (spool.h)
+};
+
 // Opens what `dataset` names. `files` must outlive the source. `workers`: for a dataset in Python, made with its config.
 std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits,
                                     FileSystem& files = posix_file_system(),
-                                    std::shared_ptr<const PythonWorkers> workers = nullptr);
+                                    std::shared_ptr<const PythonWorkers> workers = nullptr,
+                                    const SourceBudget& budget = {});
 
 }  // namespace penstock

@@ -208,7 +208,7 @@ class Loader::Impl {
       try {
         FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
         split.fresh = SplitContext::open(split_from_json(m.json), files,
-                                         {options_.python, options_.on_notice, python_stop_.get_token()});
+                                         {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources);
         answer.good = true;
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
@@ -461,6 +461,8 @@ LoaderOptions loader_options(const Job& job) {
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
   options.python = job.python;
+  options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
+  options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);
   options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
   return options;
 }

@@ -25,6 +25,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
 #include "runtime/config/job.h"
+#include "runtime/dataset/source.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -40,6 +41,7 @@ struct LoaderOptions {
   std::vector<int> cpus;      // for the executor's threads
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
+  SourceBudget sources;         // of each split's dataset
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;
 };

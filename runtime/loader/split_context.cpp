@@ -92,9 +92,9 @@ SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
       fields_(raw_fields(pipeline_)) {}
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
-                                                       const PythonHost& python) {
+                                                       const PythonHost& python, const SourceBudget& budget) {
   std::shared_ptr<SplitContext> context(new SplitContext(split, python));
-  context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_));
+  context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_, budget));
   return context;
 }
 

@@ -33,7 +33,7 @@ class SplitContext {
  public:
   // `python`: how to run the workers of a dataset or transform in Python; without a need none is started.
   static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system(),
-                                                  const PythonHost& python = {});
+                                                  const PythonHost& python = {}, const SourceBudget& budget = {});
   // With a source that the caller has opened.
   static std::shared_ptr<const SplitContext> with_source(const ResolvedSplit& split, std::unique_ptr<Source> source,
                                                          const PythonHost& python = {});

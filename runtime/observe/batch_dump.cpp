@@ -20,6 +20,13 @@ nlohmann::json draws_json(const Draws& draws) {
   return list;
 }
 
+// A field's name in a file's name: TFRecord's have slashes.
+std::string file_part(const std::string& name) {
+  std::string out;
+  for (const char c : name) out += c == '/' ? std::string("%2F") : c == '%' ? std::string("%25") : std::string(1, c);
+  return out;
+}
+
 // Values of varying length: all of them, and where each ends.
 void write_varying(const std::string& stem, const FieldSpec& field, const std::byte* rooms, size_t samples) {
   std::vector<std::byte> values;
@@ -29,8 +36,8 @@ void write_varying(const std::string& stem, const FieldSpec& field, const std::b
     values.insert(values.end(), value.begin(), value.end());
     ends.push_back(std::ssize(values));
   }
-  write_npy(stem + "field_" + field.name + ".npy", NpyType::uint8, {std::ssize(values)}, values.data());
-  write_npy(stem + "ends_" + field.name + ".npy", NpyType::int64, {std::ssize(ends)}, ends.data());
+  write_npy(stem + "field_" + file_part(field.name) + ".npy", NpyType::uint8, {std::ssize(values)}, values.data());
+  write_npy(stem + "ends_" + file_part(field.name) + ".npy", NpyType::int64, {std::ssize(ends)}, ends.data());
 }
 
 void append(const std::string& path, const std::string& text) {
@@ -120,8 +127,8 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
   write_npy(stem + "images.npy", batch.images);
   for (const auto& [field, data, channels_last] : batch.others) {
     if (field.fixed_size()) {
-      write_npy(stem + "field_" + field.name + ".npy", channels_last ? image_batch_view(data, field, count, true)
-                                                                     : field_batch_view(data, field, count));
+      write_npy(stem + "field_" + file_part(field.name) + ".npy",
+                channels_last ? image_batch_view(data, field, count, true) : field_batch_view(data, field, count));
     } else {
       write_varying(stem, field, data, records.size());
     }

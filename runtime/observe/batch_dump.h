@@ -4,7 +4,7 @@
 //   write_batch("out", batch);
 //
 // Files, for trainer t and step s: t0_s3_images.npy ([n, 3, h, w]: as the trainer gets them, or the uint8 pixels before
-//   finishing), t0_s3_field_NAME.npy for every field
+//   finishing), t0_s3_field_NAME.npy (a slash being %2F) for every field
 //   besides image and label (of a bytes or text field: all values, one after another, uint8, and
 //   t0_s3_ends_NAME.npy, int64 [n], where each ends), t0_s3_labels.npy (int64), t0_s3_indices.npy (int64),
 //   t0_s3_valid.npy (bool), and one line a sample added to manifest.jsonl:

@@ -56,8 +56,12 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   // What resume() has judged (the global batch may be cut otherwise now), and where the data lies, may differ.
   ResolvedSplit then = split_from_json(text_of(state, "spec"));
   then.split.batch_size = split.split.batch_size;
-  then.split.dataset.folder = split.split.dataset.folder;
-  then.split.dataset.images = split.split.dataset.images;
+  for (const DatasetKind& kind : dataset_kinds) {
+    // The same kind, elsewhere; another kind is another dataset.
+    std::string& place = then.split.dataset.*kind.value;
+    if (kind.path && !place.empty() && !(split.split.dataset.*kind.value).empty()) place = split.split.dataset.*kind.value;
+  }
+  then.split.dataset.index = split.split.dataset.index;  // another way to the same samples
   then.split.dataset.targets = split.split.dataset.targets;
   then.split.dataset.masks = split.split.dataset.masks;
   then.split.sampler.indices = split.split.sampler.indices;  // their hash tells

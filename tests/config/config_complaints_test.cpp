@@ -93,11 +93,11 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
   CHECK(complaint(split_of(pipeline)) ==
         "job.yaml:2:3: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    2 |   train:\n"
-        "      |   ^~~~~");
+        "      |   ^~~~~ or one of tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, python and pickle");
   CHECK(complaint(split_of("    dataset: {}\n" + pipeline)) ==
         "job.yaml:3:5: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    3 |     dataset: {}\n"
-        "      |     ^~~~~~~");
+        "      |     ^~~~~~~ or one of tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, python and pickle");
   CHECK(complaint(split_of(dataset)) ==
         "job.yaml:2:3: error: missing required key 'pipeline' in 'splits.train'\n"
         "    2 |   train:\n"
@@ -110,12 +110,13 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
 
 TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(with_split("loader: 4\n")) ==
-        "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc and cells, "
+        "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, cells, cache_gb and spool_gb, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
-        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, python, args, path, pickle and main, found the text '/data'\n"
+        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, tar, cifar10, "
+        "cifar100, mnist, list, csv, mds, tfrecord, train, image, label, fields, index, python, args, path, pickle and main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
         "      |              ^~~~~ write {folder: /data}");
   CHECK(complaint(split_of(dataset + "    pipeline: {Resize: {size: 8}}\n")) ==

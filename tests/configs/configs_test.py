@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 
+import containers
 from leftovers import no_leftovers, run
 from trainers import Serving, run_trainers
 
@@ -29,6 +30,15 @@ JOBS = {
     "attach.yaml": (3, []),
     "paired_pictures.yaml": (3, []),
     "segmentation_masks.yaml": (3, []),
+    "cifar10.yaml": (3, ["loader.threads=1"]),
+    "tar.yaml": (3, ["loader.threads=1"]),
+    "csv.yaml": (3, ["loader.threads=1"]),
+}
+# The key that says where the data is, where that is not `folder`, and where this test puts it.
+PLACES = {
+    "cifar10.yaml": ("cifar10", "cifar"),
+    "tar.yaml": ("tar", "tars/{split}-*.tar"),
+    "csv.yaml": ("csv", "{split}.csv"),
 }
 # Folders of a split, where its dataset is no folder of classes.
 PAIRED = {"paired_pictures.yaml": {"images": "pictures", "targets": "blurred"},
@@ -58,6 +68,27 @@ def make_pairs(top):
                 folder = os.path.join(top, split, name, "street")
                 os.makedirs(folder, exist_ok=True)
                 one.save(os.path.join(folder, f"{i:04}.png"))
+
+
+def make_cifar(folder):
+    os.makedirs(folder)
+    for name, count in [(f"data_batch_{i}.bin", TRAIN // 5 + (i <= TRAIN % 5)) for i in range(1, 6)] + [("test_batch.bin", VAL)]:
+        with open(os.path.join(folder, name), "wb") as file:
+            for i in range(count):
+                file.write(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072)))
+
+
+def make_containers(top, photos):
+    make_cifar(os.path.join(top, "cifar"))
+    for split in ("train", "val"):
+        samples = containers.samples_of(os.path.join(photos, split))
+        made = containers.write_tars(os.path.join(top, "tars", split), samples, 2)
+        for number in range(2):
+            os.rename(made.replace("{000..001}", f"{number:03}"), os.path.join(top, "tars", f"{split}-{number:03}.tar"))
+        with open(os.path.join(top, f"{split}.csv"), "w") as file:
+            file.write("image,age,label\n")
+            for number, (key, path, _) in enumerate(samples):
+                file.write(f'"{path}",{number}.5,{key.split("/")[0]}\n')
 
 
 def spoil(top):
@@ -101,6 +132,7 @@ def main():
         spoil(wild)
         make_png_folders(small)
         make_pairs(pairs)
+        make_containers(top, photos)
         for name, (ranks, overrides) in JOBS.items():
             began = time.monotonic()
             job = os.path.join(CONFIGS, name)
@@ -111,11 +143,13 @@ def main():
             arguments = [job, *overrides]
             for split in splits if name != "python_dataset.yaml" else []:
                 folders = {key: os.path.join(pairs, split, part) for key, part in PAIRED.get(name, {}).items()}
-                folders = folders or {"folder": os.path.join(data, split)}
+                key, place = PLACES.get(name, ("folder", os.path.join(data, split)))
+                folders = folders or {key: os.path.join(top, place.replace("{split}", split))}
                 arguments += [f"splits.{split}.dataset.{key}={folder}" for key, folder in folders.items()]
                 arguments.append(f"splits.{split}.batch_size={BATCH}")
             checked = must([PENSTOCK, "check", *arguments], env).stdout
-            assert f"split train: {TRAIN} samples{'' if name in PAIRED else ' in 2 classes'}" in checked, checked
+            classes = {"cifar10.yaml": " in 10 classes", "tar.yaml": ","}.get(name, "" if name in PAIRED else " in 2 classes")
+            assert f"split train: {TRAIN} samples{classes}" in checked, checked
             if name in SERVED:
                 report = serve(job, env, ranks, arguments[1:])
             elif ranks:

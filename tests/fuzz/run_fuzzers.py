@@ -2,7 +2,7 @@
 
     PENSTOCK_BUILD=build/fuzz python3 tests/fuzz/run_fuzzers.py [--seconds N] [--corpus DIR] [NAME ...]
 
-Seeds: files that tests/decode/formats_test.py generates, and ../shared/data/odd where it is there. With --corpus what a
+Seeds: files that tests/decode/formats_test.py generates, ../shared/data/odd where it is there, and parser_seeds.py. With --corpus what a
 target finds is kept in DIR/NAME and used by the next run. A file that breaks a target stays in the build folder, named
 in the output; run the target on it to see it again.
 """
@@ -38,9 +38,18 @@ def decode_seeds(kind, folder):
             (folder / path.name).write_bytes(path.read_bytes())
 
 
+def write_parser_seeds(target, folder):
+    import parser_seeds
+    with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as temporary:
+        for number, data in enumerate(parser_seeds.seeds(temporary)[target]):
+            (folder / f"seed_{number}").write_bytes(data)
+
+
 # Target -> what fills a folder with its seeds.
 SEEDS = {f"fuzz_{kind}": (lambda folder, kind=kind: decode_seeds(kind, folder))
          for kind in ("jpeg", "png", "pnm", "bmp", "gif", "webp", "tiff")}
+SEEDS |= {f"fuzz_{kind}": (lambda folder, kind=kind: write_parser_seeds(f"fuzz_{kind}", folder))
+          for kind in ("tar", "pixel_files", "csv", "mds", "tfrecord", "index", "job")}
 
 
 def run(name, seconds, corpus):

@@ -383,6 +383,7 @@ class GatedDisk final : public FileSystem {
   bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) override {
     return disk_.read_file(path, max_bytes, bytes);
   }
+  std::unique_ptr<FileReader> open_file(const std::string& path) override { return disk_.open_file(path); }
   int64_t file_size(const std::string& path) override { return disk_.file_size(path); }
   Directory list_directory(const std::string& path) override {
     opened_.wait();

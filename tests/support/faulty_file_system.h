@@ -45,6 +45,11 @@ class FaultyFileSystem final : public FileSystem {
     fail_if_listed(reads_, "read", path);
     return disk_.read_file(path, max_bytes, bytes);
   }
+  // Its parts fail as whole reads do.
+  std::unique_ptr<FileReader> open_file(const std::string& path) override {
+    if (gone_) fail("open", path, EIO);
+    return std::make_unique<Reader>(*this, disk_.open_file(path));
+  }
   int64_t file_size(const std::string& path) override {
     ++size_count_;
     if (gone_) fail("examine", path, EIO);
@@ -60,6 +65,24 @@ class FaultyFileSystem final : public FileSystem {
   struct Fault {
     std::string path_end;
     int code;
+  };
+
+  class Reader final : public FileReader {
+   public:
+    Reader(FaultyFileSystem& disk, std::unique_ptr<FileReader> file) : disk_(disk), file_(std::move(file)) {}
+    const std::string& path() const noexcept override { return file_->path(); }
+    uint64_t size() const noexcept override { return file_->size(); }
+    int64_t modified_ns() const noexcept override { return file_->modified_ns(); }
+    void read_at(uint64_t offset, std::span<std::byte> into) const override {
+      ++disk_.read_count_;
+      if (disk_.gone_ || (disk_.countdown_ > 0 && --disk_.countdown_ == 0)) fail("read", path(), EIO);
+      fail_if_listed(disk_.reads_, "read", path());
+      file_->read_at(offset, into);
+    }
+
+   private:
+    FaultyFileSystem& disk_;
+    std::unique_ptr<FileReader> file_;
   };
 
   [[noreturn]] static void fail(const std::string& action, const std::string& path, int code) {

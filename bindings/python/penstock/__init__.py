@@ -14,7 +14,8 @@
 from . import errors, transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
-from .datasets import ImageFolder, PairedFolders
+from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PairedFolders, TFRecord,
+                       WebDataset)
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UnpicklableDataset, UsageError
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
@@ -24,8 +25,9 @@ from .wrapping import WrappedLoader, collate_bytes, wrap
 __version__ = "0.1.0"
 
 __all__ = [
-    "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PairedFolders", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler",
-    "TupleBatch", "UnpicklableDataset", "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes",
-    "errors", "show", "transforms", "wrap",
+    "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
+    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "PeerLostError",
+    "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
+    "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show",
+    "transforms", "wrap",
 ]

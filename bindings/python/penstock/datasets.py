@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Union
+from typing import Any, Optional, Sequence, Union
 
 from . import _pickled
 from .errors import UsageError
 
-__all__ = ["ImageFolder", "PairedFolders"]
+__all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "TFRecord",
+           "WebDataset"]
 
 
 class ImageFolder:
@@ -49,6 +50,112 @@ class PairedFolders:
 
     def __repr__(self) -> str:
         return f"PairedFolders({', '.join(f'{name}={folder!r}' for name, folder in self.folders.items())})"
+
+
+class _Files:
+    """What a job file's `dataset:` says in one key, and some options."""
+
+    _kind = ""
+
+    def __init__(self, place: Union[str, os.PathLike], **options: Any) -> None:
+        self._place = os.fspath(place)
+        self._options = {name: value for name, value in options.items() if value is not None}
+        fields = self._options.get("fields")
+        if fields is not None and not isinstance(fields, str):
+            self._options["fields"] = ",".join(fields)
+        if "index" in self._options:
+            self._options["index"] = os.path.abspath(os.fspath(self._options["index"]))
+
+    def to_spec(self) -> dict:
+        return {self._kind: os.path.abspath(self._place), **self._options}
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        return f"{type(self).__name__}({self._place!r}{options})"
+
+
+class WebDataset(_Files):
+    """Tar shards, `WebDataset("shards/{000..012}.tar")`, read in place: each sample is within reach of the sampler.
+
+    Consecutive members with one name up to the first dot are a sample. `image`: which member is the picture, where there
+    are several; `label`: the label, a number as text; `fields`: names of .npy members, as ["box"] for box.npy.
+    `index`: what `penstock index` made of the shards.
+    """
+
+    _kind = "tar"
+
+    def __init__(self, urls: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(urls, image=image, label=label, fields=fields, index=index)
+
+
+class _Published(_Files):
+    def __init__(self, root: Union[str, os.PathLike], train: bool = True, *,
+                 index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(root, train=bool(train), index=index)
+
+
+class CIFAR10(_Published):
+    """CIFAR-10, binary version: `root` holds data_batch_1.bin …, or cifar-10-batches-bin."""
+
+    _kind = "cifar10"
+
+
+class CIFAR100(_Published):
+    """CIFAR-100, binary version. The label is the fine one; batches have "coarse_label" as well."""
+
+    _kind = "cifar100"
+
+
+class MNIST(_Published):
+    """MNIST, or others in its format: idx files, plain or .gz, in `root` or where torchvision keeps them. Grey as RGB."""
+
+    _kind = "mnist"
+
+
+class CSVDataset(_Files):
+    """A CSV file whose first line names the columns; paths relative to the file.
+
+    `image`, `label`: columns, by default so named; labels are integers or class names. `fields`: columns of numbers.
+    """
+
+    _kind = "csv"
+
+    def __init__(self, file: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(file, image=image, label=label, fields=fields, index=index)
+
+
+class FileList(_Files):
+    """A file of lines "PATH LABEL", the label an integer; paths relative to the file."""
+
+    _kind = "list"
+
+    def __init__(self, file: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(file, index=index)
+
+
+class MDS(_Files):
+    """A folder of Mosaic's MDS shards with their index.json. `image`, `label`, `fields`: columns."""
+
+    _kind = "mds"
+
+    def __init__(self, folder: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(folder, image=image, label=label, fields=fields, index=index)
+
+
+class TFRecord(_Files):
+    """TFRecord files of tf.train.Example, `TFRecord("train-*-of-00128")`. `image`, `label`, `fields`: features.
+
+    All records are read at the start, unless an `index` is given.
+    """
+
+    _kind = "tfrecord"
+
+    def __init__(self, files: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
+                 fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(files, image=image, label=label, fields=fields, index=index)
 
 
 def spec_of(dataset: Any) -> dict:

@@ -1,0 +1,163 @@
+// `penstock index`: where each sample of a data set lies, in a file that every opening maps instead of looking for itself.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "launch/command.h"
+#include "runtime/base/error.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/config/job.h"
+#include "runtime/dataset/containers.h"
+#include "runtime/dataset/index_file.h"
+#include "runtime/dataset/table_source.h"
+#include "runtime/decode/decoder.h"
+#include "runtime/loader/loader.h"
+
+namespace penstock {
+namespace {
+
+struct IndexRequest {
+  std::string out;
+  std::string split;
+  bool headers = true;
+};
+
+struct Summary {
+  int64_t bytes = 0;
+  int64_t unusable = 0;
+  std::vector<int64_t> pixels;
+};
+
+// Sizes of files and of pictures, into the table.
+Summary look_at_headers(TableBuilder& builder, const Source& source, const DecodeLimits& limits) {
+  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> bytes{0};
+  std::atomic<int64_t> unusable{0};
+  Mutex mutex;
+  std::string trouble;
+  const auto work = [&] {
+    SourceSample sample;
+    for (int64_t index = next++; index < source.size(); index = next++) {
+      try {
+        DrawKey key;
+        key.index = static_cast<uint64_t>(index);
+        Verdict verdict = source.load(key, sample);
+        ImageHeader header{ImageFormat::unknown, sample.width, sample.height};
+        if (verdict.ok() && sample.width == 0) verdict = read_header(sample.image, limits, header);
+        SampleRow& row = builder.row(index);  // each thread has rows of its own
+        if (row.file == kOwnFile) row.bytes = sample.image.size();
+        bytes += static_cast<int64_t>(sample.image.size());
+        if (verdict.ok()) {
+          builder.header(index, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
+        } else {
+          ++unusable;
+        }
+      } catch (const Error& error) {
+        next = source.size();
+        MutexLock lock(mutex);
+        if (trouble.empty()) trouble = error.what();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> pool;
+    for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
+  }
+  if (!trouble.empty()) throw Error(ErrorKind::runtime, trouble);
+  Summary out;
+  out.bytes = bytes;
+  out.unusable = unusable;
+  for (int64_t i = 0; i < builder.size(); ++i) out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
+  return out;
+}
+
+void make_index(const DatasetSpec& asked, const std::string& out, const Job& job, bool headers) {
+  DatasetSpec dataset = asked;
+  dataset.index.clear();
+  auto shards = std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
+  SampleTable table = index_table(dataset, job.limits, posix_file_system(), *shards);
+  if (headers) {
+    TableBuilder builder(table);
+    const std::string root = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
+    const TableSource source(std::move(table), root, job.limits, std::move(shards), posix_file_system());
+    Summary summary = look_at_headers(builder, source, job.limits);
+    std::sort(summary.pixels.begin(), summary.pixels.end());
+    std::printf("  %.1f MB of pictures, median %.2f megapixels, %lld unusable\n", static_cast<double>(summary.bytes) / 1e6,
+                static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable));
+    table = builder.finish();
+  }
+  write_index(table, out);
+  std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()), dataset.title().c_str(),
+              static_cast<double>(table.bytes().size()) / 1e6);
+}
+
+// A folder given by itself: what is in it tells its kind.
+DatasetSpec dataset_in(const std::string& given, std::string& line) {
+  const std::string folder = std::filesystem::absolute(given).lexically_normal().string();
+  DatasetSpec dataset;
+  bool mds = false;
+  bool tar = false;
+  for (const DirectoryEntry& entry : posix_file_system().list_directory(folder).entries) {
+    mds = mds || entry.name == "index.json";
+    tar = tar || (entry.name.ends_with(".tar") && !entry.is_directory);
+  }
+  if (mds) {
+    dataset.mds = folder;
+    line = "mds: " + folder;
+  } else if (tar) {
+    dataset.tar = folder + "/*.tar";
+    line = "tar: \"" + dataset.tar + "\"";
+  } else {
+    dataset.folder = folder;
+    line = "folder: " + folder;
+  }
+  return dataset;
+}
+
+int index(const JobArguments& arguments, const IndexRequest& request) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(arguments.file, ignored)) {
+    std::string line;
+    const DatasetSpec dataset = dataset_in(arguments.file, line);
+    std::string folder = std::filesystem::absolute(arguments.file).lexically_normal().string();
+    if (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    const std::string out = request.out.empty() ? folder + ".index" : request.out;
+    make_index(dataset, out, Job{}, request.headers);
+    std::printf("  dataset: {%s, index: %s}\n", line.c_str(), std::filesystem::absolute(out).lexically_normal().c_str());
+    return 0;
+  }
+  const Job job = load_job(arguments.file, arguments.overrides);
+  int made = 0;
+  for (const auto& [name, split] : job.splits) {
+    if (!request.split.empty() && name != request.split) continue;
+    const std::string out = request.out.empty() ? split.dataset.index : request.out;
+    if (out.empty() || split.dataset.is_python()) continue;
+    if (!request.out.empty() && made > 0) {
+      throw Error(ErrorKind::usage, "--out names one file, and the job has several splits", "say --split NAME as well");
+    }
+    make_index(split.dataset, out, job, request.headers);
+    ++made;
+  }
+  if (made == 0) {
+    throw Error(ErrorKind::usage, "no split" + (request.split.empty() ? std::string() : " '" + request.split + "'") + " of " + arguments.file + " says where its index is",
+                "add index: FILE to its dataset, or say --split NAME --out FILE");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_index(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  auto request = std::make_shared<IndexRequest>();
+  CLI::App* command = app.add_subcommand("index", "write where each sample lies, so that opening need not look for it");
+  add_job_arguments(*command, *arguments);
+  command->add_option("--out", request->out, "file; default: the dataset's index key, or DIR.index for a folder");
+  command->add_option("--split", request->split, "only this split; default: every one whose dataset has an index key");
+  command->add_flag("!--no-headers", request->headers, "do not look at the pictures' sizes");
+  command->callback([=, &chosen] { chosen.run = [=] { return index(*arguments, *request); }; });
+}
+
+}  // namespace penstock

@@ -1,0 +1,158 @@
+#include "runtime/dataset/index_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "runtime/base/error.h"
+#include "runtime/base/memory.h"
+#include "runtime/dataset/containers.h"
+#include "runtime/dataset/image_folder.h"
+#include "runtime/dataset/table_source.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* kRemedy = "make it again with `penstock index`, or leave dataset.index out";
+
+std::string root_of(const DatasetSpec& dataset) {
+  return container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
+}
+
+// All folders of a data set of class folders, "." first, by their paths.
+std::vector<TableFile> folders_below(const std::string& root, FileSystem& files) {
+  std::vector<TableFile> out;
+  std::vector<std::string> pending = {"."};
+  while (!pending.empty()) {
+    const std::string folder = std::move(pending.back());
+    pending.pop_back();
+    TableFile facts;
+    facts.path = folder;
+    facts.modified_ns = files.examine(root + "/" + folder).modified_ns;
+    out.push_back(std::move(facts));
+    if (std::count(folder.begin(), folder.end(), '/') > 200) {
+      throw Error(ErrorKind::dataset, "folders of '" + root + "' are nested too deeply", "is there a link to a folder above it?");
+    }
+    for (const DirectoryEntry& entry : files.list_directory(root + "/" + folder).entries) {
+      if (entry.is_directory) pending.push_back(folder == "." ? entry.name : folder + "/" + entry.name);
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const TableFile& a, const TableFile& b) { return a.path < b.path; });
+  return out;
+}
+
+SampleTable folder_table(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files) {
+  TableBuilder table("folder");
+  // Before the samples: a file that comes while they are listed makes the index old, not wrong.
+  for (TableFile& folder : folders_below(dataset.folder, files)) table.add_file(std::move(folder));
+  const ImageFolder folder(dataset.folder, limits.max_encoded_bytes, files);
+  table.facts().options = container_options(dataset);
+  table.facts().classes = folder.class_names();
+  for (int64_t i = 0; i < folder.size(); ++i) table.add(folder.key(i), folder.label(i), kOwnFile, 0, 0);
+  return table.finish();
+}
+
+struct Mapping {
+  void* data = MAP_FAILED;
+  size_t bytes = 0;
+  ~Mapping() {
+    if (data != MAP_FAILED) ::munmap(data, bytes);
+  }
+};
+
+SampleTable map_index(const std::string& path) {
+  const auto fail = [&](const std::string& action) {
+    const int code = errno;
+    throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code),
+                    code == ENOENT ? "make it with `penstock index`, or leave dataset.index out" : "");
+  };
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) fail("open");
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) fail("examine");
+  if (!S_ISREG(status.st_mode)) throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
+  auto mapping = std::make_shared<Mapping>();
+  mapping->bytes = static_cast<size_t>(status.st_size);
+  if (mapping->bytes == 0) throw Error(ErrorKind::dataset, "it is empty", kRemedy);
+  mapping->data = ::mmap(nullptr, mapping->bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (mapping->data == MAP_FAILED) fail("map");
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(mapping->data), mapping->bytes);
+  return SampleTable::parse(bytes, mapping);
+}
+
+// What differs between the index and the data; empty: nothing.
+std::string difference(const SampleTable& table, const DatasetSpec& dataset, FileSystem& files) {
+  const TableFacts& facts = table.facts();
+  const std::string container = container_kind(dataset);
+  const std::string kind = container.empty() ? "folder" : container;
+  if (facts.kind != kind) return "it was made of a data set of kind '" + facts.kind.substr(0, 40) + "', and this is one of kind '" + kind + "'";
+  if (facts.options != container_options(dataset)) {
+    return "it was made with other options: " + facts.options.substr(0, 200) + ", and here it is " + container_options(dataset);
+  }
+  const std::string root = root_of(dataset);
+  if (kind == "tar" || kind == "tfrecord") {
+    const std::vector<std::string> names = container_files(dataset, files);
+    for (size_t i = 0; i < std::max(names.size(), facts.files.size()); ++i) {
+      const std::string here = i < names.size() ? relative_to(root, names[i]) : "nothing";
+      const std::string there = i < facts.files.size() ? facts.files[i].path : "nothing";
+      if (here != there) return "file " + std::to_string(i) + " of the data set is " + here + ", and was " + there;
+    }
+  }
+  for (const TableFile& file : facts.files) {
+    const FileFacts now = files.examine(under_root(root, file.path));
+    if (kind != "folder" && now.bytes != file.bytes) {
+      return "'" + file.path + "' has " + std::to_string(now.bytes) + " bytes, and had " + std::to_string(file.bytes);
+    }
+    if (now.modified_ns != file.modified_ns) return "'" + file.path + "' was changed since";
+  }
+  return {};
+}
+
+}  // namespace
+
+SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files, ShardFiles& shards) {
+  if (!container_kind(dataset).empty()) {
+    TableBuilder table(list_samples({dataset, shards, files, limits.max_encoded_bytes}));
+    table.facts().options = container_options(dataset);
+    return table.finish();
+  }
+  if (dataset.folder.empty()) throw Error(ErrorKind::usage, dataset.title() + " has no files that could be indexed");
+  return folder_table(dataset, limits, files);
+}
+
+void write_index(const SampleTable& table, const std::string& path) {
+  const std::string fresh = path + ".new." + std::to_string(::getpid());
+  try {
+    write_file(fresh, {table.bytes()});
+    if (::rename(fresh.c_str(), path.c_str()) != 0) {
+      const int code = errno;
+      throw FileError(code, path, "cannot replace '" + path + "': " + std::strerror(code));
+    }
+  } catch (...) {
+    ::unlink(fresh.c_str());
+    throw;
+  }
+}
+
+SampleTable open_index(const DatasetSpec& dataset, FileSystem& files) {
+  try {
+    SampleTable table = map_index(dataset.index);
+    if (const std::string why = difference(table, dataset, files); !why.empty()) {
+      throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why, kRemedy);
+    }
+    return table;
+  } catch (const FileError&) {
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.kind(), "the index '" + dataset.index + "': " + error.message(), kRemedy);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,48 @@
+#include "runtime/dataset/label_column.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/dataset/containers.h"
+#include "runtime/dataset/image_folder.h"
+
+namespace penstock {
+
+std::string LabelColumn::add_integer(int64_t label) {
+  if (kind_ == Kind::names) return "label " + std::to_string(label) + " is an integer, and those before it are names";
+  kind_ = Kind::integers;
+  labels_.push_back(label);
+  return {};
+}
+
+std::string LabelColumn::add_text(std::string_view text) {
+  int64_t label = 0;
+  const std::string shown = "'" + std::string(text.substr(0, 60)) + "'";
+  if (kind_ != Kind::names && integer_of(text, label)) return add_integer(label);
+  if (kind_ == Kind::integers) return "label " + shown + " is no integer, and those before it are";
+  if (text.empty()) return "the label is empty";
+  if (text.size() > 4096) return "a label of " + std::to_string(text.size()) + " bytes";
+  if (kind_ == Kind::names && integer_of(text, label)) return "label " + shown + " is an integer, and those before it are names";
+  kind_ = Kind::names;
+  const auto [found, added] = place_.try_emplace(std::string(text), static_cast<int64_t>(names_.size()));
+  if (added) names_.emplace_back(text);
+  labels_.push_back(found->second);
+  return {};
+}
+
+void LabelColumn::finish(TableBuilder& table) {
+  if (kind_ == Kind::names) {
+    std::vector<size_t> order(names_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return python_less(names_[a], names_[b]); });
+    std::vector<int64_t> rank(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      rank[order[i]] = static_cast<int64_t>(i);
+      table.facts().classes.push_back(names_[order[i]]);
+    }
+    for (int64_t& label : labels_) label = rank[static_cast<size_t>(label)];
+  }
+  for (int64_t i = 0; i < table.size(); ++i) table.row(i).label = labels_.at(static_cast<size_t>(i));
+}
+
+}  // namespace penstock

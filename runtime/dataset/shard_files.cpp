@@ -1,0 +1,45 @@
+#include "runtime/dataset/shard_files.h"
+
+#include <utility>
+
+#include "runtime/dataset/spool.h"
+
+namespace penstock {
+
+std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec codec) {
+  if (codec != Codec::none) {
+    MutexLock lock(spool_mutex_);
+    std::shared_ptr<const FileReader>& known = spooled_[path];
+    if (!known) {
+      known = decompress(*files_.open_file(path), codec, spool_left_);
+      spool_left_ -= known->size();
+    }
+    return known;
+  }
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = plain_.find(path); found != plain_.end()) return found->second;
+  }
+  std::shared_ptr<const FileReader> opened = files_.open_file(path);
+  MutexLock lock(mutex_);
+  // Which one goes hardly matters: with more shards than this, a shuffled epoch misses whatever is kept.
+  if (plain_.size() >= kMaxOpen) plain_.erase(plain_.begin());
+  return plain_.try_emplace(path, std::move(opened)).first->second;
+}
+
+std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts) {
+  const std::shared_ptr<const FileReader> file = get(path, Codec::none);
+  facts.path = path;
+  facts.bytes = file->size();
+  facts.modified_ns = file->modified_ns();
+  facts.codec = codec_named(path);
+  if (facts.codec == Codec::none) {
+    facts.content_bytes = facts.bytes;
+    return file;
+  }
+  const std::shared_ptr<const FileReader> plain = get(path, facts.codec);
+  facts.content_bytes = plain->size();
+  return plain;
+}
+
+}  // namespace penstock

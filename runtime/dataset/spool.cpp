@@ -1,0 +1,157 @@
+#include "runtime/dataset/spool.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/base/memory.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kPiece = size_t{256} << 10;
+
+// Where the decompressed bytes go, and the bound on them.
+class SpoolFile {
+ public:
+  SpoolFile(const std::string& name, uint64_t max_bytes) : name_(name), max_bytes_(max_bytes) {
+    const char* chosen = std::getenv("TMPDIR");
+    folder_ = chosen != nullptr && *chosen != '\0' ? chosen : "/var/tmp";
+    fd_ = UniqueFd(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    if (fd_) return;
+    // File systems without O_TMPFILE: a name for a moment.
+    std::string path = folder_ + "/penstock-spool-XXXXXX";
+    fd_ = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
+    if (!fd_) fail("create a file in");
+    ::unlink(path.c_str());
+  }
+
+  void write(const std::byte* data, size_t bytes) {
+    if (bytes > max_bytes_ - written_) {
+      throw Error(ErrorKind::dataset,
+                  "'" + name_ + "' holds more than the " + std::to_string(max_bytes_) +
+                      " bytes left of loader.spool_gb",
+                  "decompress it on disk, which saves the work at every start, or raise loader.spool_gb");
+    }
+    while (bytes > 0) {
+      const ssize_t put = ::pwrite(fd_.get(), data, bytes, static_cast<off_t>(written_));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) fail("write to");
+      data += put;
+      bytes -= static_cast<size_t>(put);
+      written_ += static_cast<uint64_t>(put);
+    }
+  }
+  UniqueFd take() { return std::move(fd_); }
+
+ private:
+  [[noreturn]] void fail(const std::string& action) const {
+    const int code = errno;
+    throw FileError(code, folder_,
+                    "cannot " + action + " '" + folder_ + "' to decompress '" + name_ + "': " + std::strerror(code),
+                    "set TMPDIR to a folder with room, or decompress the file");
+  }
+
+  std::string name_;
+  std::string folder_;
+  uint64_t max_bytes_;
+  uint64_t written_ = 0;
+  UniqueFd fd_;
+};
+
+[[noreturn]] void damaged(const FileReader& file, const char* codec, const std::string& why) {
+  throw Error(ErrorKind::dataset, "'" + file.path() + "' cannot be decompressed as " + codec + ": " + why, "copy it again");
+}
+
+// The next piece of the file; empty at its end.
+std::span<const std::byte> next_piece(const FileReader& file, uint64_t& at, std::span<std::byte> buffer) {
+  const auto bytes = static_cast<size_t>(std::min<uint64_t>(buffer.size(), file.size() - at));
+  if (bytes > 0) file.read_at(at, buffer.first(bytes));
+  at += bytes;
+  return buffer.first(bytes);
+}
+
+void inflate_all(const FileReader& file, SpoolFile& out) {
+  z_stream stream{};
+  if (::inflateInit2(&stream, 15 + 16) != Z_OK) throw Error(ErrorKind::runtime, "zlib cannot be used: out of memory");
+  struct End {
+    z_stream* stream;
+    ~End() { ::inflateEnd(stream); }
+  } const end{&stream};
+  std::vector<std::byte> in(kPiece);
+  std::vector<std::byte> plain(kPiece);
+  uint64_t at = 0;
+  bool whole = false;  // the last member came to its end
+  for (auto piece = next_piece(file, at, in); !piece.empty(); piece = next_piece(file, at, in)) {
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(piece.data()));
+    stream.avail_in = static_cast<uInt>(piece.size());
+    while (stream.avail_in > 0) {
+      if (whole) {  // pigz and cat write several members one after another
+        ::inflateReset(&stream);
+        whole = false;
+      }
+      int result = Z_OK;
+      do {
+        stream.next_out = reinterpret_cast<Bytef*>(plain.data());
+        stream.avail_out = static_cast<uInt>(plain.size());
+        result = ::inflate(&stream, Z_NO_FLUSH);
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+          damaged(file, "gzip", stream.msg == nullptr ? "it is damaged" : stream.msg);
+        }
+        out.write(plain.data(), plain.size() - stream.avail_out);
+      } while (result == Z_OK && stream.avail_out == 0);
+      whole = result == Z_STREAM_END;
+      if (!whole && stream.avail_in > 0 && result == Z_BUF_ERROR) damaged(file, "gzip", "it is damaged");
+    }
+  }
+  if (!whole) damaged(file, "gzip", "it ends early");
+}
+
+void unzstd_all(const FileReader& file, SpoolFile& out) {
+  struct Free {
+    void operator()(ZSTD_DStream* stream) const { ::ZSTD_freeDStream(stream); }
+  };
+  const std::unique_ptr<ZSTD_DStream, Free> stream(::ZSTD_createDStream());
+  if (!stream) throw Error(ErrorKind::runtime, "zstd cannot be used: out of memory");
+  // A window of at most 128 MiB, which is what `zstd -d` takes without being asked.
+  ::ZSTD_DCtx_setParameter(stream.get(), ZSTD_d_windowLogMax, 27);
+  std::vector<std::byte> in(kPiece);
+  std::vector<std::byte> plain(kPiece);
+  uint64_t at = 0;
+  size_t left = 1;
+  for (auto piece = next_piece(file, at, in); !piece.empty(); piece = next_piece(file, at, in)) {
+    ZSTD_inBuffer from{piece.data(), piece.size(), 0};
+    bool full = false;
+    while (from.pos < from.size || full) {
+      ZSTD_outBuffer to{plain.data(), plain.size(), 0};
+      left = ::ZSTD_decompressStream(stream.get(), &to, &from);
+      if (::ZSTD_isError(left) != 0) damaged(file, "zstd", ::ZSTD_getErrorName(left));
+      out.write(plain.data(), to.pos);
+      full = to.pos == to.size && left != 0;
+    }
+  }
+  if (left != 0) damaged(file, "zstd", "it ends early");
+}
+
+}  // namespace
+
+Codec codec_named(std::string_view path) {
+  if (path.ends_with(".gz") || path.ends_with(".tgz")) return Codec::gzip;
+  return path.ends_with(".zst") || path.ends_with(".zstd") ? Codec::zstd : Codec::none;
+}
+
+std::unique_ptr<FileReader> decompress(const FileReader& file, Codec codec, uint64_t max_bytes) {
+  SpoolFile out(file.path(), max_bytes);
+  codec == Codec::gzip ? inflate_all(file, out) : unzstd_all(file, out);
+  return make_file_reader(out.take(), file.path());
+}
+
+}  // namespace penstock

@@ -1,0 +1,147 @@
+#include "runtime/dataset/table_source.h"
+
+#include <cstring>
+#include <utility>
+
+namespace penstock {
+
+std::string under_root(const std::string& root, std::string_view path) {
+  return !path.empty() && path.front() == '/' ? std::string(path) : root + "/" + std::string(path);
+}
+
+TableSource::TableSource(SampleTable table, std::string root, const DecodeLimits& limits,
+                         std::shared_ptr<ShardFiles> shards, FileSystem& files)
+    : table_(std::move(table)),
+      root_(std::move(root)),
+      limits_(limits),
+      shards_(std::move(shards)),
+      files_(files),
+      fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
+  const TableFacts& facts = table_.facts();
+  for (const TableFile& file : facts.files) paths_.push_back(under_root(root_, file.path));
+  fields_.insert(fields_.end(), facts.fields.begin(), facts.fields.end());
+}
+
+void TableSource::check_index(int64_t index) const {
+  if (index < 0 || index >= size()) {
+    throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " is outside the data set of " +
+                                      std::to_string(size()) + " samples");
+  }
+}
+
+std::string TableSource::key(int64_t index) const {
+  check_index(index);
+  return std::string(table_.key(index));
+}
+
+int64_t TableSource::label(int64_t index) const {
+  check_index(index);
+  return table_.row(index).label;
+}
+
+int64_t TableSource::encoded_size(int64_t index) const {
+  check_index(index);
+  return static_cast<int64_t>(table_.row(index).bytes);  // 0 for a file of its own that nobody has looked at
+}
+
+std::shared_ptr<const FileReader> TableSource::shard(uint32_t file) const {
+  const TableFile& facts = table_.facts().files[file];
+  std::shared_ptr<const FileReader> reader = shards_->get(paths_[file], facts.codec);
+  if (reader->size() != facts.content_bytes) {
+    throw FileError(0, paths_[file],
+                    "'" + paths_[file] + "' has " + std::to_string(reader->size()) + " bytes, and had " +
+                        std::to_string(facts.content_bytes) + " when its samples were listed",
+                    "something changes the data set while it is in use");
+  }
+  return reader;
+}
+
+void TableSource::read_place(const FieldPlace& place, std::span<std::byte> into) const {
+  if (place.file != kInTable) {
+    shard(place.file)->read_at(place.offset, into);
+  } else if (!into.empty()) {
+    std::memcpy(into.data(), table_.value(place).data(), into.size());
+  }
+}
+
+void TableSource::decode_pixels(std::span<const std::byte> stored, std::byte* rgb) const {
+  const PixelFormat& pixels = table_.facts().pixels;
+  const size_t count = static_cast<size_t>(pixels.width) * static_cast<size_t>(pixels.height);
+  const size_t plane = pixels.layout == PixelLayout::grey ? 0 : count;
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t channel = 0; channel < 3; ++channel) rgb[3 * i + channel] = stored[channel * plane + i];
+  }
+}
+
+Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
+  check_index(index);
+  if (table_.facts().pixels.layout != PixelLayout::encoded) {
+    throw Error(ErrorKind::usage, "sample " + key(index) + " is not encoded");
+  }
+  const SampleRow& row = table_.row(index);
+  bytes.clear();
+  if (row.file == kOwnFile) {
+    if (!files_.read_file(under_root(root_, table_.key(index)), limits_.max_encoded_bytes, bytes)) {
+      return Verdict::bad("the file is larger than limits.max_encoded_bytes (" +
+                          std::to_string(limits_.max_encoded_bytes) + " bytes)");
+    }
+    return Verdict::good();
+  }
+  if (row.bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
+    return Verdict::bad("the image has " + std::to_string(row.bytes) +
+                        " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) + ")");
+  }
+  bytes.resize(static_cast<size_t>(row.bytes));
+  shard(row.file)->read_at(row.offset, bytes);
+  return Verdict::good();
+}
+
+Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
+  const auto index = static_cast<int64_t>(key.index);
+  check_index(index);
+  const TableFacts& facts = table_.facts();
+  const SampleRow& row = table_.row(index);
+  sample.image = {};
+  sample.fields.clear();
+  sample.width = sample.height = 0;
+  sample.label = row.label;
+  std::vector<std::byte>& storage = sample.storage;
+  size_t image_bytes = 0;
+  if (facts.pixels.layout == PixelLayout::encoded) {
+    Verdict verdict = read(index, storage);
+    if (!verdict.ok()) return verdict;
+    image_bytes = storage.size();
+  } else {
+    thread_local std::vector<std::byte> stored;
+    stored.resize(static_cast<size_t>(row.bytes));
+    shard(row.file)->read_at(row.offset, stored);
+    sample.width = facts.pixels.width;
+    sample.height = facts.pixels.height;
+    image_bytes = static_cast<size_t>(sample.width) * static_cast<size_t>(sample.height) * 3;
+    storage.resize(image_bytes);
+    decode_pixels(stored, storage.data());
+  }
+  size_t field_bytes = 0;
+  for (size_t f = 0; f < facts.fields.size(); ++f) {
+    const uint64_t bytes = table_.place(f, index).bytes;
+    if (!facts.fields[f].fixed_size() && bytes > static_cast<uint64_t>(limits_.max_field_bytes)) {
+      return Verdict::bad("field '" + facts.fields[f].name + "' has " + std::to_string(bytes) +
+                          " bytes, more than limits.max_field_bytes (" + std::to_string(limits_.max_field_bytes) + ")");
+    }
+    field_bytes += static_cast<size_t>(bytes);
+  }
+  const size_t fields_begin = image_bytes + PixelBuffer::padding;
+  storage.resize(fields_begin + field_bytes);
+  sample.image = std::span(storage).first(image_bytes);
+  size_t at = fields_begin;
+  for (size_t f = 0; f < facts.fields.size(); ++f) {
+    const FieldPlace& place = table_.place(f, index);
+    const auto value = std::span(storage).subspan(at, static_cast<size_t>(place.bytes));
+    read_place(place, value);
+    sample.fields.push_back(value);
+    at += value.size();
+  }
+  return Verdict::good();
+}
+
+}  // namespace penstock

@@ -1,0 +1,431 @@
+// The smaller parsers: patterns, CSV and lists, idx and CIFAR, MDS, TFRecord, .npy; and the table that they all fill.
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include <cstring>
+#include <random>
+
+#include "runtime/dataset/containers.h"
+#include "runtime/dataset/csv_reader.h"
+#include "runtime/dataset/file_pattern.h"
+#include "runtime/dataset/mds_shards.h"
+#include "runtime/dataset/npy_header.h"
+#include "runtime/dataset/pixel_files.h"
+#include "runtime/dataset/source.h"
+#include "runtime/dataset/tfrecord.h"
+#include "tests/support/tar_writer.h"
+#include "tests/support/temporary_folder.h"
+
+using namespace penstock;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::unique_ptr<Source> open(const DatasetSpec& spec, SourceBudget budget = {}) {
+  return make_source(spec, DecodeLimits{}, posix_file_system(), nullptr, budget);
+}
+
+std::string error_of(const DatasetSpec& spec, SourceBudget budget = {}) {
+  try {
+    (void)open(spec, budget);
+    return "no error";
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::dataset);
+    return error.what();
+  }
+}
+
+SourceSample load(const Source& source, int64_t index) {
+  SourceSample sample;
+  DrawKey key;
+  key.index = static_cast<uint64_t>(index);
+  REQUIRE(source.load(key, sample).ok());
+  return sample;
+}
+
+template <class T>
+std::string raw(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+std::string gzipped(const std::string& text) {
+  z_stream stream{};
+  REQUIRE(::deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(text.size() + 1000, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  REQUIRE(::deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  out.resize(stream.total_out);
+  ::deflateEnd(&stream);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("braces stand for what they stand for in a shell") {
+  using Names = std::vector<std::string>;
+  CHECK(expand_braces("a.tar") == Names{"a.tar"});
+  CHECK(expand_braces("a-{08..11}.tar") == Names{"a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"});
+  CHECK(expand_braces("{2..0}{a,b}") == Names{"2a", "2b", "1a", "1b", "0a", "0b"});
+  CHECK(expand_braces("{0..8..4}") == Names{"0", "4", "8"});
+  CHECK(expand_braces("{-1..01}") == Names{"-1", "00", "01"});
+  CHECK(expand_braces("x{,.gz}") == Names{"x", "x.gz"});
+  for (const char* wrong : {"{0..9", "0..9}", "{a..c}", "{0..}", "{}", "{5}", "{{0..1}..2}", "{0..9999999}", "{0..999}{0..9999}",
+                            "{0..9..0}", "{0..99999999999999999999}"}) {
+    INFO(wrong);
+    CHECK_THROWS_AS((void)expand_braces(wrong), Error);
+  }
+  TemporaryFolder folder;
+  for (const char* name : {"b-1.tar", "a-1.tar", "a-2.tar", ".a-3.tar", "a-1.txt"}) folder.write(name, "");
+  CHECK(find_files(folder.path("a-*.tar"), posix_file_system()) == Names{folder.path("a-1.tar"), folder.path("a-2.tar")});
+  CHECK(find_files(folder.path("{b,a}-?.tar"), posix_file_system()).front() == folder.path("b-1.tar"));
+  CHECK_THROWS_WITH_AS((void)find_files(folder.path("c*"), posix_file_system()), doctest::Contains("no file of that name"), Error);
+  CHECK_THROWS_AS((void)find_files(folder.path("*/a"), posix_file_system()), Error);
+}
+
+TEST_CASE("CSV by RFC 4180") {
+  const auto rows = [](std::string_view text) {
+    CsvReader reader(text);
+    std::string out;
+    std::vector<std::string> cells;
+    while (reader.next(cells)) {
+      out += std::to_string(reader.line()) + ":";
+      for (const std::string& cell : cells) out += "[" + cell + "]";
+      out += " ";
+    }
+    return out + reader.why();
+  };
+  CHECK(rows("a,b\n1,2\n") == "1:[a][b] 2:[1][2] ");
+  CHECK(rows("\xEF\xBB\xBF" "a,b\r\n\r\n1,\r\n,2") == "1:[a][b] 3:[1][] 4:[][2] ");
+  CHECK(rows("\"a,\"\"b\"\"\",\"x\ny\"\r\nz,\"\"") == "1:[a,\"b\"][x\ny] 3:[z][] ");
+  CHECK(rows("a\"b\n") == "a quote in the middle of a cell; quote the whole cell, and double the quotes in it");
+  CHECK(rows("a\n\"b\"c\n") == "1:[a] text after a closing quote");
+  CHECK(rows("a\n\"b\nc") == "1:[a] a quote that is never closed");
+  CHECK(rows("") == "");
+  CHECK(contains(rows(std::string(5000, ',')), "more than 4096 cells"));
+  CHECK(contains(rows(std::string((1 << 20) + 1, 'x')), "more than 1 MiB"));
+}
+
+TEST_CASE("a CSV file: columns by name, labels of both kinds, numbers; mistakes by line") {
+  TemporaryFolder folder;
+  folder.write("p/a,1.jpg", "A");
+  folder.write("b.jpg", "B");
+  folder.write("x.csv", "label,image,age,height\r\nzebra,\"p/a,1.jpg\",7,1.5\r\nant,b.jpg,-8,2\r\n");
+  DatasetSpec spec;
+  spec.csv = folder.path("x.csv");
+  spec.fields = "height,age";
+  const auto source = open(spec);
+  REQUIRE(source->size() == 2);
+  CHECK(source->class_names() == std::vector<std::string>{"ant", "zebra"});
+  CHECK(source->label(0) == 1);
+  CHECK(source->key(0) == "p/a,1.jpg");
+  REQUIRE(source->fields().size() == 4);
+  CHECK(source->fields()[2].dtype == DType::float64);
+  CHECK(source->fields()[3].dtype == DType::int64);
+  const SourceSample sample = load(*source, 1);
+  CHECK(sample.image.size() == 1);
+  double height = 0;
+  int64_t age = 0;
+  REQUIRE(sample.fields.size() == 2);
+  std::memcpy(&height, sample.fields[0].data(), 8);
+  std::memcpy(&age, sample.fields[1].data(), 8);
+  CHECK(height == 2.0);
+  CHECK(age == -8);
+
+  const auto complaint = [&](const std::string& text, DatasetSpec changed = {}) {
+    folder.write("y.csv", text);
+    changed.csv = folder.path("y.csv");
+    return error_of(changed);
+  };
+  const std::string name = folder.path("y.csv");
+  CHECK(contains(complaint("imgae,label\na,1\n"), "has no column 'image'\n  help: it has 'imgae', 'label'"));
+  CHECK(contains(complaint("image,label\na,1\nb\n"), name + ":3: 1 cells instead of 2"));
+  CHECK(contains(complaint("image,label\na,1\nb,cat\n"), name + ":3: label 'cat' is no integer, and those before it are"));
+  CHECK(contains(complaint("image,label\na,cat\nb,1\n"), name + ":3: label '1' is an integer, and those before it are names"));
+  CHECK(contains(complaint("image,label\n\"a\nb\",cat\n,x\n"), name + ":4: the picture's path is empty"));
+  CHECK(contains(complaint("image,label\na,\"1\n"), name + ":2: a quote that is never closed"));
+  CHECK(contains(complaint("image,image\n"), name + ":1: two columns are named 'image'"));
+  CHECK(contains(complaint("image,label\n"), "has no line after its first"));
+  CHECK(contains(complaint(""), "is empty"));
+  DatasetSpec numbers;
+  numbers.fields = "age";
+  CHECK(contains(complaint("image,age\na,3\nb,old\n", numbers), name + ":3: 'old' in column 'age' is no number"));
+  DatasetSpec labelled;
+  labelled.label = "species";
+  CHECK(contains(complaint("image,label\na,1\n", labelled), "has no column 'species'"));
+  CHECK(complaint("image\na\nb\n") == "no error");
+}
+
+TEST_CASE("a list of files and labels") {
+  TemporaryFolder folder;
+  folder.write("list.txt", "a b.jpg 3\r\n\n/abs/c.jpg\t-1\n");
+  DatasetSpec spec;
+  spec.list = folder.path("list.txt");
+  const auto source = open(spec);
+  REQUIRE(source->size() == 2);
+  CHECK(source->key(0) == "a b.jpg");
+  CHECK(source->label(0) == 3);
+  CHECK(source->key(1) == "/abs/c.jpg");
+  CHECK(source->label(1) == -1);
+  folder.write("list.txt", "a.jpg 3\nb.jpg cat\n");
+  CHECK(contains(error_of(spec), folder.path("list.txt") + ":2: no 'PATH LABEL' with an integer label: 'b.jpg cat'"));
+}
+
+TEST_CASE("CIFAR: planes become pixels; wrong sizes and labels are refused") {
+  TemporaryFolder folder;
+  std::string record(1, '\3');
+  for (const int base : {10, 20, 30}) {
+    for (int i = 0; i < 1024; ++i) record += static_cast<char>(base + i % 7);
+  }
+  for (int i = 1; i <= 5; ++i) folder.write("cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin", record + record);
+  DatasetSpec spec;
+  spec.cifar10 = folder.path();
+  const auto source = open(spec);
+  REQUIRE(source->size() == 10);
+  CHECK(source->key(9) == "data_batch_5.bin[1]");
+  CHECK(source->class_names().size() == 10);
+  const SourceSample sample = load(*source, 3);
+  CHECK(sample.label == 3);
+  CHECK(sample.width == 32);
+  REQUIRE(sample.image.size() == 3072);
+  CHECK(std::to_integer<int>(sample.image[3 * 8]) == 11);
+  CHECK(std::to_integer<int>(sample.image[3 * 8 + 1]) == 21);
+  CHECK(std::to_integer<int>(sample.image[3 * 8 + 2]) == 31);
+
+  spec.train = false;
+  CHECK(contains(error_of(spec), "has no test_batch.bin"));
+  spec.train = true;
+  folder.write("cifar-10-batches-bin/data_batch_5.bin", record + "x");
+  CHECK(contains(error_of(spec), "no multiple of 3073 bytes"));
+  folder.write("cifar-10-batches-bin/data_batch_5.bin", record + std::string(3073, '\x0C'));
+  CHECK(contains(error_of(spec), "data_batch_5.bin' at byte 3073: label 12; there are 10 classes"));
+
+  DatasetSpec hundred;
+  hundred.cifar100 = folder.path("c100");
+  folder.write("c100/train.bin", "\5\x63" + record.substr(1));
+  const auto fine = open(hundred);
+  CHECK(fine->label(0) == 99);
+  CHECK(fine->fields()[2].name == "coarse_label");
+  CHECK(load(*fine, 0).fields[0][0] == std::byte{5});
+}
+
+TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused") {
+  TemporaryFolder folder;
+  const std::string images = std::string("\0\0\x08\x03\0\0\0\2\0\0\0\2\0\0\0\3", 16) + "abcdefghijkl";
+  const std::string labels = std::string("\0\0\x08\x01\0\0\0\2\5\x09", 10);
+  folder.write("MNIST/raw/train-images-idx3-ubyte.gz", gzipped(images));
+  folder.write("MNIST/raw/train-labels-idx1-ubyte", labels);
+  DatasetSpec spec;
+  spec.mnist = folder.path();
+  const auto source = open(spec);
+  REQUIRE(source->size() == 2);
+  const SourceSample sample = load(*source, 1);
+  CHECK(sample.label == 9);
+  CHECK(sample.width == 3);
+  CHECK(sample.height == 2);
+  CHECK(std::string(reinterpret_cast<const char*>(sample.image.data()), sample.image.size()) == "ggghhhiiijjjkkklll");
+  CHECK(contains(error_of(spec, {.cache_bytes = 0, .spool_bytes = 20}), "holds more than the 20 bytes left of loader.spool_gb"));
+
+  const auto header = [](std::string bytes, uint64_t size) {
+    IdxHeader out;
+    return read_idx_header(as_bytes_of(bytes), size, out);
+  };
+  CHECK(header(images.substr(0, 16), 28).empty());
+  CHECK(contains(header("\1\0\x08\x03", 28), "does not begin"));
+  CHECK(contains(header(std::string("\0\0\x0D\x03", 4), 28), "not unsigned bytes"));
+  CHECK(contains(header(std::string("\0\0\x08\x04", 4), 28), "4 dimensions"));
+  CHECK(contains(header(images.substr(0, 15), 28), "cut off"));
+  CHECK(contains(header(images.substr(0, 16), 27), "promises 12 bytes of data, and it has 11"));
+  CHECK(contains(header(std::string("\0\0\x08\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 16), 28), "promises more"));
+  folder.write("MNIST/raw/train-images-idx3-ubyte.gz", gzipped(images).substr(0, 30));
+  CHECK(contains(error_of(spec), "cannot be decompressed as gzip"));
+}
+
+TEST_CASE("a compressed tar shard is read like a plain one; one over the budget is refused") {
+  TemporaryFolder folder;
+  TarWriter tar;
+  for (int i = 0; i < 50; ++i) {
+    tar.member(std::to_string(i) + ".jpg", std::string(3000, static_cast<char>('a' + i % 26)));
+    tar.member(std::to_string(i) + ".cls", std::to_string(i));
+  }
+  folder.write("a.tar", tar.finish());
+  folder.write("a.tar.gz", gzipped(tar.finish()));
+  DatasetSpec plain;
+  plain.tar = folder.path("a.tar");
+  DatasetSpec packed;
+  packed.tar = folder.path("a.tar.gz");
+  const auto one = open(plain);
+  const auto other = open(packed);
+  CHECK(one->fingerprint() == other->fingerprint());
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> again;
+  for (int64_t i = 49; i >= 0; --i) {
+    CHECK(one->read(i, bytes).ok());
+    CHECK(other->read(i, again).ok());
+    CHECK(bytes == again);
+  }
+  CHECK(contains(error_of(packed, {.cache_bytes = 0, .spool_bytes = 100'000}), "a.tar.gz' holds more than the 100000 bytes"));
+}
+
+TEST_CASE("MDS: what index.json may say") {
+  const std::string good = R"({"version":2,"shards":[{"format":"mds","version":2,"samples":3,"compression":"zstd:7",
+    "raw_data":{"basename":"shard.00000.mds","bytes":100,"hashes":{}},"zip_data":{"basename":"shard.00000.mds.zstd","bytes":50,"hashes":{}},
+    "column_names":["image","label"],"column_encodings":["jpeg","int"],"column_sizes":[null,8],"hashes":[],"size_limit":67108864}]})";
+  const auto shards = parse_mds_index(good);
+  REQUIRE(shards.size() == 1);
+  CHECK(shards[0].raw == "shard.00000.mds");
+  CHECK(shards[0].compressed == "shard.00000.mds.zstd");
+  CHECK(shards[0].columns[1] == MdsColumn{"label", "int", 8});
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  for (const std::string& wrong :
+       {std::string(), std::string("{}"), std::string("{\"shards\":[]}"), std::string("{\"shards\":7}"), good.substr(0, 200),
+        with("\"shard.00000.mds\"", "\"../x\""), with("\"shard.00000.mds\"", "\"a/b\""), with("\"shard.00000.mds\"", "\"\""),
+        with("\"shard.00000.mds\"", "\"a\\u0000b\""), with("[null,8]", "[null]"), with("[null,8]", "[null,-8]"),
+        with("[null,8]", "[null,99999999999]"), with("\"label\"", "\"image\""), with("\"bytes\":100", "\"bytes\":\"100\""),
+        with("\"mds\"", "\"json\""), with("[\"image\",\"label\"]", "{}"), std::string(100000, '[')}) {
+    INFO(wrong.substr(0, 300));
+    CHECK_THROWS_AS((void)parse_mds_index(wrong), Error);
+  }
+}
+
+TEST_CASE("MDS: shards whose numbers do not fit are refused by offset") {
+  TemporaryFolder folder;
+  const auto sample = [](const std::string& image, int64_t label) { return raw(static_cast<uint32_t>(image.size())) + image + raw(label); };
+  const std::string first = sample("IMAGE", 4);
+  const std::string second = sample("picture", -2);
+  const auto shard = [&](uint32_t count, std::vector<uint32_t> offsets, const std::string& body) {
+    std::string out = raw(count);
+    for (const uint32_t offset : offsets) out += raw(offset);
+    return out + body;
+  };
+  const auto write = [&](const std::string& bytes, uint64_t samples = 2) {
+    folder.write("s.mds", bytes);
+    folder.write("index.json", R"({"version":2,"shards":[{"format":"mds","samples":)" + std::to_string(samples) +
+                                   R"(,"raw_data":{"basename":"s.mds","bytes":)" + std::to_string(bytes.size()) +
+                                   R"(},"zip_data":null,"column_names":["image","label"],"column_encodings":["bytes","int"],"column_sizes":[null,8]}]})");
+  };
+  const uint32_t at = 16 + 2;  // two bytes of description
+  const uint32_t next = at + static_cast<uint32_t>(first.size());
+  const uint32_t end = next + static_cast<uint32_t>(second.size());
+  DatasetSpec spec;
+  spec.mds = folder.path();
+  write(shard(2, {at, next, end}, "{}" + first + second));
+  const auto source = open(spec);
+  REQUIRE(source->size() == 2);
+  CHECK(source->key(1) == "s.mds[1]");
+  CHECK(source->label(1) == -2);
+  CHECK(load(*source, 1).image.size() == 7);
+
+  write(shard(2, {at, next, end + 1}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "out of order or outside the file"));
+  write(shard(2, {next, at, end}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "out of order"));
+  write(shard(2, {0, next, end}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "out of order"));
+  write(shard(2, {at, next, end - 1}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "reaches beyond the sample"));
+  write(shard(2, {at - 1, next, end}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "s.mds' at byte 17: "));
+  write(shard(2, {at, at, end}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "too short for its columns"));
+  write(shard(3, {at, next, end}, "{}" + first + second));
+  CHECK(contains(error_of(spec), "says that it holds 3 samples, and index.json says 2"));
+  write(shard(0xFFFFFFFF, {at, next, end}, "{}" + first + second), 0xFFFFFFFF);
+  CHECK(contains(error_of(spec), "says that it holds 4294967295 samples"));
+  write("");
+  CHECK(contains(error_of(spec), "holds 0 samples"));
+  write(shard(2, {at, next, end}, "{}" + first + second));
+  folder.write("s.mds", "short");
+  CHECK(contains(error_of(spec), "it has 5 bytes, and index.json says"));
+}
+
+TEST_CASE("TFRecord: framing and tf.train.Example") {
+  // tag, length, payload
+  const auto field = [](int number, const std::string& payload) {
+    std::string out(1, static_cast<char>(number << 3 | 2));
+    size_t size = payload.size();
+    while (size >= 128) {
+      out += static_cast<char>(size | 128);
+      size >>= 7;
+    }
+    return out + static_cast<char>(size) + payload;
+  };
+  const auto feature = [&](const std::string& name, int kind, const std::string& list) {
+    return field(1, field(1, name) + field(2, field(kind, list)));
+  };
+  const std::string image = feature("image/encoded", 1, field(1, "JPEG!"));
+  const std::string label = feature("image/class/label", 3, field(1, "\x85\x02"));                   // 261, packed
+  const std::string plain_label = feature("image/class/label", 3, std::string("\x08\x07", 2));       // 7, not packed
+  const std::string box = feature("box", 2, field(1, raw(0.5F) + raw(2.0F)));
+  const auto record = [](const std::string& data) {
+    const uint64_t length = data.size();
+    return raw(length) + raw(masked_crc(as_bytes_of(raw(length)))) + data + raw(masked_crc(as_bytes_of(data)));
+  };
+  TemporaryFolder folder;
+  const std::string one = record(field(1, image + label + box));
+  const std::string two = record(field(1, box + plain_label + image));
+  folder.write("a-0.tfrecord", one + two);
+  folder.write("a-1.tfrecord", one);
+  DatasetSpec spec;
+  spec.tfrecord = folder.path("a-*.tfrecord");
+  spec.fields = "box";
+  const auto source = open(spec);
+  REQUIRE(source->size() == 3);
+  CHECK(source->label(0) == 261);
+  CHECK(source->label(1) == 7);
+  CHECK(source->key(2) == "a-1.tfrecord[0]");
+  CHECK(source->fields()[2] == FieldSpec{"box", FieldKind::tensor, DType::float32, {2}});
+  const SourceSample sample = load(*source, 1);
+  CHECK(std::string(reinterpret_cast<const char*>(sample.image.data()), sample.image.size()) == "JPEG!");
+  REQUIRE(sample.fields.size() == 1);
+  CHECK(std::string(reinterpret_cast<const char*>(sample.fields[0].data()), 8) == raw(0.5F) + raw(2.0F));
+
+  const auto complaint = [&](const std::string& bytes) {
+    folder.write("b.tfrecord", bytes);
+    DatasetSpec other = spec;
+    other.tfrecord = folder.path("b.tfrecord");
+    return error_of(other);
+  };
+  std::string flipped = one + two;
+  flipped[one.size() + 20] ^= 1;
+  CHECK(contains(complaint(flipped), "b.tfrecord' at byte " + std::to_string(one.size()) + ": a record's checksum is wrong"));
+  flipped = one;
+  flipped[3] ^= 1;
+  CHECK(contains(complaint(flipped), "at byte 0: this is no TFRecord"));
+  CHECK(contains(complaint(one + two.substr(0, two.size() - 1)), "reaches beyond the file's end"));
+  CHECK(contains(complaint(one + two.substr(0, 11)), "ends in the middle of a record"));
+  CHECK(contains(complaint(""), "holds no record"));
+  CHECK(contains(complaint(record(field(1, label + box))), "feature 'image/encoded' is not there"));
+  CHECK(contains(complaint(record(field(1, label + box))), "the record has 'image/class/label', 'box'"));
+  CHECK(contains(complaint(one + record(field(1, image + box))), "feature 'image/class/label' is not there"));
+  CHECK(contains(complaint(one + record(field(1, image + label))), "feature 'box' is not there"));
+  CHECK(contains(complaint(record(field(1, image) + "\x0A")), "Example is damaged"));
+  CHECK(contains(complaint(record("\x0B")), "Example is damaged"));
+  const std::string huge = raw(~uint64_t{0} - 15) + raw(masked_crc(as_bytes_of(raw(~uint64_t{0} - 15))));
+  CHECK(contains(complaint(huge + std::string(16, 'x')), "reaches beyond the file's end"));
+}
+
+TEST_CASE(".npy headers") {
+  const auto read = [](std::string header, uint64_t data_bytes, std::string start = std::string("\x93NUMPY\x01\x00", 8)) {
+    std::string bytes = start + static_cast<char>(header.size() & 255) + static_cast<char>(header.size() >> 8) + header;
+    NpyHeader out;
+    return read_npy_header(as_bytes_of(bytes), bytes.size() + data_bytes, out);
+  };
+  CHECK(read("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", 24).empty());
+  CHECK(contains(read("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", 23), "should have 24 bytes"));
+  CHECK(contains(read("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", 24), "Fortran"));
+  CHECK(contains(read("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }\n", 24), "dtype '>f4'"));
+  CHECK(contains(read("{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }\n", 24), "dtype '|O'"));
+  CHECK(contains(read("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}\n", 8), "no plain dtype"));
+  CHECK(contains(read("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }\n", 8), "shape"));
+  CHECK(contains(read("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 9999999999), }\n", 8), "shape"));
+  CHECK(contains(read("{'descr': '<f8', 'fortran_order': False, 'shape': (2", 8), "damaged"));
+  CHECK(contains(read("", 0, "PK\3\4"), "does not begin"));
+}

@@ -1,0 +1,128 @@
+"""`penstock index`: the same stream with and without, and an index that does not fit is refused by name."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+import containers
+import leftovers
+from conversions_test import all_forms, penstock, refused, write_job
+from jobs import PENSTOCK, demo_photos, run_tests
+
+
+def hashes(folder, dataset, *more):
+    job = write_job(folder, dataset)
+    return penstock("inspect", job, "--raw", "--steps=9", "--sheet=0", "--out", os.path.join(folder, "out"), *more).splitlines()
+
+
+def index(folder, dataset, *more):
+    return penstock("index", write_job(folder, dataset), *more)
+
+
+def test_every_kind():
+    folder = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        wanted = hashes(top, {"folder": folder})
+        for number, (name, dataset) in enumerate(all_forms(top, folder).items()):
+            indexed = {**dataset, "index": f"{number}.index"}
+            said = index(top, indexed)
+            assert f"{number}.index: 24 samples" in said and "0 unusable" in said and "median 0." in said, said
+            got = hashes(top, indexed)
+            assert got == wanted, f"{name}: {got} instead of {wanted}"
+
+
+def test_folder_by_itself():
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        out = os.path.join(top, "x.index")
+        said = penstock("index", photos, "--out", out, "--no-headers")
+        assert f"dataset: {{folder: {photos}, index: {out}}}" in said, said
+        tars = os.path.dirname(containers.write_tars(os.path.join(top, "tar"), containers.samples_of(photos)))
+        said = penstock("index", tars)
+        assert f'dataset: {{tar: "{tars}/*.tar", index: {tars}.index}}' in said, said
+
+
+def test_what_does_not_fit():
+    folder = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    samples = containers.samples_of(folder)
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        tars = containers.write_tars(os.path.join(top, "tar"), samples)
+        dataset = {"tar": tars, "index": "t.index"}
+        said = refused("check", write_job(top, dataset))[1]
+        assert "t.index" in said and "make it with `penstock index`" in said, said
+        index(top, dataset)
+        path = os.path.join(top, "t.index")
+
+        def complaint(changed):
+            code, said = refused("check", write_job(top, changed))
+            assert code == 4 and f"the index '{path}': " in said and "make it again with `penstock index`" in said, said
+            return said
+
+        other = {**dataset, "label": "cls"}
+        assert "made with other options" in complaint(other)
+        assert "file 2 of the data set is nothing, and was shard-002.tar" in complaint({**dataset, "tar": tars.replace("002}", "001}")})
+        assert "kind 'tar', and this is one of kind 'mds'" in complaint({"mds": top, "index": "t.index"})
+
+        shard = tars.replace("{000..002}", "001")
+        before = os.stat(shard)
+        os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        assert "'shard-001.tar' was changed since" in complaint(dataset)
+        os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
+        hashes(top, dataset)
+        with open(shard, "ab") as file:
+            file.write(b"\0")
+        assert f"'shard-001.tar' has {before.st_size + 1} bytes, and had {before.st_size}" in complaint(dataset)
+        index(top, dataset)
+        hashes(top, dataset)
+
+        with open(path, "r+b") as file:
+            file.seek(200)
+            file.write(b"x")
+        assert "its checksum is wrong" in complaint(dataset)
+        with open(path, "r+b") as file:
+            file.truncate(150)
+        assert "it should be" in complaint(dataset)
+        with open(path, "w") as file:
+            file.write("no index at all" * 20)
+        assert "it is no index of penstock" in complaint(dataset)
+        open(path, "w").close()
+        assert "it is empty" in complaint(dataset)
+
+        assert "says where its index is" in refused("index", write_job(top, {"tar": tars}))[1]
+
+
+def test_a_folder_that_changed():
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        source = containers.samples_of(os.path.join(demo_photos(count=24, val_count=8, classes=3), "train"))
+        for key, path, _ in source[:12]:
+            os.makedirs(os.path.join(top, "data", os.path.dirname(key)), exist_ok=True)
+            os.link(path, os.path.join(top, "data", key)) if os.stat(path).st_dev == os.stat(top).st_dev else \
+                open(os.path.join(top, "data", key), "wb").write(containers.content(path))
+        dataset = {"folder": os.path.join(top, "data"), "index": "f.index"}
+        index(top, dataset)
+        hashes(top, dataset)
+        time.sleep(0.02)  # a change within the clock's tick would go unnoticed
+        first = source[0][0]
+        with open(os.path.join(top, "data", os.path.dirname(first), "zz.jpg"), "wb") as file:
+            file.write(containers.content(source[0][1]))
+        said = refused("check", write_job(top, dataset))[1]
+        assert f"'{os.path.dirname(first)}' was changed since" in said, said
+
+
+def test_cache_changes_nothing():
+    folder = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        job = write_job(top, {"tar": containers.write_tars(os.path.join(top, "tar"), containers.samples_of(folder))})
+        reports = []
+        for cache in ("0", "1", "0.00002"):  # none, all, some
+            result = leftovers.run([PENSTOCK, "run", job, "--json", "--quiet", "--epochs=3", "roles.trainers=1", f"loader.cache_gb={cache}"], 60)
+            assert result.returncode == 0, result.stderr
+            report = json.loads(result.stdout.splitlines()[-1])["splits"]["train"]
+            reports.append((report["images"], report["order_hash"], report["pixel_hash"]))
+        assert reports[0][0] == 72 and len(set(reports)) == 1, reports
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(globals()))

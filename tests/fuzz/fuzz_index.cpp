@@ -1,0 +1,39 @@
+// The index file, its checksums made right so that what they guard is reached; then a data set read through it.
+#include <cstring>
+
+#include "runtime/base/crc32c.h"
+#include "runtime/base/hash.h"
+#include "runtime/dataset/sample_table.h"
+#include "tests/fuzz/memory_disk.h"
+
+using namespace penstock;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::vector<uint64_t> words((size + 6) / 8);
+  auto* bytes = reinterpret_cast<uint8_t*>(words.data());
+  const size_t length = size - 1;
+  std::memcpy(bytes, data + 1, length);
+  if ((data[0] & 1) != 0 && length >= 96) {
+    const uint64_t total = length;
+    std::memcpy(bytes + 16, &total, 8);
+    const Sum128 sum = hash128(bytes_of(bytes + 96, length - 96));
+    std::memcpy(bytes + 64, &sum.low, 8);
+    std::memcpy(bytes + 72, &sum.high, 8);
+    std::memset(bytes + 12, 0, 4);
+    const uint32_t crc = crc32c(bytes, 96);
+    std::memcpy(bytes + 12, &crc, 4);
+  }
+  try {
+    SampleTable table = SampleTable::parse(bytes_of(bytes, length), nullptr);
+    static const std::vector<uint8_t> content(70000, 7);
+    MemoryDisk disk;
+    disk.add("/d/shard-000.tar", bytes_of(content.data(), content.size()));
+    DecodeLimits limits;
+    limits.max_encoded_bytes = 1 << 20;
+    auto shards = std::make_shared<ShardFiles>(disk, uint64_t{1} << 20);
+    read_all(TableSource(std::move(table), "/d", limits, shards, disk));
+  } catch (const Error&) {
+  }
+  return 0;
+}

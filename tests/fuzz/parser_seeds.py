@@ -1,0 +1,54 @@
+"""Seeds for the fuzz targets of parsers.cmake: small files of each kind, made by the tests' own writers."""
+
+import glob
+import os
+import struct
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "tests", "support"))
+
+import containers  # noqa: E402
+
+
+def table_bytes():
+    """An index file of two samples, by its definition (runtime/dataset/sample_table.h)."""
+    names = b"cat/1dog/2"
+    facts = (b'{"classes":[],"fields":[["txt","text","uint8",[]]],"files":[["shard-000.tar",70000,0,"none",70000]],"kind":"tar",'
+             b'"labelled":true,"options":"{}","pixels":["encoded",0,0]}')
+    rows = struct.pack("<QQQqIIII", 512, 900, 5, 1, 0, 0, 0, 0) + struct.pack("<QQQqIIII", 2048, 90, 10, 0, 0, 0, 0, 0)
+    places = struct.pack("<QQII", 100, 50, 0, 0) + struct.pack("<QQII", 0, 5, 0xFFFFFFFF, 0)
+    pad = lambda data: data + b"\0" * (-len(data) % 8)  # noqa: E731
+    body = rows + places + pad(names) + pad(b"value") + pad(facts)
+    head = struct.pack("<8sIIQQQQQII", b"penstock", 1, 0, 96 + len(body), 2, len(names), 5, len(facts), 1, 0)
+    return head + b"\0" * 32 + body
+
+
+def seeds(folder):
+    """{target: inputs}"""
+    photo = os.path.join(folder, "photos", "cat", "1.jpg")
+    os.makedirs(os.path.dirname(photo))
+    with open(photo, "wb") as file:
+        file.write(b"\xff\xd8 not much of a photo \xff\xd9")
+    samples = [("cat/1.jpg", photo, 0), ("cat/2.jpg", photo, 1)]
+    read = containers.content
+    tar = read(containers.write_tars(os.path.join(folder, "tar"), samples, 1).replace("{000..000}", "000"))[:8192]
+    packed = read(containers.write_tars(os.path.join(folder, "gz"), samples, 1, packed=True).replace("{000..000}", "000"))
+    mds = containers.write_mds(os.path.join(folder, "mds"), samples, 1)
+    index, shard = read(os.path.join(mds, "index.json")), read(os.path.join(mds, "shard.00000.mds"))
+    record = read(glob.glob(containers.write_tfrecords(os.path.join(folder, "tf"), samples, 1))[0])
+    csv = read(containers.write_csv(os.path.join(folder, "x.csv"), samples))
+    npy = b"\x93NUMPY\x01\0v\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + b"\n"
+    labels = b"\0\0\x08\x01\0\0\0\x02\x01\x02"
+    images = b"\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03" + bytes(12)
+    jobs = [read(path) for path in sorted(glob.glob(os.path.join(TOP, "configs", "*.yaml")))]
+    return {
+        "fuzz_tar": [bytes([flags]) + tar for flags in (0, 1, 3, 7, 13)],
+        "fuzz_pixel_files": [b"\0" + bytes([len(labels)]) + labels + images, b"\1\0" + packed[:4000],
+                             b"\2\0\5\x63" + bytes(3072), b"\3\0\5" + bytes(3072), b"\4\x18" + npy],
+        "fuzz_csv": [b"\0" + csv, b"\2" + csv, b"\1a b.jpg 3\nc.jpg\t-1\n", b"\1a-{08..11}{x,y}.tar"],
+        "fuzz_mds": [bytes([flags]) + struct.pack("<H", len(index)) + index + shard for flags in (0, 1, 3)],
+        "fuzz_tfrecord": [bytes([flags]) + record for flags in (0, 1, 3)] + [b"\4" + record[12:-4]],
+        "fuzz_index": [b"\0" + table_bytes(), b"\1" + table_bytes()],
+        "fuzz_job": [b"\0" + job for job in jobs],
+    }

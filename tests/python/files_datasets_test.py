@@ -1,0 +1,68 @@
+"""penstock.WebDataset, CIFAR10 and the others: the job file's words, and batches."""
+
+import os
+import tempfile
+
+import numpy as np
+
+import containers
+import penstock
+from jobs import run_tests
+from penstock import transforms as T
+from photos import TRAIN, raises
+
+
+def first_batch(dataset, **more):
+    with penstock.DataLoader(dataset, transform=T.CenterCrop(24), batch_size=6, shuffle=False, output="numpy", batch="dict",
+                             **more) as loader:
+        batch = next(iter(loader))
+        return {name: np.array(batch[name]) for name in batch.keys()}, loader.dataset_size
+
+
+def test_the_same_batch_from_every_kind():
+    wanted, size = first_batch(penstock.ImageFolder(TRAIN))
+    samples = containers.samples_of(TRAIN)
+    with tempfile.TemporaryDirectory() as top:
+        kinds = [
+            penstock.WebDataset(containers.write_tars(os.path.join(top, "tar"), samples)),
+            penstock.MDS(containers.write_mds(os.path.join(top, "mds"), samples)),
+            penstock.TFRecord(containers.write_tfrecords(os.path.join(top, "tf"), samples)),
+            penstock.CSVDataset(containers.write_csv(os.path.join(top, "x.csv"), samples), fields=["number"]),
+            penstock.FileList(containers.write_list(os.path.join(top, "x.txt"), samples)),
+        ]
+        for dataset in kinds:
+            got, count = first_batch(dataset)
+            assert count == size, dataset
+            assert (got["image"] == wanted["image"]).all() and (got["label"] == wanted["label"]).all(), dataset
+            assert (list(got["number"]) == list(range(6))) if isinstance(dataset, penstock.CSVDataset) else True
+
+
+def test_published_files():
+    with tempfile.TemporaryDirectory() as top:
+        pixels = np.random.default_rng(3).integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
+        with open(os.path.join(top, "test_batch.bin"), "wb") as file:
+            for i in range(10):
+                file.write(bytes([i]) + pixels[i].tobytes())
+        got, size = first_batch(penstock.CIFAR10(top, train=False))
+        assert size == 10 and list(got["label"]) == [0, 1, 2, 3, 4, 5]
+        assert (got["image"] == pixels[:6, :, 4:28, 4:28]).all()
+
+        grey = pixels[:, 0]
+        with open(os.path.join(top, "t10k-images-idx3-ubyte"), "wb") as file:
+            file.write(b"\0\0\x08\x03" + (10).to_bytes(4, "big") + (32).to_bytes(4, "big") * 2 + grey.tobytes())
+        with open(os.path.join(top, "t10k-labels-idx1-ubyte"), "wb") as file:
+            file.write(b"\0\0\x08\x01" + (10).to_bytes(4, "big") + bytes(range(10)))
+        got, size = first_batch(penstock.MNIST(top, train=False))
+        assert size == 10 and (got["image"] == grey[:6, None, 4:28, 4:28]).all()
+
+
+def test_words_and_mistakes():
+    assert penstock.WebDataset("/s/{0..1}.tar", fields=["a", "b"]).to_spec() == {"tar": "/s/{0..1}.tar", "fields": "a,b"}
+    assert penstock.CIFAR10("/c").to_spec() == {"cifar10": "/c", "train": True}
+    assert repr(penstock.MDS("m", label="y")) == "MDS('m', label='y')"
+    raises(penstock.DatasetError, lambda: first_batch(penstock.WebDataset("/nowhere/{0..1}.tar")), "/nowhere/0.tar")
+    raises(penstock.DatasetError, lambda: first_batch(penstock.MNIST("/nowhere")), "train-images-idx3-ubyte")
+
+
+if __name__ == "__main__":
+    run_tests(globals())
