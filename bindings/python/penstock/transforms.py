@@ -6,8 +6,8 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "CenterCrop", "Normalize", "Python", "RandomCrop", "RandomHorizontalFlip",
-           "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
+__all__ = ["Compose", "Transform", "CenterCrop", "ExifTranspose", "Normalize", "Python", "RandomCrop",
+           "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype"]
 
 
 class Transform:
@@ -70,6 +70,13 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+
+
+class ExifTranspose(Transform):
+    """Images upright by their EXIF orientation, as PIL.ImageOps.exif_transpose makes them. First, or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class RandomResizedCrop(Transform):
