@@ -6,8 +6,8 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "FiveCrop",
-           "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment", "RandomAdjustSharpness",
+__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix",
+           "ExifTranspose", "FiveCrop", "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment", "RandomAdjustSharpness",
            "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize",
            "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
            "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
@@ -74,6 +74,13 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+
+
+class ExifTranspose(Transform):
+    """Images upright by their EXIF orientation, as PIL.ImageOps.exif_transpose makes them. First, or not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class RandomResizedCrop(Transform):
