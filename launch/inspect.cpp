@@ -120,8 +120,8 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
         }
         others[i] = std::move(images);
         field.dtype = finish.dtype;
-        dumped.others.emplace_back(field.name, image_batch_view(others[i].data(), field, std::ssize(batch),
-                                                                split.split.channels_last));
+        dumped.others.emplace_back(
+            field.name, image_batch_view(others[i].data(), field, std::ssize(batch), split.split.channels_last));
       }
       std::vector<float> soft(batch.size() * static_cast<size_t>(pipeline.soft_classes()));
       if (!soft.empty()) {

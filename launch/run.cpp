@@ -94,7 +94,8 @@ std::string overrides_for_programs(const RunRequest& request) {
     const size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
     bool path = false;
-    for (const char* end : {".dataset.folder", ".dataset.images", ".dataset.targets", ".dataset.masks", ".sampler.indices", ".sampler.weights"}) {
+    for (const char* end : {".dataset.folder", ".dataset.images", ".dataset.targets", ".dataset.masks",
+                            ".sampler.indices", ".sampler.weights"}) {
       path = path || (equals != std::string::npos && key.ends_with(end));
     }
     const char first = path && equals + 1 < text.size() ? text[equals + 1] : '/';

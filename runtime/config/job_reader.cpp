@@ -198,8 +198,7 @@ class FinishOrder {
   void check(const TransformSpec& spec, const Span& where, bool params_known, Complaints& complaints) {
     const bool mixes = is_batch_transform(spec);
     if (!mixing_.empty() && !mixes) {
-      complaints.add(where, in_quotes(spec.name) + " stands after " + mixing_,
-                     "what mixes whole batches comes last");
+      complaints.add(where, in_quotes(spec.name) + " stands after " + mixing_, "what mixes whole batches comes last");
       return;
     }
     if (mixes) {
@@ -233,7 +232,8 @@ void read_pipeline(const YamlNode& node, const std::string& path, int depth, std
   Complaints& complaints = reading.complaints;
   if (node.kind == YamlNode::Kind::unknown) return;
   if (depth > kMaxTransformDepth) {
-    complaints.add(node.span, "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
+    complaints.add(node.span,
+                   "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
     return;
   }
   if (!node.is_sequence() || node.items.empty()) {
@@ -387,16 +387,18 @@ void check_paired(const YamlNode& node, const std::string& path, const std::stri
   const YamlNode* targets = given("targets");
   const YamlNode* masks = given("masks");
   if (images != nullptr) place_folder(*images, job_path, path + ".dataset.images", split.dataset.images, complaints);
-  if (targets != nullptr) place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
+  if (targets != nullptr)
+    place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
   if (masks != nullptr) place_folder(*masks, job_path, path + ".dataset.masks", split.dataset.masks, complaints);
-  if (images != nullptr && value_at(node, "dataset", "targets") == nullptr && value_at(node, "dataset", "masks") == nullptr) {
+  if (images != nullptr && value_at(node, "dataset", "targets") == nullptr &&
+      value_at(node, "dataset", "masks") == nullptr) {
     complaints.add(images->span, "'images' needs 'targets' or 'masks' beside it",
                    "pictures in class folders are dataset: {folder: ...}");
   }
   for (const YamlNode* partner : {targets, masks}) {
     if (partner != nullptr && value_at(node, "dataset", "images") == nullptr) {
-      complaints.add(partner->span, in_quotes(partner == targets ? "targets" : "masks") +
-                                        " belong to 'images', which is not given");
+      complaints.add(partner->span,
+                     in_quotes(partner == targets ? "targets" : "masks") + " belong to 'images', which is not given");
     }
   }
 }
@@ -416,7 +418,8 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   const YamlNode* pickle = given("pickle");
   if (folder != nullptr) place_folder(*folder, job_path, path + ".dataset.folder", split.dataset.folder, complaints);
   bool none = true;  // one of a wrong type has been complained of
-  for (const char* name : {"folder", "images", "python", "pickle"}) none = none && value_at(node, "dataset", name) == nullptr;
+  for (const char* name : {"folder", "images", "python", "pickle"})
+    none = none && value_at(node, "dataset", name) == nullptr;
   if (none) {
     complaints.add(section == nullptr ? split_key : section->key_span,
                    "missing required key 'folder' in " + in_quotes(path + ".dataset"));
@@ -427,7 +430,8 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   for (const YamlNode* source : sources) {
     if (source == nullptr) continue;
     if (first != nullptr) {
-      complaints.add(source->span, "a dataset has one of 'folder', 'images', 'python' and 'pickle'", "leave out the others");
+      complaints.add(source->span, "a dataset has one of 'folder', 'images', 'python' and 'pickle'",
+                     "leave out the others");
       break;
     }
     first = source;

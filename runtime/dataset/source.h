@@ -52,8 +52,8 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline fixes
-  // them.
+  // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline
+  // fixes them.
   virtual const FieldTable& fields() const = 0;
 
   // What people call the sample: a path relative to the data set's folder.

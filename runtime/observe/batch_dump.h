@@ -4,8 +4,8 @@
 //   write_batch("out", batch);
 //
 // Files, for trainer t and step s: t0_s3_images.npy ([n, 3, h, w]: as the trainer gets them, or the uint8 pixels before
-//   finishing), t0_s3_field_NAME.npy for every field besides image and label, t0_s3_labels.npy (int64), t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and one line a sample
-//   added to manifest.jsonl:
+//   finishing), t0_s3_field_NAME.npy for every field besides image and label, t0_s3_labels.npy (int64),
+//   t0_s3_indices.npy (int64), t0_s3_valid.npy (bool), and one line a sample added to manifest.jsonl:
 //     trainer, step, slot, index, path, label, width, height   (width and height of the source image)
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
 //     flip    [horizontal, vertical]

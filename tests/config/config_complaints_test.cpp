@@ -115,7 +115,7 @@ TEST_CASE("shapes: what should be a mapping or a list") {
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
-        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, python, args, path, pickle and main, found the text '/data'\n"
+        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, python, args, path, pickle and main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
         "      |              ^~~~~ write {folder: /data}");
   CHECK(complaint(split_of(dataset + "    pipeline: {Resize: {size: 8}}\n")) ==

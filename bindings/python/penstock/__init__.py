@@ -25,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "ConfigError", "DataLoader", "DatasetError", "DictBatch", "DistributedSampler", "Error",
-    "ImageFolder", "PairedFolders", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TupleBatch",
-    "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show", "transforms", "wrap",
+    "ImageFolder", "PairedFolders", "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler",
+    "TupleBatch", "UsageError", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show",
+    "transforms", "wrap",
 ]

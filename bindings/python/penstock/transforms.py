@@ -6,9 +6,9 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "CenterCrop", "CutMix", "FiveCrop", "MixUp", "Normalize", "Pad", "Python", "RandomApply", "RandomChoice", "RandomCrop", "RandomHorizontalFlip",
-           "RandomInvert", "RandomOrder", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "TenCrop",
-           "ToDtype"]
+__all__ = ["Compose", "Transform", "CenterCrop", "CutMix", "FiveCrop", "MixUp", "Normalize", "Pad", "Python",
+           "RandomApply", "RandomChoice", "RandomCrop", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
+           "RandomResizedCrop", "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype"]
 
 
 class Transform:
@@ -185,8 +185,8 @@ class Normalize(Transform):
 
 
 class MixUp(Transform):
-    """Each sample of a batch plus the one before it, by a share drawn from Beta(alpha, alpha) once a batch. Stands last,
-    after ToDtype; labels become float32 [n, num_classes]."""
+    """Each sample of a batch plus the one before it, by a share drawn from Beta(alpha, alpha) once a batch. Stands
+    last, after ToDtype; labels become float32 [n, num_classes]."""
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int) -> None:
         super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
