@@ -96,7 +96,8 @@ class Pad final : public Transform {
   Border border_;
 };
 
-// torchvision's FiveCrop and TenCrop: the four corners and the middle; then the same of the mirrored image. Draw nothing.
+// torchvision's FiveCrop and TenCrop: the four corners and the middle; then the same of the mirrored image. Draw
+// nothing.
 class CornerCrops final : public Transform {
  public:
   explicit CornerCrops(const ParamMap& params)
@@ -265,18 +266,17 @@ TransformInfo center_crop_info() {
 }
 
 TransformInfo random_crop_info() {
-  return {
-      .name = "RandomCrop",
-      .doc = "crops a box of fixed size at a random place, after padding",
-      .params = {size_info("size of the result: one number, or [height, width]"),
-                 optional(padding_info()),
-                 {.name = "pad_if_needed",
-                  .kind = ParamKind::boolean,
-                  .default_value = false,
-                  .doc = "pad images that are smaller than size, instead of calling them bad"},
-                 fill_info(),
-                 padding_mode_info()},
-      .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
+  return {.name = "RandomCrop",
+          .doc = "crops a box of fixed size at a random place, after padding",
+          .params = {size_info("size of the result: one number, or [height, width]"),
+                     optional(padding_info()),
+                     {.name = "pad_if_needed",
+                      .kind = ParamKind::boolean,
+                      .default_value = false,
+                      .doc = "pad images that are smaller than size, instead of calling them bad"},
+                     fill_info(),
+                     padding_mode_info()},
+          .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
 }
 
 TransformInfo pad_info() {
@@ -288,7 +288,9 @@ TransformInfo pad_info() {
 
 TransformInfo five_crop_info() {
   return {.name = "FiveCrop",
-          .doc = "the four corners and the middle: five images [5, 3, h, w] of a sample; nothing but ToDtype and Normalize after it",
+          .doc =
+              "the four corners and the middle: five images [5, 3, h, w] of a sample; nothing but ToDtype and "
+              "Normalize after it",
           .params = {size_info("size of each: one number, or [height, width]")},
           .make = [](const ParamMap& params) { return std::make_unique<CornerCrops>(params); }};
 }

@@ -132,8 +132,8 @@ bool Finisher::force_method(Method method) {
 }
 
 size_t Finisher::bytes_per_sample() const noexcept {
-  return static_cast<size_t>(images_) * static_cast<size_t>(channels_) * static_cast<size_t>(height_) * static_cast<size_t>(width_) *
-         size_of(spec_.dtype);
+  return static_cast<size_t>(images_) * static_cast<size_t>(channels_) * static_cast<size_t>(height_) *
+         static_cast<size_t>(width_) * size_of(spec_.dtype);
 }
 
 void Finisher::run(const uint8_t* source_chw, void* destination) const {

@@ -10,7 +10,8 @@ namespace {
 
 // What RandomApply, RandomChoice and RandomOrder have in common.
 //
-// Draws: the group's own values, then those of the transforms inside, in order; each draws as if it were applied, so the
+// Draws: the group's own values, then those of the transforms inside, in order; each draws as if it were applied, so
+// the
 //   number of values is the same for every sample.
 // Draw numbers: one stream for all, the group's position; the group's own draws come first, then each inner transform's
 //   where the one before it stopped.
@@ -171,9 +172,8 @@ class RandomOrder final : public Group {
 
   // Where every transform keeps the size; other orders could end in other sizes.
   std::optional<Size> fixed_size(std::optional<Size> in) const override {
-    const bool kept = std::all_of(inside_.begin(), inside_.end(), [&](const std::unique_ptr<Transform>& inner) {
-      return inner->fixed_size(in) == in;
-    });
+    const bool kept = std::all_of(inside_.begin(), inside_.end(),
+                                  [&](const std::unique_ptr<Transform>& inner) { return inner->fixed_size(in) == in; });
     return kept ? in : std::nullopt;
   }
 };

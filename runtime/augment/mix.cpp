@@ -1,5 +1,5 @@
-// MixUp and CutMix, as torchvision v2 has them: every sample is mixed with the one before it in the batch, the first with
-// the last, all by one share.
+// MixUp and CutMix, as torchvision v2 has them: every sample is mixed with the one before it in the batch, the first
+// with the last, all by one share.
 //
 // Exactness: each product and each sum is rounded to the images' type on its own, in the order torchvision's
 //   `rolled.mul_(1 - lam).add_(image.mul(lam))` has them; so a batch has the same bits on every machine. The share is a
@@ -21,8 +21,8 @@ double normal(DrawStream& stream) {
   return radius * draw_cos(6.283185307179586 * stream.uniform01());
 }
 
-// The logarithm of a draw of Gamma(a, 1) (Marsaglia and Tsang, 2000); of a small `a` the draw itself may be too small for
-// a double.
+// The logarithm of a draw of Gamma(a, 1) (Marsaglia and Tsang, 2000); of a small `a` the draw itself may be too small
+// for a double.
 double log_gamma_draw(DrawStream& stream, double a) {
   double boost = 0;
   if (a < 1) {
@@ -80,7 +80,8 @@ void blend(float* mine, const float* partner, size_t count, float share, float r
 }
 
 template <class Value, class Bits>
-void blend_small(uint16_t* mine, const uint16_t* partner, size_t count, float share, float rest, Value value, Bits bits) {
+void blend_small(uint16_t* mine, const uint16_t* partner, size_t count, float share, float rest, Value value,
+                 Bits bits) {
   for (size_t i = 0; i < count; ++i) {
     const float a = value(bits(value(partner[i]) * rest));
     const float b = value(bits(value(mine[i]) * share));
@@ -215,11 +216,13 @@ std::vector<ParamInfo> mixing_params() {
 }  // namespace
 
 TransformInfo mix_up_info() {
-  return {.name = "MixUp",
-          .doc = "each sample of a finished batch plus the one before it, by a share that is drawn once a batch; stands last",
-          .params = mixing_params(),
-          .make = [](const ParamMap& params) { return std::make_unique<MixUp>(params); },
-          .batch = true};
+  return {
+      .name = "MixUp",
+      .doc =
+          "each sample of a finished batch plus the one before it, by a share that is drawn once a batch; stands last",
+      .params = mixing_params(),
+      .make = [](const ParamMap& params) { return std::make_unique<MixUp>(params); },
+      .batch = true};
 }
 
 TransformInfo cut_mix_info() {

@@ -271,8 +271,9 @@ class Pipeline::Impl {
     size_ = *size;
     constexpr int64_t kMaxPixels = int64_t{1} << 29;
     if (int64_t{size_.width} * size_.height * views_ > kMaxPixels) {
-      throw Error(ErrorKind::config, "the pipeline's output of " + (views_ > 1 ? std::to_string(views_) + " x " : "") + std::to_string(size_.width) + " x " +
-                                         std::to_string(size_.height) + " is above 2^29 pixels");
+      throw Error(ErrorKind::config, "the pipeline's output of " + (views_ > 1 ? std::to_string(views_) + " x " : "") +
+                                         std::to_string(size_.width) + " x " + std::to_string(size_.height) +
+                                         " is above 2^29 pixels");
     }
   }
 
@@ -302,7 +303,8 @@ class Pipeline::Impl {
   }
 
   void mix(const MixBatch& batch, const Draws& draws) const {
-    if (draws.size() != batch_.size()) throw Error(ErrorKind::usage, "the draws are not those of this pipeline's batches");
+    if (draws.size() != batch_.size())
+      throw Error(ErrorKind::usage, "the draws are not those of this pipeline's batches");
     for (size_t i = 0; i < batch_.size(); ++i) batch_[i].transform->mix(batch, draws[i].values);
   }
 
@@ -314,7 +316,8 @@ class Pipeline::Impl {
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role) const {
     if (out.size() != view_bytes() * static_cast<size_t>(views_)) {
-      throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " + (views_ > 1 ? std::to_string(views_) + " x " : "") + "3 x " +
+      throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " +
+                                        (views_ > 1 ? std::to_string(views_) + " x " : "") + "3 x " +
                                         std::to_string(size_.height) + " x " + std::to_string(size_.width));
     }
     if (!functions_.empty() && !function) {

@@ -17,8 +17,8 @@
 // Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
 //   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
 //   size. Error(config): the constructor, naming the transform and the parameter.
-// Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several. Immutable after construction, so one Pipeline
-// serves all threads; each thread brings its own Scratch.
+// Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several.
+// Immutable after construction, so one Pipeline serves all threads; each thread brings its own Scratch.
 #pragma once
 
 #include <functional>
@@ -81,8 +81,8 @@ class Pipeline {
   }
   // Error(usage) where the pipeline has functions and `function` is empty.
   // A second image of the sample takes the first one's draws; it must have the same size. A mask (`input` as
-  // Decoder::decode_mask gives it) follows the geometry alone: resized by nearest, filled with the fill where that is one
-  // number, else with 0; functions do not see it.
+  // Decoder::decode_mask gives it) follows the geometry alone: resized by nearest, filled with the fill where that is
+  // one number, else with 0; functions do not see it.
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
@@ -96,7 +96,7 @@ class Pipeline {
   // of which replica; positions are as in draw().
   Draws draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const;
   void mix(const MixBatch& batch, const Draws& draws) const;
-  int64_t soft_classes() const noexcept;    // classes of the soft labels they make; 0: there are none
+  int64_t soft_classes() const noexcept;  // classes of the soft labels they make; 0: there are none
   bool mixing_needs_float() const noexcept;
 
   int out_height() const noexcept;
@@ -107,8 +107,9 @@ class Pipeline {
   // For people and manifests; the sample must be one that apply() finds good, otherwise only what comes before the
   // transform that refuses it is described. `crop` is the integer box cut from the source before any resize, in source
   // pixels (it may lie outside the image where a transform pads); nullopt-like {0,0,0,0} with has_crop false where the
-  // pipeline resizes or rotates first or never crops. `flip` is {horizontal, vertical}, of all flips together. `others` are the
-  // draws that neither explains: crops after a resize, flips where several share an axis, pixel transforms, groups.
+  // pipeline resizes or rotates first or never crops. `flip` is {horizontal, vertical}, of all flips together. `others`
+  // are the draws that neither explains: crops after a resize, flips where several share an axis, pixel transforms,
+  // groups.
   struct Description {
     bool has_crop = false;
     Box crop;

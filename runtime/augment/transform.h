@@ -53,8 +53,8 @@ using Fill = std::array<uint8_t, 3>;
 // What an image is of its sample. Both images of a pair have the role `image`.
 enum class ImageRole : uint8_t { image, mask };
 
-// Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes a
-// new image writes it to `buffer` and swaps the two.
+// Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes
+// a new image writes it to `buffer` and swaps the two.
 struct PaintScratch {
   PixelBuffer buffer;
   std::vector<int32_t> ints;
@@ -154,8 +154,9 @@ class Transform {
   // Of a pixel transform: whether an image with these draws changes at all.
   virtual bool acts(std::span<const int64_t> values) const;
 
-  // Of a pixel transform, only where it acts: changes the whole image at this point. A mask holds class ids, three equal
-  // bytes a pixel; it gets the geometry (nearest) and no colour. The size afterwards must be the one geometry() says.
+  // Of a pixel transform, only where it acts: changes the whole image at this point. A mask holds class ids, three
+  // equal bytes a pixel; it gets the geometry (nearest) and no colour. The size afterwards must be the one geometry()
+  // says.
   virtual Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
                         PaintScratch& scratch) const;
 

@@ -16,13 +16,13 @@
 namespace penstock {
 
 enum class ParamKind {
-  integer,   // int64_t
-  number,    // double; integers are accepted
-  boolean,   // bool
-  text,      // std::string; one of `choices` when there are any
-  numbers,   // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text
-  integers,  // std::vector<double> holding whole numbers; otherwise as numbers
-  mapping,   // any YAML mapping; std::string with its JSON text, keys sorted
+  integer,     // int64_t
+  number,      // double; integers are accepted
+  boolean,     // bool
+  text,        // std::string; one of `choices` when there are any
+  numbers,     // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text
+  integers,    // std::vector<double> holding whole numbers; otherwise as numbers
+  mapping,     // any YAML mapping; std::string with its JSON text, keys sorted
   transforms,  // std::vector<TransformSpec>: transforms inside a transform
 };
 

@@ -86,8 +86,8 @@ void PairedFolders::add_partners(const std::string& root, const char* field) {
   }
   if (count > 0) {
     throw Error(ErrorKind::dataset,
-                std::to_string(count) + " of the " + std::to_string(images.size()) + " images have no " + field + " in '" +
-                    root + "': " + missing + (count > 3 ? ", ..." : ""),
+                std::to_string(count) + " of the " + std::to_string(images.size()) + " images have no " + field +
+                    " in '" + root + "': " + missing + (count > 3 ? ", ..." : ""),
                 std::string("a ") + field + " has its image's relative name, with any extension of a picture");
   }
   folders_.push_back(std::move(folder));

@@ -1,5 +1,5 @@
-// Two or three folders of pictures that belong together by their relative names: an image and its target (what a network
-// should make of it), an image and its mask of class ids, or all three.
+// Two or three folders of pictures that belong together by their relative names: an image and its target (what a
+// network should make of it), an image and its mask of class ids, or all three.
 //
 //   DatasetSpec spec;
 //   spec.images = "street/photos";

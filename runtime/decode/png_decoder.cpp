@@ -139,7 +139,8 @@ void convert_row(const spng_ihdr& ihdr, const Palette& palette, const uint8_t* r
   }
 }
 
-// Columns of a mask's row. A grey of one bit is 0 or 1, as Pillow has it; of two or four bits it is scaled, as an image.
+// Columns of a mask's row. A grey of one bit is 0 or 1, as Pillow has it; of two or four bits it is scaled, as an
+// image.
 void convert_mask_row(const spng_ihdr& ihdr, const uint8_t* row, int x0, int count, uint8_t* out) {
   const unsigned depth = ihdr.bit_depth;
   const bool indexed = ihdr.color_type == SPNG_COLOR_TYPE_INDEXED;
@@ -210,8 +211,8 @@ Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const 
   if (static_cast<int>(ihdr.width) != header.width || static_cast<int>(ihdr.height) != header.height) {
     return Verdict::bad("PNG: the headers contradict each other");
   }
-  if (mask && (ihdr.bit_depth > 8 || (ihdr.color_type != SPNG_COLOR_TYPE_INDEXED &&
-                                      ihdr.color_type != SPNG_COLOR_TYPE_GRAYSCALE))) {
+  if (mask && (ihdr.bit_depth > 8 ||
+               (ihdr.color_type != SPNG_COLOR_TYPE_INDEXED && ihdr.color_type != SPNG_COLOR_TYPE_GRAYSCALE))) {
     return Verdict::bad("a mask is a PNG file with a palette or of grey, of 8 bits at most");
   }
   size_t image_bytes = 0;
@@ -226,8 +227,7 @@ Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const 
   }
   const Palette palette(plte);
   const auto convert = [&](const uint8_t* row, uint8_t* out) {
-    mask ? convert_mask_row(ihdr, row, box.x, box.width, out)
-         : convert_row(ihdr, palette, row, box.x, box.width, out);
+    mask ? convert_mask_row(ihdr, row, box.x, box.width, out) : convert_row(ihdr, palette, row, box.x, box.width, out);
   };
   const size_t row_bytes = image_bytes / ihdr.height;
   storage.resize(box.width, box.height);

@@ -20,7 +20,8 @@ namespace penstock {
 
 class PngDecoder {
  public:
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels) {
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                 PixelView& pixels) {
     return decode(bytes, header, box, false, storage, pixels);
   }
   // A mask's numbers, as numpy.array(Image.open(...)) gives them, each three times: indices of a palette, grey values.

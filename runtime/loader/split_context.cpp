@@ -52,8 +52,7 @@ Pipeline make_pipeline(const ResolvedSplit& split) {
 FieldTable raw_fields(const Pipeline& pipeline) {
   FieldSpec image{"image", FieldKind::image, DType::uint8, {3, pipeline.out_height(), pipeline.out_width()}};
   if (pipeline.views() > 1) image.shape.insert(image.shape.begin(), pipeline.views());
-  return {std::move(image),
-          {"label", FieldKind::tensor, DType::int64, {}}};
+  return {std::move(image), {"label", FieldKind::tensor, DType::int64, {}}};
 }
 
 FieldTable delivered_fields(FieldTable raw, const Pipeline& pipeline, const FinishSpec& finish) {
@@ -197,14 +196,16 @@ Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const>
     times_.source_pixels += int64_t{header.width} * header.height;
     const size_t bytes = table[f].bytes_per_sample();
     auto* const out = reinterpret_cast<uint8_t*>(fields[f]);
-    if (verdict.ok() && !mask) verdict = apply({encoded, {}}, header, key, record.draws, {out, bytes}, ImageRole::image);
+    if (verdict.ok() && !mask)
+      verdict = apply({encoded, {}}, header, key, record.draws, {out, bytes}, ImageRole::image);
     if (verdict.ok() && mask) {
       planes_.resize(3 * bytes);
       verdict = apply({encoded, {}}, header, key, record.draws, planes_, ImageRole::mask);
       // All three planes of each view are the same.
       const auto views = static_cast<size_t>(context_->pipeline().views());
       const size_t area = bytes / views;
-      for (size_t view = 0; view < views; ++view) std::memcpy(out + view * area, planes_.data() + 3 * view * area, area);
+      for (size_t view = 0; view < views; ++view)
+        std::memcpy(out + view * area, planes_.data() + 3 * view * area, area);
     }
     if (!verdict.ok()) return Verdict::bad("its " + table[f].name + ": " + verdict.reason);
   }

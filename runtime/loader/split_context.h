@@ -65,8 +65,8 @@ Pipeline make_pipeline(const ResolvedSplit& split);
 FieldTable raw_fields(const Pipeline& pipeline);
 // What a port delivers of it: images finished, labels soft where batches are mixed.
 FieldTable delivered_fields(FieldTable raw, const Pipeline& pipeline, const FinishSpec& finish);
-// Mixes a complete batch of finished images: `labels` are its class numbers, `soft` is where their shares go. Returns the
-// complaint about a label that is no class, empty when fine; then nothing is mixed.
+// Mixes a complete batch of finished images: `labels` are its class numbers, `soft` is where their shares go. Returns
+// the complaint about a label that is no class, empty when fine; then nothing is mixed.
 std::string mix_batch(const Pipeline& pipeline, const FinishSpec& finish, const Draws& draws, void* images,
                       std::span<const int64_t> labels, float* soft);
 // What stands in a dataset's table after image and label.

@@ -808,8 +808,8 @@ class Port::Impl {
     SlotPool& pool = pools_.at(stream.pool);
     const Slot& slot = pool.slots[static_cast<size_t>(place->second)];
     if (!wanted(slot, header)) return false;
-    take_chunk(split, {arrived.peer, stream.epoch, stream.chunk_samples, options_.replica}, pool, place->second, header, records,
-               arrived.payload);
+    take_chunk(split, {arrived.peer, stream.epoch, stream.chunk_samples, options_.replica}, pool, place->second, header,
+               records, arrived.payload);
     return true;
   }
 

@@ -152,7 +152,8 @@ TEST_CASE("several images of a sample are finished one by one") {
   REQUIRE(all.bytes_per_sample() == source.size() * 4);
   std::vector<uint8_t> made(all.bytes_per_sample()), wanted(made.size());
   all.run(source.data(), made.data());
-  for (size_t i = 0; i < 3; ++i) penstock::finish_reference(spec, 3, 4, 5, source.data() + i * 60, wanted.data() + i * 240);
+  for (size_t i = 0; i < 3; ++i)
+    penstock::finish_reference(spec, 3, 4, 5, source.data() + i * 60, wanted.data() + i * 240);
   CHECK(made == wanted);
 }
 

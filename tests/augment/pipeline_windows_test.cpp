@@ -435,7 +435,8 @@ TEST_CASE("groups: draws follow from the key, sizes are known where every choice
   CHECK_FALSE(fixed({{"RandomOrder", inside({crop, flip})}}));
 
   // The shares of a choice, and every order of three.
-  const Pipeline choice({crop, {"RandomChoice", {{"transforms", std::vector{flip, invert, flip}}, {"p", List{1, 0, 3}}}}});
+  const Pipeline choice(
+      {crop, {"RandomChoice", {{"transforms", std::vector{flip, invert, flip}}, {"p", List{1, 0, 3}}}}});
   const Pipeline order({crop, {"RandomOrder", inside({flip, invert, flip})}});
   const ImageHeader header{penstock::ImageFormat::jpeg, 50, 40};
   int chosen[3] = {0, 0, 0};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <random>
 
 #include "runtime/base/error.h"
@@ -58,6 +59,19 @@ TEST_CASE("order covers the record, pixel the record and the fields") {
   CHECK(hash.order == hash128(record));
   CHECK(hash.pixel == hash128(all));
   CHECK(hash.samples == 1);
+}
+
+TEST_CASE("a mixed batch adds its record to both sums, and no sample") {
+  const std::vector<std::byte> record = batch_record("ab", 3, 7, 2, {{5, {-1, 258}}});
+  const uint8_t wanted[] = {4, 2, 0, 'a', 'b', 3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 5, 0, 2, 0,
+                            255, 255, 255, 255, 255, 255, 255, 255, 2, 1, 0, 0, 0, 0, 0, 0};
+  REQUIRE(record.size() == sizeof wanted);
+  CHECK(std::memcmp(record.data(), wanted, sizeof wanted) == 0);
+  StreamHash hash;
+  hash.add_batch(record);
+  CHECK(hash.order == hash128(record));
+  CHECK(hash.pixel == hash128(record));
+  CHECK(hash.samples == 0);
 }
 
 TEST_CASE("partial sums compose, whatever the order and the grouping") {

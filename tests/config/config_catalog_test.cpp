@@ -114,8 +114,10 @@ TEST_CASE("a dataset in Python") {
   CHECK(complaint("{folder: /d, args: {a: 1}}").find("'args' are those of 'python'") != std::string::npos);
   CHECK(complaint("{images: /d, folder: /d, masks: /m}").find("a dataset has one of") != std::string::npos);
   CHECK(complaint("{images: /d}").find("'images' needs 'targets' or 'masks' beside it") != std::string::npos);
-  CHECK(complaint("{folder: /d, masks: /m}").find("'masks' belong to 'images', which is not given") != std::string::npos);
-  const DatasetSpec paired = parse_job(job("{images: a, targets: /b, masks: ../c/}"), "/j/job.yaml").splits.at("t").dataset;
+  CHECK(complaint("{folder: /d, masks: /m}").find("'masks' belong to 'images', which is not given") !=
+        std::string::npos);
+  const DatasetSpec paired =
+      parse_job(job("{images: a, targets: /b, masks: ../c/}"), "/j/job.yaml").splits.at("t").dataset;
   CHECK(paired.images == "/j/a");
   CHECK(paired.targets == "/b");
   CHECK(paired.masks == "/c");
@@ -124,8 +126,8 @@ TEST_CASE("a dataset in Python") {
 
 TEST_CASE("mistakes in transforms inside transforms have their line and column") {
   const auto job = [](const std::string& inside) {
-    return "splits:\n  t:\n    dataset: {folder: /d}\n    pipeline:\n      - RandomApply:\n          transforms:\n" + inside +
-           "      - CenterCrop: {size: 8}\n";
+    return "splits:\n  t:\n    dataset: {folder: /d}\n    pipeline:\n      - RandomApply:\n          transforms:\n" +
+           inside + "      - CenterCrop: {size: 8}\n";
   };
   const auto complaint = [&](const std::string& inside) -> std::string {
     try {
@@ -152,7 +154,7 @@ TEST_CASE("mistakes in transforms inside transforms have their line and column")
   CHECK(complaint("            5\n").find("expected a list of transforms, found the integer 5") != std::string::npos);
   const std::string canonical = canonical_json(resolve_split(parse_job(job(good), "/j"), "t"));
   CHECK(canonical.find(R"({"RandomApply":{"p":0.5,"transforms":[{"RandomInvert":{"p":0.25}},)") != std::string::npos);
-  CHECK(first_difference(canonical, canonical_json(resolve_split(
-                                        parse_job(job("            - RandomInvert\n"), "/j"), "t"))) ==
+  CHECK(first_difference(canonical,
+                         canonical_json(resolve_split(parse_job(job("            - RandomInvert\n"), "/j"), "t"))) ==
         "splits.t.pipeline.0.RandomApply.transforms.0.RandomInvert.p: 0.25 here, 0.5 there");
 }

@@ -115,8 +115,9 @@ TEST_CASE("shapes: what should be a mapping or a list") {
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
-        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, tar, cifar10, "
-        "cifar100, mnist, list, csv, mds, tfrecord, train, image, label, fields, index, python, args, path, pickle and main, found the text '/data'\n"
+        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, cifar10, "
+        "cifar100, mnist, list, csv, mds, tfrecord, train, image, label, fields, index, python, args, path, pickle and "
+        "main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
         "      |              ^~~~~ write {folder: /data}");
   CHECK(complaint(split_of(dataset + "    pipeline: {Resize: {size: 8}}\n")) ==

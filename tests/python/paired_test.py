@@ -124,8 +124,8 @@ def test_small_greys_of_masks_are_as_pillow_has_them():
         mask = Image.fromarray((np.arange(200).reshape(10, 20) % 3 == 0).astype(np.uint8) * 255).convert(mode)
         mask.save(os.path.join(folder, "masks", "1.png"))
         wanted = np.array(Image.open(os.path.join(folder, "masks", "1.png"))).astype(np.uint8)
-        with penstock.DataLoader(penstock.PairedFolders(os.path.join(folder, "images"), masks=os.path.join(folder, "masks")),
-                                 batch_size=1, transform=[T.CenterCrop((10, 20))]) as loader:
+        dataset = penstock.PairedFolders(os.path.join(folder, "images"), masks=os.path.join(folder, "masks"))
+        with penstock.DataLoader(dataset, batch_size=1, transform=[T.CenterCrop((10, 20))]) as loader:
             assert np.array_equal(next(iter(loader))[1][0].numpy(), wanted), mode
 
 
@@ -153,7 +153,8 @@ def test_what_cannot_be_a_mask_or_pair_is_a_bad_sample_by_name():
     raises(penstock.DatasetError, first, "1 of the 1 images have no mask")
     raises(penstock.UsageError, lambda: penstock.PairedFolders("x"), "targets or masks")
     raises(penstock.ConfigError, lambda: penstock.DataLoader({"splits": {"train": {
-        "dataset": {"images": "/x"}, "pipeline": [{"CenterCrop": {"size": 8}}]}}}), "'images' needs 'targets' or 'masks'")
+        "dataset": {"images": "/x"}, "pipeline": [{"CenterCrop": {"size": 8}}]}}}),
+           "'images' needs 'targets' or 'masks'")
 
 
 def test_real_pairs():
@@ -163,8 +164,8 @@ def test_real_pairs():
         return
     blurry, sharp = os.path.join(root, "blurry"), os.path.join(root, "sharp")
     dataset = penstock.PairedFolders(blurry, targets=sharp)
-    names = sorted(os.path.relpath(os.path.join(top, name), blurry) for top, _, files in os.walk(blurry) for name in files
-                   if name.endswith((".png", ".jpg", ".JPG", ".jpeg")))
+    names = sorted(os.path.relpath(os.path.join(top, name), blurry)
+                   for top, _, files in os.walk(blurry) for name in files if name.endswith((".png", ".jpg", ".JPG", ".jpeg")))
     with penstock.DataLoader(dataset, "val", mode="eval", batch_size=4, transform=[T.CenterCrop((120, 200))]) as loader:
         seen = 0
         for images, targets in loader:

@@ -6,10 +6,10 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from .errors import UsageError
 
-__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix",
-           "ExifTranspose", "FiveCrop", "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment", "RandomAdjustSharpness",
-           "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop", "RandomEqualize",
-           "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
+__all__ = ["Compose", "Transform", "AugMix", "AutoAugment", "CenterCrop", "ColorJitter", "CutMix", "ExifTranspose",
+           "FiveCrop", "GaussianBlur", "Grayscale", "MixUp", "Normalize", "Pad", "Python", "RandAugment",
+           "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast", "RandomChoice", "RandomCrop",
+           "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomOrder",
            "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize",
            "RandomVerticalFlip", "Resize", "TenCrop", "ToDtype", "TrivialAugmentWide"]
 
@@ -332,8 +332,8 @@ class Normalize(Transform):
 
 
 class MixUp(Transform):
-    """Each sample of a batch plus the one before it, by a share drawn from Beta(alpha, alpha) once a batch. Stands last,
-    after ToDtype; labels become float32 [n, num_classes]."""
+    """Each sample of a batch plus the one before it, by a share drawn from Beta(alpha, alpha) once a batch. Stands
+    last, after ToDtype; labels become float32 [n, num_classes]."""
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int) -> None:
         super().__init__(alpha=_plain(alpha), num_classes=_plain(num_classes))
