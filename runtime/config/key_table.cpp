@@ -267,6 +267,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                            "With images: folder of their masks, PNG files of class ids with the same "
                                            "size and relative name; the batch's field 'mask'."),
                                       PENSTOCK_MEMBER(dataset.masks)),
+                       key<SplitSpec>(content,
                                       text("tar", {},
                                            "Instead of folder: WebDataset's tar shards, 'shards/{000..012}.tar'; "
                                            "braces, and '*' and '?' in the file's name. Relative as folder is."),
