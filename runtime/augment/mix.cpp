@@ -79,14 +79,12 @@ void blend(float* mine, const float* partner, size_t count, float share, float r
   for (size_t i = 0; i < count; ++i) mine[i] = partner[i] * rest + mine[i] * share;
 }
 
+// Every value of a small type times a factor, rounded to the type: a product is then one look-up.
 template <class Value, class Bits>
-void blend_small(uint16_t* mine, const uint16_t* partner, size_t count, float share, float rest, Value value,
-                 Bits bits) {
-  for (size_t i = 0; i < count; ++i) {
-    const float a = value(bits(value(partner[i]) * rest));
-    const float b = value(bits(value(mine[i]) * share));
-    mine[i] = bits(a + b);
-  }
+std::vector<float> products(float factor, Value value, Bits bits) {
+  std::vector<float> out(65536);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = value(bits(value(static_cast<uint16_t>(i)) * factor));
+  return out;
 }
 
 // Calls change(sample's bytes, its partner's bytes) for each sample; the partner is as it was before.
@@ -138,21 +136,29 @@ class MixUp final : public Mixing {
     const auto own = static_cast<float>(share);
     const auto other = static_cast<float>(1.0 - share);
     const size_t count = static_cast<size_t>(batch.views * 3 * batch.size.height * batch.size.width);
-    with_partners(batch.images, batch.samples, count * size_of(batch.dtype),
+    if (batch.dtype == DType::float32) {
+      with_partners(batch.images, batch.samples, count * sizeof(float), [&](std::byte* mine, const std::byte* partner) {
+        blend(reinterpret_cast<float*>(mine), reinterpret_cast<const float*>(partner), count, own, other);
+      });
+    } else if (batch.dtype == DType::float16) {
+      mix_small(batch, count, own, other, half_value, half_bits);
+    } else {
+      mix_small(batch, count, own, other, bfloat16_value, bfloat16_bits);
+    }
+    mix_labels(batch, share);
+  }
+
+ private:
+  template <class Value, class Bits>
+  static void mix_small(const MixBatch& batch, size_t count, float own, float other, Value value, Bits bits) {
+    const std::vector<float> of_own = products(own, value, bits);
+    const std::vector<float> of_other = products(other, value, bits);
+    with_partners(batch.images, batch.samples, count * sizeof(uint16_t),
                   [&](std::byte* mine, const std::byte* partner) {
-                    if (batch.dtype == DType::float32) {
-                      blend(reinterpret_cast<float*>(mine), reinterpret_cast<const float*>(partner), count, own, other);
-                      return;
-                    }
                     auto* to = reinterpret_cast<uint16_t*>(mine);
                     const auto* from = reinterpret_cast<const uint16_t*>(partner);
-                    if (batch.dtype == DType::float16) {
-                      blend_small(to, from, count, own, other, half_value, half_bits);
-                    } else {
-                      blend_small(to, from, count, own, other, bfloat16_value, bfloat16_bits);
-                    }
+                    for (size_t i = 0; i < count; ++i) to[i] = bits(of_other[from[i]] + of_own[to[i]]);
                   });
-    mix_labels(batch, share);
   }
 };
 
