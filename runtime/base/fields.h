@@ -5,9 +5,9 @@
 //   FieldSpec caption{"caption", FieldKind::text};   // as a source declares it
 //
 // A sample is a set of named typed fields. Chunks, slots and files carry a field table, so that a second image, a mask
-// or a text needs no new message. Fixed-size fields have a shape; the values of `bytes` and `text` fields vary in length
-// and lie in rooms of one size (runtime/base/field_value.h), so that every sample's place in a cell or slot is known
-// before any of them is made.
+// or a text needs no new message. Fixed-size fields have a shape; the values of `bytes` and `text` fields vary in
+// length and lie in rooms of one size (runtime/base/field_value.h), so that every sample's place in a cell or slot is
+// known before any of them is made.
 // Ownership: a TensorView is a view; the batch that gave it keeps the memory alive.
 #pragma once
 

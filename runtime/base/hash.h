@@ -18,9 +18,9 @@
 //   i64  label                  -100 where not valid in eval; 0 where the split has no field "label"
 //   u16  number of transforms that drew; for each: u16 position, u16 number of values, i64 each value
 // order_hash  sums XXH3-128(record);
-// pixel_hash  sums XXH3-128(record | for each field but "label", in table order: its bytes before finishing). An image is
-//             uint8 [3, h, w]. A bytes or text field is its length (u32), then its bytes; of an unusable sample it is
-//             empty.
+// pixel_hash  sums XXH3-128(record | for each field but "label", in table order: its bytes before finishing). An image
+//             is uint8 [3, h, w]. A bytes or text field is its length (u32), then its bytes; of an unusable sample it
+//             is empty.
 // A batch that MixUp or CutMix has mixed adds one more XXH3-128 to both, of this record:
 //   u8   4
 //   u16  length of split name, then its bytes

@@ -59,7 +59,8 @@ std::string last_lines(const std::string& tail) {
 }
 
 // Takes what the worker has printed: passes it on, keeps the end of it. One that prints faster than we read, or a
-// stderr that nobody reads, holds us up for kDrain_ns at most; what is left waits for the next time, or is not passed on.
+// stderr that nobody reads, holds us up for kDrain_ns at most; what is left waits for the next time, or is not passed
+// on.
 void drain(Worker& worker) {
   char buffer[4096];  // no more than a pipe takes at once: a write after POLLOUT does not block
   static_assert(sizeof buffer <= PIPE_BUF);

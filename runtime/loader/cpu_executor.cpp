@@ -15,8 +15,8 @@
 namespace penstock {
 namespace {
 
-// One thread's makers, by split. They keep no split alive: one that the loader has closed may have processes and a list of
-// millions of files.
+// One thread's makers, by split. They keep no split alive: one that the loader has closed may have processes and a list
+// of millions of files.
 class Makers {
  public:
   // Good while the caller has `split`.

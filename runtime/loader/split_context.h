@@ -8,8 +8,8 @@
 // SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving
 // (preprocessor.h) call it, so they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
 // Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
-//   sample is a record with `bad` set, its pixels and other fields zero or empty, its label -100; or, under on_error: substitute
-//   in a training split, the first good one of a fixed sequence of other samples.
+//   sample is a record with `bad` set, its pixels and other fields zero or empty, its label -100; or, under on_error:
+//   substitute in a training split, the first good one of a fixed sequence of other samples.
 #pragma once
 
 #include <memory>

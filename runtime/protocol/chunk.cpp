@@ -157,8 +157,8 @@ std::vector<std::vector<std::span<const std::byte>>> packed_values(const FieldTa
       const uint32_t length = in.u32();
       if (int64_t{length} > field.max_bytes) {
         throw Error(ErrorKind::peer_lost,
-                    "a chunk has " + std::to_string(length) + " bytes in field '" + field.name + "', above its limit of " +
-                        std::to_string(field.max_bytes),
+                    "a chunk has " + std::to_string(length) + " bytes in field '" + field.name +
+                        "', above its limit of " + std::to_string(field.max_bytes),
                     "all ranks must run the same version of penstock");
       }
       (void)in.raw(length);

@@ -585,7 +585,8 @@ std::string_view Batch::value(const std::string& name, int64_t i) const {
     throw Error(ErrorKind::usage, "field '" + name + "' is an array", "ask for batch[\"" + name + "\"]");
   }
   if (i < 0 || i >= size()) {
-    throw Error(ErrorKind::usage, "a batch of " + std::to_string(size()) + " samples has no sample " + std::to_string(i));
+    throw Error(ErrorKind::usage,
+                "a batch of " + std::to_string(size()) + " samples has no sample " + std::to_string(i));
   }
   const std::byte* rooms = state_->data() + state_->layout->fields[place];
   return as_text(varying_value(field, rooms + static_cast<size_t>(i) * field.bytes_per_sample()));

@@ -80,7 +80,8 @@ class Batch {
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
   TensorView operator[](const std::string& field) const;
-  // Sample number `i`'s value of a bytes or text field (text: UTF-8); empty for an unusable sample. Error(usage) for others.
+  // Sample number `i`'s value of a bytes or text field (text: UTF-8); empty for an unusable sample. Error(usage) for
+  // other fields.
   std::string_view value(const std::string& field, int64_t i) const;
   FieldKind kind(const std::string& field) const;
   std::vector<std::string> fields() const;

@@ -40,7 +40,8 @@ TEST_CASE("what does not change the stream is not in it; what does, is") {
     CHECK(canonical({same}) == canonical());
   }
   for (const char* other :
-       {"seed=8", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9", "limits.max_field_bytes=9", "splits.train.batch_size=2",
+       {"seed=8", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9", "limits.max_field_bytes=9",
+        "splits.train.batch_size=2",
         "splits.train.mode=eval", "splits.train.tail=pad", "splits.train.drop_last=true",
         "splits.train.channels_last=true", "splits.train.sampler.shuffle=false", "splits.train.sampler.drop_last=true",
         "splits.train.dataset.folder=/x", "splits.train.pipeline.1.RandomHorizontalFlip.p=0.25"}) {

@@ -307,7 +307,8 @@ TEST_CASE("a split that is closed gives its cells back once they are home; its l
   const auto split = [&](int64_t seed) {
     return canonical_json(resolve_split(load_job(data.job(), {"seed=" + std::to_string(seed)}), "train"));
   };
-  const size_t arena = (chunk_layout(raw_fields(Pipeline(split_from_json(split(0)).split.pipeline)), 8).total_bytes + 4095) / 4096 * 4096;
+  const FieldTable fields = raw_fields(Pipeline(split_from_json(split(0)).split.pipeline));
+  const size_t arena = (chunk_layout(fields, 8).total_bytes + 4095) / 4096 * 4096;
   World world({.threads = 1, .cells = 1, .memory_bytes = static_cast<int64_t>(2 * arena)});
   (void)world.expect<LoaderHello>();
   const std::string kept_open = split(1000);
