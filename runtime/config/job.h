@@ -26,9 +26,9 @@ struct DatasetSpec {
   // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
   // with their data; relative on the command line or in the environment: to the current folder, as in a shell.
   std::string folder;
-  // Or the user's own code (runtime/dataset/python_source.h): a factory "package.module:name", called with `args`, or a
-  // pickled object from a program of the same job. One of all these is given (dataset_kinds).
-  // Or files that hold samples (runtime/dataset/containers.h); placed as folder is. One of all these is given.
+  // Or files that hold samples (runtime/dataset/containers.h), placed as folder is; or the user's own code
+  // (runtime/dataset/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of all
+  // these is given (dataset_kinds).
   std::string tar;       // WebDataset's shards: "shards/{000..012}.tar"
   std::string cifar10;   // folder of the binary version
   std::string cifar100;
@@ -43,7 +43,7 @@ struct DatasetSpec {
   std::string label;
   std::string fields;    // further ones, with ',' between them; "caption:text"
   std::string index;     // made by `penstock index`, read instead of looking through the data
-  std::string python;
+  std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   std::string pickle;       // base64 text
   std::string main;         // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
