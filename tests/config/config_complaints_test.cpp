@@ -346,6 +346,18 @@ TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
   CHECK(job.splits.at("train").dataset.index == "/j/a/x.index");
 }
 
+TEST_CASE("a file of bytes that are no text is complained of like any other") {
+  // Found by fuzz_job: a long run of bytes that only continue a character.
+  for (const size_t length : {10U, 100U, 140U, 1000U, 5000U}) {
+    for (const char byte : {'\x80', '\xBF', '\xFF'}) {
+      INFO(length);
+      CHECK(contains(complaint("seed: " + std::string(length, byte) + "\n"), "job.yaml:1:"));
+      CHECK(contains(complaint(std::string(length, byte) + "seed\n"), "job.yaml:1:"));
+      CHECK(contains(complaint(std::string(length, 'a') + std::string(length, byte) + std::string(length, 'b')), "job.yaml:1:"));
+    }
+  }
+}
+
 TEST_CASE("suggestions") {
   CHECK(edit_distance("kitten", "sitting") == 3);
   CHECK(edit_distance("ab", "ba") == 1);  // a swap
