@@ -128,7 +128,8 @@ std::vector<std::string> different_classes(const std::map<std::string, std::vect
 // "20 samples in 2 classes, /data/train".
 std::string summary(const Source& source, const std::string& title) {
   const size_t names = source.class_names().size();
-  return thousands(source.size()) + " samples" + (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) + ", " + title;
+  return thousands(source.size()) + (source.size() == 1 ? " sample" : " samples") + (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) +
+         (source.labelled() ? ", " : " without labels, ") + title;
 }
 
 int check(const JobArguments& arguments, bool decode, int64_t most) {
@@ -144,14 +145,9 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     const auto context =
         SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python}, loader_options(job).sources);
     const Source& source = context->source();
-    if (spec.dataset.is_paired()) {
-      std::printf("split %s: %s samples, %s\n", name.c_str(), thousands(source.size()).c_str(),
-                  spec.dataset.title().c_str());
-    } else {
-      std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
-      if (!spec.dataset.is_python()) print_classes(source);  // labels come with the samples there
-      if (!source.class_names().empty()) classes[name] = source.class_names();
-    }
+    std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
+    if (!spec.dataset.is_python() && source.labelled()) print_classes(source);  // labels come with the samples there
+    if (!source.class_names().empty()) classes[name] = source.class_names();
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job, job.roles.trainers)));

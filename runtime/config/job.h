@@ -31,10 +31,9 @@ struct DatasetSpec {
   std::string images;
   std::string targets;
   std::string masks;
-  // Or the user's own code (runtime/dataset/python_source.h): a factory "package.module:name", called with `args`, or a
-  // pickled object from a program of the same job.
-  // Or files that hold samples (runtime/dataset/containers.h); placed as folder is. One of all these is given
-  // (dataset_kinds).
+  // Or files that hold samples (runtime/dataset/containers.h), placed as folder is; or the user's own code
+  // (runtime/dataset/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of all
+  // these is given (dataset_kinds).
   std::string tar;       // WebDataset's shards: "shards/{000..012}.tar"
   std::string cifar10;   // folder of the binary version
   std::string cifar100;
@@ -49,7 +48,7 @@ struct DatasetSpec {
   std::string label;
   std::string fields;    // further ones, with ',' between them; "caption:text"
   std::string index;     // made by `penstock index`, read instead of looking through the data
-  std::string python;
+  std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   std::string pickle;       // base64 text
   std::string main;         // the program that the object was pickled in, run as __mp_main__ first; empty: not needed

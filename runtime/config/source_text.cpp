@@ -75,9 +75,10 @@ std::string snippet(const Span& where, const std::string& hint, bool numbered) {
   std::string after_dots;
   if (line.size() > longest_line) {
     size_t from = column > kept_before ? column - kept_before : 0;
-    while (from > 0 && continues_character(line[from])) --from;
+    // A character has three such bytes at most; a line of nothing else is no text, and is cut anywhere.
+    for (int i = 0; i < 3 && from > 0 && continues_character(line[from]); ++i) --from;
     size_t to = std::min(line.size(), from + longest_line);
-    while (to < line.size() && to > from && continues_character(line[to])) --to;
+    for (int i = 0; i < 3 && to < line.size() && to > column && continues_character(line[to]); ++i) --to;
     if (from > 0) before_dots = "...";
     if (to < line.size()) after_dots = "...";
     line = line.substr(from, to - from);

@@ -27,6 +27,7 @@ class CachedSource final : public Source {
   const FieldTable& fields() const override { return source_->fields(); }
   std::string key(int64_t index) const override { return source_->key(index); }
   int64_t label(int64_t index) const override { return source_->label(index); }
+  bool labelled() const override { return source_->labelled(); }
   const std::vector<std::string>& class_names() const override { return source_->class_names(); }
   int64_t encoded_size(int64_t index) const override { return source_->encoded_size(index); }
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override { return source_->read(index, bytes); }

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kMaxNames = 1'000'000;
+constexpr size_t kMaxNames = 100'000;
 
 [[noreturn]] void refuse(const std::string& pattern, const std::string& why, const std::string& remedy) {
   throw Error(ErrorKind::dataset, "'" + pattern + "': " + why, remedy);
@@ -66,7 +66,7 @@ std::vector<std::string> alternatives(const std::string& pattern, std::string_vi
   }
   const size_t width = starts_with_zero(first) || starts_with_zero(last) ? std::max(first.size(), last.size()) : 0;
   const int64_t count = (from < to ? to - from : from - to) / step + 1;
-  if (count > static_cast<int64_t>(kMaxNames)) refuse(pattern, "it stands for more than a million files", remedy);
+  if (count > static_cast<int64_t>(kMaxNames)) refuse(pattern, "it stands for more than 100,000 files", remedy);
   for (int64_t i = 0; i < count; ++i) out.push_back(padded(from < to ? from + i * step : from - i * step, width));
   return out;
 }
@@ -90,7 +90,7 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
       for (std::string& choice : choices) choice.insert(0, plain);
       rest.remove_prefix(close + 1);
     }
-    if (out.size() * choices.size() > kMaxNames) refuse(pattern, "it stands for more than a million files", "use fewer braces");
+    if (out.size() * choices.size() > kMaxNames) refuse(pattern, "it stands for more than 100,000 files", "use fewer braces");
     std::vector<std::string> longer;
     longer.reserve(out.size() * choices.size());
     for (const std::string& begin : out) {

@@ -8,7 +8,7 @@
 //   take them as they are and the file would be looked for in vain.
 // '*' and '?' never match a leading '.'.
 // Order is part of the contract: braces in the order they are written, matches sorted by bytes.
-// Failure: Error(dataset) naming the pattern; at most a million names.
+// Failure: Error(dataset) naming the pattern; at most 100,000 names.
 #pragma once
 
 #include <string>

@@ -33,6 +33,7 @@ class PairedFolders final : public Source {
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override;
   int64_t label(int64_t index) const override;
+  bool labelled() const override { return false; }
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t index) const override;
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;

@@ -61,6 +61,8 @@ class Source {
   virtual std::string key(int64_t index) const = 0;
 
   virtual int64_t label(int64_t index) const = 0;
+  // False: the data set has no labels, and all of them are 0.
+  virtual bool labelled() const { return true; }
   // Empty where labels are numbers without names.
   virtual const std::vector<std::string>& class_names() const = 0;
 

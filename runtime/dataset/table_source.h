@@ -34,6 +34,7 @@ class TableSource final : public Source {
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override;
   int64_t label(int64_t index) const override;
+  bool labelled() const override { return table_.facts().labelled; }
   const std::vector<std::string>& class_names() const override { return table_.facts().classes; }
   int64_t encoded_size(int64_t index) const override;
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;

@@ -327,6 +327,38 @@ TEST_CASE("more complaints than anybody reads are counted") {
   CHECK(text.ends_with("\n... and 30 more\n80 errors"));
 }
 
+TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
+  const auto said = [&](const std::string& words) { return complaint(split_of("    dataset: {" + words + "}\n" + pipeline)); };
+  CHECK(said("tar: \"s-{000..012}.tar\", image: jpg, label: cls, fields: \"box, caption:text\", index: x.index") == "accepted");
+  CHECK(said("cifar10: c, train: false") == "accepted");
+  CHECK(contains(said("tar: a.tar, folder: /d"), "a dataset has one of folder, tar, cifar10"));
+  CHECK(contains(said("folder: /d, train: false"), "'train' belongs to cifar10, cifar100 and mnist, and none of them is given"));
+  CHECK(contains(said("cifar10: c, label: x"), "'label' belongs to tar, csv, mds and tfrecord"));
+  CHECK(contains(said("python: \"a:b\", index: x"), "'index' belongs to folder, tar"));
+  CHECK(contains(said("tfrecords: x"), "did you mean 'tfrecord'?"));
+  CHECK(contains(said("tar: ''"), "'splits.train.dataset.tar' is empty"));
+  CHECK(contains(said("tar: ~/x.tar"), "'~' does not stand for the home folder"));
+  CHECK(contains(said("csv: x, fields: \"a,,b\""), "has an empty name in it"));
+  CHECK(contains(said("csv: x, fields: \"a,a:text\""), "a batch cannot have two fields 'a'"));
+  CHECK(contains(said("csv: x, fields: label"), "a batch cannot have two fields 'label'"));
+  CHECK(contains(said("csv: x, fields: \"a:word\""), "'word' is no kind of field"));
+  const Job job = parse_job(split_of("    dataset: {tar: \"../s-{0..1}.tar\", index: x.index}\n" + pipeline), "/j/a/job.yaml");
+  CHECK(job.splits.at("train").dataset.tar == "/j/s-{0..1}.tar");
+  CHECK(job.splits.at("train").dataset.index == "/j/a/x.index");
+}
+
+TEST_CASE("a file of bytes that are no text is complained of like any other") {
+  // Found by fuzz_job: a long run of bytes that only continue a character.
+  for (const size_t length : {10U, 100U, 140U, 1000U, 5000U}) {
+    for (const char byte : {'\x80', '\xBF', '\xFF'}) {
+      INFO(length);
+      CHECK(contains(complaint("seed: " + std::string(length, byte) + "\n"), "job.yaml:1:"));
+      CHECK(contains(complaint(std::string(length, byte) + "seed\n"), "job.yaml:1:"));
+      CHECK(contains(complaint(std::string(length, 'a') + std::string(length, byte) + std::string(length, 'b')), "job.yaml:1:"));
+    }
+  }
+}
+
 TEST_CASE("suggestions") {
   CHECK(edit_distance("kitten", "sitting") == 3);
   CHECK(edit_distance("ab", "ba") == 1);  // a swap

@@ -1,6 +1,7 @@
 // The smaller parsers: patterns, CSV and lists, idx and CIFAR, MDS, TFRecord, .npy; and the table that they all fill.
 #include <doctest/doctest.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include <cstring>
 #include <random>
@@ -244,6 +245,12 @@ TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused"
   CHECK(contains(error_of(spec), "cannot be decompressed as gzip"));
 }
 
+std::string zstd(const std::string& text) {
+  std::string out(::ZSTD_compressBound(text.size()), '\0');
+  out.resize(::ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
 TEST_CASE("a compressed tar shard is read like a plain one; one over the budget is refused") {
   TemporaryFolder folder;
   TarWriter tar;
@@ -257,6 +264,19 @@ TEST_CASE("a compressed tar shard is read like a plain one; one over the budget 
   plain.tar = folder.path("a.tar");
   DatasetSpec packed;
   packed.tar = folder.path("a.tar.gz");
+  folder.write("b.tar.zst", zstd(tar.finish().substr(0, 70000)) + zstd(tar.finish().substr(70000)));
+  DatasetSpec frames;
+  frames.tar = folder.path("b.tar.zst");
+  CHECK(open(frames)->fingerprint() == open(plain)->fingerprint());
+  CHECK(contains(error_of(frames, {.cache_bytes = 0, .spool_bytes = 100'000}), "b.tar.zst' holds more than"));
+  folder.write("b.tar.zst", zstd(tar.finish()).substr(0, 300));
+  CHECK(contains(error_of(frames), "b.tar.zst' cannot be decompressed as zstd"));
+  folder.write("b.tar.zst", tar.finish());
+  CHECK(contains(error_of(frames), "b.tar.zst' cannot be decompressed as zstd"));
+  folder.write("c.tar", gzipped(tar.finish()));
+  DatasetSpec named;
+  named.tar = folder.path("c.tar");
+  CHECK(contains(error_of(named), "name it .tar.gz"));
   const auto one = open(plain);
   const auto other = open(packed);
   CHECK(one->fingerprint() == other->fingerprint());

@@ -97,6 +97,12 @@ def test_check_names_what_is_wrong():
         assert code == 3 and "a dataset has one of folder, tar," in said, said
         code, said = refused("check", write_job(top, {"folder": folder, "image": "jpg"}))
         assert code == 3 and "'image' belongs to tar, csv, mds and tfrecord" in said, said
+        said = penstock("check", write_job(top, {"tar": pattern.replace("{000..001}", "000")}))
+        assert "samples, " in said and "without labels" not in said, said
+        with open(os.path.join(top, "bare.csv"), "w") as file:
+            file.write(f"image\n{samples[0][1]}\n")
+        said = penstock("check", write_job(top, {"csv": os.path.join(top, "bare.csv")}))
+        assert "1 sample without labels" in said, said
         code, said = refused("check", write_job(top, {"tarr": pattern}))
         assert code == 3 and "did you mean 'tar'?" in said, said
         csv = containers.write_csv(os.path.join(top, "csv", "x.csv"), samples)

@@ -9,7 +9,7 @@
 using namespace penstock;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
+  if (size < 2) return 0;
   std::vector<uint64_t> words((size + 6) / 8);
   auto* bytes = reinterpret_cast<uint8_t*>(words.data());
   const size_t length = size - 1;

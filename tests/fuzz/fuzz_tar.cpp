@@ -4,7 +4,7 @@
 using namespace penstock;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
+  if (size < 2) return 0;
   std::vector<uint8_t> archive(data + 1, data + size);
   for (size_t at = 0; (data[0] & 1) != 0 && at + 512 <= archive.size(); at += 512) {
     uint8_t* block = archive.data() + at;

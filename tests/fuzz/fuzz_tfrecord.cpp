@@ -7,7 +7,7 @@
 using namespace penstock;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
+  if (size < 2) return 0;
   if ((data[0] & 4) != 0) {
     (void)parse_example(bytes_of(data + 1, size - 1), 1000, [](std::string_view, TfFeature&) {});
     return 0;
