@@ -36,7 +36,13 @@ std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimi
     throw Error(ErrorKind::dataset, "no data set is named",
                 "write dataset: {folder: DIR}, {tar: \"shards/{000..012}.tar\"} or {python: \"module:name\"}");
   }
-  std::unique_ptr<Source> source = open_files(dataset, limits, files, budget);
+  std::unique_ptr<Source> source;
+  try {
+    source = open_files(dataset, limits, files, budget);
+  } catch (const FileError& error) {
+    // At the start a file that is not there is a mistake about the data; later it is trouble of the machine.
+    throw Error(ErrorKind::dataset, error.message(), error.remedy());
+  }
   if (budget.cache_bytes > 0) source = std::make_unique<CachedSource>(std::move(source), budget.cache_bytes);
   return source;
 }

@@ -50,8 +50,8 @@ def test_what_does_not_fit():
     with tempfile.TemporaryDirectory(prefix="index-") as top:
         tars = containers.write_tars(os.path.join(top, "tar"), samples)
         dataset = {"tar": tars, "index": "t.index"}
-        said = refused("check", write_job(top, dataset))[1]
-        assert "t.index" in said and "make it with `penstock index`" in said, said
+        code, said = refused("check", write_job(top, dataset))
+        assert code == 4 and "t.index" in said and "make it with `penstock index`" in said, said
         index(top, dataset)
         path = os.path.join(top, "t.index")
 

@@ -67,6 +67,7 @@ std::string error_of(const DatasetSpec& spec, SourceBudget budget = {}) {
     (void)open(spec, posix_file_system(), budget);
     return "no error";
   } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::dataset);
     return error.what();
   }
 }
