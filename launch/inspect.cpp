@@ -133,7 +133,7 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
           const std::string problem = mix_batch(pipeline, finish, dumped.draws, finished.data(), labels, soft.data());
           if (!problem.empty()) throw Error(ErrorKind::dataset, problem, "give num_classes as many as there are");
           const FieldSpec field = delivered_fields(context->fields(), pipeline, finish)[1];
-          dumped.others.emplace_back(field.name, field_batch_view(soft.data(), field, std::ssize(batch)));
+          dumped.others.push_back({field, reinterpret_cast<std::byte*>(soft.data()), false});
         }
       }
       write_batch(request.out, dumped);

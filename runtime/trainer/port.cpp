@@ -731,7 +731,7 @@ class Port::Impl {
       FieldSpec field = split.fields[f];
       const bool image = field.kind == FieldKind::image;
       if (image && options_.dump_raw) {
-        data = slot.raw[f].data();
+        data = reinterpret_cast<std::byte*>(slot.raw[f].data());
         field = split.raw_fields[f];
       }
       const bool channels_last =
