@@ -455,6 +455,7 @@ class Pipeline::Impl {
           case Transform::Kind::batch:
           case Transform::Kind::finishing:
           case Transform::Kind::group:
+          case Transform::Kind::upright:
             break;  // not among the steps
           case Transform::Kind::views:
             verdict = make_views(*step.transform, stage, header, out, scratch);
