@@ -113,8 +113,7 @@ struct Copied {
 };
 
 // Has the archive written.
-Copied have_it_copied(const Json& request, const PythonSpec& python) {
-  Copier copier(python);
+Copied have_it_copied(Copier& copier, const Json& request) {
   copier.send(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   for (;;) {
     const std::string line = copier.line();
@@ -202,7 +201,8 @@ SampleTable copy_parquet(const DatasetSpec& dataset, const std::string& index, c
   for (const FieldRequest& field : field_requests(dataset)) {
     request["fields"].push_back({field.name, !field.said ? "" : field.kind == FieldKind::text ? "text" : "bytes"});
   }
-  const Copied copied = have_it_copied(request, python);
+  Copier copier(python);  // as long as it lives the archive is locked
+  const Copied copied = have_it_copied(copier, request);
   try {
     SampleTable table = table_of(fresh, dataset, copied, limits, sources, relative_to(root, data));
     std::filesystem::rename(fresh, data);

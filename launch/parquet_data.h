@@ -10,7 +10,8 @@
 //   "train-0.parquet[17]". An index refuses Parquet files that were changed since (index_file.h).
 // Waits: for a sign of life, python.start_timeout_s at most; the process gives one every 64 rows.
 // Failure: Error(dataset) naming file, row and column; Error(runtime) without pyarrow, for a process that ends, for the
-//   disk. The temporary file goes with the failure; after SIGKILL the next run writes over it.
+//   disk. The temporary file goes with the failure; after SIGKILL or a crash of the process the next run writes over it.
+// Two at once: the second is refused; the archive is locked until it is renamed.
 #pragma once
 
 #include <string>

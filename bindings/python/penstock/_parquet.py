@@ -5,8 +5,9 @@ one line of JSON, the request:
   files   paths, in order            image, label   columns; "": the usual one
   fields  [[column, ""|"text"|"bytes"], ...]         data   the archive
 and writes lines of JSON: {"rows": n} now and then, at last {"fields": [kind, ...], "label": bool, "classes": [name, ...]}
-or {"error": text, "help": text, "dataset": bool}. Sample ROW of file FILE is the members FILE/ROW.img, .cls (the label as
-text), and for field N .fN.npy (numbers) or .fN (text, bytes). No picture (null): an empty member, a bad sample later.
+or {"error": text, "help": text, "dataset": bool}; then it waits for the end of the connection. Sample ROW of file FILE is
+the members FILE/ROW.img, .cls (the label as text), and for field N .fN.npy (numbers) or .fN (text, bytes). No picture
+(null): an empty member, a bad sample later.
 
 Rows are read in small batches, and their pages through small buffers: memory grows neither with files nor row groups.
 """
@@ -162,7 +163,6 @@ class Archive:
 
     def finish(self):
         self.file.write(bytes(2 * BLOCK))
-        self.file.flush()
 
 
 def batches(file, columns):
@@ -243,21 +243,28 @@ def convert(wanted, archive, tell):
 
 
 def run(wanted, tell):
+    """Writes the archive; returns the answer and what keeps the lock on it."""
     # Not truncated before it is ours: another `penstock index` may be writing it.
-    with os.fdopen(os.open(wanted["data"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b", buffering=1 << 20) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(f"'{wanted['data']}' is being written by another `penstock index`", "wait for it", dataset=False) from None
-        try:
-            file.truncate(0)
-            archive = Archive(file)
-            answer = convert(wanted, archive, tell)
-            archive.finish()
-            return answer
-        except BaseException:
-            os.unlink(wanted["data"])
-            raise
+    file = os.fdopen(os.open(wanted["data"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b", buffering=1 << 20)
+    lock = os.dup(file.fileno())
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(lock), os.stat(wanted["data"])):  # renamed by the other one meanwhile
+            raise BlockingIOError
+    except (BlockingIOError, FileNotFoundError):
+        raise Refused(f"'{wanted['data']}' is being written by another `penstock index`", "wait for it", dataset=False) from None
+    except OSError:
+        pass  # a disk without locks
+    try:
+        file.truncate(0)
+        archive = Archive(file)
+        answer = convert(wanted, archive, tell)
+        archive.finish()
+        file.close()  # network disks report a full quota only here
+        return answer, lock
+    except BaseException:
+        os.unlink(wanted["data"])
+        raise
 
 
 def die_with(lifeline):
@@ -284,7 +291,9 @@ def main():
 
         wanted = json.loads(stream.readline())
         try:
-            tell(run(wanted, tell))
+            answer, _lock = run(wanted, tell)
+            tell(answer)
+            stream.readline()  # until the parent has renamed the archive, and hangs up
         except Refused as error:
             tell({"error": str(error)[:4000], "help": error.remedy[:4000], "dataset": error.dataset})
         except OSError as error:
