@@ -31,7 +31,8 @@ class Copier {
  public:
   explicit Copier(const PythonSpec& python)
       : patience_s_(python.start_timeout_s),
-        process_(WorkerProcess::start({python_interpreter(python), python_script("_parquet.py")}, worker_environment())) {}
+        process_(
+            WorkerProcess::start({python_interpreter(python), python_script("_parquet.py")}, worker_environment())) {}
 
   void send(const std::string& line) {
     for (size_t done = 0; done < line.size();) {
@@ -72,7 +73,8 @@ class Copier {
     drain();
     const std::string said = tail_.empty() ? std::string() : "; it said last:\n" + tail_;
     const std::string ended = process_.end(how.empty() ? kGrace_s : 0);
-    throw Error(ErrorKind::runtime, "the Python process that reads Parquet files " + (how.empty() ? ended : how) + said);
+    throw Error(ErrorKind::runtime,
+                "the Python process that reads Parquet files " + (how.empty() ? ended : how) + said);
   }
 
  private:
@@ -81,7 +83,9 @@ class Copier {
     const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(patience_s_ * 1e9);
     for (;;) {
       const Nanoseconds left = deadline - clock.now();
-      if (left <= 0) lost("gave no sign of life for " + std::to_string(static_cast<int64_t>(patience_s_)) + " s (python.start_timeout_s)");
+      if (left <= 0)
+        lost("gave no sign of life for " + std::to_string(static_cast<int64_t>(patience_s_)) +
+             " s (python.start_timeout_s)");
       pollfd fds[] = {{process_.socket(), events, 0}, {output_open_ ? process_.output() : -1, POLLIN, 0}};
       (void)::poll(fds, 2, static_cast<int>(std::min<Nanoseconds>(left / kMillisecond + 1, 1000)));
       if (fds[1].revents != 0) drain();
@@ -121,8 +125,8 @@ Copied have_it_copied(Copier& copier, const Json& request) {
       const Json message = Json::parse(line);
       if (message.contains("rows")) continue;
       if (message.contains("error")) {
-        throw Error(message.at("dataset").get<bool>() ? ErrorKind::dataset : ErrorKind::runtime, message.at("error").get<std::string>(),
-                    message.at("help").get<std::string>());
+        throw Error(message.at("dataset").get<bool>() ? ErrorKind::dataset : ErrorKind::runtime,
+                    message.at("error").get<std::string>(), message.at("help").get<std::string>());
       }
       return {message.at("fields").get<std::vector<std::string>>(), message.at("label").get<bool>(),
               message.at("classes").get<std::vector<std::string>>()};
@@ -136,17 +140,20 @@ Copied have_it_copied(Copier& copier, const Json& request) {
 std::string key_of(std::string_view member, const std::vector<TableFile>& sources) {
   const size_t slash = std::min(member.find('/'), member.size());
   int64_t file = -1;
-  if (!integer_of(member.substr(0, slash), file) || file < 0 || file >= static_cast<int64_t>(sources.size()) || slash == member.size()) {
-    throw Error(ErrorKind::runtime, "the archive of the samples has a member '" + std::string(member.substr(0, 60)) + "'");
+  if (!integer_of(member.substr(0, slash), file) || file < 0 || file >= static_cast<int64_t>(sources.size()) ||
+      slash == member.size()) {
+    throw Error(ErrorKind::runtime,
+                "the archive of the samples has a member '" + std::string(member.substr(0, 60)) + "'");
   }
   return sources[static_cast<size_t>(file)].path + "[" + std::string(member.substr(slash + 1)) + "]";
 }
 
 // What the archive holds, as a table of its own kind.
-SampleTable table_of(const std::string& archive, const DatasetSpec& dataset, const Copied& copied, const DecodeLimits& limits,
-                     const std::vector<TableFile>& sources, const std::string& final_path) {
+SampleTable table_of(const std::string& archive, const DatasetSpec& dataset, const Copied& copied,
+                     const DecodeLimits& limits, const std::vector<TableFile>& sources, const std::string& final_path) {
   const std::vector<FieldRequest> asked = field_requests(dataset);
-  if (copied.kinds.size() != asked.size()) throw Error(ErrorKind::runtime, "the archive of the samples has other fields than were asked for");
+  if (copied.kinds.size() != asked.size())
+    throw Error(ErrorKind::runtime, "the archive of the samples has other fields than were asked for");
   DatasetSpec inner;
   inner.tar = archive;
   inner.image = "img";
@@ -190,7 +197,11 @@ SampleTable copy_parquet(const DatasetSpec& dataset, const std::string& index, c
     throw Error(ErrorKind::usage, "the index of Parquet files cannot be called '" + index + "'", "leave out { } * ?");
   }
   const std::string root = container_root(dataset);
-  Json request = {{"files", Json::array()}, {"image", dataset.image}, {"label", dataset.label}, {"fields", Json::array()}, {"data", fresh}};
+  Json request = {{"files", Json::array()},
+                  {"image", dataset.image},
+                  {"label", dataset.label},
+                  {"fields", Json::array()},
+                  {"data", fresh}};
   std::vector<TableFile> sources;
   // Before they are read: a file that changes meanwhile makes the index old, not wrong.
   for (const std::string& path : container_files(dataset, posix_file_system())) {

@@ -104,7 +104,8 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, Fil
   const std::string root = root_of(dataset);
   if (kind == "tar" || kind == "tfrecord" || kind == "parquet") {
     const std::vector<std::string> names = container_files(dataset, files);
-    const std::span<const TableFile> then = std::span(facts.files).subspan(kind == "parquet" && !facts.files.empty() ? 1 : 0);  // first the copy
+    const size_t first = kind == "parquet" && !facts.files.empty() ? 1 : 0;  // after the copy
+    const std::span<const TableFile> then = std::span(facts.files).subspan(first);
     for (size_t i = 0; i < std::max(names.size(), then.size()); ++i) {
       const std::string here = i < names.size() ? relative_to(root, names[i]) : "nothing";
       const std::string there = i < then.size() ? then[i].path : "nothing";

@@ -199,7 +199,7 @@ def convert(wanted, archive, tell):
         found = choose(schema, wanted, path)
         if chosen is None:
             chosen, classes = found, named_labels(schema, found[1])
-        if found[:2] != chosen[:2] or {name: str(kind) for name, kind in found[2].items()} != {name: str(kind) for name, kind in chosen[2].items()}:
+        if [(name, str(kind)) for name, kind in found[2].items()] != [(name, str(kind)) for name, kind in chosen[2].items()]:
             raise Refused(f"the columns of '{path}' differ from those of '{wanted['files'][0]}' in name or type",
                           "all files of a dataset have the same columns")
         if found[1] and str(found[2][found[1]]) in TEXTS:
