@@ -12,6 +12,7 @@ if(TARGET penstock_mpi)
 endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
+              ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_parquet.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock)
 
 # Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".

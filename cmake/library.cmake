@@ -15,5 +15,7 @@ target_compile_features(penstock PUBLIC cxx_std_20)
 set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
                       BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
 
-# What Python workers run lies beside the library in the build folder, as in a Python package (python_worker_script()).
-configure_file(${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py ${PROJECT_BINARY_DIR}/_worker.py COPYONLY)
+# What Python processes run lies beside the library in the build folder, as in a Python package (python_worker_script()).
+foreach(script _worker.py _parquet.py)
+  configure_file(${PROJECT_SOURCE_DIR}/bindings/python/penstock/${script} ${PROJECT_BINARY_DIR}/${script} COPYONLY)
+endforeach()

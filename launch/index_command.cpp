@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "launch/command.h"
+#include "launch/parquet_data.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
@@ -77,7 +78,8 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
   DatasetSpec dataset = asked;
   dataset.index.clear();
   auto shards = std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
-  SampleTable table = index_table(dataset, job.limits, posix_file_system(), *shards);
+  SampleTable table = dataset.parquet.empty() ? index_table(dataset, job.limits, posix_file_system(), *shards)
+                                              : copy_parquet(dataset, out, job.python, job.limits);
   if (headers) {
     TableBuilder builder(table);
     const std::string root = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
@@ -99,9 +101,11 @@ DatasetSpec dataset_in(const std::string& given, std::string& line) {
   DatasetSpec dataset;
   bool mds = false;
   bool tar = false;
+  bool parquet = false;
   for (const DirectoryEntry& entry : posix_file_system().list_directory(folder).entries) {
     mds = mds || entry.name == "index.json";
     tar = tar || (entry.name.ends_with(".tar") && !entry.is_directory);
+    parquet = parquet || (entry.name.ends_with(".parquet") && !entry.is_directory);
   }
   if (mds) {
     dataset.mds = folder;
@@ -109,6 +113,9 @@ DatasetSpec dataset_in(const std::string& given, std::string& line) {
   } else if (tar) {
     dataset.tar = folder + "/*.tar";
     line = "tar: \"" + dataset.tar + "\"";
+  } else if (parquet) {
+    dataset.parquet = folder + "/*.parquet";
+    line = "parquet: \"" + dataset.parquet + "\"";
   } else {
     dataset.folder = folder;
     line = "folder: " + folder;

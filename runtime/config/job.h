@@ -42,8 +42,9 @@ struct DatasetSpec {
   std::string csv;       // file with a line of column names
   std::string mds;       // folder of Mosaic's shards
   std::string tfrecord;  // files of tf.train.Example: "train-*-of-00128"
+  std::string parquet;   // files that `penstock index` copied the samples of; needs `index`
   bool train = true;     // of cifar10, cifar100 and mnist: which part
-  // Which member (tar), column (csv, mds) or feature (tfrecord) is what; empty: as containers.h says.
+  // Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is what; empty: as containers.h says.
   std::string image;
   std::string label;
   std::string fields;    // further ones, with ',' between them; "caption:text"
@@ -76,7 +77,8 @@ inline constexpr DatasetKind dataset_kinds[] = {
     {"cifar10", &DatasetSpec::cifar10, true, true},   {"cifar100", &DatasetSpec::cifar100, true, true},
     {"mnist", &DatasetSpec::mnist, true, true},       {"list", &DatasetSpec::list, true, true},
     {"csv", &DatasetSpec::csv, true, true},           {"mds", &DatasetSpec::mds, true, true},
-    {"tfrecord", &DatasetSpec::tfrecord, true, true}, {"python", &DatasetSpec::python, false, false},
+    {"tfrecord", &DatasetSpec::tfrecord, true, true}, {"parquet", &DatasetSpec::parquet, true, true},
+    {"python", &DatasetSpec::python, false, false},
     {"pickle", &DatasetSpec::pickle, false, false}};
 
 inline std::string DatasetSpec::title() const {

@@ -415,10 +415,10 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
     std::vector<std::string> kinds;
   };
   const Belonging all[] = {{"train", {"cifar10", "cifar100", "mnist"}},
-                           {"image", {"tar", "csv", "mds", "tfrecord"}},
-                           {"label", {"tar", "csv", "mds", "tfrecord"}},
-                           {"fields", {"tar", "csv", "mds", "tfrecord"}},
-                           {"index", {"folder", "tar", "cifar10", "cifar100", "mnist", "list", "csv", "mds", "tfrecord"}}};
+                           {"image", {"tar", "csv", "mds", "tfrecord", "parquet"}},
+                           {"label", {"tar", "csv", "mds", "tfrecord", "parquet"}},
+                           {"fields", {"tar", "csv", "mds", "tfrecord", "parquet"}},
+                           {"index", {"folder", "tar", "cifar10", "cifar100", "mnist", "list", "csv", "mds", "tfrecord", "parquet"}}};
   for (const Belonging& one : all) {
     const YamlNode* value = value_at(node, "dataset", one.key);
     if (value == nullptr || !value->is_scalar()) continue;
@@ -431,6 +431,11 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   const YamlNode* index = value_at(node, "dataset", "index");
   if (index != nullptr && index->is_scalar()) {
     place_folder(*index, job_path, path + ".dataset.index", dataset.index, complaints);
+  }
+  const YamlNode* parquet = value_at(node, "dataset", "parquet");
+  if (parquet != nullptr && parquet->is_scalar() && index == nullptr) {
+    complaints.add(parquet->span, "'parquet' needs 'index': loaders read what `penstock index` copied, not Parquet files",
+                   "add index: FILE, and run `penstock index` once");
   }
   if (const YamlNode* fields = value_at(node, "dataset", "fields"); fields != nullptr && fields->is_scalar()) {
     std::set<std::string> seen = {"image", "label"};

@@ -293,16 +293,21 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                       text("tfrecord", {},
                                            "Instead of folder: TFRecord files of tf.train.Example, named as for tar."),
                                       PENSTOCK_MEMBER(dataset.tfrecord)),
+                       key<SplitSpec>(content,
+                                      text("parquet", {},
+                                           "Instead of folder: Parquet files, named as for tar, whose samples `penstock "
+                                           "index` has copied beside the index (which needs pyarrow)."),
+                                      PENSTOCK_MEMBER(dataset.parquet)),
                        key<SplitSpec>(content, boolean("train", "With cifar10, cifar100 and mnist: the training part, else the test part."),
                                       PENSTOCK_MEMBER(dataset.train)),
                        key<SplitSpec>(content,
                                       text("image", {},
-                                           "Which member (tar), column (csv, mds) or feature (tfrecord) is the picture. Default: "
-                                           "the only picture, 'image', the only picture, 'image/encoded'."),
+                                           "Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is the picture. Default: "
+                                           "the only picture, 'image', the only picture (parquet: or 'image'), 'image/encoded'."),
                                       PENSTOCK_MEMBER(dataset.image)),
                        key<SplitSpec>(content,
                                       text("label", {},
-                                           "Which one is the label. Default: 'cls' (tar), 'label' (csv, mds), "
+                                           "Which one is the label. Default: 'cls' (tar), 'label' (csv, mds, parquet), "
                                            "'image/class/label' (tfrecord), where there is one."),
                                       PENSTOCK_MEMBER(dataset.label)),
                        key<SplitSpec>(content,

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-bool is_pattern(const std::string& kind) { return kind == "tar" || kind == "tfrecord"; }
+bool is_pattern(const std::string& kind) { return kind == "tar" || kind == "tfrecord" || kind == "parquet"; }
 
 const std::string& place_of(const DatasetSpec& dataset, const std::string& kind) {
   for (const DatasetKind& known : dataset_kinds) {
@@ -119,6 +119,10 @@ SampleTable list_samples(const ContainerInput& input) {
   if (kind == "list") return list_file_list(input);
   if (kind == "mds") return list_mds(input);
   if (kind == "tfrecord") return list_tfrecord(input);
+  if (kind == "parquet") {
+    throw Error(ErrorKind::usage, "Parquet files are read by `penstock index` alone, and '" + input.dataset.parquet + "' has no index",
+                "add index: FILE to the dataset, and run `penstock index` once");
+  }
   throw Error(ErrorKind::usage, "no data set of containers is named");
 }
 

@@ -31,7 +31,8 @@ std::string container_kind(const DatasetSpec& dataset);
 // What the paths of a container's table are relative to.
 std::string container_root(const DatasetSpec& dataset);
 
-// The files that opening this data set would read, in order; for CSV and lists, the list itself.
+// The files that opening this data set would read, in order; for CSV and lists, the list itself; of Parquet, the files
+// that `penstock index` reads (launch/parquet_data.h).
 std::vector<std::string> container_files(const DatasetSpec& dataset, FileSystem& files);
 
 // What of the DatasetSpec decides a table's content, apart from where the data lies.

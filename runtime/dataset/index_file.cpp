@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
@@ -20,7 +21,10 @@
 namespace penstock {
 namespace {
 
-constexpr const char* kRemedy = "make it again with `penstock index`, or leave dataset.index out";
+// Parquet files are read through an index or not at all.
+std::string remedy(const DatasetSpec& dataset, const char* again) {
+  return std::string("make it ") + again + "with `penstock index`" + (dataset.parquet.empty() ? ", or leave dataset.index out" : "");
+}
 
 std::string root_of(const DatasetSpec& dataset) {
   return container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
@@ -67,11 +71,12 @@ struct Mapping {
   }
 };
 
-SampleTable map_index(const std::string& path) {
+SampleTable map_index(const DatasetSpec& dataset) {
+  const std::string& path = dataset.index;
   const auto fail = [&](const std::string& action) {
     const int code = errno;
     throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code),
-                    code == ENOENT ? "make it with `penstock index`, or leave dataset.index out" : "");
+                    code == ENOENT ? remedy(dataset, "") : "");
   };
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) fail("open");
@@ -80,7 +85,7 @@ SampleTable map_index(const std::string& path) {
   if (!S_ISREG(status.st_mode)) throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
   auto mapping = std::make_shared<Mapping>();
   mapping->bytes = static_cast<size_t>(status.st_size);
-  if (mapping->bytes == 0) throw Error(ErrorKind::dataset, "it is empty", kRemedy);
+  if (mapping->bytes == 0) throw Error(ErrorKind::dataset, "it is empty");
   mapping->data = ::mmap(nullptr, mapping->bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (mapping->data == MAP_FAILED) fail("map");
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(mapping->data), mapping->bytes);
@@ -97,11 +102,13 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, Fil
     return "it was made with other options: " + facts.options.substr(0, 200) + ", and here it is " + container_options(dataset);
   }
   const std::string root = root_of(dataset);
-  if (kind == "tar" || kind == "tfrecord") {
+  if (kind == "tar" || kind == "tfrecord" || kind == "parquet") {
     const std::vector<std::string> names = container_files(dataset, files);
-    for (size_t i = 0; i < std::max(names.size(), facts.files.size()); ++i) {
+    const size_t first = kind == "parquet" && !facts.files.empty() ? 1 : 0;  // after the copy
+    const std::span<const TableFile> then = std::span(facts.files).subspan(first);
+    for (size_t i = 0; i < std::max(names.size(), then.size()); ++i) {
       const std::string here = i < names.size() ? relative_to(root, names[i]) : "nothing";
-      const std::string there = i < facts.files.size() ? facts.files[i].path : "nothing";
+      const std::string there = i < then.size() ? then[i].path : "nothing";
       if (here != there) return "file " + std::to_string(i) + " of the data set is " + here + ", and was " + there;
     }
   }
@@ -143,15 +150,15 @@ void write_index(const SampleTable& table, const std::string& path) {
 
 SampleTable open_index(const DatasetSpec& dataset, FileSystem& files) {
   try {
-    SampleTable table = map_index(dataset.index);
+    SampleTable table = map_index(dataset);
     if (const std::string why = difference(table, dataset, files); !why.empty()) {
-      throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why, kRemedy);
+      throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why);
     }
     return table;
   } catch (const FileError&) {
     throw;
   } catch (const Error& error) {
-    throw Error(error.kind(), "the index '" + dataset.index + "': " + error.message(), kRemedy);
+    throw Error(error.kind(), "the index '" + dataset.index + "': " + error.message(), remedy(dataset, "again "));
   }
 }
 

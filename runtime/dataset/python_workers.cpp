@@ -432,6 +432,13 @@ std::string python_worker_script() {
               "install penstock as a whole, or set PENSTOCK_WORKER_SCRIPT to the file");
 }
 
+std::string python_script(const std::string& name) {
+  const std::string worker = python_worker_script();
+  const std::string path = worker.substr(0, worker.rfind('/') + 1) + name;
+  if (::access(path.c_str(), R_OK) == 0) return path;
+  throw Error(ErrorKind::runtime, "cannot find '" + path + "'", "install penstock as a whole");
+}
+
 std::string python_config(const DatasetSpec& dataset, const std::vector<std::string>& functions) {
   Json config;
   config["python"] = dataset.python;

@@ -84,6 +84,8 @@ std::vector<std::byte> python_request(const DrawKey& key);
 // What starts a worker: the interpreter and the script, as the job, the environment and the installation say.
 std::string python_interpreter(const PythonSpec& spec);
 std::string python_worker_script();  // Error(runtime) where there is none
+// Another script, from beside that one.
+std::string python_script(const std::string& name);
 
 // The config of hello: what `dataset` (nothing: transforms alone) and `functions` need.
 std::string python_config(const DatasetSpec& dataset, const std::vector<std::string>& functions);

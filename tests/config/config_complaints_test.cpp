@@ -93,11 +93,11 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
   CHECK(complaint(split_of(pipeline)) ==
         "job.yaml:2:3: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    2 |   train:\n"
-        "      |   ^~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, python and pickle");
+        "      |   ^~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, python and pickle");
   CHECK(complaint(split_of("    dataset: {}\n" + pipeline)) ==
         "job.yaml:3:5: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    3 |     dataset: {}\n"
-        "      |     ^~~~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, python and pickle");
+        "      |     ^~~~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, python and pickle");
   CHECK(complaint(split_of(dataset)) ==
         "job.yaml:2:3: error: missing required key 'pipeline' in 'splits.train'\n"
         "    2 |   train:\n"
@@ -116,7 +116,7 @@ TEST_CASE("shapes: what should be a mapping or a list") {
         "      |         ^ write {threads: 4}");
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
         "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, cifar10, "
-        "cifar100, mnist, list, csv, mds, tfrecord, train, image, label, fields, index, python, args, path, pickle and "
+        "cifar100, mnist, list, csv, mds, tfrecord, parquet, train, image, label, fields, index, python, args, path, pickle and "
         "main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
         "      |              ^~~~~ write {folder: /data}");
@@ -333,8 +333,11 @@ TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
   CHECK(said("cifar10: c, train: false") == "accepted");
   CHECK(contains(said("tar: a.tar, folder: /d"), "a dataset has one of folder, images, tar, cifar10"));
   CHECK(contains(said("folder: /d, train: false"), "'train' belongs to cifar10, cifar100 and mnist, and none of them is given"));
-  CHECK(contains(said("cifar10: c, label: x"), "'label' belongs to tar, csv, mds and tfrecord"));
+  CHECK(contains(said("cifar10: c, label: x"), "'label' belongs to tar, csv, mds, tfrecord and parquet"));
   CHECK(contains(said("python: \"a:b\", index: x"), "'index' belongs to folder, tar"));
+  CHECK(said("parquet: \"t-*.parquet\", image: picture, fields: \"caption\", index: x.index") == "accepted");
+  CHECK(contains(said("parquet: x"), "'parquet' needs 'index'"));
+  CHECK(contains(said("parquet: x"), "run `penstock index` once"));
   CHECK(contains(said("tfrecords: x"), "did you mean 'tfrecord'?"));
   CHECK(contains(said("tar: ''"), "'splits.train.dataset.tar' is empty"));
   CHECK(contains(said("tar: ~/x.tar"), "'~' does not stand for the home folder"));

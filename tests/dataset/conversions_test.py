@@ -96,7 +96,7 @@ def test_check_names_what_is_wrong():
         code, said = refused("check", write_job(top, {"tar": pattern, "folder": folder}))
         assert code == 3 and "a dataset has one of folder, images, tar," in said, said
         code, said = refused("check", write_job(top, {"folder": folder, "image": "jpg"}))
-        assert code == 3 and "'image' belongs to tar, csv, mds and tfrecord" in said, said
+        assert code == 3 and "'image' belongs to tar, csv, mds, tfrecord and parquet" in said, said
         said = penstock("check", write_job(top, {"tar": pattern.replace("{000..001}", "000")}))
         assert "samples, " in said and "without labels" not in said, said
         with open(os.path.join(top, "bare.csv"), "w") as file:

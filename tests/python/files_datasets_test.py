@@ -59,6 +59,8 @@ def test_published_files():
 def test_words_and_mistakes():
     assert penstock.WebDataset("/s/{0..1}.tar", fields=["a", "b"]).to_spec() == {"tar": "/s/{0..1}.tar", "fields": "a,b"}
     assert penstock.CIFAR10("/c").to_spec() == {"cifar10": "/c", "train": True}
+    assert penstock.Parquet("/p/*.parquet", index="/x", label="y").to_spec() == {"parquet": "/p/*.parquet", "label": "y", "index": "/x"}
+    raises(penstock.DatasetError, lambda: first_batch(penstock.Parquet("/p/*.parquet", index="/nowhere/x")), "make it with `penstock index`")
     assert repr(penstock.MDS("m", label="y")) == "MDS('m', label='y')"
     raises(penstock.DatasetError, lambda: first_batch(penstock.WebDataset("/nowhere/{0..1}.tar")), "/nowhere/0.tar")
     raises(penstock.DatasetError, lambda: first_batch(penstock.MNIST("/nowhere")), "train-images-idx3-ubyte")

@@ -14,7 +14,7 @@
 from . import errors, transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
-from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PairedFolders, TFRecord,
+from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PairedFolders, Parquet, TFRecord,
                        WebDataset)
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UnpicklableDataset, UsageError
 from .preprocessor import Preprocessor
@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
-    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "PeerLostError",
+    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "Parquet", "PeerLostError",
     "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
     "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show",
     "transforms", "wrap",

@@ -8,8 +8,8 @@ from typing import Any, Optional, Sequence, Union
 from . import _pickled
 from .errors import UsageError
 
-__all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "TFRecord",
-           "WebDataset"]
+__all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "Parquet",
+           "TFRecord", "WebDataset"]
 
 
 class ImageFolder:
@@ -155,6 +155,22 @@ class TFRecord(_Files):
 
     def __init__(self, files: Union[str, os.PathLike], *, image: Optional[str] = None, label: Optional[str] = None,
                  fields: Union[str, Sequence[str], None] = None, index: Union[str, os.PathLike, None] = None) -> None:
+        super().__init__(files, image=image, label=label, fields=fields, index=index)
+
+
+class Parquet(_Files):
+    """Parquet files with encoded pictures, `Parquet("train-*.parquet", index="train.index")`.
+
+    `image`: a column of encoded pictures, binary or Hugging Face's struct {bytes, path}; `label`: integers, or class names;
+    `fields`: columns of numbers, lists of them, text and bytes. Loaders read what `penstock index` copied, once, beside the
+    `index`: `penstock index job.yaml` with the same words in the job file, or `penstock index DIR --out FILE` for all
+    *.parquet files of a folder and the usual columns. That, and nothing else, needs pyarrow.
+    """
+
+    _kind = "parquet"
+
+    def __init__(self, files: Union[str, os.PathLike], *, index: Union[str, os.PathLike], image: Optional[str] = None,
+                 label: Optional[str] = None, fields: Union[str, Sequence[str], None] = None) -> None:
         super().__init__(files, image=image, label=label, fields=fields, index=index)
 
 
