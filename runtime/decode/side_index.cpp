@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
@@ -95,19 +96,22 @@ SideIndex SideIndex::parse(std::span<const std::byte> text) {
 }
 
 bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIndex& index) {
+  index = {};
   BaselineFrame frame;
   EntropyDecoder entropy;
   if (bytes.size() > UINT32_MAX || !read_baseline_frame(bytes, frame) || !entropy.begin(bytes, frame)) return false;
   const int interval = interval_for(options, frame, bytes.size());
   if (interval == 0) return false;
-  index = SideIndex(interval, frame.components);
+  SideIndex made(interval, frame.components);
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   for (int64_t mcu = 0; mcu < mcus; mcu += interval) {
     EntryPoint point;
-    if (!entropy.position(point) || !index.add(point)) return false;
+    if (!entropy.position(point) || !made.add(point)) return false;
     if (!entropy.skip(std::min<int64_t>(interval, mcus - mcu))) return false;
   }
-  return entropy.library_would_stop_quietly();
+  if (!entropy.library_would_stop_quietly()) return false;
+  index = std::move(made);
+  return true;
 }
 
 }  // namespace penstock

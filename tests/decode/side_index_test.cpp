@@ -59,20 +59,31 @@ Decoded decode(JpegDecoder& decoder, const File& file, const Box& box, const Sid
 }
 
 TEST_CASE("with an index, the bytes are those without") {
-  const unsigned seed = 844745755;
+  const unsigned seed = std::random_device{}();
   INFO("seed ", seed);
   std::mt19937 random(seed);
   JpegDecoder decoder({});
   const int files = std::getenv("PENSTOCK_FULL") != nullptr ? 4000 : 150;
   int64_t by_index = 0;
+  int64_t boxes = 0;
+  int64_t ours = 0;  // files that our decoder takes; it leaves slivers to the library
   for (int i = 0; i < files; ++i) {
     const JpegSpec spec = random_spec(random, i % 8 == 0 ? 400 : 90);
     const File file = make_jpeg(spec);
-    // Much wider ones than a hundred MCUs do not fit the 20 bits of a point in the largest of these files.
-    for (const int interval : {1, draw(random, 2, 12), draw(random, 13, 100)}) {
+    const int64_t taken = decoder.counts().own_jpeg;
+    REQUIRE(decode(decoder, file, {0, 0, spec.width, spec.height}, nullptr).verdict.ok());
+    SideIndex dense;
+    REQUIRE(build_side_index(file, {.interval = 1}, dense) == (decoder.counts().own_jpeg > taken));
+    if (dense.empty()) continue;
+    ++ours;
+    for (const int interval : {1, draw(random, 2, 6), draw(random, 7, 500)}) {
       SideIndex index;
-      INFO("w ", spec.width, " h ", spec.height, " q ", spec.quality, " s ", spec.h, spec.v, " grey ", spec.grey, " opt ", spec.optimize, " restart ", spec.restart, " noise ", spec.noise_bits, " interval ", interval, " bytes ", file.size());
-      REQUIRE(build_side_index(file, {.interval = interval}, index));
+      if (!build_side_index(file, {.interval = interval}, index)) {
+        // Sixteen points of a file of pure noise do not always fit 20 bits.
+        REQUIRE(interval > 6);
+        REQUIRE(index.empty());
+        continue;
+      }
       const std::string text = index.serialise();
       CHECK(SideIndex::parse(std::as_bytes(std::span(text))) == index);
       for (int b = 0; b < 6; ++b) {
@@ -82,12 +93,15 @@ TEST_CASE("with an index, the bytes are those without") {
         const int64_t before = decoder.counts().own_jpeg;
         const Decoded got = decode(decoder, file, box, &index);
         by_index += decoder.counts().own_jpeg - before;
+        ++boxes;
         REQUIRE(got.verdict.ok());
         REQUIRE(got.pixels == decode(decoder, file, box, nullptr).pixels);
       }
     }
   }
-  CHECK(by_index == int64_t{files} * 18);  // none of them was handed to the library
+  CHECK(by_index == boxes);  // none of them was handed to the library
+  CHECK(ours * 10 > files * 9);
+  CHECK(boxes > ours * 15);
 }
 
 TEST_CASE("one per cent of the file") {
