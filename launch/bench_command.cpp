@@ -75,6 +75,7 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
     all.decode_ns += times[t].decode_ns;
     all.augment_ns += times[t].augment_ns;
     ways.own_jpeg += decoded[t].own_jpeg;
+    ways.indexed_jpeg += decoded[t].indexed_jpeg;
     ways.library_jpeg += decoded[t].library_jpeg;
     finishing += finish_ns[t];
   }
@@ -85,6 +86,7 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
                                       {"unusable", bad.load()},
                                       {"images_per_s", static_cast<double>(made.load()) / elapsed},
                                       {"jpeg_own", ways.own_jpeg},
+                                      {"jpeg_indexed", ways.indexed_jpeg},
                                       {"jpeg_library", ways.library_jpeg},
                                       {"read_ms", static_cast<double>(all.read_ns) / count * 1e-6},
                                       {"decode_ms", static_cast<double>(all.decode_ns) / count * 1e-6},
@@ -100,8 +102,9 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
     }
   }
   if (!json && ways.own_jpeg + ways.library_jpeg > 0) {
-    std::printf("  JPEG: %lld by the decoder for baseline files, %lld by libjpeg-turbo\n",
-                static_cast<long long>(ways.own_jpeg), static_cast<long long>(ways.library_jpeg));
+    std::printf("  JPEG: %lld by the decoder for baseline files (%lld of them entered at the crop), %lld by libjpeg-turbo\n",
+                static_cast<long long>(ways.own_jpeg), static_cast<long long>(ways.indexed_jpeg),
+                static_cast<long long>(ways.library_jpeg));
   }
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "runtime/dataset/index_file.h"
 #include "runtime/dataset/table_source.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/decode/side_index.h"
 #include "runtime/loader/loader.h"
 
 namespace penstock {
@@ -23,16 +24,19 @@ struct IndexRequest {
   std::string out;
   std::string split;
   bool headers = true;
+  bool entry_points = true;
 };
 
 struct Summary {
   int64_t bytes = 0;
   int64_t unusable = 0;
+  int64_t entered = 0;  // pictures with entry points
   std::vector<int64_t> pixels;
 };
 
-// Sizes of files and of pictures, into the table.
-Summary look_at_headers(TableBuilder& builder, const Source& source, const DecodeLimits& limits) {
+// Sizes of files and of pictures, and where decoding may enter them, into the table.
+Summary look_at_pictures(TableBuilder& builder, const Source& source, const DecodeLimits& limits, bool entry_points) {
+  std::vector<std::string> points(static_cast<size_t>(entry_points ? source.size() : 0));
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unusable{0};
@@ -52,6 +56,10 @@ Summary look_at_headers(TableBuilder& builder, const Source& source, const Decod
         bytes += static_cast<int64_t>(sample.image.size());
         if (verdict.ok()) {
           builder.header(index, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
+          SideIndex found;
+          if (entry_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
+            points[static_cast<size_t>(index)] = found.serialise();
+          }
         } else {
           ++unusable;
         }
@@ -70,24 +78,27 @@ Summary look_at_headers(TableBuilder& builder, const Source& source, const Decod
   Summary out;
   out.bytes = bytes;
   out.unusable = unusable;
+  out.entered = std::count_if(points.begin(), points.end(), [](const std::string& text) { return !text.empty(); });
+  if (out.entered > 0) builder.entry_points(points);
   for (int64_t i = 0; i < builder.size(); ++i) out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
   return out;
 }
 
-void make_index(const DatasetSpec& asked, const std::string& out, const Job& job, bool headers) {
+void make_index(const DatasetSpec& asked, const std::string& out, const Job& job, const IndexRequest& request) {
   DatasetSpec dataset = asked;
   dataset.index.clear();
   auto shards = std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
   SampleTable table = dataset.parquet.empty() ? index_table(dataset, job.limits, posix_file_system(), *shards)
                                               : copy_parquet(dataset, out, job.python, job.limits);
-  if (headers) {
+  if (request.headers) {
     TableBuilder builder(table);
     const std::string root = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
     const TableSource source(std::move(table), root, job.limits, std::move(shards), posix_file_system());
-    Summary summary = look_at_headers(builder, source, job.limits);
+    Summary summary = look_at_pictures(builder, source, job.limits, request.entry_points);
     std::sort(summary.pixels.begin(), summary.pixels.end());
-    std::printf("  %.1f MB of pictures, median %.2f megapixels, %lld unusable\n", static_cast<double>(summary.bytes) / 1e6,
-                static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable));
+    std::printf("  %.1f MB of pictures, median %.2f megapixels, %lld unusable, entry points for %lld\n", static_cast<double>(summary.bytes) / 1e6,
+                static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable),
+                static_cast<long long>(summary.entered));
     table = builder.finish();
   }
   write_index(table, out);
@@ -131,7 +142,7 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     std::string folder = std::filesystem::absolute(arguments.file).lexically_normal().string();
     if (folder.size() > 1 && folder.back() == '/') folder.pop_back();
     const std::string out = request.out.empty() ? folder + ".index" : request.out;
-    make_index(dataset, out, Job{}, request.headers);
+    make_index(dataset, out, Job{}, request);
     std::printf("  dataset: {%s, index: %s}\n", line.c_str(), std::filesystem::absolute(out).lexically_normal().c_str());
     return 0;
   }
@@ -144,7 +155,7 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     if (!request.out.empty() && made > 0) {
       throw Error(ErrorKind::usage, "--out names one file, and the job has several splits", "say --split NAME as well");
     }
-    make_index(split.dataset, out, job, request.headers);
+    make_index(split.dataset, out, job, request);
     ++made;
   }
   if (made == 0) {
@@ -163,7 +174,9 @@ void add_index(CLI::App& app, Chosen& chosen) {
   add_job_arguments(*command, *arguments);
   command->add_option("--out", request->out, "file; default: the dataset's index key, or DIR.index for a folder");
   command->add_option("--split", request->split, "only this split; default: every one whose dataset has an index key");
-  command->add_flag("!--no-headers", request->headers, "do not look at the pictures' sizes");
+  command->add_flag("!--no-headers", request->headers, "do not look at the pictures at all");
+  command->add_flag("!--no-entry-points", request->entry_points,
+                    "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->callback([=, &chosen] { chosen.run = [=] { return index(*arguments, *request); }; });
 }
 

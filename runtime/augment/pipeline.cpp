@@ -572,7 +572,8 @@ class Pipeline::Impl {
         const int64_t decode_start = clock_.now();
         Verdict verdict = plan.role == ImageRole::mask
                               ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
-                              : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view);
+                              : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
+                                                       source.index);
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
         if (!verdict.ok()) return verdict;

@@ -62,6 +62,7 @@ struct Scratch {
 struct ImageInput {
   EncodedView bytes;
   PixelView pixels;
+  const SideIndex* index = nullptr;  // the file's own, or none
 };
 
 // Runs function number `number` of Pipeline::functions(), which stands at `position`, on `image`, keeping its size.
@@ -77,7 +78,7 @@ class Pipeline {
   Draws draw(const DrawKey& key, const ImageHeader& header) const;
   Verdict apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch) const {
-    return apply(ImageInput{bytes, {}}, header, draws, out, scratch, {});
+    return apply(ImageInput{bytes, {}, nullptr}, header, draws, out, scratch, {});
   }
   // Error(usage) where the pipeline has functions and `function` is empty.
   // A second image of the sample takes the first one's draws; it must have the same size. A mask (`input` as

@@ -14,6 +14,7 @@ struct CachedSource::Entry {
   int width = 0;
   int height = 0;
   int64_t label = 0;
+  std::span<const std::byte> entry_points;  // the source's own memory
 };
 
 CachedSource::CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes)
@@ -40,6 +41,7 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
     sample.width = entry->width;
     sample.height = entry->height;
     sample.label = entry->label;
+    sample.entry_points = entry->entry_points;
     return Verdict::good();
   }
   Verdict verdict = source_->load(key, sample);
@@ -57,6 +59,7 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
   entry->width = sample.width;
   entry->height = sample.height;
   entry->label = sample.label;
+  entry->entry_points = sample.entry_points;
   if (!sample.image.empty()) std::memcpy(entry->bytes.data(), sample.image.data(), sample.image.size());
   size_t at = entry->image_bytes + PixelBuffer::padding;
   for (const auto& field : sample.fields) {

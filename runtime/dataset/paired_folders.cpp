@@ -176,6 +176,7 @@ Verdict PairedFolders::load(const DrawKey& key, SourceSample& sample) const {
   sample.width = sample.height = 0;
   sample.label = 0;
   sample.fields.clear();
+  sample.entry_points = {};
   sample.parts.resize(folders_.size() - 1);
   if (Verdict verdict = read(index, sample.storage); !verdict.ok()) return verdict;
   sample.image = sample.storage;

@@ -190,7 +190,9 @@ Sum128 fingerprint_of(const TableFacts& facts, std::span<const SampleRow> rows, 
     pairs.push_back(static_cast<uint64_t>(row.label));
   }
   TableFacts covered;
-  covered.fields = facts.fields;
+  for (const FieldSpec& field : facts.fields) {
+    if (field.name != kEntryPoints) covered.fields.push_back(field);
+  }
   covered.classes = facts.classes;
   covered.pixels = facts.pixels;
   covered.labelled = facts.labelled;
@@ -333,6 +335,11 @@ void TableBuilder::value(size_t field, std::span<const std::byte> bytes) {
 void TableBuilder::header(int64_t index, uint32_t width, uint32_t height) {
   row(index).width = width;
   row(index).height = height;
+}
+
+void TableBuilder::entry_points(std::span<const std::string> values) {
+  const size_t field = add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+  for (const std::string& text : values) value(field, std::as_bytes(std::span(text)));
 }
 
 std::string_view TableBuilder::key(int64_t index) const noexcept {

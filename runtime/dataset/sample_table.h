@@ -78,6 +78,10 @@ struct FieldPlace {
 };
 static_assert(sizeof(FieldPlace) == 24);
 
+// A column of the table that no batch shows: where decoding may enter each picture (SourceSample::entry_points). Not part
+// of the fingerprint, because it changes nothing but the time.
+inline constexpr const char* kEntryPoints = ".entry_points";
+
 inline constexpr uint32_t kOwnFile = 0xFFFFFFFF;
 inline constexpr uint32_t kInTable = 0xFFFFFFFF;
 inline constexpr uint64_t kMaxFieldBytes = uint64_t{1} << 30;  // of one field of one sample
@@ -135,6 +139,8 @@ class TableBuilder {
   void place(size_t field, uint32_t file, uint64_t offset, uint64_t bytes);
   void value(size_t field, std::span<const std::byte> bytes);
   void header(int64_t index, uint32_t width, uint32_t height);
+  // Once all samples are there: a value for each, as a column named kEntryPoints.
+  void entry_points(std::span<const std::string> values);
   int64_t size() const noexcept { return static_cast<int64_t>(rows_.size()); }
   SampleRow& row(int64_t index) noexcept { return rows_[static_cast<size_t>(index)]; }
   std::string_view key(int64_t index) const noexcept;

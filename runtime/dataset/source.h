@@ -36,6 +36,9 @@ struct DecodeLimits;  // runtime/decode/image.h
 
 // One sample as the source gives it. `storage` and `parts` are reused from sample to sample; the spans point into them.
 struct SourceSample {
+  // Where decoding may enter the image, a SideIndex as text (runtime/decode/side_index.h); empty: nobody has looked.
+  // Points into memory of the source, which keeps it.
+  std::span<const std::byte> entry_points;
   std::vector<std::byte> storage;
   std::vector<std::vector<std::byte>> parts;  // where several files make a sample
   std::span<const std::byte> image;   // a whole JPEG or PNG file; or RGB pixels, row after row, where width > 0
@@ -80,6 +83,7 @@ class Source {
     const auto index = static_cast<int64_t>(key.index);
     sample.width = sample.height = 0;
     sample.fields.clear();
+    sample.entry_points = {};
     Verdict verdict = read(index, sample.storage);
     sample.image = sample.storage;
     if (verdict.ok()) sample.label = label(index);

@@ -19,7 +19,10 @@ TableSource::TableSource(SampleTable table, std::string root, const DecodeLimits
       fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
   const TableFacts& facts = table_.facts();
   for (const TableFile& file : facts.files) paths_.push_back(under_root(root_, file.path));
-  fields_.insert(fields_.end(), facts.fields.begin(), facts.fields.end());
+  // The last column may be the one that no batch shows.
+  shown_ = facts.fields.size();
+  if (shown_ > 0 && facts.fields.back().name == kEntryPoints) --shown_;
+  fields_.insert(fields_.end(), facts.fields.begin(), facts.fields.begin() + static_cast<std::ptrdiff_t>(shown_));
 }
 
 void TableSource::check_index(int64_t index) const {
@@ -121,8 +124,13 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     storage.resize(image_bytes);
     decode_pixels(stored, storage.data());
   }
+  sample.entry_points = {};
+  if (shown_ < facts.fields.size()) {
+    const FieldPlace& place = table_.place(shown_, index);
+    if (place.file == kInTable) sample.entry_points = table_.value(place);
+  }
   size_t field_bytes = 0;
-  for (size_t f = 0; f < facts.fields.size(); ++f) {
+  for (size_t f = 0; f < shown_; ++f) {
     const uint64_t bytes = table_.place(f, index).bytes;
     if (!facts.fields[f].fixed_size() && bytes > static_cast<uint64_t>(limits_.max_field_bytes)) {
       return Verdict::bad("field '" + facts.fields[f].name + "' has " + std::to_string(bytes) +
@@ -134,7 +142,7 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
   storage.resize(fields_begin + field_bytes);
   sample.image = std::span(storage).first(image_bytes);
   size_t at = fields_begin;
-  for (size_t f = 0; f < facts.fields.size(); ++f) {
+  for (size_t f = 0; f < shown_; ++f) {
     const FieldPlace& place = table_.place(f, index);
     const auto value = std::span(storage).subspan(at, static_cast<size_t>(place.bytes));
     read_place(place, value);

@@ -56,6 +56,7 @@ class TableSource final : public Source {
   FileSystem& files_;
   std::vector<std::string> paths_;  // of the table's files, absolute
   FieldTable fields_;
+  size_t shown_ = 0;  // of the table's columns, those in fields_
 };
 
 }  // namespace penstock

@@ -45,7 +45,7 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
     if (interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) write_row(y, box, storage.row(y - box.y));
   }
-  if (index == nullptr && !entropy_.library_would_stop_quietly()) return false;
+  if (index == nullptr ? !entropy_.library_would_stop_quietly() : !reaches_next_point(*index)) return false;
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
@@ -118,6 +118,15 @@ bool BaselineDecoder::read_columns(int mcu_row, const SideIndex& index, const Co
     if (!entropy_.position(here) || !(here == index.at(static_cast<size_t>(point)))) return false;
   }
   return entropy_.read(end_mcu_, target);
+}
+
+// At the end, so that even a crop that passes no point on its way has shown that the index is this file's.
+bool BaselineDecoder::reaches_next_point(const SideIndex& index) {
+  const int64_t point = (entropy_.next_mcu() + index.interval() - 1) / index.interval();
+  if (static_cast<size_t>(point) >= index.size()) return true;
+  EntryPoint here;
+  return entropy_.skip(point * index.interval() - entropy_.next_mcu()) && entropy_.position(here) &&
+         here == index.at(static_cast<size_t>(point));
 }
 
 bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex* index) {

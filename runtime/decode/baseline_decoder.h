@@ -47,6 +47,7 @@ class BaselineDecoder {
   bool read_samples(int mcu_row, const Box& box, const SideIndex* index);
   bool go_to_columns(int mcu_row, const SideIndex& index);
   bool read_columns(int mcu_row, const SideIndex& index, const CoefficientTarget& target);
+  bool reaches_next_point(const SideIndex& index);
   void repeat_borders(int mcu_row);
   void write_row(int y, const Box& box, uint8_t* rgb);
   int rows_read_by_library(const Box& box) const;

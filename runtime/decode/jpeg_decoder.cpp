@@ -98,6 +98,7 @@ class JpegDecoder::Impl {
                  PixelBuffer& storage, PixelView& pixels) {
     if (own_allowed_ && !reference && own_.decode(bytes, header, box, index, storage, pixels)) {
       ++counts.own_jpeg;
+      if (index != nullptr) ++counts.indexed_jpeg;
       return Verdict::good();
     }
     ++counts.library_jpeg;

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/error.h"
 #include "runtime/base/wire.h"
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
@@ -74,25 +73,22 @@ std::string SideIndex::serialise() const {
   return {reinterpret_cast<const char*>(out.bytes().data()), out.size()};
 }
 
-SideIndex SideIndex::parse(std::span<const std::byte> text) {
-  const auto refuse = [](const std::string& what) {
-    return Error(ErrorKind::dataset, "a JPEG side index " + what, "make it again with `penstock index`");
-  };
-  if (text.size() < 8) throw refuse("ends early");
+bool SideIndex::read(std::span<const std::byte> text, SideIndex& index) {
+  if (text.size() < 8) return false;
   WireReader in(text);
-  if (in.u8() != kVersion) throw refuse("has another version");
-  SideIndex index;
+  if (in.u8() != kVersion) return false;
   index.components_ = in.u8();
   index.interval_ = in.u16();
-  if ((index.components_ != 1 && index.components_ != 3) || index.interval_ < 1) throw refuse("is damaged");
   index.count_ = in.u32();
+  if ((index.components_ != 1 && index.components_ != 3) || index.interval_ < 1) return false;
   const size_t groups = (index.count_ + group - 1) / group;
-  if (in.left() != groups * 4 + index.count_ * index.record_bytes()) throw refuse("has a wrong length");
-  for (size_t g = 0; g < groups; ++g) index.groups_.push_back(in.u32());
+  if (in.left() != groups * 4 + index.count_ * index.record_bytes()) return false;
+  index.groups_.resize(groups);
+  for (uint32_t& base : index.groups_) base = in.u32();
   const auto raw = in.raw(in.left());
   index.points_.resize(raw.size());
   std::memcpy(index.points_.data(), raw.data(), raw.size());
-  return index;
+  return true;
 }
 
 bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIndex& index) {

@@ -3,7 +3,7 @@
 //   SideIndex index;
 //   if (build_side_index(bytes, {}, index)) ...                 // one pass over the whole file
 //   decoder.decode(bytes, header, box, storage, pixels, &index);
-//   std::string text = index.serialise();                       // beside the data; SideIndex::parse() reads it back
+//   std::string text = index.serialise();                       // beside the data; SideIndex::read() takes it back
 //
 // A point stands before every interval-th MCU of the scan: where its first bit is, and the DC predictions there. With
 //   one, entropy decoding starts there as if it had come that way.
@@ -13,7 +13,7 @@
 //   points   | dc 12 bits x components | bits since the group's base 20 |     packed, little-endian
 //   groups   | u32 byte of the file of point 16 g |
 // Failure: false, and no index: a file that is not the decoder's, whose points are too far apart for 20 bits, or with DC
-//   values beyond 12 bits. parse() checks all lengths, and decoding checks positions against the file, so an index that
+//   values beyond 12 bits. read() checks all lengths, and decoding checks positions against the file, so an index that
 //   does not belong to the file costs its speed or gives "not mine"; it never reads outside.
 // Thread-safety: a value; const functions from any thread.
 #pragma once
@@ -55,9 +55,9 @@ class SideIndex {
   EntryPoint at(size_t n) const;  // n < size()
   size_t bytes() const noexcept { return points_.size() + groups_.size() * sizeof(uint32_t); }
 
-  // Layout: u8 version 1, u8 components, u16 interval, u32 count, groups, points. Error(usage) where text is none.
+  // Layout: u8 version 1, u8 components, u16 interval, u32 count, groups, points. read() is false where text is none.
   std::string serialise() const;
-  static SideIndex parse(std::span<const std::byte> text);
+  static bool read(std::span<const std::byte> text, SideIndex& index);
 
   friend bool operator==(const SideIndex&, const SideIndex&) = default;
 

@@ -147,11 +147,15 @@ Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t po
   return Verdict::good();
 }
 
-Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record) {
+Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
+                                std::span<const std::byte> entry_points) {
   ImageHeader header;
   const Verdict verdict = read_header(encoded, context_->split().limits, header, context_->pipeline().header_options());
   if (!verdict.ok()) return verdict;
-  return run_pipeline({encoded, {}}, header, key, image, record);
+  if (entry_points.empty() || !SideIndex::read(entry_points, side_index_)) {
+    return run_pipeline({encoded, {}, nullptr}, header, key, image, record);
+  }
+  return run_pipeline({encoded, {}, &side_index_}, header, key, image, record);
 }
 
 Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
@@ -197,10 +201,10 @@ Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const>
     const size_t bytes = table[f].bytes_per_sample();
     auto* const out = reinterpret_cast<uint8_t*>(fields[f]);
     if (verdict.ok() && !mask)
-      verdict = apply({encoded, {}}, header, key, record.draws, {out, bytes}, ImageRole::image);
+      verdict = apply({encoded, {}, nullptr}, header, key, record.draws, {out, bytes}, ImageRole::image);
     if (verdict.ok() && mask) {
       planes_.resize(3 * bytes);
-      verdict = apply({encoded, {}}, header, key, record.draws, planes_, ImageRole::mask);
+      verdict = apply({encoded, {}, nullptr}, header, key, record.draws, planes_, ImageRole::mask);
       // All three planes of each view are the same.
       const auto views = static_cast<size_t>(context_->pipeline().views());
       const size_t area = bytes / views;
@@ -230,7 +234,7 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
     const ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
     verdict = run_pipeline(input, header, key, fields[0], record);
   } else {
-    verdict = make_image(sample_.image, key, fields[0], record);
+    verdict = make_image(sample_.image, key, fields[0], record, sample_.entry_points);
   }
   if (verdict.ok()) verdict = make_others(key, fields, record);
   if (!verdict.ok()) return verdict;

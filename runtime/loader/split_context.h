@@ -22,6 +22,7 @@
 #include "runtime/config/job.h"
 #include "runtime/dataset/python_workers.h"
 #include "runtime/dataset/source.h"
+#include "runtime/decode/side_index.h"
 #include "runtime/protocol/chunk.h"
 
 namespace penstock {
@@ -91,7 +92,9 @@ class SampleMaker {
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
   // The part of it that needs no dataset: encoded bytes to the image field, drawn as `key` says. Sets the record's size
   // and draws. Where the verdict is bad, the image is unspecified.
-  Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record);
+  // `entry_points`: the file's SideIndex as text, where somebody has made one.
+  Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
+                     std::span<const std::byte> entry_points = {});
   const MakeTimes& times() const noexcept { return times_; }
   const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
@@ -108,6 +111,7 @@ class SampleMaker {
   std::shared_ptr<const SplitContext> context_;
   Scratch scratch_;
   SourceSample sample_;
+  SideIndex side_index_;  // of the sample at hand
   std::vector<std::byte> answer_;  // of a function
   std::vector<uint8_t> planes_;    // of a mask
   MakeTimes times_;

@@ -93,6 +93,34 @@ def test_what_does_not_fit():
         assert "says where its index is" in refused("index", write_job(top, {"tar": tars}))[1]
 
 
+def test_entry_points():
+    """Decoding enters JPEG files at the crop, with the same bytes; a file that was replaced since is decoded as it is."""
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        source = containers.samples_of(os.path.join(demo_photos(count=24, val_count=8, classes=3), "train"))
+        for key, path, _ in source:
+            os.makedirs(os.path.join(top, "data", os.path.dirname(key)), exist_ok=True)
+            with open(os.path.join(top, "data", key), "wb") as file:
+                file.write(containers.content(path))
+        plain = {"folder": os.path.join(top, "data")}
+        indexed = {**plain, "index": "f.index"}
+
+        def entered(dataset):
+            job = write_job(top, dataset)
+            return json.loads(penstock("bench", job, "--json", "--seconds=0.3"))["jpeg_indexed"]
+
+        assert ", entry points for 0" in index(top, indexed, "--no-entry-points")
+        assert entered(indexed) == 0
+        assert ", entry points for 0" not in index(top, indexed)
+        assert entered(indexed) > 0 and entered(plain) == 0
+        before = hashes(top, plain)
+        assert hashes(top, indexed) == before
+        changed = os.path.join(top, "data", source[0][0])
+        with open(changed, "r+b") as file:  # in place: the folder does not tell
+            file.truncate()
+            file.write(containers.content(source[-1][1]))
+        assert hashes(top, indexed) == hashes(top, plain) != before
+
+
 def test_a_folder_that_changed():
     with tempfile.TemporaryDirectory(prefix="index-") as top:
         source = containers.samples_of(os.path.join(demo_photos(count=24, val_count=8, classes=3), "train"))
