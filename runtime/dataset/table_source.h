@@ -47,6 +47,7 @@ class TableSource final : public Source {
   void check_index(int64_t index) const;
   std::shared_ptr<const FileReader> shard(uint32_t file) const;
   void read_place(const FieldPlace& place, std::span<std::byte> into) const;
+  Verdict check_pixels() const;
   void decode_pixels(std::span<const std::byte> stored, std::byte* rgb) const;
 
   SampleTable table_;

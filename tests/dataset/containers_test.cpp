@@ -230,6 +230,13 @@ TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused"
   CHECK(std::string(reinterpret_cast<const char*>(sample.image.data()), sample.image.size()) == "ggghhhiiijjjkkklll");
   CHECK(contains(error_of(spec, {.cache_bytes = 0, .spool_bytes = 20}), "holds more than the 20 bytes left of loader.spool_gb"));
 
+  for (const DecodeLimits& limits : {DecodeLimits{.max_pixels = 5}, DecodeLimits{.max_side = 2}}) {
+    SourceSample refused;
+    const Verdict verdict = make_source(spec, limits)->load({}, refused);
+    CHECK(contains(verdict.reason, "image of 3x2 pixels: above limits."));
+    CHECK(refused.storage.empty());
+  }
+
   const auto header = [](std::string bytes, uint64_t size) {
     IdxHeader out;
     return read_idx_header(as_bytes_of(bytes), size, out);
