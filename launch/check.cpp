@@ -137,6 +137,19 @@ void print_classes(const Source& source) {
   }
 }
 
+// MixUp and CutMix end the job at a label that is none of their classes. Empty: there is none.
+std::string label_of_no_class(const SplitContext& context) {
+  const int64_t classes = context.pipeline().soft_classes();
+  const Source& source = context.source();
+  for (int64_t i = 0; classes > 0 && i < source.size(); ++i) {
+    const int64_t label = source.label(i);
+    if (label >= 0 && label < classes) continue;
+    return "'" + source.key(i) + "' has label " + std::to_string(label) + ", and num_classes of MixUp or CutMix is " +
+           std::to_string(classes);
+  }
+  return {};
+}
+
 // A label is a class's place in its split's sorted list: where lists differ, the same number means two things.
 std::vector<std::string> different_classes(const std::map<std::string, std::vector<std::string>>& classes) {
   std::vector<std::string> complaints;
@@ -188,6 +201,10 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     const Source& source = context->source();
     std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
     if (!spec.dataset.is_python() && source.labelled()) print_classes(source);  // labels come with the samples there
+    if (const std::string why = spec.dataset.is_python() ? "" : label_of_no_class(*context); !why.empty()) {
+      std::printf("  %s\n", why.c_str());
+      code = static_cast<int>(ErrorKind::dataset);
+    }
     if (!source.class_names().empty()) classes[name] = source.class_names();
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =

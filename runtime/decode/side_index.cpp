@@ -75,7 +75,7 @@ std::string SideIndex::serialise() const {
 
 SideIndex SideIndex::parse(std::span<const std::byte> text) {
   const auto refuse = [](const std::string& what) {
-    return Error(ErrorKind::dataset, "a JPEG side index " + what, "make it again with `penstock index`");
+    return Error(ErrorKind::dataset, "a JPEG side index " + what, "make it again from the file");
   };
   if (text.size() < 8) throw refuse("ends early");
   WireReader in(text);

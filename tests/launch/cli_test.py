@@ -141,6 +141,12 @@ def test_check_looks_at_all_fields_as_a_loader_does():
     with open(texts, "w") as file:
         file.write("limits: {max_field_bytes: 30}\nsplits: {train: {dataset: {csv: %s, fields: \"caption:text\"}, "
                    "batch_size: 1, pipeline: [{CenterCrop: {size: 32}}]}}\n" % table)
+    few = os.path.join(work.name, "few.yaml")
+    with open(few, "w") as file:
+        file.write("splits: {train: {dataset: {folder: %s}, batch_size: 4, pipeline: "
+                   "[{CenterCrop: {size: 32}}, {CutMix: {num_classes: 3}}]}}\n" % train)
+    result = penstock("check", few)  # four classes
+    assert result.returncode == 4 and "has label 3, and num_classes" in result.stdout, result.stdout + result.stderr
     result = penstock("check", texts)
     assert result.returncode == 4 and "2 unusable" in result.stdout, result.stdout + result.stderr
     assert "not UTF-8" in result.stdout and "limits.max_field_bytes" in result.stdout, result.stdout
