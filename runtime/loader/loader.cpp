@@ -254,7 +254,8 @@ class Loader::Impl {
     it->second.worth_keeping = !m.failed;
     let_closed_go();
   }
-  // Lists of files are kept for a while: a trainer that starts again opens the same splits. Processes and memory are not.
+  // Lists of files are kept for a while, and with them what loader.cache_gb holds: a trainer that starts again opens the
+  // same splits. Processes and cells are not.
   void let_closed_go() {
     for (auto it = splits_.begin(); it != splits_.end();) {
       const auto split = it++;

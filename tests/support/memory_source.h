@@ -29,6 +29,9 @@ class MemorySource final : public Source {
     samples_.push_back({std::move(key), label, std::move(bytes), std::move(more)});
   }
 
+  void forget_labels() { labelled_ = false; }
+
+  bool labelled() const override { return labelled_; }
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override { return at(index).key; }
@@ -64,6 +67,7 @@ class MemorySource final : public Source {
   }
 
   FieldTable fields_{{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}};
+  bool labelled_ = true;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
 };
