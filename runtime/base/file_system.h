@@ -95,8 +95,9 @@ class FileSystem {
 
 FileSystem& posix_file_system();
 
-// A reader of a descriptor that the caller opened, for files without a name.
-std::unique_ptr<FileReader> make_file_reader(class UniqueFd fd, const std::string& path);
+// A reader of `bytes` bytes from `begin` on in a file without a name; `path` stands in messages.
+std::unique_ptr<FileReader> make_file_reader(std::shared_ptr<const class UniqueFd> fd, uint64_t begin, uint64_t bytes,
+                                             const std::string& path);
 
 // Creates or replaces `path` with the parts, one after the other; an Error names the path. Not atomic: a reader may see
 // the file growing. Folders on the way must exist.

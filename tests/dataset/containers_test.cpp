@@ -1,5 +1,6 @@
 // The smaller parsers: patterns, CSV and lists, idx and CIFAR, MDS, TFRecord, .npy; and the table that they all fill.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -295,6 +296,26 @@ TEST_CASE("a compressed tar shard is read like a plain one; one over the budget 
     CHECK(bytes == again);
   }
   CHECK(contains(error_of(packed, {.cache_bytes = 0, .spool_bytes = 100'000}), "a.tar.gz' holds more than the 100000 bytes"));
+}
+
+TEST_CASE("more compressed shards than a process may have open files") {
+  TemporaryFolder folder;
+  for (int i = 0; i < 60; ++i) {
+    TarWriter tar;
+    tar.member(std::to_string(i) + ".jpg", std::string(static_cast<size_t>(i + 1), 'a'));
+    folder.write(std::to_string(i) + ".tar.gz", gzipped(tar.finish()));
+  }
+  DatasetSpec spec;
+  spec.tar = folder.path("{0..59}.tar.gz");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{std::min<rlim_t>(40, before.rlim_max), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::unique_ptr<Source> source;
+  CHECK_NOTHROW(source = open(spec));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(source != nullptr);
+  for (int64_t i = 0; i < 60; ++i) CHECK(load(*source, i).image.size() == static_cast<size_t>(i + 1));
 }
 
 TEST_CASE("MDS: what index.json may say") {
