@@ -25,7 +25,8 @@ namespace {
 
 std::string thousands(int64_t value) {
   std::string digits = std::to_string(value);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
   return digits;
 }
 
@@ -52,7 +53,8 @@ class Examiner {
     ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
     if (sample_.width == 0) verdict = picture(sample_.image, FieldKind::image, header);
     const auto extras = extra_fields(context_.fields());
-    for (size_t f = 0; f < extras.size() && verdict.ok(); ++f) verdict = further(extras[f], sample_.fields.at(f), header);
+    for (size_t f = 0; f < extras.size() && verdict.ok(); ++f)
+      verdict = further(extras[f], sample_.fields.at(f), header);
     return verdict;
   }
   int64_t bytes() const { return bytes_; }  // of that sample
@@ -133,7 +135,8 @@ void print_classes(const Source& source) {
     std::printf("    %4lld  %-24s %12s\n", static_cast<long long>(label), name.c_str(), thousands(count).c_str());
   }
   if (shown > most) {
-    std::printf("    ... %zu more classes; %s to %s samples a class\n", shown - most, thousands(low).c_str(), thousands(high).c_str());
+    std::printf("    ... %zu more classes; %s to %s samples a class\n", shown - most, thousands(low).c_str(),
+                thousands(high).c_str());
   }
 }
 
@@ -180,7 +183,8 @@ double bytes_of(const FieldTable& fields) {
 // "20 samples in 2 classes, /data/train".
 std::string summary(const Source& source, const std::string& title) {
   const size_t names = source.class_names().size();
-  return thousands(source.size()) + (source.size() == 1 ? " sample" : " samples") + (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) +
+  return thousands(source.size()) + (source.size() == 1 ? " sample" : " samples") +
+         (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) +
          (source.labelled() ? ", " : " without labels, ") + title;
 }
 
@@ -192,12 +196,13 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   double cells_mb = 0;
   double slots_mb = 0;
   LoaderOptions loader = loader_options(job);
-  const double cache_mb = static_cast<double>(loader.sources.cache_bytes) * static_cast<double>(job.splits.size()) / 1e6;
+  const double cache_mb =
+      static_cast<double>(loader.sources.cache_bytes) * static_cast<double>(job.splits.size()) / 1e6;
   loader.sources.cache_bytes = 0;  // every sample is looked at once here
   std::map<std::string, std::vector<std::string>> classes;  // by split
   for (const auto& [name, spec] : job.splits) {
-    const auto context =
-        SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python}, loader.sources);
+    const auto context = SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(),
+                                            {job.python}, loader.sources);
     const Source& source = context->source();
     std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
     if (!spec.dataset.is_python() && source.labelled()) print_classes(source);  // labels come with the samples there
@@ -218,8 +223,8 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     const int64_t looked = (source.size() + stride - 1) / stride;
     MutexLock lock(findings.mutex);
     std::printf("  %s files looked at (%s), %.1f MB, %zu unusable\n", thousands(looked).c_str(),
-                decode ? "every pixel" : "headers; --decode looks at every pixel", static_cast<double>(findings.bytes.load()) / 1e6,
-                findings.unusable.size());
+                decode ? "every pixel" : "headers; --decode looks at every pixel",
+                static_cast<double>(findings.bytes.load()) / 1e6, findings.unusable.size());
     size_t listed = 0;
     for (const auto& [index, why] : findings.unusable) {
       if (++listed > 50) {
@@ -228,14 +233,17 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
       }
       std::printf("    '%s': %s\n", source.key(index).c_str(), why.c_str());
     }
-    if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0) code = static_cast<int>(ErrorKind::dataset);
+    if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0)
+      code = static_cast<int>(ErrorKind::dataset);
     if (findings.unreadable > 0) {
-      std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n", static_cast<long long>(findings.unreadable.load()));
+      std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n",
+                  static_cast<long long>(findings.unreadable.load()));
       code = static_cast<int>(ErrorKind::runtime);
     }
 
     const Pipeline& pipeline = context->pipeline();
-    const int64_t samples = std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
+    const int64_t samples =
+        std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
     cells_mb += bytes_of(context->fields()) * static_cast<double>(samples) * loader.cells / 1e6;
     slots_mb += bytes_of(delivered_fields(context->fields(), pipeline, pipeline.finish())) *
                 static_cast<double>(spec.batch_size) * (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
@@ -248,7 +256,8 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   ::sysinfo(&machine);
   const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
   std::string cache;
-  if (cache_mb > 0) cache = ", up to " + thousands(std::llround(cache_mb)) + " MB of samples kept there (loader.cache_gb)";
+  if (cache_mb > 0)
+    cache = ", up to " + thousands(std::llround(cache_mb)) + " MB of samples kept there (loader.cache_gb)";
   std::printf("memory: %.0f MB of cells at each loader%s, %.0f MB of slots at each trainer; %.0f MB are free here\n",
               cells_mb, cache.c_str(), slots_mb, free_mb);
   try {
@@ -272,7 +281,9 @@ void add_check(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI");
   add_job_arguments(*command, *arguments);
   command->add_flag("--decode", *decode, "decode every file, not only its header");
-  command->add_option("--most", *most, "look at about this many files of each split; 0: all")->capture_default_str()->check(not_negative());
+  command->add_option("--most", *most, "look at about this many files of each split; 0: all")
+      ->capture_default_str()
+      ->check(not_negative());
   command->callback([=, &chosen] { chosen.run = [=] { return check(*arguments, *decode, *most); }; });
 }
 

@@ -1,4 +1,4 @@
-// `penstock index`: where each sample of a data set lies, in a file that every opening maps instead of looking for itself.
+// `penstock index`: where each sample of a data set lies, in a file that every opening maps.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -69,14 +69,16 @@ Summary look_at_headers(TableBuilder& builder, const Source& source, const Decod
   Summary out;
   out.bytes = bytes;
   out.unusable = unusable;
-  for (int64_t i = 0; i < builder.size(); ++i) out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
+  for (int64_t i = 0; i < builder.size(); ++i)
+    out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
   return out;
 }
 
 void make_index(const DatasetSpec& asked, const std::string& out, const Job& job, bool headers) {
   DatasetSpec dataset = asked;
   dataset.index.clear();
-  auto shards = std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
+  auto shards =
+      std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
   SampleTable table = index_table(dataset, job.limits, posix_file_system(), *shards);
   if (headers) {
     TableBuilder builder(table);
@@ -84,13 +86,14 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
     const TableSource source(std::move(table), root, job.limits, std::move(shards), posix_file_system());
     Summary summary = look_at_headers(builder, source, job.limits);
     std::sort(summary.pixels.begin(), summary.pixels.end());
-    std::printf("  %.1f MB of pictures, median %.2f megapixels, %lld unusable\n", static_cast<double>(summary.bytes) / 1e6,
-                static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable));
+    std::printf(
+        "  %.1f MB of pictures, median %.2f megapixels, %lld unusable\n", static_cast<double>(summary.bytes) / 1e6,
+        static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable));
     table = builder.finish();
   }
   write_index(table, out);
-  std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()), dataset.title().c_str(),
-              static_cast<double>(table.bytes().size()) / 1e6);
+  std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()),
+              dataset.title().c_str(), static_cast<double>(table.bytes().size()) / 1e6);
 }
 
 // A folder given by itself: what is in it tells its kind.
@@ -125,7 +128,8 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     if (folder.size() > 1 && folder.back() == '/') folder.pop_back();
     const std::string out = request.out.empty() ? folder + ".index" : request.out;
     make_index(dataset, out, Job{}, request.headers);
-    std::printf("  dataset: {%s, index: %s}\n", line.c_str(), std::filesystem::absolute(out).lexically_normal().c_str());
+    std::printf("  dataset: {%s, index: %s}\n", line.c_str(),
+                std::filesystem::absolute(out).lexically_normal().c_str());
     return 0;
   }
   const Job job = load_job(arguments.file, arguments.overrides);
@@ -141,7 +145,9 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     ++made;
   }
   if (made == 0) {
-    throw Error(ErrorKind::usage, "no split" + (request.split.empty() ? std::string() : " '" + request.split + "'") + " of " + arguments.file + " says where its index is",
+    throw Error(ErrorKind::usage,
+                "no split" + (request.split.empty() ? std::string() : " '" + request.split + "'") + " of " +
+                    arguments.file + " says where its index is",
                 "add index: FILE to its dataset, or say --split NAME --out FILE");
   }
   return 0;

@@ -5,8 +5,8 @@
 //   files.read_file("train/cat/1.jpg", /*max_bytes=*/limit, bytes);   // false: larger than the limit
 //   write_file("out/labels.npy", {header, data});
 //
-// Reading is whole-file where a file is a sample: encoded images are small, and one open, one fstat and one pread is the
-//   least a network disk can be asked for. Shards stay open and are read in parts (open_file).
+// Reading is whole-file where a file is a sample: encoded images are small, and one open, one fstat and one pread is
+//   the least a network disk can be asked for. Shards stay open and are read in parts (open_file).
 // Thread-safety: one FileSystem serves any number of threads at once.
 // Ownership: the caller owns every buffer; `bytes` keeps its capacity, so one buffer per thread serves all files.
 // Failure: FileError (kind runtime) naming the path and the system's reason. Interrupted and short calls are continued;

@@ -78,7 +78,8 @@ class SpoolFile {
 };
 
 [[noreturn]] void damaged(const FileReader& file, const char* codec, const std::string& why) {
-  throw Error(ErrorKind::dataset, "'" + file.path() + "' cannot be decompressed as " + codec + ": " + why, "copy it again");
+  throw Error(ErrorKind::dataset, "'" + file.path() + "' cannot be decompressed as " + codec + ": " + why,
+              "copy it again");
 }
 
 // The next piece of the file; empty at its end.

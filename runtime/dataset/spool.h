@@ -23,7 +23,8 @@
 
 namespace penstock {
 
-// By the name's end: .gz and .tgz, .zst and .zstd. Not by the first bytes: a record of 35,615 bytes begins as gzip does.
+// By the name's end: .gz and .tgz, .zst and .zstd. Not by the first bytes: a record of 35,615 bytes begins as gzip
+// does.
 Codec codec_named(std::string_view path);
 
 class Spool {

@@ -98,8 +98,8 @@ Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
     return Verdict::good();
   }
   if (row.bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
-    return Verdict::bad("the image has " + std::to_string(row.bytes) +
-                        " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) + ")");
+    return Verdict::bad("the image has " + std::to_string(row.bytes) + " bytes, more than limits.max_encoded_bytes (" +
+                        std::to_string(limits_.max_encoded_bytes) + ")");
   }
   bytes.resize(static_cast<size_t>(row.bytes));
   shard(row.file)->read_at(row.offset, bytes);

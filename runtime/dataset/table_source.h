@@ -1,4 +1,5 @@
-// A data set read through a table of its samples (sample_table.h): tar and MDS shards, TFRecord, CIFAR, MNIST, CSV, lists.
+// A data set read through a table of its samples (sample_table.h): tar and MDS shards, TFRecord, CIFAR, MNIST, CSV,
+// lists.
 //
 //   TableSource source(read_tar_shards(...), "/data/shards", limits, std::move(shards), files);
 //   source.load({.seed = 1, .epoch = 0, .index = 17}, sample);

@@ -12,9 +12,9 @@
 // Size: 7 bytes a point (4 for grey images) and 4 for every 16: points_for_one_percent() chooses the interval.
 //   points   | dc 12 bits x components | bits since the group's base 20 |     packed, little-endian
 //   groups   | u32 byte of the file of point 16 g |
-// Failure: false, and no index: a file that is not the decoder's, whose points are too far apart for 20 bits, or with DC
-//   values beyond 12 bits. parse() checks all lengths, and decoding checks positions against the file, so an index that
-//   does not belong to the file costs its speed or gives "not mine"; it never reads outside.
+// Failure: false, and no index: a file that is not the decoder's, whose points are too far apart for 20 bits, or with
+//   DC values beyond 12 bits. parse() checks all lengths, and decoding checks positions against the file, so an index
+//   that does not belong to the file costs its speed or gives "not mine"; it never reads outside.
 // Thread-safety: a value; const functions from any thread.
 #pragma once
 

@@ -20,7 +20,8 @@ class MemorySource final : public Source {
  public:
   explicit MemorySource(const FieldTable& more = {}) { fields_.insert(fields_.end(), more.begin(), more.end()); }
 
-  void add(std::string key, int64_t label, std::vector<std::byte> bytes, std::vector<std::vector<std::byte>> more = {}) {
+  void add(std::string key, int64_t label, std::vector<std::byte> bytes,
+           std::vector<std::vector<std::byte>> more = {}) {
     if (label >= static_cast<int64_t>(classes_.size())) {
       for (auto i = static_cast<int64_t>(classes_.size()); i <= label; ++i) {
         classes_.push_back("class" + std::to_string(i));
