@@ -74,9 +74,22 @@ Summary look_at_headers(TableBuilder& builder, const Source& source, const Decod
   return out;
 }
 
+// Of class folders the index notes when each was changed last, and writing it there would be a change.
+void check_place(const DatasetSpec& dataset, const std::string& out) {
+  if (dataset.folder.empty()) return;
+  const auto inside =
+      std::filesystem::weakly_canonical(out).lexically_relative(std::filesystem::weakly_canonical(dataset.folder));
+  if (inside.empty() || *inside.begin() == "..") return;
+  throw Error(ErrorKind::usage,
+              "the index '" + out + "' would lie in the data set's folder '" + dataset.folder +
+                  "', and be old as soon as it is written",
+              "write it beside the folder");
+}
+
 void make_index(const DatasetSpec& asked, const std::string& out, const Job& job, bool headers) {
   DatasetSpec dataset = asked;
   dataset.index.clear();
+  check_place(dataset, out);
   auto shards =
       std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
   SampleTable table = index_table(dataset, job.limits, posix_file_system(), *shards);

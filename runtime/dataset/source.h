@@ -38,7 +38,7 @@ struct DecodeLimits;  // runtime/decode/image.h
 struct SourceSample {
   std::vector<std::byte> storage;
   std::vector<std::vector<std::byte>> parts;  // where several files make a sample
-  std::span<const std::byte> image;   // a whole JPEG or PNG file; or RGB pixels, row after row, where width > 0
+  std::span<const std::byte> image;   // a whole image file; or RGB pixels, row after row, where width > 0
   int width = 0;
   int height = 0;
   int64_t label = 0;
