@@ -18,7 +18,8 @@ namespace {
 
 int bench(const JobArguments& arguments, const std::string& name, double seconds, bool json) {
   const Job job = load_job(arguments.file, arguments.overrides);
-  const auto context = SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python}, loader_options(job).sources);
+  const auto context =
+      SplitContext::open(resolve_split(job, name), posix_file_system(), {job.python}, loader_options(job).sources);
   const Pipeline& pipeline = context->pipeline();
   const Finisher finisher = finisher_of(pipeline, pipeline.finish());
   const size_t image_bytes = context->fields()[0].bytes_per_sample();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "launch/command.h"
 #include "launch/launch_line.h"
 #include "runtime/base/error.h"
+#include "runtime/base/field_value.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
@@ -23,60 +25,92 @@ namespace {
 
 std::string thousands(int64_t value) {
   std::string digits = std::to_string(value);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
   return digits;
 }
 
 struct Findings {
   Mutex mutex;
-  std::map<std::string, std::string> unusable PENSTOCK_GUARDED_BY(mutex);  // path -> why
+  std::map<int64_t, std::string> unusable PENSTOCK_GUARDED_BY(mutex);  // index -> why
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unreadable{0};  // trouble of the environment: no substitute helps there
 };
 
-// Reads every file (or every n-th) and its header; with `decode` all its pixels.
+// One thread's: what a loader would say of a sample, as far as headers tell; with `decode`, of every pixel.
+class Examiner {
+ public:
+  Examiner(const SplitContext& context, bool decode)
+      : context_(context), decode_(decode), decoder_(context.split().limits) {}
+
+  Verdict look(int64_t index) {
+    const DrawKey key{context_.split().seed, 0, static_cast<uint64_t>(index), 0};
+    bytes_ = 0;
+    Verdict verdict = context_.source().load(key, sample_);
+    if (!verdict.ok()) return verdict;
+    bytes_ = static_cast<int64_t>(sample_.image.size());
+    for (const auto& field : sample_.fields) bytes_ += std::ssize(field);
+    ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
+    if (sample_.width == 0) verdict = picture(sample_.image, FieldKind::image, header);
+    const auto extras = extra_fields(context_.fields());
+    for (size_t f = 0; f < extras.size() && verdict.ok(); ++f)
+      verdict = further(extras[f], sample_.fields.at(f), header);
+    return verdict;
+  }
+  int64_t bytes() const { return bytes_; }  // of that sample
+
+ private:
+  Verdict picture(EncodedView bytes, FieldKind kind, ImageHeader& header) {
+    Verdict verdict = read_header(bytes, context_.split().limits, header, context_.pipeline().header_options());
+    if (verdict.ok() && kind == FieldKind::mask) verdict = check_mask(header);
+    if (!verdict.ok() || !decode_) return verdict;
+    const Box all{0, 0, header.width, header.height};
+    PixelView pixels;
+    return kind == FieldKind::mask ? decoder_.decode_mask(bytes, header, all, storage_, pixels)
+                                   : decoder_.decode(bytes, header, all, storage_, pixels);
+  }
+
+  Verdict further(const FieldSpec& field, std::span<const std::byte> value, const ImageHeader& first) {
+    if (field.kind != FieldKind::image && field.kind != FieldKind::mask) {
+      room_.resize(field.bytes_per_sample());
+      return put_value(field, value, room_.data());
+    }
+    ImageHeader header;
+    Verdict verdict = picture(value, field.kind, header);
+    if (verdict.ok() && (header.width != first.width || header.height != first.height)) {
+      verdict = Verdict::bad("another size than the image's");
+    }
+    return verdict.ok() ? verdict : Verdict::bad("its " + field.name + ": " + verdict.reason);
+  }
+
+  const SplitContext& context_;
+  bool decode_;
+  Decoder decoder_;
+  SourceSample sample_;
+  PixelBuffer storage_;
+  std::vector<std::byte> room_;
+  int64_t bytes_ = 0;
+};
+
+// Looks at every sample, or at every n-th.
 void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Findings& findings) {
   std::atomic<int64_t> next{0};
   const auto work = [&] {
-    SourceSample sample;
-    Decoder decoder(context.split().limits);
-    PixelBuffer storage;
+    Examiner examiner(context, decode);
     for (;;) {
       const int64_t index = next.fetch_add(stride);
       if (index >= context.source().size()) return;
       std::string why;
       try {
-        const DrawKey key{context.split().seed, 0, static_cast<uint64_t>(index), 0};
-        Verdict verdict = context.source().load(key, sample);
-        findings.bytes += static_cast<int64_t>(sample.image.size());
-        ImageHeader header;
-        const bool encoded = sample.width == 0;
-        if (verdict.ok() && encoded) {
-          verdict = read_header(sample.image, context.split().limits, header, context.pipeline().header_options());
-        }
-        PixelView pixels;
-        if (verdict.ok() && encoded && decode) {
-          verdict = decoder.decode(sample.image, header, Box{0, 0, header.width, header.height}, storage, pixels);
-        }
-        for (size_t f = 0; f < sample.fields.size() && verdict.ok(); ++f) {
-          const FieldKind kind = context.source().fields()[f + 2].kind;
-          if (kind != FieldKind::image && kind != FieldKind::mask) continue;
-          const EncodedView other = sample.fields[f];
-          findings.bytes += static_cast<int64_t>(other.size());
-          ImageHeader second;
-          verdict = read_header(other, context.split().limits, second, context.pipeline().header_options());
-          if (verdict.ok() && (second.width != header.width || second.height != header.height)) {
-            verdict = Verdict::bad("its target or mask has another size");
-          }
-        }
-        why = verdict.reason;
+        why = examiner.look(index).reason;
+        findings.bytes += examiner.bytes();
       } catch (const Error& error) {
         why = error.message();
         ++findings.unreadable;
       }
       if (why.empty()) continue;
       MutexLock lock(findings.mutex);
-      findings.unusable[context.source().key(index)] = why;
+      findings.unusable[index] = why;
     }
   };
   std::vector<std::thread> pool;
@@ -101,8 +135,22 @@ void print_classes(const Source& source) {
     std::printf("    %4lld  %-24s %12s\n", static_cast<long long>(label), name.c_str(), thousands(count).c_str());
   }
   if (shown > most) {
-    std::printf("    ... %zu more classes; %s to %s samples a class\n", shown - most, thousands(low).c_str(), thousands(high).c_str());
+    std::printf("    ... %zu more classes; %s to %s samples a class\n", shown - most, thousands(low).c_str(),
+                thousands(high).c_str());
   }
+}
+
+// MixUp and CutMix end the job at a label that is none of their classes. Empty: there is none.
+std::string label_of_no_class(const SplitContext& context) {
+  const int64_t classes = context.pipeline().soft_classes();
+  const Source& source = context.source();
+  for (int64_t i = 0; classes > 0 && i < source.size(); ++i) {
+    const int64_t label = source.label(i);
+    if (label >= 0 && label < classes) continue;
+    return "'" + source.key(i) + "' has label " + std::to_string(label) + ", and num_classes of MixUp or CutMix is " +
+           std::to_string(classes);
+  }
+  return {};
 }
 
 // A label is a class's place in its split's sorted list: where lists differ, the same number means two things.
@@ -125,10 +173,18 @@ std::vector<std::string> different_classes(const std::map<std::string, std::vect
   return complaints;
 }
 
+// Of one sample.
+double bytes_of(const FieldTable& fields) {
+  double bytes = 0;
+  for (const FieldSpec& field : fields) bytes += static_cast<double>(field.bytes_per_sample());
+  return bytes;
+}
+
 // "20 samples in 2 classes, /data/train".
 std::string summary(const Source& source, const std::string& title) {
   const size_t names = source.class_names().size();
-  return thousands(source.size()) + (source.size() == 1 ? " sample" : " samples") + (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) +
+  return thousands(source.size()) + (source.size() == 1 ? " sample" : " samples") +
+         (names > 0 ? " in " + std::to_string(names) + " classes" : std::string()) +
          (source.labelled() ? ", " : " without labels, ") + title;
 }
 
@@ -139,14 +195,21 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   int code = 0;
   double cells_mb = 0;
   double slots_mb = 0;
-  const LoaderOptions loader = loader_options(job);
+  LoaderOptions loader = loader_options(job);
+  const double cache_mb =
+      static_cast<double>(loader.sources.cache_bytes) * static_cast<double>(job.splits.size()) / 1e6;
+  loader.sources.cache_bytes = 0;  // every sample is looked at once here
   std::map<std::string, std::vector<std::string>> classes;  // by split
   for (const auto& [name, spec] : job.splits) {
-    const auto context =
-        SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(), {job.python}, loader_options(job).sources);
+    const auto context = SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(),
+                                            {job.python}, loader.sources);
     const Source& source = context->source();
     std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
     if (!spec.dataset.is_python() && source.labelled()) print_classes(source);  // labels come with the samples there
+    if (const std::string why = spec.dataset.is_python() ? "" : label_of_no_class(*context); !why.empty()) {
+      std::printf("  %s\n", why.c_str());
+      code = static_cast<int>(ErrorKind::dataset);
+    }
     if (!source.class_names().empty()) classes[name] = source.class_names();
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
@@ -160,31 +223,30 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     const int64_t looked = (source.size() + stride - 1) / stride;
     MutexLock lock(findings.mutex);
     std::printf("  %s files looked at (%s), %.1f MB, %zu unusable\n", thousands(looked).c_str(),
-                decode ? "every pixel" : "headers; --decode looks at every pixel", static_cast<double>(findings.bytes.load()) / 1e6,
-                findings.unusable.size());
+                decode ? "every pixel" : "headers; --decode looks at every pixel",
+                static_cast<double>(findings.bytes.load()) / 1e6, findings.unusable.size());
     size_t listed = 0;
-    for (const auto& [path, why] : findings.unusable) {
+    for (const auto& [index, why] : findings.unusable) {
       if (++listed > 50) {
         std::printf("    ... and %zu more\n", findings.unusable.size() - 50);
         break;
       }
-      std::printf("    '%s': %s\n", path.c_str(), why.c_str());
+      std::printf("    '%s': %s\n", source.key(index).c_str(), why.c_str());
     }
-    if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0) code = static_cast<int>(ErrorKind::dataset);
+    if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0)
+      code = static_cast<int>(ErrorKind::dataset);
     if (findings.unreadable > 0) {
-      std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n", static_cast<long long>(findings.unreadable.load()));
+      std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n",
+                  static_cast<long long>(findings.unreadable.load()));
       code = static_cast<int>(ErrorKind::runtime);
     }
 
     const Pipeline& pipeline = context->pipeline();
-    const int64_t samples = std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
-    size_t more = 0;
-    for (const FieldSpec& field : extra_fields(context->fields())) more += field.bytes_per_sample();
-    const size_t raw = context->fields()[0].bytes_per_sample() + more;
-    cells_mb += static_cast<double>(raw) * static_cast<double>(samples) * loader.cells / 1e6;
-    const Finisher finisher = finisher_of(pipeline, pipeline.finish());
-    slots_mb += static_cast<double>(finisher.bytes_per_sample() + more) * static_cast<double>(spec.batch_size) *
-                (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
+    const int64_t samples =
+        std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
+    cells_mb += bytes_of(context->fields()) * static_cast<double>(samples) * loader.cells / 1e6;
+    slots_mb += bytes_of(delivered_fields(context->fields(), pipeline, pipeline.finish())) *
+                static_cast<double>(spec.batch_size) * (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
   }
   for (const std::string& complaint : different_classes(classes)) {
     std::printf("%s\n", complaint.c_str());
@@ -193,8 +255,11 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
   struct sysinfo machine {};
   ::sysinfo(&machine);
   const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
-  std::printf("memory: %.0f MB of cells at each loader, %.0f MB of slots at each trainer; %.0f MB are free here\n", cells_mb,
-              slots_mb, free_mb);
+  std::string cache;
+  if (cache_mb > 0)
+    cache = ", up to " + thousands(std::llround(cache_mb)) + " MB of samples kept there (loader.cache_gb)";
+  std::printf("memory: %.0f MB of cells at each loader%s, %.0f MB of slots at each trainer; %.0f MB are free here\n",
+              cells_mb, cache.c_str(), slots_mb, free_mb);
   try {
     const MpiFound mpi = find_mpirun();
     std::printf("MPI: %s is Open MPI %d.%d.%d\n", mpi.mpirun.c_str(), mpi.major, mpi.minor, mpi.patch);
@@ -216,7 +281,9 @@ void add_check(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI");
   add_job_arguments(*command, *arguments);
   command->add_flag("--decode", *decode, "decode every file, not only its header");
-  command->add_option("--most", *most, "look at about this many files of each split; 0: all")->capture_default_str()->check(not_negative());
+  command->add_option("--most", *most, "look at about this many files of each split; 0: all")
+      ->capture_default_str()
+      ->check(not_negative());
   command->callback([=, &chosen] { chosen.run = [=] { return check(*arguments, *decode, *most); }; });
 }
 

@@ -1,4 +1,4 @@
-// `penstock index`: where each sample of a data set lies, in a file that every opening maps instead of looking for itself.
+// `penstock index`: where each sample of a data set lies, in a file that every opening maps.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -80,14 +80,30 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
   out.unusable = unusable;
   out.entered = std::count_if(points.begin(), points.end(), [](const std::string& text) { return !text.empty(); });
   if (out.entered > 0) builder.entry_points(points);
-  for (int64_t i = 0; i < builder.size(); ++i) out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
+  for (int64_t i = 0; i < builder.size(); ++i) {
+    out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
+  }
   return out;
+}
+
+// Of class folders the index notes when each was changed last, and writing it there would be a change.
+void check_place(const DatasetSpec& dataset, const std::string& out) {
+  if (dataset.folder.empty()) return;
+  const auto inside =
+      std::filesystem::weakly_canonical(out).lexically_relative(std::filesystem::weakly_canonical(dataset.folder));
+  if (inside.empty() || *inside.begin() == "..") return;
+  throw Error(ErrorKind::usage,
+              "the index '" + out + "' would lie in the data set's folder '" + dataset.folder +
+                  "', and be old as soon as it is written",
+              "write it beside the folder");
 }
 
 void make_index(const DatasetSpec& asked, const std::string& out, const Job& job, const IndexRequest& request) {
   DatasetSpec dataset = asked;
   dataset.index.clear();
-  auto shards = std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
+  check_place(dataset, out);
+  auto shards =
+      std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
   SampleTable table = dataset.parquet.empty() ? index_table(dataset, job.limits, posix_file_system(), *shards)
                                               : copy_parquet(dataset, out, job.python, job.limits);
   if (request.headers) {
@@ -96,14 +112,16 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
     const TableSource source(std::move(table), root, job.limits, std::move(shards), posix_file_system());
     Summary summary = look_at_pictures(builder, source, job.limits, request.entry_points);
     std::sort(summary.pixels.begin(), summary.pixels.end());
-    std::printf("  %.1f MB of pictures, median %.2f megapixels, %lld unusable, entry points for %lld\n", static_cast<double>(summary.bytes) / 1e6,
-                static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable),
-                static_cast<long long>(summary.entered));
+    std::printf(
+        "  %.1f MB of pictures, median %.2f megapixels, %lld unusable, entry points for %lld\n",
+        static_cast<double>(summary.bytes) / 1e6,
+        static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable),
+        static_cast<long long>(summary.entered));
     table = builder.finish();
   }
   write_index(table, out);
-  std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()), dataset.title().c_str(),
-              static_cast<double>(table.bytes().size()) / 1e6);
+  std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()),
+              dataset.title().c_str(), static_cast<double>(table.bytes().size()) / 1e6);
 }
 
 // A folder given by itself: what is in it tells its kind.
@@ -143,7 +161,8 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     if (folder.size() > 1 && folder.back() == '/') folder.pop_back();
     const std::string out = request.out.empty() ? folder + ".index" : request.out;
     make_index(dataset, out, Job{}, request);
-    std::printf("  dataset: {%s, index: %s}\n", line.c_str(), std::filesystem::absolute(out).lexically_normal().c_str());
+    std::printf("  dataset: {%s, index: %s}\n", line.c_str(),
+                std::filesystem::absolute(out).lexically_normal().c_str());
     return 0;
   }
   const Job job = load_job(arguments.file, arguments.overrides);
@@ -159,7 +178,9 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     ++made;
   }
   if (made == 0) {
-    throw Error(ErrorKind::usage, "no split" + (request.split.empty() ? std::string() : " '" + request.split + "'") + " of " + arguments.file + " says where its index is",
+    throw Error(ErrorKind::usage,
+                "no split" + (request.split.empty() ? std::string() : " '" + request.split + "'") + " of " +
+                    arguments.file + " says where its index is",
                 "add index: FILE to its dataset, or say --split NAME --out FILE");
   }
   return 0;

@@ -163,7 +163,9 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
   command->add_option("--split", request->split, "split")->capture_default_str();
   command->add_option("--epoch", request->epoch, "epoch")->capture_default_str()->check(not_negative());
   command->add_option("--steps", request->steps, "steps to write")->capture_default_str()->check(positive());
-  command->add_option("--first-step", request->first_step, "the first of them")->capture_default_str()->check(not_negative());
+  command->add_option("--first-step", request->first_step, "the first of them")
+      ->capture_default_str()
+      ->check(not_negative());
   command->add_option("--trainers", request->trainers, "number of replicas; 0: the job's")->capture_default_str();
   command->add_option("--out", request->out, "folder to write to")->required()->type_name("DIR");
   command->add_flag("--raw", request->raw, "write the uint8 pixels before finishing");

@@ -129,8 +129,8 @@ class RankOfJob {
     std::vector<RankInfo> ranks;
     for (const MpiRankInfo& info : session_->world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
     members_ = assign_roles(ranks, job_.roles.trainers);
-    (void)replicas_of(job_, static_cast<int>(std::count_if(
-                                members_.begin(), members_.end(), [](const Member& m) { return m.role == Role::trainer; })));
+    (void)replicas_of(job_, static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                                           [](const Member& m) { return m.role == Role::trainer; })));
     std::vector<CoreNeed> needs;
     size_t my_need = 0;
     for (const Member& member : members_) {

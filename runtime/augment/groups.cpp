@@ -11,8 +11,7 @@ namespace {
 // What RandomApply, RandomChoice and RandomOrder have in common.
 //
 // Draws: the group's own values, then those of the transforms inside, in order; each draws as if it were applied, so
-// the
-//   number of values is the same for every sample.
+//   the number of values is the same for every sample.
 // Draw numbers: one stream for all, the group's position; the group's own draws come first, then each inner transform's
 //   where the one before it stopped.
 class Group : public Transform {
@@ -190,6 +189,7 @@ std::string check_inside(const ParamMap& params, std::string& culprit) {
     if (inner->kind() == Transform::Kind::finishing) {
       return "ToDtype and Normalize cannot stand inside another transform";
     }
+    if (inner->kind() == Transform::Kind::upright) return "ExifTranspose cannot stand inside another transform";
     if (inner->kind() == Transform::Kind::views) return "FiveCrop and TenCrop cannot stand inside another transform";
   }
   return {};

@@ -86,11 +86,9 @@ UniqueFd open_regular(const std::string& path, struct stat& status) {
 
 class PosixFileReader final : public FileReader {
  public:
-  PosixFileReader(UniqueFd fd, const std::string& path, const struct stat& status)
-      : fd_(std::move(fd)),
-        path_(path),
-        size_(static_cast<uint64_t>(status.st_size)),
-        modified_ns_(modified_of(status)) {}
+  PosixFileReader(std::shared_ptr<const UniqueFd> fd, uint64_t begin, uint64_t size, int64_t modified_ns,
+                  const std::string& path)
+      : fd_(std::move(fd)), path_(path), begin_(begin), size_(size), modified_ns_(modified_ns) {}
 
   const std::string& path() const noexcept override { return path_; }
   uint64_t size() const noexcept override { return size_; }
@@ -98,12 +96,13 @@ class PosixFileReader final : public FileReader {
   void read_at(uint64_t offset, std::span<std::byte> into) const override {
     if (offset > size_ || into.size() > size_ - offset) ended_early(path_, size_, offset + into.size());
     size_t done = 0;
-    if (!read_fully(fd_.get(), offset, into, path_, done)) ended_early(path_, offset + done, size_);
+    if (!read_fully(fd_->get(), begin_ + offset, into, path_, done)) ended_early(path_, offset + done, size_);
   }
 
  private:
-  UniqueFd fd_;
+  std::shared_ptr<const UniqueFd> fd_;
   std::string path_;
+  uint64_t begin_;  // in the descriptor's file
   uint64_t size_;
   int64_t modified_ns_;
 };
@@ -129,8 +128,9 @@ class PosixFileSystem final : public FileSystem {
 
   std::unique_ptr<FileReader> open_file(const std::string& path) override {
     struct stat status {};
-    UniqueFd fd = open_regular(path, status);
-    return std::make_unique<PosixFileReader>(std::move(fd), path, status);
+    auto fd = std::make_shared<const UniqueFd>(open_regular(path, status));
+    return std::make_unique<PosixFileReader>(std::move(fd), 0, static_cast<uint64_t>(status.st_size),
+                                             modified_of(status), path);
   }
 
   int64_t file_size(const std::string& path) override {
@@ -184,10 +184,11 @@ FileSystem& posix_file_system() {
   return files;
 }
 
-std::unique_ptr<FileReader> make_file_reader(UniqueFd fd, const std::string& path) {
+std::unique_ptr<FileReader> make_file_reader(std::shared_ptr<const UniqueFd> fd, uint64_t begin, uint64_t bytes,
+                                             const std::string& path) {
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) fail("examine", path, errno);
-  return std::make_unique<PosixFileReader>(std::move(fd), path, status);
+  if (::fstat(fd->get(), &status) != 0) fail("examine", path, errno);
+  return std::make_unique<PosixFileReader>(std::move(fd), begin, bytes, modified_of(status), path);
 }
 
 void write_file(const std::string& path, std::initializer_list<std::span<const std::byte>> parts) {

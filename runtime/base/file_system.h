@@ -5,8 +5,8 @@
 //   files.read_file("train/cat/1.jpg", /*max_bytes=*/limit, bytes);   // false: larger than the limit
 //   write_file("out/labels.npy", {header, data});
 //
-// Reading is whole-file where a file is a sample: encoded images are small, and one open, one fstat and one pread is the
-//   least a network disk can be asked for. Shards stay open and are read in parts (open_file).
+// Reading is whole-file where a file is a sample: encoded images are small, and one open, one fstat and one pread is
+//   the least a network disk can be asked for. Shards stay open and are read in parts (open_file).
 // Thread-safety: one FileSystem serves any number of threads at once.
 // Ownership: the caller owns every buffer; `bytes` keeps its capacity, so one buffer per thread serves all files.
 // Failure: FileError (kind runtime) naming the path and the system's reason. Interrupted and short calls are continued;
@@ -95,8 +95,9 @@ class FileSystem {
 
 FileSystem& posix_file_system();
 
-// A reader of a descriptor that the caller opened, for files without a name.
-std::unique_ptr<FileReader> make_file_reader(class UniqueFd fd, const std::string& path);
+// A reader of `bytes` bytes from `begin` on in a file without a name; `path` stands in messages.
+std::unique_ptr<FileReader> make_file_reader(std::shared_ptr<const class UniqueFd> fd, uint64_t begin, uint64_t bytes,
+                                             const std::string& path);
 
 // Creates or replaces `path` with the parts, one after the other; an Error names the path. Not atomic: a reader may see
 // the file growing. Folders on the way must exist.

@@ -233,7 +233,8 @@ void read_pipeline(const YamlNode& node, const std::string& path, int depth, std
   Complaints& complaints = reading.complaints;
   if (node.kind == YamlNode::Kind::unknown) return;
   if (depth > kMaxTransformDepth) {
-    complaints.add(node.span, "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
+    complaints.add(node.span,
+                   "transforms inside transforms, more than " + std::to_string(kMaxTransformDepth) + " deep");
     return;
   }
   if (!node.is_sequence() || node.items.empty()) {
@@ -386,9 +387,11 @@ void check_paired(const YamlNode& node, const std::string& path, const std::stri
   const YamlNode* images = given("images");
   const YamlNode* targets = given("targets");
   const YamlNode* masks = given("masks");
-  if (targets != nullptr) place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
+  if (targets != nullptr)
+    place_folder(*targets, job_path, path + ".dataset.targets", split.dataset.targets, complaints);
   if (masks != nullptr) place_folder(*masks, job_path, path + ".dataset.masks", split.dataset.masks, complaints);
-  if (images != nullptr && value_at(node, "dataset", "targets") == nullptr && value_at(node, "dataset", "masks") == nullptr) {
+  if (images != nullptr && value_at(node, "dataset", "targets") == nullptr &&
+      value_at(node, "dataset", "masks") == nullptr) {
     complaints.add(images->span, "'images' needs 'targets' or 'masks' beside it",
                    "pictures in class folders are dataset: {folder: ...}");
   }
@@ -414,18 +417,20 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
     const char* key;
     std::vector<std::string> kinds;
   };
-  const Belonging all[] = {{"train", {"cifar10", "cifar100", "mnist"}},
-                           {"image", {"tar", "csv", "mds", "tfrecord", "parquet"}},
-                           {"label", {"tar", "csv", "mds", "tfrecord", "parquet"}},
-                           {"fields", {"tar", "csv", "mds", "tfrecord", "parquet"}},
-                           {"index", {"folder", "tar", "cifar10", "cifar100", "mnist", "list", "csv", "mds", "tfrecord", "parquet"}}};
+  const Belonging all[] = {
+      {"train", {"cifar10", "cifar100", "mnist"}},
+      {"image", {"tar", "csv", "mds", "tfrecord", "parquet"}},
+      {"label", {"tar", "csv", "mds", "tfrecord", "parquet"}},
+      {"fields", {"tar", "csv", "mds", "tfrecord", "parquet"}},
+      {"index", {"folder", "tar", "cifar10", "cifar100", "mnist", "list", "csv", "mds", "tfrecord", "parquet"}}};
   for (const Belonging& one : all) {
     const YamlNode* value = value_at(node, "dataset", one.key);
     if (value == nullptr || !value->is_scalar()) continue;
     bool there = false;
     for (const std::string& kind : one.kinds) there = there || value_at(node, "dataset", kind.c_str()) != nullptr;
     if (!there) {
-      complaints.add(value->span, in_quotes(one.key) + " belongs to " + list_of(one.kinds, "and") + ", and none of them is given");
+      complaints.add(value->span,
+                     in_quotes(one.key) + " belongs to " + list_of(one.kinds, "and") + ", and none of them is given");
     }
   }
   const YamlNode* index = value_at(node, "dataset", "index");
@@ -453,7 +458,8 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
         name.resize(colon);
       }
       if (name.empty()) {
-        complaints.add(fields->span, in_quotes(path + ".dataset.fields") + " has an empty name in it", "write {fields: \"depth, mask\"}");
+        complaints.add(fields->span, in_quotes(path + ".dataset.fields") + " has an empty name in it",
+                       "write {fields: \"depth, mask\"}");
         break;
       }
       if (!seen.insert(name).second) {
@@ -486,7 +492,8 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
     if (value == nullptr) continue;
     if (kind.path) place_folder(*value, job_path, path + ".dataset." + kind.key, split.dataset.*kind.value, complaints);
     if (first != nullptr && !second) {
-      complaints.add(value->span, "a dataset has one of " + list_of(kinds_of_datasets(), "and"), "leave out the others");
+      complaints.add(value->span, "a dataset has one of " + list_of(kinds_of_datasets(), "and"),
+                     "leave out the others");
       second = true;
     }
     first = first == nullptr ? value : first;

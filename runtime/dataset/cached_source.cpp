@@ -18,7 +18,9 @@ struct CachedSource::Entry {
 };
 
 CachedSource::CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes)
-    : source_(std::move(source)), budget_(budget_bytes), entries_(new std::atomic<Entry*>[static_cast<size_t>(source_->size())]) {
+    : source_(std::move(source)),
+      budget_(budget_bytes),
+      entries_(new std::atomic<Entry*>[static_cast<size_t>(source_->size())]) {
   for (int64_t i = 0; i < size(); ++i) entries_[static_cast<size_t>(i)].store(nullptr, std::memory_order_relaxed);
 }
 

@@ -3,9 +3,9 @@
 //   CachedSource source(std::move(disk), /*budget_bytes=*/8 << 30);
 //   source.load(key, sample);      // the first time from the disk; sample.image then points into the cache
 //
-// Kept are the bytes as they are stored, so every epoch still draws and decodes anew. What does not fit any more is read
-//   from the disk each time: a shuffled epoch meets every sample equally often, so no choice of what to drop would find
-//   more of them. Bad samples are not kept.
+// Kept are the bytes as they are stored, so every epoch still draws and decodes anew. What does not fit any more is
+//   read from the disk each time: a shuffled epoch meets every sample equally often, so no choice of what to drop would
+//   find more of them. Bad samples are not kept.
 // Only for sources whose samples do not depend on the draw (all but those in Python).
 // Thread-safety: as source.h says; a sample that two threads read at once is kept once.
 // Ownership: owns the source below; what it gave stays valid until it ends.

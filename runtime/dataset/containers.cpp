@@ -41,9 +41,10 @@ std::vector<std::string> mnist_files(const DatasetSpec& dataset, FileSystem& fil
     }
     if (out.size() == 2) return out;
   }
-  throw Error(ErrorKind::dataset,
-              "'" + dataset.mnist + "' has no " + stem + "-images-idx3-ubyte and " + stem + "-labels-idx1-ubyte, plain or .gz",
-              "name the folder that holds MNIST's files, or its parent as torchvision keeps it");
+  throw Error(
+      ErrorKind::dataset,
+      "'" + dataset.mnist + "' has no " + stem + "-images-idx3-ubyte and " + stem + "-labels-idx1-ubyte, plain or .gz",
+      "name the folder that holds MNIST's files, or its parent as torchvision keeps it");
 }
 
 std::vector<std::string> cifar_files(const DatasetSpec& dataset, bool hundred, FileSystem& files) {
@@ -106,7 +107,10 @@ std::vector<std::string> container_files(const DatasetSpec& dataset, FileSystem&
 }
 
 std::string container_options(const DatasetSpec& dataset) {
-  nlohmann::json out = {{"image", dataset.image}, {"label", dataset.label}, {"fields", names_in(dataset.fields)}, {"train", dataset.train}};
+  nlohmann::json out = {{"image", dataset.image},
+                        {"label", dataset.label},
+                        {"fields", names_in(dataset.fields)},
+                        {"train", dataset.train}};
   return out.dump();
 }
 
@@ -157,7 +161,9 @@ std::vector<FieldRequest> field_requests(const DatasetSpec& dataset) {
 }
 
 std::string relative_to(const std::string& root, const std::string& path) {
-  return path.size() > root.size() + 1 && path.starts_with(root) && path[root.size()] == '/' ? path.substr(root.size() + 1) : path;
+  return path.size() > root.size() + 1 && path.starts_with(root) && path[root.size()] == '/'
+             ? path.substr(root.size() + 1)
+             : path;
 }
 
 bool integer_of(std::string_view text, int64_t& value) {
@@ -168,7 +174,8 @@ bool integer_of(std::string_view text, int64_t& value) {
   return !text.empty() && error == std::errc{} && end == text.data() + text.size();
 }
 
-void no_such_name(const std::string& title, const char* what, const std::string& name, const std::vector<std::string>& known) {
+void no_such_name(const std::string& title, const char* what, const std::string& name,
+                  const std::vector<std::string>& known) {
   std::string list;
   for (const std::string& one : known) {
     if (list.size() > 300) {

@@ -2,8 +2,8 @@
 //
 //   SampleTable table = list_samples(dataset, root, shards, files);    // whatever kind `dataset` is
 //
-// What each kind reads stands at its function; which member, column or feature is what stands in the DatasetSpec: image,
-//   label, fields. Kinds add no class of their own: TableSource reads them all.
+// What each kind reads stands at its function; which member, column or feature is what stands in the DatasetSpec:
+//   image, label, fields. Kinds add no class of their own: TableSource reads them all.
 // Failure: Error(dataset) naming file and offset or line, with a remedy; Error(runtime) for the disk.
 // Thread-safety: functions without state; `shards` may be shared.
 #pragma once
@@ -40,21 +40,22 @@ std::string container_options(const DatasetSpec& dataset);
 
 SampleTable list_samples(const ContainerInput& input);
 
-// WebDataset's tar shards (tar_shards.cpp). Consecutive members whose names agree up to the first dot of the file's name
-// are a sample; what follows the dot, in lower case, says what a member is. Members without a dot, and those that begin
-// with one or are named __like this__, are passed over, as webdataset does.
+// WebDataset's tar shards (tar_shards.cpp). Consecutive members whose names agree up to the first dot of the file's
+// name are a sample; what follows the dot, in lower case, says what a member is. Members without a dot, and those that
+// begin with one or are named __like this__, are passed over, as webdataset does.
 //   image   the member named as `image` says, or the only one with a picture's extension
 //   label   an integer as text, from the member `label` (default "cls"); in all samples or in none
-//   fields  "depth" is the tensor in depth.npy, "npy" the one in the member .npy itself, dtype and shape as in the first
-//           sample; "txt" and "json" are text; any other member is bytes, or text where asked for as "name:text"
+//   fields  "depth" is the tensor in depth.npy, "npy" the one in the member .npy itself, dtype and shape as in the
+//           first sample; "txt" and "json" are text; any other member is bytes, or text where asked for as "name:text"
 SampleTable list_tar(const ContainerInput& input);
 
 // CIFAR's binary batches and MNIST's idx files, plain or .gz (pixel_files.cpp), as torchvision names them.
 SampleTable list_cifar(const ContainerInput& input, bool hundred);
 SampleTable list_mnist(const ContainerInput& input);
 
-// A table of files and values (csv_samples.cpp), by RFC 4180, its first line naming the columns, fields being numbers or
-// ":text"; and lists of "PATH LABEL" lines. Labels are integers in every line, or class names, whose order is that of Python's sorted().
+// A table of files and values (csv_samples.cpp), by RFC 4180, its first line naming the columns, fields being numbers
+// or ":text"; and lists of "PATH LABEL" lines. Labels are integers in every line, or class names, whose order is that
+// of Python's sorted().
 SampleTable list_csv(const ContainerInput& input);
 SampleTable list_file_list(const ContainerInput& input);
 

@@ -25,7 +25,8 @@ bool CsvReader::cell(std::string& out) {
   out.clear();
   if (!rest_.starts_with('"')) {
     const size_t end = std::min(rest_.find_first_of(",\n\""), rest_.size());
-    if (end < rest_.size() && rest_[end] == '"') return mistake("a quote in the middle of a cell; quote the whole cell, and double the quotes in it");
+    if (end < rest_.size() && rest_[end] == '"')
+      return mistake("a quote in the middle of a cell; quote the whole cell, and double the quotes in it");
     if (end > kMaxCell) return mistake("a cell of more than 1 MiB");
     out = rest_.substr(0, end);
     rest_.remove_prefix(end);

@@ -4,8 +4,8 @@
 //   while (reader.next(cells)) use(cells, reader.line());      // the line that the row begins in, from 1
 //   if (!reader.why().empty()) complain(reader.line(), reader.why());
 //
-// Cells are separated by commas; quoted cells may hold commas, line ends and doubled quotes; lines end in LF or CR LF; a
-// byte order mark and empty lines are passed over. A quote inside an unquoted cell, text after a closing quote and a
+// Cells are separated by commas; quoted cells may hold commas, line ends and doubled quotes; lines end in LF or CR LF;
+// a byte order mark and empty lines are passed over. A quote inside an unquoted cell, text after a closing quote and a
 // quote that never closes are mistakes. Cells are at most 1 MiB, rows at most 4,096 cells.
 // A pure function of the text, which must outlive the reader. One thread.
 #pragma once

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kMaxListBytes = int64_t{4} << 30;
 
-[[noreturn]] void refuse_line(const std::string& path, int64_t line, const std::string& why, const std::string& remedy) {
+[[noreturn]] void refuse_line(const std::string& path, int64_t line, const std::string& why,
+                              const std::string& remedy) {
   throw Error(ErrorKind::dataset, path + ":" + std::to_string(line) + ": " + why, remedy);
 }
 
@@ -55,7 +56,8 @@ struct NumberColumn {
       while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
       if (text.empty() || error != std::errc{} || end != text.data() + text.size()) {
-        return "'" + std::string(text.substr(0, 40)) + "' in column '" + name + "' is no number; a text is asked for as '" + name + ":text'";
+        return "'" + std::string(text.substr(0, 40)) + "' in column '" + name +
+               "' is no number; a text is asked for as '" + name + ":text'";
       }
     }
     if (is_whole && whole.size() == numbers.size()) whole.push_back(integer);
@@ -74,7 +76,8 @@ SampleTable list_csv(const ContainerInput& input) {
   CsvReader reader(text);
   std::vector<std::string> header;
   const auto complain = [&] {
-    if (!reader.why().empty()) refuse_line(path, reader.line(), reader.why(), "write it by RFC 4180, as Python's csv.writer does");
+    if (!reader.why().empty())
+      refuse_line(path, reader.line(), reader.why(), "write it by RFC 4180, as Python's csv.writer does");
   };
   if (!reader.next(header)) {
     complain();
@@ -82,7 +85,8 @@ SampleTable list_csv(const ContainerInput& input) {
   }
   for (const std::string& name : header) {
     if (std::count(header.begin(), header.end(), name) > 1) {
-      refuse_line(path, reader.line(), "two columns are named '" + name.substr(0, 60) + "'", "the first line names the columns");
+      refuse_line(path, reader.line(), "two columns are named '" + name.substr(0, 60) + "'",
+                  "the first line names the columns");
     }
   }
   const auto column = [&](const std::string& name) -> std::optional<size_t> {
@@ -115,7 +119,9 @@ SampleTable list_csv(const ContainerInput& input) {
   std::vector<std::string> cells;
   while (reader.next(cells)) {
     if (cells.size() != header.size()) {
-      refuse_line(path, reader.line(), std::to_string(cells.size()) + " cells instead of " + std::to_string(header.size()), "every line has as many as the first");
+      refuse_line(path, reader.line(),
+                  std::to_string(cells.size()) + " cells instead of " + std::to_string(header.size()),
+                  "every line has as many as the first");
     }
     check_path(path, reader.line(), cells[*image]);
     table.add(cells[*image], 0, kOwnFile, 0, 0);
@@ -124,10 +130,13 @@ SampleTable list_csv(const ContainerInput& input) {
       if (why.empty()) why = one.add(cells[one.cell]);
     }
     for (const auto& [field, cell] : texts) table.value(field, std::as_bytes(std::span(cells[cell])));
-    if (!why.empty()) refuse_line(path, reader.line(), why, "labels are integers in every line or names in every line; fields are numbers");
+    if (!why.empty())
+      refuse_line(path, reader.line(), why,
+                  "labels are integers in every line or names in every line; fields are numbers");
   }
   complain();
-  if (table.size() == 0) throw Error(ErrorKind::dataset, "'" + path + "' has no line after its first", "each further line is a sample");
+  if (table.size() == 0)
+    throw Error(ErrorKind::dataset, "'" + path + "' has no line after its first", "each further line is a sample");
   if (label) labels.finish(table);
   for (const NumberColumn& one : numbers) {
     if (one.all_whole()) table.facts().fields[one.field].dtype = DType::int64;

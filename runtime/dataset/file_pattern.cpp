@@ -50,12 +50,14 @@ std::vector<std::string> alternatives(const std::string& pattern, std::string_vi
     return out;
   }
   const size_t dots = body.find("..");
-  if (dots == std::string_view::npos) refuse(pattern, "'{" + std::string(body) + "}' is neither a range nor a list", remedy);
+  if (dots == std::string_view::npos)
+    refuse(pattern, "'{" + std::string(body) + "}' is neither a range nor a list", remedy);
   const std::string_view first = body.substr(0, dots);
   std::string_view last = body.substr(dots + 2);
   int64_t step = 1;
   if (const size_t more = last.find(".."); more != std::string_view::npos) {
-    if (!number_of(last.substr(more + 2), step) || step == 0) refuse(pattern, "the step of '{" + std::string(body) + "}' is no number", remedy);
+    if (!number_of(last.substr(more + 2), step) || step == 0)
+      refuse(pattern, "the step of '{" + std::string(body) + "}' is no number", remedy);
     step = step < 0 ? -step : step;
     last = last.substr(0, more);
   }
@@ -90,7 +92,8 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
       for (std::string& choice : choices) choice.insert(0, plain);
       rest.remove_prefix(close + 1);
     }
-    if (out.size() * choices.size() > kMaxNames) refuse(pattern, "it stands for more than 100,000 files", "use fewer braces");
+    if (out.size() * choices.size() > kMaxNames)
+      refuse(pattern, "it stands for more than 100,000 files", "use fewer braces");
     std::vector<std::string> longer;
     longer.reserve(out.size() * choices.size());
     for (const std::string& begin : out) {

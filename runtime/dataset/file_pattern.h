@@ -4,8 +4,8 @@
 //   find_files("/data/train-*-of-00128", files);    // braces, then * and ? in the last part of the path, sorted
 //
 // Braces as in a shell: ranges of numbers (padded with zeros where either end is, downwards too, with a step:
-//   {0..8..2}) and lists, several in one pattern, not nested. Braces of another form are an Error, because a shell would
-//   take them as they are and the file would be looked for in vain.
+//   {0..8..2}) and lists, several in one pattern, not nested. Braces of another form are an Error, because a shell
+//   would take them as they are and the file would be looked for in vain.
 // '*' and '?' never match a leading '.'.
 // Order is part of the contract: braces in the order they are written, matches sorted by bytes.
 // Failure: Error(dataset) naming the pattern; at most 100,000 names.

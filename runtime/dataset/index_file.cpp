@@ -42,7 +42,8 @@ std::vector<TableFile> folders_below(const std::string& root, FileSystem& files)
     facts.modified_ns = files.examine(root + "/" + folder).modified_ns;
     out.push_back(std::move(facts));
     if (std::count(folder.begin(), folder.end(), '/') > 200) {
-      throw Error(ErrorKind::dataset, "folders of '" + root + "' are nested too deeply", "is there a link to a folder above it?");
+      throw Error(ErrorKind::dataset, "folders of '" + root + "' are nested too deeply",
+                  "is there a link to a folder above it?");
     }
     for (const DirectoryEntry& entry : files.list_directory(root + "/" + folder).entries) {
       if (entry.is_directory) pending.push_back(folder == "." ? entry.name : folder + "/" + entry.name);
@@ -97,9 +98,12 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, Fil
   const TableFacts& facts = table.facts();
   const std::string container = container_kind(dataset);
   const std::string kind = container.empty() ? "folder" : container;
-  if (facts.kind != kind) return "it was made of a data set of kind '" + facts.kind.substr(0, 40) + "', and this is one of kind '" + kind + "'";
+  if (facts.kind != kind)
+    return "it was made of a data set of kind '" + facts.kind.substr(0, 40) + "', and this is one of kind '" + kind +
+           "'";
   if (facts.options != container_options(dataset)) {
-    return "it was made with other options: " + facts.options.substr(0, 200) + ", and here it is " + container_options(dataset);
+    return "it was made with other options: " + facts.options.substr(0, 200) + ", and here it is " +
+           container_options(dataset);
   }
   const std::string root = root_of(dataset);
   if (kind == "tar" || kind == "tfrecord" || kind == "parquet") {

@@ -1,15 +1,15 @@
 // The index of a data set: its table of samples in a file, made once by `penstock index`, mapped by everybody.
 //
-//   SampleTable table = index_table(dataset, limits, files, shards);   // looks through the data
-//   write_index(table, "/data/train.index");                           // in one step: readers see the old one or the new
-//   SampleTable same = open_index(dataset, files);                     // dataset.index: maps it, compares it with the data
+//   SampleTable table = index_table(dataset, limits, files, shards);  // looks through the data
+//   write_index(table, "/data/train.index");        // in one step: readers see the old one or the new
+//   SampleTable same = open_index(dataset, files);  // dataset.index: maps it, compares it with the data
 //
 // What open_index compares, and refuses by name: the kind of data set, what of its description decides the content
 //   (image, label, fields, train), the names of the files, and of each file the size and the time of its last change;
-//   of class folders, the time of change of every folder. So a data set that was changed or replaced is noticed, and one
-//   that was copied without its times has to be indexed again.
-// Cost: one stat a shard or folder, and one pass over the index, instead of reading headers or listing folders. The mapping is
-//   read-only and shared: the ranks of a node have the index in memory once.
+//   of class folders, the time of change of every folder. So a data set that was changed or replaced is noticed, and
+//   one that was copied without its times has to be indexed again.
+// Cost: one stat a shard or folder, and one pass over the index, instead of reading headers or listing folders. The
+//   mapping is read-only and shared: the ranks of a node have the index in memory once.
 // Trust: a file that somebody else made is checked as sample_table.h says before anything of it is used.
 // Failure: Error(dataset) naming the index, with the command that makes it; FileError for the disk.
 // Thread-safety: functions without state.

@@ -22,7 +22,8 @@ std::string LabelColumn::add_text(std::string_view text) {
   if (kind_ == Kind::integers) return "label " + shown + " is no integer, and those before it are";
   if (text.empty()) return "the label is empty";
   if (text.size() > 4096) return "a label of " + std::to_string(text.size()) + " bytes";
-  if (kind_ == Kind::names && integer_of(text, label)) return "label " + shown + " is an integer, and those before it are names";
+  if (kind_ == Kind::names && integer_of(text, label))
+    return "label " + shown + " is an integer, and those before it are names";
   kind_ = Kind::names;
   const auto [found, added] = place_.try_emplace(std::string(text), static_cast<int64_t>(names_.size()));
   if (added) names_.emplace_back(text);

@@ -48,7 +48,8 @@ std::vector<MdsColumn> columns_of(const Json& shard) {
     MdsColumn column{names[i].get<std::string>(), encodings[i].get<std::string>(), -1};
     if (!sizes[i].is_null()) {
       column.size = sizes[i].get<int64_t>();
-      if (column.size < 0 || column.size > static_cast<int64_t>(kMaxFieldBytes)) refuse("a column has an impossible size");
+      if (column.size < 0 || column.size > static_cast<int64_t>(kMaxFieldBytes))
+        refuse("a column has an impossible size");
     }
     if (!seen.insert(column.name).second) refuse("a shard has a column twice");
     out.push_back(std::move(column));
@@ -80,7 +81,9 @@ std::optional<FieldSpec> tensor_of(const MdsColumn& column) {
   uint64_t bytes = size_of(field.dtype);
   for (const std::string& part : names_in(shape)) {
     int64_t extent = 0;
-    if (!integer_of(part, extent) || extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / bytes || field.shape.size() == 32) return std::nullopt;
+    if (!integer_of(part, extent) || extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / bytes ||
+        field.shape.size() == 32)
+      return std::nullopt;
     bytes *= static_cast<uint64_t>(extent);
     field.shape.push_back(extent);
   }
@@ -97,7 +100,8 @@ class MdsListing {
     choose_columns(shards_.front().columns);
     for (const MdsShard& shard : shards_) {
       if (shard.columns != shards_.front().columns) {
-        throw Error(ErrorKind::dataset, "'" + index_ + "': shard '" + shard.raw + "' has other columns than '" + shards_.front().raw + "'",
+        throw Error(ErrorKind::dataset,
+                    "'" + index_ + "': shard '" + shard.raw + "' has other columns than '" + shards_.front().raw + "'",
                     "a data set has the same columns in all shards");
       }
       one_shard(shard);
@@ -121,7 +125,9 @@ class MdsListing {
   }
 
   void choose_columns(const std::vector<MdsColumn>& columns) {
-    const auto is_picture = [](const MdsColumn& column) { return column.encoding == "jpeg" || column.encoding == "png"; };
+    const auto is_picture = [](const MdsColumn& column) {
+      return column.encoding == "jpeg" || column.encoding == "png";
+    };
     if (!input_.dataset.image.empty()) {
       image_ = column_named(columns, input_.dataset.image);
     } else {
@@ -134,7 +140,9 @@ class MdsListing {
     }
     const MdsColumn& image = columns[image_];
     if (!is_picture(image) && image.encoding != "bytes") {
-      throw Error(ErrorKind::dataset, "'" + index_ + "': column '" + image.name + "' is stored as '" + image.encoding.substr(0, 40) + "', and pictures are read from jpeg, png and bytes",
+      throw Error(ErrorKind::dataset,
+                  "'" + index_ + "': column '" + image.name + "' is stored as '" + image.encoding.substr(0, 40) +
+                      "', and pictures are read from jpeg, png and bytes",
                   "name another column with dataset.image, or write the data set with one of these");
     }
     for (size_t i = 0; i < columns.size(); ++i) {
@@ -145,9 +153,13 @@ class MdsListing {
     if (label_) {
       const MdsColumn& label = columns[*label_];
       label_tensor_ = tensor_of(label);
-      const bool whole = label_tensor_ && label_tensor_->shape.empty() && (label_tensor_->dtype == DType::int64 || label_tensor_->dtype == DType::int32 || label_tensor_->dtype == DType::uint8);
+      const bool whole = label_tensor_ && label_tensor_->shape.empty() &&
+                         (label_tensor_->dtype == DType::int64 || label_tensor_->dtype == DType::int32 ||
+                          label_tensor_->dtype == DType::uint8);
       if (!whole && label.encoding != "str" && label.encoding != "str_int") {
-        throw Error(ErrorKind::dataset, "'" + index_ + "': column '" + label.name + "' is stored as '" + label.encoding.substr(0, 40) + "', which is no label",
+        throw Error(ErrorKind::dataset,
+                    "'" + index_ + "': column '" + label.name + "' is stored as '" + label.encoding.substr(0, 40) +
+                        "', which is no label",
                     "a label is int, uint8, int32, int64, str or str_int");
       }
       if (!whole) label_tensor_.reset();
@@ -160,10 +172,14 @@ class MdsListing {
       if (varies) {
         field = FieldSpec{};
         field->name = asked.name;
-        field->kind = asked.said ? asked.kind : encoding == "str" || encoding == "json" ? FieldKind::text : FieldKind::bytes;
+        field->kind = asked.said                                ? asked.kind
+                      : encoding == "str" || encoding == "json" ? FieldKind::text
+                                                                : FieldKind::bytes;
       }
       if (!field || (asked.said && !varies)) {
-        throw Error(ErrorKind::dataset, "'" + index_ + "': column '" + asked.name + "' is stored as '" + columns[place].encoding.substr(0, 40) + "', which is no such field",
+        throw Error(ErrorKind::dataset,
+                    "'" + index_ + "': column '" + asked.name + "' is stored as '" +
+                        columns[place].encoding.substr(0, 40) + "', which is no such field",
                     "fields are numbers, ndarray with dtype and shape, str, json and bytes");
       }
       fields_.push_back(place);
@@ -182,7 +198,8 @@ class MdsListing {
     }
     const std::string path = input_.dataset.mds + "/" + shard.compressed;
     if (codec_named(path) == Codec::none) {
-      throw Error(ErrorKind::dataset, "'" + path + "' is compressed as '" + shard.compression.substr(0, 40) + "'; zstd and gz are read",
+      throw Error(ErrorKind::dataset,
+                  "'" + path + "' is compressed as '" + shard.compression.substr(0, 40) + "'; zstd and gz are read",
                   "decompress it, as streaming does in its cache");
     }
     return path;
@@ -195,28 +212,35 @@ class MdsListing {
     facts.path = relative_to(input_.dataset.mds, path);
     const uint32_t number = table_.add_file(std::move(facts));
     if (file->size() != shard.raw_bytes) {
-      refuse_shard(*file, 0, "it has " + std::to_string(file->size()) + " bytes, and index.json says " + std::to_string(shard.raw_bytes));
+      refuse_shard(
+          *file, 0,
+          "it has " + std::to_string(file->size()) + " bytes, and index.json says " + std::to_string(shard.raw_bytes));
     }
     uint32_t count = 0;
     if (file->size() >= 4) file->read_at(0, std::as_writable_bytes(std::span(&count, 1)));
     if (count == 0 || count != shard.samples || (uint64_t{count} + 2) * 4 > file->size()) {
-      refuse_shard(*file, 0, "it says that it holds " + std::to_string(count) + " samples, and index.json says " + std::to_string(shard.samples));
+      refuse_shard(*file, 0,
+                   "it says that it holds " + std::to_string(count) + " samples, and index.json says " +
+                       std::to_string(shard.samples));
     }
     std::vector<uint32_t> offsets(size_t{count} + 1);
     file->read_at(4, std::as_writable_bytes(std::span(offsets)));
     uint64_t before = 4 + uint64_t{4} * offsets.size();
     for (const uint32_t offset : offsets) {
-      if (offset < before || offset > file->size()) refuse_shard(*file, 4, "the offsets of its samples are out of order or outside the file");
+      if (offset < before || offset > file->size())
+        refuse_shard(*file, 4, "the offsets of its samples are out of order or outside the file");
       before = offset;
     }
     WindowReader window(*file);
     for (uint32_t i = 0; i < count; ++i) one_sample(*file, window, number, shard, i, offsets[i], offsets[i + 1]);
   }
 
-  void one_sample(const FileReader& file, WindowReader& window, uint32_t number, const MdsShard& shard, uint32_t place, uint64_t begin, uint64_t end) {
+  void one_sample(const FileReader& file, WindowReader& window, uint32_t number, const MdsShard& shard, uint32_t place,
+                  uint64_t begin, uint64_t end) {
     size_t variable = 0;
     for (const MdsColumn& column : shard.columns) variable += column.size < 0 ? 1 : 0;
-    if (variable * 4 > end - begin) refuse_shard(file, begin, "sample " + std::to_string(place) + " is too short for its columns");
+    if (variable * 4 > end - begin)
+      refuse_shard(file, begin, "sample " + std::to_string(place) + " is too short for its columns");
     std::vector<uint32_t> sizes(variable);
     if (variable > 0) std::memcpy(sizes.data(), window.at(begin, variable * 4).data(), variable * 4);
     std::vector<Extent> extents;
@@ -224,7 +248,9 @@ class MdsListing {
     size_t next = 0;
     for (const MdsColumn& column : shard.columns) {
       const uint64_t bytes = column.size < 0 ? sizes[next++] : static_cast<uint64_t>(column.size);
-      if (bytes > end - at) refuse_shard(file, begin, "column '" + column.name + "' of sample " + std::to_string(place) + " reaches beyond the sample");
+      if (bytes > end - at)
+        refuse_shard(file, begin,
+                     "column '" + column.name + "' of sample " + std::to_string(place) + " reaches beyond the sample");
       extents.push_back({at, bytes});
       at += bytes;
     }
@@ -236,9 +262,11 @@ class MdsListing {
       if (!why.empty()) refuse_shard(file, begin, "sample " + std::to_string(place) + ": " + why);
     }
     for (const size_t column : fields_) {
-      if (extents[column].bytes > kMaxFieldBytes) refuse_shard(file, begin, "column '" + shard.columns[column].name + "' is larger than 1 GiB");
+      if (extents[column].bytes > kMaxFieldBytes)
+        refuse_shard(file, begin, "column '" + shard.columns[column].name + "' is larger than 1 GiB");
     }
-    for (size_t f = 0; f < fields_.size(); ++f) table_.place(f, number, extents[fields_[f]].offset, extents[fields_[f]].bytes);
+    for (size_t f = 0; f < fields_.size(); ++f)
+      table_.place(f, number, extents[fields_[f]].offset, extents[fields_[f]].bytes);
   }
 
   std::string add_label(WindowReader& window, const Extent& extent) {
@@ -293,7 +321,8 @@ std::vector<MdsShard> parse_mds_index(std::string_view text) {
       shard.samples = entry.at("samples").get<uint64_t>();
       if (entry.contains("zip_data") && !entry["zip_data"].is_null()) {
         shard.compressed = file_name(entry["zip_data"].at("basename"));
-        if (entry.contains("compression") && entry["compression"].is_string()) shard.compression = entry["compression"].get<std::string>();
+        if (entry.contains("compression") && entry["compression"].is_string())
+          shard.compression = entry["compression"].get<std::string>();
       }
       shard.columns = columns_of(entry);
       out.push_back(std::move(shard));

@@ -1,7 +1,7 @@
-// What MDS' index.json says, and where a shard's samples lie: pure functions over bytes, for mds_shards.cpp and its tests.
+// What MDS' index.json says, and where a shard's samples lie: pure functions over bytes.
 //
-// A shard: u32 number of samples, u32 offset of each and of the end, a description (passed over: index.json has it), then
-// the samples: the u32 sizes of its columns of variable size, in order, then the columns' bytes. Little-endian.
+// A shard: u32 number of samples, u32 offset of each and of the end, a description (passed over: index.json has it),
+// then the samples: the u32 sizes of its columns of variable size, in order, then the columns' bytes. Little-endian.
 #pragma once
 
 #include <cstdint>

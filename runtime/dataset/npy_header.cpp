@@ -33,7 +33,8 @@ std::optional<DType> dtype_of(std::string_view descr) {
 
 std::string read_npy_header(std::span<const std::byte> begin, uint64_t file_bytes, NpyHeader& out) {
   const std::string_view bytes(reinterpret_cast<const char*>(begin.data()), begin.size());
-  if (bytes.size() < 12 || bytes.substr(0, 6) != std::string_view("\x93NUMPY", 6)) return "it does not begin as a .npy file";
+  if (bytes.size() < 12 || bytes.substr(0, 6) != std::string_view("\x93NUMPY", 6))
+    return "it does not begin as a .npy file";
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
   const size_t version = byte(6);
   if (version < 1 || version > 3) return "its .npy version is unknown";
@@ -44,10 +45,12 @@ std::string read_npy_header(std::span<const std::byte> begin, uint64_t file_byte
   const std::string_view header = bytes.substr(start, length);
   const std::string_view descr = value_of(header, "'descr'");
   if (descr.size() < 5 || descr[0] != '\'') return "its .npy header has no plain dtype";
-  const std::string_view name = descr.substr(1, descr.find('\'', 1) == std::string_view::npos ? 0 : descr.find('\'', 1) - 1);
+  const std::string_view name =
+      descr.substr(1, descr.find('\'', 1) == std::string_view::npos ? 0 : descr.find('\'', 1) - 1);
   const std::optional<DType> dtype = dtype_of(name);
   if (!dtype) {
-    return "its dtype '" + std::string(name.substr(0, 16)) + "' is none of uint8, int32, int64, float16, float32 and float64, little-endian";
+    return "its dtype '" + std::string(name.substr(0, 16)) +
+           "' is none of uint8, int32, int64, float16, float32 and float64, little-endian";
   }
   if (!value_of(header, "'fortran_order'").starts_with("False")) return "its array is in Fortran order";
   std::string_view shape = value_of(header, "'shape'");
@@ -59,7 +62,8 @@ std::string read_npy_header(std::span<const std::byte> begin, uint64_t file_byte
   while (!shape.empty() && shape[0] != ')') {
     int64_t extent = 0;
     const auto [end, error] = std::from_chars(shape.data(), shape.data() + shape.size(), extent);
-    if (error != std::errc{} || extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / count || out.shape.size() == 32) {
+    if (error != std::errc{} || extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / count ||
+        out.shape.size() == 32) {
       return "its shape is empty, too large or damaged";
     }
     count *= static_cast<uint64_t>(extent);

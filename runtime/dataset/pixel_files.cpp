@@ -55,7 +55,8 @@ std::string read_idx_header(std::span<const std::byte> begin, uint64_t file_byte
   if (begin.size() < 4 || byte(0) != 0 || byte(1) != 0) return "it does not begin as an idx file";
   if (byte(2) != 8) return "its elements are not unsigned bytes";
   out.dimensions = static_cast<int>(byte(3));
-  if (out.dimensions < 1 || out.dimensions > 3) return "it has " + std::to_string(out.dimensions) + " dimensions; 1 to 3 are read";
+  if (out.dimensions < 1 || out.dimensions > 3)
+    return "it has " + std::to_string(out.dimensions) + " dimensions; 1 to 3 are read";
   out.data = 4 + 4 * static_cast<uint64_t>(out.dimensions);
   if (begin.size() < out.data) return "its header is cut off";
   out.extents = {1, 1, 1};
@@ -63,7 +64,8 @@ std::string read_idx_header(std::span<const std::byte> begin, uint64_t file_byte
   for (size_t d = 0; d < static_cast<size_t>(out.dimensions); ++d) {
     const size_t at = 4 + 4 * d;
     const uint32_t extent = byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
-    if (extent == 0 || extent > file_bytes / count) return "its header promises more, or nothing: it was cut off or is damaged";
+    if (extent == 0 || extent > file_bytes / count)
+      return "its header promises more, or nothing: it was cut off or is damaged";
     if (d > 0 && extent > kMaxSide) return "its pictures have a side of " + std::to_string(extent);
     count *= extent;
     out.extents[d] = extent;
@@ -99,19 +101,23 @@ SampleTable list_cifar(const ContainerInput& input, bool hundred) {
     const std::string name = facts.path.substr(facts.path.rfind('/') + 1);
     const uint32_t number = table.add_file(std::move(facts));
     if (table.facts().files.size() == 1) {
-      table.facts().classes = class_names(path.substr(0, path.rfind('/') + 1) + (hundred ? "fine_label_names.txt" : "batches.meta.txt"),
-                                          static_cast<size_t>(classes), input.files);
+      table.facts().classes =
+          class_names(path.substr(0, path.rfind('/') + 1) + (hundred ? "fine_label_names.txt" : "batches.meta.txt"),
+                      static_cast<size_t>(classes), input.files);
     }
     const uint64_t record = kCifarPixels + (hundred ? 2 : 1);
     // One read for many labels: a batch of CIFAR-10 is 30 MB, and its labels lie 3 KB apart.
     std::vector<std::byte> piece(static_cast<size_t>(record * std::min<uint64_t>(records, 256)));
     for (uint64_t i = 0; i < records; ++i) {
       const uint64_t within = i % 256;
-      if (within == 0) file->read_at(i * record, std::span(piece).first(static_cast<size_t>(record * std::min<uint64_t>(256, records - i))));
+      if (within == 0)
+        file->read_at(i * record,
+                      std::span(piece).first(static_cast<size_t>(record * std::min<uint64_t>(256, records - i))));
       const std::byte* at = piece.data() + within * record;
       const auto label = std::to_integer<int64_t>(at[hundred ? 1 : 0]);
       if (label >= classes) {
-        refuse_shard(*file, i * record, "label " + std::to_string(label) + "; there are " + std::to_string(classes) + " classes",
+        refuse_shard(*file, i * record,
+                     "label " + std::to_string(label) + "; there are " + std::to_string(classes) + " classes",
                      "is it the binary version, of CIFAR-" + std::to_string(classes) + "?");
       }
       table.add(name + "[" + std::to_string(i) + "]", label, number, i * record + record - kCifarPixels, kCifarPixels);
@@ -146,7 +152,8 @@ SampleTable list_mnist(const ContainerInput& input) {
   const std::string name = image_facts.path.substr(image_facts.path.rfind('/') + 1);
   const uint32_t number = table.add_file(std::move(image_facts));
   table.add_file(std::move(label_facts));
-  table.facts().pixels = {PixelLayout::grey, static_cast<int>(image_header.extents[2]), static_cast<int>(image_header.extents[1])};
+  table.facts().pixels = {PixelLayout::grey, static_cast<int>(image_header.extents[2]),
+                          static_cast<int>(image_header.extents[1])};
   const uint64_t bytes = table.facts().pixels.bytes();
   std::vector<std::byte> all(label_header.extents[0]);
   labels->read_at(label_header.data, all);

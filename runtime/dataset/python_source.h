@@ -6,7 +6,8 @@
 //
 // bindings/python/penstock/_worker.py says what a dataset is, and what its items may be.
 // Fields: image, label, then the item's other fields by name; dtype and shape are those of the first good sample, and
-//   another one that differs from it is a bad sample. A str is a text field, bytes are a bytes field; their lengths vary.
+//   another one that differs from it is a bad sample. A str is a text field, bytes are a bytes field; their lengths
+//   vary.
 // Verdicts: what the code raises is a verdict on the sample ("ValueError: ... (my_data.py:12)"), so on_error applies;
 //   except MemoryError, ImportError and OSError, which are the machine's: Error(runtime), so the chunk is tried
 //   elsewhere and in the end the job fails by name.

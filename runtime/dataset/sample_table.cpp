@@ -84,7 +84,8 @@ Json description(const TableFacts& facts) {
   return out;
 }
 
-// Names in a data set may be any bytes; JSON holds UTF-8 only, and Python's way around it (surrogateescape) is not JSON.
+// Names in a data set may be any bytes; JSON holds UTF-8 only, and Python's way around it (surrogateescape) is not
+// JSON.
 std::string as_json(const TableFacts& facts) {
   try {
     return description(facts).dump();
@@ -95,7 +96,8 @@ std::string as_json(const TableFacts& facts) {
 }
 
 void check_path(const std::string& path) {
-  if (path.empty() || path.find('\0') != std::string::npos || path.size() > 4096) refuse("a file in it has no valid path");
+  if (path.empty() || path.find('\0') != std::string::npos || path.size() > 4096)
+    refuse("a file in it has no valid path");
 }
 
 FieldSpec field_of(const Json& entry) {
@@ -111,7 +113,8 @@ FieldSpec field_of(const Json& entry) {
   uint64_t bytes = size_of(field.dtype);
   if (field.shape.size() > 32) refuse("a field in it has too many dimensions");
   for (const int64_t extent : field.shape) {
-    if (extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / bytes) refuse("a field in it is empty or too large");
+    if (extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / bytes)
+      refuse("a field in it is empty or too large");
     bytes *= static_cast<uint64_t>(extent);
   }
   return field;
@@ -141,9 +144,11 @@ TableFacts facts_of(std::string_view text) {
       check_path(file.path);
       file.bytes = entry.at(1).get<uint64_t>();
       file.modified_ns = entry.at(2).get<int64_t>();
-      file.codec = value_named(entry.at(3).get<std::string>(), {Codec::none, Codec::gzip, Codec::zstd}, codec_name, "codec");
+      file.codec =
+          value_named(entry.at(3).get<std::string>(), {Codec::none, Codec::gzip, Codec::zstd}, codec_name, "codec");
       file.content_bytes = entry.at(4).get<uint64_t>();
-      if (file.codec == Codec::none && file.content_bytes != file.bytes) refuse("the sizes of '" + file.path + "' in it differ");
+      if (file.codec == Codec::none && file.content_bytes != file.bytes)
+        refuse("the sizes of '" + file.path + "' in it differ");
       facts.files.push_back(std::move(file));
     }
     std::set<std::string> names = {"image", "label"};
@@ -212,14 +217,18 @@ void check_rows(const TableFacts& facts, std::span<const SampleRow> rows, uint64
              row.bytes <= facts.files[row.file].content_bytes - row.offset;
     }
     good = good && row.bytes <= uint64_t{1} << 40 && (!decoded || (!own && row.bytes == facts.pixels.bytes()));
-    good = good && (facts.classes.empty() || (row.label >= 0 && static_cast<uint64_t>(row.label) < facts.classes.size()));
-    if (!good) refuse("sample " + std::to_string(&row - rows.data()) + " in it lies outside its file, or has no valid key or label");
+    good =
+        good && (facts.classes.empty() || (row.label >= 0 && static_cast<uint64_t>(row.label) < facts.classes.size()));
+    if (!good)
+      refuse("sample " + std::to_string(&row - rows.data()) +
+             " in it lies outside its file, or has no valid key or label");
     key_end = row.key_end;
   }
   if (key_end != names_bytes) refuse("it has names of no sample");
 }
 
-void check_places(const TableFacts& facts, std::span<const FieldPlace> places, uint64_t samples, uint64_t values_bytes) {
+void check_places(const TableFacts& facts, std::span<const FieldPlace> places, uint64_t samples,
+                  uint64_t values_bytes) {
   for (size_t i = 0; i < places.size(); ++i) {
     const FieldPlace& place = places[i];
     const FieldSpec& field = facts.fields[i / samples];
@@ -227,7 +236,8 @@ void check_places(const TableFacts& facts, std::span<const FieldPlace> places, u
     const uint64_t there = !good ? 0 : place.file == kInTable ? values_bytes : facts.files[place.file].content_bytes;
     good = good && place.offset <= there && place.bytes <= there - place.offset && place.bytes <= kMaxFieldBytes;
     good = good && (!field.fixed_size() || place.bytes == field.bytes_per_sample());
-    if (!good) refuse("field '" + field.name + "' of sample " + std::to_string(i % samples) + " in it has no valid place");
+    if (!good)
+      refuse("field '" + field.name + "' of sample " + std::to_string(i % samples) + " in it has no valid place");
   }
 }
 
@@ -239,7 +249,8 @@ SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse("it is no index of penstock");
   if (header.version != kVersion) {
-    refuse("it is of version " + std::to_string(header.version) + ", and this penstock reads version " + std::to_string(kVersion));
+    refuse("it is of version " + std::to_string(header.version) + ", and this penstock reads version " +
+           std::to_string(kVersion));
   }
   if (header_crc(header) != header.crc) refuse("its header is damaged");
   if (header.total_bytes != bytes.size()) {
@@ -278,7 +289,8 @@ SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr
   check_rows(*out.facts_, out.rows_, header.names_bytes);
   check_places(*out.facts_, out.places_, header.samples, header.values_bytes);
   out.fingerprint_ = fingerprint_of(*out.facts_, out.rows_, out.names_);
-  if (out.fingerprint_ != Sum128{header.fingerprint[0], header.fingerprint[1]}) refuse("its fingerprint is not that of its samples");
+  if (out.fingerprint_ != Sum128{header.fingerprint[0], header.fingerprint[1]})
+    refuse("its fingerprint is not that of its samples");
   return out;
 }
 

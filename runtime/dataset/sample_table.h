@@ -8,8 +8,9 @@
 //   builder.place(depth, shard, 10240, 64);          // of the sample just added
 //   SampleTable table = builder.finish();            // SampleTable::parse reads the same bytes back
 //
-// One form: the table in memory is byte for byte the index file, so both are checked by the same code, and a mapped file
-//   costs no copy. Little-endian: header (96 bytes), rows, places (field by field), names, values, description (JSON).
+// One form: the table in memory is byte for byte the index file, so both are checked by the same code, and a mapped
+//   file costs no copy. Little-endian: header (96 bytes), rows, places (field by field), names, values, description
+//   (JSON).
 // Trust: parse() believes nothing. Every size is checked before it is used, every row lies inside its file, every name
 //   inside the names; so reading through a table cannot leave what it describes. The checksum finds accidents.
 // Fingerprint: XXH3-128 over keys, labels, fields, classes and pixel layout, in order; not over contents or places. Of

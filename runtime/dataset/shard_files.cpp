@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "runtime/dataset/spool.h"
-
 namespace penstock {
 
 std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec codec) {
@@ -11,8 +9,7 @@ std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec
     MutexLock lock(spool_mutex_);
     std::shared_ptr<const FileReader>& known = spooled_[path];
     if (!known) {
-      known = decompress(*files_.open_file(path), codec, spool_left_);
-      spool_left_ -= known->size();
+      known = spool_.decompress(*files_.open_file(path), codec);
     }
     return known;
   }
@@ -28,11 +25,13 @@ std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec
 }
 
 std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts) {
-  const std::shared_ptr<const FileReader> file = get(path, Codec::none);
+  facts.codec = codec_named(path);
+  // A compressed one is not read from again.
+  const std::shared_ptr<const FileReader> file =
+      facts.codec == Codec::none ? get(path, Codec::none) : files_.open_file(path);
   facts.path = path;
   facts.bytes = file->size();
   facts.modified_ns = file->modified_ns();
-  facts.codec = codec_named(path);
   if (facts.codec == Codec::none) {
     facts.content_bytes = facts.bytes;
     return file;

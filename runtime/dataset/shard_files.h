@@ -4,9 +4,9 @@
 //   const std::shared_ptr<const FileReader> shard = shards.get("/data/000.tar", Codec::none);
 //   shard->read_at(512, buffer);
 //
-// At most kMaxOpen plain files stay open, the others are opened again; decompressed ones stay, their sum within
-//   spool_bytes. The file's size is compared with what the table says of it, so a shard that was replaced under us is an
-//   Error and not another picture.
+// At most kMaxOpen plain files stay open, the others are opened again; decompressed ones stay, in one file, their sum
+//   within spool_bytes. The file's size is compared with what the table says of it, so a shard that was replaced under
+//   us is an Error and not another picture.
 // Thread-safety: all functions, from any thread; a shard is decompressed by one while the others wait for it.
 // Ownership: a reader stays valid while the caller holds it. Failure: FileError, Error(dataset), both with the path.
 #pragma once
@@ -19,6 +19,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/dataset/sample_table.h"
+#include "runtime/dataset/spool.h"
 
 namespace penstock {
 
@@ -27,7 +28,7 @@ class ShardFiles {
   static constexpr size_t kMaxOpen = 256;
 
   // `files` must outlive the object.
-  ShardFiles(FileSystem& files, uint64_t spool_bytes) : files_(files), spool_left_(spool_bytes) {}
+  ShardFiles(FileSystem& files, uint64_t spool_bytes) : files_(files), spool_(spool_bytes) {}
 
   std::shared_ptr<const FileReader> get(const std::string& path, Codec codec);
 
@@ -41,7 +42,7 @@ class ShardFiles {
   // Decompressing takes long, and is done under a lock of its own: one shard after another.
   Mutex spool_mutex_;
   std::map<std::string, std::shared_ptr<const FileReader>> spooled_ PENSTOCK_GUARDED_BY(spool_mutex_);
-  uint64_t spool_left_ PENSTOCK_GUARDED_BY(spool_mutex_);
+  Spool spool_ PENSTOCK_GUARDED_BY(spool_mutex_);
 };
 
 }  // namespace penstock

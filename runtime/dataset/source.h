@@ -12,8 +12,8 @@
 // Failure: opening throws Error(dataset) naming the folder or file, with a remedy. `read` throws Error(runtime) naming
 //   the file for trouble of the environment (a disk, a permission, a file that vanished), and returns a bad Verdict for
 //   what is a property of the sample itself (larger than the limit). An index outside [0, size) is Error(usage).
-// Adding a data set format: where samples lie in files, a function that lists them (containers.h), and TableSource reads
-//   them; else derive from Source. Give DatasetSpec and make_source a case.
+// Adding a data set format: where samples lie in files, a function that lists them (containers.h), and TableSource
+//   reads them; else derive from Source. Give DatasetSpec and make_source a case.
 #pragma once
 
 #include <cstddef>
@@ -41,12 +41,12 @@ struct SourceSample {
   std::span<const std::byte> entry_points;
   std::vector<std::byte> storage;
   std::vector<std::vector<std::byte>> parts;  // where several files make a sample
-  std::span<const std::byte> image;   // a whole JPEG or PNG file; or RGB pixels, row after row, where width > 0
+  std::span<const std::byte> image;   // a whole image file; or RGB pixels, row after row, where width > 0
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  // What fields() has after image and label, one span each: a further image or mask its encoded file, a fixed-size field
-  // its bytes, unaligned, `bytes` and `text` the value alone. A span may also point into what the source keeps.
+  // What fields() has after image and label, one span each: a further image or mask its encoded file, a fixed-size
+  // field its bytes, unaligned, `bytes` and `text` the value alone. A span may also point into what the source keeps.
   std::vector<std::span<const std::byte>> fields;
 };
 
@@ -56,8 +56,8 @@ class Source {
 
   virtual int64_t size() const = 0;
 
-  // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline fixes
-  // them; and so is max_bytes of `bytes` and `text`: the limits fix it.
+  // What a sample consists of: image, label, then any others. Shapes of images and masks are {} here: the pipeline
+  // fixes them; and so is max_bytes of `bytes` and `text`: the limits fix it.
   virtual const FieldTable& fields() const = 0;
 
   // What people call the sample: a path relative to the data set's folder.

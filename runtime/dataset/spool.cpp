@@ -19,20 +19,37 @@ namespace {
 
 constexpr size_t kPiece = size_t{256} << 10;
 
-// Where the decompressed bytes go, and the bound on them.
+[[noreturn]] void disk_failed(const std::string& action, const std::string& folder) {
+  const int code = errno;
+  const bool descriptors = code == EMFILE || code == ENFILE;
+  throw FileError(code, folder,
+                  "cannot " + action + " '" + folder + "' to decompress shards: " + std::strerror(code),
+                  descriptors ? "raise the limit on open files (ulimit -n)"
+                              : "set TMPDIR to a folder with room, or decompress the files");
+}
+
+std::string folder_of_spools() {
+  const char* chosen = std::getenv("TMPDIR");
+  return chosen != nullptr && *chosen != '\0' ? chosen : "/var/tmp";
+}
+
+UniqueFd open_spool() {
+  const std::string folder = folder_of_spools();
+  UniqueFd fd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (fd) return fd;
+  // File systems without O_TMPFILE: a name for a moment.
+  std::string path = folder + "/penstock-spool-XXXXXX";
+  fd = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
+  if (!fd) disk_failed("create a file in", folder);
+  ::unlink(path.c_str());
+  return fd;
+}
+
+// Where one file's decompressed bytes go, and the bound on them.
 class SpoolFile {
  public:
-  SpoolFile(const std::string& name, uint64_t max_bytes) : name_(name), max_bytes_(max_bytes) {
-    const char* chosen = std::getenv("TMPDIR");
-    folder_ = chosen != nullptr && *chosen != '\0' ? chosen : "/var/tmp";
-    fd_ = UniqueFd(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-    if (fd_) return;
-    // File systems without O_TMPFILE: a name for a moment.
-    std::string path = folder_ + "/penstock-spool-XXXXXX";
-    fd_ = UniqueFd(::mkostemp(path.data(), O_CLOEXEC));
-    if (!fd_) fail("create a file in");
-    ::unlink(path.c_str());
-  }
+  SpoolFile(const UniqueFd& fd, uint64_t begin, const std::string& name, uint64_t max_bytes)
+      : fd_(fd), begin_(begin), name_(name), max_bytes_(max_bytes) {}
 
   void write(const std::byte* data, size_t bytes) {
     if (bytes > max_bytes_ - written_) {
@@ -42,33 +59,27 @@ class SpoolFile {
                   "decompress it on disk, which saves the work at every start, or raise loader.spool_gb");
     }
     while (bytes > 0) {
-      const ssize_t put = ::pwrite(fd_.get(), data, bytes, static_cast<off_t>(written_));
+      const ssize_t put = ::pwrite(fd_.get(), data, bytes, static_cast<off_t>(begin_ + written_));
       if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail("write to");
+      if (put < 0) disk_failed("write to", folder_of_spools());
       data += put;
       bytes -= static_cast<size_t>(put);
       written_ += static_cast<uint64_t>(put);
     }
   }
-  UniqueFd take() { return std::move(fd_); }
+  uint64_t written() const { return written_; }
 
  private:
-  [[noreturn]] void fail(const std::string& action) const {
-    const int code = errno;
-    throw FileError(code, folder_,
-                    "cannot " + action + " '" + folder_ + "' to decompress '" + name_ + "': " + std::strerror(code),
-                    "set TMPDIR to a folder with room, or decompress the file");
-  }
-
+  const UniqueFd& fd_;
+  uint64_t begin_;
   std::string name_;
-  std::string folder_;
   uint64_t max_bytes_;
   uint64_t written_ = 0;
-  UniqueFd fd_;
 };
 
 [[noreturn]] void damaged(const FileReader& file, const char* codec, const std::string& why) {
-  throw Error(ErrorKind::dataset, "'" + file.path() + "' cannot be decompressed as " + codec + ": " + why, "copy it again");
+  throw Error(ErrorKind::dataset, "'" + file.path() + "' cannot be decompressed as " + codec + ": " + why,
+              "copy it again");
 }
 
 // The next piece of the file; empty at its end.
@@ -148,10 +159,19 @@ Codec codec_named(std::string_view path) {
   return path.ends_with(".zst") || path.ends_with(".zstd") ? Codec::zstd : Codec::none;
 }
 
-std::unique_ptr<FileReader> decompress(const FileReader& file, Codec codec, uint64_t max_bytes) {
-  SpoolFile out(file.path(), max_bytes);
-  codec == Codec::gzip ? inflate_all(file, out) : unzstd_all(file, out);
-  return make_file_reader(out.take(), file.path());
+std::unique_ptr<FileReader> Spool::decompress(const FileReader& file, Codec codec) {
+  if (!fd_) fd_ = std::make_shared<const UniqueFd>(open_spool());
+  SpoolFile out(*fd_, end_, file.path(), left_);
+  try {
+    codec == Codec::gzip ? inflate_all(file, out) : unzstd_all(file, out);
+  } catch (...) {
+    (void)::ftruncate(fd_->get(), static_cast<off_t>(end_));  // what does not succeed costs disk, and is written over
+    throw;
+  }
+  auto reader = make_file_reader(fd_, end_, out.written(), file.path());
+  end_ += out.written();
+  left_ -= out.written();
+  return reader;
 }
 
 }  // namespace penstock

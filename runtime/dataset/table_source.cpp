@@ -67,6 +67,16 @@ void TableSource::read_place(const FieldPlace& place, std::span<std::byte> into)
   }
 }
 
+Verdict TableSource::check_pixels() const {
+  const PixelFormat& pixels = table_.facts().pixels;
+  const bool fits = pixels.width <= limits_.max_side && pixels.height <= limits_.max_side &&
+                    int64_t{pixels.width} * pixels.height <= limits_.max_pixels;
+  if (fits) return Verdict::good();
+  return Verdict::bad("image of " + std::to_string(pixels.width) + "x" + std::to_string(pixels.height) +
+                      " pixels: above limits.max_side (" + std::to_string(limits_.max_side) +
+                      ") or limits.max_pixels (" + std::to_string(limits_.max_pixels) + ")");
+}
+
 void TableSource::decode_pixels(std::span<const std::byte> stored, std::byte* rgb) const {
   const PixelFormat& pixels = table_.facts().pixels;
   const size_t count = static_cast<size_t>(pixels.width) * static_cast<size_t>(pixels.height);
@@ -91,8 +101,8 @@ Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
     return Verdict::good();
   }
   if (row.bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
-    return Verdict::bad("the image has " + std::to_string(row.bytes) +
-                        " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) + ")");
+    return Verdict::bad("the image has " + std::to_string(row.bytes) + " bytes, more than limits.max_encoded_bytes (" +
+                        std::to_string(limits_.max_encoded_bytes) + ")");
   }
   bytes.resize(static_cast<size_t>(row.bytes));
   shard(row.file)->read_at(row.offset, bytes);
@@ -115,6 +125,8 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     if (!verdict.ok()) return verdict;
     image_bytes = storage.size();
   } else {
+    // One size for all: a few MB of gzip can say that its pictures have gigabytes.
+    if (Verdict verdict = check_pixels(); !verdict.ok()) return verdict;
     thread_local std::vector<std::byte> stored;
     stored.resize(static_cast<size_t>(row.bytes));
     shard(row.file)->read_at(row.offset, stored);

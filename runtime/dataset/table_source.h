@@ -1,4 +1,5 @@
-// A data set read through a table of its samples (sample_table.h): tar and MDS shards, TFRecord, CIFAR, MNIST, CSV, lists.
+// A data set read through a table of its samples (sample_table.h): tar and MDS shards, TFRecord, CIFAR, MNIST, CSV,
+// lists.
 //
 //   TableSource source(read_tar_shards(...), "/data/shards", limits, std::move(shards), files);
 //   source.load({.seed = 1, .epoch = 0, .index = 17}, sample);
@@ -47,6 +48,7 @@ class TableSource final : public Source {
   void check_index(int64_t index) const;
   std::shared_ptr<const FileReader> shard(uint32_t file) const;
   void read_place(const FieldPlace& place, std::span<std::byte> into) const;
+  Verdict check_pixels() const;
   void decode_pixels(std::span<const std::byte> stored, std::byte* rgb) const;
 
   SampleTable table_;

@@ -44,7 +44,8 @@ class TarWalk {
   bool one_member() {
     where_ = at_;
     if (file_.size() - at_ < kBlock) {
-      refuse("the archive ends without its end mark: it was cut off", "copy the file again; nothing may be appended to it");
+      refuse("the archive ends without its end mark: it was cut off",
+             "copy the file again; nothing may be appended to it");
     }
     const std::string_view header = text_of(window_.at(at_, kBlock));
     if (header.find_first_not_of('\0') == std::string_view::npos) {
@@ -106,8 +107,11 @@ class TarWalk {
       case 'V': what = "belongs to an archive of several volumes"; break;
       default: break;
     }
-    std::string kind = what == nullptr ? "is of an unknown type (byte " + std::to_string(static_cast<unsigned char>(type)) + ")" : what;
-    refuse("'" + shown(name) + "' " + kind + "; shards hold plain files only", "make the archive of plain files: tar --dereference --hard-dereference");
+    std::string kind = what == nullptr
+                           ? "is of an unknown type (byte " + std::to_string(static_cast<unsigned char>(type)) + ")"
+                           : what;
+    refuse("'" + shown(name) + "' " + kind + "; shards hold plain files only",
+           "make the archive of plain files: tar --dereference --hard-dereference");
   }
 
   void check_name(const std::string& name) const {
@@ -174,7 +178,9 @@ class TarWalk {
     if (wanted != sum && wanted != old_sum) {
       const bool gzip = at_ == 0 && header.starts_with("\x1F\x8B");
       const bool zstd = at_ == 0 && header.starts_with("\x28\xB5\x2F\xFD");
-      if (gzip || zstd) refuse("it is compressed, which its name does not say", gzip ? "name it .tar.gz, or better decompress it" : "name it .tar.zst, or better decompress it");
+      if (gzip || zstd)
+        refuse("it is compressed, which its name does not say",
+               gzip ? "name it .tar.gz, or better decompress it" : "name it .tar.zst, or better decompress it");
       refuse("this is no tar header (its checksum is wrong)");
     }
   }
@@ -190,7 +196,8 @@ class TarWalk {
   }
 
   std::string extension(uint64_t size, uint64_t most) {
-    if (size > most) refuse("an extended header of " + std::to_string(size) + " bytes; at most " + std::to_string(most) + " are read");
+    if (size > most)
+      refuse("an extended header of " + std::to_string(size) + " bytes; at most " + std::to_string(most) + " are read");
     const uint64_t data = at_ + kBlock;
     advance(size, "extended header");
     std::string body(static_cast<size_t>(size), '\0');
@@ -214,8 +221,10 @@ class TarWalk {
       if (equals == std::string_view::npos) refuse("a damaged pax header");
       const std::string_view key = record.substr(0, equals);
       const std::string_view value = record.substr(equals + 1);
-      if (key.starts_with("GNU.sparse")) refuse("a sparse file; shards hold plain files only", "make the archive without --sparse");
-      if (global && (key == "path" || key == "size" || key == "linkpath")) refuse("a pax header that names all members alike");
+      if (key.starts_with("GNU.sparse"))
+        refuse("a sparse file; shards hold plain files only", "make the archive without --sparse");
+      if (global && (key == "path" || key == "size" || key == "linkpath"))
+        refuse("a pax header that names all members alike");
       if (key == "path") {
         if (value.size() > kMaxName) refuse("a name of " + std::to_string(value.size()) + " bytes");
         name_ = std::string(value);
@@ -239,7 +248,8 @@ class TarWalk {
       const std::string_view text = text_of(window_.at(at, piece));
       if (const size_t other = text.find_first_not_of('\0'); other != std::string_view::npos) {
         where_ = at + other;
-        refuse("there is something after the archive's end mark: archives joined by cat?", "join them with tar --concatenate");
+        refuse("there is something after the archive's end mark: archives joined by cat?",
+               "join them with tar --concatenate");
       }
       at += piece;
     }

@@ -4,9 +4,9 @@
 //
 // Reads ustar, GNU (long names, base-256 sizes) and pax headers (path, size), as GNU tar and Python's tarfile write
 //   them; old archives without a magic too. Only headers are read, in pieces of 4 KiB.
-// Refused, each with the archive's name and the header's offset: links, devices, pipes, sparse and multi-volume members,
-//   absolute names and names with "..", sizes that are negative, too large or beyond the archive's end, wrong header
-//   checksums, an archive without its end mark (cut off), one with data after it (two archives joined).
+// Refused, each with the archive's name and the header's offset: links, devices, pipes, sparse and multi-volume
+//   members, absolute names and names with "..", sizes that are negative, too large or beyond the archive's end, wrong
+//   header checksums, an archive without its end mark (cut off), one with data after it (two archives joined).
 // Folders and members named otherwise than files are passed over only after these checks.
 // Bounds: a name of at most 4 KiB, a pax header of at most 1 MiB.
 // Failure: Error(dataset); FileError for the disk. Thread-safety: a function without state.

@@ -100,19 +100,24 @@ class Grouping {
     const std::string wanted = lower(input_.dataset.image);
     if (!wanted.empty()) {
       if (const Part* part = find(wanted)) return *part;
-      refuse_shard(*file_, first_header_, "sample '" + key_ + "' has no member '." + wanted + "', which dataset.image names; it has " + listed(), "name a member that every sample has");
+      refuse_shard(
+          *file_, first_header_,
+          "sample '" + key_ + "' has no member '." + wanted + "', which dataset.image names; it has " + listed(),
+          "name a member that every sample has");
     }
     const Part* found = nullptr;
     for (const auto& [suffix, part] : parts_) {
       if (!has_image_extension("." + suffix) || suffix.find('.') != std::string::npos) continue;
       if (found != nullptr) {
-        refuse_shard(*file_, first_header_, "sample '" + key_ + "' has several pictures: " + listed(), "say which one with dataset.image, as in {image: jpg}");
+        refuse_shard(*file_, first_header_, "sample '" + key_ + "' has several pictures: " + listed(),
+                     "say which one with dataset.image, as in {image: jpg}");
       }
       found = &part;
     }
     if (found != nullptr) return *found;
     refuse_shard(*file_, first_header_, "sample '" + key_ + "' has no picture; it has " + listed(),
-                 "members of a sample stand one after another (tar --sort=name); or say with dataset.image which one is the picture");
+                 "members of a sample stand one after another (tar --sort=name); or say with dataset.image which one "
+                 "is the picture");
   }
 
   int64_t label_of() {
@@ -133,7 +138,8 @@ class Grouping {
     file_->read_at(part->offset, std::as_writable_bytes(std::span(text)));
     int64_t label = 0;
     if (part->bytes > kMaxLabelText || !integer_of(text, label)) {
-      refuse_shard(*file_, part->header, "the label of sample '" + key_ + "' is no integer: '" + text.substr(0, 20) + "'",
+      refuse_shard(*file_, part->header,
+                   "the label of sample '" + key_ + "' is no integer: '" + text.substr(0, 20) + "'",
                    "write class numbers as text");
     }
     return label;
@@ -152,10 +158,13 @@ class Grouping {
     const bool tensor = first ? !asked.said && find(array) != nullptr : table_.facts().fields[number].fixed_size();
     const Part* part = find(tensor ? array : plain);
     if (part == nullptr) {
-      refuse_shard(*file_, first_header_, "sample '" + key_ + "' has no member '." + (first || !tensor ? plain : array) + "' for field '" + asked.name + "'; it has " + listed(),
+      refuse_shard(*file_, first_header_,
+                   "sample '" + key_ + "' has no member '." + (first || !tensor ? plain : array) + "' for field '" +
+                       asked.name + "'; it has " + listed(),
                    "a field is a member that every sample has");
     }
-    if (part->bytes > kMaxFieldBytes) refuse_shard(*file_, part->header, "the member for field '" + asked.name + "' is larger than 1 GiB");
+    if (part->bytes > kMaxFieldBytes)
+      refuse_shard(*file_, part->header, "the member for field '" + asked.name + "' is larger than 1 GiB");
     if (!tensor) {
       if (first) {
         FieldSpec field;
@@ -170,7 +179,8 @@ class Grouping {
     if (!begin.empty()) file_->read_at(part->offset, begin);
     NpyHeader header;
     if (const std::string why = read_npy_header(begin, part->bytes, header); !why.empty()) {
-      refuse_shard(*file_, part->header, "member '." + array + "' of sample '" + key_ + "': " + why, "write it with numpy.save");
+      refuse_shard(*file_, part->header, "member '." + array + "' of sample '" + key_ + "': " + why,
+                   "write it with numpy.save");
     }
     if (first) {
       FieldSpec field;
@@ -181,7 +191,8 @@ class Grouping {
     }
     const FieldSpec& field = table_.facts().fields[number];
     if (field.dtype != header.dtype || field.shape != header.shape) {
-      refuse_shard(*file_, part->header, "member '." + array + "' of sample '" + key_ + "' differs from the first sample's in dtype or shape",
+      refuse_shard(*file_, part->header,
+                   "member '." + array + "' of sample '" + key_ + "' differs from the first sample's in dtype or shape",
                    "a field has one dtype and shape in all samples");
     }
     table_.place(number, number_, part->offset + header.data, part->bytes - header.data);
@@ -221,15 +232,18 @@ SampleTable list_tar(const ContainerInput& input) {
     grouping.shard(*file, table.add_file(std::move(facts)));
   }
   if (table.size() == 0) {
-    throw Error(ErrorKind::dataset, "'" + input.dataset.tar + "' holds no sample", "members are named like 0001.jpg and 0001.cls");
+    throw Error(ErrorKind::dataset, "'" + input.dataset.tar + "' holds no sample",
+                "members are named like 0001.jpg and 0001.cls");
   }
   if (const auto [one, other] = table.equal_keys(); one >= 0) {
     const auto where = [&](int64_t index) {
-      return "'" + table.facts().files[table.row(index).file].path + "' at byte " + std::to_string(grouping.header_of(index));
+      return "'" + table.facts().files[table.row(index).file].path + "' at byte " +
+             std::to_string(grouping.header_of(index));
     };
-    throw Error(ErrorKind::dataset,
-                "sample '" + std::string(table.key(other)) + "' is there twice: in " + where(one) + " and in " + where(other),
-                "members of a sample stand one after another (tar --sort=name), and no two shards hold the same sample");
+    throw Error(
+        ErrorKind::dataset,
+        "sample '" + std::string(table.key(other)) + "' is there twice: in " + where(one) + " and in " + where(other),
+        "members of a sample stand one after another (tar --sort=name), and no two shards hold the same sample");
   }
   return table.finish();
 }

@@ -90,7 +90,8 @@ bool read_list(std::span<const std::byte> list, size_t max_values, TfFeature& ou
     if (out.bytes.size() + out.floats.size() + out.integers.size() > max_values) return false;
     if (out.kind == TfFeature::Kind::bytes && fields.is(1, 2)) out.bytes.push_back(fields.payload());
     if (out.kind == TfFeature::Kind::floats && fields.is(1, 5)) out.floats.push_back(float_at(fields.payload()));
-    if (out.kind == TfFeature::Kind::integers && fields.is(1, 0)) out.integers.push_back(static_cast<int64_t>(fields.value()));
+    if (out.kind == TfFeature::Kind::integers && fields.is(1, 0))
+      out.integers.push_back(static_cast<int64_t>(fields.value()));
     if (!fields.is(1, 2) || out.kind == TfFeature::Kind::bytes) continue;
     const auto packed = fields.payload();  // at least a byte a value, so the data bounds the memory
     if (out.kind == TfFeature::Kind::floats) {
@@ -129,12 +130,14 @@ uint32_t masked_crc(std::span<const std::byte> data) {
 }
 
 std::string read_frame_header(std::span<const std::byte> header, uint64_t left, uint64_t& length) {
-  if (header.size() < kTfHeaderBytes || left < kTfHeaderBytes + kTfFooterBytes) return "the file ends in the middle of a record";
+  if (header.size() < kTfHeaderBytes || left < kTfHeaderBytes + kTfFooterBytes)
+    return "the file ends in the middle of a record";
   uint32_t crc = 0;
   std::memcpy(&length, header.data(), 8);
   std::memcpy(&crc, header.data() + 8, 4);
   if (masked_crc(header.first(8)) != crc) return "this is no TFRecord: the checksum of a record's length is wrong";
-  if (length > left - kTfHeaderBytes - kTfFooterBytes) return "a record of " + std::to_string(length) + " bytes reaches beyond the file's end";
+  if (length > left - kTfHeaderBytes - kTfFooterBytes)
+    return "a record of " + std::to_string(length) + " bytes reaches beyond the file's end";
   return {};
 }
 
@@ -212,14 +215,16 @@ class TfListing {
     std::string names;
     std::string why = parse_example(data, kMaxValues, [&](std::string_view name, TfFeature& feature) {
       if (names.size() < 300) ((names += names.empty() ? "'" : ", '") += name.substr(0, 60)) += "'";
-      const bool field = std::any_of(fields_.begin(), fields_.end(), [&](const FieldRequest& asked) { return asked.name == name; });
+      const bool field =
+          std::any_of(fields_.begin(), fields_.end(), [&](const FieldRequest& asked) { return asked.name == name; });
       const bool wanted = name == image_ || name == label_ || field;
       if (wanted) found.insert_or_assign(std::string(name), std::move(feature));
     });
     if (!why.empty()) return why;
     const auto image = found.find(image_);
     if (image == found.end() || image->second.kind != TfFeature::Kind::bytes || image->second.bytes.size() != 1) {
-      remedy_ = "say with dataset.image which feature is the picture; the record has " + (names.empty() ? "none" : names);
+      remedy_ =
+          "say with dataset.image which feature is the picture; the record has " + (names.empty() ? "none" : names);
       return "feature '" + image_ + "' is not there, or is not one text of bytes";
     }
     const auto bytes = image->second.bytes.front();
@@ -251,7 +256,8 @@ class TfListing {
     return "feature '" + label_ + "' is neither one integer nor one text";
   }
 
-  std::string add_field(size_t number, const Found& found, const std::function<void(std::span<const std::byte>)>& place) {
+  std::string add_field(size_t number, const Found& found,
+                        const std::function<void(std::span<const std::byte>)>& place) {
     const FieldRequest& asked = fields_[number];
     const std::string& name = asked.name;
     const auto feature = found.find(name);
@@ -264,7 +270,8 @@ class TfListing {
       field.name = name;
       field.kind = asked.said ? asked.kind : FieldKind::bytes;
       if (table_.size() == 1) table_.add_field(field);
-      if (table_.facts().fields[number] != field) return "feature '" + name + "' has another type than in the first record";
+      if (table_.facts().fields[number] != field)
+        return "feature '" + name + "' has another type than in the first record";
       place(values.bytes.front());
       return {};
     }
@@ -276,7 +283,8 @@ class TfListing {
     field.dtype = floats ? DType::float32 : DType::int64;
     if (count > 1) field.shape = {static_cast<int64_t>(count)};
     if (table_.size() == 1) table_.add_field(field);
-    if (table_.facts().fields[number] != field) return "feature '" + name + "' has another type, or another number of values, than in the first record";
+    if (table_.facts().fields[number] != field)
+      return "feature '" + name + "' has another type, or another number of values, than in the first record";
     floats ? table_.value(number, std::as_bytes(std::span(values.floats)))
            : table_.value(number, std::as_bytes(std::span(values.integers)));
     return {};

@@ -4,8 +4,8 @@
 //   why = check_frame(data, crc);
 //   why = parse_example(data, max_values, [](std::string_view name, TfFeature& feature) { ... });
 //
-// A record: u64 length, masked CRC-32C of it, data, masked CRC-32C of the data. An Example is read without protobuf: map
-// entries of bytes, float or int64 lists, packed or not; unknown fields are passed over; groups are refused.
+// A record: u64 length, masked CRC-32C of it, data, masked CRC-32C of the data. An Example is read without protobuf:
+// map entries of bytes, float or int64 lists, packed or not; unknown fields are passed over; groups are refused.
 #pragma once
 
 #include <cstddef>

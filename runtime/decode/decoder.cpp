@@ -76,11 +76,16 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
+Verdict check_mask(const ImageHeader& header) {
+  if (header.format != ImageFormat::png) return Verdict::bad("a mask is a PNG file with a palette or of grey");
+  if (header.orientation > 1) return Verdict::bad("a mask cannot be turned by its EXIF data");
+  return Verdict::good();
+}
+
 Verdict Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                              PixelView& pixels) {
   check_box(header, box);
-  if (header.format != ImageFormat::png) return Verdict::bad("a mask is a PNG file with a palette or of grey");
-  if (header.orientation > 1) return Verdict::bad("a mask cannot be turned by its EXIF data");
+  if (Verdict verdict = check_mask(header); !verdict.ok()) return verdict;
   return impl_->png.decode_mask(bytes, header, box, storage, pixels);
 }
 

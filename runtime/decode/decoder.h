@@ -31,6 +31,9 @@ namespace penstock {
 Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header,
                     const HeaderOptions& options = {});
 
+// Whether decode_mask() takes such files.
+Verdict check_mask(const ImageHeader& header);
+
 class Decoder {
  public:
   explicit Decoder(const DecodeLimits& limits, const DecodeOptions& options = DecodeOptions::from_environment());

@@ -9,12 +9,12 @@
 //   one, entropy decoding starts there as if it had come that way.
 // Only a file that the decoder takes as its own from the first MCU to the last gets an index, so decoding with one can
 //   meet nothing in what it skips that would have changed the verdict (design: a verdict depends on bytes alone).
-// Size: 7 bytes a point (4 for grey images) and 4 for every 16: points_for_one_percent() chooses the interval.
+// Size: 7 bytes a point (4 for grey images) and 4 for every 16; unless told, as many points as take one per cent of the file.
 //   points   | dc 12 bits x components | bits since the group's base 20 |     packed, little-endian
 //   groups   | u32 byte of the file of point 16 g |
-// Failure: false, and no index: a file that is not the decoder's, whose points are too far apart for 20 bits, or with DC
-//   values beyond 12 bits. read() checks all lengths, and decoding checks positions against the file, so an index that
-//   does not belong to the file costs its speed or gives "not mine"; it never reads outside.
+// Failure: false, and no index: a file that is not the decoder's, whose points are too far apart for 20 bits, or with
+//   DC values beyond 12 bits. read() checks all lengths, and decoding checks positions against the file, so an index
+//   that does not belong to the file costs its speed or gives "not mine"; it never reads outside.
 // Thread-safety: a value; const functions from any thread.
 #pragma once
 

@@ -113,12 +113,19 @@ class Directory {
       const uint64_t size = entry.values.count * unit;
       if (size > inline_bytes) entry.values.at = integer(entry.values.at, inline_bytes);
       if (!inside(entry.values.at, size)) return;
-      if (entry.tag >= kWidth && entry.tag <= kSampleFormat) entries_.push_back(entry);
+      if (entry.tag < kWidth || entry.tag > kSampleFormat) continue;
+      // Of several the last counts. A directory may have millions: no more is kept than there are tags.
+      const auto same = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.tag == entry.tag; });
+      if (same != entries_.end()) {
+        *same = entry;
+      } else {
+        entries_.push_back(entry);
+      }
     }
   }
   const Entry* find(unsigned tag) const {
-    const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.tag == tag; });
-    return found == entries_.rend() ? nullptr : &*found;
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.tag == tag; });
+    return found == entries_.end() ? nullptr : &*found;
   }
 
   EncodedView bytes_;

@@ -207,8 +207,9 @@ class Loader::Impl {
       answer.fingerprint = m.fingerprint;
       try {
         FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
-        split.fresh = SplitContext::open(split_from_json(m.json), files,
-                                         {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources);
+        split.fresh =
+            SplitContext::open(split_from_json(m.json), files,
+                               {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources);
         answer.good = true;
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
@@ -254,7 +255,8 @@ class Loader::Impl {
     it->second.worth_keeping = !m.failed;
     let_closed_go();
   }
-  // Lists of files are kept for a while: a trainer that starts again opens the same splits. Processes and memory are not.
+  // Lists of files are kept for a while, and with them what loader.cache_gb holds: a trainer that starts again opens
+  // the same splits. Processes and cells are not.
   void let_closed_go() {
     for (auto it = splits_.begin(); it != splits_.end();) {
       const auto split = it++;

@@ -379,7 +379,7 @@ ImageBatch Preprocessor::run(const EncodedImage& image) const {
     throw Error(ErrorKind::dataset,
                 "unusable image" + (image.index ? " (index " + std::to_string(*image.index) + ")" : std::string()) +
                     ": " + reason,
-                "send a whole JPEG or PNG file within the job's limits");
+                "send a whole image file within the job's limits");
   }
   return batch;
 }

@@ -107,6 +107,12 @@ std::shared_ptr<const SplitContext> SplitContext::with_source(const ResolvedSpli
 
 void SplitContext::adopt(std::unique_ptr<Source> source) {
   source_ = std::move(source);
+  if (pipeline_.soft_classes() > 0 && !source_->labelled()) {
+    throw Error(ErrorKind::config,
+                "split '" + split_.name + "': MixUp and CutMix mix labels, and " + split_.split.dataset.title() +
+                    " has none",
+                "say with dataset.label where they are, or leave MixUp and CutMix out");
+  }
   const auto extras = extra_fields(source_->fields());
   fields_.insert(fields_.end(), extras.begin(), extras.end());
   const std::vector<int64_t> pictures = fields_[0].shape;

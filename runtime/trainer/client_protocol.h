@@ -22,8 +22,8 @@
 //     free --reserve--> filling --all chunks accepted--> ready --next()--> held --release--> free
 //           (port)       port writes       nobody writes      client reads and writes
 //
-// Memory of a slot (SlotLayout): int64 index[B], uint8 valid[B], uint8 substituted[B], then each field's [B, ...] array,
-//   which for a bytes or text field are B rooms of its longest value (base/field_value.h);
+// Memory of a slot (SlotLayout): int64 index[B], uint8 valid[B], uint8 substituted[B], then each field's [B, ...]
+//   array, which for a bytes or text field are B rooms of its longest value (base/field_value.h);
 //   every part begins at a multiple of 64 bytes. B is the split's batch size; the last batch of an epoch may use less.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What the comparison with torchvision does not see: masks, wrong draws, memory, and the same bytes from every compiler.
+// What the comparison with torchvision does not see: masks, wrong draws, memory, and the same bytes from every
+// compiler.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -146,6 +146,8 @@ TEST_CASE("transforms inside transforms are completed and checked like any other
             .find("Python cannot stand inside") != std::string::npos);
   CHECK(complaint("RandomOrder", {{"transforms", Inside{{"ToDtype", {{"dtype", std::string("float32")}}}}}})
             .find("ToDtype and Normalize cannot") != std::string::npos);
+  CHECK(complaint("RandomApply", {{"transforms", Inside{{"ExifTranspose", {}}}}}).find("ExifTranspose cannot stand") !=
+        std::string::npos);
   TransformSpec deep{"RandomInvert", {}};
   for (int i = 0; i < 4; ++i) deep = {"RandomOrder", {{"transforms", Inside{deep}}}};
   CHECK(complaint(deep.name.c_str(), deep.params).empty());

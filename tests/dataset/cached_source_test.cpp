@@ -34,7 +34,8 @@ void check(const Source& source, int64_t index) {
   REQUIRE(sample.image.size() == 1000);
   REQUIRE(sample.fields.size() == 1);
   const std::string text(reinterpret_cast<const char*>(sample.fields[0].data()), sample.fields[0].size());
-  const bool same = std::to_integer<int>(sample.image[999]) == 'a' + index && sample.label == index && text == "text " + std::to_string(index);
+  const bool same = std::to_integer<int>(sample.image[999]) == 'a' + index && sample.label == index &&
+                    text == "text " + std::to_string(index);
   REQUIRE(same);
 }
 

@@ -1,5 +1,6 @@
 // The smaller parsers: patterns, CSV and lists, idx and CIFAR, MDS, TFRecord, .npy; and the table that they all fill.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -74,16 +75,18 @@ TEST_CASE("braces stand for what they stand for in a shell") {
   CHECK(expand_braces("{0..8..4}") == Names{"0", "4", "8"});
   CHECK(expand_braces("{-1..01}") == Names{"-1", "00", "01"});
   CHECK(expand_braces("x{,.gz}") == Names{"x", "x.gz"});
-  for (const char* wrong : {"{0..9", "0..9}", "{a..c}", "{0..}", "{}", "{5}", "{{0..1}..2}", "{0..9999999}", "{0..999}{0..9999}",
-                            "{0..9..0}", "{0..99999999999999999999}"}) {
+  for (const char* wrong : {"{0..9", "0..9}", "{a..c}", "{0..}", "{}", "{5}", "{{0..1}..2}", "{0..9999999}",
+                            "{0..999}{0..9999}", "{0..9..0}", "{0..99999999999999999999}"}) {
     INFO(wrong);
     CHECK_THROWS_AS((void)expand_braces(wrong), Error);
   }
   TemporaryFolder folder;
   for (const char* name : {"b-1.tar", "a-1.tar", "a-2.tar", ".a-3.tar", "a-1.txt"}) folder.write(name, "");
-  CHECK(find_files(folder.path("a-*.tar"), posix_file_system()) == Names{folder.path("a-1.tar"), folder.path("a-2.tar")});
+  CHECK(find_files(folder.path("a-*.tar"), posix_file_system()) ==
+        Names{folder.path("a-1.tar"), folder.path("a-2.tar")});
   CHECK(find_files(folder.path("{b,a}-?.tar"), posix_file_system()).front() == folder.path("b-1.tar"));
-  CHECK_THROWS_WITH_AS((void)find_files(folder.path("c*"), posix_file_system()), doctest::Contains("no file of that name"), Error);
+  CHECK_THROWS_WITH_AS((void)find_files(folder.path("c*"), posix_file_system()),
+                       doctest::Contains("no file of that name"), Error);
   CHECK_THROWS_AS((void)find_files(folder.path("*/a"), posix_file_system()), Error);
 }
 
@@ -144,8 +147,10 @@ TEST_CASE("a CSV file: columns by name, labels of both kinds, numbers; mistakes 
   const std::string name = folder.path("y.csv");
   CHECK(contains(complaint("imgae,label\na,1\n"), "has no column 'image'\n  help: it has 'imgae', 'label'"));
   CHECK(contains(complaint("image,label\na,1\nb\n"), name + ":3: 1 cells instead of 2"));
-  CHECK(contains(complaint("image,label\na,1\nb,cat\n"), name + ":3: label 'cat' is no integer, and those before it are"));
-  CHECK(contains(complaint("image,label\na,cat\nb,1\n"), name + ":3: label '1' is an integer, and those before it are names"));
+  CHECK(contains(complaint("image,label\na,1\nb,cat\n"),
+                 name + ":3: label 'cat' is no integer, and those before it are"));
+  CHECK(contains(complaint("image,label\na,cat\nb,1\n"),
+                 name + ":3: label '1' is an integer, and those before it are names"));
   CHECK(contains(complaint("image,label\n\"a\nb\",cat\n,x\n"), name + ":4: the picture's path is empty"));
   CHECK(contains(complaint("image,label\na,\"1\n"), name + ":2: a quote that is never closed"));
   CHECK(contains(complaint("image,image\n"), name + ":1: two columns are named 'image'"));
@@ -181,7 +186,8 @@ TEST_CASE("CIFAR: planes become pixels; wrong sizes and labels are refused") {
   for (const int base : {10, 20, 30}) {
     for (int i = 0; i < 1024; ++i) record += static_cast<char>(base + i % 7);
   }
-  for (int i = 1; i <= 5; ++i) folder.write("cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin", record + record);
+  for (int i = 1; i <= 5; ++i)
+    folder.write("cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin", record + record);
   DatasetSpec spec;
   spec.cifar10 = folder.path();
   const auto source = open(spec);
@@ -228,7 +234,15 @@ TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused"
   CHECK(sample.width == 3);
   CHECK(sample.height == 2);
   CHECK(std::string(reinterpret_cast<const char*>(sample.image.data()), sample.image.size()) == "ggghhhiiijjjkkklll");
-  CHECK(contains(error_of(spec, {.cache_bytes = 0, .spool_bytes = 20}), "holds more than the 20 bytes left of loader.spool_gb"));
+  CHECK(contains(error_of(spec, {.cache_bytes = 0, .spool_bytes = 20}),
+                 "holds more than the 20 bytes left of loader.spool_gb"));
+
+  for (const DecodeLimits& limits : {DecodeLimits{.max_pixels = 5}, DecodeLimits{.max_side = 2}}) {
+    SourceSample refused;
+    const Verdict verdict = make_source(spec, limits)->load({}, refused);
+    CHECK(contains(verdict.reason, "image of 3x2 pixels: above limits."));
+    CHECK(refused.storage.empty());
+  }
 
   const auto header = [](std::string bytes, uint64_t size) {
     IdxHeader out;
@@ -240,7 +254,8 @@ TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused"
   CHECK(contains(header(std::string("\0\0\x08\x04", 4), 28), "4 dimensions"));
   CHECK(contains(header(images.substr(0, 15), 28), "cut off"));
   CHECK(contains(header(images.substr(0, 16), 27), "promises 12 bytes of data, and it has 11"));
-  CHECK(contains(header(std::string("\0\0\x08\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 16), 28), "promises more"));
+  CHECK(contains(header(std::string("\0\0\x08\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 16), 28),
+                 "promises more"));
   folder.write("MNIST/raw/train-images-idx3-ubyte.gz", gzipped(images).substr(0, 30));
   CHECK(contains(error_of(spec), "cannot be decompressed as gzip"));
 }
@@ -287,7 +302,28 @@ TEST_CASE("a compressed tar shard is read like a plain one; one over the budget 
     CHECK(other->read(i, again).ok());
     CHECK(bytes == again);
   }
-  CHECK(contains(error_of(packed, {.cache_bytes = 0, .spool_bytes = 100'000}), "a.tar.gz' holds more than the 100000 bytes"));
+  CHECK(contains(error_of(packed, {.cache_bytes = 0, .spool_bytes = 100'000}),
+                 "a.tar.gz' holds more than the 100000 bytes"));
+}
+
+TEST_CASE("more compressed shards than a process may have open files") {
+  TemporaryFolder folder;
+  for (int i = 0; i < 60; ++i) {
+    TarWriter tar;
+    tar.member(std::to_string(i) + ".jpg", std::string(static_cast<size_t>(i + 1), 'a'));
+    folder.write(std::to_string(i) + ".tar.gz", gzipped(tar.finish()));
+  }
+  DatasetSpec spec;
+  spec.tar = folder.path("{0..59}.tar.gz");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{std::min<rlim_t>(40, before.rlim_max), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::unique_ptr<Source> source;
+  CHECK_NOTHROW(source = open(spec));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(source != nullptr);
+  for (int64_t i = 0; i < 60; ++i) CHECK(load(*source, i).image.size() == static_cast<size_t>(i + 1));
 }
 
 TEST_CASE("MDS: what index.json may say") {
@@ -305,11 +341,12 @@ TEST_CASE("MDS: what index.json may say") {
     return text;
   };
   for (const std::string& wrong :
-       {std::string(), std::string("{}"), std::string("{\"shards\":[]}"), std::string("{\"shards\":7}"), good.substr(0, 200),
-        with("\"shard.00000.mds\"", "\"../x\""), with("\"shard.00000.mds\"", "\"a/b\""), with("\"shard.00000.mds\"", "\"\""),
-        with("\"shard.00000.mds\"", "\"a\\u0000b\""), with("[null,8]", "[null]"), with("[null,8]", "[null,-8]"),
-        with("[null,8]", "[null,99999999999]"), with("\"label\"", "\"image\""), with("\"bytes\":100", "\"bytes\":\"100\""),
-        with("\"mds\"", "\"json\""), with("[\"image\",\"label\"]", "{}"), std::string(100000, '[')}) {
+       {std::string(), std::string("{}"), std::string("{\"shards\":[]}"), std::string("{\"shards\":7}"),
+        good.substr(0, 200), with("\"shard.00000.mds\"", "\"../x\""), with("\"shard.00000.mds\"", "\"a/b\""),
+        with("\"shard.00000.mds\"", "\"\""), with("\"shard.00000.mds\"", "\"a\\u0000b\""), with("[null,8]", "[null]"),
+        with("[null,8]", "[null,-8]"), with("[null,8]", "[null,99999999999]"), with("\"label\"", "\"image\""),
+        with("\"bytes\":100", "\"bytes\":\"100\""), with("\"mds\"", "\"json\""), with("[\"image\",\"label\"]", "{}"),
+        std::string(100000, '[')}) {
     INFO(wrong.substr(0, 300));
     CHECK_THROWS_AS((void)parse_mds_index(wrong), Error);
   }
@@ -317,7 +354,9 @@ TEST_CASE("MDS: what index.json may say") {
 
 TEST_CASE("MDS: shards whose numbers do not fit are refused by offset") {
   TemporaryFolder folder;
-  const auto sample = [](const std::string& image, int64_t label) { return raw(static_cast<uint32_t>(image.size())) + image + raw(label); };
+  const auto sample = [](const std::string& image, int64_t label) {
+    return raw(static_cast<uint32_t>(image.size())) + image + raw(label);
+  };
   const std::string first = sample("IMAGE", 4);
   const std::string second = sample("picture", -2);
   const auto shard = [&](uint32_t count, std::vector<uint32_t> offsets, const std::string& body) {
@@ -327,9 +366,11 @@ TEST_CASE("MDS: shards whose numbers do not fit are refused by offset") {
   };
   const auto write = [&](const std::string& bytes, uint64_t samples = 2) {
     folder.write("s.mds", bytes);
-    folder.write("index.json", R"({"version":2,"shards":[{"format":"mds","samples":)" + std::to_string(samples) +
-                                   R"(,"raw_data":{"basename":"s.mds","bytes":)" + std::to_string(bytes.size()) +
-                                   R"(},"zip_data":null,"column_names":["image","label"],"column_encodings":["bytes","int"],"column_sizes":[null,8]}]})");
+    folder.write(
+        "index.json",
+        R"({"version":2,"shards":[{"format":"mds","samples":)" + std::to_string(samples) +
+            R"(,"raw_data":{"basename":"s.mds","bytes":)" + std::to_string(bytes.size()) +
+            R"(},"zip_data":null,"column_names":["image","label"],"column_encodings":["bytes","int"],"column_sizes":[null,8]}]})");
   };
   const uint32_t at = 16 + 2;  // two bytes of description
   const uint32_t next = at + static_cast<uint32_t>(first.size());
@@ -415,7 +456,8 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   };
   std::string flipped = one + two;
   flipped[one.size() + 20] ^= 1;
-  CHECK(contains(complaint(flipped), "b.tfrecord' at byte " + std::to_string(one.size()) + ": a record's checksum is wrong"));
+  CHECK(contains(complaint(flipped),
+                 "b.tfrecord' at byte " + std::to_string(one.size()) + ": a record's checksum is wrong"));
   flipped = one;
   flipped[3] ^= 1;
   CHECK(contains(complaint(flipped), "at byte 0: this is no TFRecord"));
@@ -433,7 +475,8 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
 }
 
 TEST_CASE(".npy headers") {
-  const auto read = [](std::string header, uint64_t data_bytes, std::string start = std::string("\x93NUMPY\x01\x00", 8)) {
+  const auto read = [](std::string header, uint64_t data_bytes,
+                       std::string start = std::string("\x93NUMPY\x01\x00", 8)) {
     std::string bytes = start + static_cast<char>(header.size() & 255) + static_cast<char>(header.size() >> 8) + header;
     NpyHeader out;
     return read_npy_header(as_bytes_of(bytes), bytes.size() + data_bytes, out);

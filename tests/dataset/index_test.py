@@ -139,6 +139,20 @@ def test_a_folder_that_changed():
         assert f"'{os.path.dirname(first)}' was changed since" in said, said
 
 
+def test_an_index_inside_its_class_folders():
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        folder = os.path.join(top, "photos")
+        os.makedirs(folder)
+        for name in os.listdir(photos):
+            os.symlink(os.path.join(photos, name), os.path.join(folder, name))
+        for words in ([folder, "--out", os.path.join(folder, "x.index")],
+                      [write_job(top, {"folder": folder, "index": os.path.join(folder, ".", "x.index")})]):
+            code, said = refused("index", *words)
+            assert code == 2 and "would lie in the data set's folder" in said, (code, said)
+        assert "24 samples" in penstock("index", folder, "--out", os.path.join(top, "photos.index"))
+
+
 def test_cache_changes_nothing():
     folder = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
     with tempfile.TemporaryDirectory(prefix="index-") as top:

@@ -36,7 +36,9 @@ std::vector<uint64_t> copy_of(const SampleTable& table) {
   return words;
 }
 
-SampleTable parse(const std::vector<uint64_t>& words) { return SampleTable::parse(std::as_bytes(std::span(words)), nullptr); }
+SampleTable parse(const std::vector<uint64_t>& words) {
+  return SampleTable::parse(std::as_bytes(std::span(words)), nullptr);
+}
 
 // Makes the checksums right again, so that the checks behind them are reached.
 void seal(std::vector<uint64_t>& words) {

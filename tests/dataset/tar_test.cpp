@@ -58,7 +58,8 @@ DatasetSpec tar_spec(const std::string& pattern) {
   return spec;
 }
 
-std::unique_ptr<Source> open(const DatasetSpec& spec, FileSystem& files = posix_file_system(), SourceBudget budget = {}) {
+std::unique_ptr<Source> open(const DatasetSpec& spec, FileSystem& files = posix_file_system(),
+                             SourceBudget budget = {}) {
   return make_source(spec, DecodeLimits{}, files, nullptr, budget);
 }
 
@@ -78,7 +79,8 @@ std::string npy(const std::string& descr, const std::string& shape, const std::s
   std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');
   header += '\n';
-  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() & 255) + static_cast<char>(header.size() >> 8) + header + data;
+  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() & 255) +
+         static_cast<char>(header.size() >> 8) + header + data;
 }
 
 std::string image_of(const Source& source, int64_t index) {
@@ -99,7 +101,8 @@ TEST_CASE("ustar, GNU and pax members, with the sizes and names that each form c
   const std::string name = std::string(150, 'n') + ".png";
   tar.member("././@LongLink", name + '\0', {.type = 'L', .magic = "ustar  "});
   tar.member("cut", std::string(512, 'x'), {.magic = "ustar  "});
-  tar.member("pax", TarWriter::pax("mtime", "1.5") + TarWriter::pax("path", "täst/ü.jpg") + TarWriter::pax("size", "3"), {.type = 'x'});
+  tar.member("pax", TarWriter::pax("mtime", "1.5") + TarWriter::pax("path", "täst/ü.jpg") + TarWriter::pax("size", "3"),
+             {.type = 'x'});
   tar.member("other", "abc", {.size = std::string("77777777777\0", 12)});  // what pax says counts
   tar.member("g", TarWriter::pax("comment", "by git archive"), {.type = 'g'});
   tar.member("big", "0123456789", {.size = base256(10)});
@@ -151,40 +154,54 @@ TEST_CASE("hostile archives are refused, each by name and offset") {
       {"up in the middle", archive_of("a/../../b.jpg"), "0: the name 'a/../../b.jpg' has '..' in it"},
       {"up at the end", archive_of("a/..", "", {.type = '5'}), "0: the name 'a/..' has '..' in it"},
       {"up by prefix", archive_of("b.jpg", "", {.prefix = ".."}), "0: the name '../b.jpg' has '..' in it"},
-      {"up by pax", [] {
+      {"up by pax",
+       [] {
          TarWriter tar;
          tar.member("p", TarWriter::pax("path", "x/../y.jpg"), {.type = 'x'});
          tar.member("y.jpg", "");
          return tar.finish();
-       }(), "1024: the name 'x/../y.jpg' has '..' in it"},
-      {"zero byte in a pax name", [] {
+       }(),
+       "1024: the name 'x/../y.jpg' has '..' in it"},
+      {"zero byte in a pax name",
+       [] {
          TarWriter tar;
          tar.member("p", TarWriter::pax("path", std::string("a\0b", 3)), {.type = 'x'});
          tar.member("y.jpg", "");
          return tar.finish();
-       }(), "1024: a name with a zero byte"},
+       }(),
+       "1024: a name with a zero byte"},
       {"no name", archive_of(""), "0: a member without a name"},
-      {"beyond the end", archive_of("a", "", {.size = std::string("00000010000\0", 12)}), "0: 'a' should have 4096 bytes, and the archive ends after 1024"},
-      {"63 bits", archive_of("a", "", {.size = base256(uint64_t{1} << 62)}), "0: 'a' should have 4611686018427387904 bytes"},
+      {"beyond the end", archive_of("a", "", {.size = std::string("00000010000\0", 12)}),
+       "0: 'a' should have 4096 bytes, and the archive ends after 1024"},
+      {"63 bits", archive_of("a", "", {.size = base256(uint64_t{1} << 62)}),
+       "0: 'a' should have 4611686018427387904 bytes"},
       {"64 bits", archive_of("a", "", {.size = base256(~uint64_t{0})}), "0: the size is too large for any file"},
-      {"more", archive_of("a", "", {.size = std::string(12, '\x7F').replace(0, 1, "\xBF")}), "0: the size is too large for any file"},
+      {"more", archive_of("a", "", {.size = std::string(12, '\x7F').replace(0, 1, "\xBF")}),
+       "0: the size is too large for any file"},
       {"negative", archive_of("a", "", {.size = base256(~uint64_t{0}, 0xFF)}), "0: the size is negative"},
       {"no number", archive_of("a", "", {.size = std::string("0000000009x\0", 12)}), "0: the size is no octal number"},
-      {"pax size", archive_of("p", TarWriter::pax("size", "99999999999999999999"), {.type = 'x'}), "0: a pax header whose size is no possible number"},
-      {"pax size, negative", archive_of("p", TarWriter::pax("size", "-1"), {.type = 'x'}), "0: a pax header whose size is no possible number"},
-      {"pax size beyond the end", [] {
+      {"pax size", archive_of("p", TarWriter::pax("size", "99999999999999999999"), {.type = 'x'}),
+       "0: a pax header whose size is no possible number"},
+      {"pax size, negative", archive_of("p", TarWriter::pax("size", "-1"), {.type = 'x'}),
+       "0: a pax header whose size is no possible number"},
+      {"pax size beyond the end",
+       [] {
          TarWriter tar;
          tar.member("p", TarWriter::pax("size", "4000000000000000000"), {.type = 'x'});
          tar.member("y.jpg", "");
          return tar.finish();
-       }(), "1024: 'y.jpg' should have 4000000000000000000 bytes"},
+       }(),
+       "1024: 'y.jpg' should have 4000000000000000000 bytes"},
       {"pax record", archive_of("p", "99 path=x\n", {.type = 'x'}), "0: a damaged pax header"},
       {"pax record, 0", archive_of("p", "0 path=x\n", {.type = 'x'}), "0: a damaged pax header"},
       {"pax record, text", archive_of("p", "path=x\n", {.type = 'x'}), "0: a damaged pax header"},
-      {"pax for all", archive_of("p", TarWriter::pax("path", "x"), {.type = 'g'}), "0: a pax header that names all members alike"},
-      {"huge pax", archive_of("p", std::string((1 << 20) + 1, 'x'), {.type = 'x'}), "0: an extended header of 1048577 bytes"},
+      {"pax for all", archive_of("p", TarWriter::pax("path", "x"), {.type = 'g'}),
+       "0: a pax header that names all members alike"},
+      {"huge pax", archive_of("p", std::string((1 << 20) + 1, 'x'), {.type = 'x'}),
+       "0: an extended header of 1048577 bytes"},
       {"huge name", archive_of("p", std::string(5000, 'x'), {.type = 'L'}), "0: an extended header of 5000 bytes"},
-      {"two names", archive_of("p", "x", {.type = 'L'}).substr(0, 1024) + lone_name, "1024: two long names follow each other"},
+      {"two names", archive_of("p", "x", {.type = 'L'}).substr(0, 1024) + lone_name,
+       "1024: two long names follow each other"},
       {"a name of nothing", lone_name, "1024: the archive ends after an extended header"},
       {"checksum", archive_of("a", "", {.wrong_sum = true}), "0: this is no tar header"},
       {"cut in the data", gone, "0: 'a.jpg' should have 2000 bytes, and the archive ends after 1024"},
@@ -346,20 +363,26 @@ TEST_CASE("samples that are not whole, or there twice, are refused by shard and 
     return error_of(tar_spec(folder.path("x.tar")));
   };
   const std::string at = "'" + folder.path("x.tar") + "' at byte ";
-  CHECK(contains(complaint({{"a.jpg", ""}, {"a.cls", "1"}, {"b.cls", "1"}}), at + "1536: sample 'b' has no picture; it has .cls"));
+  CHECK(contains(complaint({{"a.jpg", ""}, {"a.cls", "1"}, {"b.cls", "1"}}),
+                 at + "1536: sample 'b' has no picture; it has .cls"));
   CHECK(contains(complaint({{"a.jpg", ""}, {"a.png", ""}}), at + "0: sample 'a' has several pictures: .jpg, .png"));
-  CHECK(contains(complaint({{"a.jpg", ""}, {"a.cls", "1"}, {"b.jpg", ""}}), at + "1536: sample 'b' has no label '.cls', and those before it have one"));
-  CHECK(contains(complaint({{"a.jpg", ""}, {"b.jpg", ""}, {"b.cls", "1"}}), at + "512: sample 'b' has a label '.cls', and those before it have none"));
-  CHECK(contains(complaint({{"a.jpg", ""}, {"a.cls", "cat"}}), at + "512: the label of sample 'a' is no integer: 'cat'"));
+  CHECK(contains(complaint({{"a.jpg", ""}, {"a.cls", "1"}, {"b.jpg", ""}}),
+                 at + "1536: sample 'b' has no label '.cls', and those before it have one"));
+  CHECK(contains(complaint({{"a.jpg", ""}, {"b.jpg", ""}, {"b.cls", "1"}}),
+                 at + "512: sample 'b' has a label '.cls', and those before it have none"));
+  CHECK(
+      contains(complaint({{"a.jpg", ""}, {"a.cls", "cat"}}), at + "512: the label of sample 'a' is no integer: 'cat'"));
   CHECK(contains(complaint({{"a.jpg", ""}, {"a.cls", "99999999999999999999"}}), "is no integer"));
   CHECK(contains(complaint({{"a.jpg", ""}, {"a.JPG", ""}}), at + "512: sample 'a' has two members '.jpg'"));
-  CHECK(contains(complaint({{"a.jpg", ""}, {"b.jpg", ""}, {"a.png", ""}}), "sample 'a' is there twice: in 'x.tar' at byte 0 and in 'x.tar' at byte 1024"));
+  CHECK(contains(complaint({{"a.jpg", ""}, {"b.jpg", ""}, {"a.png", ""}}),
+                 "sample 'a' is there twice: in 'x.tar' at byte 0 and in 'x.tar' at byte 1024"));
   CHECK(contains(complaint({{"readme", ""}}), "holds no sample"));
   TarWriter tar;
   tar.member("a.jpg", "");
   folder.write("y.tar", tar.finish());
   folder.write("z.tar", tar.finish());
-  CHECK(contains(error_of(tar_spec(folder.path("{y,z}.tar"))), "sample 'a' is there twice: in 'y.tar' at byte 0 and in 'z.tar' at byte 0"));
+  CHECK(contains(error_of(tar_spec(folder.path("{y,z}.tar"))),
+                 "sample 'a' is there twice: in 'y.tar' at byte 0 and in 'z.tar' at byte 0"));
   CHECK(contains(error_of(tar_spec(folder.path("{0..2}.tar"))), "0.tar"));
 }
 

@@ -76,7 +76,8 @@ int main(int argc, char** argv) {
   const auto build_start = Clock::now();
   for (size_t i = 0; i < files.size(); ++i) {
     const EncodedView view(reinterpret_cast<const std::byte*>(files[i].data()), files[i].size());
-    if (!build_side_index(view, {.interval = interval != nullptr ? std::atoi(interval) : 0}, indices[i])) indices[i] = {};
+    if (!build_side_index(view, {.interval = interval != nullptr ? std::atoi(interval) : 0}, indices[i]))
+      indices[i] = {};
     indexed += indices[i].empty() ? 0 : 1;
     index_bytes += indices[i].bytes();
     file_bytes += view.size();
@@ -125,7 +126,8 @@ int main(int argc, char** argv) {
       by_library += t7 - t4;
       PixelView by_points;
       const bool same_verdict =
-          decoder.decode(view, header, box, indexed_storage, by_points, indices[i].empty() ? nullptr : &indices[i]).ok();
+          decoder.decode(view, header, box, indexed_storage, by_points, indices[i].empty() ? nullptr : &indices[i])
+              .ok();
       by_index += Clock::now() - t7;
       for (int y = 0; y < box.height; ++y) {
         const size_t bytes = static_cast<size_t>(box.width) * 3;
@@ -158,10 +160,11 @@ int main(int argc, char** argv) {
               static_cast<long long>(decoder.counts().own_jpeg) / rounds,
               static_cast<long long>(decoder.counts().library_jpeg) / rounds);
   std::sort(index_ratios.begin(), index_ratios.end());
-  std::printf("with a side index %.3f ms, ratio %.2f; %zu files have one, %.2f %% of their bytes, made in %.3f ms each\n",
-              best_indexed, index_ratios.empty() ? 0.0 : index_ratios[index_ratios.size() / 2], indexed,
-              100.0 * static_cast<double>(index_bytes) / static_cast<double>(std::max<size_t>(file_bytes, 1)),
-              ms(build_time) / static_cast<double>(std::max<size_t>(files.size(), 1)));
+  std::printf(
+      "with a side index %.3f ms, ratio %.2f; %zu files have one, %.2f %% of their bytes, made in %.3f ms each\n",
+      best_indexed, index_ratios.empty() ? 0.0 : index_ratios[index_ratios.size() / 2], indexed,
+      100.0 * static_cast<double>(index_bytes) / static_cast<double>(std::max<size_t>(file_bytes, 1)),
+      ms(build_time) / static_cast<double>(std::max<size_t>(files.size(), 1)));
   std::printf("%zu images, %s: header %.4f ms, decode %.3f ms, resample %.4f ms (taps included)\n", images,
               resample_target(), best_header, best_decode, best_resample);
   return 0;

@@ -127,7 +127,8 @@ TEST_CASE("headers are told by the first bytes, never by the name") {
   CHECK(read_header({}, limits, header).reason == "empty file");
   CHECK(read_header(bytes_of("hello, world"), limits, header).reason ==
         "not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with 68 65 6c 6c 6f 2c 20 77)");
-  CHECK(read_header(bytes_of("\xff"), limits, header).reason == "not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with ff)");
+  CHECK(read_header(bytes_of("\xff"), limits, header).reason ==
+        "not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with ff)");
   const auto jpeg = make_jpeg({.width = 31, .height = 17});
   REQUIRE(read_header(jpeg, limits, header).ok());
   CHECK(header.format == ImageFormat::jpeg);

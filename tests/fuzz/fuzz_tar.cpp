@@ -1,4 +1,5 @@
-// Tar shards. The checksum of every block that could be a header is made right first: guessing it is not what is tested.
+// Tar shards. The checksum of every block that could be a header is made right first: guessing it is not what is
+// tested.
 #include "tests/fuzz/memory_disk.h"
 
 using namespace penstock;

@@ -14,7 +14,7 @@ from leftovers import run
 
 work = tempfile.TemporaryDirectory(prefix="cli_test-")
 job = write_job(work.name, demo_photos())
-COMMANDS = ["init", "run", "launch", "check", "inspect", "demo-data", "config", "schema", "bench"]
+COMMANDS = ["init", "run", "serve", "launch", "check", "index", "inspect", "demo-data", "config", "schema", "bench"]
 
 
 def penstock(*words, env=None, timeout=30, **kwargs):
@@ -119,6 +119,37 @@ def test_check_compares_the_classes_of_the_splits():
     result = penstock("check", job, f"splits.val.dataset.folder={folder}")
     assert result.returncode == 4, result.stdout + result.stderr
     assert f"label 0 is '{classes[0]}' in split train and '{classes[1]}' in split val" in result.stdout, result.stdout
+
+
+def test_check_looks_at_all_fields_as_a_loader_does():
+    train = demo_photos() + "/train"
+    pairs, table = os.path.join(work.name, "pairs.yaml"), os.path.join(work.name, "table.csv")
+    with open(pairs, "w") as file:
+        file.write("splits: {train: {dataset: {images: %s, masks: %s}, batch_size: 4, pipeline: "
+                   "[{RandomResizedCrop: {size: 32}}]}}\n" % (train, train))
+    for words in ([], ["--decode"]):
+        result = penstock("check", pairs, *words)  # JPEG files as masks
+        assert result.returncode == 4 and "80 unusable" in result.stdout, result.stdout + result.stderr
+        assert "its mask: a mask is a PNG file" in result.stdout, result.stdout
+    picture = os.path.join(train, sorted(os.listdir(train))[0])
+    picture = os.path.join(picture, sorted(os.listdir(picture))[0])
+    with open(table, "wb") as file:
+        file.write(b"image,caption\n")
+        for caption in (b"fine", b"not \xff text", b"x" * 40):
+            file.write(picture.encode() + b"," + caption + b"\n")
+    texts = os.path.join(work.name, "texts.yaml")
+    with open(texts, "w") as file:
+        file.write("limits: {max_field_bytes: 30}\nsplits: {train: {dataset: {csv: %s, fields: \"caption:text\"}, "
+                   "batch_size: 1, pipeline: [{CenterCrop: {size: 32}}]}}\n" % table)
+    few = os.path.join(work.name, "few.yaml")
+    with open(few, "w") as file:
+        file.write("splits: {train: {dataset: {folder: %s}, batch_size: 4, pipeline: "
+                   "[{CenterCrop: {size: 32}}, {CutMix: {num_classes: 3}}]}}\n" % train)
+    result = penstock("check", few)  # four classes
+    assert result.returncode == 4 and "has label 3, and num_classes" in result.stdout, result.stdout + result.stderr
+    result = penstock("check", texts)
+    assert result.returncode == 4 and "2 unusable" in result.stdout, result.stdout + result.stderr
+    assert "not UTF-8" in result.stdout and "limits.max_field_bytes" in result.stdout, result.stdout
 
 
 def test_numbers_out_of_range_are_refused_in_short():

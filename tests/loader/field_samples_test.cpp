@@ -99,5 +99,19 @@ TEST_CASE("a substitute brings its own values") {
   CHECK(made.blob == std::string(100 - other, '\xFE'));
 }
 
+TEST_CASE("labels that mean nothing are not mixed") {
+  const auto split = resolve_split(parse_job("splits: {s: {dataset: {folder: x}, batch_size: 2, pipeline: "
+                                             "[{CenterCrop: {size: 8}}, {CutMix: {num_classes: 8}}]}}\n",
+                                             "job.yaml"),
+                                   "s");
+  CHECK(SplitContext::with_source(split, some_source()) != nullptr);
+  auto source = std::make_unique<MemorySource>();
+  const std::vector<uint8_t> rgb(16 * 16 * 3);
+  source->add("picture", 0, encode_png(rgb.data(), 16, 16));
+  source->forget_labels();
+  CHECK_THROWS_WITH_AS(SplitContext::with_source(split, std::move(source)),
+                       doctest::Contains("MixUp and CutMix mix labels, and"), Error);
+}
+
 }  // namespace
 }  // namespace penstock

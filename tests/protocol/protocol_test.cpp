@@ -214,7 +214,8 @@ struct Packed {
     memory.assign(layout.total_bytes, std::byte{0xA5});
     for (size_t f = 0; f < fields.size(); ++f) {
       for (int64_t i = 0; i < samples; ++i) {
-        const size_t most = fields[f].fixed_size() ? fields[f].bytes_per_sample() : static_cast<size_t>(fields[f].max_bytes);
+        const size_t most =
+            fields[f].fixed_size() ? fields[f].bytes_per_sample() : static_cast<size_t>(fields[f].max_bytes);
         std::vector<std::byte> value(fields[f].fixed_size() || random() % 4 == 0 ? most : random() % (most + 1));
         for (std::byte& one : value) one = static_cast<std::byte>(random() % 128);
         std::byte* room = memory.data() + layout.offsets[f] + static_cast<size_t>(i) * fields[f].bytes_per_sample();
@@ -267,7 +268,8 @@ TEST_CASE("a payload whose lengths do not add up is refused") {
 }
 
 TEST_CASE("a chunk of fixed-size fields is sent as it was made") {
-  const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 5, 7}}, {"label", FieldKind::tensor, DType::int64, {}}};
+  const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 5, 7}},
+                          {"label", FieldKind::tensor, DType::int64, {}}};
   for (int64_t samples = 1; samples < 5; ++samples) {
     const FieldLayout layout = chunk_layout(fields, samples);
     std::vector<std::byte> memory(layout.total_bytes, std::byte{7});

@@ -20,7 +20,8 @@ class MemorySource final : public Source {
  public:
   explicit MemorySource(const FieldTable& more = {}) { fields_.insert(fields_.end(), more.begin(), more.end()); }
 
-  void add(std::string key, int64_t label, std::vector<std::byte> bytes, std::vector<std::vector<std::byte>> more = {}) {
+  void add(std::string key, int64_t label, std::vector<std::byte> bytes,
+           std::vector<std::vector<std::byte>> more = {}) {
     if (label >= static_cast<int64_t>(classes_.size())) {
       for (auto i = static_cast<int64_t>(classes_.size()); i <= label; ++i) {
         classes_.push_back("class" + std::to_string(i));
@@ -29,6 +30,9 @@ class MemorySource final : public Source {
     samples_.push_back({std::move(key), label, std::move(bytes), std::move(more)});
   }
 
+  void forget_labels() { labelled_ = false; }
+
+  bool labelled() const override { return labelled_; }
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override { return at(index).key; }
@@ -64,6 +68,7 @@ class MemorySource final : public Source {
   }
 
   FieldTable fields_{{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}};
+  bool labelled_ = true;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
 };

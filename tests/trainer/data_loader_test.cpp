@@ -729,9 +729,9 @@ class Captions:
         with open(__file__.rpartition("/")[0] + "/data/class0/0000.png", "rb") as file:
             return {"image": file.read(), "label": i, "caption": "ab" * i, "raw": b"\xff" * (5 - i)}
 )");
-  data.folder().write("captions.yaml",
-                      "splits: {val: {mode: eval, dataset: {python: \"captions:Captions\", path: " + data.folder().path() +
-                          "}, batch_size: 5, pipeline: [{CenterCrop: {size: 24}}]}}");
+  data.folder().write("captions.yaml", "splits: {val: {mode: eval, dataset: {python: \"captions:Captions\", path: " +
+                                           data.folder().path() +
+                                           "}, batch_size: 5, pipeline: [{CenterCrop: {size: 24}}]}}");
   DataLoader loader(data.folder().path("captions.yaml"), "val");
   CHECK(loader.fields() == std::vector<std::string>{"image", "label", "caption", "raw"});
   const Batch batch = *loader.begin();

@@ -78,7 +78,8 @@ class WebDataset(_Files):
     """Tar shards, `WebDataset("shards/{000..012}.tar")`, read in place: each sample is within reach of the sampler.
 
     Consecutive members with one name up to the first dot are a sample. `image`: which member is the picture, where there
-    are several; `label`: the label, a number as text; `fields`: names of .npy members, as ["box"] for box.npy.
+    are several; `label`: the label, a number as text; `fields`: further members, as ["box"] for box.npy, "caption:text"
+    or "raw:bytes".
     `index`: what `penstock index` made of the shards.
     """
 
@@ -116,7 +117,8 @@ class MNIST(_Published):
 class CSVDataset(_Files):
     """A CSV file whose first line names the columns; paths relative to the file.
 
-    `image`, `label`: columns, by default so named; labels are integers or class names. `fields`: columns of numbers.
+    `image`, `label`: columns, by default so named; labels are integers or class names. `fields`: columns of numbers, or of
+    text as "caption:text".
     """
 
     _kind = "csv"
