@@ -38,9 +38,14 @@ run_preset() {  # PRESET, then ctest's arguments
   cmake --preset "$preset" -DPENSTOCK_TESTS=ON -DPENSTOCK_BENCH=ON "${package[@]}" >"build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log" >&2; return 1; }
   cmake --build --preset "$preset" -- --quiet
   echo "== test $preset" >&2
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 2 \
+  # Three at a time: tests of several ranks count as two, and spend most of their time waiting for mpirun.
+  PENSTOCK_SHARED_MACHINE=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 3 \
     --output-junit "$top/build/$preset/junit.xml" "$@"
 }
+
+before=$(mktemp)
+trap 'rm -f "$before"' EXIT
+/usr/bin/python3 tests/support/leftovers.py before "$before"
 
 status=0
 run_preset release "$@" || status=1
@@ -59,4 +64,5 @@ if ((full)); then
   run_preset asan -LE "full|slow|analysis" || status=1
   run_preset tsan -LE "full|slow|multirank|analysis|python" || status=1
 fi
+/usr/bin/python3 tests/support/leftovers.py after "$before" || status=1
 exit $status

@@ -9,14 +9,18 @@
 `no_leftovers` marks the environment it gives with PENSTOCK_TEST_ID; every process that inherits it, whoever its parent
 is by then, is found by that mark. Processes, sockets and files are compared with a snapshot taken before and get 5 s to
 vanish; what is left raises AssertionError, says what it is, and is killed (by its mark) so the next test starts clean.
+Where tests run side by side (tests/run.sh), PENSTOCK_SHARED_MACHINE=1 leaves out sockets and files that might be another
+test's; then `leftovers.py before FILE` and `leftovers.py after FILE` compare the machine before and after all of them.
 `run` starts a process group of its own and kills, when time is over, that group and whatever carries the same mark.
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -136,3 +140,32 @@ def run(cmd, timeout, env=None, **kwargs):
     if timed_out:
         raise AssertionError(f"{' '.join(map(str, cmd))} took longer than {timeout} s\n{stdout[-4000:]}\n{stderr[-4000:]}")
     return subprocess.CompletedProcess(cmd, process.returncode, stdout, stderr)
+
+
+def _machine():
+    found = {f"socket {name}" for name in _sockets()} | {f"file {name}" for name in _files()}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit() and f"{MARK}=".encode() in open(f"/proc/{name}/environ", "rb").read():
+                found.add(f"process {name}: " + open(f"/proc/{name}/cmdline", "rb").read().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def _main(when, path):
+    if when == "before":
+        with open(path, "w") as file:
+            json.dump(sorted(_machine()), file)
+        return 0
+    with open(path) as file:
+        before = set(json.load(file))
+    deadline = time.monotonic() + 10
+    while left := sorted(_machine() - before):
+        if time.monotonic() > deadline:
+            print("left behind by the tests:\n  " + "\n  ".join(left))
+            return 1
+        time.sleep(0.2)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))
