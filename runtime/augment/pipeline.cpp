@@ -452,7 +452,6 @@ class Pipeline::Impl {
             verdict = make_whole(stage, header, scratch);
             if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
             break;
-          case Transform::Kind::upright:
           case Transform::Kind::batch:
           case Transform::Kind::finishing:
           case Transform::Kind::group:
