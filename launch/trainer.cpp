@@ -235,7 +235,7 @@ int conclude(const RunRequest& request, const Port& port) {
   const nlohmann::json report = merge_reports(port.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
-  if (request.json) std::printf("%s\n", report.dump().c_str());
+  if (request.json) std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   std::fflush(stdout);
   return 0;
 }

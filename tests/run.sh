@@ -38,8 +38,8 @@ run_preset() {  # PRESET, then ctest's arguments
   cmake --preset "$preset" -DPENSTOCK_TESTS=ON -DPENSTOCK_BENCH=ON "${package[@]}" >"build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log" >&2; return 1; }
   cmake --build --preset "$preset" -- --quiet
   echo "== test $preset" >&2
-  # Three at a time: tests of several ranks count as two, and spend most of their time waiting for mpirun.
-  PENSTOCK_SHARED_MACHINE=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 3 \
+  # Four at a time on two cores: tests of several ranks count as two or more, and spend most of their time waiting for mpirun.
+  PENSTOCK_SHARED_MACHINE=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 4 \
     --output-junit "$top/build/$preset/junit.xml" "$@"
 }
 

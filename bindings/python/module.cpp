@@ -11,6 +11,11 @@ namespace nb = nanobind;
 
 namespace {
 
+// Names of files, and what stands in them, may be no UTF-8.
+nb::object readable(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 // penstock.errors has the classes; the kind chooses one.
 void translate(const std::exception_ptr& problem, void*) {
   try {
@@ -18,7 +23,7 @@ void translate(const std::exception_ptr& problem, void*) {
   } catch (const penstock::Error& error) {
     try {
       const nb::object raise = nb::module_::import_("penstock.errors").attr("make");
-      const nb::object made = raise(error.exit_code(), error.message(), error.remedy());
+      const nb::object made = raise(error.exit_code(), readable(error.message()), readable(error.remedy()));
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
     } catch (const nb::python_error& failed) {
       nb::python_error copy(failed);

@@ -510,7 +510,7 @@ class Pipeline::Impl {
   static void add_operation(GeometricOp op, PipelinePlan& plan) {
     if (plan.role == ImageRole::mask) {
       op.filter = Filter::nearest;
-      if (op.fill[0] != op.fill[1] || op.fill[0] != op.fill[2]) op.fill = {0, 0, 0};  // a colour is no class
+      op.fill = fill_for(plan.role, op.fill);
     }
     plan.ops.push_back(op);
   }

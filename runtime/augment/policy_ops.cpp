@@ -81,20 +81,21 @@ void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, 
               PaintScratch& scratch) {
   const bool mask = role == ImageRole::mask;
   const Filter geometric = mask ? Filter::nearest : filter;
+  const Fill outside = fill_for(role, fill);
   const auto pixels = static_cast<double>(static_cast<int>(magnitude));
   const auto factor = static_cast<float>(1.0 + magnitude);
   switch (op) {
     case PolicyOp::shear_x:
-      return warp(image, shear_map(magnitude, 0), geometric, fill, scratch);
+      return warp(image, shear_map(magnitude, 0), geometric, outside, scratch);
     case PolicyOp::shear_y:
-      return warp(image, shear_map(0, magnitude), geometric, fill, scratch);
+      return warp(image, shear_map(0, magnitude), geometric, outside, scratch);
     case PolicyOp::translate_x:
-      return warp(image, translate_map(pixels, 0), geometric, fill, scratch);
+      return warp(image, translate_map(pixels, 0), geometric, outside, scratch);
     case PolicyOp::translate_y:
-      return warp(image, translate_map(0, pixels), geometric, fill, scratch);
+      return warp(image, translate_map(0, pixels), geometric, outside, scratch);
     case PolicyOp::rotate: {
       const Size size{image.width(), image.height()};
-      return rotate(image, rotation_of(magnitude, size, false, std::nullopt), geometric, fill, scratch);
+      return rotate(image, rotation_of(magnitude, size, false, std::nullopt), geometric, outside, scratch);
     }
     default:
       break;

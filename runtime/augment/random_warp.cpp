@@ -19,7 +19,7 @@ class Warp : public Transform {
 
  protected:
   Filter filter(ImageRole role) const noexcept { return role == ImageRole::mask ? Filter::nearest : filter_; }
-  const Fill& fill() const noexcept { return fill_; }
+  Fill fill(ImageRole role) const noexcept { return fill_for(role, fill_); }
 
   static std::optional<Point> center_param(const ParamMap& params) {
     if (!is_given(params, "center")) return std::nullopt;
@@ -59,7 +59,7 @@ class RandomRotation final : public Warp {
 
   Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
                 PaintScratch& scratch) const override {
-    rotate(image, rotation({image.width(), image.height()}, values), filter(role), fill(), scratch);
+    rotate(image, rotation({image.width(), image.height()}, values), filter(role), fill(role), scratch);
     return Verdict::good();
   }
 
@@ -119,7 +119,7 @@ class RandomAffine final : public Warp {
     const WarpMap map =
         affine_map(center, from_fixed(values[0]), {static_cast<double>(values[1]), static_cast<double>(values[2])},
                    from_fixed(values[3]), {from_fixed(values[4]), from_fixed(values[5])});
-    warp(image, map, filter(role), fill(), scratch);
+    warp(image, map, filter(role), fill(role), scratch);
     return Verdict::good();
   }
 
@@ -166,7 +166,7 @@ class RandomPerspective final : public Warp {
     for (size_t i = 0; i < 4; ++i) {
       corners[i] = {static_cast<double>(values[1 + 2 * i]), static_cast<double>(values[2 + 2 * i])};
     }
-    warp(image, perspective_map({image.width(), image.height()}, corners), filter(role), fill(), scratch);
+    warp(image, perspective_map({image.width(), image.height()}, corners), filter(role), fill(role), scratch);
     return Verdict::good();
   }
 

@@ -53,6 +53,13 @@ using Fill = std::array<uint8_t, 3>;
 // What an image is of its sample. Both images of a pair have the role `image`.
 enum class ImageRole : uint8_t { image, mask };
 
+// What a transform's fill is in that image: a colour means nothing among class ids, so a mask gets 0 for one; a single
+// number is one for all.
+constexpr Fill fill_for(ImageRole role, const Fill& fill) noexcept {
+  const bool single = fill[0] == fill[1] && fill[1] == fill[2];
+  return role == ImageRole::mask && !single ? Fill{0, 0, 0} : fill;
+}
+
 // Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes
 // a new image writes it to `buffer` and swaps the two.
 struct PaintScratch {

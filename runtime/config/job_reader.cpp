@@ -185,7 +185,7 @@ bool read_params(const TransformInfo& info, const YamlNode* params, const Span& 
     const std::string complaint = info.check(spec.params, culprit);
     if (!complaint.empty()) {
       const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(culprit);
-      reading.complaints.add(entry == nullptr ? name_span : entry->value.span, in_quotes(info.name) + ": " + complaint);
+      reading.complaints.add(entry == nullptr ? name_span : entry->value.span, in_quotes(culprit.empty() ? info.name : info.name + "." + culprit) + ": " + complaint);
       return false;
     }
   }

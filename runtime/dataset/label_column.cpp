@@ -15,7 +15,21 @@ std::string LabelColumn::add_integer(int64_t label) {
   return {};
 }
 
-std::string LabelColumn::add_text(std::string_view text) {
+namespace {
+
+// pandas writes "3.0" for a whole column of integers once one of them was missing.
+std::string_view without_point_zero(std::string_view text) {
+  const size_t point = text.find('.');
+  const bool whole = point != std::string_view::npos && point > 0 && point + 1 < text.size() &&
+                     text.find_first_not_of('0', point + 1) == std::string_view::npos;
+  int64_t ignored = 0;
+  return whole && integer_of(text.substr(0, point), ignored) ? text.substr(0, point) : text;
+}
+
+}  // namespace
+
+std::string LabelColumn::add_text(std::string_view given) {
+  const std::string_view text = without_point_zero(given);
   int64_t label = 0;
   const std::string shown = "'" + std::string(text.substr(0, 60)) + "'";
   if (kind_ != Kind::names && integer_of(text, label)) return add_integer(label);

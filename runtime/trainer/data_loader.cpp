@@ -241,7 +241,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::string report() {
     std::vector<std::string> ranks{stats()};
     if (world_) ranks.push_back(world_->loader_report());
-    return merge_reports(ranks).dump();
+    return merge_reports(ranks).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
  private:

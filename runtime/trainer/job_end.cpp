@@ -70,7 +70,7 @@ std::vector<std::string> JobEnd::reports() const {
     nlohmann::json report = nlohmann::json::parse(text, nullptr, false);
     if (report.is_discarded()) continue;
     report["rank"] = peer;  // loaders do not know theirs
-    all.push_back(report.dump());
+    all.push_back(report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return all;
 }

@@ -140,7 +140,8 @@ class Port::Impl {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
-    return report.dump();
+    // Names of files may be no UTF-8.
+    return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
  private:

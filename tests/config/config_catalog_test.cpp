@@ -150,7 +150,7 @@ TEST_CASE("mistakes in transforms inside transforms have their line and column")
   CHECK(complaint("            - RandomInvert: {p: 2}\n")
             .find("'splits.t.pipeline.0.RandomApply.transforms.0.RandomInvert.p' is 2; it must be between 0 and 1") !=
         std::string::npos);
-  CHECK(complaint("            - ToDtype: {dtype: uint8}\n").find("job.yaml:7:13: error: 'RandomApply'") == 0);
+  CHECK(complaint("            - ToDtype: {dtype: uint8}\n").find("job.yaml:7:13: error: 'RandomApply.transforms'") == 0);
   CHECK(complaint("            5\n").find("expected a list of transforms, found the integer 5") != std::string::npos);
   const std::string canonical = canonical_json(resolve_split(parse_job(job(good), "/j"), "t"));
   CHECK(canonical.find(R"({"RandomApply":{"p":0.5,"transforms":[{"RandomInvert":{"p":0.25}},)") != std::string::npos);

@@ -171,7 +171,7 @@ job.yaml:12:35: error: 'splits.train.pipeline.6.RandomResizedCrop.size': expecte
 job.yaml:12:59: error: 'splits.train.pipeline.6.RandomResizedCrop.interpolation': expected nearest, bilinear or bicubic, found the text 'bicubik'
    12 |       - RandomResizedCrop: {size: [1,2,3], interpolation: bicubik}
       |                                                           ^~~~~~~ did you mean 'bicubic'?
-job.yaml:13:45: error: 'RandomResizedCrop': scale must be increasing
+job.yaml:13:45: error: 'RandomResizedCrop.scale': scale must be increasing
    13 |       - RandomResizedCrop: {size: 3, scale: [0.9, 0.1]}
       |                                             ^~~~~~~~~~
 job.yaml:14:9: error: 'splits.train.pipeline.8': expected {Name: {parameters}}, found a list

@@ -147,6 +147,11 @@ TEST_CASE("a CSV file: columns by name, labels of both kinds, numbers; mistakes 
   const std::string name = folder.path("y.csv");
   CHECK(contains(complaint("imgae,label\na,1\n"), "has no column 'image'\n  help: it has 'imgae', 'label'"));
   CHECK(contains(complaint("image,label\na,1\nb\n"), name + ":3: 1 cells instead of 2"));
+  folder.write("pandas.csv", "image,label\na,10.0\nb,2.00\n");
+  DatasetSpec pandas;
+  pandas.csv = folder.path("pandas.csv");
+  CHECK(open(pandas)->label(0) == 10);
+  CHECK(open(pandas)->class_names().empty());
   CHECK(contains(complaint("image,label\na,1\nb,cat\n"),
                  name + ":3: label 'cat' is no integer, and those before it are"));
   CHECK(contains(complaint("image,label\na,cat\nb,1\n"),

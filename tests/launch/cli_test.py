@@ -165,6 +165,23 @@ def test_a_program_without_the_dashes():
     assert result.returncode == 3 and "a program to start stands after --" in result.stderr, result.stderr
 
 
+def test_a_bad_file_whose_name_is_no_utf8():
+    folder = os.path.join(work.name, "names", "a")
+    os.makedirs(folder)
+    photo = next(os.scandir(os.path.join(demo_photos(), "val", sorted(os.listdir(demo_photos() + "/val"))[0]))).path
+    for name in ("1.jpg", "2.jpg"):
+        os.symlink(photo, os.path.join(folder, name))
+    with open(os.fsencode(folder) + b"/\xff.jpg", "w") as file:
+        file.write("no picture")
+    result = penstock("run", job, "--json", "--quiet", "on_error=substitute", "roles.trainers=1", "bad_samples.max_count=9",
+                      f"splits.train.dataset.folder={os.path.dirname(folder)}", "splits.train.batch_size=3")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["splits"]["train"]["images"] > 0
+    failed = penstock("run", job, "--quiet", "roles.trainers=1",
+                      f"splits.train.dataset.folder={os.path.dirname(folder)}", "splits.train.batch_size=3", errors="replace")
+    assert failed.returncode == 4 and ".jpg" in failed.stderr, failed.stderr
+
+
 def test_too_many_trainers_for_one_process():
     result = penstock("run", job, "roles.trainers=500")
     assert result.returncode == 3 and "roles.trainers is 500" in result.stderr, result.stderr

@@ -22,6 +22,15 @@ def loader(*args, **more):
     return penstock.DataLoader(*args, **more)
 
 
+def test_names_that_are_no_utf8():
+    with tempfile.TemporaryDirectory() as top:
+        os.makedirs(os.path.join(top, "a"))
+        with open(os.fsencode(top) + b"/a/\xff.jpg", "w") as file:
+            file.write("no picture")
+        data = loader(penstock.ImageFolder(top), batch_size=1, transform=T.Resize([8, 8]))
+        raises(penstock.DatasetError, lambda: list(data), "\\xff.jpg")
+
+
 def test_wrong_jobs():
     raises(penstock.ConfigError, lambda: loader("no/such/job.yaml"), "no/such/job.yaml", "penstock init")
     raises(penstock.ConfigError, lambda: loader("no/such/job.yaml", "train"), "No such file")

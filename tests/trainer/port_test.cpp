@@ -144,6 +144,11 @@ class World {
     }
     return client.expect<ClientOpened>();
   }
+  // What the loader does once it hears that a split is closed everywhere.
+  void forget(const std::string& json) {
+    (void)wire_->expect<SplitClosed>(kLoader);
+    known_.erase(json);
+  }
   LeaseGranted lease() { return wire_->expect<LeaseGranted>(kLoader); }
 
   // The pixel value of a sample tells which it is.
@@ -472,6 +477,7 @@ TEST_CASE("a client that hangs up is forgotten; the port serves the next one") {
     client.say(ClientNext{stream.stream});
     (void)world.lease();
     client.hang_up();
+    world.forget(split_json("train"));  // nobody has it open any more: loaders are told, and asked anew
   }
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"));
