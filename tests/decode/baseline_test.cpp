@@ -22,36 +22,19 @@ namespace {
 
 using namespace penstock;
 using penstock_test::JpegSpec;
+using penstock_test::draw;
 using penstock_test::make_jpeg;
+using penstock_test::random_spec;
 using File = std::vector<std::byte>;
 
 bool full() {
   return std::getenv("PENSTOCK_FULL") != nullptr;
 }
 
-int draw(std::mt19937& random, int from, int to) {
-  return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
-}
-
 Box random_box(std::mt19937& random, int width, int height) {
   const int w = draw(random, 1, width);
   const int h = draw(random, 1, height);
   return {draw(random, 0, width - w), draw(random, 0, height - h), w, h};
-}
-
-JpegSpec random_spec(std::mt19937& random, int max_side) {
-  JpegSpec spec;
-  spec.width = draw(random, 1, max_side);
-  spec.height = draw(random, 1, max_side);
-  spec.h = draw(random, 1, 2);
-  spec.v = draw(random, 1, 2);
-  spec.quality = draw(random, 1, 100);
-  spec.grey = draw(random, 0, 7) == 0;
-  spec.optimize = draw(random, 0, 1) == 1;
-  spec.restart = draw(random, 0, 2) == 0 ? draw(random, 1, 9) : 0;
-  spec.seed = static_cast<uint32_t>(random());
-  spec.noise_bits = draw(random, 1, 8);
-  return spec;
 }
 
 // The own way against the reference: same verdict, same bytes.

@@ -11,6 +11,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <vector>
 
 namespace penstock_test {
@@ -69,6 +70,26 @@ inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
   jpeg_destroy_compress(&info);
   std::free(bytes);
   return file;
+}
+
+inline int draw(std::mt19937& random, int from, int to) {
+  return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
+}
+
+// Any regular baseline file.
+inline JpegSpec random_spec(std::mt19937& random, int max_side) {
+  JpegSpec spec;
+  spec.width = draw(random, 1, max_side);
+  spec.height = draw(random, 1, max_side);
+  spec.h = draw(random, 1, 2);
+  spec.v = draw(random, 1, 2);
+  spec.quality = draw(random, 1, 100);
+  spec.grey = draw(random, 0, 7) == 0;
+  spec.optimize = draw(random, 0, 1) == 1;
+  spec.restart = draw(random, 0, 2) == 0 ? draw(random, 1, 9) : 0;
+  spec.seed = static_cast<uint32_t>(random());
+  spec.noise_bits = draw(random, 1, 8);
+  return spec;
 }
 
 }  // namespace penstock_test
