@@ -253,18 +253,21 @@ def test_break_reset_and_close_leave_nothing():
 
 
 _INTERRUPTED = """
-import time, torch, penstock
+import os, time, torch, penstock
 from wrap_test import Photos, JOB
 
+def say(line):  # print() writes a line and its end apart, and processes share this pipe
+    os.write(1, (line + "\\n").encode())
+
 def greet(worker):  # the user's own, which is still called
-    print(f"worker {worker}", flush=True)
+    say(f"worker {worker}")
 
 photos = Photos("train")
 photos.files *= 40  # more encoded bytes than a pipe holds
 loader = torch.utils.data.DataLoader(photos, batch_size=16, num_workers=2, worker_init_fn=greet, prefetch_factor=8)
 for batch in penstock.wrap(loader, JOB, split="train"):
     assert loader.worker_init_fn is greet
-    print("a batch", flush=True)
+    say("a batch")
     time.sleep(0.2)
 """
 
