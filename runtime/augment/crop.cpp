@@ -8,6 +8,8 @@ namespace penstock {
 
 namespace {
 
+constexpr const char* kFillDoc = "colour of constant padding: one number, or [red, green, blue]";
+
 // torchvision's CenterCrop: an image that is too small is first padded with black, one more row or column at the end
 // when the difference is odd. Draws nothing.
 class CenterCrop final : public Transform {
@@ -39,20 +41,13 @@ std::array<int, 4> padding_param(const ParamMap& params) {
   return padding;
 }
 
-Fill fill_param(const ParamMap& params) {
-  const std::vector<double>& given = list_param(params, "fill");
-  Fill fill{};
-  for (size_t channel = 0; channel < 3; ++channel) fill[channel] = static_cast<uint8_t>(given[channel % given.size()]);
-  return fill;
-}
-
 // torchvision's Pad. Draws nothing. A constant border is geometry; the others continue the image, which is then made
 // whole first.
 class Pad final : public Transform {
  public:
   explicit Pad(const ParamMap& params)
       : padding_(padding_param(params)),
-        fill_(fill_param(params)),
+        fill_(fill_param(params, "fill")),
         border_(border_of(text_param(params, "padding_mode"))) {}
   Kind kind() const noexcept override { return border_ == Border::constant ? Kind::geometric : Kind::pixels; }
 
@@ -141,7 +136,7 @@ class RandomCrop final : public Transform {
   explicit RandomCrop(const ParamMap& params)
       : size_(size_param(params, "size")),
         pad_if_needed_(boolean_param(params, "pad_if_needed")),
-        fill_(fill_param(params)),
+        fill_(fill_param(params, "fill")),
         border_(border_of(text_param(params, "padding_mode"))) {
     if (is_given(params, "padding")) padding_ = padding_param(params);
   }
@@ -233,16 +228,6 @@ ParamInfo padding_info() {
           .doc = "pixels added: one number; [left and right, top and bottom]; or [left, top, right, bottom]"};
 }
 
-ParamInfo fill_info() {
-  return {.name = "fill",
-          .kind = ParamKind::integers,
-          .default_value = std::vector<double>{0},
-          .minimum = 0,
-          .maximum = 255,
-          .lengths = {1, 3},
-          .doc = "colour of constant padding: one number, or [red, green, blue]"};
-}
-
 ParamInfo padding_mode_info() {
   return {.name = "padding_mode",
           .kind = ParamKind::text,
@@ -274,7 +259,7 @@ TransformInfo random_crop_info() {
                       .kind = ParamKind::boolean,
                       .default_value = false,
                       .doc = "pad images that are smaller than size, instead of calling them bad"},
-                     fill_info(),
+                     fill_info(kFillDoc),
                      padding_mode_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
 }
@@ -282,7 +267,7 @@ TransformInfo random_crop_info() {
 TransformInfo pad_info() {
   return {.name = "Pad",
           .doc = "adds a border",
-          .params = {padding_info(), fill_info(), padding_mode_info()},
+          .params = {padding_info(), fill_info(kFillDoc), padding_mode_info()},
           .make = [](const ParamMap& params) { return std::make_unique<Pad>(params); }};
 }
 
