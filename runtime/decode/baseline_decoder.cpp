@@ -25,27 +25,30 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
                              PixelBuffer& storage, PixelView& pixels) {
   if (!same_arithmetic_as_library || !read_baseline_frame(bytes, frame_)) return false;
   if (frame_.width != header.width || frame_.height != header.height) return false;
-  if (!entropy_.begin(bytes, frame_)) return false;
   prepare(box);
+  const int rows = rows_read_by_library(box);
+  const bool by_lanes =
+      index != nullptr && indexed_.begin(bytes, frame_, *index, {first_mcu_, end_mcu_}, first_needed_row(box), rows);
+  if (!by_lanes && !entropy_.begin(bytes, frame_)) return false;
   // Rows wide enough for whole vectors of pixels.
   storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
 
   const int mcu_height = 8 * frame_.max_v;
-  const int rows = rows_read_by_library(box);
   const int end = box.y + box.height;
   int y = box.y;
-  for (int r = 0; r < rows; ++r) {
-    if (!is_needed(r, box)) {
-      if (index == nullptr && !entropy_.read_row(nullptr)) return false;
-      continue;
-    }
-    if (!read_samples(r, box, index)) return false;
+  const int first_row = first_needed_row(box);
+  for (int r = 0; index == nullptr && r < first_row; ++r) {
+    if (!entropy_.read_row(nullptr)) return false;
+  }
+  for (int r = first_row; r < rows; ++r) {
+    if (!read_samples(r, box, index, by_lanes)) return false;
     // Interpolation between rows of chroma needs the next MCUs for the last two rows of these.
     int ready = (r + 1) * mcu_height;
     if (interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) write_row(y, box, storage.row(y - box.y));
   }
-  if (index == nullptr ? !entropy_.library_would_stop_quietly() : !reaches_next_point(*index)) return false;
+  if (index == nullptr && !entropy_.library_would_stop_quietly()) return false;
+  if (index != nullptr && !by_lanes && !reaches_next_point(*index)) return false;
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
@@ -60,9 +63,8 @@ int BaselineDecoder::rows_read_by_library(const Box& box) const {
 }
 
 // From the row of MCUs that holds the box's first row, or the row of chroma above it, which that is made of too.
-bool BaselineDecoder::is_needed(int mcu_row, const Box& box) const {
-  const int first = std::max(0, box.y - (interpolates_rows() ? 2 : 0));
-  return mcu_row >= first / (8 * frame_.max_v);
+int BaselineDecoder::first_needed_row(const Box& box) const {
+  return std::max(0, box.y - (interpolates_rows() ? 2 : 0)) / (8 * frame_.max_v);
 }
 
 void BaselineDecoder::prepare(const Box& box) {
@@ -129,7 +131,7 @@ bool BaselineDecoder::reaches_next_point(const SideIndex& index) {
          here == index.at(static_cast<size_t>(point));
 }
 
-bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex* index) {
+bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex* index, bool by_lanes) {
   CoefficientTarget target;
   target.first_mcu = first_mcu_;
   target.end_mcu = end_mcu_;
@@ -145,8 +147,9 @@ bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex*
     target.row_stride[i] = tiles_of(static_cast<size_t>((end_mcu_ - first_mcu_) * component.h)) * tile_coefficients;
     begin += target.row_stride[i] * static_cast<size_t>(component.v);
   }
-  std::memset(coefficients_.data(), 0, begin * sizeof(int16_t));
-  if (index == nullptr) {
+  if (by_lanes) {
+    if (!indexed_.read_row(mcu_row, target)) return false;
+  } else if (std::memset(coefficients_.data(), 0, begin * sizeof(int16_t)); index == nullptr) {
     if (!entropy_.read_row(&target)) return false;
   } else if (!go_to_columns(mcu_row, *index) || !read_columns(mcu_row, *index, target)) {
     return false;

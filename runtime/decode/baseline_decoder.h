@@ -24,6 +24,7 @@
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/indexed_rows.h"
 
 namespace penstock {
 
@@ -43,8 +44,8 @@ class BaselineDecoder {
   };
 
   void prepare(const Box& box);
-  bool is_needed(int mcu_row, const Box& box) const;
-  bool read_samples(int mcu_row, const Box& box, const SideIndex* index);
+  int first_needed_row(const Box& box) const;
+  bool read_samples(int mcu_row, const Box& box, const SideIndex* index, bool by_lanes);
   bool go_to_columns(int mcu_row, const SideIndex& index);
   bool read_columns(int mcu_row, const SideIndex& index, const CoefficientTarget& target);
   bool reaches_next_point(const SideIndex& index);
@@ -55,6 +56,7 @@ class BaselineDecoder {
 
   BaselineFrame frame_;
   EntropyDecoder entropy_;
+  IndexedRows indexed_;
   int first_mcu_ = 0;  // columns of MCUs that the box needs
   int end_mcu_ = 0;
   std::array<Plane, 3> planes_;

@@ -14,12 +14,13 @@ constexpr unsigned advance_of(uint32_t entry) {
 
 }  // namespace
 
-bool HuffmanTable::build(const HuffmanSpec& spec, Kind kind) {
-  constexpr size_t all = lookup_size;
+bool HuffmanCodes::build(const HuffmanSpec& spec, Kind kind) {
+  kind_ = kind;
   values_.fill(0);
   std::copy_n(spec.bytes + 16, spec.values, values_.begin());
-  single.fill(0);
-  codes_.fill(0);
+  short_.fill(0);
+  max_code_.fill(-1);
+  counts_.fill(0);
   int32_t code = 0;
   int index = 0;
   for (int length = 1; length <= 16; ++length) {
@@ -29,28 +30,38 @@ bool HuffmanTable::build(const HuffmanSpec& spec, Kind kind) {
       const int symbol = values_[static_cast<size_t>(index)];
       if (kind == Kind::dc && symbol > 15) return false;
       if (length > lookup_bits || code >= (1 << length)) continue;
-      std::fill_n(codes_.begin() + (code << (lookup_bits - length)), size_t{1} << (lookup_bits - length),
+      std::fill_n(short_.begin() + (code << (lookup_bits - length)), size_t{1} << (lookup_bits - length),
                   static_cast<uint16_t>(length << 8 | symbol));
-      // All inputs that begin with this code; those of one value are neighbours.
-      const int size = symbol & 15;
-      const int run = kind == Kind::ac ? symbol >> 4 : 0;
-      if (length + size > lookup_bits) continue;  // stays 0
-      unsigned advance = static_cast<unsigned>(run) + 1;
-      if (kind == Kind::ac && size == 0) advance = run == 15 ? 16 : end_advance;
-      const size_t spread = size_t{1} << (lookup_bits - length - size);
-      size_t at = static_cast<size_t>(code) << (lookup_bits - length);
-      for (unsigned raw = 0; raw < (1U << size); ++raw, at += spread) {
-        const int value = extend_value(raw, size);
-        const uint32_t entry = static_cast<uint32_t>(length + size) | advance << 8 |
-                               static_cast<uint32_t>(static_cast<uint16_t>(value)) << 16;
-        std::fill_n(single.begin() + static_cast<std::ptrdiff_t>(at), spread, entry);
-      }
     }
     // No code may be all ones; libjpeg-turbo looks only where there are codes.
     if (count > 0 && code >= (1 << length)) return false;
-    max_code_[static_cast<size_t>(length)] = count > 0 ? code - 1 : -1;
+    if (count > 0) max_code_[static_cast<size_t>(length)] = code - 1;
+    counts_[static_cast<size_t>(length)] = static_cast<uint16_t>(count);
     code <<= 1;
   }
+  return true;
+}
+
+bool HuffmanTable::build(const HuffmanSpec& spec, Kind kind) {
+  constexpr size_t all = lookup_size;
+  if (!codes.build(spec, kind)) return false;
+  single.fill(0);
+  codes.for_short_codes([&](unsigned code, int length, int symbol) {
+    // All inputs that begin with this code; those of one value are neighbours.
+    const int size = symbol & 15;
+    const int run = kind == Kind::ac ? symbol >> 4 : 0;
+    if (length + size > lookup_bits) return;  // stays 0
+    unsigned advance = static_cast<unsigned>(run) + 1;
+    if (kind == Kind::ac && size == 0) advance = run == 15 ? 16 : end_advance;
+    const size_t spread = size_t{1} << (lookup_bits - length - size);
+    size_t at = static_cast<size_t>(code) << (lookup_bits - length);
+    for (unsigned raw = 0; raw < (1U << size); ++raw, at += spread) {
+      const int value = extend_value(raw, size);
+      const uint32_t entry = static_cast<uint32_t>(length + size) | advance << 8 |
+                             static_cast<uint32_t>(static_cast<uint16_t>(value)) << 16;
+      std::fill_n(single.begin() + static_cast<std::ptrdiff_t>(at), spread, entry);
+    }
+  });
   if (kind == Kind::dc) return true;
   for (size_t i = 0; i < all; ++i) {
     const uint32_t first = single[i];

@@ -22,25 +22,21 @@
 
 namespace penstock {
 
-struct HuffmanTable {
+// The codes of a table, and decoding one at a time.
+class HuffmanCodes {
+ public:
   enum class Kind : uint8_t { dc, ac };
   static constexpr int lookup_bits = 11;
   static constexpr int lookup_size = 1 << lookup_bits;
-  static constexpr int end_advance = 96;
-  static constexpr int max_advance_in_pair = 16 + end_advance;
 
-  // Fields of an entry of `single`: bits 0..5 bits taken, 8..15 advance (ac only), 16..31 value.
-  std::array<uint32_t, lookup_size> single;
-  // Fields of an entry of `pairs` (ac only): bits 0..5 bits taken by both, 8..15 advance to the first, 16..23 advance
-  // to the second, counted from the same start, 32..47 value of the first, 48..63 of the second. Where there is only
-  // one, both are the same. Only to be used while next <= 47: otherwise the first may end the block.
-  std::array<uint64_t, lookup_size> pairs;
-
+  // False: a table that libjpeg-turbo refuses.
   bool build(const HuffmanSpec& spec, Kind kind);
+
+  Kind kind() const noexcept { return kind_; }
 
   // The next code of `bits` (left-aligned): its length, 0 if there is no such code, and its symbol.
   int symbol(uint64_t bits, int& value) const {
-    if (const unsigned code = codes_[bits >> (64 - lookup_bits)]; code != 0) {
+    if (const unsigned code = short_[bits >> (64 - lookup_bits)]; code != 0) {
       value = static_cast<int>(code & 255);
       return static_cast<int>(code >> 8);
     }
@@ -54,11 +50,45 @@ struct HuffmanTable {
     return 0;
   }
 
+  // The codes of at most `lookup_bits` bits, in order: visit(code, length, symbol).
+  template <class Visit>
+  void for_short_codes(const Visit& visit) const {
+    for (int length = 1; length <= lookup_bits; ++length) {
+      const int32_t end = max_code_[static_cast<size_t>(length)] + 1;
+      for (int32_t code = end - counts_[static_cast<size_t>(length)]; code < end; ++code) {
+        visit(static_cast<unsigned>(code), length,
+              values_[static_cast<size_t>(code + offset_[static_cast<size_t>(length)])]);
+      }
+    }
+  }
+
  private:
-  std::array<uint16_t, lookup_size> codes_;  // length * 256 + symbol, 0 for longer codes
+  Kind kind_ = Kind::dc;
+  std::array<uint16_t, lookup_size> short_;  // length * 256 + symbol, 0 for longer codes
   std::array<int32_t, 17> max_code_;         // -1: no code of this length
   std::array<int32_t, 17> offset_;
+  std::array<uint16_t, 17> counts_;
   std::array<uint8_t, 256> values_;
+};
+
+struct HuffmanTable {
+  using Kind = HuffmanCodes::Kind;
+  static constexpr int lookup_bits = HuffmanCodes::lookup_bits;
+  static constexpr int lookup_size = HuffmanCodes::lookup_size;
+  static constexpr int end_advance = 96;
+  static constexpr int max_advance_in_pair = 16 + end_advance;
+
+  // Fields of an entry of `single`: bits 0..5 bits taken, 8..15 advance (ac only), 16..31 value.
+  std::array<uint32_t, lookup_size> single;
+  // Fields of an entry of `pairs` (ac only): bits 0..5 bits taken by both, 8..15 advance to the first, 16..23 advance
+  // to the second, counted from the same start, 32..47 value of the first, 48..63 of the second. Where there is only
+  // one, both are the same. Only to be used while next <= 47: otherwise the first may end the block.
+  std::array<uint64_t, lookup_size> pairs;
+  HuffmanCodes codes;
+
+  bool build(const HuffmanSpec& spec, Kind kind);
+
+  int symbol(uint64_t bits, int& value) const { return codes.symbol(bits, value); }
 };
 
 // The value of `size` bits, JPEG's way: a first bit of 0 means negative.

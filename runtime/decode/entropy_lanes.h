@@ -1,0 +1,69 @@
+// Entropy decoding of baseline scans in vector lanes: many stretches of MCUs at once, each in a lane of its own.
+//
+//   struct Feeder : LaneFeeder { bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override; } feeder;
+//   if (lanes_supported()) decode_lanes(tables, bytes, coefficients, feeder);
+//
+// A lane takes a stretch (a LaneUnit: where its first bit is, how many blocks), decodes it to its end and asks the
+//   feeder for another; the call returns when every lane was told that there is none. So lanes stay busy, whatever the
+//   lengths of the stretches.
+// One step of a lane, without branches: the tables of the block at hand by its number within the MCU; an entry by the
+//   next 11 bits; value, position, bits and block by arithmetic under masks; one store of two neighbouring
+//   coefficients. Coefficients are stored in zigzag order, as stores of two then never touch what another step has
+//   written. Four steps are made from 57 bits, then the bits are fetched anew.
+// Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
+//   and one block more than the stretch has must be writable (and is left as it was, or with zeros). DC values stay
+//   differences.
+// Failure: LaneEnd::fine is false where the stretch went past its last bit, met a code that does not exist, or led past
+//   a block's end; its coefficients mean nothing then. What entropy.h calls "not mine" is among these, and some that
+//   it takes, so whoever meets them decodes by entropy.h or by the library.
+// Safety: the bits are untrusted: nothing is read beyond `lane_padding` bytes after a stretch's last bit, nothing
+//   written outside its blocks and the one behind them. The feeder sees to it that `bytes` holds that much.
+// Source of the method: decoding interleaved streams in vector lanes by gathering table entries, as known from entropy
+//   coders made for it (F. Giesen, "Interleaved entropy coders", arXiv 1402.3392); here the streams are stretches
+//   between entry points of an ordinary file.
+// Thread-safety: free functions; the feeder is called from the caller's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/decode/lane_tables.h"
+
+namespace penstock {
+
+inline constexpr size_t lane_padding = 32;
+
+struct LaneUnit {
+  uint32_t bit = 0;       // of `bytes`: the first of the stretch, at an MCU's beginning
+  uint32_t end_bit = 0;   // none of these or later ones belong to the stretch
+  uint32_t blocks = 0;    // at least 1
+  uint32_t out_byte = 0;  // of `coefficients`: where the first block goes; a multiple of 4
+  const LaneLayout* layout = nullptr;
+};
+
+struct LaneEnd {
+  uint32_t bit = 0;  // the first that was not taken
+  bool fine = false;
+};
+
+class LaneFeeder {
+ public:
+  // `end`: how the lane's stretch ended; nullptr: it had none. False: no more work for this lane.
+  virtual bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) = 0;
+
+ protected:
+  ~LaneFeeder() = default;
+};
+
+// Whether this CPU has vectors wide enough for lanes to be faster than entropy.h; decode_lanes() needs it.
+bool lanes_supported();
+inline constexpr size_t most_lanes = 16;
+
+// The first 256 bytes of `coefficients` are scratch: lanes without work write there.
+inline constexpr size_t lane_scratch_bytes = 256;
+void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder);
+
+// Blocks in zigzag order to tiles (coefficient_tiles.h): four a tile, `count` tiles.
+void zigzag_blocks_to_tiles(const int16_t* const* blocks, size_t count, int16_t* tiles);
+
+}  // namespace penstock

@@ -1,0 +1,197 @@
+#include "runtime/decode/indexed_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/decode/coefficient_tiles.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t largest_file = size_t{1} << 28;  // positions of bits have 32 bits
+constexpr size_t block_bytes = 128;
+alignas(64) constexpr std::array<int16_t, 64> no_block{};
+
+}  // namespace
+
+bool IndexedRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex& index, McuColumns columns,
+                        int first_row, int end_row) {
+  static const bool supported = lanes_supported();
+  if (!supported || frame.restart_interval != 0 || bytes.size() > largest_file || index.empty()) return false;
+  if (!tables_.lay_out(frame, layout_)) return false;
+  file_ = reinterpret_cast<const uint8_t*>(bytes.data());
+  file_size_ = bytes.size();
+  frame_ = &frame;
+  index_ = &index;
+  columns_ = columns;
+  band_end_ = first_row;
+  end_row_ = end_row;
+  return true;
+}
+
+// The row's MCUs, as stretches from the entry points before them.
+void IndexedRows::add_row(int row) {
+  const int64_t interval = index_->interval();
+  const int64_t begin = int64_t{row} * frame_->mcu_columns + columns_.first;
+  const int64_t end = int64_t{row} * frame_->mcu_columns + columns_.end;
+  for (int64_t point = begin / interval; point * interval < end; ++point) {
+    const int64_t first = point * interval;
+    const int64_t last = std::min(first + interval, end);
+    // A stretch may belong to two rows.
+    if (stretches_.empty() || stretches_.back().first_mcu != first) {
+      stretches_.push_back({static_cast<size_t>(point), first, 0, false, 0, 0});
+    }
+    stretches_.back().mcus = static_cast<int>(last - first);
+    stretches_.back().whole = last == first + interval;
+  }
+}
+
+bool IndexedRows::read_band(int first_row) {
+  stretches_.clear();
+  const size_t row_bytes = static_cast<size_t>(columns_.end - columns_.first) * layout_.blocks * block_bytes;
+  const auto rows = static_cast<int>(std::max<size_t>(1, band_bytes / row_bytes));
+  band_end_ = std::min(first_row + rows, end_row_);
+  for (int row = first_row; row < band_end_; ++row) add_row(row);
+  if (stretches_.back().point >= index_->size()) return false;
+  if (band_end_ == end_row_) {
+    // Even a crop that reads no other stretch to its end shows by this one that the index is the file's.
+    Stretch& last = stretches_.back();
+    const int64_t mcus = int64_t{frame_->mcu_columns} * frame_->mcu_rows;
+    last.mcus = static_cast<int>(std::min<int64_t>(index_->interval(), mcus - last.first_mcu));
+    last.whole = true;
+  }
+  size_t blocks = 0;
+  size_t most_bytes = lane_padding;
+  for (Stretch& stretch : stretches_) {
+    stretch.block = blocks;
+    blocks += static_cast<size_t>(stretch.mcus) * layout_.blocks + 1;
+    const size_t end = stretch.point + 1 < index_->size() ? index_->at(stretch.point + 1).byte + size_t{1} : file_size_;
+    const size_t begin = index_->at(stretch.point).byte;
+    if (begin > end || end > file_size_) return false;
+    most_bytes += end - begin;
+  }
+  const size_t need = lane_scratch_bytes / sizeof(int16_t) + blocks * 64;
+  if (coefficients_.size() < need) coefficients_.resize(need);
+  if (bytes_.size() < most_bytes) bytes_.resize(most_bytes);
+  bytes_used_ = 0;
+  given_ = 0;
+  next_in_band_ = 0;
+  mine_ = true;
+  decode_lanes(tables_, bytes_.data(), coefficients_.data(), *this);
+  return mine_;
+}
+
+// Copies scan data without what stuffs it, up to `end` or to a marker. The last byte may be 0xFF whose zero follows
+// `end`.
+const uint8_t* IndexedRows::unstuff(const uint8_t* in, const uint8_t* end) {
+  uint8_t* out = bytes_.data() + bytes_used_;
+  while (in < end) {
+    const auto left = static_cast<size_t>(end - in);
+    const auto* const ff = static_cast<const uint8_t*>(std::memchr(in, 0xFF, left));
+    const size_t plain = ff == nullptr ? left : static_cast<size_t>(ff - in);
+    std::memcpy(out, in, plain);
+    out += plain;
+    in += plain;
+    if (ff == nullptr) break;
+    if (in + 1 == file_ + file_size_ || in[1] != 0) break;
+    *out++ = 0xFF;
+    in += 2;
+  }
+  bytes_used_ = static_cast<size_t>(out - bytes_.data());
+  return in;
+}
+
+// Puts the stretch's bytes behind those of the others.
+bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
+  const EntryPoint from = index_->at(stretch.point);
+  const bool to_a_point = stretch.point + 1 < index_->size();
+  const uint8_t* const end = file_ + (to_a_point ? index_->at(stretch.point + 1).byte : file_size_);
+  unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + from.bit);
+  const uint8_t* const reached = unstuff(file_ + from.byte, end);
+  stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
+  if (!to_a_point) return true;
+  if (reached != end) return false;  // a marker in between
+  if (const uint8_t bit = index_->at(stretch.point + 1).bit; bit > 0) {
+    if (end == file_ + file_size_) return false;
+    bytes_[bytes_used_++] = *end;
+    stretch.end_bit += bit;
+  }
+  return true;
+}
+
+bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
+  if (end != nullptr && mine_) mine_ = accept(stretches_[of_lane_[lane]], *end);
+  if (!mine_ || given_ == stretches_.size()) return false;
+  of_lane_[lane] = given_;
+  Stretch& stretch = stretches_[given_++];
+  unit.blocks = static_cast<uint32_t>(stretch.mcus) * layout_.blocks;
+  unit.out_byte = static_cast<uint32_t>(lane_scratch_bytes + stretch.block * block_bytes);
+  unit.layout = &layout_;
+  std::memset(block(stretch.block), 0, (unit.blocks + 1) * block_bytes);
+  mine_ = add_bytes(stretch, unit);
+  unit.end_bit = stretch.end_bit;
+  return mine_;
+}
+
+// Makes DC values of the differences, from the entry point's on.
+bool IndexedRows::accept(const Stretch& stretch, const LaneEnd& end) {
+  if (!end.fine) return false;
+  std::array<int32_t, 3> dc{};
+  const EntryPoint from = index_->at(stretch.point);
+  for (size_t c = 0; c < 3; ++c) dc[c] = from.dc[c];
+  int16_t* at = block(stretch.block);
+  for (int mcu = 0; mcu < stretch.mcus; ++mcu) {
+    for (size_t b = 0; b < layout_.blocks; ++b, at += 64) {
+      int32_t& value = dc[layout_.component[b]];
+      value += at[0];
+      at[0] = static_cast<int16_t>(value);
+    }
+  }
+  if (!stretch.whole || stretch.point + 1 >= index_->size()) return true;
+  const EntryPoint to = index_->at(stretch.point + 1);
+  return end.bit == stretch.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
+}
+
+bool IndexedRows::read_row(int row, const CoefficientTarget& target) {
+  if (row >= band_end_ && !read_band(row)) return false;
+  const auto columns = static_cast<size_t>(columns_.end - columns_.first);
+  // Where each row of blocks of each component begins in row_blocks_; whole tiles, what is missing filled with zeros.
+  std::array<size_t, 6> begin{};
+  size_t all = 0;
+  for (size_t b = 0; b < layout_.blocks; ++b) {
+    const auto& component = frame_->component[layout_.component[b]];
+    const bool starts_row = b == 0 || layout_.component[b] != layout_.component[b - 1] ||
+                            (component.h == 2 && b % 2 == 0) || component.h == 1;
+    if (starts_row) {
+      begin[b] = all;
+      all += tiles_of(columns * static_cast<size_t>(component.h)) * blocks_per_tile;
+    } else {
+      begin[b] = begin[b - 1] + 1;
+    }
+  }
+  row_blocks_.assign(all, no_block.data());
+  const int64_t first = int64_t{row} * frame_->mcu_columns + columns_.first;
+  for (size_t column = 0; column < columns; ++column) {
+    const int64_t mcu = first + static_cast<int64_t>(column);
+    while (mcu >= stretches_[next_in_band_].first_mcu + stretches_[next_in_band_].mcus) ++next_in_band_;
+    const Stretch& stretch = stretches_[next_in_band_];
+    const int16_t* from = block(stretch.block + static_cast<size_t>(mcu - stretch.first_mcu) * layout_.blocks);
+    for (size_t b = 0; b < layout_.blocks; ++b, from += 64) {
+      const auto across = static_cast<size_t>(frame_->component[layout_.component[b]].h);
+      row_blocks_[begin[b] + column * across] = from;
+    }
+  }
+  for (size_t b = 0; b < layout_.blocks;) {
+    const size_t c = layout_.component[b];
+    const auto& component = frame_->component[c];
+    const size_t tiles = tiles_of(columns * static_cast<size_t>(component.h));
+    for (int down = 0; down < component.v; ++down, b += static_cast<size_t>(component.h)) {
+      if (target.tiles[c] == nullptr) continue;
+      zigzag_blocks_to_tiles(row_blocks_.data() + begin[b], tiles,
+                             target.tiles[c] + static_cast<size_t>(down) * target.row_stride[c]);
+    }
+  }
+  return true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+#include "runtime/decode/lane_tables.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace penstock {
+namespace {
+
+constexpr int all_bits = LaneTables::lookup_bits;
+// Open entries take at most so many bits of value, so that four lookups fit into what a lane holds.
+constexpr int longest_open = 11;
+
+constexpr uint32_t bits_of(uint32_t how) {
+  return how & 63;
+}
+constexpr uint32_t advance_of(uint32_t how) {
+  return how >> 11 & 31;
+}
+constexpr bool ends_block(uint32_t how) {
+  return how >> 17 == LaneTables::block_end;
+}
+
+}  // namespace
+
+LaneTables::LaneTables() : entries_(lookup_size), tables_(1) {}
+
+bool LaneTables::lay_out(const BaselineFrame& frame, LaneLayout& layout) {
+  bool room = true;
+  if (number_all(frame, layout, room)) return true;
+  if (room) return false;
+  tables_.resize(1);
+  return number_all(frame, layout, room);
+}
+
+bool LaneTables::number_all(const BaselineFrame& frame, LaneLayout& layout, bool& room) {
+  layout = {};
+  for (int c = 0; c < frame.components; ++c) {
+    const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
+    const size_t dc = number_of(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanCodes::Kind::dc);
+    const size_t ac = number_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac);
+    room = dc < most_tables && ac < most_tables;
+    if (!room || !tables_[dc]->valid || !tables_[ac]->valid) return false;
+    for (int b = 0; b < component.h * component.v; ++b) {
+      layout.dc_tables |= static_cast<uint32_t>(dc) << (4 * layout.blocks);
+      layout.ac_tables |= static_cast<uint32_t>(ac) << (4 * layout.blocks);
+      layout.component[layout.blocks++] = static_cast<uint8_t>(c);
+    }
+  }
+  return true;
+}
+
+size_t LaneTables::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
+  const size_t size = 16 + static_cast<size_t>(spec.values);
+  for (size_t n = 1; n < tables_.size(); ++n) {
+    const Table& known = *tables_[n];
+    if (known.codes.kind() == kind && known.spec.size() == size &&
+        std::memcmp(known.spec.data(), spec.bytes, size) == 0) {
+      return n;
+    }
+  }
+  if (tables_.size() == most_tables) return most_tables;
+  const auto& made = tables_.emplace_back(std::make_unique<Table>());
+  made->spec.assign(spec.bytes, spec.bytes + size);
+  made->valid = made->codes.build(spec, kind);
+  if (made->valid) fill_entries(tables_.size() - 1);
+  return tables_.size() - 1;
+}
+
+void LaneTables::fill_entries(size_t number) {
+  const HuffmanCodes& codes = tables_[number]->codes;
+  const bool dc = codes.kind() == HuffmanCodes::Kind::dc;
+  if (entries_.size() < (number + 1) * lookup_size) entries_.resize((number + 1) * lookup_size);
+  uint64_t* const entries = entries_.data() + number * lookup_size;
+  std::fill_n(entries, lookup_size, uint64_t{long_entry});
+  codes.for_short_codes([&](unsigned code, int length, int symbol) {
+    const int size = dc ? symbol : symbol & 15;
+    const auto run = static_cast<uint32_t>(dc ? 0 : symbol >> 4);
+    if (length > all_bits || size > longest_open) return;
+    const bool ends = !dc && size == 0 && run != 15;
+    const uint32_t how =
+        static_cast<uint32_t>(length + size) | (ends ? 1 : run + 1) << 11 | (ends ? block_end << 17 : 0);
+    // All inputs that begin with this code; those of one value are neighbours.
+    uint64_t* const begin = entries + (size_t{code} << (all_bits - length));
+    if (length + size > all_bits) {
+      std::fill_n(begin, size_t{1} << (all_bits - length), how | open_entry | uint64_t{(1U << size) - 1} << 32);
+      return;
+    }
+    const size_t spread = size_t{1} << (all_bits - length - size);
+    for (unsigned raw = 0; raw < (1U << size); ++raw) {
+      const auto value = static_cast<uint16_t>(extend_value(raw, size));
+      std::fill_n(begin + raw * spread, spread, how | uint64_t{value} << 32);
+    }
+  });
+  if (!dc) pair_entries(entries);
+}
+
+// Where the rest of the bits is a whole coefficient too, with no zeros in between, or the end of the block.
+void LaneTables::pair_entries(uint64_t* entries) {
+  single_.assign(entries, entries + lookup_size);
+  for (size_t lookup = 0; lookup < lookup_size; ++lookup) {
+    const auto first = static_cast<uint32_t>(single_[lookup]);
+    const uint32_t used = bits_of(first);
+    if ((first & (long_entry | open_entry)) != 0 || ends_block(first) || used >= static_cast<uint32_t>(all_bits))
+      continue;
+    const uint64_t next = single_[lookup << used & (lookup_size - 1)];
+    const auto second = static_cast<uint32_t>(next);
+    if ((second & (long_entry | open_entry)) != 0 || used + bits_of(second) > static_cast<uint32_t>(all_bits)) continue;
+    const bool ends = ends_block(second);
+    if (!ends && advance_of(second) != 1) continue;
+    const uint32_t how =
+        (used + bits_of(second)) | bits_of(second) << 6 | advance_of(first) << 11 | (ends ? block_end : 1U) << 17;
+    entries[lookup] = how | (single_[lookup] >> 32 & 0xFFFF) << 32 | next >> 32 << 48;
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,75 @@
+// Lookup tables for entropy decoding in vector lanes (entropy_lanes.h): all tables of an image in one array, so that
+// every lane can gather from another one.
+//
+//   LaneTables tables;                                  // one per thread; keeps what many files share
+//   LaneLayout layout;
+//   if (!tables.lay_out(frame, layout)) ...             // a table that libjpeg-turbo refuses
+//
+// One lookup by the next `lookup_bits` bits gives a whole coefficient, or two that are neighbours in zigzag order, or a
+//   coefficient and the end of its block. Fields of an entry:
+//     bits  0..5   bits taken, all in all
+//          6..9    of these, the second's
+//         11..15   advance to the first: run + 1; 1 for an end of block, 16 for sixteen zeros
+//         17..23   advance from the first to the second; block_end for the end of the block
+//         30       open: the value's bits are not among those looked up; then bits 32..47 are their mask
+//         31       not here: a longer code, or none: ask codes(number)
+//         32..47   value of the first
+//         48..63   value of the second
+//   An entry of zeros takes nothing and stores nothing; table 0 is made of them.
+// Thread-safety: lay_out() writes, everything else reads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/huffman_table.h"
+
+namespace penstock {
+
+// The blocks of an MCU in the scan's order: component, and tables, four bits a block, the first block lowest.
+struct LaneLayout {
+  uint32_t dc_tables = 0;
+  uint32_t ac_tables = 0;
+  uint32_t blocks = 0;
+  std::array<uint8_t, 6> component{};
+};
+
+class LaneTables {
+ public:
+  static constexpr int lookup_bits = 10;
+  static constexpr size_t lookup_size = size_t{1} << lookup_bits;
+  static constexpr size_t most_tables = 16;  // with table 0: numbers have four bits
+  static constexpr uint32_t block_end = 96;
+  static constexpr uint32_t open_entry = 1U << 30;
+  static constexpr uint32_t long_entry = 1U << 31;
+
+  LaneTables();
+
+  bool lay_out(const BaselineFrame& frame, LaneLayout& layout);
+
+  const uint64_t* entries() const noexcept { return entries_.data(); }
+  const HuffmanCodes& codes(size_t number) const { return tables_[number]->codes; }
+
+ private:
+  struct Table {
+    std::vector<uint8_t> spec;
+    bool valid;
+    HuffmanCodes codes;
+  };
+
+  // Its number; most_tables: no room.
+  size_t number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind);
+  bool number_all(const BaselineFrame& frame, LaneLayout& layout, bool& room);
+  void fill_entries(size_t number);
+  void pair_entries(uint64_t* entries);
+
+  std::vector<uint64_t> entries_;
+  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<uint64_t> single_;  // a table's entries before they are paired
+};
+
+}  // namespace penstock
