@@ -1,7 +1,6 @@
 #include "runtime/decode/baseline_decoder.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/jpeg_kernels.h"
@@ -26,31 +25,32 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
   if (!same_arithmetic_as_library || !read_baseline_frame(bytes, frame_)) return false;
   if (frame_.width != header.width || frame_.height != header.height) return false;
   prepare(box);
-  const int rows = rows_read_by_library(box);
-  const bool by_lanes =
-      index != nullptr && indexed_.begin(bytes, frame_, *index, {first_mcu_, end_mcu_}, first_needed_row(box), rows);
-  if (!by_lanes && !entropy_.begin(bytes, frame_)) return false;
   // Rows wide enough for whole vectors of pixels.
   storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
+  if (!decode_rows(bytes, box, index, true, storage) &&
+      !(rows_.without_lanes_may_help() && decode_rows(bytes, box, index, false, storage))) {
+    return false;
+  }
+  pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
+  return true;
+}
 
+bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes,
+                                  PixelBuffer& storage) {
+  const int first_row = first_needed_row(box);
+  const int end_row = rows_read_by_library(box);
+  if (!rows_.begin(bytes, frame_, index, {first_mcu_, end_mcu_}, first_row, end_row, lanes)) return false;
   const int mcu_height = 8 * frame_.max_v;
   const int end = box.y + box.height;
   int y = box.y;
-  const int first_row = first_needed_row(box);
-  for (int r = 0; index == nullptr && r < first_row; ++r) {
-    if (!entropy_.read_row(nullptr)) return false;
-  }
-  for (int r = first_row; r < rows; ++r) {
-    if (!read_samples(r, box, index, by_lanes)) return false;
+  for (int r = first_row; r < end_row; ++r) {
+    if (!read_samples(r, box)) return false;
     // Interpolation between rows of chroma needs the next MCUs for the last two rows of these.
     int ready = (r + 1) * mcu_height;
     if (interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) write_row(y, box, storage.row(y - box.y));
   }
-  if (index == nullptr && !entropy_.library_would_stop_quietly()) return false;
-  if (index != nullptr && !by_lanes && !reaches_next_point(*index)) return false;
-  pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
-  return true;
+  return rows_.finish();
 }
 
 // libjpeg decodes MCU rows as it needs them, and one more before the last two rows of pixels where it interpolates
@@ -95,43 +95,7 @@ void BaselineDecoder::prepare(const Box& box) {
   }
 }
 
-// To the row's first MCU that is wanted: on from here, or from the last entry point before it, whichever is nearer.
-bool BaselineDecoder::go_to_columns(int mcu_row, const SideIndex& index) {
-  const int64_t wanted = int64_t{mcu_row} * frame_.mcu_columns + first_mcu_;
-  const auto point = static_cast<size_t>(wanted / index.interval());
-  if (point >= index.size()) return false;
-  const int64_t entry = static_cast<int64_t>(point) * index.interval();
-  const int64_t here = entropy_.next_mcu();
-  if (here > wanted || here < entry) {
-    if (!entropy_.enter(index.at(point), entry)) return false;
-  }
-  return entropy_.skip(wanted - entropy_.next_mcu());
-}
-
-// The wanted columns of a row. Where an entry point is passed on the way, decoding must have come to just that place:
-// an index of another file, or a damaged one, is found out.
-bool BaselineDecoder::read_columns(int mcu_row, const SideIndex& index, const CoefficientTarget& target) {
-  const int64_t row = int64_t{mcu_row} * frame_.mcu_columns;
-  const int64_t point = entropy_.next_mcu() / index.interval() + 1;
-  const int64_t mcu = point * index.interval();
-  if (mcu < row + end_mcu_ && static_cast<size_t>(point) < index.size()) {
-    EntryPoint here;
-    if (!entropy_.read(static_cast<int>(mcu - row), target)) return false;
-    if (!entropy_.position(here) || !(here == index.at(static_cast<size_t>(point)))) return false;
-  }
-  return entropy_.read(end_mcu_, target);
-}
-
-// At the end, so that even a crop that passes no point on its way has shown that the index is this file's.
-bool BaselineDecoder::reaches_next_point(const SideIndex& index) {
-  const int64_t point = (entropy_.next_mcu() + index.interval() - 1) / index.interval();
-  if (static_cast<size_t>(point) >= index.size()) return true;
-  EntryPoint here;
-  return entropy_.skip(point * index.interval() - entropy_.next_mcu()) && entropy_.position(here) &&
-         here == index.at(static_cast<size_t>(point));
-}
-
-bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex* index, bool by_lanes) {
+bool BaselineDecoder::read_samples(int mcu_row, const Box& box) {
   CoefficientTarget target;
   target.first_mcu = first_mcu_;
   target.end_mcu = end_mcu_;
@@ -147,13 +111,7 @@ bool BaselineDecoder::read_samples(int mcu_row, const Box& box, const SideIndex*
     target.row_stride[i] = tiles_of(static_cast<size_t>((end_mcu_ - first_mcu_) * component.h)) * tile_coefficients;
     begin += target.row_stride[i] * static_cast<size_t>(component.v);
   }
-  if (by_lanes) {
-    if (!indexed_.read_row(mcu_row, target)) return false;
-  } else if (std::memset(coefficients_.data(), 0, begin * sizeof(int16_t)); index == nullptr) {
-    if (!entropy_.read_row(&target)) return false;
-  } else if (!go_to_columns(mcu_row, *index) || !read_columns(mcu_row, *index, target)) {
-    return false;
-  }
+  if (!rows_.read_row(mcu_row, target)) return false;
   for (int c = 0; c < frame_.components; ++c) {
     const auto i = static_cast<size_t>(c);
     if (target.tiles[i] == nullptr) continue;

@@ -22,9 +22,8 @@
 #include <vector>
 
 #include "runtime/decode/baseline_frame.h"
-#include "runtime/decode/entropy.h"
+#include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/image.h"
-#include "runtime/decode/indexed_rows.h"
 
 namespace penstock {
 
@@ -45,18 +44,15 @@ class BaselineDecoder {
 
   void prepare(const Box& box);
   int first_needed_row(const Box& box) const;
-  bool read_samples(int mcu_row, const Box& box, const SideIndex* index, bool by_lanes);
-  bool go_to_columns(int mcu_row, const SideIndex& index);
-  bool read_columns(int mcu_row, const SideIndex& index, const CoefficientTarget& target);
-  bool reaches_next_point(const SideIndex& index);
+  bool decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes, PixelBuffer& storage);
+  bool read_samples(int mcu_row, const Box& box);
   void repeat_borders(int mcu_row);
   void write_row(int y, const Box& box, uint8_t* rgb);
   int rows_read_by_library(const Box& box) const;
   bool interpolates_rows() const { return frame_.components == 3 && frame_.max_v == 2; }
 
   BaselineFrame frame_;
-  EntropyDecoder entropy_;
-  IndexedRows indexed_;
+  CoefficientRows rows_;
   int first_mcu_ = 0;  // columns of MCUs that the box needs
   int end_mcu_ = 0;
   std::array<Plane, 3> planes_;

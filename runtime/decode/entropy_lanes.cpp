@@ -64,8 +64,8 @@ HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used,
   _mm512_store_si512(numbers, number);
   _mm512_store_si512(entry, how);
   _mm512_store_si512(value, values);
-  for (size_t i = 0; i < width; ++i) {
-    if ((entry[i] & LaneTables::long_entry) == 0) continue;
+  for (uint32_t left = _mm512_movepi32_mask(how); left != 0; left &= left - 1) {
+    const auto i = static_cast<size_t>(std::countr_zero(left));
     entry[i] = value[i] = 0;
     const uint64_t wide = uint64_t{bits[i]} << 32;
     const HuffmanCodes& codes = tables.codes(numbers[i]);
@@ -165,8 +165,8 @@ HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8
 
 class Run {
  public:
-  Run(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder)
-      : tables_(tables), bytes_(bytes), out_(reinterpret_cast<uint8_t*>(coefficients)), feeder_(feeder) {}
+  Run(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder, LaneLog* log)
+      : tables_(tables), bytes_(bytes), out_(reinterpret_cast<uint8_t*>(coefficients)), feeder_(feeder), log_(log) {}
 
   void operator()() {
     for (size_t lane = 0; lane < most_lanes; ++lane) feed(lane, nullptr);
@@ -195,6 +195,20 @@ class Run {
     s.ac[i] = unit.layout->ac_tables;
   }
 
+  void note(const V* bit, const Group* group) {
+    uint32_t* const to = log_->add();
+    if (to == nullptr) {
+      log_ = nullptr;
+      return;
+    }
+    for (size_t g = 0; g < groups; ++g) {
+      const V rest =
+          _mm512_or_si512(_mm512_or_si512(group[g].block, group[g].next), _mm512_slli_epi32(group[g].turn, 24));
+      _mm512_storeu_si512(to + g * width, bit[g]);
+      _mm512_storeu_si512(to + most_lanes + g * width, rest);
+    }
+  }
+
   void decode_until_a_stretch_ends() {
     Group group[groups];
     V bit[groups];
@@ -209,6 +223,7 @@ class Run {
     }
     uint32_t events = 0;
     do {
+      if (log_ != nullptr) note(bit, group);
       for (size_t g = 0; g < groups; ++g) fetch(bytes_, bit[g], group[g]);
       for (size_t g = 0; g < groups; ++g) look_up<true>(tables_, entries, out_, saved_[g], group[g], failed[g]);
       HWY_UNROLL(lookups_per_fetch)
@@ -234,8 +249,9 @@ class Run {
       const auto lane = static_cast<size_t>(std::countr_zero(events));
       const Saved& s = saved_[lane / width];
       const size_t i = lane % width;
-      const bool fine = (failed[lane / width] >> i & 1) == 0 && s.bit[i] <= s.end_bit[i];
-      const LaneEnd end{s.bit[i], fine};
+      LaneEnd end{LaneEnd::Why::all_blocks, {s.bit[i], s.block[i], s.next[i], s.turn[i]}};
+      if (s.bit[i] > s.end_bit[i]) end.why = LaneEnd::Why::past_end;
+      if ((failed[lane / width] >> i & 1) != 0) end.why = LaneEnd::Why::failed;
       feed(lane, &end);
     }
   }
@@ -244,12 +260,14 @@ class Run {
   const uint8_t* bytes_;
   uint8_t* out_;
   LaneFeeder& feeder_;
+  LaneLog* log_;
   uint32_t busy_ = 0;
   Saved saved_[groups] = {};
 };
 
-void DecodeLanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder) {
-  Run(tables, bytes, coefficients, feeder)();
+void DecodeLanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder,
+                 LaneLog* log) {
+  Run(tables, bytes, coefficients, feeder, log)();
 }
 
 constexpr std::array<int16_t, 32> order_of_half(int half) {
@@ -298,7 +316,7 @@ bool LanesSupported() {
 
 #else
 
-void DecodeLanes(const LaneTables&, const uint8_t*, int16_t*, LaneFeeder&) {}
+void DecodeLanes(const LaneTables&, const uint8_t*, int16_t*, LaneFeeder&, LaneLog*) {}
 
 void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
   for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
@@ -331,8 +349,9 @@ bool lanes_supported() {
   return HWY_DYNAMIC_DISPATCH(LanesSupported)();
 }
 
-void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder) {
-  HWY_DYNAMIC_DISPATCH(DecodeLanes)(tables, bytes, coefficients, feeder);
+void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder,
+                  LaneLog* log) {
+  HWY_DYNAMIC_DISPATCH(DecodeLanes)(tables, bytes, coefficients, feeder, log);
 }
 
 void zigzag_blocks_to_tiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {

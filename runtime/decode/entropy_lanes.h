@@ -13,8 +13,8 @@
 // Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
 //   and one block more than the stretch has must be writable (and is left as it was, or with zeros). DC values stay
 //   differences.
-// Failure: LaneEnd::fine is false where the stretch went past its last bit, met a code that does not exist, or led past
-//   a block's end; its coefficients mean nothing then. What entropy.h calls "not mine" is among these, and some that
+// Failure: LaneEnd says so where a stretch went past its last bit, met a code that does not exist, or led past a
+//   block's end. What entropy.h calls "not mine" is among these, and some that
 //   it takes, so whoever meets them decodes by entropy.h or by the library.
 // Safety: the bits are untrusted: nothing is read beyond `lane_padding` bytes after a stretch's last bit, nothing
 //   written outside its blocks and the one behind them. The feeder sees to it that `bytes` holds that much.
@@ -26,12 +26,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "runtime/decode/lane_tables.h"
 
 namespace penstock {
 
 inline constexpr size_t lane_padding = 32;
+inline constexpr size_t most_lanes = 16;
 
 struct LaneUnit {
   uint32_t bit = 0;       // of `bytes`: the first of the stretch, at an MCU's beginning
@@ -41,9 +43,49 @@ struct LaneUnit {
   const LaneLayout* layout = nullptr;
 };
 
+// Where a lane stands: the next bit; the block at hand (as LaneUnit::out_byte); twice the number of its next
+// coefficient; four times the block's number within the MCU.
+struct LanePlace {
+  uint32_t bit = 0;
+  uint32_t block = 0;
+  uint32_t next = 0;
+  uint32_t turn = 0;
+};
+
 struct LaneEnd {
-  uint32_t bit = 0;  // the first that was not taken
-  bool fine = false;
+  enum class Why : uint8_t {
+    all_blocks,  // and within its bits
+    past_end,    // of its bits
+    failed       // on what is not a code, or too many coefficients; the place is where that was noticed
+  };
+  Why why = Why::failed;
+  LanePlace place;
+
+  bool fine() const noexcept { return why == Why::all_blocks; }
+};
+
+// Notes the lanes' places before every fetch of bits, as far as there is room.
+class LaneLog {
+ public:
+  explicit LaneLog(size_t entries) : words_(2 * most_lanes * entries) {}
+
+  void clear() noexcept { used_ = 0; }
+  size_t size() const noexcept { return used_; }
+  LanePlace at(size_t entry, size_t lane) const noexcept {
+    const uint32_t* const words = words_.data() + 2 * most_lanes * entry;
+    const uint32_t rest = words[most_lanes + lane];
+    return {words[lane], rest & 0x00FFFF80, rest & 127, rest >> 24};
+  }
+
+  // For decode_lanes(): place for `most_lanes` bits, then as many of the rest, block | next | turn << 24; nullptr:
+  // full.
+  uint32_t* add() noexcept {
+    return 2 * most_lanes * (used_ + 1) <= words_.size() ? words_.data() + 2 * most_lanes * used_++ : nullptr;
+  }
+
+ private:
+  std::vector<uint32_t> words_;
+  size_t used_ = 0;
 };
 
 class LaneFeeder {
@@ -57,11 +99,12 @@ class LaneFeeder {
 
 // Whether this CPU has vectors wide enough for lanes to be faster than entropy.h; decode_lanes() needs it.
 bool lanes_supported();
-inline constexpr size_t most_lanes = 16;
 
 // The first 256 bytes of `coefficients` are scratch: lanes without work write there.
 inline constexpr size_t lane_scratch_bytes = 256;
-void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder);
+// With a log, blocks lie below 16 MB of `coefficients`, at multiples of 128.
+void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder,
+                  LaneLog* log = nullptr);
 
 // Blocks in zigzag order to tiles (coefficient_tiles.h): four a tile, `count` tiles.
 void zigzag_blocks_to_tiles(const int16_t* const* blocks, size_t count, int16_t* tiles);

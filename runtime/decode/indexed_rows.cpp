@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/decode/coefficient_tiles.h"
-
 namespace penstock {
 namespace {
 
 constexpr size_t largest_file = size_t{1} << 28;  // positions of bits have 32 bits
 constexpr size_t block_bytes = 128;
-alignas(64) constexpr std::array<int16_t, 64> no_block{};
 
 }  // namespace
 
@@ -135,7 +132,7 @@ bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
 
 // Makes DC values of the differences, from the entry point's on.
 bool IndexedRows::accept(const Stretch& stretch, const LaneEnd& end) {
-  if (!end.fine) return false;
+  if (!end.fine()) return false;
   std::array<int32_t, 3> dc{};
   const EntryPoint from = index_->at(stretch.point);
   for (size_t c = 0; c < 3; ++c) dc[c] = from.dc[c];
@@ -149,48 +146,20 @@ bool IndexedRows::accept(const Stretch& stretch, const LaneEnd& end) {
   }
   if (!stretch.whole || stretch.point + 1 >= index_->size()) return true;
   const EntryPoint to = index_->at(stretch.point + 1);
-  return end.bit == stretch.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
+  return end.place.bit == stretch.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
 }
 
 bool IndexedRows::read_row(int row, const CoefficientTarget& target) {
   if (row >= band_end_ && !read_band(row)) return false;
-  const auto columns = static_cast<size_t>(columns_.end - columns_.first);
-  // Where each row of blocks of each component begins in row_blocks_; whole tiles, what is missing filled with zeros.
-  std::array<size_t, 6> begin{};
-  size_t all = 0;
-  for (size_t b = 0; b < layout_.blocks; ++b) {
-    const auto& component = frame_->component[layout_.component[b]];
-    const bool starts_row = b == 0 || layout_.component[b] != layout_.component[b - 1] ||
-                            (component.h == 2 && b % 2 == 0) || component.h == 1;
-    if (starts_row) {
-      begin[b] = all;
-      all += tiles_of(columns * static_cast<size_t>(component.h)) * blocks_per_tile;
-    } else {
-      begin[b] = begin[b - 1] + 1;
-    }
-  }
-  row_blocks_.assign(all, no_block.data());
-  const int64_t first = int64_t{row} * frame_->mcu_columns + columns_.first;
-  for (size_t column = 0; column < columns; ++column) {
-    const int64_t mcu = first + static_cast<int64_t>(column);
+  row_.begin(*frame_, layout_, static_cast<size_t>(columns_.end - columns_.first));
+  const int64_t first = int64_t{row} * frame_->mcu_columns;
+  for (int64_t mcu = first + columns_.first; mcu < first + columns_.end; ++mcu) {
     while (mcu >= stretches_[next_in_band_].first_mcu + stretches_[next_in_band_].mcus) ++next_in_band_;
     const Stretch& stretch = stretches_[next_in_band_];
     const int16_t* from = block(stretch.block + static_cast<size_t>(mcu - stretch.first_mcu) * layout_.blocks);
-    for (size_t b = 0; b < layout_.blocks; ++b, from += 64) {
-      const auto across = static_cast<size_t>(frame_->component[layout_.component[b]].h);
-      row_blocks_[begin[b] + column * across] = from;
-    }
+    for (size_t b = 0; b < layout_.blocks; ++b, from += 64) row_.add(from);
   }
-  for (size_t b = 0; b < layout_.blocks;) {
-    const size_t c = layout_.component[b];
-    const auto& component = frame_->component[c];
-    const size_t tiles = tiles_of(columns * static_cast<size_t>(component.h));
-    for (int down = 0; down < component.v; ++down, b += static_cast<size_t>(component.h)) {
-      if (target.tiles[c] == nullptr) continue;
-      zigzag_blocks_to_tiles(row_blocks_.data() + begin[b], tiles,
-                             target.tiles[c] + static_cast<size_t>(down) * target.row_stride[c]);
-    }
-  }
+  row_.write(target);
   return true;
 }
 

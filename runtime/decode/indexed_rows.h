@@ -25,6 +25,7 @@
 #include "runtime/decode/image.h"
 #include "runtime/decode/lane_tables.h"
 #include "runtime/decode/side_index.h"
+#include "runtime/decode/zigzag_rows.h"
 
 namespace penstock {
 
@@ -79,7 +80,7 @@ class IndexedRows final : private LaneFeeder {
   std::vector<uint8_t> bytes_;  // unstuffed
   size_t bytes_used_ = 0;
   std::vector<int16_t> coefficients_;
-  std::vector<const int16_t*> row_blocks_;
+  ZigzagRow row_;
 };
 
 }  // namespace penstock

@@ -1,0 +1,100 @@
+#include "runtime/decode/coefficient_rows.h"
+
+#include <cstring>
+
+namespace penstock {
+
+bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, McuColumns columns,
+                            int first_row, int end_row, bool lanes) {
+  bytes_ = bytes;
+  frame_ = &frame;
+  index_ = index;
+  columns_ = columns;
+  if (index != nullptr) {
+    way_ = Way::index_lanes;
+    if (lanes && indexed_.begin(bytes, frame, *index, columns, first_row, end_row)) return true;
+    way_ = Way::index;
+  } else {
+    way_ = Way::speculative;
+    if (lanes && speculative_.begin(bytes, frame, columns, first_row, end_row)) return true;
+    way_ = Way::from_start;
+  }
+  return entropy_.begin(bytes, frame);
+}
+
+bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
+  if (way_ == Way::index_lanes) return indexed_.read_row(row, target);
+  if (way_ == Way::speculative) {
+    const SpeculativeRows::Row outcome = speculative_.read_row(row, target);
+    if (outcome != SpeculativeRows::Row::ended) return outcome == SpeculativeRows::Row::read;
+    way_ = Way::after_speculation;
+    return speculative_.hand_over(bytes_, entropy_) >= 0 && read_on(row, target);
+  }
+  // entropy.h leaves zeros as they are.
+  for (size_t c = 0; c < static_cast<size_t>(frame_->components); ++c) {
+    if (target.tiles[c] == nullptr) continue;
+    std::memset(target.tiles[c], 0,
+                target.row_stride[c] * static_cast<size_t>(frame_->component[c].v) * sizeof(int16_t));
+  }
+  if (way_ == Way::index) return go_to_columns(row) && read_columns(row, target);
+  return read_on(row, target);
+}
+
+// From wherever entropy_ stands to the row's end; what the target has of it already stays.
+bool CoefficientRows::read_on(int row, const CoefficientTarget& target) {
+  const int64_t row_begin = int64_t{row} * frame_->mcu_columns;
+  if (entropy_.next_mcu() < row_begin && !entropy_.skip(row_begin - entropy_.next_mcu())) return false;
+  return entropy_.read(frame_->mcu_columns, target);
+}
+
+bool CoefficientRows::finish() {
+  switch (way_) {
+    case Way::index_lanes:
+    case Way::speculative:
+      return true;  // they have seen to it
+    case Way::index:
+      return reaches_next_point();
+    case Way::from_start:
+    case Way::after_speculation:
+      break;
+  }
+  return entropy_.library_would_stop_quietly();
+}
+
+// To the row's first MCU that is wanted: on from here, or from the last entry point before it, whichever is nearer.
+bool CoefficientRows::go_to_columns(int row) {
+  const int64_t wanted = int64_t{row} * frame_->mcu_columns + columns_.first;
+  const auto point = static_cast<size_t>(wanted / index_->interval());
+  if (point >= index_->size()) return false;
+  const int64_t entry = static_cast<int64_t>(point) * index_->interval();
+  const int64_t here = entropy_.next_mcu();
+  if (here > wanted || here < entry) {
+    if (!entropy_.enter(index_->at(point), entry)) return false;
+  }
+  return entropy_.skip(wanted - entropy_.next_mcu());
+}
+
+// The wanted columns of a row. Where an entry point is passed on the way, decoding must have come to just that place:
+// an index of another file, or a damaged one, is found out.
+bool CoefficientRows::read_columns(int row, const CoefficientTarget& target) {
+  const int64_t first = int64_t{row} * frame_->mcu_columns;
+  const int64_t point = entropy_.next_mcu() / index_->interval() + 1;
+  const int64_t mcu = point * index_->interval();
+  if (mcu < first + columns_.end && static_cast<size_t>(point) < index_->size()) {
+    EntryPoint here;
+    if (!entropy_.read(static_cast<int>(mcu - first), target)) return false;
+    if (!entropy_.position(here) || !(here == index_->at(static_cast<size_t>(point)))) return false;
+  }
+  return entropy_.read(columns_.end, target);
+}
+
+// At the end, so that even a crop that passes no point on its way has shown that the index is this file's.
+bool CoefficientRows::reaches_next_point() {
+  const int64_t point = (entropy_.next_mcu() + index_->interval() - 1) / index_->interval();
+  if (static_cast<size_t>(point) >= index_->size()) return true;
+  EntryPoint here;
+  return entropy_.skip(point * index_->interval() - entropy_.next_mcu()) && entropy_.position(here) &&
+         here == index_->at(static_cast<size_t>(point));
+}
+
+}  // namespace penstock

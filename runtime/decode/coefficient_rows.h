@@ -1,0 +1,55 @@
+// The coefficients of a crop's rows of MCUs, by the fastest way that the file, the CPU and the index allow.
+//
+//   CoefficientRows rows;                                     // one per thread
+//   bool mine = rows.begin(bytes, frame, index, {first_mcu, end_mcu}, first_row, end_row, true);
+//   for (int row = first_row; mine && row < end_row; ++row) mine = rows.read_row(row, target);
+//   mine = mine && rows.finish();
+//
+//                    | an index                           | none
+//   wide vectors     | indexed_rows.h, nothing else read  | speculative_rows.h, then entropy.h from where it ends
+//   otherwise        | entropy.h, entered row by row      | entropy.h from the first MCU on
+// All ways give the same coefficients; they differ in how often they say "not mine" (below).
+// Failure: false means "not mine" (entropy.h). Where without_lanes_may_help() is true then, the same file may be "mine"
+// without. Thread-safety: one per thread.
+#pragma once
+
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/entropy.h"
+#include "runtime/decode/image.h"
+#include "runtime/decode/indexed_rows.h"
+#include "runtime/decode/side_index.h"
+#include "runtime/decode/speculative_rows.h"
+
+namespace penstock {
+
+class CoefficientRows {
+ public:
+  bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, McuColumns columns, int first_row,
+             int end_row, bool lanes);
+  // The next row, in order. The target's tiles are written whole.
+  bool read_row(int row, const CoefficientTarget& target);
+  // After the last row: whether libjpeg-turbo would end there without a word, and the index belongs to the file.
+  bool finish();
+
+  // Whether lanes were at work that decode less than entropy.h does.
+  bool without_lanes_may_help() const noexcept { return way_ == Way::speculative || way_ == Way::after_speculation; }
+
+ private:
+  enum class Way : uint8_t { from_start, index, index_lanes, speculative, after_speculation };
+
+  bool go_to_columns(int row);
+  bool read_columns(int row, const CoefficientTarget& target);
+  bool reaches_next_point();
+  bool read_on(int row, const CoefficientTarget& target);
+
+  Way way_ = Way::from_start;
+  EncodedView bytes_;
+  const BaselineFrame* frame_ = nullptr;
+  const SideIndex* index_ = nullptr;
+  McuColumns columns_;
+  EntropyDecoder entropy_;
+  IndexedRows indexed_;
+  SpeculativeRows speculative_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// From blocks in the scan's order, wherever each lies, to the tiles of a row of MCUs.
+//
+//   ZigzagRow row;
+//   row.begin(frame, layout, columns);
+//   for (...) row.add(block);                 // all blocks of the row's MCUs, MCU by MCU
+//   row.write(target);                        // what the target names, whole tiles
+//
+// Thread-safety: one per thread. It points to the blocks, which must outlive write().
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/entropy.h"
+#include "runtime/decode/lane_tables.h"
+
+namespace penstock {
+
+class ZigzagRow {
+ public:
+  void begin(const BaselineFrame& frame, const LaneLayout& layout, size_t columns);
+  void add(const int16_t* block) {
+    places_[place_of_[turn_] + column_ * step_of_[turn_]] = block;
+    if (++turn_ == blocks_) {
+      turn_ = 0;
+      ++column_;
+    }
+  }
+  void write(const CoefficientTarget& target) const;
+
+ private:
+  const BaselineFrame* frame_ = nullptr;
+  size_t blocks_ = 0;  // of an MCU
+  size_t columns_ = 0;
+  std::array<size_t, 6> place_of_{};    // of the first MCU's block, in places_
+  std::array<size_t, 6> step_of_{};     // from an MCU's to the next one's
+  std::vector<const int16_t*> places_;  // row after row of blocks, each filled up to whole tiles
+  size_t turn_ = 0;
+  size_t column_ = 0;
+};
+
+}  // namespace penstock
