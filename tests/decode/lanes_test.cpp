@@ -1,0 +1,308 @@
+// Vector lanes against the plain code: one lookup at a time, stretch by stretch, and row by row of whole files.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/coefficient_rows.h"
+#include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/entropy.h"
+#include "runtime/decode/entropy_lanes.h"
+#include "runtime/decode/lane_step.h"
+#include "runtime/decode/speculative_rows.h"
+#include "runtime/decode/zigzag.h"
+#include "tests/decode/jpeg_files.h"
+
+namespace {
+
+using namespace penstock;
+using penstock_test::draw;
+using penstock_test::JpegSpec;
+using penstock_test::make_jpeg;
+using penstock_test::random_spec;
+using File = std::vector<std::byte>;
+
+bool full() {
+  return std::getenv("PENSTOCK_FULL") != nullptr;
+}
+
+bool skip_without_lanes() {
+  if (lanes_supported()) return false;
+  MESSAGE("skipped: this CPU has no vectors of 512 bits");
+  return true;
+}
+
+// A scan without its stuffing.
+std::vector<uint8_t> plain_scan(const File& file, const BaselineFrame& frame) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = frame.scan_begin; i < file.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(file[i]);
+    if (byte == 0xFF && file[++i] != std::byte{0}) break;
+    bytes.push_back(byte);
+  }
+  return bytes;
+}
+
+TEST_CASE("a step takes one or two coefficients, as the codes say them one by one") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed ", seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < (full() ? 400 : 20); ++i) {
+    const File file = make_jpeg(random_spec(random, 60));
+    BaselineFrame frame;
+    LaneTables tables;
+    LaneLayout layout;
+    if (!read_baseline_frame(file, frame)) continue;
+    REQUIRE(tables.lay_out(frame, layout));
+    for (int n = 0; n < 4000; ++n) {
+      std::array<uint8_t, 32> bytes{};
+      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+      const auto b = static_cast<uint32_t>(random() % layout.blocks);
+      LanePlace place{static_cast<uint32_t>(random() % 8), 128, 2 * static_cast<uint32_t>(random() % 64), 4 * b};
+      std::array<int16_t, 64 * 4> got{};
+      const LanePlace before = place;
+      const bool fine = lane_step(tables, layout, bytes.data(), got.data(), place);
+      // The same by single codes, up to where the step ended.
+      std::array<int16_t, 64 * 4> want{};
+      LanePlace slow = before;
+      bool slow_fine = true;
+      int symbols = 0;
+      while (slow_fine && slow.block == before.block && slow.bit < place.bit) {
+        const uint64_t bits = lane_bits(bytes.data(), slow.bit);
+        const bool dc = slow.next == 0;
+        const HuffmanCodes& codes = tables.codes((dc ? layout.dc_tables : layout.ac_tables) >> before.turn & 15);
+        int symbol = 0;
+        const int length = codes.symbol(bits, symbol);
+        slow_fine = length > 0;
+        if (!slow_fine) break;
+        const int size = dc ? symbol : symbol & 15;
+        const int run = dc ? 0 : symbol >> 4;
+        ++symbols;
+        slow.bit += static_cast<uint32_t>(length + size);
+        if (!dc && size == 0 && run != 15) {
+          slow.block += 128;
+          break;
+        }
+        slow.next += 2 * static_cast<uint32_t>(run + 1);
+        if (size > 0) {
+          const auto raw = static_cast<unsigned>(bits << length >> (64 - size));
+          want[64 + slow.next / 2 - 1] = static_cast<int16_t>(extend_value(raw, size));
+        }
+        if (slow.next >= 128) slow.block += 128;
+        slow_fine = slow.next <= 128;
+      }
+      if (place.bit == before.bit) {
+        CHECK_FALSE(fine);
+        continue;
+      }
+      CHECK(fine == slow_fine);
+      CHECK(symbols >= 1);
+      CHECK(symbols <= 2);
+      if (!fine) continue;
+      CHECK(place.bit == slow.bit);
+      CHECK(place.block == slow.block);
+      CHECK(got == want);
+    }
+  }
+}
+
+// Stretches cut anywhere from a scan, right or wrong: lanes end where single steps lead, and store what they store.
+struct Stretches final : LaneFeeder {
+  std::vector<LaneUnit> units;
+  std::vector<LaneEnd> ends;
+  std::array<size_t, most_lanes> of{};
+  size_t given = 0;
+
+  bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override {
+    if (end != nullptr) ends[of[lane]] = *end;
+    if (given == units.size()) return false;
+    of[lane] = given;
+    unit = units[given++];
+    return true;
+  }
+};
+
+TEST_CASE("lanes do what single steps do, also on garbage") {
+  if (skip_without_lanes()) return;
+  const unsigned seed = std::random_device{}();
+  INFO("seed ", seed);
+  std::mt19937 random(seed);
+  int64_t all = 0;
+  int64_t past = 0;
+  int64_t failed = 0;
+  for (int i = 0; i < (full() ? 2000 : 60); ++i) {
+    const File file = make_jpeg(random_spec(random, 200));
+    BaselineFrame frame;
+    LaneTables tables;
+    LaneLayout layout;
+    if (!read_baseline_frame(file, frame)) continue;
+    REQUIRE(tables.lay_out(frame, layout));
+    std::vector<uint8_t> bytes = plain_scan(file, frame);
+    if (random() % 4 == 0) {
+      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    }
+    const auto size = static_cast<uint32_t>(bytes.size());
+    if (size < 8) continue;
+    for (size_t n = 0; n < lane_padding; ++n) bytes.push_back(static_cast<uint8_t>(random()));
+    Stretches stretches;
+    uint32_t out = lane_scratch_bytes;
+    const int count = draw(random, 1, 50);
+    for (int n = 0; n < count; ++n) {
+      LaneUnit unit;
+      unit.bit = static_cast<uint32_t>(random() % (8 * size - 7));
+      unit.end_bit = unit.bit + static_cast<uint32_t>(random() % (8 * size - unit.bit));
+      unit.blocks = static_cast<uint32_t>(draw(random, 1, 40));
+      unit.out_byte = out;
+      unit.layout = &layout;
+      out += (unit.blocks + 1) * 128;
+      stretches.units.push_back(unit);
+    }
+    stretches.ends.resize(stretches.units.size());
+    std::vector<int16_t> coefficients(out / 2);
+    std::vector<int16_t> by_steps(out / 2 + 64 * 64);
+    decode_lanes(tables, bytes.data(), coefficients.data(), stretches);
+    for (size_t n = 0; n < stretches.units.size(); ++n) {
+      const LaneUnit& unit = stretches.units[n];
+      const LaneEnd& end = stretches.ends[n];
+      LanePlace place{unit.bit, unit.out_byte, 0, 0};
+      const uint32_t last = unit.out_byte + unit.blocks * 128;
+      bool fine = true;
+      while (fine && place.block < last && place.bit <= unit.end_bit && place.bit < end.place.bit) {
+        fine = lane_step(tables, layout, bytes.data(), by_steps.data(), place);
+      }
+      if (end.why == LaneEnd::Why::failed) {
+        // Lanes notice up to four lookups later.
+        for (int more = 0; more < 4 && fine && place.block < last; ++more)
+          fine = lane_step(tables, layout, bytes.data(), by_steps.data(), place);
+        CHECK_FALSE(fine);
+        ++failed;
+        continue;
+      }
+      while (place.bit < end.place.bit && place.block < last)
+        REQUIRE(lane_step(tables, layout, bytes.data(), by_steps.data(), place));
+      CHECK(place.bit == end.place.bit);
+      CHECK(place.block == end.place.block);
+      CHECK(place.next == end.place.next);
+      CHECK(place.turn == end.place.turn);
+      CHECK((end.why == LaneEnd::Why::past_end) == (place.bit > unit.end_bit));
+      CHECK(std::equal(coefficients.begin() + unit.out_byte / 2, coefficients.begin() + last / 2,
+                       by_steps.begin() + unit.out_byte / 2));
+      ++(end.why == LaneEnd::Why::past_end ? past : all);
+    }
+  }
+  MESSAGE(all, " stretches to their end, ", past, " past it, ", failed, " failed");
+  CHECK(all > 0);
+  CHECK(past > 0);
+  CHECK(failed > 0);
+}
+
+TEST_CASE("zigzag blocks become tiles in natural order") {
+  std::mt19937 random(3);
+  std::vector<int16_t> blocks(8 * 64);
+  for (int16_t& value : blocks) value = static_cast<int16_t>(random());
+  std::vector<const int16_t*> places;
+  for (size_t i = 0; i < 8; ++i) places.push_back(blocks.data() + 64 * i);
+  std::vector<int16_t> tiles(2 * tile_coefficients);
+  zigzag_blocks_to_tiles(places.data(), 2, tiles.data());
+  for (size_t i = 0; i < 8; ++i) {
+    for (size_t k = 0; k < 64; ++k)
+      REQUIRE(tiles[tile_block_begin(i) + tile_offset(zigzag_order[k])] == blocks[64 * i + k]);
+  }
+}
+
+// The coefficients of rows [first, end) of the columns, or nothing where they are not ours.
+struct Rows {
+  bool mine = false;
+  bool by_lanes = false;
+  std::vector<int16_t> coefficients;
+};
+
+Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, McuColumns columns, int first,
+               int end, bool lanes) {
+  Rows result;
+  result.mine = rows.begin(file, frame, nullptr, columns, first, end, lanes);
+  CoefficientTarget target;
+  target.first_mcu = columns.first;
+  target.end_mcu = columns.end;
+  size_t row_size = 0;
+  std::array<size_t, 3> begin{};
+  for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
+    begin[c] = row_size;
+    target.row_stride[c] =
+        tiles_of(static_cast<size_t>((columns.end - columns.first) * frame.component[c].h)) * tile_coefficients;
+    row_size += target.row_stride[c] * static_cast<size_t>(frame.component[c].v);
+  }
+  for (int row = first; result.mine && row < end; ++row) {
+    const size_t at = result.coefficients.size();
+    result.coefficients.resize(at + row_size, int16_t{77});
+    for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c)
+      target.tiles[c] = result.coefficients.data() + at + begin[c];
+    result.mine = rows.read_row(row, target);
+  }
+  result.by_lanes = lanes && rows.without_lanes_may_help();
+  result.mine = result.mine && rows.finish();
+  return result;
+}
+
+// A file whose scan is long enough for lanes.
+JpegSpec large_spec(std::mt19937& random) {
+  JpegSpec spec = random_spec(random, 8);
+  spec.width = draw(random, 100, 900);
+  spec.height = draw(random, 100, 700);
+  spec.quality = draw(random, 40, 98);
+  spec.noise_bits = draw(random, 4, 8);
+  spec.restart = 0;
+  return spec;
+}
+
+TEST_CASE("without an index, lanes read what is read from the start") {
+  if (skip_without_lanes()) return;
+  const unsigned seed = std::random_device{}();
+  INFO("seed ", seed);
+  std::mt19937 random(seed);
+  CoefficientRows rows;
+  int64_t crops = 0;
+  int64_t by_lanes = 0;
+  int64_t refused = 0;
+  for (int i = 0; i < (full() ? 1500 : 40); ++i) {
+    File file = make_jpeg(large_spec(random));
+    const bool damaged = i % 4 == 3;
+    BaselineFrame frame;
+    REQUIRE(read_baseline_frame(file, frame));
+    if (damaged) {
+      for (int n = draw(random, 1, 6); n > 0; --n) {
+        const size_t at = frame.scan_begin + random() % (file.size() - frame.scan_begin);
+        file[at] = static_cast<std::byte>(random());
+      }
+      if (random() % 3 == 0) file.resize(file.size() - random() % (file.size() - frame.scan_begin));
+    }
+    for (int c = 0; c < 4; ++c) {
+      const int first = draw(random, 0, frame.mcu_rows - 1);
+      const int end = draw(random, first + 1, frame.mcu_rows);
+      const int left = draw(random, 0, frame.mcu_columns - 1);
+      const McuColumns columns{left, draw(random, left + 1, frame.mcu_columns)};
+      const Rows want = read_rows(rows, file, frame, columns, first, end, false);
+      const Rows got = read_rows(rows, file, frame, columns, first, end, true);
+      ++crops;
+      by_lanes += got.by_lanes && got.mine ? 1 : 0;
+      refused += want.mine && !got.mine ? 1 : 0;
+      // Lanes may be unsure more often; what they take is what reading from the start takes.
+      if (got.mine) {
+        REQUIRE(want.mine);
+        REQUIRE(got.coefficients == want.coefficients);
+      }
+      if (!damaged && want.mine && !got.mine) MESSAGE("unsure about a sound file of ", file.size(), " bytes");
+    }
+  }
+  MESSAGE(crops, " crops, ", by_lanes, " by lanes, ", refused, " only without");
+  CHECK(by_lanes > crops / 3);
+  CHECK(refused < crops / 8);
+}
+
+}  // namespace
