@@ -291,18 +291,17 @@ TEST_CASE("without an index, lanes read what is read from the start") {
       const Rows got = read_rows(rows, file, frame, columns, first, end, true);
       ++crops;
       by_lanes += got.by_lanes && got.mine ? 1 : 0;
-      refused += want.mine && !got.mine ? 1 : 0;
+      refused += !damaged && want.mine && !got.mine ? 1 : 0;
       // Lanes may be unsure more often; what they take is what reading from the start takes.
       if (got.mine) {
         REQUIRE(want.mine);
         REQUIRE(got.coefficients == want.coefficients);
       }
-      if (!damaged && want.mine && !got.mine) MESSAGE("unsure about a sound file of ", file.size(), " bytes");
     }
   }
-  MESSAGE(crops, " crops, ", by_lanes, " by lanes, ", refused, " only without");
+  MESSAGE(crops, " crops, ", by_lanes, " by lanes, ", refused, " of sound files only without");
   CHECK(by_lanes > crops / 3);
-  CHECK(refused < crops / 8);
+  CHECK(refused < crops / 20);
 }
 
 }  // namespace
