@@ -149,6 +149,11 @@ class MdsListing {
       if (columns[i].name == (input_.dataset.label.empty() ? "label" : input_.dataset.label)) label_ = i;
     }
     if (!label_ && !input_.dataset.label.empty()) label_ = column_named(columns, input_.dataset.label);
+    if (!label_) {
+      std::vector<std::string> names;
+      for (const MdsColumn& column : columns) names.push_back(column.name);
+      refuse_near_label(index_, "column", names);
+    }
     table_.facts().labelled = label_.has_value();
     if (label_) {
       const MdsColumn& label = columns[*label_];

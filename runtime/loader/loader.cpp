@@ -214,6 +214,7 @@ class Loader::Impl {
         answer.dataset_size = split.fresh->source().size();
         answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
         answer.classes = split.fresh->source().class_names();
+        answer.labelled = split.fresh->source().labelled();
         const auto extras = extra_fields(split.fresh->fields());
         answer.extra_fields.assign(extras.begin(), extras.end());
       } catch (const Error& error) {

@@ -13,12 +13,12 @@ auto members(LoaderHello& m) { return std::tie(m.cells, m.depth, m.threads); }
 auto members(Alive&) { return std::tie(); }
 auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples); }
 auto members(SplitPrepared& m) {
-  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.error_kind, m.error,
-                  m.remedy);
+  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled,
+                  m.error_kind, m.error, m.remedy);
 }
 auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening); }
 auto members(SplitOpened& m) {
-  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields);
+  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled);
 }
 auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) {

@@ -48,6 +48,7 @@ struct SplitPrepared {
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
   FieldTable extra_fields;          // of a sample, after image and label
+  bool labelled = true;             // false: the label is 0 everywhere, and no program shall see it
   int32_t error_kind = 0;           // ErrorKind, where not good
   std::string error;
   std::string remedy;
@@ -66,6 +67,7 @@ struct SplitOpened {
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
   FieldTable extra_fields;
+  bool labelled = true;
 };
 struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
 // Where the split's order is its program's, `order` is this pass's: the replica's own share, all of it.

@@ -64,6 +64,7 @@ struct ClientOpened {
   int32_t num_replicas = 1;
   std::string dataset_fingerprint;   // 32 hexadecimal digits
   std::vector<std::string> classes;
+  bool labelled = true;          // false: field "label" is 0 everywhere, and the program does not see it
   FieldTable fields;             // as delivered: dtype after finishing; shape [3, h, w] also where channels_last
   bool channels_last = false;
 };

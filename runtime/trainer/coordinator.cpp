@@ -267,7 +267,7 @@ class Coordinator::Impl {
         split.open_at.erase(port);
       } else {
         send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.dataset_fingerprint,
-                                split.prepared.classes, split.prepared.extra_fields});
+                                split.prepared.classes, split.prepared.extra_fields, split.prepared.labelled});
       }
     }
     split.waiting_ports.clear();

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -156,6 +157,12 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
     field_table_ = std::make_shared<FieldTable>(opened_.fields);
     layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
+    // Pictures alone are what nobody trains a classifier with; where other fields come along, that is what was wanted.
+    if (!opened_.labelled && training_ && opened_.fields.size() == 2) {
+      warnings_.push_back(no_labels() + "; its batches are pictures alone");
+      unsaid_.push_back(warnings_.back());
+      say_warnings();
+    }
   }
 
   const ClientOpened& opened() const { return opened_; }
@@ -166,6 +173,26 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
                               opened_.num_replicas);
     if (program) spec.batch_drop_last = resolved_.split.drop_last;
     return spec;
+  }
+  // What the program sees of a batch: labels that nobody gave are no field.
+  std::vector<std::string> field_names() const {
+    std::vector<std::string> names;
+    for (const FieldSpec& field : opened_.fields) {
+      if (opened_.labelled || field.name != kLabelField) names.push_back(field.name);
+    }
+    return names;
+  }
+  std::string no_labels() const {
+    const DatasetSpec& dataset = resolved_.split.dataset;
+    std::string why = "split '" + name_ + "' has no labels";
+    if (dataset.is_python()) {
+      why += ": the samples of " + dataset.title() + " have no 'label'";
+    } else if (!dataset.is_paired()) {
+      why += ": nothing in " + dataset.title() + " is called '" +
+             (dataset.tar.empty() ? dataset.tfrecord.empty() ? "label" : "image/class/label" : "cls") +
+             "', and dataset.label names nothing else";
+    }
+    return why;
   }
   int ranks_per_replica() const { return job_.roles.ranks_per_replica; }
   bool embedded() const { return world_ != nullptr; }
@@ -550,18 +577,20 @@ const uint8_t* Batch::substituted() const {
   return reinterpret_cast<const uint8_t*>(state_->data() + state_->layout->substituted);
 }
 
-std::vector<std::string> Batch::fields() const {
-  std::vector<std::string> names;
-  for (const FieldSpec& field : *state_->field_table) names.push_back(field.name);
-  return names;
-}
+std::vector<std::string> Batch::fields() const { return state_->loader->field_names(); }
 
 size_t Batch::place_of(const std::string& name) const {
   const FieldTable& table = *state_->field_table;
+  const std::vector<std::string> shown = state_->loader->field_names();
   std::string known;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].name == name) return i;
-    known += (known.empty() ? "'" : ", '") + table[i].name + "'";
+  for (const std::string& one : shown) known += (known.empty() ? "'" : ", '") + one + "'";
+  if (std::find(shown.begin(), shown.end(), name) != shown.end()) {
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (table[i].name == name) return i;
+    }
+  }
+  if (name == kLabelField) {
+    throw Error(ErrorKind::usage, state_->loader->no_labels(), "its batches have " + known);
   }
   throw Error(ErrorKind::usage, "a batch has no field '" + name + "'", "its fields are " + known);
 }
@@ -701,9 +730,7 @@ std::vector<std::string> DataLoader::warnings() const { return impl_->take_warni
 std::string DataLoader::stats_json() { return impl_->stats(); }
 std::string DataLoader::report_json() { return impl_->report(); }
 std::vector<std::string> DataLoader::fields() const {
-  std::vector<std::string> names;
-  for (const FieldSpec& field : impl_->opened().fields) names.push_back(field.name);
-  return names;
+  return impl_->field_names();
 }
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 

@@ -496,6 +496,7 @@ class Port::Impl {
       answer.num_replicas = options_.num_replicas;
       answer.dataset_fingerprint = m.dataset_fingerprint;
       answer.classes = m.classes;
+      answer.labelled = m.labelled;
       answer.fields = split.fields;
       answer.channels_last = split.finish.memory_format == MemoryFormat::channels_last;
       tell(split.connection, answer);

@@ -168,6 +168,16 @@ TEST_CASE("a CSV file: columns by name, labels of both kinds, numbers; mistakes 
   labelled.label = "species";
   CHECK(contains(complaint("image,label\na,1\n", labelled), "has no column 'species'"));
   CHECK(complaint("image\na\nb\n") == "no error");
+  DatasetSpec bare;
+  bare.csv = name;
+  CHECK_FALSE(open(bare)->labelled());
+  // Names are taken without the blanks around them, and what is surely the label is not passed over.
+  folder.write("y.csv", "image , label\na,5\n");
+  CHECK(open(bare)->labelled());
+  CHECK(open(bare)->label(0) == 5);
+  CHECK(contains(complaint("image,Labels\na,1\n"), "has no column 'label', but one called 'Labels'"));
+  labelled.label = "Labels";
+  CHECK(complaint("image,Labels\na,1\n", labelled) == "no error");
 }
 
 TEST_CASE("a list of files and labels") {

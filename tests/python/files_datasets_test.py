@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 
 import numpy as np
 
@@ -54,6 +55,53 @@ def test_published_files():
             file.write(b"\0\0\x08\x01" + (10).to_bytes(4, "big") + bytes(range(10)))
         got, size = first_batch(penstock.MNIST(top, train=False))
         assert size == 10 and (got["image"] == grey[:6, None, 4:28, 4:28]).all()
+
+
+class Bare:
+    """Pictures of a dataset in Python; only those from number `labelled` on have a label."""
+
+    def __init__(self, labelled):
+        self.labelled = labelled
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        image = np.full((40, 50, 3), index, np.uint8)
+        return {"image": image, "label": index} if index >= self.labelled else {"image": image}
+
+
+def test_without_labels():
+    """No field, no zeros; and a training split of pictures alone is warned of."""
+    options = dict(transform=T.CenterCrop(24), batch_size=6, output="numpy")
+    with tempfile.TemporaryDirectory() as top:
+        table = os.path.join(top, "x.csv")
+        with open(table, "w") as file:
+            file.write("image,number\n" + "".join(f"{path},{i}\n" for i, (path, *_) in enumerate(pictures_below(TRAIN))))
+        for dataset, why in [(penstock.CSVDataset(table), f"nothing in {table} is called 'label'"), (Bare(99), "have no 'label'")]:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                with penstock.DataLoader(dataset, **options) as loader:
+                    batch = next(iter(loader))
+                    assert len(batch) == 1 and batch[0].shape == (6, 3, 24, 24)
+            assert any("split 'train' has no labels" in str(one.message) and why in str(one.message) for one in said), said
+            mixed = dict(options, transform=T.Compose([T.CenterCrop(24), T.ToDtype("float32", scale=True), T.MixUp(num_classes=3)]))
+            raises(penstock.ConfigError, lambda: penstock.DataLoader(dataset, **mixed), "MixUp and CutMix mix labels")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # who names fields, or evaluates, knows
+            with penstock.DataLoader(penstock.CSVDataset(table, fields="number"), **options) as loader:
+                images, number = next(iter(loader))
+                assert number.shape == (6,)
+            with penstock.DataLoader(penstock.CSVDataset(table), mode="eval", batch="dict", **options) as loader:
+                assert list(next(iter(loader))) == ["image"]
+                raises(penstock.UsageError, lambda: penstock.DataLoader(
+                    penstock.CSVDataset(table), mode="eval", batch="dict", keys={"label": "y"}, **options), "no field 'label'")
+    with penstock.DataLoader(Bare(6), mode="eval", **options) as loader:
+        raises(penstock.DatasetError, lambda: list(loader), "it has a field 'label', and the first sample has none")
+
+
+def pictures_below(folder):
+    return [(os.path.join(top, name),) for top, _, names in sorted(os.walk(folder)) for name in sorted(names)]
 
 
 def test_words_and_mistakes():

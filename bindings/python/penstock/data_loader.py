@@ -166,9 +166,7 @@ class DataLoader:
         spec = json.loads(self._native.spec())["split"]
         self._training = spec["mode"] == "train"
         self._drop_last = spec["drop_last"]
-        fields = self._native.fields()
-        if spec["dataset"].get("images"):
-            fields.remove("label")  # pictures in pairs have no classes
+        fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         for name in self._keys:
             if name not in self._names:
