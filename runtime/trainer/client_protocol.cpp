@@ -18,7 +18,7 @@ auto members(ClientNext& m) { return std::tie(m.stream); }
 auto members(ClientBatch& m) { return std::tie(m.stream, m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid); }
 auto members(ClientEnd& m) { return std::tie(m.stream); }
 auto members(ClientFailed& m) { return std::tie(m.error_kind, m.error, m.remedy, m.stream); }
-auto members(ClientNotice& m) { return std::tie(m.text); }
+auto members(ClientNotice& m) { return std::tie(m.text, m.held_stream); }
 auto members(ClientRelease& m) { return std::tie(m.pool, m.slot); }
 auto members(ClientStop& m) { return std::tie(m.stream); }
 auto members(ClientStats&) { return std::tie(); }

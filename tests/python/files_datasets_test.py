@@ -1,6 +1,7 @@
 """penstock.WebDataset, CIFAR10 and the others: the job file's words, and batches."""
 
 import os
+import shutil
 import tempfile
 import warnings
 
@@ -102,6 +103,30 @@ def test_without_labels():
 
 def pictures_below(folder):
     return [(os.path.join(top, name),) for top, _, names in sorted(os.walk(folder)) for name in sorted(names)]
+
+
+def test_a_new_loader_looks_at_the_files_again():
+    """While an older one is in the middle of a pass, which keeps its list."""
+    with tempfile.TemporaryDirectory() as top:
+        copy = os.path.join(top, "train")
+        shutil.copytree(TRAIN, copy)
+        one_class = os.path.join(copy, sorted(os.listdir(copy))[0])
+        first = sorted(os.listdir(one_class))[0]
+        options = dict(transform=T.CenterCrop(24), batch_size=8, shuffle=False, output="numpy", copy=True)
+        with penstock.DataLoader(penstock.ImageFolder(copy), **options) as old:
+            passing = iter(old)
+            batches = [next(passing)]
+            shutil.copy(os.path.join(one_class, first), os.path.join(one_class, "0000-first-of-all.jpg"))
+            with penstock.DataLoader(penstock.ImageFolder(copy), **options) as new:
+                assert (old.dataset_size, new.dataset_size) == (80, 81)
+                fresh = list(new)
+            with penstock.DataLoader(penstock.ImageFolder(copy), **options) as third:
+                assert third.dataset_size == 81 and len(list(third)) == 11
+            batches += list(passing)
+            assert len(batches) == 10 and sum(len(batch[1]) for batch in batches) == 80
+            assert (fresh[0][0][1] == batches[0][0][0]).all() and (fresh[0][0][0] == fresh[0][0][1]).all()
+            again = list(old)  # its own list still
+            assert all((a[0] == b[0]).all() for a, b in zip(again, batches))
 
 
 def test_words_and_mistakes():

@@ -262,7 +262,8 @@ class DataLoader:
         """The next batch is the one after those counted in `state`, whether `iter()` was called before or is after.
 
         ConfigError where the job is not the one the state was saved with, naming every key that differs, or where the
-        decoders' versions are not. The number of loaders is free, and that of replicas where replicas x batch_size is
+        decoders are not (another libjpeg-turbo, a library more or less; a RuntimeWarning where only other libraries have
+        other versions). The number of loaders is free, and that of replicas where replicas x batch_size is
         kept.
         """
         text = _job.state_text(state, "load_state_dict")
