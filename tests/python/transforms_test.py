@@ -118,6 +118,15 @@ def test_mistakes_name_the_key():
     raises(penstock.ConfigError, lambda: loader(T.RandomHorizontalFlip(p=2)), "'splits.train.pipeline", "p")
     raises(penstock.ConfigError, lambda: loader(T.Resize(8, interpolation="cubic")), "bicubic")
     raises(penstock.ConfigError, lambda: loader(T.CenterCrop(8), T.ToDtype("float8")), "float8")
+    raises(penstock.UsageError, lambda: loader(T.CenterCrop(8), T.ToDtype), "ToDtype is a class", "write ToDtype()")
+    raises(penstock.UsageError, lambda: loader(T.Compose), "Compose is a class")
+    # What no picture can go through is known before any is read.
+    raises(penstock.ConfigError, lambda: loader(T.Resize([40, 40]), T.RandomCrop(48)), "48 x 48 does not fit into 40 x 40")
+    raises(penstock.ConfigError, lambda: loader(T.Resize([40, 40]), T.FiveCrop(48)), "FiveCrop of 48 x 48 does not fit")
+    loader(T.Resize([40, 40]), T.RandomCrop(48, padding=4)).close()
+    for value in (float("nan"), float("inf"), -float("inf")):
+        raises(penstock.ConfigError, lambda: loader(T.CenterCrop(8), T.RandomHorizontalFlip(p=value)), "p", "number")
+        raises(penstock.ConfigError, lambda: loader(T.CenterCrop(8), T.Normalize([value] * 3, [1, 1, 1])), "mean", "number")
     raises(penstock.UsageError, lambda: loader(), "transform")
     raises(penstock.UsageError, lambda: penstock.DataLoader(penstock.ImageFolder(VAL)), "transform is missing")
     raises(TypeError, lambda: T.CenterCrop())
