@@ -347,7 +347,7 @@ def test_stats_show_and_tqdm():
     check_grid(penstock.show({"pixel_values": batch[0].numpy(), "labels": batch[1].numpy()}, n=1), 1)
     raises(penstock.UsageError, lambda: penstock.show(batch[1]), "images")
     views = torch.stack([batch[0]] * 5, dim=1)  # as FiveCrop gives them
-    check_grid(penstock.show((views, batch[1]), n=12, class_names=train.classes), 10)
+    check_grid(penstock.show((views, batch[1]), n=12), 10)
     check_grid(penstock.show(views.numpy()[:2], n=100), 10)
     check_grid(penstock.show(views, n=1), 5)
     raises(penstock.UsageError, lambda: penstock.show(batch, mean=(0, 0, 0)), "std")
