@@ -475,6 +475,7 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   flipped[one.size() + 20] ^= 1;
   CHECK(contains(complaint(flipped),
                  "b.tfrecord' at byte " + std::to_string(one.size()) + ": a record's checksum is wrong"));
+  CHECK(contains(complaint(flipped), "help: copy the file again, or make it again"));
   flipped = one;
   flipped[3] ^= 1;
   CHECK(contains(complaint(flipped), "at byte 0: this is no TFRecord"));

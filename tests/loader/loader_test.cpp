@@ -267,6 +267,16 @@ TEST_CASE("a split that cannot be opened is answered with kind, reason and remed
   CHECK(large.error_kind == static_cast<int32_t>(ErrorKind::config));
   CHECK(large.remedy.find("loader.memory_gb") != std::string::npos);
   CHECK_FALSE(world.prepare("{}").good);
+  // With texts it is their room that fills memory.
+  data.folder().write("x.csv", "image,caption\ndata/" + TinyDataset::name(0) + ",a cat\n");
+  data.folder().write("texts.yaml",
+                      "splits:\n  train:\n    mode: eval\n    dataset: {csv: x.csv, fields: \"caption:text\"}\n"
+                      "    pipeline: [{CenterCrop: {size: 8}}]\n    batch_size: 8\n");
+  const Job texts = load_job(data.folder().path("texts.yaml"), {});
+  const SplitPrepared room = world.prepare(canonical_json(resolve_split(texts, "train")));
+  CHECK_FALSE(room.good);
+  CHECK_FALSE(room.labelled);
+  CHECK(room.remedy.starts_with("lower limits.max_field_bytes"));
 }
 
 TEST_CASE("a split is opened afresh when it is asked for again: repaired, or grown, or broken since") {
