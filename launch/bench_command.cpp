@@ -61,7 +61,8 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
           const bool is_bad = maker.make(sample, 0, fields).bad;
           if (is_bad) ++bad;
           const Nanoseconds before = clock.now();
-          finisher.run(reinterpret_cast<const uint8_t*>(raw.data()), finished.data() + place * finisher.bytes_per_sample());
+          finisher.run(reinterpret_cast<const uint8_t*>(raw.data()),
+                       finished.data() + place * finisher.bytes_per_sample());
           for (size_t f = 2; f < fields.size(); ++f) {
             if (context->fields()[f].kind != FieldKind::image) continue;
             finisher.run(reinterpret_cast<const uint8_t*>(fields[f]), other.data());
@@ -107,17 +108,17 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
   }
   const double count = std::max<double>(1, static_cast<double>(made.load()));
   nlohmann::ordered_json result{{"split", name},
-                                      {"threads", job.loader.threads},
-                                      {"images", made.load()},
-                                      {"unusable", bad.load()},
-                                      {"images_per_s", static_cast<double>(made.load()) / elapsed},
-                                      {"jpeg_own", ways.own_jpeg},
-                                      {"jpeg_indexed", ways.indexed_jpeg},
-                                      {"jpeg_library", ways.library_jpeg},
-                                      {"read_ms", static_cast<double>(all.read_ns) / count * 1e-6},
-                                      {"decode_ms", static_cast<double>(all.decode_ns) / count * 1e-6},
-                                      {"augment_ms", static_cast<double>(all.augment_ns) / count * 1e-6},
-                                      {"finish_ms", static_cast<double>(finishing) / count * 1e-6}};
+                                {"threads", job.loader.threads},
+                                {"images", made.load()},
+                                {"unusable", bad.load()},
+                                {"images_per_s", static_cast<double>(made.load()) / elapsed},
+                                {"jpeg_own", ways.own_jpeg},
+                                {"jpeg_indexed", ways.indexed_jpeg},
+                                {"jpeg_library", ways.library_jpeg},
+                                {"read_ms", static_cast<double>(all.read_ns) / count * 1e-6},
+                                {"decode_ms", static_cast<double>(all.decode_ns) / count * 1e-6},
+                                {"augment_ms", static_cast<double>(all.augment_ns) / count * 1e-6},
+                                {"finish_ms", static_cast<double>(finishing) / count * 1e-6}};
   if (classes > 0) result["mix_ms"] = static_cast<double>(mixing) / count * 1e-6;
   if (json) {
     std::printf("%s\n", result.dump().c_str());

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <exception>
+#include <map>
 #include <thread>
 
 #include "launch/command.h"

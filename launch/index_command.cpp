@@ -195,9 +195,11 @@ void add_index(CLI::App& app, Chosen& chosen) {
   add_job_arguments(*command, *arguments);
   command->add_option("--out", request->out, "file; default: the dataset's index key, or DIR.index for a folder");
   command->add_option("--split", request->split, "only this split; default: every one whose dataset has an index key");
-  command->add_flag_callback("--no-headers", [=] { request->headers = false; }, "do not look at the pictures at all");
-  command->add_flag_callback("--no-entry-points", [=] { request->entry_points = false; },
-                             "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
+  command->add_flag_callback(
+      "--no-headers", [=] { request->headers = false; }, "do not look at the pictures at all");
+  command->add_flag_callback(
+      "--no-entry-points", [=] { request->entry_points = false; },
+      "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->callback([=, &chosen] { chosen.run = [=] { return index(*arguments, *request); }; });
 }
 

@@ -344,8 +344,9 @@ ParamInfo mask_fill_info() {
           .default_value = ParamValue{},
           .minimum = 0,
           .maximum = 255,
-          .doc = "class id of what comes from outside in masks, such as 255 for pixels that no loss counts; null: fill "
-                 "where that is one number, else 0"};
+          .doc =
+              "class id of what comes from outside in masks, such as 255 for pixels that no loss counts; null: fill "
+              "where that is one number, else 0"};
 }
 
 ParamInfo warp_interpolation_info(const std::string& default_value) {

@@ -296,7 +296,8 @@ TransformInfo auto_augment_info() {
                       .choices = {"imagenet", "cifar10", "svhn"},
                       .doc = "the data set whose pairs are taken"},
                      warp_interpolation_info("nearest"),
-                     policy_fill_info(), mask_fill_info()},
+                     policy_fill_info(),
+                     mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<AutoAugment>(params); }};
 }
 

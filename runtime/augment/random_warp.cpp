@@ -13,8 +13,7 @@ std::array<double, 2> range_of(const std::vector<double>& list) {
 // What the three share: whole images, a filter, a colour for what comes from outside.
 class Warp : public Transform {
  public:
-  explicit Warp(const ParamMap& params)
-      : filter_(filter_param(params, "interpolation")), fill_(fills_param(params)) {}
+  explicit Warp(const ParamMap& params) : filter_(filter_param(params, "interpolation")), fill_(fills_param(params)) {}
   Kind kind() const noexcept override { return Kind::pixels; }
 
  protected:
@@ -234,7 +233,8 @@ TransformInfo random_rotation_info() {
                       .default_value = false,
                       .doc = "make the image as large as the rotated one, instead of keeping its size"},
                      center_info(),
-                     fill_info(kFillDoc), mask_fill_info()},
+                     fill_info(kFillDoc),
+                     mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomRotation>(params); }};
 }
@@ -264,7 +264,8 @@ TransformInfo random_perspective_info() {
                       .doc = "how far a corner may move, as a share of half a side"},
                      probability_info(0.5, "probability that the image changes"),
                      warp_interpolation_info("bilinear"),
-                     fill_info(kFillDoc), mask_fill_info()},
+                     fill_info(kFillDoc),
+                     mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomPerspective>(params); }};
 }
 

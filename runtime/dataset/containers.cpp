@@ -169,9 +169,8 @@ std::string relative_to(const std::string& root, const std::string& path) {
 std::string without_blanks(std::string_view text) {
   constexpr std::string_view blanks = " \t\r\n";
   const size_t first = text.find_first_not_of(blanks);
-  return first == std::string_view::npos
-             ? std::string()
-             : std::string(text.substr(first, text.find_last_not_of(blanks) - first + 1));
+  return first == std::string_view::npos ? std::string()
+                                         : std::string(text.substr(first, text.find_last_not_of(blanks) - first + 1));
 }
 
 void refuse_near_label(const std::string& title, const char* what, const std::vector<std::string>& known) {

@@ -18,10 +18,10 @@ bool FolderWalk::next(std::string& path, Directory& directory) {
     throw Error(ErrorKind::dataset, "'" + whole + "' is a symbolic link to a folder above it", "remove the link");
   }
   if (++ways_[{directory.id.device, directory.id.inode}] > kMaxWays) {
-    throw Error(ErrorKind::dataset,
-                "'" + whole + "' is a folder that symbolic links lead to by more than " + std::to_string(kMaxWays) +
-                    " ways",
-                "remove links between the data set's folders");
+    throw Error(
+        ErrorKind::dataset,
+        "'" + whole + "' is a folder that symbolic links lead to by more than " + std::to_string(kMaxWays) + " ways",
+        "remove links between the data set's folders");
   }
   folder.above.push_back(directory.id);
   for (const DirectoryEntry& entry : directory.entries) {

@@ -33,7 +33,8 @@ Looked look(const FileStamps& then, FileSystem& files) {
 bool same_files(const FileStamps& a, const FileStamps& b) {
   const auto files_of = [](const FileStamps& all) {
     std::vector<FileStamps::value_type> files;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(files), [](const auto& item) { return !item.second.folder; });
+    std::copy_if(all.begin(), all.end(), std::back_inserter(files),
+                 [](const auto& item) { return !item.second.folder; });
     return files;
   };
   return files_of(a) == files_of(b);

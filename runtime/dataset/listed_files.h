@@ -6,12 +6,12 @@
 //   if (look(then, posix_file_system()) == Looked::same) ...
 //
 // Folders count with their times, files with sizes and times; files that were only read as samples, after finish(), do
-//   not count. So a new file, a shard or list that was written anew are seen, and a picture written over in place is not,
-//   which changes no list. Cost: one stat for each folder and shard.
+//   not count. So a new file, a shard or list that was written anew are seen, and a picture written over in place is
+//   not, which changes no list. Cost: one stat for each folder and shard.
 // A folder that had changed within two seconds before it was listed may change again without another time of change
 //   (file systems count in ticks, some in seconds): about such a one a look is unsure.
-// Thread-safety: all functions, from any thread. Ownership: the file system below must outlive the object, and the object
-//   the sources that read through it. Failure: as the file system below; look() takes trouble for a change.
+// Thread-safety: all functions, from any thread. Ownership: the file system below must outlive the object, and the
+//   object the sources that read through it. Failure: as the file system below; look() takes trouble for a change.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ using FileStamps = std::map<std::string, FileStamp>;
 enum class Looked { same, unsure, changed };
 Looked look(const FileStamps& then, FileSystem& files);
 
-// Whether the files among them are the same, whatever became of folders: with an equal list of samples, nothing changed.
+// Whether the files among them are the same, whatever became of folders: with equal lists of samples, nothing changed.
 bool same_files(const FileStamps& a, const FileStamps& b);
 
 class ListedFiles final : public FileSystem {

@@ -77,8 +77,8 @@ void PairedFolders::add_partners(const std::string& root, const char* field) {
     const std::string& partner = same == candidates.end() ? *candidates.front() : **same;
     if (const auto [first, fresh] = taken.emplace(partner, image); !fresh) {
       throw Error(ErrorKind::dataset,
-                  "'" + std::string(first->second) + "' and '" + image + "' share one " + field + " in '" + root + "': '" +
-                      partner + "'",
+                  "'" + std::string(first->second) + "' and '" + image + "' share one " + field + " in '" + root +
+                      "': '" + partner + "'",
                   std::string("remove one of the two images, or give each a ") + field + " with its own full name");
     }
     folder.names.push_back(partner);

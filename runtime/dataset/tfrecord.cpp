@@ -195,8 +195,9 @@ class TfListing {
       const std::string key = name + "[" + std::to_string(place) + "]";
       if (length > static_cast<uint64_t>(input_.max_encoded_bytes) + kBesidesImage) {
         if (table_.size() == 0) {
-          refuse_shard(file, at, "the first record has " + std::to_string(length) +
-                                     " bytes, more than limits.max_encoded_bytes allows, and says what all of them hold",
+          refuse_shard(file, at,
+                       "the first record has " + std::to_string(length) +
+                           " bytes, more than limits.max_encoded_bytes allows, and says what all of them hold",
                        "raise limits.max_encoded_bytes, or write this record elsewhere");
         }
         add_too_large(key, number, at + kTfHeaderBytes, length);

@@ -118,15 +118,15 @@ class Loader::Impl {
   };
   struct Split {
     std::shared_ptr<const SplitContext> context;
-    FileStamps stamps;                       // of what was listed
+    FileStamps stamps;  // of what was listed
     Fingerprint described = 0;
-    Fingerprint like = 0;                    // that it may turn out to be the same as
+    Fingerprint like = 0;  // that it may turn out to be the same as
     Arena arena;
     std::vector<uint32_t> free_cells;
     std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
     std::future<void> opened;
     int32_t max_chunk_samples = 1;
-    Listed fresh;                               // the opening thread's, until `opened` is ready
+    Listed fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
     bool closed = false;                        // nobody has it open: it goes with its last cell
@@ -208,8 +208,8 @@ class Loader::Impl {
     if (const auto like = splits_.find(m.like); m.like != 0 && like != splits_.end() && like->second.context) {
       before = {like->second.context, like->second.stamps, like->second.answer};
     }
-    const auto kept = std::find_if(kept_.begin(), kept_.end(),
-                                   [&](const Kept& one) { return one.described == split.described; });
+    const auto kept =
+        std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.described == split.described; });
     if (m.like == 0 && kept != kept_.end()) {
       before = std::move(kept->listed);
       kept_.erase(kept);
@@ -322,8 +322,8 @@ class Loader::Impl {
       const auto split = it++;
       if (!split->second.closed || split->second.opened.valid() || in_use(split->second)) continue;
       if (split->second.context && split->second.context->workers() == nullptr && split->second.worth_keeping) {
-        kept_.push_back({split->second.described,
-                         {split->second.context, std::move(split->second.stamps), split->second.answer}});
+        kept_.push_back(
+            {split->second.described, {split->second.context, std::move(split->second.stamps), split->second.answer}});
         if (kept_.size() > kListsKept) kept_.pop_front();
       }
       retire(split);
@@ -429,8 +429,9 @@ class Loader::Impl {
     }
     const std::string others = "raise loader.memory_gb, or lower loader.cells or loader.chunk_samples";
     if (2 * varying < all) return others;
-    return "lower limits.max_field_bytes: most of it is room for texts and bytes, in each sample for the longest that may "
-           "come; or " + others;
+    return "lower limits.max_field_bytes: most of it is room for texts and bytes, in each sample for the longest one; "
+           "or " +
+           others;
   }
 
   void lease(LeaseGranted& m) {

@@ -156,8 +156,8 @@ std::string bottleneck_sentence(const json& report) {
   // A port is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
   const double ports = port_elapsed > 0 ? std::min(1.0, port_busy / port_elapsed) : 0;
   if (ports > 0.7) {
-    return "The ports held the job up: " + waited + ", and finishing and copying batches took " +
-           percent(ports) + " of the trainers' time; deliver uint8 and normalise on the card.";
+    return "The ports held the job up: " + waited + ", and finishing and copying batches took " + percent(ports) +
+           " of the trainers' time; deliver uint8 and normalise on the card.";
   }
   return "Nobody was busy, yet " + waited +
          ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";

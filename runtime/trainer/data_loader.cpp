@@ -505,9 +505,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         // A program that has never given one back is not waiting for another thread of its own to do so.
         const Nanoseconds patience = released_ == 0 ? std::min(kHeldPatience, timeout_ns_) : timeout_ns_;
         if (wait.clock.now() > *wait.held_since + patience) {
-          throw Error(ErrorKind::usage, "the program holds all batches of split '" + name_ + "', and asks for another",
-                      "drop batches before the next ones are asked for, copy what is to be kept (copy=True in Python), or "
-                      "raise trainer.hold (" + std::to_string(job_.trainer.hold) + ")");
+          throw Error(
+              ErrorKind::usage, "the program holds all batches of split '" + name_ + "', and asks for another",
+              "drop batches before the next ones are asked for, copy what is to be kept (copy=True in Python), or "
+              "raise trainer.hold (" +
+                  std::to_string(job_.trainer.hold) + ")");
         }
       } else if (wait.clock.now() > wait.deadline) {
         failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(timeout_ns_ / kSecond) +
@@ -615,7 +617,9 @@ const uint8_t* Batch::substituted() const {
   return reinterpret_cast<const uint8_t*>(state_->data() + state_->layout->substituted);
 }
 
-std::vector<std::string> Batch::fields() const { return state_->loader->field_names(); }
+std::vector<std::string> Batch::fields() const {
+  return state_->loader->field_names();
+}
 
 size_t Batch::place_of(const std::string& name) const {
   const FieldTable& table = *state_->field_table;

@@ -429,7 +429,8 @@ class CountingDisk final : public FileSystem {
 void make_old(const TinyDataset& data) {
   const std::filesystem::path top = data.folder().path("data");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(top)) {
-    if (entry.is_directory()) std::filesystem::last_write_time(entry, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    if (entry.is_directory())
+      std::filesystem::last_write_time(entry, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   }
   std::filesystem::last_write_time(top, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
 }
@@ -503,7 +504,8 @@ TEST_CASE("what closed splits hold in memory does not come on top of what open o
   make_old(one);
   make_old(two);
   CountingDisk disk;
-  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(one.folder().path("data/" + TinyDataset::name(0))));
+  const auto bytes =
+      static_cast<int64_t>(std::filesystem::file_size(one.folder().path("data/" + TinyDataset::name(0))));
   for (const bool room : {true, false}) {
     LoaderOptions options{.threads = 1, .cells = 4, .heartbeat_ns = 5 * kMillisecond, .files = &disk};
     options.sources.cache_bytes = bytes * (room ? 12 : 6);

@@ -317,7 +317,8 @@ TEST_CASE("a program that holds all batches is told so, and goes on once one is 
   BatchStream pass = DataLoader(data.job(), "val", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}}).start();
   kept.clear();
   for (int i = 0; i < 3; ++i) kept.push_back(pass.next());
-  for (int again = 0; again < 2; ++again) CHECK(error_of([&] { kept.push_back(pass.next()); }).kind() == ErrorKind::usage);
+  for (int again = 0; again < 2; ++again)
+    CHECK(error_of([&] { kept.push_back(pass.next()); }).kind() == ErrorKind::usage);
   kept.erase(kept.begin());
   kept.push_back(pass.next());
   CHECK(kept.back().step() == 3);
