@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <thread>
 
@@ -95,7 +96,7 @@ class Examiner {
 // Looks at every sample, or at every n-th.
 void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Findings& findings) {
   std::atomic<int64_t> next{0};
-  const auto work = [&] {
+  const auto look = [&] {
     Examiner examiner(context, decode);
     for (;;) {
       const int64_t index = next.fetch_add(stride);
@@ -113,9 +114,21 @@ void examine(const SplitContext& context, int64_t stride, bool decode, int threa
       findings.unusable[index] = why;
     }
   };
-  std::vector<std::thread> pool;
-  for (int i = 0; i < threads; ++i) pool.emplace_back(work);
-  for (std::thread& thread : pool) thread.join();
+  std::exception_ptr problem;  // of the machine: no memory
+  const auto work = [&] {
+    try {
+      look();
+    } catch (...) {
+      next = context.source().size();
+      MutexLock lock(findings.mutex);
+      if (!problem) problem = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> pool;
+    for (int i = 0; i < threads; ++i) pool.emplace_back(work);
+  }
+  if (problem) std::rethrow_exception(problem);
 }
 
 void print_classes(const Source& source) {

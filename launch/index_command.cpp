@@ -41,7 +41,7 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unusable{0};
   Mutex mutex;
-  std::string trouble;
+  std::exception_ptr trouble;
   const auto work = [&] {
     SourceSample sample;
     for (int64_t index = next++; index < source.size(); index = next++) {
@@ -63,10 +63,10 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
         } else {
           ++unusable;
         }
-      } catch (const Error& error) {
+      } catch (...) {
         next = source.size();
         MutexLock lock(mutex);
-        if (trouble.empty()) trouble = error.what();
+        if (!trouble) trouble = std::current_exception();
       }
     }
   };
@@ -74,7 +74,7 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
     std::vector<std::jthread> pool;
     for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
   }
-  if (!trouble.empty()) throw Error(ErrorKind::runtime, trouble);
+  if (trouble) std::rethrow_exception(trouble);
   Summary out;
   out.bytes = bytes;
   out.unusable = unusable;
@@ -195,9 +195,11 @@ void add_index(CLI::App& app, Chosen& chosen) {
   add_job_arguments(*command, *arguments);
   command->add_option("--out", request->out, "file; default: the dataset's index key, or DIR.index for a folder");
   command->add_option("--split", request->split, "only this split; default: every one whose dataset has an index key");
-  command->add_flag("!--no-headers", request->headers, "do not look at the pictures at all");
-  command->add_flag("!--no-entry-points", request->entry_points,
-                    "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
+  command->add_flag_callback(
+      "--no-headers", [=] { request->headers = false; }, "do not look at the pictures at all");
+  command->add_flag_callback(
+      "--no-entry-points", [=] { request->entry_points = false; },
+      "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->callback([=, &chosen] { chosen.run = [=] { return index(*arguments, *request); }; });
 }
 

@@ -130,7 +130,8 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
         dumped.draws = pipeline.draw_batch(split.seed, epoch, step, replica);
         total.add_batch(batch_record(split.name, epoch, step, replica, dumped.draws));
         if (!request.raw) {
-          const std::string problem = mix_batch(pipeline, finish, dumped.draws, finished.data(), labels, soft.data());
+          const std::string problem = mix_batch(pipeline, finish, dumped.draws, finished.data(), labels, soft.data(),
+                                                [&](size_t i) { return context->source().key(batch[i].index); });
           if (!problem.empty()) throw Error(ErrorKind::dataset, problem, "give num_classes as many as there are");
           const FieldSpec field = delivered_fields(context->fields(), pipeline, finish)[1];
           dumped.others.push_back({field, reinterpret_cast<std::byte*>(soft.data()), false});

@@ -296,6 +296,17 @@ Fill fill_param(const ParamMap& params, const std::string& name) {
   return fill;
 }
 
+// A colour means nothing among class ids, so a mask gets 0 for one; a single number is one for all.
+Fills fills_param(const ParamMap& params) {
+  Fills fills{fill_param(params, "fill"), 0};
+  const Fill& image = fills.image;
+  if (image[0] == image[1] && image[1] == image[2]) fills.mask = image[0];
+  if (params.contains("mask_fill") && is_given(params, "mask_fill")) {
+    fills.mask = static_cast<uint8_t>(integer_param(params, "mask_fill"));
+  }
+  return fills;
+}
+
 int64_t to_fixed(double value) {
   return static_cast<int64_t>(std::floor(value * 0x1p32 + 0.5));
 }
@@ -325,6 +336,17 @@ ParamInfo fill_info(const std::string& doc) {
           .maximum = 255,
           .lengths = {1, 3},
           .doc = doc};
+}
+
+ParamInfo mask_fill_info() {
+  return {.name = "mask_fill",
+          .kind = ParamKind::integer,
+          .default_value = ParamValue{},
+          .minimum = 0,
+          .maximum = 255,
+          .doc =
+              "class id of what comes from outside in masks, such as 255 for pixels that no loss counts; null: fill "
+              "where that is one number, else 0"};
 }
 
 ParamInfo warp_interpolation_info(const std::string& default_value) {

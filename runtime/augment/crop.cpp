@@ -47,7 +47,7 @@ class Pad final : public Transform {
  public:
   explicit Pad(const ParamMap& params)
       : padding_(padding_param(params)),
-        fill_(fill_param(params, "fill")),
+        fill_(fills_param(params)),
         border_(border_of(text_param(params, "padding_mode"))) {}
   Kind kind() const noexcept override { return border_ == Border::constant ? Kind::geometric : Kind::pixels; }
 
@@ -87,7 +87,7 @@ class Pad final : public Transform {
   }
 
   std::array<int, 4> padding_;
-  Fill fill_;
+  Fills fill_;
   Border border_;
 };
 
@@ -102,12 +102,15 @@ class CornerCrops final : public Transform {
   Kind kind() const noexcept override { return Kind::views; }
   int views() const noexcept override { return mirrored_ ? 10 : 5; }
 
+  std::string misfit(Size in) const override {
+    if (size_.width <= in.width && size_.height <= in.height) return {};
+    return (mirrored_ ? "TenCrop of " : "FiveCrop of ") + std::to_string(size_.width) + " x " +
+           std::to_string(size_.height) + " does not fit into " + std::to_string(in.width) + " x " +
+           std::to_string(in.height);
+  }
+
   Verdict view(Size in, int number, OpList& ops) const override {
-    if (size_.width > in.width || size_.height > in.height) {
-      return Verdict::bad((mirrored_ ? "TenCrop of " : "FiveCrop of ") + std::to_string(size_.width) + " x " +
-                          std::to_string(size_.height) + " does not fit into " + std::to_string(in.width) + " x " +
-                          std::to_string(in.height));
-    }
+    if (std::string why = misfit(in); !why.empty()) return Verdict::bad(std::move(why));
     if (number >= 5) vertical_ ? ops.flip_vertical() : ops.flip_horizontal();
     const int right = in.width - size_.width;
     const int bottom = in.height - size_.height;
@@ -136,7 +139,7 @@ class RandomCrop final : public Transform {
   explicit RandomCrop(const ParamMap& params)
       : size_(size_param(params, "size")),
         pad_if_needed_(boolean_param(params, "pad_if_needed")),
-        fill_(fill_param(params, "fill")),
+        fill_(fills_param(params)),
         border_(border_of(text_param(params, "padding_mode"))) {
     if (is_given(params, "padding")) padding_ = padding_param(params);
   }
@@ -156,14 +159,18 @@ class RandomCrop final : public Transform {
     values.insert(values.end(), {room.x + x, room.y + y});
   }
 
+  std::string misfit(Size in) const override {
+    const Box room = padded(in);
+    if (room.width >= size_.width && room.height >= size_.height) return {};
+    return "RandomCrop of " + std::to_string(size_.width) + " x " + std::to_string(size_.height) +
+           " does not fit into " + std::to_string(room.width) + " x " + std::to_string(room.height) +
+           " (pad_if_needed: true would pad)";
+  }
+
   Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 2, "RandomCrop");
+    if (std::string why = misfit(in); !why.empty()) return Verdict::bad(std::move(why));
     const Box room = padded(in);
-    if (room.width < size_.width || room.height < size_.height) {
-      return Verdict::bad("RandomCrop of " + std::to_string(size_.width) + " x " + std::to_string(size_.height) +
-                          " does not fit into " + std::to_string(room.width) + " x " + std::to_string(room.height) +
-                          " (pad_if_needed: true would pad)");
-    }
     if (values[0] < room.x || values[0] > room.x + room.width - size_.width || values[1] < room.y ||
         values[1] > room.y + room.height - size_.height) {
       throw Error(ErrorKind::usage, "RandomCrop: the drawn corner lies outside the padded image",
@@ -215,7 +222,7 @@ class RandomCrop final : public Transform {
   Size size_;
   bool pad_if_needed_;
   std::array<int, 4> padding_{};  // left, top, right, bottom
-  Fill fill_{0, 0, 0};
+  Fills fill_;
   Border border_;
 };
 
@@ -260,14 +267,15 @@ TransformInfo random_crop_info() {
                       .default_value = false,
                       .doc = "pad images that are smaller than size, instead of calling them bad"},
                      fill_info(kFillDoc),
-                     padding_mode_info()},
+                     padding_mode_info(),
+                     mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
 }
 
 TransformInfo pad_info() {
   return {.name = "Pad",
           .doc = "adds a border",
-          .params = {padding_info(), fill_info(kFillDoc), padding_mode_info()},
+          .params = {padding_info(), fill_info(kFillDoc), padding_mode_info(), mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<Pad>(params); }};
 }
 

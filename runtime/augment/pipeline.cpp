@@ -126,7 +126,7 @@ class PipelinePlan {
       run.live = {outer.x + (run.flip_horizontal ? right : left), outer.y + (run.flip_vertical ? bottom : top),
                   inside.width, inside.height};
     }
-    rings.push_back({outer, run.live, op.fill});
+    rings.push_back({outer, run.live, op.fill.of(role)});
     run.last_ring = rings.size();
   }
 };
@@ -259,6 +259,9 @@ class Pipeline::Impl {
                     "FiveCrop and TenCrop make several images; only ToDtype and Normalize may follow");
       }
       views_ = transform->views();
+      if (const std::string why = size ? transform->misfit(*size) : std::string(); !why.empty()) {
+        throw Error(ErrorKind::config, place + why, "every image has that size here");
+      }
       size = transform->fixed_size(size);
       if (transform->kind() == Transform::Kind::function) functions_.push_back(transform->function());
       count_flips(*transform);
@@ -508,10 +511,7 @@ class Pipeline::Impl {
   }
 
   static void add_operation(GeometricOp op, PipelinePlan& plan) {
-    if (plan.role == ImageRole::mask) {
-      op.filter = Filter::nearest;
-      op.fill = fill_for(plan.role, op.fill);
-    }
+    if (plan.role == ImageRole::mask) op.filter = Filter::nearest;
     plan.ops.push_back(op);
   }
 

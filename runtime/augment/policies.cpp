@@ -13,7 +13,7 @@ namespace {
 class Policy : public Transform {
  public:
   explicit Policy(const ParamMap& params)
-      : filter_(filter_param(params, "interpolation")), fill_(fill_param(params, "fill")) {}
+      : filter_(filter_param(params, "interpolation")), fill_(fills_param(params)) {}
   Kind kind() const noexcept override { return Kind::pixels; }
 
  protected:
@@ -33,7 +33,7 @@ class Policy : public Transform {
 
  private:
   Filter filter_;
-  Fill fill_;
+  Fills fill_;
 };
 
 constexpr int64_t kIdentity = static_cast<int64_t>(PolicyOp::identity);
@@ -282,7 +282,7 @@ TransformInfo rand_augment_info() {
           .params = {count_info("num_ops", 2, 0, 1000, "how many operations, one after the other"),
                      count_info("magnitude", 9, 0, 999, "their strength: 0 to num_magnitude_bins - 1"),
                      count_info("num_magnitude_bins", 31, 1, 1000, kBinsDoc), warp_interpolation_info("nearest"),
-                     policy_fill_info()},
+                     policy_fill_info(), mask_fill_info()},
           .check = check_magnitude,
           .make = [](const ParamMap& params) { return std::make_unique<RandAugment>(params); }};
 }
@@ -296,7 +296,8 @@ TransformInfo auto_augment_info() {
                       .choices = {"imagenet", "cifar10", "svhn"},
                       .doc = "the data set whose pairs are taken"},
                      warp_interpolation_info("nearest"),
-                     policy_fill_info()},
+                     policy_fill_info(),
+                     mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<AutoAugment>(params); }};
 }
 
@@ -304,7 +305,7 @@ TransformInfo trivial_augment_wide_info() {
   return {.name = "TrivialAugmentWide",
           .doc = "one random operation of random strength (Mueller and Hutter 2021)",
           .params = {count_info("num_magnitude_bins", 31, 1, 1000, kBinsDoc), warp_interpolation_info("nearest"),
-                     policy_fill_info()},
+                     policy_fill_info(), mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<TrivialAugmentWide>(params); }};
 }
 

@@ -77,11 +77,11 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
   return negated && has_sign(op) ? -value : value;
 }
 
-void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, const Fill& fill, ImageRole role,
+void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, const Fills& fill, ImageRole role,
               PaintScratch& scratch) {
   const bool mask = role == ImageRole::mask;
   const Filter geometric = mask ? Filter::nearest : filter;
-  const Fill outside = fill_for(role, fill);
+  const Fill outside = fill.of(role);
   const auto pixels = static_cast<double>(static_cast<int>(magnitude));
   const auto factor = static_cast<float>(1.0 + magnitude);
   switch (op) {

@@ -52,7 +52,7 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
 bool has_sign(PolicyOp op);
 bool has_magnitude(PolicyOp op);
 
-void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, const Fill& fill, ImageRole role,
+void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, const Fills& fill, ImageRole role,
               PaintScratch& scratch);
 
 }  // namespace penstock

@@ -13,13 +13,12 @@ std::array<double, 2> range_of(const std::vector<double>& list) {
 // What the three share: whole images, a filter, a colour for what comes from outside.
 class Warp : public Transform {
  public:
-  explicit Warp(const ParamMap& params)
-      : filter_(filter_param(params, "interpolation")), fill_(fill_param(params, "fill")) {}
+  explicit Warp(const ParamMap& params) : filter_(filter_param(params, "interpolation")), fill_(fills_param(params)) {}
   Kind kind() const noexcept override { return Kind::pixels; }
 
  protected:
   Filter filter(ImageRole role) const noexcept { return role == ImageRole::mask ? Filter::nearest : filter_; }
-  Fill fill(ImageRole role) const noexcept { return fill_for(role, fill_); }
+  Fill fill(ImageRole role) const noexcept { return fill_.of(role); }
 
   static std::optional<Point> center_param(const ParamMap& params) {
     if (!is_given(params, "center")) return std::nullopt;
@@ -29,7 +28,7 @@ class Warp : public Transform {
 
  private:
   Filter filter_;
-  Fill fill_;
+  Fills fill_;
 };
 
 // torchvision's RandomRotation. Draws: [the angle in degrees, in units of 2^-32], counter-clockwise.
@@ -234,7 +233,8 @@ TransformInfo random_rotation_info() {
                       .default_value = false,
                       .doc = "make the image as large as the rotated one, instead of keeping its size"},
                      center_info(),
-                     fill_info(kFillDoc)},
+                     fill_info(kFillDoc),
+                     mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomRotation>(params); }};
 }
@@ -248,7 +248,7 @@ TransformInfo random_affine_info() {
                      optional_numbers("shear", -1e6, 1e6, {1, 2, 4},
                                       "range of the shear in degrees: d for -d to d along x, [smallest, largest] along "
                                       "x, or four numbers for x and y"),
-                     warp_interpolation_info("nearest"), fill_info(kFillDoc), center_info()},
+                     warp_interpolation_info("nearest"), fill_info(kFillDoc), center_info(), mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomAffine>(params); }};
 }
@@ -264,7 +264,8 @@ TransformInfo random_perspective_info() {
                       .doc = "how far a corner may move, as a share of half a side"},
                      probability_info(0.5, "probability that the image changes"),
                      warp_interpolation_info("bilinear"),
-                     fill_info(kFillDoc)},
+                     fill_info(kFillDoc),
+                     mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomPerspective>(params); }};
 }
 

@@ -53,12 +53,15 @@ using Fill = std::array<uint8_t, 3>;
 // What an image is of its sample. Both images of a pair have the role `image`.
 enum class ImageRole : uint8_t { image, mask };
 
-// What a transform's fill is in that image: a colour means nothing among class ids, so a mask gets 0 for one; a single
-// number is one for all.
-constexpr Fill fill_for(ImageRole role, const Fill& fill) noexcept {
-  const bool single = fill[0] == fill[1] && fill[1] == fill[2];
-  return role == ImageRole::mask && !single ? Fill{0, 0, 0} : fill;
-}
+// What stands where an image has nothing: a colour, and in masks a class id.
+struct Fills {
+  Fill image{0, 0, 0};
+  uint8_t mask = 0;
+
+  constexpr Fill of(ImageRole role) const noexcept {
+    return role == ImageRole::mask ? Fill{mask, mask, mask} : image;
+  }
+};
 
 // Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes
 // a new image writes it to `buffer` and swaps the two.
@@ -79,7 +82,7 @@ struct GeometricOp {
   Size in;
   Size out;
   Box box;                           // crop: in the input's coordinates, may reach outside the image
-  Fill fill{0, 0, 0};                // crop: the colour outside
+  Fills fill;                        // crop: what is outside
   Filter filter = Filter::bilinear;  // resize
 };
 
@@ -88,7 +91,7 @@ class OpList {
  public:
   explicit OpList(Size in) noexcept : size_(in) {}
 
-  void crop(const Box& box, const Fill& fill = {0, 0, 0}) {
+  void crop(const Box& box, const Fills& fill = {}) {
     push({.kind = OpKind::crop, .in = size_, .out = {box.width, box.height}, .box = box, .fill = fill});
   }
   void resize(Size out, Filter filter) { push({.kind = OpKind::resize, .in = size_, .out = out, .filter = filter}); }
@@ -157,6 +160,9 @@ class Transform {
 
   // The size that every sample has after this transform, given what is known before it; nullopt: depends on the image.
   virtual std::optional<Size> fixed_size(std::optional<Size> in) const { return in; }
+
+  // Why no image of size `in` can go through; empty: it can. For sizes that are known before any image is.
+  virtual std::string misfit(Size) const { return {}; }
 
   // Of a pixel transform: whether an image with these draws changes at all.
   virtual bool acts(std::span<const int64_t> values) const;

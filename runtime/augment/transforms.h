@@ -64,6 +64,7 @@ Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
 
 Fill fill_param(const ParamMap& params, const std::string& name);  // black for null
+Fills fills_param(const ParamMap& params);  // of fill and mask_fill
 
 // Numbers in a record of draws: in units of 2^-32, which a float or an image's coordinates do not see.
 int64_t to_fixed(double value);
@@ -74,6 +75,7 @@ int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range);
 // Parameters that several transforms share.
 ParamInfo probability_info(double default_value, const std::string& doc);
 ParamInfo fill_info(const std::string& doc);
+ParamInfo mask_fill_info();
 ParamInfo warp_interpolation_info(const std::string& default_value);
 ParamInfo size_info(const std::string& doc);
 ParamInfo interpolation_info();

@@ -77,6 +77,8 @@ struct FieldSpec {
 
 using FieldTable = std::vector<FieldSpec>;
 
+inline constexpr const char* kLabelField = "label";
+
 // A view of a batch's field: element (i, j, ...) is at data + (i * strides[0] + j * strides[1] + ...) * size_of(dtype).
 struct TensorView {
   void* data = nullptr;

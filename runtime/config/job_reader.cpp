@@ -289,6 +289,9 @@ void place_folder(const YamlNode& node, const std::string& job_path, const std::
     complaints.add(node.span, in_quotes(path) + " is empty");
   } else if (folder.find('\0') != std::string::npos) {
     complaints.add(node.span, in_quotes(path) + " contains a zero byte");
+  } else if (const size_t scheme = folder.find("://"); scheme != std::string::npos && scheme < 12) {
+    complaints.add(node.span, in_quotes(folder.substr(0, 60)) + " is a URL; files are read from disks and mounts",
+                   "mount it, or copy it first, and write its path");
   } else if (folder == "~" || folder.starts_with("~/")) {
     complaints.add(node.span, "'~' does not stand for the home folder here", "write the whole path");
   } else if (from_peer(node)) {
@@ -355,10 +358,13 @@ void check_sampler(const YamlNode& node, const std::string& path, const std::str
   }
   for (const char* name : {"num_samples", "replacement"}) {
     const YamlNode* value = given(name);
-    if (value != nullptr && weights == nullptr) {
+    // As in torch.utils.data.RandomSampler(replacement=False): what is not drawn by weights has none.
+    const bool without = value == replacement && !sampler.replacement;
+    if (value != nullptr && weights == nullptr && !without) {
       complaints.add(value->span, in_quotes(name) + " belongs to 'weights', which is not given");
     }
   }
+  if (weights == nullptr) sampler.replacement = SamplerSpec{}.replacement;  // the same split, said or not
   for (const char* name : {"file_hash", "file_count"}) {
     const YamlNode* value = given(name);
     if (value != nullptr && indices == nullptr && weights == nullptr) {

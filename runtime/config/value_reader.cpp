@@ -53,6 +53,12 @@ void wrong_type(const YamlNode& node, const ParamInfo& info, const std::string& 
       hint = "leave out the quotes";
     }
   }
+  if (node.is_scalar() && hint.empty()) {
+    std::string low = lower_case(node.text);
+    low.erase(0, std::min(low.find_first_not_of("+-."), low.size()));
+    const bool number = info.kind == ParamKind::number || info.kind == ParamKind::numbers;
+    if (number && (low == "nan" || low == "inf" || low == "infinity")) hint = "numbers are finite here";
+  }
   complaints.add(node.span, in_quotes(path) + ": expected " + expected(info) + ", found " + describe(node), hint);
 }
 

@@ -33,6 +33,7 @@ class CachedSource final : public Source {
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override { return source_->read(index, bytes); }
   Verdict load(const DrawKey& key, SourceSample& sample) const override;
   Sum128 fingerprint() const override { return source_->fingerprint(); }
+  SourceBudget taken() const override { return {taken_, source_->taken().spool_bytes}; }
 
   int64_t kept() const noexcept { return kept_; }
   int64_t kept_bytes() const noexcept { return taken_; }

@@ -166,10 +166,25 @@ std::string relative_to(const std::string& root, const std::string& path) {
              : path;
 }
 
-bool integer_of(std::string_view text, int64_t& value) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+std::string without_blanks(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  const size_t first = text.find_first_not_of(blanks);
+  return first == std::string_view::npos ? std::string()
+                                         : std::string(text.substr(first, text.find_last_not_of(blanks) - first + 1));
+}
+
+void refuse_near_label(const std::string& title, const char* what, const std::vector<std::string>& known) {
+  for (const std::string& name : known) {
+    std::string plain = without_blanks(name);
+    for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (plain != "label" && plain != "labels") continue;
+    throw Error(ErrorKind::dataset, "'" + title + "' has no " + what + " 'label', but one called '" + name + "'",
+                "say that it is the label, with dataset.label, or give it a name that is less like one");
+  }
+}
+
+bool integer_of(std::string_view whole, int64_t& value) {
+  const std::string text = without_blanks(whole);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return !text.empty() && error == std::errc{} && end == text.data() + text.size();
 }

@@ -83,6 +83,11 @@ std::string relative_to(const std::string& root, const std::string& path);
 // An integer and nothing else (blanks around it aside); false: it is none.
 bool integer_of(std::string_view text, int64_t& value);
 
+std::string without_blanks(std::string_view text);  // before and after it
+
+// For a data set without what would be its label: refuses where one of `known` is surely meant ("Label", "labels").
+void refuse_near_label(const std::string& title, const char* what, const std::vector<std::string>& known);
+
 // A mistake in the job's words for this data set: "there is no column 'imgae'" with what there is.
 [[noreturn]] void no_such_name(const std::string& title, const char* what, const std::string& name,
                                const std::vector<std::string>& known);

@@ -83,6 +83,7 @@ SampleTable list_csv(const ContainerInput& input) {
     complain();
     throw Error(ErrorKind::dataset, "'" + path + "' is empty", "its first line names the columns");
   }
+  for (std::string& name : header) name = without_blanks(name);
   for (const std::string& name : header) {
     if (std::count(header.begin(), header.end(), name) > 1) {
       refuse_line(path, reader.line(), "two columns are named '" + name.substr(0, 60) + "'",
@@ -98,6 +99,7 @@ SampleTable list_csv(const ContainerInput& input) {
   if (!image) no_such_name(path, "column", image_name, header);
   const std::optional<size_t> label = column(input.dataset.label.empty() ? "label" : input.dataset.label);
   if (!label && !input.dataset.label.empty()) no_such_name(path, "column", input.dataset.label, header);
+  if (!label) refuse_near_label(path, "column", header);
   std::vector<NumberColumn> numbers;
   std::vector<std::pair<size_t, size_t>> texts;  // field, cell
   for (const FieldRequest& asked : field_requests(input.dataset)) {

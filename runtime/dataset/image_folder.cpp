@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/dataset/folder_walk.h"
+
 namespace penstock {
 namespace {
 
@@ -112,34 +114,22 @@ struct ImageFolder::ClassListing {
 };
 
 ImageFolder::ClassListing ImageFolder::list_class(const std::string& root, const std::string& name, FileSystem& files) {
-  struct Pending {
-    std::string path;
-    std::vector<DirectoryId> above;  // the folders on the way here
-  };
   ClassListing listing;
-  std::vector<Pending> pending = {{name, {}}};
-  while (!pending.empty()) {
-    Pending folder = std::move(pending.back());
-    pending.pop_back();
-    Directory directory;
+  FolderWalk walk(files, root, name);
+  const auto next = [&](std::string& path, Directory& directory) {
     try {
-      directory = files.list_directory(root + "/" + folder.path);
+      return walk.next(path, directory);
     } catch (const FileError& error) {
       throw Error(ErrorKind::dataset, error.message(),
                   "every folder of the data set must be readable: leaving one out would change the data set");
     }
-    if (std::find(folder.above.begin(), folder.above.end(), directory.id) != folder.above.end()) {
-      throw Error(ErrorKind::dataset, "'" + root + "/" + folder.path + "' is a symbolic link to a folder above it",
-                  "remove the link");
-    }
-    folder.above.push_back(directory.id);
-    ClassListing::Part part{folder.path, {}};
+  };
+  std::string path;
+  Directory directory;
+  while (next(path, directory)) {
+    ClassListing::Part part{path, {}};
     for (DirectoryEntry& entry : directory.entries) {
-      if (entry.is_directory) {
-        pending.push_back({folder.path + "/" + entry.name, folder.above});
-      } else if (has_image_extension(entry.name)) {
-        part.files.push_back(std::move(entry.name));
-      }
+      if (!entry.is_directory && has_image_extension(entry.name)) part.files.push_back(std::move(entry.name));
     }
     if (part.files.empty()) continue;
     sort_as_python(part.files);

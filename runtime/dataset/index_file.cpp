@@ -15,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/dataset/containers.h"
+#include "runtime/dataset/folder_walk.h"
 #include "runtime/dataset/image_folder.h"
 #include "runtime/dataset/table_source.h"
 
@@ -33,21 +34,14 @@ std::string root_of(const DatasetSpec& dataset) {
 // All folders of a data set of class folders, "." first, by their paths.
 std::vector<TableFile> folders_below(const std::string& root, FileSystem& files) {
   std::vector<TableFile> out;
-  std::vector<std::string> pending = {"."};
-  while (!pending.empty()) {
-    const std::string folder = std::move(pending.back());
-    pending.pop_back();
+  FolderWalk walk(files, root, "");
+  std::string path;
+  Directory directory;
+  while (walk.next(path, directory)) {
     TableFile facts;
-    facts.path = folder;
-    facts.modified_ns = files.examine(root + "/" + folder).modified_ns;
+    facts.path = path.empty() ? "." : path;
+    facts.modified_ns = files.examine(root + "/" + facts.path).modified_ns;
     out.push_back(std::move(facts));
-    if (std::count(folder.begin(), folder.end(), '/') > 200) {
-      throw Error(ErrorKind::dataset, "folders of '" + root + "' are nested too deeply",
-                  "is there a link to a folder above it?");
-    }
-    for (const DirectoryEntry& entry : files.list_directory(root + "/" + folder).entries) {
-      if (entry.is_directory) pending.push_back(folder == "." ? entry.name : folder + "/" + entry.name);
-    }
   }
   std::sort(out.begin(), out.end(), [](const TableFile& a, const TableFile& b) { return a.path < b.path; });
   return out;
@@ -64,6 +58,10 @@ SampleTable folder_table(const DatasetSpec& dataset, const DecodeLimits& limits,
   return table.finish();
 }
 
+// Up to here an index is read into memory of its own, where nothing that happens to the file can hurt; larger ones are
+// mapped, and the ranks of a node share them.
+constexpr size_t kLargestCopy = size_t{64} << 20;
+
 struct Mapping {
   void* data = MAP_FAILED;
   size_t bytes = 0;
@@ -72,7 +70,7 @@ struct Mapping {
   }
 };
 
-SampleTable map_index(const DatasetSpec& dataset) {
+SampleTable read_index(const DatasetSpec& dataset, FileSystem& files) {
   const std::string& path = dataset.index;
   const auto fail = [&](const std::string& action) {
     const int code = errno;
@@ -84,9 +82,16 @@ SampleTable map_index(const DatasetSpec& dataset) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) fail("examine");
   if (!S_ISREG(status.st_mode)) throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
+  if (status.st_size == 0) throw Error(ErrorKind::dataset, "it is empty");
+  if (const auto size = static_cast<size_t>(status.st_size); size <= kLargestCopy) {
+    auto copy = std::make_shared<std::vector<uint64_t>>((size + 7) / 8);  // for the alignment
+    const auto bytes = std::as_writable_bytes(std::span(*copy)).first(size);
+    files.open_file(path)->read_at(0, bytes);
+    return SampleTable::parse(bytes, copy);
+  }
+  (void)files.examine(path);  // for who notes what was looked at (listed_files.h)
   auto mapping = std::make_shared<Mapping>();
   mapping->bytes = static_cast<size_t>(status.st_size);
-  if (mapping->bytes == 0) throw Error(ErrorKind::dataset, "it is empty");
   mapping->data = ::mmap(nullptr, mapping->bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (mapping->data == MAP_FAILED) fail("map");
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(mapping->data), mapping->bytes);
@@ -154,7 +159,7 @@ void write_index(const SampleTable& table, const std::string& path) {
 
 SampleTable open_index(const DatasetSpec& dataset, FileSystem& files) {
   try {
-    SampleTable table = map_index(dataset);
+    SampleTable table = read_index(dataset, files);
     if (const std::string why = difference(table, dataset, files); !why.empty()) {
       throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why);
     }

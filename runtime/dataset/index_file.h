@@ -1,4 +1,4 @@
-// The index of a data set: its table of samples in a file, made once by `penstock index`, mapped by everybody.
+// The index of a data set: its table of samples in a file, made once by `penstock index`, read or mapped by everybody.
 //
 //   SampleTable table = index_table(dataset, limits, files, shards);  // looks through the data
 //   write_index(table, "/data/train.index");        // in one step: readers see the old one or the new
@@ -8,8 +8,10 @@
 //   (image, label, fields, train), the names of the files, and of each file the size and the time of its last change;
 //   of class folders, the time of change of every folder. So a data set that was changed or replaced is noticed, and
 //   one that was copied without its times has to be indexed again.
-// Cost: one stat a shard or folder, and one pass over the index, instead of reading headers or listing folders. The
-//   mapping is read-only and shared: the ranks of a node have the index in memory once.
+// Cost: one stat a shard or folder, and one pass over the index, instead of reading headers or listing folders. Above
+//   64 MiB it is mapped, read-only and shared: the ranks of a node have it in memory once. Such a one must not be
+//   written to or cut while it is in use (a mapped file that is cut ends its readers with SIGBUS); write_index replaces
+//   it in one step, and readers keep the old one.
 // Trust: a file that somebody else made is checked as sample_table.h says before anything of it is used.
 // Failure: Error(dataset) naming the index, with the command that makes it; FileError for the disk.
 // Thread-safety: functions without state.

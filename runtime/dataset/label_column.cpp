@@ -45,6 +45,11 @@ std::string LabelColumn::add_text(std::string_view given) {
   return {};
 }
 
+void LabelColumn::add_nothing() {
+  without_.push_back(labels_.size());
+  labels_.push_back(0);
+}
+
 void LabelColumn::finish(TableBuilder& table) {
   if (kind_ == Kind::names) {
     std::vector<size_t> order(names_.size());
@@ -57,6 +62,7 @@ void LabelColumn::finish(TableBuilder& table) {
     }
     for (int64_t& label : labels_) label = rank[static_cast<size_t>(label)];
   }
+  for (const size_t i : without_) labels_[i] = 0;
   for (int64_t i = 0; i < table.size(); ++i) table.row(i).label = labels_.at(static_cast<size_t>(i));
 }
 

@@ -22,6 +22,7 @@ class LabelColumn {
  public:
   std::string add_text(std::string_view text);
   std::string add_integer(int64_t label);
+  void add_nothing();  // of a sample that cannot be used: 0
   // All samples have been added, in the table's order.
   void finish(TableBuilder& table);
 
@@ -29,6 +30,7 @@ class LabelColumn {
   enum class Kind { unknown, integers, names };
   Kind kind_ = Kind::unknown;
   std::vector<int64_t> labels_;  // or places in names_
+  std::vector<size_t> without_;  // of them, those of unusable samples
   std::vector<std::string> names_;
   std::unordered_map<std::string, int64_t> place_;
 };

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/label_column.h"
 #include "runtime/dataset/spool.h"
@@ -18,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxIndexBytes = uint64_t{128} << 20;
 constexpr size_t kMaxColumns = 1024;
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -149,6 +150,11 @@ class MdsListing {
       if (columns[i].name == (input_.dataset.label.empty() ? "label" : input_.dataset.label)) label_ = i;
     }
     if (!label_ && !input_.dataset.label.empty()) label_ = column_named(columns, input_.dataset.label);
+    if (!label_) {
+      std::vector<std::string> names;
+      for (const MdsColumn& column : columns) names.push_back(column.name);
+      refuse_near_label(index_, "column", names);
+    }
     table_.facts().labelled = label_.has_value();
     if (label_) {
       const MdsColumn& label = columns[*label_];
@@ -302,14 +308,10 @@ class MdsListing {
 }  // namespace
 
 std::vector<MdsShard> parse_mds_index(std::string_view text) {
-  if (text.size() > kMaxIndexBytes) refuse("it is larger than 256 MiB");
-  const auto guard = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > 16) refuse("it is nested too deeply");
-    return true;
-  };
+  if (text.size() > kMaxIndexBytes) refuse("it is larger than 128 MiB");
   std::vector<MdsShard> out;
   try {
-    const Json json = Json::parse(text, guard);
+    const Json json = parse_bounded(text, [](const char* why) { refuse(why); });
     const Json& shards = json.at("shards");
     if (!shards.is_array() || shards.empty()) refuse("it lists no shards");
     for (const Json& entry : shards) {
@@ -337,7 +339,7 @@ SampleTable list_mds(const ContainerInput& input) {
   const std::string path = input.dataset.mds + "/index.json";
   std::vector<std::byte> bytes;
   if (!input.files.read_file(path, static_cast<int64_t>(kMaxIndexBytes), bytes)) {
-    throw Error(ErrorKind::dataset, "'" + path + "' is larger than 256 MiB");
+    throw Error(ErrorKind::dataset, "'" + path + "' is larger than 128 MiB");
   }
   TableBuilder table("mds");
   TableFile facts;  // so that an index is seen to be old when this file was changed

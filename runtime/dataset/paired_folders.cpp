@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/config/job.h"
+#include "runtime/dataset/folder_walk.h"
 #include "runtime/dataset/image_folder.h"
 
 namespace penstock {
@@ -20,20 +21,13 @@ std::string_view without_extension(std::string_view name) {
 }  // namespace
 
 std::vector<std::string> PairedFolders::list(const std::string& root, FileSystem& files) {
-  struct Pending {
-    std::string path;                // relative to root, with a '/' at its end; empty: root itself
-    std::vector<DirectoryId> above;  // the folders on the way here
-  };
   std::vector<std::string> names;
-  std::vector<Pending> pending = {{"", {}}};
-  while (!pending.empty()) {
-    Pending folder = std::move(pending.back());
-    pending.pop_back();
-    Directory directory;
+  FolderWalk walk(files, root, "");
+  const auto next = [&](std::string& path, Directory& directory) {
     try {
-      directory = files.list_directory(folder.path.empty() ? root : root + "/" + folder.path);
+      return walk.next(path, directory);
     } catch (const FileError& error) {
-      if (folder.path.empty() && (error.code() == ENOENT || error.code() == ENOTDIR)) {
+      if (walk.path().empty() && (error.code() == ENOENT || error.code() == ENOTDIR)) {
         throw Error(ErrorKind::dataset,
                     "the dataset folder '" + root + (error.code() == ENOENT ? "' does not exist" : "' is a file"),
                     "check dataset.images, targets and masks; in a job file a relative path starts at the file's own "
@@ -42,16 +36,13 @@ std::vector<std::string> PairedFolders::list(const std::string& root, FileSystem
       throw Error(ErrorKind::dataset, error.message(),
                   "every folder of the data set must be readable: leaving one out would change the data set");
     }
-    if (std::find(folder.above.begin(), folder.above.end(), directory.id) != folder.above.end()) {
-      throw Error(ErrorKind::dataset, "'" + root + "/" + folder.path + "' is a symbolic link to a folder above it",
-                  "remove the link");
-    }
-    folder.above.push_back(directory.id);
+  };
+  std::string path;
+  Directory directory;
+  while (next(path, directory)) {
     for (const DirectoryEntry& entry : directory.entries) {
-      if (entry.is_directory) {
-        pending.push_back({folder.path + entry.name + "/", folder.above});
-      } else if (has_image_extension(entry.name)) {
-        names.push_back(folder.path + entry.name);
+      if (!entry.is_directory && has_image_extension(entry.name)) {
+        names.push_back(path.empty() ? entry.name : path + "/" + entry.name);
       }
     }
   }
@@ -65,6 +56,7 @@ void PairedFolders::add_partners(const std::string& root, const char* field) {
   for (const std::string& name : there) by_name[without_extension(name)].push_back(&name);
   Folder folder{root, {}};
   const std::vector<std::string>& images = folders_.front().names;
+  std::unordered_map<std::string_view, std::string_view> taken;  // partner to image
   std::string missing;
   int64_t count = 0;
   for (const std::string& image : images) {
@@ -82,7 +74,14 @@ void PairedFolders::add_partners(const std::string& root, const char* field) {
                       *candidates[1] + "'",
                   "remove one");
     }
-    folder.names.push_back(same == candidates.end() ? *candidates.front() : **same);
+    const std::string& partner = same == candidates.end() ? *candidates.front() : **same;
+    if (const auto [first, fresh] = taken.emplace(partner, image); !fresh) {
+      throw Error(ErrorKind::dataset,
+                  "'" + std::string(first->second) + "' and '" + image + "' share one " + field + " in '" + root +
+                      "': '" + partner + "'",
+                  std::string("remove one of the two images, or give each a ") + field + " with its own full name");
+    }
+    folder.names.push_back(partner);
   }
   if (count > 0) {
     throw Error(ErrorKind::dataset,

@@ -33,6 +33,7 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
   if (!workers_) throw Error(ErrorKind::usage, "a dataset in Python needs workers");
   const nlohmann::json hello = nlohmann::json::parse(workers_->hello());
   size_ = hello.at("size").get<int64_t>();
+  labelled_ = hello.at("labelled").get<bool>();
   name_ = hello.at("name").get<std::string>();
   classes_ = hello.at("classes").get<std::vector<std::string>>();
   if (size_ <= 0) {

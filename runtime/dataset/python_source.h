@@ -37,6 +37,7 @@ class PythonSource final : public Source {
   const FieldTable& fields() const override { return fields_; }
   std::string key(int64_t index) const override { return name_ + "[" + std::to_string(index) + "]"; }
   int64_t label(int64_t index) const override;
+  bool labelled() const override { return labelled_; }
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t) const override { return 0; }  // not known before it is made
   // Of a sample whose image is encoded; Error(usage) where it is not: makers of samples call load().
@@ -49,6 +50,7 @@ class PythonSource final : public Source {
   DecodeLimits limits_;
   std::string name_;
   int64_t size_ = 0;
+  bool labelled_ = true;
   FieldTable fields_;
   size_t extra_bytes_ = 0;  // of the fields after image and label, at most
   std::vector<std::string> classes_;

@@ -306,7 +306,9 @@ class PythonWorkers::Impl {
     }
     std::unique_ptr<Worker> worker = start();
     Json config = Json::parse(config_);
-    config["fields"] = Json::parse(hello_)["fields"];
+    const Json hello = Json::parse(hello_);
+    config["fields"] = hello["fields"];
+    config["labelled"] = hello["labelled"];
     config_ = config.dump();  // nobody else has a worker yet
     return worker;
   }
@@ -346,6 +348,7 @@ class PythonWorkers::Impl {
     try {
       answer = Json::parse(said);
       (void)answer.at("size").get<int64_t>();
+      (void)answer.at("labelled").get<bool>();
       for (const char* list : {"classes", "fields"}) {
         if (!answer.at(list).is_array()) throw Error(ErrorKind::runtime, "not a list");
       }
@@ -447,6 +450,7 @@ std::string python_config(const DatasetSpec& dataset, const std::vector<std::str
   config["main"] = dataset.main;
   config["functions"] = functions;
   config["fields"] = nullptr;
+  config["labelled"] = true;
   config["path"] = Json::array();
   for (size_t at = 0; at < dataset.path.size();) {
     const size_t end = std::min(dataset.path.find(':', at), dataset.path.size());

@@ -8,6 +8,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/image_folder.h"
 
 namespace penstock {
@@ -18,7 +19,6 @@ using Json = nlohmann::json;
 constexpr char kMagic[8] = {'p', 'e', 'n', 's', 't', 'o', 'c', 'k'};
 constexpr uint32_t kVersion = 1;
 constexpr uint64_t kMaxFacts = uint64_t{256} << 20;
-constexpr int kMaxDepth = 8;
 constexpr uint64_t kMaxSamples = uint64_t{1} << 40;
 
 struct Header {
@@ -121,13 +121,9 @@ FieldSpec field_of(const Json& entry) {
 }
 
 TableFacts facts_of(std::string_view text) {
-  const auto guard = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) refuse("its description is nested too deeply");
-    return true;
-  };
   TableFacts facts;
   try {
-    const Json json = Json::parse(text, guard);
+    const Json json = parse_bounded(text, [](const char* why) { refuse(std::string("its description: ") + why); });
     facts.kind = json.at("kind").get<std::string>();
     facts.options = json.at("options").get<std::string>();
     facts.labelled = json.at("labelled").get<bool>();
@@ -295,8 +291,9 @@ SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr
 }
 
 std::string_view SampleTable::key(int64_t index) const noexcept {
-  const uint64_t begin = index == 0 ? 0 : row(index - 1).key_end;
-  return names_.substr(begin, row(index).key_end - begin);
+  // parse() has checked them; of a large mapped index that somebody writes to they may be anything.
+  const uint64_t begin = std::min<uint64_t>(index == 0 ? 0 : row(index - 1).key_end, names_.size());
+  return names_.substr(begin, std::max(row(index).key_end, begin) - begin);
 }
 
 TableBuilder::TableBuilder(const SampleTable& table) : facts_(table.facts()), places_(table.facts().fields.size()) {

@@ -10,6 +10,7 @@ std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec
     std::shared_ptr<const FileReader>& known = spooled_[path];
     if (!known) {
       known = spool_.decompress(*files_.open_file(path), codec);
+      spooled_bytes_ += static_cast<int64_t>(known->size());
     }
     return known;
   }
@@ -26,6 +27,11 @@ std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec
 
 std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts) {
   facts.codec = codec_named(path);
+  for (const char* end : {".bz2", ".tbz2", ".xz", ".txz", ".lzma", ".lz4", ".br", ".zip", ".7z", ".Z"}) {
+    if (!path.ends_with(end)) continue;
+    throw Error(ErrorKind::dataset, "'" + path + "' is compressed in a way that is not read here (" + end + ")",
+                "unpack it, or pack it with gzip (.gz) or zstd (.zst); JPEG gains nothing from any of them");
+  }
   // A compressed one is not read from again.
   const std::shared_ptr<const FileReader> file =
       facts.codec == Codec::none ? get(path, Codec::none) : files_.open_file(path);

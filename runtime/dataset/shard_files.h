@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,6 +33,8 @@ class ShardFiles {
 
   std::shared_ptr<const FileReader> get(const std::string& path, Codec codec);
 
+  int64_t spooled_bytes() const noexcept { return spooled_bytes_; }
+
   // For tables being made: opens the file, finds out whether it is compressed, and says what a table notes of it.
   std::shared_ptr<const FileReader> survey(const std::string& path, TableFile& facts);
 
@@ -43,6 +46,7 @@ class ShardFiles {
   Mutex spool_mutex_;
   std::map<std::string, std::shared_ptr<const FileReader>> spooled_ PENSTOCK_GUARDED_BY(spool_mutex_);
   Spool spool_ PENSTOCK_GUARDED_BY(spool_mutex_);
+  std::atomic<int64_t> spooled_bytes_ = 0;  // of spooled_
 };
 
 }  // namespace penstock

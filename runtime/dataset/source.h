@@ -50,6 +50,12 @@ struct SourceSample {
   std::vector<std::span<const std::byte>> fields;
 };
 
+// What a source may take besides memory for its index: machinery, no content.
+struct SourceBudget {
+  int64_t cache_bytes = 0;                 // memory for encoded samples once they were read (cached_source.h)
+  int64_t spool_bytes = int64_t{16} << 30;  // disk for shards that have to be decompressed (spool.h)
+};
+
 class Source {
  public:
   virtual ~Source() = default;
@@ -75,6 +81,9 @@ class Source {
   // Makes `bytes` the encoded image; empty where the verdict is bad.
   virtual Verdict read(int64_t index, std::vector<std::byte>& bytes) const = 0;
 
+  // What it has taken of its budget by now.
+  virtual SourceBudget taken() const { return {0, 0}; }
+
   // The whole sample number key.index; what makers of samples call. A source that draws (user's code may) draws by
   // `key` alone. Decoded pixels have 64 readable bytes behind them (PixelBuffer::padding). Values of varying length are
   // checked against limits.max_field_bytes, and texts for UTF-8, by the maker (put_value); but a source that would have
@@ -96,12 +105,6 @@ class Source {
 };
 
 class PythonWorkers;
-
-// What a source may take besides memory for its index: machinery, no content.
-struct SourceBudget {
-  int64_t cache_bytes = 0;                 // memory for encoded samples once they were read (cached_source.h)
-  int64_t spool_bytes = int64_t{16} << 30;  // disk for shards that have to be decompressed (spool.h)
-};
 
 // Opens what `dataset` names. `files` must outlive the source. `workers`: for a dataset in Python, made with its config.
 std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits,

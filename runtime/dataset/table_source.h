@@ -41,6 +41,7 @@ class TableSource final : public Source {
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
   Verdict load(const DrawKey& key, SourceSample& sample) const override;
   Sum128 fingerprint() const override { return table_.fingerprint(); }
+  SourceBudget taken() const override { return {0, shards_->spooled_bytes()}; }
 
   const SampleTable& table() const noexcept { return table_; }
 

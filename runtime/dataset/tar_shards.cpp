@@ -180,7 +180,8 @@ class Grouping {
     NpyHeader header;
     if (const std::string why = read_npy_header(begin, part->bytes, header); !why.empty()) {
       refuse_shard(*file_, part->header, "member '." + array + "' of sample '" + key_ + "': " + why,
-                   "write it with numpy.save");
+                   "write it with numpy.save, as an array of one of these dtypes: array.astype(numpy.float32), "
+                   "numpy.ascontiguousarray(array)");
     }
     if (first) {
       FieldSpec field;

@@ -171,6 +171,8 @@ std::string parse_example(std::span<const std::byte> data, size_t max_values,
 
 namespace {
 
+constexpr const char* kCopyAgain = "copy the file again, or make it again";
+
 class TfListing {
  public:
   TfListing(const ContainerInput& input, TableBuilder& table)
@@ -189,17 +191,27 @@ class TfListing {
       file.read_at(at, std::span(header).first(static_cast<size_t>(std::min<uint64_t>(left, kTfHeaderBytes))));
       uint64_t length = 0;
       std::string why = read_frame_header(header, left, length);
-      if (why.empty() && length > static_cast<uint64_t>(input_.max_encoded_bytes) + kBesidesImage) {
-        why = "a record of " + std::to_string(length) + " bytes: more than limits.max_encoded_bytes allows";
+      if (!why.empty()) refuse_shard(file, at, why, kCopyAgain);
+      const std::string key = name + "[" + std::to_string(place) + "]";
+      if (length > static_cast<uint64_t>(input_.max_encoded_bytes) + kBesidesImage) {
+        if (table_.size() == 0) {
+          refuse_shard(file, at,
+                       "the first record has " + std::to_string(length) +
+                           " bytes, more than limits.max_encoded_bytes allows, and says what all of them hold",
+                       "raise limits.max_encoded_bytes, or write this record elsewhere");
+        }
+        add_too_large(key, number, at + kTfHeaderBytes, length);
+        at += kTfHeaderBytes + length + kTfFooterBytes;
+        continue;
       }
-      if (!why.empty()) refuse_shard(file, at, why);
       record.resize(static_cast<size_t>(length) + kTfFooterBytes);
       file.read_at(at + kTfHeaderBytes, record);
       const std::span<const std::byte> data = std::span(record).first(static_cast<size_t>(length));
       uint32_t crc = 0;
       std::memcpy(&crc, record.data() + length, 4);
+      remedy_ = kCopyAgain;  // until somebody knows better
       why = check_frame(data, crc);
-      if (why.empty()) why = one_sample(data, at + kTfHeaderBytes, number, name + "[" + std::to_string(place) + "]");
+      if (why.empty()) why = one_sample(data, at + kTfHeaderBytes, number, key);
       if (!why.empty()) refuse_shard(file, at, why, remedy_);
       at += kTfHeaderBytes + length + kTfFooterBytes;
     }
@@ -210,6 +222,16 @@ class TfListing {
   }
 
  private:
+  // A bad sample: nobody reads what is in it. Its picture is said to be the whole record, which is above the limit.
+  void add_too_large(const std::string& key, uint32_t number, uint64_t offset, uint64_t bytes) {
+    table_.add(key, 0, number, offset, bytes);
+    if (table_.facts().labelled) labels_.add_nothing();
+    for (size_t f = 0; f < fields_.size(); ++f) {
+      const FieldSpec& field = table_.facts().fields[f];
+      table_.value(f, std::vector<std::byte>(field.fixed_size() ? field.bytes_per_sample() : 0));
+    }
+  }
+
   std::string one_sample(std::span<const std::byte> data, uint64_t offset, uint32_t number, const std::string& key) {
     std::map<std::string, TfFeature, std::less<>> found;
     std::string names;
@@ -296,7 +318,7 @@ class TfListing {
   std::string label_;
   std::vector<FieldRequest> fields_;
   LabelColumn labels_;
-  std::string remedy_ = "copy the file again, or make it again";
+  std::string remedy_;
 };
 
 }  // namespace

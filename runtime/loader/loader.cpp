@@ -14,6 +14,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/dataset/listed_files.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
@@ -109,22 +110,31 @@ class Loader::Impl {
   }
 
  private:
+  // What a split was listed from, and what became of it.
+  struct Listed {
+    std::shared_ptr<const SplitContext> context;
+    FileStamps stamps;
+    SplitPrepared answer;
+  };
   struct Split {
     std::shared_ptr<const SplitContext> context;
+    FileStamps stamps;  // of what was listed
+    Fingerprint described = 0;
+    Fingerprint like = 0;  // that it may turn out to be the same as
     Arena arena;
     std::vector<uint32_t> free_cells;
     std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
-    std::future<SplitPrepared> opened;
+    std::future<void> opened;
     int32_t max_chunk_samples = 1;
-    std::shared_ptr<const SplitContext> fresh;  // the opening thread's, until `opened` is ready
+    Listed fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
     bool closed = false;                        // nobody has it open: it goes with its last cell
     bool worth_keeping = true;                  // its list
   };
   struct Kept {
-    std::shared_ptr<const SplitContext> context;
-    SplitPrepared answer;
+    Fingerprint described = 0;
+    Listed listed;
   };
 
   static nlohmann::json replaced_workers(const SplitContext& context) {
@@ -191,42 +201,92 @@ class Loader::Impl {
     }
     Split& split = splits_[m.fingerprint];
     split.max_chunk_samples = m.max_chunk_samples;
-    std::promise<SplitPrepared> promise;
-    split.opened = promise.get_future();
-    const auto kept = std::find_if(kept_.begin(), kept_.end(),
-                                   [&](const Kept& one) { return one.answer.fingerprint == m.fingerprint; });
-    if (kept != kept_.end()) {
-      split.fresh = std::move(kept->context);
-      promise.set_value(std::move(kept->answer));
-      kept_.erase(kept);
-      wakeup_.set();
-      return;
+    split.described = fingerprint_of(m.json);
+    split.like = m.like;
+    // A list that is there already: of a split that is open, or that was closed a while ago.
+    Listed before;
+    if (const auto like = splits_.find(m.like); m.like != 0 && like != splits_.end() && like->second.context) {
+      before = {like->second.context, like->second.stamps, like->second.answer};
     }
-    split.opening = std::thread([this, &split, m, promise = std::move(promise)]() mutable {
-      SplitPrepared answer;
-      answer.fingerprint = m.fingerprint;
+    const auto kept =
+        std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.described == split.described; });
+    if (m.like == 0 && kept != kept_.end()) {
+      before = std::move(kept->listed);
+      kept_.erase(kept);
+    }
+    std::promise<void> promise;
+    split.opened = promise.get_future();
+    split.opening = std::thread([this, &split, m, before = std::move(before), promise = std::move(promise)]() mutable {
       try {
-        FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
-        split.fresh =
-            SplitContext::open(split_from_json(m.json), files,
-                               {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources);
-        answer.good = true;
-        answer.dataset_size = split.fresh->source().size();
-        answer.dataset_fingerprint = split.fresh->source().fingerprint().hex();
-        answer.classes = split.fresh->source().class_names();
-        const auto extras = extra_fields(split.fresh->fields());
-        answer.extra_fields.assign(extras.begin(), extras.end());
-      } catch (const Error& error) {
-        answer.error_kind = error.exit_code();
-        answer.error = error.message();
-        answer.remedy = error.remedy();
-      } catch (const std::exception& error) {
-        answer.error_kind = static_cast<int32_t>(ErrorKind::runtime);
-        answer.error = error.what();
+        split.fresh = open(m, std::move(before));
+        promise.set_value();
+      } catch (...) {
+        promise.set_exception(std::current_exception());
       }
-      promise.set_value(std::move(answer));
       wakeup_.set();
     });
+  }
+
+  // In the opening thread. `before`: a list of the same description, or nothing.
+  Listed open(const PrepareSplit& m, Listed before) const {
+    Listed fresh;
+    SplitPrepared& answer = fresh.answer;
+    const auto fail = [&](int32_t kind, std::string error, std::string remedy) {
+      fresh = {};
+      answer.error_kind = kind;
+      answer.error = std::move(error);
+      answer.remedy = std::move(remedy);
+    };
+    try {
+      FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
+      const Looked looked = before.context ? look(before.stamps, files) : Looked::changed;
+      if (looked == Looked::same) {
+        fresh = std::move(before);
+      } else {
+        if (looked == Looked::changed && m.like == 0) before = {};  // nobody needs the old one: its room is wanted
+        list_anew(m, files, fresh);
+        // Folders that changed and hold the same pictures; or that may have changed, and did not.
+        if (before.context && before.answer.dataset_fingerprint == answer.dataset_fingerprint &&
+            same_files(before.stamps, fresh.stamps)) {
+          fresh.context = std::move(before.context);
+          answer = std::move(before.answer);
+        } else {
+          before = {};
+        }
+      }
+      answer.same = m.like != 0 && fresh.context && answer.fingerprint == m.like;
+    } catch (const Error& error) {
+      fail(error.exit_code(), error.message(), error.remedy());
+    } catch (const std::bad_alloc&) {
+      fail(static_cast<int32_t>(ErrorKind::runtime), "out of memory while the dataset was listed", "");
+    } catch (const std::exception& error) {
+      fail(static_cast<int32_t>(ErrorKind::runtime), error.what(), "");
+    }
+    answer.fingerprint = m.fingerprint;
+    return fresh;
+  }
+
+  void list_anew(const PrepareSplit& m, FileSystem& files, Listed& fresh) const {
+    struct Opened {
+      explicit Opened(FileSystem& below) : files(below) {}
+      ListedFiles files;
+      std::shared_ptr<const SplitContext> context;  // reads through `files`: goes first
+    };
+    const auto opened = std::make_shared<Opened>(files);
+    opened->context =
+        SplitContext::open(split_from_json(m.json), opened->files,
+                           {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources);
+    fresh.stamps = opened->files.finish();
+    fresh.context = {opened, opened->context.get()};
+    const Source& source = fresh.context->source();
+    fresh.answer.good = true;
+    fresh.answer.fingerprint = m.fingerprint;
+    fresh.answer.dataset_size = source.size();
+    fresh.answer.dataset_fingerprint = source.fingerprint().hex();
+    fresh.answer.classes = source.class_names();
+    fresh.answer.labelled = source.labelled();
+    const auto extras = extra_fields(fresh.context->fields());
+    fresh.answer.extra_fields.assign(extras.begin(), extras.end());
   }
 
   bool in_use(const Split& split) const {
@@ -262,21 +322,56 @@ class Loader::Impl {
       const auto split = it++;
       if (!split->second.closed || split->second.opened.valid() || in_use(split->second)) continue;
       if (split->second.context && split->second.context->workers() == nullptr && split->second.worth_keeping) {
-        kept_.push_back({split->second.context, split->second.answer});
+        kept_.push_back(
+            {split->second.described, {split->second.context, std::move(split->second.stamps), split->second.answer}});
         if (kept_.size() > kListsKept) kept_.pop_front();
       }
       retire(split);
     }
+    let_kept_go();
+  }
+  // What closed splits hold in memory and on disk must not come on top of what living ones may have.
+  void let_kept_go() {
+    if (kept_.empty()) return;
+    SourceBudget sum{0, 0};
+    const auto add = [&](const std::shared_ptr<const SplitContext>& context) {
+      if (!context) return;
+      const SourceBudget taken = context->source().taken();
+      sum.cache_bytes += taken.cache_bytes;
+      sum.spool_bytes += taken.spool_bytes;
+    };
+    for (const auto& [fingerprint, split] : splits_) add(split.context);
+    for (const Kept& one : kept_) add(one.listed.context);
+    while (!kept_.empty() &&
+           (sum.cache_bytes > options_.sources.cache_bytes || sum.spool_bytes > options_.sources.spool_bytes)) {
+      const SourceBudget taken = kept_.front().listed.context->source().taken();
+      sum.cache_bytes -= taken.cache_bytes;
+      sum.spool_bytes -= taken.spool_bytes;
+      kept_.pop_front();
+    }
   }
 
   void collect_opened() {
-    for (auto& [fingerprint, split] : splits_) {
+    for (auto it = splits_.begin(); it != splits_.end();) {
+      const auto here = it++;
+      Split& split = here->second;
       if (!split.opened.valid()) continue;
       if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
-      SplitPrepared answer = split.opened.get();
-      if (split.opening.joinable()) split.opening.join();
+      split.opened.get();
+      split.opening.join();
+      Listed fresh = std::exchange(split.fresh, {});
+      SplitPrepared answer = std::move(fresh.answer);
+      if (answer.same) {
+        if (const auto like = splits_.find(split.like); like != splits_.end()) {
+          like->second.stamps = std::move(fresh.stamps);
+        }
+        tell(answer);
+        splits_.erase(here);
+        continue;
+      }
       if (answer.good) {
-        split.context = std::move(split.fresh);
+        split.context = std::move(fresh.context);
+        split.stamps = std::move(fresh.stamps);
         try {
           make_arena(split);
         } catch (const Error& error) {
@@ -315,7 +410,7 @@ class Loader::Impl {
                   "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
                       " MB of cells at each loader, and loader.memory_gb leaves " +
                       std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
-                  "raise loader.memory_gb, or lower loader.cells or loader.chunk_samples");
+                  memory_remedy(split.context->fields()));
     }
     split.arena.id = next_arena_++;
     split.arena.memory = SharedMemory::create("penstock-cells", total);
@@ -323,6 +418,20 @@ class Loader::Impl {
     arena_bytes_ += total;
     endpoint_->register_arena(split.arena);
     for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
+  }
+
+  static std::string memory_remedy(const FieldTable& fields) {
+    size_t all = 0;
+    size_t varying = 0;
+    for (const FieldSpec& field : fields) {
+      all += field.bytes_per_sample();
+      if (!field.fixed_size()) varying += field.bytes_per_sample();
+    }
+    const std::string others = "raise loader.memory_gb, or lower loader.cells or loader.chunk_samples";
+    if (2 * varying < all) return others;
+    return "lower limits.max_field_bytes: most of it is room for texts and bytes, in each sample for the longest one; "
+           "or " +
+           others;
   }
 
   void lease(LeaseGranted& m) {
@@ -411,6 +520,7 @@ class Loader::Impl {
     if (clock_.now() - last_beat_ < options_.heartbeat_ns) return;
     last_beat_ = clock_.now();
     tell(Alive{});
+    let_kept_go();
   }
 
   void wait() {

@@ -1,5 +1,7 @@
 #include "runtime/loader/pipeline_identity.h"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
@@ -24,7 +26,34 @@ std::string text_of(const json& state, const char* key) {
   return state[key].get<std::string>();
 }
 
+// "libpng 1.6.39" by "libpng".
+std::map<std::string, std::string> libraries_of(const std::string& text) {
+  std::map<std::string, std::string> out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find("; ", begin), text.size());
+    const std::string one = text.substr(begin, end - begin);
+    out[one.substr(0, one.find(' '))] = one;
+    begin = end + 2;
+  }
+  return out;
+}
+
 }  // namespace
+
+DecoderChange decoder_change(const std::string& then, const std::string& now) {
+  if (then == now) return {};
+  DecoderChange out;
+  const auto before = libraries_of(then);
+  const auto after = libraries_of(now);
+  bool harmless = true;
+  for (const auto& [name, version] : before) {
+    const auto it = after.find(name);
+    harmless = harmless && it != after.end() && (name != "libjpeg-turbo" || it->second == version);
+  }
+  harmless = harmless && before.size() == after.size();
+  (harmless ? out.noted : out.refused) = then + " then, " + now + " now";
+  return out;
+}
 
 std::string pipeline_fingerprint(const ResolvedSplit& split) {
   const json spec = json::parse(canonical_json(split));
@@ -62,8 +91,8 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
     throw Error(ErrorKind::config, who + difference + " (saved, now)",
                 "use the pipeline that the model was trained and validated with, or the state of the right split");
   }
-  if (const std::string decoders = text_of(state, "decoders"); decoders != decoder_versions()) {
-    throw Error(ErrorKind::config, who + "decoders: " + decoders + " then, " + decoder_versions() + " now",
+  if (const auto change = decoder_change(text_of(state, "decoders"), decoder_versions()); !change.refused.empty()) {
+    throw Error(ErrorKind::config, who + "decoders: " + change.refused,
                 "use the same libraries; or, once you have compared tensors of both, save a new state with these");
   }
 }

@@ -1,4 +1,4 @@
-// What makes two pipelines the same: transforms with all parameters, arithmetic, versions of the decoders.
+// What makes two pipelines the same: transforms with all parameters, arithmetic, decoders.
 //
 //   std::string hex = pipeline_fingerprint(split);
 //   std::string kept = pipeline_state(split);            // into a checkpoint
@@ -20,5 +20,14 @@ std::string pipeline_fingerprint(const ResolvedSplit& split);
 std::string pipeline_state(const ResolvedSplit& split);
 // `state`: a text of pipeline_state(), or a client's state (runtime/trainer/client_state.h).
 void check_pipeline(const std::string& state, const ResolvedSplit& split);
+
+// Two texts of decoder_versions(). Another libjpeg-turbo may give other pixels, and a library that is there or not
+// other verdicts: `refused`. PNG and TIFF lose nothing and WebP's pixels are fixed by its format, so another version of
+// those libraries can at most judge damaged files differently: `noted`.
+struct DecoderChange {
+  std::string refused;
+  std::string noted;
+};
+DecoderChange decoder_change(const std::string& then, const std::string& now);
 
 }  // namespace penstock

@@ -64,13 +64,14 @@ FieldTable delivered_fields(FieldTable raw, const Pipeline& pipeline, const Fini
 }
 
 std::string mix_batch(const Pipeline& pipeline, const FinishSpec& finish, const Draws& draws, void* images,
-                      std::span<const int64_t> labels, float* soft) {
+                      std::span<const int64_t> labels, float* soft,
+                      const std::function<std::string(size_t)>& name_of_sample) {
   const int64_t classes = pipeline.soft_classes();
   std::fill_n(soft, std::ssize(labels) * classes, 0.0F);
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] < 0 || labels[i] >= classes) {
-      return "label " + std::to_string(labels[i]) + " of place " + std::to_string(i) +
-             " in the batch is none of the num_classes: " + std::to_string(classes) + " of MixUp or CutMix";
+      return "label " + std::to_string(labels[i]) + " of sample '" + name_of_sample(i) +
+             "' is none of the num_classes: " + std::to_string(classes) + " of MixUp or CutMix";
     }
     soft[static_cast<int64_t>(i) * classes + labels[i]] = 1;
   }

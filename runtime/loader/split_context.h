@@ -12,6 +12,7 @@
 //   substitute in a training split, the first good one of a fixed sequence of other samples.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -69,7 +70,8 @@ FieldTable delivered_fields(FieldTable raw, const Pipeline& pipeline, const Fini
 // Mixes a complete batch of finished images: `labels` are its class numbers, `soft` is where their shares go. Returns
 // the complaint about a label that is no class, empty when fine; then nothing is mixed.
 std::string mix_batch(const Pipeline& pipeline, const FinishSpec& finish, const Draws& draws, void* images,
-                      std::span<const int64_t> labels, float* soft);
+                      std::span<const int64_t> labels, float* soft,
+                      const std::function<std::string(size_t)>& name_of_sample);
 // What stands in a dataset's table after image and label.
 std::span<const FieldSpec> extra_fields(const FieldTable& fields);
 

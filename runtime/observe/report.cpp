@@ -153,9 +153,11 @@ std::string bottleneck_sentence(const json& report) {
     }
     return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " + change + ".";
   }
-  if (port_elapsed > 0 && port_busy / port_elapsed > 0.7) {
-    return "The ports held the job up: " + waited + ", and finishing and copying batches took " +
-           percent(port_busy / port_elapsed) + " of the trainers' time; deliver uint8 and normalise on the card.";
+  // A port is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
+  const double ports = port_elapsed > 0 ? std::min(1.0, port_busy / port_elapsed) : 0;
+  if (ports > 0.7) {
+    return "The ports held the job up: " + waited + ", and finishing and copying batches took " + percent(ports) +
+           " of the trainers' time; deliver uint8 and normalise on the card.";
   }
   return "Nobody was busy, yet " + waited +
          ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";
@@ -205,12 +207,12 @@ std::string report_text(const json& report) {
       }
       rate = active > 0 ? images / active : 0;
       waiting = active > 0 ? wait / active : 0;
-      busy = active > 0 ? rank.value("port_busy_s", 0.0) / active : 0;
+      busy = active > 0 ? std::min(1.0, rank.value("port_busy_s", 0.0) / active) : 0;
       megabytes = rank.value("received_bytes", 0.0) / 1e6;
     } else {
       images = rank.value("images", 0.0);
       rate = rank.value("elapsed_s", 0.0) > 0 ? images / rank.value("elapsed_s", 0.0) : 0;
-      busy = rank.value("busy_fraction", 0.0);
+      busy = std::min(1.0, rank.value("busy_fraction", 0.0));
       waiting = 1 - busy;
       megabytes = rank.value("sent_bytes", 0.0) / 1e6;
     }

@@ -11,16 +11,16 @@ namespace {
 // Every message is the list of its members: written, read and kept in step in one place.
 auto members(LoaderHello& m) { return std::tie(m.cells, m.depth, m.threads); }
 auto members(Alive&) { return std::tie(); }
-auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples); }
+auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples, m.like); }
 auto members(SplitPrepared& m) {
-  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.error_kind, m.error,
-                  m.remedy);
+  return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled,
+                  m.same, m.error_kind, m.error, m.remedy);
 }
-auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening); }
+auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening, m.split); }
 auto members(SplitOpened& m) {
-  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields);
+  return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled, m.split);
 }
-auto members(SplitRefused& m) { return std::tie(m.fingerprint, m.error_kind, m.error, m.remedy); }
+auto members(SplitRefused& m) { return std::tie(m.split, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) {
   return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening);
 }
@@ -40,7 +40,7 @@ auto members(ChunkTaken& m) { return std::tie(m.lease); }
 auto members(PortDone& m) { return std::tie(m.good, m.problem, m.exit_code, m.report_json); }
 auto members(ProgramsAt& m) { return std::tie(m.living); }
 auto members(EndServing& m) { return std::tie(m.reason); }
-auto members(SplitClosed& m) { return std::tie(m.fingerprint, m.failed); }
+auto members(SplitClosed& m) { return std::tie(m.fingerprint, m.failed, m.split); }
 auto members(Leave& m) { return std::tie(m.reason); }
 auto members(LoaderReport& m) { return std::tie(m.json); }
 auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }

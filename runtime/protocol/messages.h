@@ -40,7 +40,14 @@ Fingerprint fingerprint_of(const std::string& canonical_json);
 
 struct LoaderHello { int32_t cells = 0; int32_t depth = 0; int32_t threads = 0; };
 struct Alive {};
-struct PrepareSplit { Fingerprint fingerprint = 0; std::string json; int32_t max_chunk_samples = 1; };
+// `like`: a split of the same description that the loader has open. Where its files are as they were, the answer is
+// `same` and there is nothing more of this one.
+struct PrepareSplit {
+  Fingerprint fingerprint = 0;
+  std::string json;
+  int32_t max_chunk_samples = 1;
+  Fingerprint like = 0;
+};
 struct SplitPrepared {
   Fingerprint fingerprint = 0;
   bool good = false;
@@ -48,6 +55,8 @@ struct SplitPrepared {
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
   FieldTable extra_fields;          // of a sample, after image and label
+  bool labelled = true;             // false: the label is 0 everywhere, and no program shall see it
+  bool same = false;                // as PrepareSplit::like: the rest is empty
   int32_t error_kind = 0;           // ErrorKind, where not good
   std::string error;
   std::string remedy;
@@ -59,15 +68,20 @@ struct OpenSplit {
   int32_t num_replicas = 1;
   int64_t program = 0;
   int32_t opening = 0;
+  int32_t split = 0;  // the port's number for it, which the answer repeats
 };
+// `fingerprint` names the split from now on: that of its description, or another where its files were listed anew while
+// somebody had the older list open.
 struct SplitOpened {
   Fingerprint fingerprint = 0;
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
   FieldTable extra_fields;
+  bool labelled = true;
+  int32_t split = 0;
 };
-struct SplitRefused { Fingerprint fingerprint = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+struct SplitRefused { int32_t split = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
 // Where the split's order is its program's, `order` is this pass's: the replica's own share, all of it.
 struct OpenStream {
   StreamId stream = 0;
@@ -104,8 +118,8 @@ struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; 
 // (from it).
 struct ProgramsAt { int32_t living = 0; };
 struct EndServing { std::string reason; };
-// `failed`: it could not be opened somewhere, so nothing of it is worth keeping.
-struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; };
+// `failed`: it could not be opened somewhere, so nothing of it is worth keeping. `split`: from ports, as in OpenSplit.
+struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.

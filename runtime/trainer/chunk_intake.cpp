@@ -29,8 +29,10 @@ void mix(const PortSplit& split, const ChunkExpectation& expected, const SlotLay
   slot.draws = split.pipeline->draw_batch(split.resolved.seed, epoch, slot.step, expected.replica);
   slot.hash.add_batch(batch_record(split.resolved.name, epoch, slot.step, expected.replica, slot.draws));
   if (!slot.problem.empty()) return;  // nobody will see it
-  slot.problem = mix_batch(*split.pipeline, split.finish, slot.draws, base + layout.fields[0], slot.labels,
-                           reinterpret_cast<float*>(base + layout.fields[1]));
+  slot.problem =
+      mix_batch(*split.pipeline, split.finish, slot.draws, base + layout.fields[0], slot.labels,
+                reinterpret_cast<float*>(base + layout.fields[1]), [&](size_t i) { return slot.records[i].key; });
+  if (!slot.problem.empty()) slot.remedy = "give num_classes as many as there are, or correct the label";
 }
 
 }  // namespace
@@ -44,6 +46,7 @@ void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t c
   slot.hash = {};
   slot.num_valid = 0;
   slot.problem.clear();
+  slot.remedy.clear();
   slot.records.assign(static_cast<size_t>(slot.samples), {});
   slot.labels.assign(static_cast<size_t>(slot.samples), 0);
   slot.raw.clear();

@@ -9,7 +9,7 @@ auto members(ClientHello& m) { return std::tie(m.token, m.pid); }
 auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last); }
 auto members(ClientOpened& m) {
   return std::tie(m.split_id, m.dataset_size, m.steps, m.samples_per_replica, m.num_samples, m.batch_size, m.replica,
-                  m.num_replicas, m.dataset_fingerprint, m.classes, m.fields, m.channels_last);
+                  m.num_replicas, m.dataset_fingerprint, m.classes, m.labelled, m.fields, m.channels_last);
 }
 auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy); }
 auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step, m.order); }
@@ -18,7 +18,7 @@ auto members(ClientNext& m) { return std::tie(m.stream); }
 auto members(ClientBatch& m) { return std::tie(m.stream, m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid); }
 auto members(ClientEnd& m) { return std::tie(m.stream); }
 auto members(ClientFailed& m) { return std::tie(m.error_kind, m.error, m.remedy, m.stream); }
-auto members(ClientNotice& m) { return std::tie(m.text); }
+auto members(ClientNotice& m) { return std::tie(m.text, m.held_stream); }
 auto members(ClientRelease& m) { return std::tie(m.pool, m.slot); }
 auto members(ClientStop& m) { return std::tie(m.stream); }
 auto members(ClientStats&) { return std::tie(); }

@@ -64,6 +64,7 @@ struct ClientOpened {
   int32_t num_replicas = 1;
   std::string dataset_fingerprint;   // 32 hexadecimal digits
   std::vector<std::string> classes;
+  bool labelled = true;          // false: field "label" is 0 everywhere, and the program does not see it
   FieldTable fields;             // as delivered: dtype after finishing; shape [3, h, w] also where channels_last
   bool channels_last = false;
 };
@@ -98,7 +99,8 @@ struct ClientFailed {
   std::string remedy;
   uint64_t stream = 0;  // whose ClientNext this answers; 0: the answer to anything else
 };
-struct ClientNotice { std::string text; };
+// `held_stream`: the program has all batches that this pass can give, and its question waits for one of them; else 0.
+struct ClientNotice { std::string text; uint64_t held_stream = 0; };
 struct ClientRelease { int32_t pool = 0; int32_t slot = 0; };
 struct ClientStop { uint64_t stream = 0; };
 struct ClientStats {};

@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/loader/pipeline_identity.h"
 #include "sampler/position.h"
 
 namespace penstock {
@@ -40,7 +41,7 @@ std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const s
 }
 
 Cursor resume_state(const std::string& text, const ResolvedSplit& split, const PlanSpec& plan,
-                    const std::string& dataset_fingerprint) {
+                    const std::string& dataset_fingerprint, std::string& warning) {
   if (text.size() > kMaxStateBytes) refuse("longer than " + std::to_string(kMaxStateBytes) + " bytes");
   const json state = json::parse(text, nullptr, false);
   if (!state.is_object()) refuse("it is no JSON object");
@@ -77,8 +78,13 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
     throw Error(ErrorKind::config, who + "the dataset has the same size, but other samples or labels",
                 "resume with the dataset that the state was saved with");
   }
-  if (const std::string decoders = text_of(state, "decoders"); decoders != decoder_versions()) {
-    throw Error(ErrorKind::config, who + "decoders: " + decoders + " then, " + decoder_versions() + " now",
+  const DecoderChange change = decoder_change(text_of(state, "decoders"), decoder_versions());
+  if (!change.noted.empty()) {
+    warning = "split '" + split.name + "' resumes with other versions of decoders: " + change.noted +
+              "; pictures stay the same, but damaged files may be judged differently";
+  }
+  if (!change.refused.empty()) {
+    throw Error(ErrorKind::config, who + "decoders: " + change.refused,
                 "resume with the same libraries; or, once you have compared their pixels, write the new text over the "
                 "state's 'decoders'");
   }

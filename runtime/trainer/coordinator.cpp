@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "runtime/balance/balancer.h"
 #include "runtime/balance/event_log.h"
@@ -55,12 +56,14 @@ class Coordinator::Impl {
               joined_[peer] = m;
               lost_.erase(peer);
               threads_ += std::max(1, m.threads);
-              for (auto& [fingerprint, split] : splits_) prepare_at(peer, split);
+              for (auto& [fingerprint, split] : splits_) {
+                if (split.like == 0) prepare_at(peer, split);  // what others look at again is none of a newcomer's
+              }
               apply(LoaderJoined{peer, m.depth, m.cells, node_of(peer)});
             },
             [&](const Alive&) { apply(LoaderAlive{peer}); },
             [&](const OpenSplit& m) { open_split(peer, m); },
-            [&](const SplitClosed& m) { split_closed(peer, m.fingerprint); },
+            [&](const SplitClosed& m) { split_closed({peer, m.split}); },
             [&](const SplitPrepared& m) { split_prepared(peer, m); },
             [&](const OpenStream& m) { open_stream(peer, m); },
             [&](const SlotFree& m) { if (streams_.count(m.stream) != 0) apply(SlotReserved{m.stream, m.step}); },
@@ -89,9 +92,13 @@ class Coordinator::Impl {
     figures_.lost.push_back("rank " + std::to_string(peer) + " (loader): " + reason);
     if (joined) apply(LoaderLost{peer, reason});
     // A split that waited for this loader's answer goes on without it, or fails where nobody is left.
-    for (auto& [fingerprint, split] : splits_) {
-      split.waiting_for.erase(peer);
-      settle(split);
+    std::vector<Fingerprint> all;
+    for (const auto& [fingerprint, split] : splits_) all.push_back(fingerprint);
+    for (const Fingerprint fingerprint : all) {
+      const auto it = splits_.find(fingerprint);
+      if (it == splits_.end()) continue;  // was the same as another
+      it->second.waiting_for.erase(peer);
+      settle(it->second);
     }
     forget_closed();
   }
@@ -111,8 +118,16 @@ class Coordinator::Impl {
   }
 
  private:
+  using Opening = std::pair<PeerId, int32_t>;  // port, and its number for the split
+  // A description of a split, and one look at its files. While nobody has it open there is at most one for each
+  // description; whoever opens it once more has the loaders look again, and only where files changed there are two.
   struct Split {
     Fingerprint fingerprint = 0;
+    Fingerprint described = 0;      // of its description
+    int64_t number = 0;             // the newest of a description is the largest
+    Fingerprint like = 0;           // while loaders look whether it is the same as this one
+    std::set<PeerId> same_at;       // loaders that said so
+    int32_t looked_at = 0;          // so many are looked for by `like`
     std::string json;
     ResolvedSplit resolved;
     std::shared_ptr<const SamplerNumbers> numbers;  // of the sampler's file
@@ -120,8 +135,8 @@ class Coordinator::Impl {
     int32_t max_chunk_samples = 1;
     std::set<PeerId> asked;
     std::set<PeerId> waiting_for;   // loaders that have not answered PrepareSplit
-    std::set<PeerId> waiting_ports;
-    std::set<PeerId> open_at;       // ports with clients that have it open, or asked for it
+    std::set<Opening> waiting;      // for an answer
+    std::set<Opening> open_at;      // those who have it open, or asked for it
     bool known = false;             // the dataset's size is
     SplitPrepared prepared;         // the first good answer
     bool failed = false;
@@ -145,52 +160,130 @@ class Coordinator::Impl {
   void prepare_at(PeerId loader, Split& split) {
     if (!split.asked.insert(loader).second) return;
     split.waiting_for.insert(loader);
-    send_(loader, PrepareSplit{split.fingerprint, split.json, split.max_chunk_samples});
+    send_(loader, PrepareSplit{split.fingerprint, split.json, split.max_chunk_samples, split.like});
   }
 
   void open_split(PeerId port, const OpenSplit& m) {
-    const Fingerprint fingerprint = fingerprint_of(m.json);
+    const Fingerprint described = fingerprint_of(m.json);
     ResolvedSplit resolved;
     std::shared_ptr<const SamplerNumbers> numbers;
     try {
       resolved = split_from_json(m.json);
-      const auto known = splits_.find(fingerprint);
-      if (known == splits_.end() || known->second.failed) {
+      const Split* known = newest(described);
+      if (known == nullptr || known->failed) {
         numbers = std::make_shared<SamplerNumbers>(read_sampler_file(resolved));
       }
     } catch (const Error& error) {
-      send_(port, SplitRefused{fingerprint, error.exit_code(), error.message(), error.remedy()});
+      send_(port, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
       return;
     }
     const ReplicaAgreement::Who who{port, m.replica, m.program};
     if (const auto complaint = agreement_.opened(who, resolved.name, m.opening, m.json)) {
-      send_(port, SplitRefused{fingerprint, static_cast<int32_t>(ErrorKind::config), *complaint,
+      send_(port, SplitRefused{m.split, static_cast<int32_t>(ErrorKind::config), *complaint,
                                "give every trainer the same job file and overrides"});
       return;
     }
-    std::set<PeerId> open_at = forget_failed(fingerprint);
-    Split& split = splits_[fingerprint];
-    if (split.json.empty()) {
-      split.open_at = std::move(open_at);
-      split.fingerprint = fingerprint;
-      split.json = m.json;
-      split.num_replicas = m.num_replicas;
-      const int64_t largest = options_.chunk_samples > 0 ? options_.chunk_samples : kLargestChunk;
-      split.max_chunk_samples = static_cast<int32_t>(std::min(resolved.split.batch_size, largest));
-      split.resolved = std::move(resolved);
-      split.numbers = std::move(numbers);
+    Split& split = choose_split(described, looked_for(who, resolved.name, described, m.opening), m, resolved, numbers);
+    if (split.like == 0) {
+      for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
     }
-    for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
-    split.waiting_ports.insert(port);
-    split.open_at.insert(port);
+    split.waiting.insert({port, m.split});
+    split.open_at.insert({port, m.split});
     settle(split);
   }
 
-  void split_closed(PeerId port, Fingerprint fingerprint) {
-    const auto it = splits_.find(fingerprint);
-    if (it == splits_.end()) return;
-    it->second.open_at.erase(port);
-    it->second.waiting_ports.erase(port);
+  Split* newest(Fingerprint described) {
+    Split* found = nullptr;
+    for (auto& [fingerprint, split] : splits_) {
+      if (split.described == described && (found == nullptr || split.number > found->number)) found = &split;
+    }
+    return found;
+  }
+
+  // The look that another replica's program has had for its n-th opening, if this is a program's n-th: all of them get
+  // one list, whatever happens to the files meanwhile.
+  Fingerprint& looked_for(const ReplicaAgreement::Who& who, const std::string& name, Fingerprint described,
+                          int32_t opening) {
+    const LookKey key{described, agreement_.program_number(who, name), opening};
+    Look& look = looks_[key];
+    look.ports.insert(who.port);
+    if (look.ports.size() < options_.ports.size()) return look.split;
+    last_look_ = look.split;
+    looks_.erase(key);
+    return last_look_;
+  }
+
+  // The one that an opening gets: an old one, perhaps after a look whether it is one still, or a new one. `looked`: see
+  // looked_for.
+  Split& choose_split(Fingerprint described, Fingerprint& looked, const OpenSplit& m, ResolvedSplit& resolved,
+                      std::shared_ptr<const SamplerNumbers>& numbers) {
+    if (const auto it = splits_.find(looked); looked != 0 && it != splits_.end()) return it->second;
+    std::set<Opening> open_at;
+    Split* known = newest(described);
+    if (known != nullptr && known->failed) {
+      open_at = forget_failed(known->fingerprint);
+      known = newest(described);
+    }
+    // What loaders look at just now was asked for a moment ago. Who has objects in Python has to say itself when they
+    // are others.
+    const bool again = known != nullptr && known->known && !known->failed && known->like == 0 &&
+                       known->waiting_for.empty() && !joined_.empty() && !resolved.split.dataset.is_python();
+    if (known != nullptr && !again) {
+      looked = known->fingerprint;
+      return *known;
+    }
+    Fingerprint fingerprint = described;
+    while (fingerprint == 0 || splits_.count(fingerprint) != 0) {
+      fingerprint = fingerprint_of(m.json + "#" + std::to_string(++last_number_));
+    }
+    Split& split = splits_[fingerprint];
+    split.fingerprint = fingerprint;
+    split.described = described;
+    split.number = ++last_number_;
+    split.open_at = std::move(open_at);
+    split.json = m.json;
+    split.num_replicas = m.num_replicas;
+    const int64_t largest = options_.chunk_samples > 0 ? options_.chunk_samples : kLargestChunk;
+    split.max_chunk_samples = static_cast<int32_t>(std::min(resolved.split.batch_size, largest));
+    split.resolved = std::move(resolved);
+    split.numbers = again ? known->numbers : std::move(numbers);
+    looked = fingerprint;
+    if (again) {
+      split.like = known->fingerprint;
+      ++known->looked_at;
+      for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
+    }
+    return split;
+  }
+
+  // Every loader has looked again.
+  void decide(Split& split) {
+    Split& before = splits_.at(split.like);  // kept by looked_at
+    --before.looked_at;
+    split.like = 0;
+    if (split.known || split.failed) {
+      // Two lists from now on: those that have the older one open keep it.
+      for (const PeerId loader : split.same_at) split.asked.erase(loader);
+      if (!split.failed) {
+        for (const auto& [loader, hello] : joined_) prepare_at(loader, split);
+      }
+      settle(split);
+      return;
+    }
+    before.waiting.merge(split.waiting);
+    before.open_at.merge(split.open_at);
+    for (auto& [key, look] : looks_) {
+      if (look.split == split.fingerprint) look.split = before.fingerprint;
+    }
+    splits_.erase(split.fingerprint);
+    settle(before);
+  }
+
+  void split_closed(const Opening& opening) {
+    for (auto& [fingerprint, split] : splits_) {
+      split.open_at.erase(opening);
+      split.waiting.erase(opening);
+    }
   }
 
   // Splits that nobody has open: programs that open one after the other must not fill memory, here or at loaders. One
@@ -198,7 +291,7 @@ class Coordinator::Impl {
   void forget_closed() {
     for (auto it = splits_.begin(); it != splits_.end();) {
       const Split& split = it->second;
-      if (!split.open_at.empty() || !split.waiting_for.empty() || has_streams(it->first)) {
+      if (!split.open_at.empty() || !split.waiting_for.empty() || split.looked_at > 0 || has_streams(it->first)) {
         ++it;
         continue;
       }
@@ -219,7 +312,9 @@ class Coordinator::Impl {
     if (it == splits_.end()) return;
     Split& split = it->second;
     split.waiting_for.erase(loader);
-    if (!m.good) {
+    if (m.good && m.same) {
+      split.same_at.insert(loader);
+    } else if (!m.good) {
       split.failed = true;
       split.problem = m;
       split.problem.error = "rank " + std::to_string(loader) + " (loader): " + m.error;
@@ -240,7 +335,9 @@ class Coordinator::Impl {
 
   // Answers the ports that wait for a split, once every loader has said what it sees.
   void settle(Split& split) {
-    if (!split.waiting_for.empty() || split.waiting_ports.empty()) return;
+    if (!split.waiting_for.empty()) return;
+    if (split.like != 0) return decide(split);
+    if (split.waiting.empty()) return;
     const bool none_left = joined_.empty() && !lost_.empty() && lost_.size() >= options_.loaders.size();
     if (!split.known && !split.failed && !none_left) return;  // no loader yet
     if (!split.known && !split.failed) {
@@ -260,27 +357,28 @@ class Coordinator::Impl {
         split.problem.remedy = error.remedy();
       }
     }
-    for (const PeerId port : split.waiting_ports) {
+    for (const Opening& opening : split.waiting) {
+      const auto& [port, number] = opening;
       if (split.failed) {
-        send_(port, SplitRefused{split.fingerprint, split.problem.error_kind, split.problem.error,
-                                 split.problem.remedy});
-        split.open_at.erase(port);
+        send_(port, SplitRefused{number, split.problem.error_kind, split.problem.error, split.problem.remedy});
+        split.open_at.erase(opening);
       } else {
         send_(port, SplitOpened{split.fingerprint, split.prepared.dataset_size, split.prepared.dataset_fingerprint,
-                                split.prepared.classes, split.prepared.extra_fields});
+                                split.prepared.classes, split.prepared.extra_fields, split.prepared.labelled, number});
       }
     }
-    split.waiting_ports.clear();
+    split.waiting.clear();
   }
 
   // A split that could not be opened is asked for anew when somebody opens it again: its folder may have been repaired.
   // The ports that have it open all the same: a loader failed that came later.
-  std::set<PeerId> forget_failed(Fingerprint fingerprint) {
+  std::set<Opening> forget_failed(Fingerprint fingerprint) {
     const auto it = splits_.find(fingerprint);
-    if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty() || has_streams(fingerprint)) {
+    if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty() || it->second.looked_at > 0 ||
+        has_streams(fingerprint)) {
       return {};
     }
-    std::set<PeerId> open_at = std::move(it->second.open_at);
+    std::set<Opening> open_at = std::move(it->second.open_at);
     splits_.erase(it);
     return open_at;
   }
@@ -378,6 +476,7 @@ class Coordinator::Impl {
     }
     idle_since_ = clock_.now();
     agreement_.forget();
+    looks_.clear();
   }
 
   void close_stream(StreamId id) {
@@ -438,7 +537,16 @@ class Coordinator::Impl {
   std::set<PeerId> lost_;
   int64_t threads_ = 0;
   std::map<Fingerprint, Split> splits_;
+  int64_t last_number_ = 0;  // of splits
   ReplicaAgreement agreement_;
+  // What openings got, until every port has had the same one; by description, number of the program, of the opening.
+  using LookKey = std::tuple<Fingerprint, size_t, int32_t>;
+  struct Look {
+    Fingerprint split = 0;
+    std::set<PeerId> ports;
+  };
+  std::map<LookKey, Look> looks_;
+  Fingerprint last_look_ = 0;
   std::map<PeerId, int32_t> programs_;  // that live at each port
   std::optional<Nanoseconds> idle_since_;
   std::map<StreamId, Stream> streams_;

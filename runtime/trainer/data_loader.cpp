@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -39,6 +41,8 @@ std::string environment(const char* name) {
 }
 
 constexpr Nanoseconds kLookEvery = 50 * kMillisecond;
+// With all batches held and none ever given back; `list(loader)` need not wait for trainer.timeout_s.
+constexpr Nanoseconds kHeldPatience = 5 * kSecond;
 
 struct Place {
   int replicas = 1;
@@ -156,6 +160,12 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     }
     field_table_ = std::make_shared<FieldTable>(opened_.fields);
     layout_ = std::make_shared<SlotLayout>(slot_layout(opened_.fields, opened_.batch_size));
+    // Pictures alone are what nobody trains a classifier with; where other fields come along, that is what was wanted.
+    if (!opened_.labelled && training_ && opened_.fields.size() == 2) {
+      warnings_.push_back(no_labels() + "; its batches are pictures alone");
+      unsaid_.push_back(warnings_.back());
+      say_warnings();
+    }
   }
 
   const ClientOpened& opened() const { return opened_; }
@@ -167,12 +177,40 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (program) spec.batch_drop_last = resolved_.split.drop_last;
     return spec;
   }
+  // What the program sees of a batch: labels that nobody gave are no field.
+  std::vector<std::string> field_names() const {
+    std::vector<std::string> names;
+    for (const FieldSpec& field : opened_.fields) {
+      if (opened_.labelled || field.name != kLabelField) names.push_back(field.name);
+    }
+    return names;
+  }
+  std::string no_labels() const {
+    const DatasetSpec& dataset = resolved_.split.dataset;
+    std::string why = "split '" + name_ + "' has no labels";
+    if (dataset.is_python()) {
+      why += ": the samples of " + dataset.title() + " have no 'label'";
+    } else if (!dataset.is_paired()) {
+      why += ": nothing in " + dataset.title() + " is called '" +
+             (dataset.tar.empty() ? dataset.tfrecord.empty() ? "label" : "image/class/label" : "cls") +
+             "', and dataset.label names nothing else";
+    }
+    return why;
+  }
   int ranks_per_replica() const { return job_.roles.ranks_per_replica; }
   bool embedded() const { return world_ != nullptr; }
   bool training() const { return training_; }
   std::vector<std::string> take_warnings() {
     MutexLock lock(mutex_);
     return std::exchange(warnings_, {});
+  }
+
+  void warn(const std::string& text) {
+    check_owner();
+    MutexLock lock(mutex_);
+    warnings_.push_back(text);
+    unsaid_.push_back(text);
+    say_warnings();
   }
 
   // Begins a pass; the number that names it.
@@ -221,7 +259,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   // From destructors: never throws, and says nothing in a forked child, whose socket is the parent's too.
-  void release(int32_t pool, int32_t slot) noexcept { tell_quietly(ClientRelease{pool, slot}); }
+  void release(int32_t pool, int32_t slot) noexcept {
+    ++released_;
+    tell_quietly(ClientRelease{pool, slot});
+  }
   void stop(uint64_t stream) noexcept {
     if (::getpid() != owner_) return;
     tell_quietly(ClientStop{stream});
@@ -360,6 +401,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_) {
     say_warnings();
     Wait wait(timeout_ns_);
+    wait.stream = stream;
     for (;;) {
       // Whoever took the lock while we let go of it may have received our answer: for a pass of its own, and then it is
       // kept here; or as its own, where threads share a pass, and then we ask for the next.
@@ -370,7 +412,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
       const uint64_t whose = stream_of(*answer);
       if (whose == 0) return std::move(*answer);  // not one to ClientNext: the caller says so
       unanswered_.erase(whose);
-      if (whose == stream) return std::move(*answer);
+      if (whose == stream) {
+        released_when_held_.erase(stream);
+        return std::move(*answer);
+      }
       keep_for_later(whose, std::move(*answer));
     }
   }
@@ -410,7 +455,14 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     MonotonicClock clock;
     Nanoseconds deadline;
     Nanoseconds next_look;
+    uint64_t stream = 0;
+    std::optional<Nanoseconds> held_since;  // that the port has said so, in this wait
   };
+  // Did the program hold all of the pass's batches when the port was asked, and has given none back since?
+  bool holds_all(uint64_t stream) PENSTOCK_REQUIRES(mutex_) {
+    const auto it = released_when_held_.find(stream);
+    return it != released_when_held_.end() && it->second == released_;
+  }
   ClientMessage receive(const std::string& what, bool interruptible) PENSTOCK_REQUIRES(mutex_) {
     Wait wait(timeout_ns_);
     for (;;) {
@@ -428,6 +480,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         ClientMessage message = decode_client(packet.bytes);
         if (auto* notice = std::get_if<ClientNotice>(&message)) {
           warnings_.push_back(notice->text);
+          if (notice->held_stream != 0) released_when_held_[notice->held_stream] = released_;
           // Where a wait must not be left half way, the callback, which may throw, has its turn in the next one.
           unsaid_.push_back(notice->text);
           if (!interruptible) continue;
@@ -446,7 +499,19 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
         }
         throw Error(ErrorKind::peer_lost, why, world_ ? "" : std::string("see the messages of ") + server_name());
       }
-      if (wait.clock.now() > wait.deadline) {
+      if (holds_all(wait.stream)) {
+        if (!wait.held_since) wait.held_since = wait.clock.now();
+        wait.deadline = wait.clock.now() + timeout_ns_;  // the loaders' time begins when there is room
+        // A program that has never given one back is not waiting for another thread of its own to do so.
+        const Nanoseconds patience = released_ == 0 ? std::min(kHeldPatience, timeout_ns_) : timeout_ns_;
+        if (wait.clock.now() > *wait.held_since + patience) {
+          throw Error(
+              ErrorKind::usage, "the program holds all batches of split '" + name_ + "', and asks for another",
+              "drop batches before the next ones are asked for, copy what is to be kept (copy=True in Python), or "
+              "raise trainer.hold (" +
+                  std::to_string(job_.trainer.hold) + ")");
+        }
+      } else if (wait.clock.now() > wait.deadline) {
         failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(timeout_ns_ / kSecond) +
                    " s for " + what + " of split '" + name_ + "'";
         // An answer that comes after all would be taken for that to the next question.
@@ -527,9 +592,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation with the port
   std::set<uint64_t> unanswered_ PENSTOCK_GUARDED_BY(mutex_);  // streams whose next batch was asked for
   std::map<uint64_t, ClientMessage> early_ PENSTOCK_GUARDED_BY(mutex_);  // answers that nobody has taken yet
+  std::map<uint64_t, int64_t> released_when_held_ PENSTOCK_GUARDED_BY(mutex_);  // by stream
   Mutex outbox_mutex_;
   std::vector<Message> outbox_ PENSTOCK_GUARDED_BY(outbox_mutex_);
   std::set<uint64_t> stopped_ PENSTOCK_GUARDED_BY(outbox_mutex_);
+  std::atomic<int64_t> released_ = 0;  // batches; publishes nothing
 
  public:
   std::optional<int64_t> next_epoch;  // set by set_epoch, used up by begin()
@@ -551,17 +618,21 @@ const uint8_t* Batch::substituted() const {
 }
 
 std::vector<std::string> Batch::fields() const {
-  std::vector<std::string> names;
-  for (const FieldSpec& field : *state_->field_table) names.push_back(field.name);
-  return names;
+  return state_->loader->field_names();
 }
 
 size_t Batch::place_of(const std::string& name) const {
   const FieldTable& table = *state_->field_table;
+  const std::vector<std::string> shown = state_->loader->field_names();
   std::string known;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].name == name) return i;
-    known += (known.empty() ? "'" : ", '") + table[i].name + "'";
+  for (const std::string& one : shown) known += (known.empty() ? "'" : ", '") + one + "'";
+  if (std::find(shown.begin(), shown.end(), name) != shown.end()) {
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (table[i].name == name) return i;
+    }
+  }
+  if (name == kLabelField) {
+    throw Error(ErrorKind::usage, state_->loader->no_labels(), "its batches have " + known);
   }
   throw Error(ErrorKind::usage, "a batch has no field '" + name + "'", "its fields are " + known);
 }
@@ -677,7 +748,11 @@ std::string DataLoader::state(int64_t epoch, int64_t step, int64_t order_samples
   return state_text(impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint, {epoch, step});
 }
 Cursor DataLoader::resume(const std::string& state, int64_t order_samples) const {
-  return resume_state(state, impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint);
+  std::string warning;
+  const Cursor cursor =
+      resume_state(state, impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint, warning);
+  if (!warning.empty()) impl_->warn(warning);
+  return cursor;
 }
 std::string DataLoader::spec() const { return canonical_json(impl_->resolved()); }
 
@@ -701,9 +776,7 @@ std::vector<std::string> DataLoader::warnings() const { return impl_->take_warni
 std::string DataLoader::stats_json() { return impl_->stats(); }
 std::string DataLoader::report_json() { return impl_->report(); }
 std::vector<std::string> DataLoader::fields() const {
-  std::vector<std::string> names;
-  for (const FieldSpec& field : impl_->opened().fields) names.push_back(field.name);
-  return names;
+  return impl_->field_names();
 }
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 

@@ -18,8 +18,8 @@
 //   seen but no rank can be told, construction is refused, because every rank would get the same data.
 // Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
 //   the last copy is gone, also after the DataLoader is. The program may hold `trainer.hold` batches besides the one in
-//   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails after
-//   trainer.timeout_s; it never hands out memory that is in use.
+//   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails: after a few seconds
+//   where none was ever dropped, else after trainer.timeout_s. It never hands out memory that is in use.
 // Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
 //   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train`
 //   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays

@@ -400,12 +400,8 @@ class Port::Impl {
       }
       // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it.
       std::erase_if(pools_, [&](const auto& item) { return item.second.split_id == it->first; });
-      const Fingerprint fingerprint = it->second.fingerprint;
+      send(options_.coordinator, SplitClosed{it->second.fingerprint, false, it->first});
       it = splits_.erase(it);
-      const bool others = std::any_of(splits_.begin(), splits_.end(), [&](const auto& item) {
-        return item.second.fingerprint == fingerprint;
-      });
-      if (!others) send(options_.coordinator, SplitClosed{fingerprint});
     }
   }
 
@@ -473,14 +469,15 @@ class Port::Impl {
     if (options_.serving && attached_.insert(split.program).second) note_program(clients_.pid(connection), "attached");
     split.opening = openings_[{split.program, name}]++;
     send(options_.coordinator,
-         OpenSplit{m.json, options_.replica, options_.num_replicas, split.program, split.opening});
+         OpenSplit{m.json, options_.replica, options_.num_replicas, split.program, split.opening, split.id});
     splits_.emplace(split.id, std::move(split));
   }
 
   void split_opened(const SplitOpened& m) {
     for (auto& [id, split] : splits_) {
-      if (split.opened || split.fingerprint != m.fingerprint) continue;
+      if (split.opened || id != m.split) continue;
       split.opened = true;
+      split.fingerprint = m.fingerprint;
       split.raw_fields.insert(split.raw_fields.end(), m.extra_fields.begin(), m.extra_fields.end());
       split.fields = delivered_fields(split.raw_fields, *split.pipeline, split.finish);
       split.shape = plan_spec(split.resolved, m.dataset_size, options_.num_replicas);
@@ -496,6 +493,7 @@ class Port::Impl {
       answer.num_replicas = options_.num_replicas;
       answer.dataset_fingerprint = m.dataset_fingerprint;
       answer.classes = m.classes;
+      answer.labelled = m.labelled;
       answer.fields = split.fields;
       answer.channels_last = split.finish.memory_format == MemoryFormat::channels_last;
       tell(split.connection, answer);
@@ -504,7 +502,7 @@ class Port::Impl {
 
   void split_refused(const SplitRefused& m) {
     for (auto it = splits_.begin(); it != splits_.end();) {
-      if (it->second.opened || it->second.fingerprint != m.fingerprint) {
+      if (it->second.opened || it->first != m.split) {
         ++it;
         continue;
       }
@@ -648,7 +646,7 @@ class Port::Impl {
         const std::string notice = "the program holds all " + std::to_string(pool.slots.size()) + " batches of split '" +
                           split.resolved.name + "'; next() waits until one is dropped (trainer.hold: " +
                           std::to_string(options_.hold) + ")";
-        tell(stream.connection, ClientNotice{notice});
+        tell(stream.connection, ClientNotice{notice, stream.id});
         if (on_notice_) on_notice_(notice);
       }
       return;
@@ -660,6 +658,7 @@ class Port::Impl {
       remedy = "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count";
     }
     if (!slot.problem.empty()) {
+      if (!slot.remedy.empty()) remedy = slot.remedy;
       stream.failed = ClientFailed{static_cast<int32_t>(ErrorKind::dataset), slot.problem, remedy, stream.id};
       serve(stream);
       return;

@@ -41,6 +41,8 @@ class ReplicaAgreement {
   std::optional<std::string> opened(const Who& who, const std::string& split, int32_t opening, const std::string& json);
   std::optional<std::string> began(const Who& who, const std::string& split, int32_t opening, int64_t epoch,
                                    int64_t first_step);
+  // How many programs the port had fed before this one, as opened() counts them.
+  size_t program_number(const Who& who, const std::string& split) { return number_of(splits_[split], who); }
   void forget();
 
  private:

@@ -31,6 +31,7 @@ struct Slot {
   Draws draws;                         // of the batch, where it is mixed
   std::vector<std::vector<uint8_t>> raw;  // by field: uint8 images before finishing, where a dump wants them
   std::string problem;                 // a sample that fails the job when the batch is delivered
+  std::string remedy;                  // where it is not that of unusable samples
 };
 
 struct SlotPool {

@@ -57,7 +57,7 @@ Image step(const Image& in, const GeometricOp& op) {
       if (op.kind == OpKind::flip_horizontal) from_x = in.size.width - 1 - x;
       if (op.kind == OpKind::flip_vertical) from_y = in.size.height - 1 - y;
       const bool inside = from_x >= 0 && from_y >= 0 && from_x < in.size.width && from_y < in.size.height;
-      std::memcpy(to, inside ? in.at(from_x, from_y) : op.fill.data(), 3);
+      std::memcpy(to, inside ? in.at(from_x, from_y) : op.fill.image.data(), 3);
     }
   }
   return out;

@@ -170,7 +170,7 @@ TEST_CASE("CenterCrop: rounding and padding are torchvision's") {
         c.in);
     REQUIRE(ops.size() == 1);
     CHECK(ops[0].box == c.box);
-    CHECK(ops[0].fill == penstock::Fill{0, 0, 0});
+    CHECK(ops[0].fill.image == penstock::Fill{0, 0, 0});
   }
 }
 

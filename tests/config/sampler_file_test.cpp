@@ -175,6 +175,8 @@ TEST_CASE("combinations that make no order are complained of") {
   CHECK(holds(complaint("{program: true, shuffle: true}"), "'shuffle' has no effect with 'program'"));
   CHECK(holds(complaint("{weights: b, replacement: false}"), "'replacement: false' is not supported"));
   CHECK(holds(complaint("{num_samples: 4}"), "belongs to 'weights'"));
+  CHECK(holds(complaint("{replacement: true}"), "belongs to 'weights'"));
+  CHECK(complaint("{shuffle: true, replacement: false}") == "nothing was refused");  // torch's RandomSampler says so
   CHECK(holds(complaint("{file_hash: ab}"), "belongs to 'indices' or 'weights'"));
   CHECK(holds(complaint("{weights: b}", "splits.train.mode=eval"), "an eval split counts every sample once"));
   CHECK(holds(complaint("{program: true}", "splits.train.tail=pad"), "each replica's own share"));

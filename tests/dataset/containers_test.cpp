@@ -1,6 +1,7 @@
 // The smaller parsers: patterns, CSV and lists, idx and CIFAR, MDS, TFRecord, .npy; and the table that they all fill.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -10,6 +11,7 @@
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/csv_reader.h"
 #include "runtime/dataset/file_pattern.h"
+#include "runtime/dataset/index_file.h"
 #include "runtime/dataset/mds_shards.h"
 #include "runtime/dataset/npy_header.h"
 #include "runtime/dataset/pixel_files.h"
@@ -168,6 +170,16 @@ TEST_CASE("a CSV file: columns by name, labels of both kinds, numbers; mistakes 
   labelled.label = "species";
   CHECK(contains(complaint("image,label\na,1\n", labelled), "has no column 'species'"));
   CHECK(complaint("image\na\nb\n") == "no error");
+  DatasetSpec bare;
+  bare.csv = name;
+  CHECK_FALSE(open(bare)->labelled());
+  // Names are taken without the blanks around them, and what is surely the label is not passed over.
+  folder.write("y.csv", "image , label\na,5\n");
+  CHECK(open(bare)->labelled());
+  CHECK(open(bare)->label(0) == 5);
+  CHECK(contains(complaint("image,Labels\na,1\n"), "has no column 'label', but one called 'Labels'"));
+  labelled.label = "Labels";
+  CHECK(complaint("image,Labels\na,1\n", labelled) == "no error");
 }
 
 TEST_CASE("a list of files and labels") {
@@ -463,6 +475,7 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   flipped[one.size() + 20] ^= 1;
   CHECK(contains(complaint(flipped),
                  "b.tfrecord' at byte " + std::to_string(one.size()) + ": a record's checksum is wrong"));
+  CHECK(contains(complaint(flipped), "help: copy the file again, or make it again"));
   flipped = one;
   flipped[3] ^= 1;
   CHECK(contains(complaint(flipped), "at byte 0: this is no TFRecord"));
@@ -475,8 +488,104 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   CHECK(contains(complaint(one + record(field(1, image + label))), "feature 'box' is not there"));
   CHECK(contains(complaint(record(field(1, image) + "\x0A")), "Example is damaged"));
   CHECK(contains(complaint(record("\x0B")), "Example is damaged"));
+  // A record above the limit is a bad sample, and no more; only the first has to say what all of them are.
+  const std::string large = record(std::string((size_t{17} << 20), 'x'));
+  folder.write("c.tfrecord", one + large + two);
+  DatasetSpec third = spec;
+  third.tfrecord = folder.path("c.tfrecord");
+  DecodeLimits small;
+  small.max_encoded_bytes = 1000;
+  const auto with_large = make_source(third, small);
+  REQUIRE(with_large->size() == 3);
+  CHECK(with_large->label(0) == 261);
+  CHECK(with_large->label(2) == 7);
+  SourceSample refused;
+  DrawKey second;
+  second.index = 1;
+  CHECK(contains(with_large->load(second, refused).reason, "more than limits.max_encoded_bytes (1000)"));
+  second.index = 2;
+  CHECK(with_large->load(second, refused).ok());
+  folder.write("c.tfrecord", large + one);
+  CHECK_THROWS_WITH_AS(make_source(third, small), doctest::Contains("the first record has 17825792 bytes"), Error);
   const std::string huge = raw(~uint64_t{0} - 15) + raw(masked_crc(as_bytes_of(raw(~uint64_t{0} - 15))));
   CHECK(contains(complaint(huge + std::string(16, 'x')), "reaches beyond the file's end"));
+}
+
+TEST_CASE("an index that is cut while it is in use hurts nobody") {
+  TemporaryFolder folder;
+  DatasetSpec spec;
+  spec.csv = folder.path("x.csv");
+  std::string text = "image,label\n";
+  for (int i = 0; i < 1000; ++i) {
+    text += "picture-" + std::to_string(i) + ".jpg," + std::to_string(i) + "\n";
+    if (i % 100 == 0) folder.write("picture-" + std::to_string(i) + ".jpg", "JPEG!");
+  }
+  folder.write("x.csv", text);
+  ShardFiles shards(posix_file_system(), 0);
+  write_index(index_table(spec, {}, posix_file_system(), shards), folder.path("x.index"));
+  spec.index = folder.path("x.index");
+  const auto source = open(spec);
+  folder.write("x.index", "");
+  for (int i = 0; i < 1000; i += 100) {
+    CHECK(source->key(i) == "picture-" + std::to_string(i) + ".jpg");
+    CHECK(load(*source, i).label == i);
+  }
+  CHECK(contains(error_of(spec), "it is empty"));
+}
+
+TEST_CASE("what is compressed in other ways is refused by name") {
+  TemporaryFolder folder;
+  for (const char* name : {"a.tar.bz2", "a.tar.xz", "a.zip"}) {
+    folder.write(name, "BZh91AY&SY");
+    DatasetSpec spec;
+    spec.tar = folder.path(name);
+    CHECK(contains(error_of(spec), std::string(name) + "' is compressed in a way that is not read here"));
+  }
+}
+
+TEST_CASE("JSON of others is bounded by what it becomes, not by its text alone") {
+  std::string many = "{\"version\": 2, \"shards\": [";
+  for (int i = 0; i < 10'000'000; ++i) many += "0,";
+  many += "1]}";
+  const auto before = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const long kilobytes = before();
+  std::string why;
+  try {
+    (void)parse_mds_index(many);
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  CHECK(contains(why, "more than 10 million values"));
+  CHECK(before() - kilobytes < 1000 * 1000);
+  CHECK_THROWS_WITH_AS(parse_mds_index("{\"shards\": " + std::string(20, '[') + std::string(20, ']') + "}"),
+                       doctest::Contains("nested too deeply"), Error);
+}
+
+TEST_CASE("folders that links lead to by ever more ways") {
+  TemporaryFolder folder;
+  for (int i = 0; i < 12; ++i) folder.write("chain/" + std::to_string(i) + "/x.txt", "x");
+  folder.write("chain/12/picture.jpg", "x");
+  for (int i = 0; i < 12; ++i) {
+    for (const char* name : {"left", "right"}) {
+      const std::string to = "../" + std::to_string(i + 1);
+      REQUIRE(::symlink(to.c_str(), folder.path("chain/" + std::to_string(i) + "/" + name).c_str()) == 0);
+    }
+  }
+  DatasetSpec classes;
+  classes.folder = folder.path("classes");
+  folder.write("classes/other/y.jpg", "y");
+  REQUIRE(::symlink("../chain/6", folder.path("classes/cat").c_str()) == 0);
+  CHECK(open(classes)->size() == 65);  // 2^6 ways, as os.walk counts them
+  ::unlink(folder.path("classes/cat").c_str());
+  REQUIRE(::symlink("../chain/0", folder.path("classes/cat").c_str()) == 0);
+  CHECK(contains(error_of(classes), "is a folder that symbolic links lead to by more than 100 ways"));
+  DatasetSpec pairs;
+  pairs.images = pairs.masks = folder.path("chain/0");
+  CHECK(contains(error_of(pairs), "by more than 100 ways"));
 }
 
 TEST_CASE(".npy headers") {

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "runtime/config/job.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temporary_folder.h"
@@ -100,6 +102,11 @@ TEST_CASE("what does not fit together is refused by name") {
   for (int i = 0; i < 5; ++i) folder.write("masks/" + std::to_string(i) + ".png", "x");
   folder.write("masks/3.bmp", "x");
   CHECK(contains(refusal(spec_of(folder, false, true)), "'3.jpg' has two masks in '"));
+  std::filesystem::remove(folder.path("masks/3.bmp"));
+  folder.write("images/4.png", "x");
+  CHECK(contains(refusal(spec_of(folder, false, true)), "share one mask in '"));
+  folder.write("masks/4.jpg", "x");  // each has one with its own full name now
+  CHECK(PairedFolders(spec_of(folder, false, true), 1000).size() == 6);
   folder.write("file", "x");
   DatasetSpec spec = spec_of(folder, true, false);
   spec.targets = folder.path("file");

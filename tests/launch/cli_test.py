@@ -28,6 +28,7 @@ def test_help_and_version():
         assert re.search(rf"^ +{command}\b", result.stdout, re.M), f"{command} is not in --help"
         one = penstock(command, "--help")
         assert one.returncode == 0 and len(one.stdout.splitlines()) > 3 and one.stderr == "", command
+        assert "{false}" not in one.stdout, one.stdout
     assert "drain" not in result.stdout  # what `run` starts by itself is no command for people
     version = penstock("--version")
     assert version.returncode == 0 and re.fullmatch(r"(penstock )?\d+\.\d+\.\d+\n", version.stdout), version.stdout
@@ -225,6 +226,38 @@ def test_the_report_and_json():
     assert report["bottleneck"] == last or report["bottleneck"].endswith(".")
     quiet = penstock("run", job, "--json", "--quiet")
     assert quiet.stderr == "" and json.loads(quiet.stdout)["splits"]["train"]["order_hash"] == split["order_hash"]
+
+
+def test_shares_of_time_in_a_tiny_job():
+    """One batch, whose making began before anybody asked for it."""
+    text = penstock("run", job, "splits.train.batch_size=96").stdout
+    shares = [int(share.replace(",", "")) for share in re.findall(r"([\d,]+) %", text)]
+    assert len(shares) > 4 and max(shares) <= 100, text
+
+
+def test_bench_measures_every_stage():
+    figures = json.loads(penstock("bench", job, "--seconds=0.3", "--json",
+                                  "splits.train.pipeline=[{CenterCrop: {size: 24}}, {ToDtype: {dtype: float32, scale: true}}, "
+                                  "{MixUp: {num_classes: 99}}]").stdout)
+    assert all(figures[stage] > 0 for stage in ("read_ms", "decode_ms", "finish_ms", "mix_ms")), figures
+    assert "mix_ms" not in json.loads(penstock("bench", job, "--seconds=0.1", "--json").stdout)
+
+
+def test_check_says_so_where_memory_runs_out():
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
+        if re.search(r"^PENSTOCK_SANITIZE:\w+=.", file.read(), re.M):
+            print("sanitizers need more address space than this test leaves")
+            return
+    with tempfile.TemporaryDirectory() as top:
+        os.makedirs(os.path.join(top, "data", "a"))
+        with open(os.path.join(top, "data", "a", "large.jpg"), "wb") as file:
+            file.truncate(8 << 30)  # of no blocks
+        with open(os.path.join(top, "job.yaml"), "w", encoding="utf-8") as file:
+            file.write("limits: {max_encoded_bytes: 10000000000}\nsplits:\n  train: {dataset: {folder: data}, "
+                       "batch_size: 1, pipeline: [{CenterCrop: {size: 8}}]}\n")
+        words = ["prlimit", f"--as={4 << 30}", PENSTOCK, "check", "--decode", os.path.join(top, "job.yaml")]
+        result = run(words, 60, env=dict(os.environ))
+        assert result.returncode == 1 and "penstock: " in result.stderr, (result.returncode, result.stderr)
 
 
 def progress_of(terminal, pattern, batch, extra_env):

@@ -91,11 +91,11 @@ def main():
     rules = allowed()
     offenders = []
     files = 0
-    for top in LIBRARY + ("launch", "examples", "bench"):
+    for top in LIBRARY + ("launch", "bindings", "examples", "bench"):
         for path, text in sources(top):
             files += 1
             lines = without_comments(text)
-            if top in LIBRARY or top == "launch":
+            if top in LIBRARY or top in ("launch", "bindings"):
                 offenders += [(path, number, why) for number, why in check_includes(path, lines, rules)]
             for folders, but_not, pattern, why in BANS:
                 if inside(path, folders) and not inside(path, but_not):

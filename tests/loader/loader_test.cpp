@@ -267,6 +267,16 @@ TEST_CASE("a split that cannot be opened is answered with kind, reason and remed
   CHECK(large.error_kind == static_cast<int32_t>(ErrorKind::config));
   CHECK(large.remedy.find("loader.memory_gb") != std::string::npos);
   CHECK_FALSE(world.prepare("{}").good);
+  // With texts it is their room that fills memory.
+  data.folder().write("x.csv", "image,caption\ndata/" + TinyDataset::name(0) + ",a cat\n");
+  data.folder().write("texts.yaml",
+                      "splits:\n  train:\n    mode: eval\n    dataset: {csv: x.csv, fields: \"caption:text\"}\n"
+                      "    pipeline: [{CenterCrop: {size: 8}}]\n    batch_size: 8\n");
+  const Job texts = load_job(data.folder().path("texts.yaml"), {});
+  const SplitPrepared room = world.prepare(canonical_json(resolve_split(texts, "train")));
+  CHECK_FALSE(room.good);
+  CHECK_FALSE(room.labelled);
+  CHECK(room.remedy.starts_with("lower limits.max_field_bytes"));
 }
 
 TEST_CASE("a split is opened afresh when it is asked for again: repaired, or grown, or broken since") {
@@ -333,10 +343,8 @@ TEST_CASE("a split that is closed gives its cells back once they are home; its l
   world.end().release(chunk.peer, chunk.token);
   (void)world.expect<CellBack>();
   std::filesystem::remove(data.folder().path("data/" + TinyDataset::name(3)));
-  CHECK(world.prepare(split(49)).dataset_size == 10);  // the folder was not listed again
+  CHECK(world.prepare(split(49)).dataset_size == 9);  // what was kept is looked at before it is used again
   world.say(SplitClosed{fingerprint_of(split(49)), true});
-  CHECK(world.prepare(split(49)).dataset_size == 9);  // what failed elsewhere is looked at anew
-  world.say(SplitClosed{fingerprint_of(split(49))});
   CHECK(world.prepare(split(40)).dataset_size == 9);  // too long ago
   world.say(SplitClosed{fingerprint_of(split(40))});
   world.say(SplitClosed{12345});  // never heard of
@@ -397,6 +405,130 @@ class GatedDisk final : public FileSystem {
   std::promise<void> gate_;
   std::shared_future<void> opened_ = gate_.get_future().share();
 };
+
+// Counts how often folders are listed.
+class CountingDisk final : public FileSystem {
+ public:
+  bool read_file(const std::string& path, int64_t max_bytes, std::vector<std::byte>& bytes) override {
+    return disk_.read_file(path, max_bytes, bytes);
+  }
+  std::unique_ptr<FileReader> open_file(const std::string& path) override { return disk_.open_file(path); }
+  int64_t file_size(const std::string& path) override { return disk_.file_size(path); }
+  Directory list_directory(const std::string& path) override {
+    ++listed_;
+    return disk_.list_directory(path);
+  }
+  int listed() { return listed_.exchange(0); }
+
+ private:
+  FileSystem& disk_ = posix_file_system();
+  std::atomic<int> listed_{0};
+};
+
+// As if nothing had happened there for long.
+void make_old(const TinyDataset& data) {
+  const std::filesystem::path top = data.folder().path("data");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(top)) {
+    if (entry.is_directory())
+      std::filesystem::last_write_time(entry, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  std::filesystem::last_write_time(top, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+}
+
+TEST_CASE("a split that is open, or was, is looked at again: listed anew only where folders changed") {
+  const TinyDataset data(10);
+  make_old(data);
+  const std::string json = json_of(data);
+  CountingDisk disk;
+  World world({.threads = 1, .cells = 2, .files = &disk});
+  (void)world.expect<LoaderHello>();
+  const SplitPrepared first = world.prepare(json);
+  REQUIRE(first.good);
+  CHECK(disk.listed() == 6);
+  world.say(SplitClosed{fingerprint_of(json)});
+  CHECK(world.prepare(json).dataset_fingerprint == first.dataset_fingerprint);
+  CHECK(disk.listed() == 0);
+
+  const auto again = [&](Fingerprint fingerprint, Fingerprint like) {
+    world.say(PrepareSplit{fingerprint, json, 8, like});
+    return world.expect<SplitPrepared>();
+  };
+  const SplitPrepared same = again(77, fingerprint_of(json));
+  CHECK(same.good);
+  CHECK(same.same);
+  CHECK(same.fingerprint == 77);
+  CHECK(disk.listed() == 0);
+  // A folder whose time says nothing, because it was changed a moment ago, or without a change of its pictures.
+  data.folder().write("data/class1/notes.txt", "no picture");
+  for (int twice = 0; twice < 2; ++twice) {
+    CHECK(again(78, fingerprint_of(json)).same);
+    CHECK(disk.listed() == 6);
+  }
+  make_old(data);
+  CHECK(again(78, fingerprint_of(json)).same);
+  CHECK(disk.listed() == 6);
+  CHECK(again(78, fingerprint_of(json)).same);
+  CHECK(disk.listed() == 0);
+
+  std::filesystem::remove(data.folder().path("data/" + TinyDataset::name(1)));  // index 2
+  const SplitPrepared changed = again(79, fingerprint_of(json));
+  REQUIRE(changed.good);
+  CHECK_FALSE(changed.same);
+  CHECK(changed.dataset_size == 9);
+  // Both lists serve: place 5 is class2's second picture in the older one, class3's first in the newer.
+  const auto key_of_place = [&](Fingerprint fingerprint) {
+    LeaseGranted lease = lease_of(json, 0, {5});
+    lease.fingerprint = fingerprint;
+    world.say(lease);
+    const ChunkArrived chunk = world.expect_chunk();
+    (void)world.expect<ChunkDone>();
+    ChunkHeader header;
+    std::vector<SampleRecord> records;
+    decode_envelope(chunk.envelope, header, records);
+    CHECK(header.fingerprint == fingerprint);
+    world.end().release(chunk.peer, chunk.token);
+    (void)world.expect<CellBack>();
+    return records.at(0).key;
+  };
+  CHECK(key_of_place(fingerprint_of(json)) == "class2/0001.png");
+  CHECK(key_of_place(79) == "class3/0000.png");
+  // The same for a list that was kept.
+  world.say(SplitClosed{fingerprint_of(json)});
+  world.say(SplitClosed{79});
+  CHECK(world.prepare(json).dataset_size == 9);
+}
+
+TEST_CASE("what closed splits hold in memory does not come on top of what open ones may hold") {
+  const TinyDataset one(10);
+  const TinyDataset two(10);
+  make_old(one);
+  make_old(two);
+  CountingDisk disk;
+  const auto bytes =
+      static_cast<int64_t>(std::filesystem::file_size(one.folder().path("data/" + TinyDataset::name(0))));
+  for (const bool room : {true, false}) {
+    LoaderOptions options{.threads = 1, .cells = 4, .heartbeat_ns = 5 * kMillisecond, .files = &disk};
+    options.sources.cache_bytes = bytes * (room ? 12 : 6);
+    World world(options);
+    (void)world.expect<LoaderHello>();
+    const auto read_four = [&](const TinyDataset& data) {
+      const std::string json = json_of(data);
+      REQUIRE(world.prepare(json).good);
+      world.say(lease_of(json, 0, {0, 1, 2, 3}));
+      const ChunkArrived chunk = world.expect_chunk();
+      (void)world.expect<ChunkDone>();
+      world.end().release(chunk.peer, chunk.token);
+      (void)world.expect<CellBack>();
+    };
+    read_four(one);
+    world.say(SplitClosed{fingerprint_of(json_of(one))});
+    read_four(two);
+    CHECK(world.quiet(50 * kMillisecond));
+    (void)disk.listed();
+    REQUIRE(world.prepare(json_of(one)).good);
+    CHECK(disk.listed() == (room ? 0 : 6));
+  }
+}
 
 TEST_CASE("leases that come while the dataset is being listed wait for it; revoked or impossible, they cost no cell") {
   const TinyDataset data(20);

@@ -127,7 +127,7 @@ def test_holding_every_batch_for_ever_is_an_error_in_time():
         result, _ = run_pattern("hold_for_ever", ranks, ["splits.train.batch_size=2"], timeout=20, want=1,
                                 program_overrides=["trainer.timeout_s=1", "splits.train.batch_size=2"])
         assert "trainer.hold" in result.stderr, result.log
-        assert "exited with status 5" in result.stderr, result.log
+        assert "exited with status 2" in result.stderr, result.log  # of usage: nobody else can change it
 
 
 def test_trainers_of_different_pace():

@@ -74,7 +74,7 @@ def test_whoever_loads_and_whatever_is_drawn():
 
 def test_what_cannot_be_mixed_is_refused():
     for overrides, words in (
-            ([PIPELINE.replace("num_classes: 5", "num_classes: 2")], ["is none of the num_classes: 2"]),
+            ([PIPELINE.replace("num_classes: 5", "num_classes: 2")], ["of sample 'class", "is none of the num_classes: 2", "give num_classes as many"]),
             ([PIPELINE, "splits.train.mode=eval"], ["split 'train'", "MixUp and CutMix are for training"]),
             (["splits.train.pipeline=[{CenterCrop: {size: 8}}, {MixUp: {num_classes: 5}}]"], ["MixUp needs a float tensor"]),
             ([PIPELINE[:-1] + ", {RandomHorizontalFlip: {}}]"], ["'RandomHorizontalFlip' stands after RandomChoice"]),

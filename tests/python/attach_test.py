@@ -1,6 +1,7 @@
 """`penstock.DataLoader(attach=True)`: fed by a `penstock serve`; killed and started again, the loaders stay."""
 
 import os
+import shutil
 import signal
 import sys
 
@@ -39,6 +40,37 @@ def test_fed_by_a_serving_job_again_and_again():
         assert attached(env, "kill").returncode == -signal.SIGKILL
         again = attached(env)
         assert again.returncode == 0 and expected["pixel_hash"] in again.stdout, again.stderr
+        serving.end()
+
+
+GROWING = """
+import os, shutil, sys
+import penstock
+old = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+passing = iter(old)
+seen = [int(index) for index in next(passing).indices]
+for number in range(int(sys.argv[4])):
+    shutil.copy(sys.argv[2], os.path.join(sys.argv[3], f"0000-new-{os.getpid()}-{number}.jpg"))
+new = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+fresh = sum(len(batch[1]) for batch in new)
+for batch in passing:
+    seen += [int(index) for index in batch.indices]
+print(old.dataset_size, len(set(seen)), new.dataset_size, len(new), fresh)
+"""
+
+
+def test_files_that_come_while_it_serves():
+    """A loader made later sees them, and a pass that runs keeps its list; so does the next program."""
+    photos = os.path.join(WORK, "growing")
+    shutil.copytree(PHOTOS, photos)
+    folder = os.path.join(photos, "train", sorted(os.listdir(os.path.join(photos, "train")))[0])
+    picture = os.path.join(folder, sorted(os.listdir(folder))[0])
+    growing = write_job(WORK, photos, trainers=1, name="growing.yaml")
+    with no_leftovers() as env, Serving(growing, env) as serving:
+        serving.wait_for("--stop")
+        for more, wanted in ((1, "80 80 81 6 96"), (0, "81 81 81 6 96"), (15, "81 81 96 6 96")):
+            program = run([sys.executable, "-c", GROWING, growing, picture, folder, str(more)], 30, env=env)
+            assert program.returncode == 0 and program.stdout.strip() == wanted, (program.stdout, program.stderr)
         serving.end()
 
 

@@ -44,6 +44,8 @@ def test_wrong_jobs():
     raises(penstock.UsageError, lambda: loader(17), "int", "ImageFolder")
     raises(penstock.UsageError, lambda: loader(JOB, "train", transform=T.CenterCrop(3)), "pipeline")
     raises(penstock.DatasetError, lambda: loader(penstock.ImageFolder("no/such"), transform=T.CenterCrop(3)), "no/such")
+    for url in ("http://example.org/train", "s3://bucket/{000..012}.tar"):
+        raises(penstock.ConfigError, lambda: loader(penstock.WebDataset(url), transform=T.CenterCrop(3)), url, "is a URL")
     empty = tempfile.mkdtemp(dir=WORK)
     raises(penstock.DatasetError, lambda: loader(penstock.ImageFolder(empty), transform=T.CenterCrop(3)), empty)
     two = raises(penstock.ConfigError, lambda: loader(tiny_job(batch_sise=3, pipeline=[{"CenterCorp": {}}])), "CenterCorp",

@@ -308,7 +308,7 @@ def test_keeping_batches():
     with penstock.DataLoader(JOB, "train", batch_size=8, trainer__timeout_s=1, trainer__hold=2) as train:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            problem = raises(penstock.PeerLostError, lambda: list(train), "waited 1 s", "train")
+            problem = raises(penstock.UsageError, lambda: list(train), "holds all batches of split 'train'", "copy=True")
         assert any("hold" in str(one.message) for one in seen), [str(one.message) for one in seen]
         assert all(one.filename == __file__ for one in seen), seen
         assert "hold" in problem.remedy
@@ -346,6 +346,10 @@ def test_stats_show_and_tqdm():
     check_grid(penstock.show(batch[0].to(torch.bfloat16), n=100), 16)
     check_grid(penstock.show({"pixel_values": batch[0].numpy(), "labels": batch[1].numpy()}, n=1), 1)
     raises(penstock.UsageError, lambda: penstock.show(batch[1]), "images")
+    views = torch.stack([batch[0]] * 5, dim=1)  # as FiveCrop gives them
+    check_grid(penstock.show((views, batch[1]), n=12), 10)
+    check_grid(penstock.show(views.numpy()[:2], n=100), 10)
+    check_grid(penstock.show(views, n=1), 5)
     raises(penstock.UsageError, lambda: penstock.show(batch, mean=(0, 0, 0)), "std")
     try:
         from tqdm import tqdm

@@ -1,7 +1,9 @@
 """penstock.WebDataset, CIFAR10 and the others: the job file's words, and batches."""
 
 import os
+import shutil
 import tempfile
+import warnings
 
 import numpy as np
 
@@ -54,6 +56,77 @@ def test_published_files():
             file.write(b"\0\0\x08\x01" + (10).to_bytes(4, "big") + bytes(range(10)))
         got, size = first_batch(penstock.MNIST(top, train=False))
         assert size == 10 and (got["image"] == grey[:6, None, 4:28, 4:28]).all()
+
+
+class Bare:
+    """Pictures of a dataset in Python; only those from number `labelled` on have a label."""
+
+    def __init__(self, labelled):
+        self.labelled = labelled
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        image = np.full((40, 50, 3), index, np.uint8)
+        return {"image": image, "label": index} if index >= self.labelled else {"image": image}
+
+
+def test_without_labels():
+    """No field, no zeros; and a training split of pictures alone is warned of."""
+    options = dict(transform=T.CenterCrop(24), batch_size=6, output="numpy")
+    with tempfile.TemporaryDirectory() as top:
+        table = os.path.join(top, "x.csv")
+        with open(table, "w") as file:
+            file.write("image,number\n" + "".join(f"{path},{i}\n" for i, (path, *_) in enumerate(pictures_below(TRAIN))))
+        for dataset, why in [(penstock.CSVDataset(table), f"nothing in {table} is called 'label'"), (Bare(99), "have no 'label'")]:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                with penstock.DataLoader(dataset, **options) as loader:
+                    batch = next(iter(loader))
+                    assert len(batch) == 1 and batch[0].shape == (6, 3, 24, 24)
+            assert any("split 'train' has no labels" in str(one.message) and why in str(one.message) for one in said), said
+            mixed = dict(options, transform=T.Compose([T.CenterCrop(24), T.ToDtype("float32", scale=True), T.MixUp(num_classes=3)]))
+            raises(penstock.ConfigError, lambda: penstock.DataLoader(dataset, **mixed), "MixUp and CutMix mix labels")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # who names fields, or evaluates, knows
+            with penstock.DataLoader(penstock.CSVDataset(table, fields="number"), **options) as loader:
+                images, number = next(iter(loader))
+                assert number.shape == (6,)
+            with penstock.DataLoader(penstock.CSVDataset(table), mode="eval", batch="dict", **options) as loader:
+                assert list(next(iter(loader))) == ["image"]
+                raises(penstock.UsageError, lambda: penstock.DataLoader(
+                    penstock.CSVDataset(table), mode="eval", batch="dict", keys={"label": "y"}, **options), "no field 'label'")
+    with penstock.DataLoader(Bare(6), mode="eval", **options) as loader:
+        raises(penstock.DatasetError, lambda: list(loader), "it has a field 'label', and the first sample has none")
+
+
+def pictures_below(folder):
+    return [(os.path.join(top, name),) for top, _, names in sorted(os.walk(folder)) for name in sorted(names)]
+
+
+def test_a_new_loader_looks_at_the_files_again():
+    """While an older one is in the middle of a pass, which keeps its list."""
+    with tempfile.TemporaryDirectory() as top:
+        copy = os.path.join(top, "train")
+        shutil.copytree(TRAIN, copy)
+        one_class = os.path.join(copy, sorted(os.listdir(copy))[0])
+        first = sorted(os.listdir(one_class))[0]
+        options = dict(transform=T.CenterCrop(24), batch_size=8, shuffle=False, output="numpy", copy=True)
+        with penstock.DataLoader(penstock.ImageFolder(copy), **options) as old:
+            passing = iter(old)
+            batches = [next(passing)]
+            shutil.copy(os.path.join(one_class, first), os.path.join(one_class, "0000-first-of-all.jpg"))
+            with penstock.DataLoader(penstock.ImageFolder(copy), **options) as new:
+                assert (old.dataset_size, new.dataset_size) == (80, 81)
+                fresh = list(new)
+            with penstock.DataLoader(penstock.ImageFolder(copy), **options) as third:
+                assert third.dataset_size == 81 and len(list(third)) == 11
+            batches += list(passing)
+            assert len(batches) == 10 and sum(len(batch[1]) for batch in batches) == 80
+            assert (fresh[0][0][1] == batches[0][0][0]).all() and (fresh[0][0][0] == fresh[0][0][1]).all()
+            again = list(old)  # its own list still
+            assert all((a[0] == b[0]).all() for a, b in zip(again, batches))
 
 
 def test_words_and_mistakes():

@@ -76,6 +76,35 @@ def test_targets_get_the_same_draws_colour_included():
     assert inverted == {False, True}
 
 
+def test_masks_have_a_fill_of_their_own():
+    """255, for instance, which losses are told to ignore."""
+    class Mask:  # torchvision's key of `fill` by type, which is not installed everywhere
+        pass
+
+    dataset = penstock.PairedFolders(PAIRS["images"], masks=PAIRS["masks"])
+    fills = {"fill": {"Image": 200, Mask: 255}}
+    same_size = [T.Resize([64, 64], interpolation="nearest")]
+    for step in [T.Pad(9, **fills), T.RandomCrop(64, padding=20, **fills), T.RandomRotation(40, **fills),
+                 T.RandomAffine(30, translate=[0.3, 0.3], **fills),
+                 T.RandomPerspective(p=1, interpolation="nearest", **fills),
+                 T.RandomRotation(40, fill=[200, 200, 200], mask_fill=255)]:
+        outside = 0
+        for images, masks in passes(dataset, [*same_size, step, *same_size], 1):
+            for channel in range(3):
+                assert torch.equal(images[:, channel] == 200, masks == 255), step
+            outside += int((masks == 255).sum())
+        assert outside > 100, step
+    for step in [T.RandAugment(4, 20, **fills), T.AutoAugment(**fills), T.TrivialAugmentWide(**fills)]:
+        ids = torch.cat([masks.unique() for _, masks in passes(dataset, [*same_size, step])]).unique().tolist()
+        assert set(ids) == {*range(CLASSES), 255}, (step, ids)
+    # Without: a single number is one for all, a colour means nothing among ids.
+    for fill, wanted in [(90, 90), ([200, 1, 2], 0)]:
+        masks = torch.cat([masks for _, masks in passes(dataset, [T.CenterCrop(32), T.Pad(9, fill=fill)], 1)])
+        assert masks[:, 0, 0].unique().tolist() == [wanted]
+    raises(penstock.UsageError, lambda: T.Pad(1, fill={"Mask": 3}), "says nothing of images")
+    raises(penstock.ConfigError, lambda: next(passes(dataset, [T.CenterCrop(32), T.Pad(1, mask_fill=256)])), "mask_fill")
+
+
 def test_only_images_are_finished():
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     last = [T.ToDtype(torch.float32, scale=True), T.Normalize(mean, std)]

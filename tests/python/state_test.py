@@ -29,7 +29,9 @@ import itertools
 import json
 import os
 import pickle
+import re
 import shutil
+import warnings
 
 import torch
 
@@ -310,6 +312,15 @@ def test_refusals_name_the_key():
         raises(penstock.UsageError, lambda: loader.load_state_dict({"epoch": object()}), "load_state_dict", "object")
         raises(penstock.ConfigError, lambda: loader.load_state_dict({**state, "decoders": "another-jpeg 1.0"}),
                "decoders: another-jpeg 1.0 then", state["decoders"] + " now")
+        # Another libjpeg-turbo may give other pixels, one library less other verdicts; the others at most a warning.
+        older = {name: re.sub(rf"(?<={name} )[^;]*", "0.1", state["decoders"]) for name in ("libjpeg-turbo", "libspng")}
+        without = state["decoders"][:state["decoders"].rindex("; ")]
+        for decoders in (older["libjpeg-turbo"], without):
+            raises(penstock.ConfigError, lambda: loader.load_state_dict({**state, "decoders": decoders}), decoders + " then")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            loader.load_state_dict({**state, "decoders": older["libspng"]})
+        assert any("other versions of decoders: " + older["libspng"] in str(one.message) for one in said), said
 
 
 def test_chain_of_resumes():

@@ -196,6 +196,94 @@ TEST_CASE("a split that no port has open any more is forgotten, at the loaders t
   for (const PeerId loader : {2, 3}) CHECK(world.take<SplitClosed>(loader).at(0).failed);
 }
 
+TEST_CASE("who opens a split once more has the loaders look again; only what changed makes a second list") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  const auto answer = [&](PeerId loader, Fingerprint which, bool same, const std::string& seen = "aa") {
+    SplitPrepared m;
+    m.fingerprint = which;
+    m.good = true;
+    m.same = same;
+    m.dataset_size = same ? 0 : 11;
+    m.dataset_fingerprint = same ? "" : seen;
+    world.coordinator.handle(loader, m);
+  };
+  world.open_at_both(json);
+  for (const PeerId port : {0, 1}) REQUIRE(world.take<SplitOpened>(port).at(0).fingerprint == fingerprint);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+
+  // The second opening of both trainers: one look, and nothing has changed.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  const auto asked = world.take<PrepareSplit>(2);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].like == fingerprint);
+  CHECK(asked[0].fingerprint != fingerprint);
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  answer(2, asked[0].fingerprint, true);
+  CHECK(world.take<SplitOpened>(0).empty());
+  answer(3, asked[0].fingerprint, true);
+  auto opened = world.take<SplitOpened>(0);
+  REQUIRE(opened.size() == 1);
+  CHECK(opened[0].fingerprint == fingerprint);
+  CHECK(opened[0].split == 5);
+  CHECK(opened[0].dataset_size == 10);
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1, 5});
+  CHECK(world.take<PrepareSplit>(2).empty());
+  CHECK(world.take<SplitOpened>(1).at(0).fingerprint == fingerprint);
+
+  // The third: one loader sees a change at once, the other when it is asked again; the second trainer gets the same.
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 2, 6});
+  const Fingerprint fresh = world.take<PrepareSplit>(2).at(0).fingerprint;
+  (void)world.take<PrepareSplit>(3);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 2, 6});
+  answer(2, fresh, true);
+  answer(3, fresh, false, "bb");
+  const auto really = world.take<PrepareSplit>(2);
+  REQUIRE(really.size() == 1);
+  CHECK(really[0].fingerprint == fresh);
+  CHECK(really[0].like == 0);
+  CHECK(world.take<PrepareSplit>(3).empty());
+  answer(2, fresh, false, "bb");
+  for (const PeerId port : {0, 1}) {
+    opened = world.take<SplitOpened>(port);
+    REQUIRE(opened.size() == 1);
+    CHECK(opened[0].fingerprint == fresh);
+    CHECK(opened[0].dataset_size == 11);
+  }
+  // Passes over the older list go on, until the last of its openings is closed.
+  OpenStream stream;
+  stream.stream = 7;
+  stream.fingerprint = fingerprint;
+  world.coordinator.handle(0, stream);
+  CHECK(world.take<StreamReady>(0).size() == 1);
+  world.coordinator.handle(0, CloseStream{7});
+  for (const PeerId port : {0, 1}) {
+    for (const int32_t split : {0, 5}) {
+      CHECK(world.take<SplitClosed>(2).empty());
+      world.coordinator.handle(port, SplitClosed{fingerprint, false, split});
+    }
+  }
+  CHECK(world.take<SplitClosed>(2).at(0).fingerprint == fingerprint);
+
+  // A loader that is lost while it looks is not waited for; a folder that is gone refuses the new opening alone.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 3, 7});
+  const Fingerprint third = world.take<PrepareSplit>(2).at(0).fingerprint;
+  world.coordinator.handle(0, SplitClosed{fresh, false, 6});
+  world.coordinator.handle(1, SplitClosed{fresh, false, 6});
+  CHECK(world.take<SplitClosed>(2).empty());  // it is being compared with
+  answer(2, third, true);
+  world.coordinator.peer_lost(3, "gone");
+  CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fresh);
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 4, 8});
+  SplitPrepared bad;
+  bad.fingerprint = world.take<PrepareSplit>(2).at(0).fingerprint;
+  bad.error = "no folder";
+  world.coordinator.handle(2, bad);
+  CHECK(world.take<SplitRefused>(1).at(0).split == 8);
+  CHECK(world.take<SplitClosed>(2).at(0).fingerprint == bad.fingerprint);
+}
+
 TEST_CASE("an impossible plan is refused when the split opens") {
   World world;
   const std::string json = split_json({"splits.train.batch_size=64", "splits.train.tail=drop"});

@@ -301,19 +301,27 @@ TEST_CASE("a folder that was repaired opens at the second attempt") {
   CHECK(count == 20);
 }
 
-TEST_CASE("waiting ends with an error that says what is wrong, and so does every call after it") {
+TEST_CASE("a program that holds all batches is told so, and goes on once one is dropped") {
   const TinyDataset data(100);
   DataLoader loader(data.job(), "train", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}});
   std::vector<Batch> kept;
   const Error error = error_of([&] {
     for (auto& batch : loader) kept.push_back(batch);
   });
-  CHECK(error.kind() == ErrorKind::peer_lost);
-  CHECK(error.message().find("split 'train'") != std::string::npos);
-  CHECK(error.remedy().find("holds all") != std::string::npos);
+  CHECK(error.kind() == ErrorKind::usage);
+  CHECK(error.message().find("the program holds all batches of split 'train'") != std::string::npos);
+  CHECK(error.remedy().find("trainer.hold (0)") != std::string::npos);
   CHECK(kept.size() == 3);
   CHECK(pixels_of(kept[0]).size() == 8 * 3 * 24 * 24);
-  CHECK(error_of([&] { (void)loader.begin(); }).kind() == ErrorKind::peer_lost);
+  // Nothing is lost: with one dropped the pass goes on.
+  BatchStream pass = DataLoader(data.job(), "val", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}}).start();
+  kept.clear();
+  for (int i = 0; i < 3; ++i) kept.push_back(pass.next());
+  for (int again = 0; again < 2; ++again)
+    CHECK(error_of([&] { kept.push_back(pass.next()); }).kind() == ErrorKind::usage);
+  kept.erase(kept.begin());
+  kept.push_back(pass.next());
+  CHECK(kept.back().step() == 3);
 }
 
 TEST_CASE("a port that never answers is given up after trainer.timeout_s; one that hangs up at once") {

@@ -81,6 +81,10 @@ def choose(schema, wanted, path):
         raise Refused(f"'{path}' has {'several columns' if pictures else 'no column'} of encoded pictures"
                       + (f": {', '.join(pictures)}" if pictures else ""), f"say which one with dataset.image; it has {listed}")
     label = known(wanted["label"]) if wanted["label"] else "label" if "label" in kinds else ""
+    near = next((name for name in kinds if name.strip().lower() in ("label", "labels")), None)
+    if not label and near:
+        raise Refused(f"'{path}' has no column 'label', but one called '{near}'",
+                      "say that it is the label, with dataset.label, or give it a name that is less like one")
     if label and str(kinds[label]) not in INTEGERS + TEXTS:
         raise Refused(f"'{path}': label column '{label}' is of type {kinds[label]}", "labels are integers, or class names as text")
     for name, kind in wanted["fields"]:

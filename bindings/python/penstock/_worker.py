@@ -5,7 +5,7 @@ to it over the socket; nobody else runs it. Needs the standard library alone, an
 is runtime/dataset/python_workers.h, which has the protocol.
 
 What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
-  * a dict of fields: `image` (required), `label` (an integer; 0 where absent), and any other names: numbers, NumPy arrays
+  * a dict of fields: `image` (required), `label` (an integer; in all samples or in none), and any other names: numbers, NumPy arrays
     or tensors, of the same dtype and shape in every sample; `str` or `bytes`, of any length up to the job's
     limits.max_field_bytes (64 KiB); or
   * a tuple `(image, label)`.
@@ -170,17 +170,18 @@ def as_image(image):
 
 
 def as_fields(item):
-    """A sample as (image, label, {name: (dtype, shape, bytes)} in the order of names)."""
+    """A sample as (image, label or None, {name: (dtype, shape, bytes)} in the order of names)."""
     if isinstance(item, tuple) and len(item) == 2:
         item = {"image": item[0], "label": item[1]}
     if not isinstance(item, dict):
         raise Refused(f"__getitem__ returned {type(item).__name__}: expected a dict of fields or a tuple (image, label)")
     if "image" not in item:
         raise Refused(f"the sample has no field 'image', only {sorted(map(str, item))}")
-    label = item.get("label", 0)
+    label = item.get("label")
     try:
-        label = int(label.item()) if hasattr(label, "item") and float(label.item()).is_integer() else label.__index__()
-        label = struct.unpack("<q", struct.pack("<q", label))[0]
+        if "label" in item:
+            label = int(label.item()) if hasattr(label, "item") and float(label.item()).is_integer() else label.__index__()
+            label = struct.unpack("<q", struct.pack("<q", label))[0]
     except (AttributeError, TypeError, ValueError, struct.error):
         raise Refused(f"'label' is {str(item['label'])[:60]!r}: expected an integer; other numbers are fields of their own") from None
     others = {}
@@ -199,6 +200,7 @@ class Worker:
         self.connection = connection
         self.dataset = None
         self.fields = None      # [[name, dtype, shape], ...]
+        self.labelled = True
         self.functions = []
 
     def hello(self, body):
@@ -222,7 +224,7 @@ class Worker:
         for given, function in zip(config["functions"], self.functions):
             if not callable(function):
                 raise Refused(f"'{given}' is no function")
-        answer = {"name": name, "size": 0, "classes": [], "fingerprint": "", "fields": []}
+        answer = {"name": name, "size": 0, "classes": [], "fingerprint": "", "fields": [], "labelled": True}
         if self.dataset is None:
             return json.dumps(answer).encode()
         for method in ("__len__", "__getitem__"):
@@ -236,24 +238,25 @@ class Worker:
             if value is not None:
                 answer["fingerprint"] = str(value() if callable(value) else value)
                 break
-        self.fields = config["fields"]
+        self.fields, self.labelled = config["fields"], config["labelled"]
         if self.fields is None:
-            self.fields = self.learn_fields(answer["size"])
-        answer["fields"] = self.fields
+            self.fields, self.labelled = self.learn_fields(answer["size"])
+        answer["fields"], answer["labelled"] = self.fields, self.labelled
         return json.dumps(answer).encode()
 
     def learn_fields(self, size):
         first = None
         for index in range(min(size, LEARN_FROM)):
             try:
-                return [[name, dtype, shape] for name, (dtype, shape, _) in as_fields(self.item(index, 0, 0, 0))[2].items()]
+                _, label, others = as_fields(self.item(index, 0, 0, 0))
+                return [[name, dtype, shape] for name, (dtype, shape, _) in others.items()], label is not None
             except Exception as error:
                 if about_the_machine(error):
                     raise
                 first = first or Refused(f"none of the first {LEARN_FROM} samples can be made; sample {index}: {why(error)}")
         if first:
             raise first
-        return []
+        return [], True
 
     def item(self, index, seed, epoch, occurrence):
         from hashlib import blake2b
@@ -277,6 +280,9 @@ class Worker:
             def text(fields):
                 return ", ".join(f"{name} {dtype}{shape}" for name, dtype, shape in fields) or "none"
             raise Refused(f"its fields besides image and label are {text(seen)}; those of the first sample: {text(self.fields)}")
+        if (label is not None) != self.labelled:
+            raise Refused(f"it has {'no' if label is None else 'a'} field 'label', and the first sample has {'one' if label is None else 'none'}")
+        label = label or 0
         parts = [SAMPLE.pack(kind, height, width, label, len(pixels))]
         for dtype, _, data in others.values():
             parts += [LENGTH.pack(len(data)), data] if dtype in VARYING else [data]

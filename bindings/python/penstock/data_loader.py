@@ -166,9 +166,7 @@ class DataLoader:
         spec = json.loads(self._native.spec())["split"]
         self._training = spec["mode"] == "train"
         self._drop_last = spec["drop_last"]
-        fields = self._native.fields()
-        if spec["dataset"].get("images"):
-            fields.remove("label")  # pictures in pairs have no classes
+        fields = self._native.fields()  # "label" is among them where the dataset has labels
         self._names = [name for name in _FIRST if name in fields] + [n for n in fields if n not in _FIRST]
         for name in self._keys:
             if name not in self._names:
@@ -264,7 +262,8 @@ class DataLoader:
         """The next batch is the one after those counted in `state`, whether `iter()` was called before or is after.
 
         ConfigError where the job is not the one the state was saved with, naming every key that differs, or where the
-        decoders' versions are not. The number of loaders is free, and that of replicas where replicas x batch_size is
+        decoders are not (another libjpeg-turbo, a library more or less; a RuntimeWarning where only other libraries have
+        other versions). The number of loaders is free, and that of replicas where replicas x batch_size is
         kept.
         """
         text = _job.state_text(state, "load_state_dict")

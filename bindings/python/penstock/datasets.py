@@ -12,6 +12,11 @@ __all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS"
            "TFRecord", "WebDataset"]
 
 
+def _absolute(path: str) -> str:
+    """But for URLs, which the job's reader refuses in its own words."""
+    return path if "://" in path else os.path.abspath(path)
+
+
 class ImageFolder:
     """Pictures in class folders, `root/CLASS/….jpg`, in the order of torchvision's ImageFolder.
 
@@ -23,7 +28,7 @@ class ImageFolder:
         self.root = os.fspath(root)
 
     def to_spec(self) -> dict:
-        return {"folder": os.path.abspath(self.root)}
+        return {"folder": _absolute(self.root)}
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.root!r})"
@@ -46,7 +51,7 @@ class PairedFolders:
         self.folders = {name: os.fspath(folder) for name, folder in given.items() if folder is not None}
 
     def to_spec(self) -> dict:
-        return {name: os.path.abspath(folder) for name, folder in self.folders.items()}
+        return {name: _absolute(folder) for name, folder in self.folders.items()}
 
     def __repr__(self) -> str:
         return f"PairedFolders({', '.join(f'{name}={folder!r}' for name, folder in self.folders.items())})"
@@ -64,10 +69,10 @@ class _Files:
         if fields is not None and not isinstance(fields, str):
             self._options["fields"] = ",".join(fields)
         if "index" in self._options:
-            self._options["index"] = os.path.abspath(os.fspath(self._options["index"]))
+            self._options["index"] = _absolute(os.fspath(self._options["index"]))
 
     def to_spec(self) -> dict:
-        return {self._kind: os.path.abspath(self._place), **self._options}
+        return {self._kind: _absolute(self._place), **self._options}
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self._options.items())

@@ -19,7 +19,8 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
     Parameters
     ----------
     batch
-        What a DataLoader gave, as tuple or dict; or images alone: [n, channels, height, width], torch or NumPy.
+        What a DataLoader gave, as tuple or dict; or images alone: [n, channels, height, width], or with views
+        [n, views, channels, height, width] (FiveCrop); torch or NumPy.
     mean, std
         Of Normalize, which is undone. Without them each picture's values are stretched from black to white, unless they
         are uint8, or within 0 and 1.
@@ -38,6 +39,11 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
     if (mean is None) != (std is None):
         raise UsageError("show: mean and std come together")
     images, labels = _parts(batch)
+    if images.ndim == 5:  # FiveCrop's and TenCrop's views stand side by side, one sample a row
+        views = images.shape[1]
+        n, columns = max(1, n // views), columns or views
+        images = images[:n].reshape((-1, *images.shape[2:]))
+        labels, n = None if labels is None else [label for label in labels[:n] for _ in range(views)], len(images)
     pictures = _to_uint8(images[:n], mean, std)
     titles = None if labels is None else [_title(int(label), class_names) for label in labels[:len(pictures)]]
     columns = min(columns or math.ceil(math.sqrt(len(pictures))), len(pictures))
@@ -52,8 +58,8 @@ def _parts(batch):
     """(images, labels or None): by shape, so that renamed fields and rebuilt batches serve too."""
     parts = list(batch.values()) if isinstance(batch, dict) else \
         list(batch) if isinstance(batch, (tuple, list)) else [batch]
-    images = next((part for part in parts if getattr(part, "ndim", 0) == 4), None)
-    if images is None or images.shape[1] not in (1, 3) or not len(images):
+    images = next((part for part in parts if getattr(part, "ndim", 0) in (4, 5)), None)
+    if images is None or images.shape[-3] not in (1, 3) or not len(images):
         raise UsageError(f"show: no images in this {type(batch).__name__}",
                          "give a batch, or images of shape [n, 3, height, width]")
     labels = next((part for part in parts if getattr(part, "ndim", 0) == 1 and len(part) == len(images)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from .errors import UsageError
 
@@ -40,6 +40,9 @@ def pipeline_of(transform: Any) -> list:
     steps = list(steps) if isinstance(steps, (list, tuple)) else [steps]
     out = []
     for step in steps:
+        if isinstance(step, type) and issubclass(step, (Compose, Transform)):
+            raise UsageError(f"{step.__name__} is a class; a pipeline has transforms made of it",
+                             f"write {step.__name__}(), with its parameters")
         if isinstance(step, Compose):
             out += pipeline_of(step)
         elif hasattr(step, "to_spec"):
@@ -74,6 +77,20 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+
+
+def _fills(fill: Any, mask_fill: Optional[int]) -> dict:
+    """`fill` and `mask_fill`; also of torchvision's dict by type, as in {tv_tensors.Image: 127, tv_tensors.Mask: 255}."""
+    if isinstance(fill, Mapping):
+        by_name = {getattr(kind, "__name__", kind): value for kind, value in fill.items()}
+        if "Image" not in by_name and "others" not in by_name:
+            raise UsageError(f"fill={fill!r} says nothing of images",
+                             'its keys are types called Image and Mask, or "others"')
+        if mask_fill is None:
+            mask_fill = _plain(by_name.get("Mask", by_name.get("others")))
+            mask_fill = mask_fill[0] if isinstance(mask_fill, list) and len(mask_fill) == 1 else mask_fill
+        fill = by_name.get("Image", by_name.get("others"))
+    return {"fill": _plain(fill), "mask_fill": _plain(mask_fill)}
 
 
 class ExifTranspose(Transform):
@@ -112,16 +129,17 @@ class RandomCrop(Transform):
     """A box of `size` anywhere, after padding."""
 
     def __init__(self, size: Size, padding: Any = None, pad_if_needed: bool = False, fill: Any = 0,
-                 padding_mode: str = "constant") -> None:
-        super().__init__(size=_plain(size), padding=_plain(padding), pad_if_needed=pad_if_needed, fill=_plain(fill),
-                         padding_mode=padding_mode)
+                 padding_mode: str = "constant", mask_fill: Optional[int] = None) -> None:
+        super().__init__(size=_plain(size), padding=_plain(padding), pad_if_needed=pad_if_needed,
+                         **_fills(fill, mask_fill), padding_mode=padding_mode)
 
 
 class Pad(Transform):
     """A border of `padding` pixels: one number; [left and right, top and bottom]; or [left, top, right, bottom]."""
 
-    def __init__(self, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> None:
-        super().__init__(padding=_plain(padding), fill=_plain(fill), padding_mode=padding_mode)
+    def __init__(self, padding: Any, fill: Any = 0, padding_mode: str = "constant",
+                 mask_fill: Optional[int] = None) -> None:
+        super().__init__(padding=_plain(padding), **_fills(fill, mask_fill), padding_mode=padding_mode)
 
 
 class FiveCrop(Transform):
@@ -220,18 +238,19 @@ class RandomRotation(Transform):
     """Rotated by an angle within `degrees`, counter-clockwise."""
 
     def __init__(self, degrees: Any, interpolation: Any = "nearest", expand: bool = False, center: Any = None,
-                 fill: Any = 0) -> None:
+                 fill: Any = 0, mask_fill: Optional[int] = None) -> None:
         super().__init__(degrees=_plain(degrees), interpolation=_interpolation(interpolation), expand=expand,
-                         center=_plain(center), fill=_plain(fill))
+                         center=_plain(center), **_fills(fill, mask_fill))
 
 
 class RandomAffine(Transform):
     """Rotated (clockwise), shifted, scaled and sheared at random."""
 
     def __init__(self, degrees: Any, translate: Any = None, scale: Any = None, shear: Any = None,
-                 interpolation: Any = "nearest", fill: Any = 0, center: Any = None) -> None:
+                 interpolation: Any = "nearest", fill: Any = 0, center: Any = None,
+                 mask_fill: Optional[int] = None) -> None:
         super().__init__(degrees=_plain(degrees), translate=_plain(translate), scale=_plain(scale),
-                         shear=_plain(shear), interpolation=_interpolation(interpolation), fill=_plain(fill),
+                         shear=_plain(shear), interpolation=_interpolation(interpolation), **_fills(fill, mask_fill),
                          center=_plain(center))
 
 
@@ -239,9 +258,9 @@ class RandomPerspective(Transform):
     """The four corners moved inwards at random, with probability `p`."""
 
     def __init__(self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Any = "bilinear",
-                 fill: Any = 0) -> None:
+                 fill: Any = 0, mask_fill: Optional[int] = None) -> None:
         super().__init__(distortion_scale=_plain(distortion_scale), p=_plain(p),
-                         interpolation=_interpolation(interpolation), fill=_plain(fill))
+                         interpolation=_interpolation(interpolation), **_fills(fill, mask_fill))
 
 
 class GaussianBlur(Transform):
@@ -264,26 +283,29 @@ class RandAugment(Transform):
     """`num_ops` random operations of one `magnitude`."""
 
     def __init__(self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31,
-                 interpolation: Any = "nearest", fill: Any = None) -> None:
+                 interpolation: Any = "nearest", fill: Any = None,
+                 mask_fill: Optional[int] = None) -> None:
         super().__init__(num_ops=_plain(num_ops), magnitude=_plain(magnitude),
                          num_magnitude_bins=_plain(num_magnitude_bins), interpolation=_interpolation(interpolation),
-                         fill=_plain(fill))
+                         **_fills(fill, mask_fill))
 
 
 class AutoAugment(Transform):
     """One of 25 pairs of operations learned on "imagenet", "cifar10" or "svhn" (or torchvision's AutoAugmentPolicy)."""
 
-    def __init__(self, policy: Any = "imagenet", interpolation: Any = "nearest", fill: Any = None) -> None:
+    def __init__(self, policy: Any = "imagenet", interpolation: Any = "nearest", fill: Any = None,
+                 mask_fill: Optional[int] = None) -> None:
         super().__init__(policy=getattr(policy, "value", policy), interpolation=_interpolation(interpolation),
-                         fill=_plain(fill))
+                         **_fills(fill, mask_fill))
 
 
 class TrivialAugmentWide(Transform):
     """One random operation of random strength."""
 
-    def __init__(self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = None) -> None:
+    def __init__(self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Any = None,
+                 mask_fill: Optional[int] = None) -> None:
         super().__init__(num_magnitude_bins=_plain(num_magnitude_bins), interpolation=_interpolation(interpolation),
-                         fill=_plain(fill))
+                         **_fills(fill, mask_fill))
 
 
 class AugMix(Transform):
