@@ -13,6 +13,10 @@ constexpr uint32_t block_bytes = 128;
 constexpr size_t fewest_bytes_per_block = 5;
 // libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_quietly().
 constexpr uint32_t bits_left_behind = 16 * 8;
+// Bytes of a scan that lanes do not begin to read.
+constexpr size_t left_at_end(size_t scan) {
+  return std::max<size_t>(512, scan / 64);
+}
 
 }  // namespace
 
@@ -24,9 +28,10 @@ bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuCo
   if (!supported || frame.restart_interval != 0 || first_row >= end_row) return false;
   const size_t scan = bytes.size() - frame.scan_begin;
   const auto rows = static_cast<size_t>(frame.mcu_rows);
-  // What stands in the last row and a half is left to others, who can tell what the file's end means.
-  const size_t wanted =
-      std::min(scan * static_cast<size_t>(end_row) / rows, scan - std::min(scan, 3 * scan / (2 * rows)));
+  // The guess is a little generous: what lanes leave costs more than what they do for nothing. What stands at the very
+  // end is left to those who can tell what the file's end means.
+  const size_t guess = scan * static_cast<size_t>(end_row) / rows;
+  const size_t wanted = std::min(guess + guess / 32, scan - std::min(scan, left_at_end(scan)));
   if (wanted < most_lanes * smallest_chunk) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
   const size_t blocks = rows * static_cast<size_t>(frame.mcu_columns) * layout_.blocks;
@@ -109,13 +114,17 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   run_ = in_run_ = passed_ = 0;
   band_row_ = static_cast<int>(mcu_ / frame_->mcu_columns);
   if (bands_ == 0 || raw_ >= wanted_end_) return Row::ended;
-  const size_t chunk = (wanted_end_ - raw_) / bands_ / most_lanes;
+  size_t chunk = (wanted_end_ - raw_) / bands_ / most_lanes;
   --bands_;
-  if (chunk < smallest_chunk) return Row::ended;
   // Up to the end of the row that the last chunk ends in, by a generous guess.
   const size_t row_bytes = (file_size_ - frame_->scan_begin) / static_cast<size_t>(frame_->mcu_rows);
   unstuff(chunk * most_lanes + 3 * row_bytes + 4096);
-  if (bytes_used_ < chunk * most_lanes + lane_padding) return Row::ended;  // less of a scan than there are bytes
+  if (bytes_used_ < chunk * most_lanes + lane_padding) {
+    // The scan ends long before the file does.
+    bands_ = 0;
+    chunk = (bytes_used_ - std::min(bytes_used_, left_at_end(bytes_used_))) / most_lanes;
+  }
+  if (chunk < smallest_chunk) return Row::ended;
   for (size_t lane = 0; lane < most_lanes; ++lane) {
     lanes_[lane] = {static_cast<uint32_t>((lane + 1) * chunk * 8), 0, {}};
   }
