@@ -141,8 +141,8 @@ class Pixels(unittest.TestCase):
         self.assertTrue(run.too_far(run.difference(run.normalised(off), reference), run.EXACT))
         swapped = exact[[1, 0, 2, 3]]
         for entry in run.COMPETITORS.values():
-            if entry[3] is not None:
-                self.assertTrue(run.too_far(run.difference(swapped, reference), entry[3]))
+            if entry.tolerance is not None:
+                self.assertTrue(run.too_far(run.difference(swapped, reference), entry.tolerance))
 
     def test_refuses_nan_and_wrong_shapes(self):
         reference = np.zeros((2, 3, 224, 224), dtype=np.uint8)
