@@ -143,14 +143,14 @@ def ours(name):
 def _goals_table(results):
     """Speed of each penstock over each peer, and what it shall be where there is a goal."""
     goals = results.header.get("goals", {})
-    mine = [name for name in results.names if name in goals]
+    mine = [name for name in results.names if name in goals or (ours(name) and "avx2" in name and "@" not in name)]
     peers = [name for name in results.names if not ours(name) and "@" not in name]
     rows = []
     for peer in peers:
         row = [peer]
         for name in mine:
             ratio = _shown(results.ratios(name, peer, images_per_s), 2, interval=True)
-            goal = goals[name].get(peer)
+            goal = goals.get(name, {}).get(peer)
             row.append(ratio if goal is None or ratio == "-" else f"{ratio}; goal {goal}")
         rows.append(row)
     if not rows or not mine:
@@ -183,7 +183,7 @@ def _preparations_table(results):
             for reference in ("penstock", "torch"):
                 epochs = epochs_to_pay(results, record, name, reference)
                 missing = "never" if reference in results.names else "-"
-                pays.append(missing if epochs is None else f"{max(epochs, 0.01):.2g}")
+                pays.append(missing if epochs is None else f"{epochs:.{0 if epochs >= 10 else 1}f}")
             rows.append(
                 [
                     name,
