@@ -224,11 +224,13 @@ def _stages_table(results):
         medians = [float(np.median([record[key] for record in mine])) for _, key in STAGES]
         whole, entropy = medians[-1], medians[2]
         limit = f"{1000 / entropy:.0f} ({whole / entropy:.1f})" if entropy > 0 else "-"
-        rows.append([name, *(f"{value:.3f}" for value in medians), limit, mine[0].get("vectors", "-")])
+        skipped = sum(record.get("left_out", 0) for record in mine)
+        share = 100 * skipped / max(1, skipped + sum(record["images"] for record in mine))
+        rows.append([name, *(f"{value:.3f}" for value in medians), limit, mine[0]["vectors"], f"{share:.1f} %"])
     if not rows:
         return []
     titles = ["CPU ms/image and thread", *(title for title, _ in STAGES)]
-    titles += ["the limit: entropy alone, images/s and core (times faster)", "vectors"]
+    titles += ["the limit: entropy alone, images/s and core (times faster)", "vectors", "files not counted"]
     return ["", *_markdown(titles, rows)]
 
 

@@ -3,10 +3,10 @@
 #
 #   bench/run.sh --data PHOTOS [OPTIONS OF run.py]     one run on your photos, class folders of JPEG files
 #   bench/run.sh [OPTIONS OF run.py]                   three runs on pictures made here: delivery on a 4:2:0 and on a
-#                                                      4:4:4 set, hires on photos of 2 to 24 MP; about 1.5 hours
+#                                                      4:4:4 set, hires on photos of 2 to 24 MP; roughly an hour
 #
 # penstock has to be built: cmake --preset release && cmake --build --preset release. Pictures are made in build/bench
-# (BENCH_DATA is another folder for them), 1.4 GB, and stay there. Every option is given to each run; results are in
+# (BENCH_DATA is another folder for them), 0.8 GB, and stay there. Every option is given to each run; results are in
 # bench/results.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

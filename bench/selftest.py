@@ -82,7 +82,7 @@ time.sleep(0.2)
 FAKE_STAGES = """#!/usr/bin/python3
 import json
 times = dict(read_ms=0.02, header_ms=0.01, entropy_ms=0.25, pixels_ms=0.07, resample_ms=0.06, finish_ms=0.02)
-print(json.dumps(dict(times, images=10, vectors="none", other_ms=0.07, whole_ms=0.5)))
+print(json.dumps(dict(times, images=10, left_out=30, vectors="none", other_ms=0.07, whole_ms=0.5)))
 """
 
 
@@ -319,7 +319,7 @@ class Driver(unittest.TestCase):
             with open(os.path.join(folder, "out", files[1]), encoding="utf-8") as file:
                 text = file.read()
             stages = "0.020 | 0.010 | 0.250 | 0.070 | 0.060 | 0.020 | 0.070 | 0.500 | 4000 (2.0)"
-            self.assertIn(f"| penstock_indexed | {stages} |", text)
+            self.assertIn(f"| penstock_indexed | {stages} | none | 75.0 % |", text)
             xml.etree.ElementTree.parse(os.path.join(folder, "out", files[2]))
 
             broken = self.drive(folder, "--only", "penstock,penstock_indexed", "--rounds", "1", FAKE_BREAK="index")

@@ -3,12 +3,13 @@
 //
 //   bench_stages --job JOB --split train --seconds 3          # one line of JSON
 //
-// Before anything is timed, the pixels that the stages give are compared with SampleMaker's, which loaders call, and the
-// coefficients of the entropy stage alone, entered at the crop where there is an index, with those of the whole scan.
-// Stages are differences, because the library fuses them: a sample is read; its entropy-coded data is decoded alone, as
-//   far as the decoder would go; the decoder makes the crop's pixels (so IDCT and colour is what it takes beyond the
+// Before anything is timed, the pixels that the stages give are compared with SampleMaker's, which loaders call, and
+//   the coefficients of the entropy stage alone, entered at the crop where there is an index, with the whole scan's.
+//
+// Stages are differences, because the library fuses them: a sample is read; its entropy-coded data is decoded alone,
+//   as far as the decoder would go; the decoder makes the crop's pixels (IDCT to colour is what it takes beyond the
 //   entropy stage); the pipeline makes the image (resampling is what it takes beyond the decoder). `whole` is
-//   SampleMaker and Finisher in one go, in passes of their own, and `other` what the sum of the stages does not explain.
+//   SampleMaker and Finisher in one go, in passes of their own; `other` is what the stages' sum lacks of that.
 // Files that the baseline decoder does not take have no entropy stage; they are left out, and counted.
 #include <time.h>
 
@@ -128,8 +129,8 @@ class EntropyStage {
 };
 
 enum Stage { read, header, entropy, pixels, resample, finish, stages };
-constexpr const char* stage_names[stages] = {"read_ms", "header_ms", "entropy_ms", "pixels_ms", "resample_ms",
-                                             "finish_ms"};
+constexpr const char* stage_names[stages] = {"read_ms",   "header_ms",   "entropy_ms",
+                                             "pixels_ms", "resample_ms", "finish_ms"};
 
 class Measurement {
  public:
@@ -207,9 +208,7 @@ class Measurement {
   }
 
  private:
-  DrawKey key_of(int64_t number) const {
-    return {context_->split().seed, 0, static_cast<uint64_t>(number), 0};
-  }
+  DrawKey key_of(int64_t number) const { return {context_->split().seed, 0, static_cast<uint64_t>(number), 0}; }
   void make(int64_t number, std::vector<std::byte>& image) {
     image.resize(image_.size());
     int64_t label = 0;

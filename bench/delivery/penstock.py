@@ -4,7 +4,8 @@ A variant is `auto`, or words joined by `_`:
     mpi        two-sided messages; else penstock chooses the transport (shm on one machine)
     embedded   the loader in the consumer's own process, without mpirun: the difference is what the hand-over costs
     indexed    with the file that `penstock index` writes
-    packed     from the shards that `penstock pack` writes
+    packed     from the shards that `penstock pack` writes, JPEG files as they are
+    rewritten  the same with --rewrite: JPEG files written anew where no pixel can change
     avx2       with code for AVX2 alone, on a CPU that has AVX-512 (libbench_avx2.so, preloaded)
 
 penstock draws its own crops. So that the others decode the same ones, the driver asks first for a trace, which is the
@@ -69,7 +70,7 @@ def count_photos(folder):
 class Penstock:
     variants = (
         *("auto", "mpi", "embedded", "indexed", "indexed_mpi", "indexed_embedded", "packed", "packed_mpi"),
-        *("packed_embedded", "avx2", "indexed_avx2", "packed_avx2"),
+        *("packed_embedded", "packed_rewritten", "avx2", "indexed_avx2", "packed_avx2"),
     )
 
     def __init__(self, options):
@@ -110,8 +111,9 @@ class Penstock:
     def prepare(self, folder):
         self.write_job(folder)
         if "packed" in self.words:
-            command = [self.program, "pack", os.path.abspath(self.options.data), os.path.join(folder, PACK)]
-            text = "sequential shards with entry points, JPEG files as they are or losslessly rewritten"
+            command = [self.program, "pack", os.path.abspath(self.options.data), os.path.join(folder, PACK), "--json"]
+            command += ["--rewrite"] if "rewritten" in self.words else []
+            text = "shards with entry points, every picture decoded once to verify it; the photos' own bytes"
         else:
             command = [self.program, "index", self.job]
             text = "where each sample lies and its entry points; the photos stay as they are"
@@ -119,7 +121,12 @@ class Penstock:
             done = self.execute(command)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
-        return cost.reply(count_photos(self.options.data), note=text)
+        more = {}
+        if "rewritten" in self.words:
+            report = json.loads(done.stdout)
+            text = f"the same with {report['rewritten']} JPEG files losslessly rewritten"
+            more["encoded_bytes"] = report["bytes"]
+        return cost.reply(count_photos(self.options.data), note=text, **more)
 
     def execute(self, command):
         return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment)
