@@ -631,6 +631,8 @@ def main():
     names = choose(parser, options)
     path = output_path(options.out, "-".join([options.workload, *([options.label] if options.label else [])]))
     folder = tempfile.mkdtemp(prefix="penstock-bench-run-")
+    if options.scratch:
+        os.makedirs(options.scratch, exist_ok=True)
     options.scratch = tempfile.mkdtemp(prefix="penstock-bench-prepared-", dir=options.scratch or None)
     try:
         with open(path, "w", encoding="utf-8") as file:
