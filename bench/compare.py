@@ -38,10 +38,18 @@ def series(results, name, value, peers):
     ]
 
 
+def peers_of(name, old, new):
+    """Who both runs have besides penstock: with as many threads where there is such a one, else with the main count."""
+    both = [peer for peer in old.names if peer in new.names and not bench.ours(peer) and peer != name]
+    threads = name.partition("@")[2]
+    alike = [peer for peer in both if peer.partition("@")[2] == threads]
+    return alike or [peer for peer in both if "@" not in peer]
+
+
 def compare(old, new, names, tolerance, absolute=False):
     """Yields (name, title, old figure, new figure, change for the better as a fraction, worse)."""
     for name in names:
-        common = [peer for peer in old.names if peer in new.names and not peer.startswith("penstock") and peer != name]
+        common = peers_of(name, old, new)
         for title, value, direction, relative, factor in FIGURES:
             peers = common if relative and not absolute else []
             before = bench.median_with_interval(series(old, name, value, peers))
@@ -68,8 +76,13 @@ def main():
         if run.rounds < 5:
             print(f"compare.py: {path} has {run.rounds} rounds; at least 5 are needed to tell noise", file=sys.stderr)
             sys.exit(2)
+    for key in ("workload", "label"):
+        if old.header.get(key, "") != new.header.get(key, ""):
+            both = f"'{old.header.get(key, '')}' and '{new.header.get(key, '')}'"
+            print(f"compare.py: the files are of different runs: {key} {both}", file=sys.stderr)
+            sys.exit(2)
     both = [name for name in old.names if name in new.names]
-    judged = options.names.split(",") if options.names else [n for n in both if n.startswith("penstock")] or both
+    judged = options.names.split(",") if options.names else [n for n in both if bench.ours(n)] or both
     missing = [name for name in judged if name not in new.names]
     rows = list(compare(old, new, [name for name in judged if name in both], options.tolerance, options.absolute))
     for name, title, before, after, change, worse in rows:

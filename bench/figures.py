@@ -2,8 +2,9 @@
 
     figures.py bench/results/2026-11-21-delivery.jsonl      writes the table and the SVG beside it again
 
-A results file is JSON lines: one object with "kind": "header" (machine, versions, arguments), one "check" a competitor
-(how its pixels compare with the reference), one "block" a measurement (round, name, images, seconds, cpu_seconds, ...).
+A results file is JSON lines: one object with "kind": "header" (machine, versions, arguments), one "prepare" a format
+(what writing it took), one "check" a competitor (how its pixels compare with the reference), one "block" a measurement
+(round, name, images, seconds, cpu_seconds, ...), and "stages" (round, name, CPU time of a sample by stage).
 All statistics are over rounds, and ratios are taken within a round, so a machine that slows down for a minute slows
 both sides of a ratio. Needs numpy.
 """
@@ -21,8 +22,10 @@ class Results:
     def __init__(self, records):
         self.header = next((record for record in records if record["kind"] == "header"), {})
         self.checks = {record["name"]: record for record in records if record["kind"] == "check"}
+        self.preparations = [record for record in records if record["kind"] == "prepare"]
         self.blocks = [record for record in records if record["kind"] == "block" and "error" not in record]
-        self.failures = [record for record in records if record["kind"] == "block" and "error" in record]
+        self.stages = [record for record in records if record["kind"] == "stages" and "error" not in record]
+        self.failures = [record for record in records if record["kind"] in ("block", "stages") and "error" in record]
 
     @property
     def names(self):
@@ -71,6 +74,13 @@ def memory_mb(block):
     return (block.get("pss") or block.get("max_rss") or 0) / 1e6 or None
 
 
+def memory_growth_mb(block):
+    """Within the window: a loader whose memory is flat has about 0."""
+    if not block.get("pss") or not block.get("pss_at_open"):
+        return None
+    return (block["pss"] - block["pss_at_open"]) / 1e6
+
+
 def median_with_interval(values, seed=0, resamples=10000):
     """(median, low, high): bootstrap percentile interval; seeded, so a file always gives the same table."""
     values = np.asarray(values, dtype=float)
@@ -94,33 +104,164 @@ def _shown(values, digits, interval=False):
     return f"{text} ({figure[1]:.{digits}f} to {figure[2]:.{digits}f})" if interval else text
 
 
-def table(results, baseline):
-    """Markdown: one line a competitor, ratios of the baseline to it with 95 % intervals."""
-    lines = [
-        f"| competitor | images/s | {baseline} is faster by | CPU ms/image | {baseline} takes of its CPU time "
-        "| first batch, s | memory, MB | pixels against Pillow: max, mean |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def _markdown(titles, rows):
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _main_table(results, baseline):
+    """One line a competitor, ratios of the baseline to it with 95 % intervals."""
+    rows = []
     for name in results.names:
         check = results.checks.get(name, {})
         pixels = f"{check['max']:.3g}, {check['mean']:.2g}" if "max" in check else check.get("note", "-")
+        if "originals" in check:
+            pixels += f"; of the photos themselves {check['originals']['mean']:.2g}"
         own = name == baseline
-        lines.append(
-            "| "
-            + " | ".join(
+        growth = _shown(list(results.by_round(name, memory_growth_mb).values()), 0)
+        rows.append(
+            [
+                name,
+                _shown(list(results.by_round(name, images_per_s).values()), 0),
+                "" if own else _shown(results.ratios(baseline, name, images_per_s), 2, interval=True),
+                _shown(list(results.by_round(name, cpu_ms_per_image).values()), 2),
+                "" if own else _shown(results.ratios(baseline, name, cpu_ms_per_image), 2, interval=True),
+                _shown(list(results.by_round(name, first_batch_s).values()), 1),
+                _shown(list(results.by_round(name, memory_mb).values()), 0) + (f" ({growth})" if growth != "-" else ""),
+                pixels,
+            ]
+        )
+    titles = ["competitor", "images/s", f"{baseline} is faster by", "CPU ms/image"]
+    titles += [f"{baseline} takes of its CPU time", "first batch, s", "memory, MB (growth)"]
+    return _markdown(titles + ["pixels against Pillow: max, mean"], rows)
+
+
+def ours(name):
+    return name.startswith("penstock")
+
+
+def _goals_table(results):
+    """Speed of each penstock over each peer, and what it shall be where there is a goal."""
+    goals = results.header.get("goals", {})
+    mine = [name for name in results.names if name in goals or (ours(name) and "avx2" in name and "@" not in name)]
+    peers = [name for name in results.names if not ours(name) and "@" not in name]
+    rows = []
+    for peer in peers:
+        row = [peer]
+        for name in mine:
+            ratio = _shown(results.ratios(name, peer, images_per_s), 2, interval=True)
+            goal = goals.get(name, {}).get(peer)
+            row.append(ratio if goal is None or ratio == "-" else f"{ratio}; goal {goal}")
+        rows.append(row)
+    if not rows or not mine:
+        return []
+    return ["", *_markdown(["faster than", *mine], rows)]
+
+
+def epochs_to_pay(results, preparation, name, reference):
+    """How many epochs a preparation must serve until it has paid, against reading the plain folder with `reference`:
+    None where it never does, or where one of them was not measured."""
+    rates = [list(results.by_round(who, images_per_s).values()) for who in (name, reference)]
+    if not all(rates):
+        return None
+    mine, theirs = (float(np.median(rate)) for rate in rates)
+    saved = preparation["images"] / theirs - preparation["images"] / mine
+    return preparation["seconds"] / saved if saved > 0 else None
+
+
+def _preparations_table(results):
+    before = 1e3 * results.header.get("data", {}).get("kb", {}).get("mean", 0)
+    rows = []
+    for record in results.preparations:
+        if not record.get("ok"):
+            continue
+        encoded = record.get("encoded_bytes")
+        for name in record["used_by"]:
+            if name not in results.names or "@" in name:
+                continue
+            pays = []
+            for reference in ("penstock", "torch"):
+                epochs = epochs_to_pay(results, record, name, reference)
+                missing = "never" if reference in results.names else "-"
+                pays.append(missing if epochs is None else f"{epochs:.{0 if epochs >= 10 else 1}f}")
+            rows.append(
                 [
                     name,
-                    _shown(list(results.by_round(name, images_per_s).values()), 0),
-                    "" if own else _shown(results.ratios(baseline, name, images_per_s), 2, interval=True),
-                    _shown(list(results.by_round(name, cpu_ms_per_image).values()), 2),
-                    "" if own else _shown(results.ratios(baseline, name, cpu_ms_per_image), 2, interval=True),
-                    _shown(list(results.by_round(name, first_batch_s).values()), 1),
-                    _shown(list(results.by_round(name, memory_mb).values()), 0),
-                    pixels,
+                    record["note"],
+                    f"{record['seconds']:.1f}",
+                    f"{1000 * record['seconds'] / record['images']:.2f}",
+                    f"{1000 * record['cpu_seconds'] / record['images']:.2f}",
+                    f"{record['bytes'] / record['images'] / 1e3:.1f}",
+                    f"{encoded / record['images'] / 1e3:.1f}" if encoded else f"{before / 1e3:.1f}, as they are",
+                    *pays,
                 ]
             )
-            + " |"
-        )
+    if not rows:
+        return []
+    titles = ["competitor", "what is prepared", "s", "ms/image", "CPU ms/image", "KB/image on the disk"]
+    titles += ["KB/image decoded", "pays after epochs, against penstock on the folder", "against torch on the folder"]
+    said = f"Formats of their own; the photos have {before / 1e3:.1f} KB in the mean."
+    return ["", said, "", *_markdown(titles, rows)]
+
+
+STAGES = (
+    ("read", "read_ms"),
+    ("header, draws", "header_ms"),
+    ("entropy (Huffman)", "entropy_ms"),
+    ("IDCT to colour", "pixels_ms"),
+    ("resample", "resample_ms"),
+    ("finish", "finish_ms"),
+    ("other", "other_ms"),
+    ("all", "whole_ms"),
+)
+
+
+def _stages_table(results):
+    names = list(dict.fromkeys(record["name"] for record in results.stages))
+    rows = []
+    for name in names:
+        mine = [record for record in results.stages if record["name"] == name]
+        medians = [float(np.median([record[key] for record in mine])) for _, key in STAGES]
+        whole, entropy = medians[-1], medians[2]
+        limit = f"{1000 / entropy:.0f} ({whole / entropy:.1f})" if entropy > 0 else "-"
+        skipped = sum(record.get("left_out", 0) for record in mine)
+        share = 100 * skipped / max(1, skipped + sum(record["images"] for record in mine))
+        rows.append([name, *(f"{value:.3f}" for value in medians), limit, mine[0]["vectors"], f"{share:.1f} %"])
+    if not rows:
+        return []
+    titles = ["CPU ms/image and thread", *(title for title, _ in STAGES)]
+    titles += ["the limit: entropy alone, images/s and core (times faster)", "vectors", "files not counted"]
+    return ["", *_markdown(titles, rows)]
+
+
+def _scaling_table(results):
+    """What further threads bring: the rate with the main count over that with another."""
+    main = results.header.get("arguments", {}).get("threads", ["?"])
+    main = main[0] if isinstance(main, list) else main
+    rows = []
+    for name in results.names:
+        base, at, threads = name.partition("@")
+        if at and base in results.names:
+            ratio = _shown(results.ratios(base, name, images_per_s), 2, interval=True)
+            rate = _shown(list(results.by_round(name, images_per_s).values()), 0)
+            rows.append([base, threads, rate, f"{main} threads are {ratio} times as fast"])
+    return ["", *_markdown(["competitor", "threads", "images/s", "scaling"], rows)] if rows else []
+
+
+def _handover_line(results):
+    found = []
+    for name in results.names:
+        base = name.replace("_embedded", "")
+        if name != base and base in results.names:
+            found.append(f"{base} {_shown(results.ratios(base, name, images_per_s), 3, interval=True)}")
+    return ["", "Delivered over embedded, images/s: " + "; ".join(found) + "."] if found else []
+
+
+def table(results, baseline):
+    """Markdown: the competitors, the goals, the formats, the stages, the threads; and how it was measured."""
+    lines = _main_table(results, baseline)
+    lines += _goals_table(results) + _preparations_table(results) + _stages_table(results)
+    lines += _scaling_table(results) + _handover_line(results)
     machine = results.header.get("machine", {})
     noise = [block["foreign_cpu"] for block in results.blocks if block.get("foreign_cpu") is not None]
     lines += [
@@ -165,27 +306,61 @@ def _panel(left, width, title, rows, colour_of):
     return parts
 
 
+STAGE_COLOURS = ("#9aa5b1", "#c9d1d9", "#1b7f79", "#4db6ac", "#b5651d", "#e0b15e", "#e8e8e8")
+
+
+def _stage_bars(results, names, top, left, width):
+    """A bar a name, put together of its stages, and the legend."""
+    medians = {
+        name: [
+            max(0.0, float(np.median([record[key] for record in results.stages if record["name"] == name])))
+            for _, key in STAGES[:-1]
+        ]
+        for name in names
+    }
+    longest = max(sum(values) for values in medians.values()) or 1.0
+    parts = [f'<text x="{left}" y="{top}" class="title">CPU ms per image by stage, one thread</text>']
+    for line, (name, values) in enumerate(medians.items()):
+        y, x = top + 20 + line * 34, float(left)
+        parts.append(f'<text x="{left - 12}" y="{y + 15}" text-anchor="end">{_escape(name)}</text>')
+        for colour, value in zip(STAGE_COLOURS, values):
+            extent = (width - 70) * value / longest
+            parts.append(f'<rect x="{x:.1f}" y="{y}" width="{extent:.1f}" height="22" fill="{colour}"/>')
+            x += extent
+        parts.append(f'<text x="{x + 7:.1f}" y="{y + 15}" class="value">{sum(values):.2f}</text>')
+    y, x = top + 20 + len(names) * 34 + 4, left
+    for (title, _), colour in zip(STAGES[:-1], STAGE_COLOURS):
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 16}" y="{y + 11}" class="value">{_escape(title)}</text>')
+        x += 30 + 7 * len(title)
+    return parts
+
+
 def svg(results, baseline):
-    """Two panels of bars: images/s and CPU ms per image."""
+    """Two panels of bars, images/s and CPU ms per image; below them penstock's stages, where they were measured."""
     names = results.names
-    height = 56 + len(names) * 34 + 24
+    staged = list(dict.fromkeys(record["name"] for record in results.stages))
+    bottom = 56 + len(names) * 34 + 24
+    height = bottom + (len(staged) * 34 + 70 if staged else 0)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="860" height="{height}" viewBox="0 0 860 {height}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="920" height="{height}" viewBox="0 0 920 {height}">',
         "<style>text{font:13px sans-serif;fill:#222}.title{font-weight:bold}.value{font-size:12px}</style>",
-        f'<rect width="860" height="{height}" fill="#fff"/>',
+        f'<rect width="920" height="{height}" fill="#fff"/>',
     ]
     for line, name in enumerate(names):
-        parts.append(f'<text x="138" y="{71 + line * 34}" text-anchor="end">{_escape(name)}</text>')
+        parts.append(f'<text x="198" y="{71 + line * 34}" text-anchor="end">{_escape(name)}</text>')
 
     def colour_of(name):
-        return "#1b7f79" if name.startswith(baseline) else "#9aa5b1"
+        return "#1b7f79" if ours(name) or name == baseline else "#9aa5b1"
 
     for left, title, value in (
-        (150, "images/s, more is better", images_per_s),
-        (515, "CPU ms per image, less is better", cpu_ms_per_image),
+        (210, "images/s, more is better", images_per_s),
+        (575, "CPU ms per image, less is better", cpu_ms_per_image),
     ):
         rows = [(name, median_with_interval(list(results.by_round(name, value).values()))) for name in names]
         parts += _panel(left, 335, title, rows, colour_of)
+    if staged:
+        parts += _stage_bars(results, staged, bottom, 210, 700)
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
 

@@ -4,17 +4,21 @@
     bench/run.py --data PHOTOS                                  all that are installed, 11 rounds of 5 s
     bench/run.py --data PHOTOS --rounds 3 --seconds 3           a quick look
     bench/run.py --data PHOTOS --only penstock,dali --cpus 0,1
+    bench/run.py --data PHOTOS --only penstock,torch --threads 2,1     and with one thread: penstock@1, torch@1
+    bench/run.py --data LARGE --workload hires                  photos of 2 to 24 MP: entered at the crop, and not
 
-What happens: a trace of crops is made; every competitor processes its first samples, and the pixels are compared with
-Pillow's before anything is timed; then rounds of one block a competitor, in turn forwards and backwards, each block a
-fresh process (or mpirun) pinned to the same CPUs. bench/README.md says what is measured and how. Writes
-RESULTS/DATE-delivery.jsonl and beside it the table (.md) and the picture (.svg).
+What happens: a trace of crops is made; who reads a format of its own writes it, timed; every competitor processes its
+first samples, and the pixels are compared with Pillow's before anything is timed; then rounds of one block a
+competitor, in turn forwards and backwards, each block a fresh process (or mpirun) pinned to the same CPUs, and after
+each round penstock's CPU time by stage. bench/README.md says what is measured and how. Writes
+RESULTS/DATE-WORKLOAD.jsonl and beside it the tables (.md) and the picture (.svg).
 
-Exit status: 0, 1 when a competitor's pixels are wrong, a block failed or a goal (--goals) was missed, 2 for usage.
-Needs numpy, and Pillow in some python (Debian's python3-pil) for the reference.
+Exit status: 0, 1 when a competitor's pixels are wrong, a preparation or block failed or a goal (--goals) was missed, 2
+for usage. Needs numpy, and Pillow in some python (Debian's python3-pil) for the reference.
 """
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -50,22 +54,69 @@ class Tolerance:
         self.largest, self.photo, self.mean = largest, photo, mean
 
 
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A competitor: its program, the environment it runs in, its variant, its limits (None: nothing to compare), and
+    the name of the preparation it needs, which several may share."""
+
+    program: str
+    python: str
+    variant: str
+    tolerance: Tolerance | None
+    preparation: str = ""
+
+
 EXACT = Tolerance(0.001, 0.001, 0.001)  # float32 rounding of the normalisation is 0.00005
+TORCH = Tolerance(2, 0.5, 0.1)
+# Against Pillow's pixels of the photos as FFCV has them: a quick DCT, and a resize that has no antialiasing and, where
+# it enlarges, sharper edges. Single pixels on edges say nothing then.
+FFCV = Tolerance(256, 9.0, 2.5)
 COMPETITORS = {
-    # name: (program, python, variant, tolerance, in the default set)
-    "penstock": ("penstock.py", "system", "auto", EXACT, True),
-    "penstock_mpi": ("penstock.py", "system", "mpi", EXACT, False),
-    "penstock_embedded": ("penstock.py", "system", "embedded", EXACT, False),
-    "torch": ("torch_dataloader.py", ".venv", "torchvision", Tolerance(2, 0.5, 0.1), True),
-    "torch_pil": ("torch_dataloader.py", ".venv", "pil", Tolerance(2, 0.5, 0.1), False),
-    "dali": ("dali.py", ".venv", "plain", Tolerance(44, 1.5, 0.4), True),
-    "dali_fancy": ("dali.py", ".venv", "fancy", Tolerance(24, 0.5, 0.25), True),
-    "dali_own_draws": ("dali.py", ".venv", "own_draws", None, False),
-    "tfdata_service": ("tfdata_service.py", ".venv-tf", "service", Tolerance(64, 1.0, 0.4), True),
-    "tfdata_local": ("tfdata_service.py", ".venv-tf", "local", Tolerance(64, 1.0, 0.4), False),
+    "penstock": Entry("penstock.py", "system", "auto", EXACT),
+    "penstock_indexed": Entry("penstock.py", "system", "indexed", EXACT, "penstock_index"),
+    "penstock_packed": Entry("penstock.py", "system", "packed", EXACT, "penstock_pack"),
+    "penstock_mpi": Entry("penstock.py", "system", "mpi", EXACT),
+    "penstock_embedded": Entry("penstock.py", "system", "embedded", EXACT),
+    "penstock_indexed_mpi": Entry("penstock.py", "system", "indexed_mpi", EXACT, "penstock_index"),
+    "penstock_indexed_embedded": Entry("penstock.py", "system", "indexed_embedded", EXACT, "penstock_index"),
+    "penstock_packed_embedded": Entry("penstock.py", "system", "packed_embedded", EXACT, "penstock_pack"),
+    "penstock_packed_rewritten": Entry("penstock.py", "system", "packed_rewritten", EXACT, "penstock_pack_rewrite"),
+    "penstock_avx2": Entry("penstock.py", "system", "avx2", EXACT),
+    "penstock_indexed_avx2": Entry("penstock.py", "system", "indexed_avx2", EXACT, "penstock_index"),
+    "penstock_packed_avx2": Entry("penstock.py", "system", "packed_avx2", EXACT, "penstock_pack"),
+    "torch": Entry("torch_dataloader.py", ".venv", "torchvision", TORCH),
+    "torch_pil": Entry("torch_dataloader.py", ".venv", "pil", TORCH),
+    "dali": Entry("dali.py", ".venv", "plain", Tolerance(44, 1.5, 0.4)),
+    "dali_fancy": Entry("dali.py", ".venv", "fancy", Tolerance(24, 0.5, 0.25)),
+    "dali_own_draws": Entry("dali.py", ".venv", "own_draws", None),
+    "ffcv": Entry("ffcv_loader.py", ".venv", "default", FFCV, "ffcv"),
+    "ffcv_matched": Entry("ffcv_loader.py", ".venv", "matched", FFCV, "ffcv_matched"),
+    "tfdata_service": Entry("tfdata_service.py", ".venv-tf", "service", Tolerance(64, 1.0, 0.4)),
+    "tfdata_local": Entry("tfdata_service.py", ".venv-tf", "local", Tolerance(64, 1.0, 0.4)),
+    "spdl": Entry("spdl_pipeline.py", ".venv", "ffmpeg", Tolerance(192, 6.0, 1.2)),
+    "spdl_torchvision": Entry("spdl_pipeline.py", ".venv", "torchvision", TORCH),
+    "webdataset": Entry("webdataset_shards.py", ".venv", "", TORCH, "webdataset"),
 }
-# Speed of penstock over that of the peer.
-GOALS = {"dali": 1.6, "dali_fancy": 1.6, "torch": 2.2, "tfdata_service": 4.0}
+# Who runs without --only, where it is installed.
+WORKLOADS = {
+    "delivery": (
+        *("penstock", "penstock_indexed", "penstock_packed", "torch", "dali", "dali_fancy", "ffcv", "ffcv_matched"),
+        *("tfdata_service", "spdl", "webdataset"),
+    ),
+    "hires": ("penstock", "penstock_indexed", "penstock_packed", "penstock_packed_rewritten", "torch"),
+}
+# Speed of penstock over that of the peer: workload, variant of penstock, peer.
+_FIRST = {"dali": 2.5, "dali_fancy": 2.5, "ffcv": 2.2, "ffcv_matched": 2.2, "torch": 3.2, "tfdata_service": 6.0}
+_PREPARED = {"dali": 3.5, "dali_fancy": 3.5, "ffcv": 3.1, "ffcv_matched": 3.1, "torch": 4.5, "tfdata_service": 8.5}
+GOALS = {
+    "delivery": {"penstock": _FIRST, "penstock_indexed": _PREPARED, "penstock_packed": _PREPARED},
+    "hires": {name: {"torch": 4.0} for name in ("penstock_indexed", "penstock_packed", "penstock_packed_rewritten")},
+}
+
+
+def entry_of(name):
+    """Of `torch` as of `torch@1`, the same with one thread."""
+    return COMPETITORS[name.partition("@")[0]]
 
 
 def note(text):
@@ -83,11 +134,13 @@ class Process:
     """Starts a competitor, talks with it, and leaves nothing of it behind."""
 
     def __init__(self, name, trace, options):
-        program, python, variant, _, _ = COMPETITORS[name]
-        command = [python_of(python), os.path.join(DELIVERY, program), "--variant", variant, "--data", options.data]
-        command += ["--trace", trace] if trace else []
-        command += ["--batch", str(options.batch), "--threads", str(options.threads), "--warmup", str(options.warmup)]
-        if program == "penstock.py":
+        entry = entry_of(name)
+        threads = name.partition("@")[2] or options.threads[0]
+        command = [python_of(entry.python), os.path.join(DELIVERY, entry.program), "--variant", entry.variant]
+        command += ["--data", options.data, *(["--trace", trace] if trace else [])]
+        command += ["--batch", str(options.batch), "--threads", str(threads), "--warmup", str(options.warmup)]
+        command += ["--prepared", os.path.join(options.scratch, entry.preparation) if entry.preparation else ""]
+        if entry.program == "penstock.py":
             command += ["--build", options.build]
         self.errors = tempfile.TemporaryFile(mode="w+", errors="replace")
         # A session of its own, so that everything it starts can be ended with it.
@@ -156,14 +209,40 @@ def python_of(environment):
 
 def missing(name, options):
     """Why a competitor cannot run here; empty when it can."""
-    program, python, _, _, _ = COMPETITORS[name]
-    if program == "penstock.py":
-        for binary in ("penstock", "bench_consumer"):
-            if not os.access(os.path.join(options.build, binary), os.X_OK):
-                return f"{os.path.join(options.build, binary)} is not built"
-    elif not os.path.exists(python_of(python)):
-        return f"bench/{python} is not there (bench/setup.sh makes it)"
+    entry = entry_of(name)
+    if entry.program == "penstock.py":
+        words = entry.variant.split("_")
+        for file in ("penstock", "bench_consumer"):
+            if not os.access(os.path.join(options.build, file), os.X_OK):
+                return f"{os.path.join(options.build, file)} is not built"
+        if "packed" in words:
+            asked = [os.path.join(options.build, "penstock"), "pack", "--help"]
+            if subprocess.run(asked, capture_output=True, check=False).returncode != 0:
+                return "this penstock has no command `pack`"
+    elif not os.path.exists(python_of(entry.python)):
+        return f"bench/{entry.python} is not there (bench/setup.sh makes it)"
     return ""
+
+
+# ------------------------------------------------------------------ formats of their own
+
+
+def prepare_all(names, trace, options):
+    """Yields one "prepare" record a format, written before anything else by the first competitor that reads it."""
+    users = {}
+    for name in names:
+        if entry_of(name).preparation:
+            users.setdefault(entry_of(name).preparation, []).append(name)
+    for preparation, readers in users.items():
+        record = {"kind": "prepare", "name": preparation, "used_by": readers}
+        folder = os.path.join(options.scratch, preparation)
+        os.makedirs(folder)
+        note(f"prepare {preparation} ...")
+        try:
+            with Process(readers[0], trace, options) as process:
+                yield {**record, **process.ask(24 * 3600, "prepare", folder)}
+        except Failed as error:
+            yield {**record, "ok": False, "note": f"failed: {error}"}
 
 
 # ------------------------------------------------------------------ before timing: are the pixels right?
@@ -234,7 +313,7 @@ def check_all(names, trace, options, folder):
     control = difference(normalised(reference_pixels(moved, count, folder)[0]), reference)
     note(f"control: boxes moved by one pixel differ by {control['mean']:.2f} in the mean")
     for name in names:
-        tolerance = COMPETITORS[name][3]
+        tolerance = entry_of(name).tolerance
         record = {"kind": "check", "name": name, "images": count, "reference": versions}
         if tolerance is None:
             yield {**record, "note": "draws its own crops", "ok": True}
@@ -248,11 +327,16 @@ def check_all(names, trace, options, folder):
             expected = reference
             if "trace" in reply:  # it drew the crops itself
                 expected, _ = reference_pixels(reply["trace"], reply["images"], folder)
-            result = difference(np.load(out), expected)
+            array = np.load(out)
+            result = difference(array, expected)
             wrong = too_far(result, tolerance)
+            more = {}
+            if reply.get("encoded_anew"):  # what became of the photos themselves
+                more["originals"] = difference(array, reference[: len(array)])
             yield {
                 **record,
                 **result,
+                **more,
                 "images": reply["images"],
                 "control_mean": control["mean"],
                 "versions": reply.get("versions", {}),
@@ -263,6 +347,7 @@ def check_all(names, trace, options, folder):
             yield {**record, "ok": False, "note": f"failed: {error}"}
         if os.path.exists(out):
             os.remove(out)
+        shutil.rmtree(out + ".photos", ignore_errors=True)
 
 
 # ------------------------------------------------------------------ the machine
@@ -353,14 +438,34 @@ def time_block(name, number, trace, options):
     return {**record, **reply}
 
 
+def stage_block(name, number, trace, options):
+    """CPU time by stage, on one thread; for those that differ in it."""
+    record = {"kind": "stages", "round": number, "name": name}
+    try:
+        with Process(name, trace, options) as process:
+            return {**record, **process.ask(120, "stages", min(options.seconds, 3.0))}
+    except Failed as error:
+        return {**record, "error": str(error)}
+
+
+def staged(names, options):
+    if options.no_stages or not os.access(os.path.join(options.build, "bench_stages"), os.X_OK):
+        return []
+    alone = {"mpi", "embedded"}  # the same samples, handed over otherwise
+    return [
+        name
+        for name in names
+        if name.startswith("penstock") and "@" not in name and not alone & set(entry_of(name).variant.split("_"))
+    ]
+
+
 def make_trace(names, options, folder):
     """Path of the trace: the one given, else penstock's own crops, else drawn here."""
     if options.trace:
         return os.path.abspath(options.trace), "given"
     trace = os.path.join(folder, "trace.jsonl")
-    own = next((name for name in names if name.startswith("penstock")), None)
-    if own:
-        with Process(own, "", options) as process:
+    if any(name.startswith("penstock") for name in names):
+        with Process("penstock", "", options) as process:
             reply = process.ask(600, "trace", options.epochs, trace)
         note(f"trace: {reply['images']} crops as penstock draws them")
         return trace, "penstock inspect"
@@ -372,9 +477,9 @@ def make_trace(names, options, folder):
     return trace, "crop_trace.py"
 
 
-def output_path(folder):
+def output_path(folder, name):
     os.makedirs(folder, exist_ok=True)
-    stem = os.path.join(folder, f"{datetime.date.today().isoformat()}-delivery")
+    stem = os.path.join(folder, f"{datetime.date.today().isoformat()}-{name}")
     number, path = 1, stem + ".jsonl"
     while os.path.exists(path):
         number += 1
@@ -389,7 +494,11 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a block's window")
     parser.add_argument("--warmup", type=float, default=2.0, help="seconds (and 8 batches) before the window")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=2, help="threads or worker processes that make batches")
+    parser.add_argument(
+        "--threads", default="2", help="threads or worker processes that make batches; further counts run as NAME@COUNT"
+    )
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="delivery")
+    parser.add_argument("--label", default="", help="added to the name of the results, e.g. 420")
     parser.add_argument("--cpus", default="", help="pin everything to these, e.g. 0,1 (default: the first two allowed)")
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(COMPETITORS)}")
     parser.add_argument("--baseline", default="", help="whose ratios to the others are shown (default: the first)")
@@ -398,6 +507,8 @@ def parse_arguments():
     parser.add_argument("--trace", default="", help="replay this file (crop_trace.py, manifest.jsonl)")
     parser.add_argument("--epochs", type=int, default=4, help="length of the trace that is made")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-stages", action="store_true", help="without penstock's CPU time by stage")
+    parser.add_argument("--scratch", default="", help="folder for what is prepared, on the disk of the photos")
     parser.add_argument("--goals", action="store_true", help="exit 1 when penstock misses a goal")
     parser.add_argument("--build", default=os.path.join(os.path.dirname(BENCH), "build", "release"))
     parser.add_argument("--out", default=os.path.join(BENCH, "results"))
@@ -409,7 +520,11 @@ def parse_arguments():
     options.data = os.path.abspath(options.data)
     if not os.path.isdir(options.data):
         parser.error(f"--data: {options.data} is no folder")
-    if min(options.rounds, options.batch, options.threads, options.check, options.epochs) < 1 or options.seconds <= 0:
+    try:
+        options.threads = [int(word) for word in options.threads.split(",")]
+    except ValueError:
+        parser.error(f"--threads: '{options.threads}' is no list of numbers")
+    if min(options.rounds, options.batch, *options.threads, options.check, options.epochs) < 1 or options.seconds <= 0:
         parser.error("counts and seconds must be positive")
     return parser, options
 
@@ -417,11 +532,11 @@ def parse_arguments():
 def choose(parser, options):
     if not options.only:
         names = []
-        for name, entry in COMPETITORS.items():
+        for name in WORKLOADS[options.workload]:
             reason = missing(name, options)
-            if entry[4] and reason:
+            if reason:
                 note(f"without {name}: {reason}")
-            elif entry[4]:
+            else:
                 names.append(name)
     else:
         names = list(dict.fromkeys(options.only.split(",")))
@@ -435,17 +550,18 @@ def choose(parser, options):
     options.baseline = options.baseline or names[0]
     if options.baseline not in names:
         parser.error(f"--baseline: '{options.baseline}' does not run")
-    return names
+    return names + [f"{name}@{threads}" for threads in options.threads[1:] for name in names]
 
 
-def goals_missed(results):
-    if "penstock" not in results.names:
-        return ["penstock did not run"]
+def goals_missed(results, workload):
     found = []
-    for peer, goal in GOALS.items():
-        ratios = results.ratios("penstock", peer, figures.images_per_s)
-        if ratios and statistics.median(ratios) < goal:
-            found.append(f"{statistics.median(ratios):.2f} of {goal} over {peer}")
+    for own, peers in GOALS[workload].items():
+        for peer, goal in peers.items():
+            ratios = results.ratios(own, peer, figures.images_per_s)
+            if ratios and statistics.median(ratios) < goal:
+                found.append(f"{own}: {statistics.median(ratios):.2f} of {goal} over {peer}")
+    if not any(name in GOALS[workload] for name in results.names):
+        found.append("no penstock ran that has goals")
     return found
 
 
@@ -455,7 +571,9 @@ def measure(names, options, write, folder):
     write(
         {
             "kind": "header",
-            "workload": "delivery",
+            "workload": options.workload,
+            "label": options.label,
+            "goals": GOALS[options.workload],
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "names": names,
             "baseline": options.baseline,
@@ -468,7 +586,15 @@ def measure(names, options, write, folder):
         }
     )
     failed = []
-    for record in check_all(names, trace, options, folder):
+    for record in prepare_all(names, trace, options):
+        write(record)
+        if record.get("ok"):
+            note(f"prepare {record['name']}: {record['seconds']:.1f} s, {record['note']}")
+        else:
+            note(f"prepare {record['name']} FAILED: {record['note']}")
+            failed += record["used_by"]
+    prepared = [name for name in names if name not in failed]
+    for record in check_all(prepared, trace, options, folder):
         write(record)
         shown = record.get("note") or f"max {record['max']:.3g}, mean {record['mean']:.2g}"
         note(f"check {record['name']:18} {'ok   ' if record['ok'] else 'WRONG'} {shown}")
@@ -491,14 +617,23 @@ def measure(names, options, write, folder):
                     + (f" {cpu:6.2f} CPU ms/image" if cpu is not None else "")
                     + f"  (others took {100 * record['foreign_cpu']:.0f} %)"
                 )
+        for name in staged(timed, options):
+            record = stage_block(name, number, trace, options)
+            write(record)
+            if "error" in record:
+                failed.append(f"{name} (stages)")
+                note(f"round {number + 1:2} {name:18} stages FAILED: {record['error']}")
     return failed
 
 
 def main():
     parser, options = parse_arguments()
     names = choose(parser, options)
-    path = output_path(options.out)
+    path = output_path(options.out, "-".join([options.workload, *([options.label] if options.label else [])]))
     folder = tempfile.mkdtemp(prefix="penstock-bench-run-")
+    if options.scratch:
+        os.makedirs(options.scratch, exist_ok=True)
+    options.scratch = tempfile.mkdtemp(prefix="penstock-bench-prepared-", dir=options.scratch or None)
     try:
         with open(path, "w", encoding="utf-8") as file:
 
@@ -511,12 +646,13 @@ def main():
         raise SystemExit(f"run.py: {error}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(options.scratch, ignore_errors=True)
     results = figures.load(path)
     if options.baseline in results.names:
         print(figures.write_report(path))
     note(f"written: {path}")
     if options.goals:
-        for missed in goals_missed(results):
+        for missed in goals_missed(results, options.workload):
             note(f"goal missed: {missed}")
             failed.append("goals")
     sys.exit(1 if failed else 0)

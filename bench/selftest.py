@@ -29,7 +29,7 @@ import run
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 # A stand-in for `penstock`: inspect replays a seeded trace through reference.py; launch just starts the program.
-# FAKE_BREAK=flip makes it forget the mirroring, which the check must notice.
+# FAKE_BREAK=flip makes it forget the mirroring, which the check must notice, FAKE_BREAK=index the index.
 FAKE_PENSTOCK = """#!/usr/bin/python3
 import json, os, subprocess, sys
 sys.path[:0] = [{here!r}, {here!r} + "/delivery"]
@@ -37,13 +37,21 @@ if sys.argv[1] == "--version":
     print("penstock stand-in")
 elif sys.argv[1] == "launch":
     sys.exit(subprocess.call(sys.argv[sys.argv.index("--") + 1:]))
+elif sys.argv[1] == "index":
+    if os.environ.get("FAKE_BREAK") == "index":
+        sys.exit("no room on the disk")
+    import re
+    path = json.loads(re.search(r'index: ("[^"]*")', open(sys.argv[2]).read()).group(1))
+    open(path, "wb").write(bytes(2000))
+elif sys.argv[1] == "pack":
+    sys.exit(2)
 elif sys.argv[1] == "inspect":
     import re
     import numpy as np
     import common, crop_trace, reference, run
     job = open(sys.argv[2]).read()
     value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
-    folder = json.loads(re.search(r"folder: (.*)}}", job).group(1))
+    folder = json.loads(re.search(r'folder: ("[^"]*")', job).group(1))
     batch = int(re.search(r"batch_size: (\\d+)", job).group(1))
     records, _ = crop_trace.make_trace(folder, 1, batch, int(value("--epoch")))
     os.makedirs(value("--out"))
@@ -71,6 +79,13 @@ time.sleep(0.2)
 """
 
 
+FAKE_STAGES = """#!/usr/bin/python3
+import json
+times = dict(read_ms=0.02, header_ms=0.01, entropy_ms=0.25, pixels_ms=0.07, resample_ms=0.06, finish_ms=0.02)
+print(json.dumps(dict(times, images=10, left_out=30, vectors="none", other_ms=0.07, whole_ms=0.5)))
+"""
+
+
 def photos(folder, count=20, seed=1):
     """Class folders with JPEGs of random texture: enough detail that a crop moved by a pixel shows."""
     draw = np.random.default_rng(seed)
@@ -83,12 +98,12 @@ def photos(folder, count=20, seed=1):
         Image.fromarray(pixels).save(os.path.join(parent, f"{number:03}.jpg"), quality=90)
 
 
-def results_of(speeds, cpu=1.0, rounds=11, seed=3):
+def results_of(speeds, cpu=1.0, rounds=11, seed=3, calmest=0.6):
     """A results file's content: each competitor around its speed, all of them slowed by the same noise in a round."""
     draw = random.Random(seed)
     records = [{"kind": "header", "names": list(speeds), "baseline": next(iter(speeds))}]
     for number in range(rounds):
-        weather = draw.uniform(0.6, 1.0)
+        weather = draw.uniform(calmest, 1.0)
         for name, speed in speeds.items():
             images = speed * weather * draw.uniform(0.99, 1.01) * 5
             block = {"kind": "block", "round": number, "name": name, "images": images, "seconds": 5.0}
@@ -141,8 +156,8 @@ class Pixels(unittest.TestCase):
         self.assertTrue(run.too_far(run.difference(run.normalised(off), reference), run.EXACT))
         swapped = exact[[1, 0, 2, 3]]
         for entry in run.COMPETITORS.values():
-            if entry[3] is not None:
-                self.assertTrue(run.too_far(run.difference(swapped, reference), entry[3]))
+            if entry.tolerance is not None:
+                self.assertTrue(run.too_far(run.difference(swapped, reference), entry.tolerance))
 
     def test_refuses_nan_and_wrong_shapes(self):
         reference = np.zeros((2, 3, 224, 224), dtype=np.uint8)
@@ -168,6 +183,39 @@ class Statistics(unittest.TestCase):
         self.assertIn("Medians of 11 rounds", text)
         xml.etree.ElementTree.fromstring(figures.svg(results, "penstock"))  # well-formed
 
+    def test_a_preparation_pays_when_its_time_is_saved(self):
+        results = results_of({"penstock": 1000, "penstock_indexed": 1500, "torch": 500, "slow": 250}, calmest=1.0)
+        prepared = {"images": 3000, "seconds": 10.0}
+        # 3,000 images take 3 s plainly and 2 s indexed: a second is saved in each epoch.
+        self.assertAlmostEqual(figures.epochs_to_pay(results, prepared, "penstock_indexed", "penstock"), 10, delta=1)
+        self.assertAlmostEqual(figures.epochs_to_pay(results, prepared, "penstock_indexed", "torch"), 2.5, delta=0.2)
+        self.assertIsNone(figures.epochs_to_pay(results, prepared, "slow", "torch"))
+        self.assertIsNone(figures.epochs_to_pay(results, prepared, "penstock_indexed", "dali"))
+
+    def test_tables_of_goals_formats_threads_and_hand_over(self):
+        speeds = {"penstock": 1000, "penstock_indexed": 1500, "penstock_embedded": 1010, "penstock@1": 500}
+        results = results_of({**speeds, "torch": 400})
+        data = {"kb": {"mean": 100.0}, "summary": "photos"}
+        results.header.update(arguments={"threads": [2, 1]}, goals=run.GOALS["delivery"], data=data)
+        cost = {"images": 10, "seconds": 1.0, "cpu_seconds": 2.0, "bytes": 9000, "note": "what it is", "ok": True}
+        results.preparations.append({**cost, "used_by": ["penstock_indexed"]})
+        results.preparations.append({**cost, "used_by": ["torch"], "encoded_bytes": 750_000})
+        text = figures.table(results, "penstock")
+        self.assertRegex(text, r"\| torch \| 2\.\d\d \([^|]*\); goal 3\.2 \| 3\.\d\d \([^|]*\); goal 4\.5 \|")
+        self.assertIn("| 100.00 | 200.00 | 0.9 | 100.0, as they are |", text)
+        self.assertIn("| 0.9 | 75.0 | never | never |", text)
+        self.assertRegex(text, r"\| penstock \| 1 \| \d+ \| 2 threads are 2\.0\d \(")
+        self.assertRegex(text, r"Delivered over embedded, images/s: penstock (0\.9|1\.0)")
+
+    def test_goals_are_missed_by_name(self):
+        results = results_of({"penstock": 1000, "penstock_indexed": 1500, "torch": 400})
+        self.assertEqual([text.partition(":")[0] for text in run.goals_missed(results, "delivery")], ["penstock"] + [
+            "penstock_indexed"
+        ])
+        results = results_of({"penstock": 1300, "penstock_indexed": 1900, "torch": 400})
+        self.assertEqual(run.goals_missed(results, "delivery"), [])
+        self.assertEqual(len(run.goals_missed(results_of({"torch": 400}), "delivery")), 1)
+
 
 class Comparison(unittest.TestCase):
     def worse(self, old, new, **options):
@@ -185,6 +233,37 @@ class Comparison(unittest.TestCase):
         self.assertEqual(self.worse(old, new), [])
         self.assertEqual(self.worse(old, new, absolute=True), ["images/s", "CPU ms/image"])
 
+    def test_peers_are_those_with_as_many_threads(self):
+        results = results_of({"penstock": 9, "penstock_indexed": 9, "penstock@1": 9, "dali": 5, "dali@1": 3, "ffcv": 4})
+        self.assertEqual(compare.peers_of("penstock_indexed", results, results), ["dali", "ffcv"])
+        self.assertEqual(compare.peers_of("penstock@1", results, results), ["dali@1"])
+        without = results_of({"penstock@1": 9, "dali": 5})
+        self.assertEqual(compare.peers_of("penstock@1", without, without), ["dali"])
+
+    def test_a_new_variant_is_judged_by_itself(self):
+        old = results_of({"penstock": 1000, "penstock_indexed": 1500, "dali": 500})
+        new = results_of({"penstock": 1000, "penstock_indexed": 1200, "dali": 500, "ffcv": 700}, seed=4)
+        found = compare.compare(old, new, ["penstock", "penstock_indexed"], 0.05)
+        self.assertEqual([row[:2] for row in found if row[5]], [("penstock_indexed", "images/s / peers")])
+
+    def test_files_of_different_runs_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = []
+            for label in ("420", "444"):
+                paths.append(os.path.join(folder, label + ".jsonl"))
+                with open(paths[-1], "w", encoding="utf-8") as file:
+                    file.write(json.dumps({"kind": "header", "label": label}) + "\n")
+                    for number in range(5):
+                        block = {"kind": "block", "round": number, "name": "penstock", "images": 9, "seconds": 1}
+                        file.write(json.dumps(block) + "\n")
+            command = [sys.executable, os.path.join(HERE, "compare.py")]
+            done = [
+                subprocess.run([*command, paths[0], other], capture_output=True, text=True, check=False)
+                for other in paths
+            ]
+            self.assertEqual([process.returncode for process in done], [0, 2])
+            self.assertIn("'420' and '444'", done[1].stderr)
+
 
 class Driver(unittest.TestCase):
     def drive(self, folder, *flags, **environment):
@@ -198,10 +277,7 @@ class Driver(unittest.TestCase):
     def test_from_trace_to_table(self):
         with tempfile.TemporaryDirectory() as folder:
             photos(os.path.join(folder, "photos"))
-            for name, text in (("penstock", FAKE_PENSTOCK.format(here=HERE)), ("bench_consumer", FAKE_CONSUMER)):
-                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.chmod(os.path.join(folder, name), 0o755)
+            self.programs(folder)
             done = self.drive(folder, "--only", "penstock,penstock_embedded")
             self.assertEqual(done.returncode, 0, done.stderr)
             files = sorted(os.listdir(os.path.join(folder, "out")))
@@ -218,12 +294,101 @@ class Driver(unittest.TestCase):
             self.assertEqual(broken.returncode, 1, broken.stderr)
             self.assertIn("pixels differ", broken.stderr)
 
+    def programs(self, folder):
+        programs = {"penstock": FAKE_PENSTOCK.format(here=HERE), "bench_consumer": FAKE_CONSUMER}
+        for name, text in {**programs, "bench_stages": FAKE_STAGES}.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(os.path.join(folder, name), 0o755)
+
+    def test_formats_stages_and_threads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            photos(os.path.join(folder, "photos"))
+            self.programs(folder)
+            names = ("--only", "penstock,penstock_indexed", "--threads", "2,1", "--label", "mine")
+            done = self.drive(folder, *names, "--rounds", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files = sorted(os.listdir(os.path.join(folder, "out")))
+            self.assertTrue(files[0].endswith("-delivery-mine.jsonl"), files)
+            results = figures.load(os.path.join(folder, "out", files[0]))
+            self.assertEqual(results.names, ["penstock", "penstock_indexed", "penstock@1", "penstock_indexed@1"])
+            (prepared,) = results.preparations
+            self.assertEqual(prepared["used_by"], ["penstock_indexed", "penstock_indexed@1"])
+            self.assertEqual((prepared["images"], prepared["bytes"]), (20, 2000))
+            self.assertEqual([record["name"] for record in results.stages], ["penstock", "penstock_indexed"])
+            with open(os.path.join(folder, "out", files[1]), encoding="utf-8") as file:
+                text = file.read()
+            stages = "0.020 | 0.010 | 0.250 | 0.070 | 0.060 | 0.020 | 0.070 | 0.500 | 4000 (2.0)"
+            self.assertIn(f"| penstock_indexed | {stages} | none | 75.0 % |", text)
+            xml.etree.ElementTree.parse(os.path.join(folder, "out", files[2]))
+
+            broken = self.drive(folder, "--only", "penstock,penstock_indexed", "--rounds", "1", FAKE_BREAK="index")
+            self.assertEqual(broken.returncode, 1, broken.stderr)
+            self.assertIn("no room on the disk", broken.stderr)
+            self.assertIn("round  1 penstock ", broken.stderr)  # the others go on
+            self.assertNotIn("round  1 penstock_indexed", broken.stderr)
+            self.assertEqual(self.drive(folder, "--only", "penstock_packed").returncode, 2)  # has no `pack`
+
     def test_usage_errors(self):
         with tempfile.TemporaryDirectory() as folder:
             os.makedirs(os.path.join(folder, "photos"))
             self.assertEqual(self.drive(folder, "--only", "dally").returncode, 2)
             self.assertEqual(self.drive(folder, "--only", "penstock").returncode, 2)  # not built there
             self.assertEqual(self.drive(folder, "--cpus", "4095").returncode, 2)
+            self.assertEqual(self.drive(folder, "--threads", "two").returncode, 2)
+
+
+BUILD = os.path.join(os.path.dirname(HERE), "build", "release")
+
+
+@unittest.skipUnless(os.access(os.path.join(BUILD, "bench_stages"), os.X_OK), "bench_stages is not built")
+class Stages(unittest.TestCase):
+    """The real bench_stages: it verifies what it measures."""
+
+    JOB = """\
+seed: 0
+roles: {trainers: 1}
+splits:
+  train:
+    mode: train
+    dataset: {%s}
+    pipeline: [RandomResizedCrop: {size: 224}, RandomHorizontalFlip: {}, ToDtype: {dtype: float32, scale: true}]
+    sampler: {shuffle: true}
+    batch_size: 4
+    tail: drop
+"""
+
+    def stages(self, folder, dataset, **environment):
+        job = os.path.join(folder, "job.yaml")
+        with open(job, "w", encoding="utf-8") as file:
+            file.write(self.JOB % dataset)
+        if "index" in dataset:
+            penstock = os.path.join(BUILD, "penstock")
+            subprocess.run([penstock, "index", job], check=True, capture_output=True, timeout=60)
+        command = [os.path.join(BUILD, "bench_stages"), "--job", job, "--seconds", "0.3"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_stages_add_up_and_an_index_saves_entropy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            photos(os.path.join(folder, "photos"))
+            plain = self.stages(folder, "folder: photos")
+            indexed = self.stages(folder, "folder: photos, index: photos.index")
+            self.assertEqual((plain["left_out"], indexed["left_out"]), (0, 0))
+            for times in (plain, indexed):
+                parts = sum(times[key] for _, key in figures.STAGES[:-1])
+                self.assertAlmostEqual(parts, times["whole_ms"], delta=0.001)
+                self.assertLess(abs(times["other_ms"]), 0.5 * times["whole_ms"])
+            self.assertLess(indexed["entropy_ms"], plain["entropy_ms"])
+
+    def test_avx2_alone_can_be_forced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            photos(os.path.join(folder, "photos"), count=4)
+            vectors = self.stages(folder, "folder: photos", PENSTOCK_VECTORS="avx2")["vectors"]
+            self.assertIn(vectors, ("AVX2", "SSE4", "SSSE3", "SSE2"))
 
 
 if __name__ == "__main__":

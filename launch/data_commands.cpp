@@ -42,6 +42,13 @@ void add_demo_data(CLI::App& app, Chosen& chosen) {
   command->add_option("--val-count", options->val_count, "validation pictures; 0: none")->capture_default_str();
   command->add_option("--classes", options->classes, "classes")->capture_default_str();
   command->add_option("--seed", options->seed, "which pictures")->capture_default_str();
+  auto subsampling = std::make_shared<std::string>("mixed");
+  command->add_option("--subsampling", *subsampling, "of all pictures with colour: mixed, 4:2:0 or 4:4:4")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"mixed", "4:2:0", "4:4:4"}).description(""));
+  auto sizes = std::make_shared<std::pair<int, int>>(0, 0);
+  command->add_option("--megapixels", *sizes, "large photos, of this size to that, as in: --megapixels 2 24")
+      ->type_name("MIN MAX");
   command->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
   command->callback([=, &chosen] {
     chosen.run = [=] {
@@ -50,6 +57,10 @@ void add_demo_data(CLI::App& app, Chosen& chosen) {
           std::fprintf(stderr, "\r\033[K%lld of %lld pictures", static_cast<long long>(done), static_cast<long long>(total));
         };
       }
+      if (*subsampling == "4:2:0") options->kind.subsampling = DemoSubsampling::chroma_420;
+      if (*subsampling == "4:4:4") options->kind.subsampling = DemoSubsampling::chroma_444;
+      options->kind.min_megapixels = sizes->first;
+      options->kind.max_megapixels = sizes->second;
       const DemoDataResult result = make_demo_data(*options);
       std::fprintf(stderr, "%s%s: %lld pictures made (%.1f MB), %lld were there\n", options->progress ? "\r\033[K" : "",
                    options->folder.c_str(), static_cast<long long>(result.made), static_cast<double>(result.bytes) / 1e6,

@@ -26,6 +26,7 @@ constexpr int hues = 12;
 constexpr int directions = 6;
 constexpr int shapes = 6;
 constexpr int max_classes = 400;  // of hues * directions * shapes
+constexpr int max_megapixels = 100;
 
 // SplitMix64: small, quick, and the same everywhere.
 class Random {
@@ -162,7 +163,15 @@ struct Look {
   int grain = 0;      // amplitude of the sensor's noise
 };
 
-Look draw_look(Random& random, int label, int classes) {
+// Every size between the two is as likely as twice that size.
+int64_t large_area(Random& random, const DemoKind& kind) {
+  const int64_t smallest = int64_t{kind.min_megapixels} * 1'000'000;
+  int steps = 0;
+  while (scaled(smallest, steps + 1) <= int64_t{kind.max_megapixels} * 1'000'000) ++steps;
+  return scaled(smallest, random.between(0, steps));
+}
+
+Look draw_look(Random& random, int label, int classes, const DemoKind& kind) {
   Look look;
   // The attributes of a class: all different for neighbours, and unique as a triple.
   const int used_hues = std::min(classes, hues);
@@ -174,16 +183,18 @@ Look draw_look(Random& random, int label, int classes) {
 
   int64_t area = 0;
   int aspect = 0;  // long side / short side, of 256
-  const int kind = random.between(0, 99);
-  aspect = kind % 10 < 6 ? 341 : kind % 10 < 8 ? 384 : kind % 10 < 9 ? 256 : random.between(270, 512);
-  if (kind < 55) {
+  const int format = random.between(0, 99);
+  aspect = format % 10 < 6 ? 341 : format % 10 < 8 ? 384 : format % 10 < 9 ? 256 : random.between(270, 512);
+  if (format < 55) {
     area = int64_t{500} * 500 * 256 / aspect;
-  } else if (kind < 96) {
+  } else if (format < 96) {
     area = scaled(220'000, random.bell() * 9 / 256);
   } else {
     area = scaled(850'000, random.bell() * 7 / 256);
   }
   area = std::clamp<int64_t>(area, 20'000, 2'600'000);
+  const bool large = kind.min_megapixels > 0;
+  if (large) area = large_area(random, kind);
   int64_t long_side = 16;
   while (long_side * long_side * 256 < area * aspect) ++long_side;
   const auto short_side = static_cast<int>(std::max<int64_t>(long_side * 256 / aspect, 16));
@@ -198,6 +209,9 @@ Look draw_look(Random& random, int label, int classes) {
     look.h_factor = 1;
     look.v_factor = 2;
   }
+  if (kind.subsampling != DemoSubsampling::mixed) {
+    look.h_factor = look.v_factor = kind.subsampling == DemoSubsampling::chroma_420 ? 2 : 1;
+  }
   look.grey = random.chance(2);
   look.progressive = random.chance(3);
   look.optimized = random.chance(35);
@@ -206,6 +220,10 @@ Look draw_look(Random& random, int label, int classes) {
   look.quality = qualities[static_cast<size_t>(random.between(0, 15))];
   look.roughness = std::clamp(236 + random.bell() * 20 / 256, 100, 252);
   look.grain = static_cast<int>(scaled(46, random.bell() * 14 / 256));
+  if (large) {  // a camera's pixels show less than those of a photo made small
+    look.roughness = look.roughness * 3 / 4;
+    look.grain /= 4;
+  }
   return look;
 }
 
@@ -467,10 +485,22 @@ std::string class_name(int64_t label, int classes) {
   return "class" + padded(label, std::max<size_t>(2, std::to_string(classes - 1).size()));
 }
 
+// Nothing of the usual mixture, so that sets made before there were kinds are still known.
+std::string describe(const DemoKind& kind) {
+  std::string text;
+  if (kind.subsampling != DemoSubsampling::mixed) {
+    text += kind.subsampling == DemoSubsampling::chroma_420 ? "subsampling: 4:2:0\n" : "subsampling: 4:4:4\n";
+  }
+  if (kind.min_megapixels > 0) {
+    text += "megapixels: " + std::to_string(kind.min_megapixels) + " " + std::to_string(kind.max_megapixels) + "\n";
+  }
+  return text;
+}
+
 std::string describe(const DemoDataOptions& options) {
   return "penstock demo data, layout 1\ncount: " + std::to_string(options.count) +
          "\nval_count: " + std::to_string(options.val_count) + "\nclasses: " + std::to_string(options.classes) +
-         "\nseed: " + std::to_string(options.seed) + "\n";
+         "\nseed: " + std::to_string(options.seed) + "\n" + describe(options.kind);
 }
 
 void check(const DemoDataOptions& options) {
@@ -480,6 +510,12 @@ void check(const DemoDataOptions& options) {
   if (options.folder.empty()) refuse("no folder is named", "say where it shall be");
   if (options.classes < 1 || options.classes > max_classes) {
     refuse(std::to_string(options.classes) + " classes", "1 to " + std::to_string(max_classes) + " are possible");
+  }
+  const int low = options.kind.min_megapixels;
+  const int high = options.kind.max_megapixels;
+  if ((low != 0 || high != 0) && (low < 1 || high < low || high > max_megapixels)) {
+    refuse("pictures of " + std::to_string(low) + " to " + std::to_string(high) + " megapixels",
+           "the smaller number first, 1 to " + std::to_string(max_megapixels));
   }
   const auto possible = [&](int64_t count) { return count >= options.classes && count <= 100'000'000; };
   for (const int64_t count : {options.count, options.val_count}) {
@@ -524,11 +560,12 @@ struct Task {
 
 }  // namespace
 
-std::vector<std::byte> make_demo_picture(const std::string& split, int64_t index, int classes, uint64_t seed) {
+std::vector<std::byte> make_demo_picture(const std::string& split, int64_t index, int classes, uint64_t seed,
+                                         const DemoKind& kind) {
   Random mixer(seed);
   const uint64_t of_split = Random(mixer.next() ^ (split == "val" ? 0x76616CULL : 0)).next();
   Random random(Random(of_split + static_cast<uint64_t>(index) * 0xD1342543DE82EF95ULL).next());
-  const Look look = draw_look(random, static_cast<int>(index % classes), classes);
+  const Look look = draw_look(random, static_cast<int>(index % classes), classes, kind);
   Painter painter(random, look);
   const size_t row_bytes = static_cast<size_t>(look.width) * (look.grey ? 1 : 3);
   std::vector<uint8_t> pixels(row_bytes * static_cast<size_t>(look.height));
@@ -583,7 +620,8 @@ DemoDataResult make_demo_data(const DemoDataOptions& options) {
     try {
       for (size_t i = next++; i < tasks.size() && !stop; i = next++) {
         const Task& task = tasks[i];
-        const std::vector<std::byte> picture = make_demo_picture(task.split, task.index, options.classes, options.seed);
+        const std::vector<std::byte> picture =
+            make_demo_picture(task.split, task.index, options.classes, options.seed, options.kind);
         const std::string path = folder_of(task.split, task.index) + "/" + file_name(task.index);
         const std::string partial = path + ".partial";  // no image's extension, so nobody takes it for one
         write_file(partial, {picture});

@@ -4,6 +4,8 @@ A competitor is a program that the driver starts with the trace and a few option
 
     driver  -> check 128 /tmp/out.npy     the first 128 samples of the trace, float32 [128, 3, 224, 224], normalised
     program <- {"ok": true, "images": 128}
+    driver  -> prepare /tmp/folder        only where it reads a format of its own: writes it there
+    program <- {"seconds": ..., "cpu_seconds": ..., "bytes": ..., "images": ..., "note": ...}
     driver  -> run 5                      batches for 5 seconds, after a warm-up
     program <- {"images": ..., "seconds": ..., "cpu_seconds": ..., "first_batch_s": ..., "max_rss": ..., ...}
 
@@ -12,6 +14,7 @@ A competitor written in Python is a class with two methods, handed to `main`:
     class Peer(common.Competitor):
         def batches(self, trace):   # endless iterator of batches, samples in the order of the trace, which it repeats
         def array(self, batch):     # the batch as a numpy array, without a copy
+        def prepare(self, trace, folder):    # where it has a format; other processes find it as options.prepared
     common.main(Peer)
 
 The work of the consumer is the same for all: `touch` reads one value of every cache line of every batch.
@@ -34,10 +37,11 @@ STD = (0.229, 0.224, 0.225)
 class Sample:
     """One line of the trace: which file, which box of it, mirrored or not."""
 
-    __slots__ = ("path", "x", "y", "width", "height", "flip")
+    __slots__ = ("path", "label", "x", "y", "width", "height", "flip")
 
     def __init__(self, record):
         self.path = record["path"]
+        self.label = record.get("label", 0)
         self.x, self.y, self.width, self.height = record["crop"]
         self.flip = bool(record["flip"][0])
 
@@ -46,6 +50,11 @@ def read_trace(path):
     """Reads JSON lines as `penstock inspect` (manifest.jsonl) and crop_trace.py write them."""
     with open(path, encoding="utf-8") as lines:
         return [Sample(json.loads(line)) for line in lines if line.strip()]
+
+
+def photos_of(trace):
+    """(path, label) of every photo of the trace, in the order of their names: what formats are made of."""
+    return sorted({(sample.path, sample.label) for sample in trace})
 
 
 def touch(array):
@@ -114,11 +123,44 @@ def seconds_since_start():
     return time.clock_gettime(time.CLOCK_BOOTTIME) - _stat(os.getpid())[2] / _TICKS
 
 
+class Preparation:
+    """What writing a format costs: `with Preparation(folder) as cost: ...`, then cost.reply(images)."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        os.makedirs(self.folder, exist_ok=True)
+        self.begin, self.cpu = time.monotonic(), self._cpu_seconds()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.monotonic() - self.begin
+        self.cpu_seconds = self._cpu_seconds() - self.cpu
+
+    @staticmethod
+    def _cpu_seconds():
+        times = os.times()  # children as well: they have ended by the time it is asked again
+        return times.user + times.system + times.children_user + times.children_system
+
+    def reply(self, images, **more):
+        """`bytes` is what lies on the disk; pass encoded_bytes where photos were encoded anew."""
+        files = [os.path.join(parent, name) for parent, _, names in os.walk(self.folder) for name in names]
+        return {
+            "ok": True,
+            "images": images,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "bytes": sum(os.path.getsize(file) for file in files),
+            **more,
+        }
+
+
 # ------------------------------------------------------------------ the competitor's side of the protocol
 
 
 class Competitor:
-    """Base of the Python competitors. `options` has batch, threads and variant."""
+    """Base of the Python competitors. `options` has batch, threads, variant and prepared, the folder of its format."""
 
     variants = ("",)
 
@@ -137,6 +179,9 @@ class Competitor:
     def as_nchw(self, batch):
         """The batch for the comparison of pixels; a competitor whose layout differs overrides it."""
         return np.array(self.array(batch), dtype=np.float32)
+
+    def prepare(self, trace, folder):
+        raise NotImplementedError("reads the photos as they are")
 
     def close(self):
         pass
@@ -164,6 +209,7 @@ class Competitor:
         while warm < 8 or time.monotonic() < opens:
             total += touch(self.array(next(batches)))
             warm += 1
+        _, at_open = tree_memory(me)
         cpu = tree_cpu_seconds(me)
         begin = time.monotonic()
         images, slowest, before = 0, 0.0, begin
@@ -186,6 +232,7 @@ class Competitor:
             "slowest_batch_s": slowest,
             "max_rss": largest,
             "pss": proportional,
+            "pss_at_open": at_open,
             "checksum": total,
             "versions": self.versions(),
         }
@@ -198,6 +245,7 @@ def arguments(variants=("",)):
     parser.add_argument("--threads", type=int, default=2, help="threads or worker processes that make batches")
     parser.add_argument("--warmup", type=float, default=2.0, help="seconds before the window opens")
     parser.add_argument("--variant", choices=variants, default=variants[0])
+    parser.add_argument("--prepared", default="", help="folder with what `prepare` wrote")
     parser.add_argument("--data", default="", help="the photo folder; only penstock itself needs it")
     return parser
 
@@ -230,6 +278,7 @@ def main(kind):
     try:
         serve(
             {
+                "prepare": lambda folder: competitor.prepare(trace, folder),
                 "check": lambda count, out: competitor.check(trace, int(count), out),
                 "run": lambda seconds: competitor.run(trace, float(seconds), options.warmup),
             }

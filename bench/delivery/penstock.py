@@ -1,7 +1,12 @@
 """penstock: one trainer rank and one loader rank under mpirun; the consumer is a C++ program, bench_consumer.
 
-Variants: `auto` lets penstock choose the transport (shm on one machine), `mpi` forces two-sided messages, `embedded`
-runs the loader in the consumer's own process, without mpirun; the difference is what the hand-over costs.
+A variant is `auto`, or words joined by `_`:
+    mpi        two-sided messages; else penstock chooses the transport (shm on one machine)
+    embedded   the loader in the consumer's own process, without mpirun: the difference is what the hand-over costs
+    indexed    with the file that `penstock index` writes
+    packed     from the shards that `penstock pack` writes, JPEG files as they are
+    rewritten  the same with --rewrite: JPEG files written anew where no pixel can change
+    avx2       with code for AVX2 alone, on a CPU that has AVX-512 (PENSTOCK_VECTORS)
 
 penstock draws its own crops. So that the others decode the same ones, the driver asks first for a trace, which is the
 manifest of `penstock inspect`; and `check` gives what `inspect` wrote, together with the manifest that belongs to it.
@@ -12,6 +17,7 @@ as common.touch does, goes through as many epochs as it takes, and prints three 
     {"event": "open"}                                          the warm-up is over (at least 8 batches), the clock runs
     {"images": 5120, "seconds": 5.01, "slowest_batch_s": 0.1, "checksum": 1.0}    S seconds later, with a batch in hand
 It stays for half a second after the last line, so that the CPU time of all ranks can still be read.
+`stages SECONDS` runs bench_stages on the same job: the CPU time of a sample by stage.
 """
 
 import json
@@ -27,6 +33,8 @@ import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+INDEX, PACK = "photos.index", "photos.pack"  # in the folder of what was prepared
+
 JOB = """\
 name: bench_{pid}
 seed: 0
@@ -37,7 +45,7 @@ transport: {transport}
 splits:
   train:
     mode: train
-    dataset: {{folder: {folder}}}
+    dataset: {{{dataset}}}
     pipeline:
       - RandomResizedCrop: {{size: 224}}
       - RandomHorizontalFlip: {{}}
@@ -52,36 +60,82 @@ splits:
 def count_photos(folder):
     return sum(
         name.lower().endswith((".jpg", ".jpeg", ".png"))
-        for parent, _, files in os.walk(folder)
+        for parent, _, files in os.walk(folder, followlinks=True)
         if parent != folder
         for name in files
     )
 
 
 class Penstock:
-    variants = ("auto", "mpi", "embedded")
+    variants = (
+        *("auto", "mpi", "embedded", "indexed", "indexed_mpi", "indexed_embedded", "packed", "packed_mpi"),
+        *("packed_embedded", "packed_rewritten", "avx2", "indexed_avx2", "packed_avx2"),
+    )
 
     def __init__(self, options):
         self.options = options
+        self.words = set(options.variant.split("_"))
+        self.environment = dict(os.environ)
+        if "avx2" in self.words:
+            self.environment["PENSTOCK_VECTORS"] = "avx2"
         self.program = os.path.join(options.build, "penstock")
         self.consumer = os.path.join(options.build, "bench_consumer")
         self.folder = tempfile.mkdtemp(prefix="penstock-bench-")
         # Whole batches only, as the others make them; a folder smaller than a batch is filled up instead.
         photos = count_photos(options.data)
-        tail = "drop" if photos >= options.batch else "pad"
+        self.tail = "drop" if photos >= options.batch else "pad"
         self.steps_per_epoch = max(1, photos // options.batch)
         self.job = os.path.join(self.folder, "job.yaml")
+        self.write_job(options.prepared)
+
+    def write_job(self, prepared):
+        folder = json.dumps(os.path.abspath(self.options.data))
+        dataset = f"folder: {folder}"
+        if "indexed" in self.words:
+            dataset += f", index: {json.dumps(os.path.join(prepared, INDEX))}"
+        if "packed" in self.words:
+            dataset = f"pack: {json.dumps(os.path.join(prepared, PACK))}"
         with open(self.job, "w", encoding="utf-8") as file:
             file.write(
                 JOB.format(
                     pid=os.getpid(),
-                    threads=options.threads,
-                    transport="mpi" if options.variant == "mpi" else "auto",
-                    folder=json.dumps(os.path.abspath(options.data)),
-                    batch=options.batch,
-                    tail=tail,
+                    threads=self.options.threads,
+                    transport="mpi" if "mpi" in self.words else "auto",
+                    dataset=dataset,
+                    batch=self.options.batch,
+                    tail=self.tail,
                 )
             )
+
+    def prepare(self, folder):
+        self.write_job(folder)
+        if "packed" in self.words:
+            command = [self.program, "pack", os.path.abspath(self.options.data), os.path.join(folder, PACK), "--json"]
+            command += ["--rewrite"] if "rewritten" in self.words else []
+            text = "shards with entry points, every picture decoded once to verify it; the photos' own bytes"
+        else:
+            command = [self.program, "index", self.job]
+            text = "where each sample lies and its entry points; the photos stay as they are"
+        with common.Preparation(folder) as cost:
+            done = self.execute(command)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+        more = {}
+        if "rewritten" in self.words:
+            report = json.loads(done.stdout)
+            text = f"the same with {report['rewritten']} JPEG files losslessly rewritten"
+            more["encoded_bytes"] = report["bytes"]
+        return cost.reply(count_photos(self.options.data), note=text, **more)
+
+    def execute(self, command):
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment)
+
+    def stages(self, seconds):
+        command = [os.path.join(self.options.build, "bench_stages"), "--job", self.job, "--seconds", seconds]
+        done = self.execute(command)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+        return json.loads(done.stdout)
 
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -95,7 +149,7 @@ class Penstock:
         out = os.path.join(self.folder, f"inspect{epoch}")
         command = [self.program, "inspect", self.job, "--split", "train", "--epoch", str(epoch)]
         command += ["--steps", str(steps), "--trainers", "1", "--out", out, *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = self.execute(command)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
         with open(os.path.join(out, "manifest.jsonl"), encoding="utf-8") as lines:
@@ -137,19 +191,24 @@ class Penstock:
     def command(self, seconds):
         consumer = [self.consumer, "--job", self.job, "--split", "train"]
         consumer += ["--seconds", str(seconds), "--warmup", str(self.options.warmup)]
-        if self.options.variant == "embedded":
+        if "embedded" in self.words:
             return consumer
         return [self.program, "launch", "--run", self.job, "-n", "2", "--", *consumer]
 
     def run(self, seconds):
         started = time.monotonic()
         process = subprocess.Popen(
-            self.command(seconds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            self.command(seconds),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
         )
         errors = []
         drain = threading.Thread(target=lambda: errors.extend(process.stderr), daemon=True)
         drain.start()
-        first, before, result = None, None, None
+        first, before, at_open, result = None, None, None, None
         for line in process.stdout:
             try:
                 record = json.loads(line)
@@ -161,6 +220,7 @@ class Penstock:
                 first = time.monotonic() - started
             elif record.get("event") == "open":
                 before = common.tree_cpu_seconds(process.pid)
+                _, at_open = common.tree_memory(process.pid)
             elif "images" in record and "seconds" in record and result is None:
                 cpu = None if before is None else common.tree_cpu_seconds(process.pid) - before
                 largest, proportional = common.tree_memory(process.pid)
@@ -172,6 +232,7 @@ class Penstock:
                     "slowest_batch_s": record.get("slowest_batch_s"),
                     "max_rss": largest,
                     "pss": proportional,
+                    "pss_at_open": at_open,
                     "checksum": record.get("checksum"),
                     "versions": self.versions(),
                 }
@@ -190,6 +251,8 @@ def main():
         common.serve(
             {
                 "trace": competitor.trace,
+                "prepare": competitor.prepare,
+                "stages": competitor.stages,
                 "check": competitor.check,
                 "run": lambda seconds: competitor.run(float(seconds)),
             }

@@ -7,18 +7,13 @@ in the place of the random ones.
 
 import common
 import torch
-import torchvision
-from torchvision.transforms.v2 import functional
+import torch_ops
 
 
 class Photos(torch.utils.data.Dataset):
     def __init__(self, trace, variant):
         self.trace = trace
-        self.load = self.load_pil if variant == "pil" else self.load_torchvision
-
-    @staticmethod
-    def load_torchvision(path):
-        return torchvision.io.decode_jpeg(torchvision.io.read_file(path), mode=torchvision.io.ImageReadMode.RGB)
+        self.load = self.load_pil if variant == "pil" else torch_ops.decoded_file
 
     @staticmethod
     def load_pil(path):
@@ -32,15 +27,7 @@ class Photos(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         sample = self.trace[index]
-        image = self.load(sample.path)
-        image = functional.resized_crop(
-            image, sample.y, sample.x, sample.height, sample.width, [common.SIZE, common.SIZE], antialias=True
-        )
-        if sample.flip:
-            image = functional.horizontal_flip(image)
-        image = functional.to_image(image)
-        image = functional.to_dtype(image, torch.float32, scale=True)
-        return functional.normalize(image, common.MEAN, common.STD, inplace=True), index
+        return torch_ops.augmented(self.load(sample.path), sample), sample.label
 
 
 class Replay(torch.utils.data.Sampler):
@@ -60,7 +47,7 @@ class Torch(common.Competitor):
     variants = ("torchvision", "pil")
 
     def versions(self):
-        return {"torch": torch.__version__, "torchvision": torchvision.__version__}
+        return torch_ops.versions()
 
     def batches(self, trace):
         loader = torch.utils.data.DataLoader(

@@ -24,6 +24,7 @@
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/mcu_window.h"
 
 namespace penstock {
 
@@ -43,18 +44,14 @@ class BaselineDecoder {
   };
 
   void prepare(const Box& box);
-  int first_needed_row(const Box& box) const;
   bool decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes, PixelBuffer& storage);
-  bool read_samples(int mcu_row, const Box& box);
+  bool read_samples(int mcu_row);
   void repeat_borders(int mcu_row);
   void write_row(int y, const Box& box, uint8_t* rgb);
-  int rows_read_by_library(const Box& box) const;
-  bool interpolates_rows() const { return frame_.components == 3 && frame_.max_v == 2; }
 
   BaselineFrame frame_;
   CoefficientRows rows_;
-  int first_mcu_ = 0;  // columns of MCUs that the box needs
-  int end_mcu_ = 0;
+  McuWindow window_;  // that the box needs
   std::array<Plane, 3> planes_;
   std::vector<int16_t> coefficients_;
   std::array<std::vector<uint8_t>, 2> chroma_;  // one upsampled row each

@@ -4,19 +4,19 @@
 
 namespace penstock {
 
-bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, McuColumns columns,
-                            int first_row, int end_row, bool lanes) {
+bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index,
+                            const McuWindow& window, bool lanes) {
   bytes_ = bytes;
   frame_ = &frame;
   index_ = index;
-  columns_ = columns;
+  columns_ = window.columns;
   if (index != nullptr) {
     way_ = Way::index_lanes;
-    if (lanes && indexed_.begin(bytes, frame, *index, columns, first_row, end_row)) return true;
+    if (lanes && indexed_.begin(bytes, frame, *index, window.columns, window.first_row, window.end_row)) return true;
     way_ = Way::index;
   } else {
     way_ = Way::speculative;
-    if (lanes && speculative_.begin(bytes, frame, columns, first_row, end_row)) return true;
+    if (lanes && speculative_.begin(bytes, frame, window.columns, window.first_row, window.end_row)) return true;
     way_ = Way::from_start;
   }
   return entropy_.begin(bytes, frame);

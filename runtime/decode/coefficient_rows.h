@@ -1,8 +1,8 @@
 // The coefficients of a crop's rows of MCUs, by the fastest way that the file, the CPU and the index allow.
 //
 //   CoefficientRows rows;                                     // one per thread
-//   bool mine = rows.begin(bytes, frame, index, {first_mcu, end_mcu}, first_row, end_row, true);
-//   for (int row = first_row; mine && row < end_row; ++row) mine = rows.read_row(row, target);
+//   bool mine = rows.begin(bytes, frame, index, window, true);       // mcu_window.h
+//   for (int row = window.first_row; mine && row < window.end_row; ++row) mine = rows.read_row(row, target);
 //   mine = mine && rows.finish();
 //
 //                    | an index                           | none
@@ -17,6 +17,7 @@
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/indexed_rows.h"
+#include "runtime/decode/mcu_window.h"
 #include "runtime/decode/side_index.h"
 #include "runtime/decode/speculative_rows.h"
 
@@ -24,8 +25,8 @@ namespace penstock {
 
 class CoefficientRows {
  public:
-  bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, McuColumns columns, int first_row,
-             int end_row, bool lanes);
+  bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, const McuWindow& window,
+             bool lanes);
   // The next row, in order. The target's tiles are written whole.
   bool read_row(int row, const CoefficientTarget& target);
   // After the last row: whether libjpeg-turbo would end there without a word, and the index belongs to the file.

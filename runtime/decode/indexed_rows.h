@@ -24,15 +24,11 @@
 #include "runtime/decode/entropy_lanes.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/lane_tables.h"
+#include "runtime/decode/mcu_window.h"
 #include "runtime/decode/side_index.h"
 #include "runtime/decode/zigzag_rows.h"
 
 namespace penstock {
-
-struct McuColumns {
-  int first = 0;
-  int end = 0;
-};
 
 class IndexedRows final : private LaneFeeder {
  public:

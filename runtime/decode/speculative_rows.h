@@ -40,8 +40,8 @@
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
 #include "runtime/decode/image.h"
-#include "runtime/decode/indexed_rows.h"
 #include "runtime/decode/lane_tables.h"
+#include "runtime/decode/mcu_window.h"
 #include "runtime/decode/zigzag_rows.h"
 
 namespace penstock {

@@ -106,6 +106,42 @@ TEST_CASE("a picture is a function of split, index, classes and seed") {
   CHECK(picture != make_demo_picture("train", 3, 10, 1));
 }
 
+TEST_CASE("a kind settles subsampling and size, and nothing is asked of other sets") {
+  for (const auto& [kind, wanted] : {std::pair{DemoSubsampling::chroma_420, std::string("2x2")},
+                                     std::pair{DemoSubsampling::chroma_444, std::string("1x1")}}) {
+    int coloured = 0;
+    for (int64_t i = 0; i < 60; ++i) {
+      const std::string sampling = header_of(make_demo_picture("train", i, 10, 0, {.subsampling = kind})).sampling;
+      if (sampling == "grey") continue;
+      ++coloured;
+      CHECK(sampling == wanted);
+    }
+    CHECK(coloured > 50);
+  }
+  // A picture keeps its look: only the chroma is written otherwise.
+  const Header mixed = header_of(make_demo_picture("train", 1, 10, 0));
+  const Header even = header_of(make_demo_picture("train", 1, 10, 0, {.subsampling = DemoSubsampling::chroma_420}));
+  CHECK(std::pair(mixed.width, mixed.height) == std::pair(even.width, even.height));
+
+  int64_t smallest = INT64_MAX;
+  int64_t largest = 0;
+  double bits = 0;
+  for (int64_t i = 0; i < 6; ++i) {
+    const auto picture = make_demo_picture("train", i, 10, 0, {.min_megapixels = 1, .max_megapixels = 2});
+    const Header header = header_of(picture);
+    const int64_t area = int64_t{header.width} * header.height;
+    smallest = std::min(smallest, area);
+    largest = std::max(largest, area);
+    bits += static_cast<double>(picture.size()) * 8 / static_cast<double>(area) / 6;
+  }
+  MESSAGE("large: " << smallest << " to " << largest << " pixels, " << bits << " bits a pixel");
+  CHECK(smallest > 990'000);
+  CHECK(largest < 2'020'000);
+  CHECK(largest > smallest * 11 / 10);
+  CHECK(bits > 1);
+  CHECK(bits < 3);
+}
+
 TEST_CASE("the layout is that of class folders, in both splits") {
   TemporaryFolder folder;
   int64_t last_done = 0;
@@ -151,6 +187,9 @@ TEST_CASE("a complete set is left alone, a broken one completed, another one ref
   DemoDataOptions other = options;
   other.seed = 5;
   CHECK(usage_error_of(other).find("other options") != std::string::npos);
+  other = options;
+  other.kind.subsampling = DemoSubsampling::chroma_444;
+  CHECK(usage_error_of(other).find("subsampling: 4:4:4") != std::string::npos);
   folder.write("mine/thesis.txt", "");
   other.folder = folder.path("mine");
   CHECK(usage_error_of(other).find("not empty") != std::string::npos);
@@ -167,6 +206,9 @@ TEST_CASE("impossible options are refused before anything is written") {
   usage_error_of({.folder = path, .count = 0, .val_count = 0});
   usage_error_of({.folder = path, .count = 10, .val_count = 9, .classes = 10});
   usage_error_of({.folder = path, .count = -5});
+  usage_error_of({.folder = path, .kind = {.min_megapixels = 24, .max_megapixels = 2}});
+  usage_error_of({.folder = path, .kind = {.min_megapixels = 0, .max_megapixels = 2}});
+  usage_error_of({.folder = path, .kind = {.min_megapixels = 2, .max_megapixels = 101}});
   CHECK_FALSE(std::filesystem::exists(path));
 }
 

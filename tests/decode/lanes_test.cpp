@@ -216,34 +216,22 @@ TEST_CASE("zigzag blocks become tiles in natural order") {
   }
 }
 
-// The coefficients of rows [first, end) of the columns, or nothing where they are not ours.
+// The coefficients of a window's rows, or nothing where they are not ours.
 struct Rows {
   bool mine = false;
   bool by_lanes = false;
   std::vector<int16_t> coefficients;
 };
 
-Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, McuColumns columns, int first,
-               int end, bool lanes) {
+Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, const Box& box, bool lanes) {
+  const McuWindow window = mcu_window(frame, box);
+  const size_t size = window.most_coefficients(frame);
   Rows result;
-  result.mine = rows.begin(file, frame, nullptr, columns, first, end, lanes);
-  CoefficientTarget target;
-  target.first_mcu = columns.first;
-  target.end_mcu = columns.end;
-  size_t row_size = 0;
-  std::array<size_t, 3> begin{};
-  for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
-    begin[c] = row_size;
-    target.row_stride[c] =
-        tiles_of(static_cast<size_t>((columns.end - columns.first) * frame.component[c].h)) * tile_coefficients;
-    row_size += target.row_stride[c] * static_cast<size_t>(frame.component[c].v);
-  }
-  for (int row = first; result.mine && row < end; ++row) {
+  result.mine = rows.begin(file, frame, nullptr, window, lanes);
+  for (int row = window.first_row; result.mine && row < window.end_row; ++row) {
     const size_t at = result.coefficients.size();
-    result.coefficients.resize(at + row_size, int16_t{77});
-    for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c)
-      target.tiles[c] = result.coefficients.data() + at + begin[c];
-    result.mine = rows.read_row(row, target);
+    result.coefficients.resize(at + size, int16_t{77});
+    result.mine = rows.read_row(row, window.target(frame, row, result.coefficients.data() + at));
   }
   result.by_lanes = lanes && rows.without_lanes_may_help();
   result.mine = result.mine && rows.finish();
@@ -283,12 +271,11 @@ TEST_CASE("without an index, lanes read what is read from the start") {
       if (random() % 3 == 0) file.resize(file.size() - random() % (file.size() - frame.scan_begin));
     }
     for (int c = 0; c < 4; ++c) {
-      const int first = draw(random, 0, frame.mcu_rows - 1);
-      const int end = draw(random, first + 1, frame.mcu_rows);
-      const int left = draw(random, 0, frame.mcu_columns - 1);
-      const McuColumns columns{left, draw(random, left + 1, frame.mcu_columns)};
-      const Rows want = read_rows(rows, file, frame, columns, first, end, false);
-      const Rows got = read_rows(rows, file, frame, columns, first, end, true);
+      const int w = draw(random, 1, frame.width);
+      const int h = draw(random, 1, frame.height);
+      const Box box{draw(random, 0, frame.width - w), draw(random, 0, frame.height - h), w, h};
+      const Rows want = read_rows(rows, file, frame, box, false);
+      const Rows got = read_rows(rows, file, frame, box, true);
       ++crops;
       by_lanes += got.by_lanes && got.mine ? 1 : 0;
       refused += !damaged && want.mine && !got.mine ? 1 : 0;

@@ -1,0 +1,244 @@
+// Where the CPU time of a sample goes: the loader's own classes run stage by stage on the samples of a split, on one
+// thread, timed by that thread's CPU clock.
+//
+//   bench_stages --job JOB --split train --seconds 3          # one line of JSON
+//
+// Before anything is timed, the pixels that the stages give are compared with SampleMaker's, which loaders call, and
+//   the coefficients of the entropy stage alone, entered at the crop where there is an index, with the whole scan's.
+//
+// Stages are differences, because the library fuses them: a sample is read; its entropy-coded data is decoded alone,
+//   as far as the decoder would go; the decoder makes the crop's pixels (IDCT to colour is what it takes beyond the
+//   entropy stage); the pipeline makes the image (resampling is what it takes beyond the decoder). `whole` is
+//   SampleMaker and Finisher in one go, in passes of their own; `other` is what the stages' sum lacks of that.
+// Files that the baseline decoder does not take have no entropy stage; they are left out, and counted.
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/augment/finish.h"
+#include "runtime/config/job.h"
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/coefficient_rows.h"
+#include "runtime/decode/jpeg_kernels.h"
+#include "runtime/decode/mcu_window.h"
+#include "runtime/loader/loader.h"
+#include "runtime/loader/split_context.h"
+
+namespace penstock {
+namespace {
+
+int64_t cpu_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// The entropy stage of BaselineDecoder::decode and nothing else of it.
+class EntropyStage {
+ public:
+  bool run(EncodedView bytes, const Box& box, const SideIndex* index) {
+    if (!read_baseline_frame(bytes, frame_)) return false;
+    const McuWindow window = mcu_window(frame_, box);
+    return read(bytes, window, index, true) || (rows_.without_lanes_may_help() && read(bytes, window, index, false));
+  }
+
+  // Of the last run: the box's rows one after the other.
+  std::span<const int16_t> coefficients() const { return {coefficients_.data(), used_}; }
+  // Whether the rows' coefficients are kept, for comparison, or each row overwrites the last one, as in the decoder.
+  void keep_rows(bool keep) { keep_rows_ = keep; }
+
+ private:
+  bool read(EncodedView bytes, const McuWindow& window, const SideIndex* index, bool lanes) {
+    if (!rows_.begin(bytes, frame_, index, window, lanes)) return false;
+    const size_t row_size = window.most_coefficients(frame_);
+    const size_t rows = keep_rows_ ? static_cast<size_t>(window.end_row - window.first_row) : 1;
+    used_ = rows * row_size;
+    if (coefficients_.size() < used_) coefficients_.resize(used_);
+    if (keep_rows_) std::memset(coefficients_.data(), 0, used_ * sizeof(int16_t));
+    for (int row = window.first_row; row < window.end_row; ++row) {
+      const size_t at = keep_rows_ ? static_cast<size_t>(row - window.first_row) * row_size : 0;
+      if (!rows_.read_row(row, window.target(frame_, row, coefficients_.data() + at))) return false;
+    }
+    return rows_.finish();
+  }
+
+  BaselineFrame frame_;
+  CoefficientRows rows_;
+  bool keep_rows_ = false;
+  size_t used_ = 0;
+  std::vector<int16_t> coefficients_;
+};
+
+enum Stage { read, header, entropy, pixels, resample, finish, stages };
+constexpr const char* stage_names[stages] = {"read_ms",   "header_ms",   "entropy_ms",
+                                             "pixels_ms", "resample_ms", "finish_ms"};
+
+class Measurement {
+ public:
+  Measurement(const Job& job, const std::string& split)
+      : context_(SplitContext::open(resolve_split(job, split), posix_file_system(), {job.python},
+                                    loader_options(job).sources)),
+        maker_(context_),
+        scratch_(context_->split().limits),
+        finisher_(finisher_of(context_->pipeline(), context_->pipeline().finish())),
+        image_(context_->fields()[0].bytes_per_sample()),
+        finished_(finisher_.bytes_per_sample() + 64) {}
+
+  int64_t size() const { return context_->source().size(); }
+
+  // One sample by stages; false where there is no entropy stage.
+  bool by_stages(int64_t number, std::array<int64_t, stages>& times) {
+    std::array<int64_t, stages + 1> at{};
+    at[0] = cpu_ns();
+    const DrawKey key = key_of(number);
+    require(context_->source().load(key, sample_));
+    at[1] = cpu_ns();
+    const Pipeline& pipeline = context_->pipeline();
+    ImageHeader head;
+    require(read_header(sample_.image, scratch_.limits, head, pipeline.header_options()));
+    const Draws draws = pipeline.draw(key, head);
+    const Box box = pipeline.describe(head, draws).crop;
+    const SideIndex* index = nullptr;
+    if (!sample_.entry_points.empty() && SideIndex::read(sample_.entry_points, index_)) index = &index_;
+    at[2] = cpu_ns();
+    const bool mine = entropy_.run(sample_.image, box, index);
+    at[3] = cpu_ns();
+    PixelView view;
+    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view, index));
+    at[4] = cpu_ns();
+    const std::span<uint8_t> out{reinterpret_cast<uint8_t*>(image_.data()), image_.size()};
+    require(pipeline.apply(ImageInput{sample_.image, {}, index}, head, draws, out, scratch_, {}));
+    at[5] = cpu_ns();
+    finisher_.run(out.data(), finished_.data());
+    at[6] = cpu_ns();
+    if (!mine) return false;
+    times[read] += at[1] - at[0];
+    times[header] += at[2] - at[1];
+    times[entropy] += at[3] - at[2];
+    times[pixels] += (at[4] - at[3]) - (at[3] - at[2]);
+    times[resample] += (at[5] - at[4]) - (at[4] - at[3]);
+    times[finish] += at[6] - at[5];
+    return true;
+  }
+
+  // The same sample as loaders make it.
+  int64_t whole(int64_t number) {
+    const int64_t before = cpu_ns();
+    make(number, whole_);
+    finisher_.run(reinterpret_cast<const uint8_t*>(whole_.data()), finished_.data());
+    return cpu_ns() - before;
+  }
+
+  void verify(int64_t number) {
+    std::array<int64_t, stages> times{};
+    const bool mine = by_stages(number, times);
+    make(number, whole_);
+    if (image_ != whole_) throw std::runtime_error(context_->source().key(number) + ": the stages' pixels differ");
+    if (!mine || sample_.entry_points.empty()) return;
+    // by_stages left sample_ and index_ as they were.
+    ImageHeader head;
+    require(read_header(sample_.image, scratch_.limits, head, context_->pipeline().header_options()));
+    const Box box = context_->pipeline().describe(head, context_->pipeline().draw(key_of(number), head)).crop;
+    EntropyStage without;
+    without.keep_rows(true);
+    entropy_.keep_rows(true);
+    const bool same = entropy_.run(sample_.image, box, &index_) && without.run(sample_.image, box, nullptr) &&
+                      std::ranges::equal(entropy_.coefficients(), without.coefficients());
+    entropy_.keep_rows(false);
+    if (!same) throw std::runtime_error(context_->source().key(number) + ": the index gives other coefficients");
+  }
+
+ private:
+  DrawKey key_of(int64_t number) const { return {context_->split().seed, 0, static_cast<uint64_t>(number), 0}; }
+  void make(int64_t number, std::vector<std::byte>& image) {
+    image.resize(image_.size());
+    int64_t label = 0;
+    std::byte* const fields[] = {image.data(), reinterpret_cast<std::byte*>(&label)};
+    const SampleRecord record = maker_.make({number, number, 0, true}, 0, fields);
+    if (record.bad) throw std::runtime_error(record.key + ": " + record.reason);
+  }
+  void require(const Verdict& verdict) const {
+    if (!verdict.ok()) throw std::runtime_error(verdict.reason);
+  }
+
+  std::shared_ptr<const SplitContext> context_;
+  SampleMaker maker_;
+  Scratch scratch_;
+  Finisher finisher_;
+  EntropyStage entropy_;
+  SourceSample sample_;
+  SideIndex index_;
+  PixelBuffer storage_;
+  std::vector<std::byte> image_;
+  std::vector<std::byte> whole_;
+  std::vector<std::byte> finished_;
+};
+
+int run(const std::string& job_file, const std::string& split, double seconds) {
+  Measurement measurement(load_job(job_file), split);
+  const int64_t size = measurement.size();
+  for (int64_t i = 0; i < std::min<int64_t>(size, 64); ++i) measurement.verify(i * size / std::min<int64_t>(size, 64));
+
+  // In stretches of a few milliseconds by turns, so that both see the same machine.
+  constexpr int64_t stretch = 16;
+  std::array<int64_t, stages> times{};
+  int64_t whole = 0;
+  int64_t counted = 0;
+  int64_t left_out = 0;
+  std::vector<int64_t> chosen;
+  const int64_t end = cpu_ns() + static_cast<int64_t>(seconds * 1e9);
+  for (int64_t next = 0; counted == 0 || cpu_ns() < end; next += stretch) {
+    if (left_out >= size && counted == 0) throw std::runtime_error("no file is the baseline decoder's");
+    chosen.clear();
+    for (int64_t i = next; i < next + stretch; ++i) {
+      if (measurement.by_stages(i % size, times)) {
+        chosen.push_back(i % size);
+      } else {
+        ++left_out;
+      }
+    }
+    for (const int64_t number : chosen) whole += measurement.whole(number);
+    counted += static_cast<int64_t>(chosen.size());
+  }
+
+  const double per_image = 1e-6 / static_cast<double>(counted);
+  int64_t explained = 0;
+  std::printf("{\"images\": %lld, \"left_out\": %lld, \"vectors\": \"%s\"", static_cast<long long>(counted),
+              static_cast<long long>(left_out), jpeg_kernel_target());
+  for (size_t stage = 0; stage < stages; ++stage) {
+    explained += times[stage];
+    std::printf(", \"%s\": %.5f", stage_names[stage], static_cast<double>(times[stage]) * per_image);
+  }
+  std::printf(", \"other_ms\": %.5f, \"whole_ms\": %.5f}\n", static_cast<double>(whole - explained) * per_image,
+              static_cast<double>(whole) * per_image);
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  std::string job = "job.yaml";
+  std::string split = "train";
+  double seconds = 3;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name == "--job") job = argv[i + 1];
+    if (name == "--split") split = argv[i + 1];
+    if (name == "--seconds") seconds = std::stod(argv[i + 1]);
+  }
+  try {
+    return penstock::run(job, split, seconds);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_stages: %s\n", error.what());
+    return 1;
+  }
+}

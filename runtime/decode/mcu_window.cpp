@@ -1,0 +1,63 @@
+#include "runtime/decode/mcu_window.h"
+
+#include <algorithm>
+
+#include "runtime/decode/coefficient_tiles.h"
+
+namespace penstock {
+namespace {
+
+size_t tiles_across(const BaselineComponent& component, McuColumns columns) {
+  return tiles_of(static_cast<size_t>((columns.end - columns.first) * component.h));
+}
+
+}  // namespace
+
+McuWindow mcu_window(const BaselineFrame& frame, const Box& box) {
+  McuWindow window;
+  const int last_x = box.x + box.width - 1;
+  if (frame.max_h == 2) {
+    // One sample of chroma on each side.
+    window.columns.first = std::max(0, box.x / 2 - 1) / 8;
+    window.columns.end = std::min(frame.component[1].width - 1, last_x / 2 + 1) / 8 + 1;
+  } else {
+    window.columns = {box.x / 8, last_x / 8 + 1};
+  }
+  const int reach = interpolates_rows(frame) ? 2 : 0;
+  const int mcu_height = 8 * frame.max_v;
+  const int last_y = box.y + box.height - 1;
+  // From the row of MCUs that holds the box's first row, or the row of chroma above it, which that is made of too.
+  // libjpeg decodes MCU rows as it needs them, and one more before the last two rows of pixels where it interpolates
+  // between rows of chroma.
+  window.first_row = std::max(0, box.y - reach) / mcu_height;
+  const int rows = (last_y + reach) / mcu_height + 1;
+  window.end_row = std::min((rows + frame.row_group - 1) / frame.row_group * frame.row_group, frame.mcu_rows);
+  window.first_luma_row = box.y / mcu_height;
+  window.end_luma_row = last_y / mcu_height + 1;
+  return window;
+}
+
+size_t McuWindow::most_coefficients(const BaselineFrame& frame) const {
+  size_t tiles = 0;
+  for (int c = 0; c < frame.components; ++c) {
+    const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
+    tiles += tiles_across(component, columns) * static_cast<size_t>(component.v);
+  }
+  return tiles * tile_coefficients;
+}
+
+CoefficientTarget McuWindow::target(const BaselineFrame& frame, int row, int16_t* tiles) const {
+  CoefficientTarget target;
+  target.first_mcu = columns.first;
+  target.end_mcu = columns.end;
+  const bool luma = row >= first_luma_row && row < end_luma_row;
+  for (size_t c = luma ? 0 : 1; c < static_cast<size_t>(frame.components); ++c) {
+    const BaselineComponent& component = frame.component[c];
+    target.tiles[c] = tiles;
+    target.row_stride[c] = tiles_across(component, columns) * tile_coefficients;
+    tiles += target.row_stride[c] * static_cast<size_t>(component.v);
+  }
+  return target;
+}
+
+}  // namespace penstock

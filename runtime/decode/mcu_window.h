@@ -1,0 +1,48 @@
+// Which MCUs of a baseline file a box of pixels depends on, and where a row of their coefficients goes.
+//
+//   const McuWindow window = mcu_window(frame, box);
+//   std::vector<int16_t> tiles(window.most_coefficients(frame));
+//   for (int row = window.first_row; row < window.end_row; ++row) {
+//     const CoefficientTarget target = window.target(frame, row, tiles.data());
+//     ...
+//   }
+// Interpolation of chroma reaches one sample beyond the box on each side, and libjpeg reads a row of MCUs more for it;
+//   such rows lend chroma alone.
+// Thread-safety: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/entropy.h"
+#include "runtime/decode/image.h"
+
+namespace penstock {
+
+struct McuColumns {
+  int first = 0;
+  int end = 0;
+};
+
+struct McuWindow {
+  McuColumns columns;
+  int first_row = 0;  // rows of MCUs
+  int end_row = 0;    // as many as libjpeg reads, counted from row 0
+  int first_luma_row = 0;
+  int end_luma_row = 0;
+
+  // Of one row, luma included.
+  size_t most_coefficients(const BaselineFrame& frame) const;
+  // One component after the other from `tiles` on; luma has no place in rows without it.
+  CoefficientTarget target(const BaselineFrame& frame, int row, int16_t* tiles) const;
+};
+
+McuWindow mcu_window(const BaselineFrame& frame, const Box& box);
+
+// Whether a row of pixels depends on two rows of chroma.
+inline bool interpolates_rows(const BaselineFrame& frame) {
+  return frame.components == 3 && frame.max_v == 2;
+}
+
+}  // namespace penstock
