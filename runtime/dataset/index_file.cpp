@@ -72,12 +72,13 @@ struct Mapping {
   }
 };
 
-SampleTable map_index(const DatasetSpec& dataset) {
-  const std::string& path = dataset.index;
+}  // namespace
+
+SampleTable map_table(const std::string& path, const std::string& remedy_if_missing) {
   const auto fail = [&](const std::string& action) {
     const int code = errno;
     throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code),
-                    code == ENOENT ? remedy(dataset, "") : "");
+                    code == ENOENT ? remedy_if_missing : "");
   };
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) fail("open");
@@ -92,6 +93,8 @@ SampleTable map_index(const DatasetSpec& dataset) {
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(mapping->data), mapping->bytes);
   return SampleTable::parse(bytes, mapping);
 }
+
+namespace {
 
 // What differs between the index and the data; empty: nothing.
 std::string difference(const SampleTable& table, const DatasetSpec& dataset, FileSystem& files) {
@@ -134,6 +137,7 @@ SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, 
     table.facts().options = container_options(dataset);
     return table.finish();
   }
+  if (!dataset.pack.empty()) throw Error(ErrorKind::usage, "the pack '" + dataset.pack + "' has its index in it");
   if (dataset.folder.empty()) throw Error(ErrorKind::usage, dataset.title() + " has no files that could be indexed");
   return folder_table(dataset, limits, files);
 }
@@ -154,7 +158,7 @@ void write_index(const SampleTable& table, const std::string& path) {
 
 SampleTable open_index(const DatasetSpec& dataset, FileSystem& files) {
   try {
-    SampleTable table = map_index(dataset);
+    SampleTable table = map_table(dataset.index, remedy(dataset, ""));
     if (const std::string why = difference(table, dataset, files); !why.empty()) {
       throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why);
     }

@@ -55,7 +55,14 @@ const char* layout_name(PixelLayout layout) {
   return layout == PixelLayout::planar_rgb ? "planar_rgb" : layout == PixelLayout::grey ? "grey" : "encoded";
 }
 const char* kind_name(FieldKind kind) {
-  return kind == FieldKind::bytes ? "bytes" : kind == FieldKind::text ? "text" : "tensor";
+  switch (kind) {
+    case FieldKind::bytes: return "bytes";
+    case FieldKind::text: return "text";
+    case FieldKind::image: return "image";
+    case FieldKind::mask: return "mask";
+    case FieldKind::tensor: break;
+  }
+  return "tensor";
 }
 
 template <class Value, class Name>
@@ -103,8 +110,9 @@ void check_path(const std::string& path) {
 FieldSpec field_of(const Json& entry) {
   FieldSpec field;
   field.name = entry.at(0).get<std::string>();
-  field.kind = value_named(entry.at(1).get<std::string>(), {FieldKind::tensor, FieldKind::bytes, FieldKind::text},
-                           kind_name, "kind");
+  field.kind = value_named(
+      entry.at(1).get<std::string>(),
+      {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask}, kind_name, "kind");
   field.dtype = value_named(entry.at(2).get<std::string>(),
                             {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32,
                              DType::float64},
@@ -196,7 +204,7 @@ Sum128 fingerprint_of(const TableFacts& facts, std::span<const SampleRow> rows, 
   }
   TableFacts covered;
   for (const FieldSpec& field : facts.fields) {
-    if (field.name != kEntryPoints) covered.fields.push_back(field);
+    if (!is_hidden(field)) covered.fields.push_back(field);
   }
   covered.classes = facts.classes;
   covered.pixels = facts.pixels;
@@ -235,7 +243,9 @@ void check_places(const TableFacts& facts, std::span<const FieldPlace> places, u
     bool good = place.file == kInTable || place.file < facts.files.size();
     const uint64_t there = !good ? 0 : place.file == kInTable ? values_bytes : facts.files[place.file].content_bytes;
     good = good && place.offset <= there && place.bytes <= there - place.offset && place.bytes <= kMaxFieldBytes;
-    good = good && (!field.fixed_size() || place.bytes == field.bytes_per_sample());
+    // Of pictures the file is stored, and the pipeline fixes the shape.
+    const bool picture = field.kind == FieldKind::image || field.kind == FieldKind::mask;
+    good = good && (picture || !field.fixed_size() || place.bytes == field.bytes_per_sample());
     if (!good)
       refuse("field '" + field.name + "' of sample " + std::to_string(i % samples) + " in it has no valid place");
   }
