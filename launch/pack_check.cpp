@@ -30,7 +30,7 @@ PackFindings check_whole_pack(const std::string& folder, const std::function<boo
     const int64_t first = index;
     const int64_t end = first + static_cast<int64_t>(facts.shards[s].samples);
     try {
-      const PackHeader header = read_header(*shard);
+      const PackHeader header = read_pack_header(*shard);
       if (Sum128{header.id[0], header.id[1]} != facts.id || header.number != s ||
           header.first_sample != static_cast<uint64_t>(first)) {
         throw Error(ErrorKind::dataset, "'" + shard->path() + "' has the header of another shard");

@@ -147,7 +147,7 @@ PackTrailer read_trailer(const FileReader& shard) {
   return trailer;
 }
 
-PackHeader read_header(const FileReader& shard) {
+PackHeader read_pack_header(const FileReader& shard) {
   check_length(shard);
   return read_part<PackHeader>(shard, 0, "header");
 }

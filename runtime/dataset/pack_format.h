@@ -92,7 +92,7 @@ void check_records(const SampleTable& table, int64_t first, int64_t end, uint32_
 
 // Of a shard. Error(dataset) naming it.
 PackTrailer read_trailer(const FileReader& shard);
-PackHeader read_header(const FileReader& shard);
+PackHeader read_pack_header(const FileReader& shard);
 // The table of its own samples, checked as everything else.
 SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer);
 

@@ -7,6 +7,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/dataset/pack_source.h"
 #include "tests/fuzz/memory_disk.h"
+#include "tests/support/small_pack.h"
 
 using namespace penstock;
 
@@ -42,66 +43,6 @@ void seal_trailer(std::vector<uint8_t>& shard, size_t table_bytes) {
   std::memcpy(shard.data() + body, &trailer, sizeof trailer);
 }
 
-struct Pack {
-  std::vector<uint8_t> index;
-  std::vector<uint8_t> shard;
-  size_t table_bytes = 0;
-};
-
-// Three samples, two of their fields in records and one in the table, entry points and notes.
-Pack good_pack() {
-  const auto builder = [](uint64_t shard_bytes) {
-    TableBuilder out("tar");
-    out.add_file({shard_name(0), shard_bytes, 0, Codec::none, 0});
-    out.add_field({"caption", FieldKind::text, DType::uint8, {}});
-    out.add_field({"box", FieldKind::tensor, DType::int32, {2}});
-    out.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
-    out.add_field({kNotes, FieldKind::bytes, DType::uint8, {}});
-    const std::vector<std::byte> box(8);
-    uint64_t at = sizeof(PackHeader);
-    for (uint64_t i = 0; i < 3; ++i) {
-      out.add("cat/" + std::to_string(i), static_cast<int64_t>(i), 0, at, 40 + i);
-      const std::vector<std::byte> record(40 + i + 5 + i);
-      out.row(static_cast<int64_t>(i)).check = sum_of_record(record);
-      out.place(0, 0, at + 40 + i, 5);
-      out.value(1, box);
-      out.place(2, 0, at + 45 + i, i);
-      out.value(3, as_bytes_of(as_text({i == 1, i == 2 ? "cut off" : "", {"a.png"}})));
-      at += pack_padded(record.size());
-    }
-    return out;
-  };
-  uint64_t end = sizeof(PackHeader);
-  for (uint64_t i = 0; i < 3; ++i) end += pack_padded(45 + 2 * i);
-  const SampleTable own = builder(end).finish();
-  const Sum128 sum = hash128(own.bytes());
-  PackTrailer trailer;
-  trailer.table_offset = end;
-  trailer.table_bytes = own.bytes().size();
-  trailer.samples = 3;
-  trailer.shard_bytes = end + own.bytes().size() + sizeof trailer;
-  trailer.table_sum[0] = sum.low;
-  trailer.table_sum[1] = sum.high;
-  trailer = sealed(trailer);
-  const PackHeader header = sealed(PackHeader{});
-  TableBuilder index = builder(trailer.shard_bytes);
-  index.facts().options = pack_options({{}, {{3, end, sum}}});
-  const SampleTable table = index.finish();
-
-  Pack out;
-  const auto append = [](std::vector<uint8_t>& to, const void* data, size_t bytes) {
-    const auto* first = static_cast<const uint8_t*>(data);
-    to.insert(to.end(), first, first + bytes);
-  };
-  append(out.index, table.bytes().data(), table.bytes().size());
-  append(out.shard, &header, sizeof header);
-  out.shard.resize(end);
-  append(out.shard, own.bytes().data(), own.bytes().size());
-  append(out.shard, &trailer, sizeof trailer);
-  out.table_bytes = own.bytes().size();
-  return out;
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -111,8 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t cut = 0;
   size_t table_bytes = 0;
   if ((data[0] & 4) != 0) {
-    static const Pack good = good_pack();
-    Pack pack = good;
+    static const SmallPack good = small_pack();
+    SmallPack pack = good;
     cut = pack.index.size();
     table_bytes = pack.table_bytes;
     for (size_t i = 1; i + 2 < size; i += 3) {
