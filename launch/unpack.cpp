@@ -55,15 +55,11 @@ class Folder {
         done += static_cast<size_t>(put);
       }
       if (::close(fd.release()) != 0 && errno != EINTR) fail("finish writing", path_ + "/" + name);
-      // A link in the way is replaced, never followed; link() is a rename that replaces nothing.
+      // A link in the way is replaced, never followed.
       if (overwrite_) {
         if (::renameat(parent, part.c_str(), parent, leaf.c_str()) != 0) fail("rename to", path_ + "/" + name);
       } else {
-        if (::linkat(parent, part.c_str(), parent, leaf.c_str(), 0) != 0) {
-          if (errno == EEXIST) refuse_to_replace(name);
-          fail("create", path_ + "/" + name);
-        }
-        (void)::unlinkat(parent, part.c_str(), 0);
+        name_it(parent, part, leaf, name);
       }
     } catch (...) {
       (void)::unlinkat(parent, part.c_str(), 0);
@@ -86,6 +82,19 @@ class Folder {
   [[noreturn]] void refuse_to_replace(const std::string& name) const {
     throw Error(ErrorKind::usage, "'" + path_ + "/" + name + "' is there already, and is another file",
                 "name an empty folder, or say --overwrite to replace what is in the way");
+  }
+
+  // Replaces nothing. Some network disks know no such rename, others no second name of a file.
+  void name_it(int parent, const std::string& part, const std::string& leaf, const std::string& name) const {
+    if (::renameat2(parent, part.c_str(), parent, leaf.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (errno == EINVAL || errno == ENOSYS) {
+      if (::linkat(parent, part.c_str(), parent, leaf.c_str(), 0) == 0) {
+        (void)::unlinkat(parent, part.c_str(), 0);
+        return;
+      }
+    }
+    if (errno == EEXIST) refuse_to_replace(name);
+    fail("create", path_ + "/" + name);
   }
 
   static bool exists(int parent, const std::string& leaf) {

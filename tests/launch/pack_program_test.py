@@ -3,6 +3,7 @@
 import filecmp
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -13,7 +14,7 @@ import time
 
 import containers
 import leftovers
-from jobs import PENSTOCK, demo_photos, hashes_of, run_job, run_tests
+from jobs import FULL, PENSTOCK, demo_photos, hashes_of, run_job, run_tests
 
 JOB = """\
 seed: 11
@@ -114,6 +115,31 @@ def test_every_kind():
             assert stream(top, again)[1] == stream(top, dataset)[1], name
             if file:
                 assert filecmp.cmp(os.path.join(files, file), os.path.join(PHOTOS, file), shallow=False)
+
+
+def test_through_an_index():
+    """Of a data set with an index the pack is that of the data set; and Parquet is packed through its index alone."""
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        plain, indexed = os.path.join(top, "plain"), os.path.join(top, "indexed")
+        penstock("pack", PHOTOS, plain)
+        job = write_job(top, {"folder": PHOTOS, "index": "f.index"})
+        penstock("index", job)
+        penstock("pack", job, indexed)
+        assert same_files(plain, indexed)
+        fake = {**os.environ, "PENSTOCK_PYTHON": sys.executable,
+                "PYTHONPATH": os.path.join(os.path.dirname(os.path.abspath(containers.__file__)), "fake_pyarrow")}
+        files = containers.write_parquet(os.path.join(top, "parquet"), containers.samples_of(PHOTOS), 3)
+        dataset = {"parquet": files, "index": "p.index", "fields": "box, name"}
+        said = penstock("pack", os.path.dirname(files), os.path.join(top, "q"), code=2)
+        assert "has none" in said and "penstock index" in said, said
+        penstock("index", write_job(top, dataset), env=fake)
+        packed = os.path.join(top, "p")
+        penstock("pack", write_job(top, dataset), packed)
+        assert stream(top, {"pack": packed}) == stream(top, dataset)
+        penstock("unpack", packed, os.path.join(top, "files"))
+        assert os.path.exists(os.path.join(top, "files", "train-0.parquet[0].jpg"))
+        import numpy
+        assert list(numpy.load(os.path.join(top, "files", "train-1.parquet[2].box.npy"))) == [2, 0.5, -2]
 
 
 def test_pairs_and_pixels():
@@ -265,6 +291,35 @@ def test_broken_off_and_resumed():
         os.remove(os.path.join(photos, "class02", "000002.jpg"))
         said = penstock("pack", photos, target, *words, code=4)
         assert "'class02' in it was changed" in said, said
+
+
+def test_killed_again_and_again():
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    draw = random.Random(seed)
+    photos = os.path.join(demo_photos(), "train")
+    words = ("--shard-size=100KB", "--rewrite", "--quiet")
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        whole = os.path.join(top, "whole")
+        penstock("pack", photos, whole, *words)
+        kills = 0
+        for number in range(20 if FULL else 1):
+            target = os.path.join(top, str(number))
+            for attempt in range(200):
+                process = subprocess.Popen([PENSTOCK, "pack", photos, target, *words, f"--threads={draw.randint(1, 4)}"],
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                try:
+                    _, said = process.communicate(timeout=draw.uniform(0, 0.02) * (1 + attempt))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.communicate()
+                    kills += 1
+                    continue
+                # Killed between the last two steps, it is finished all the same.
+                assert process.returncode == 0 or "holds a finished pack" in said, said
+                break
+            assert same_files(whole, target), number
+        assert kills > 0
 
 
 def test_places_that_are_refused():
