@@ -101,8 +101,7 @@ class Rewriter {
       }
     }
     for (JDIMENSION y = 0; y < component.height_in_blocks; ++y) {
-      JBLOCKARRAY row =
-          (*in_.mem->access_virt_barray)(reinterpret_cast<j_common_ptr>(&in_), blocks, y, 1, FALSE);
+      JBLOCKARRAY row = (*in_.mem->access_virt_barray)(reinterpret_cast<j_common_ptr>(&in_), blocks, y, 1, FALSE);
       for (JDIMENSION x = 0; x < component.width_in_blocks; ++x) {
         const JCOEF* block = row[0][x];
         if (block[0] < -1024 || block[0] > 1023) return "a coefficient that 8-bit JPEG cannot have";

@@ -38,8 +38,8 @@ PackFindings check_whole_pack(const std::string& folder, const std::function<boo
       const SampleTable own = read_shard_table(*shard, read_trailer(*shard));
       for (int64_t i = first; i < end; ++i) {
         if (agree(table, i, own, i - first)) continue;
-        throw Error(ErrorKind::dataset, "'" + shard->path() + "' has a table that says of '" + std::string(table.key(i)) +
-                                            "' something else than the index");
+        throw Error(ErrorKind::dataset, "'" + shard->path() + "' has a table that says of '" +
+                                            std::string(table.key(i)) + "' something else than the index");
       }
     } catch (const Error& error) {
       found.damaged.push_back(error.message());

@@ -44,7 +44,8 @@ DatasetChosen dataset_of(const PackRequest& request) {
   std::error_code ignored;
   if (std::filesystem::is_directory(request.source, ignored)) {
     if (!request.split.empty() || !request.overrides.empty()) {
-      throw Error(ErrorKind::usage, "--split and overrides belong to a job file, and '" + request.source + "' is a folder");
+      throw Error(ErrorKind::usage,
+                  "--split and overrides belong to a job file, and '" + request.source + "' is a folder");
     }
     std::string line;
     return {dataset_in(request.source, line), Job{}};
@@ -53,9 +54,10 @@ DatasetChosen dataset_of(const PackRequest& request) {
   std::string split = request.split;
   if (split.empty() && job.splits.size() == 1) split = job.splits.begin()->first;
   if (split.empty()) {
-    throw Error(ErrorKind::usage, "'" + request.source + "' has " + std::to_string(job.splits.size()) +
-                                      " splits, and a pack holds one data set",
-                "say --split NAME");
+    throw Error(
+        ErrorKind::usage,
+        "'" + request.source + "' has " + std::to_string(job.splits.size()) + " splits, and a pack holds one data set",
+        "say --split NAME");
   }
   const auto found = job.splits.find(split);
   if (found == job.splits.end()) throw Error(ErrorKind::usage, "'" + request.source + "' has no split '" + split + "'");
@@ -95,11 +97,11 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
     for (const auto& [index, why] : result.bad) {
       bad.push_back({{"index", index}, {"key", std::string(input.table().key(index))}, {"reason", why}});
     }
-    const nlohmann::json report = {{"finished", result.finished}, {"samples", result.samples},
-                                   {"found", result.found},       {"shards", result.shards},
-                                   {"bytes", result.bytes},       {"source_bytes", result.source_bytes},
+    const nlohmann::json report = {{"finished", result.finished},   {"samples", result.samples},
+                                   {"found", result.found},         {"shards", result.shards},
+                                   {"bytes", result.bytes},         {"source_bytes", result.source_bytes},
                                    {"rewritten", result.rewritten}, {"entry_points", result.entered},
-                                   {"verified", request.verify},  {"bad", bad}};
+                                   {"verified", request.verify},    {"bad", bad}};
     std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
@@ -110,7 +112,8 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
     std::printf("  %lld of them were packed before\n", static_cast<long long>(result.found));
   }
   std::printf("  entry points for %lld", static_cast<long long>(result.entered));
-  if (request.rewrite) std::printf(", %lld JPEG files rewritten with the same pixels", static_cast<long long>(result.rewritten));
+  if (request.rewrite)
+    std::printf(", %lld JPEG files rewritten with the same pixels", static_cast<long long>(result.rewritten));
   std::printf(", %zu unusable%s\n", result.bad.size(),
               !request.verify          ? " by their headers (--no-verify: none was decoded)"
               : result.bad.size() == 0 ? ": every picture was decoded"
@@ -142,7 +145,8 @@ int pack(const PackRequest& request) {
   line.done();
   if (!result.again.empty()) std::fprintf(stderr, "penstock: made again: %s\n", result.again.c_str());
   if (!result.finished) {
-    std::fprintf(stderr, "penstock: interrupted with %zu whole shards; the same command goes on from there\n", last.shards);
+    std::fprintf(stderr, "penstock: interrupted with %zu whole shards; the same command goes on from there\n",
+                 last.shards);
     return interruption.exit_code();
   }
   print_report(request, input, result);
@@ -175,8 +179,9 @@ int unpack_files(const UnpackRequest& request) {
   if (result.there > 0) std::printf(", %lld were there", static_cast<long long>(result.there));
   std::printf("\n");
   if (result.rewritten > 0) {
-    std::printf("  %lld JPEG files were rewritten when they were packed: the same pixels, other bytes than the originals\n",
-                static_cast<long long>(result.rewritten));
+    std::printf(
+        "  %lld JPEG files were rewritten when they were packed: the same pixels, other bytes than the originals\n",
+        static_cast<long long>(result.rewritten));
   }
   return 0;
 }
@@ -192,15 +197,18 @@ void add_pack(CLI::App& app, Chosen& chosen) {
       ->type_name("DIR");
   command->add_option("overrides", request->overrides, "key.sub=value, over the job file and the environment");
   command->add_option("--split", request->split, "of a job file: the split whose data set is packed");
-  command->add_option("--shard-size", request->shard_bytes, "bytes of a shard, as 500MB or 1GiB; a larger sample makes a larger one")
+  command
+      ->add_option("--shard-size", request->shard_bytes,
+                   "bytes of a shard, as 500MB or 1GiB; a larger sample makes a larger one")
       ->transform(CLI::AsSizeValue(true))
       ->check(positive())
       ->default_str("1GiB");
   command->add_option("--threads", request->threads, "threads that look at samples; 0: one per core")
       ->capture_default_str()
       ->check(not_negative());
-  command->add_flag("--rewrite", request->rewrite,
-                    "write JPEG files anew where no pixel can change: progressive ones as baseline, with smaller Huffman codes");
+  command->add_flag(
+      "--rewrite", request->rewrite,
+      "write JPEG files anew where no pixel can change: progressive ones as baseline, with smaller Huffman codes");
   command->add_flag("!--no-verify", request->verify, "do not decode every picture once");
   command->add_flag("!--no-entry-points", request->entry_points,
                     "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");

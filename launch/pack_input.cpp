@@ -14,8 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 [[noreturn]] void too_large(const std::string& key, uint64_t bytes) {
-  throw Error(ErrorKind::dataset, "sample '" + key + "' has " + std::to_string(bytes) + " bytes, and a pack holds up to " +
-                                      std::to_string(PackInput::kMaxSampleBytes) + " of one");
+  throw Error(ErrorKind::dataset, "sample '" + key + "' has " + std::to_string(bytes) +
+                                      " bytes, and a pack holds up to " + std::to_string(PackInput::kMaxSampleBytes) +
+                                      " of one");
 }
 
 void read_whole(const std::string& path, std::vector<std::byte>& bytes) {
@@ -71,15 +72,18 @@ PackInput::PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uin
   while (fields_ < fields.size() && !is_hidden(fields[fields_])) ++fields_;
 }
 
-std::string PackInput::path_of(int64_t index) const { return under_root(root_, table_->key(index)); }
+std::string PackInput::path_of(int64_t index) const {
+  return under_root(root_, table_->key(index));
+}
 
 void PackInput::read_part(uint32_t file, uint64_t offset, std::span<std::byte> into) const {
   const TableFile& facts = table_->facts().files[file];
   const std::string path = under_root(root_, facts.path);
   const std::shared_ptr<const FileReader> reader = shards_->get(path, facts.codec);
   if (reader->size() != facts.content_bytes) {
-    throw FileError(0, path, "'" + path + "' has " + std::to_string(reader->size()) + " bytes, and had " +
-                                 std::to_string(facts.content_bytes) + " when its samples were listed",
+    throw FileError(0, path,
+                    "'" + path + "' has " + std::to_string(reader->size()) + " bytes, and had " +
+                        std::to_string(facts.content_bytes) + " when its samples were listed",
                     "something changes the data set while it is packed");
   }
   reader->read_at(offset, into);
@@ -135,12 +139,8 @@ Json PackInput::description() const {
   Json files = Json::array();
   for (const TableFile& file : facts.files) files.push_back({file.path, file.bytes, file.modified_ns});
   const Sum128 names = pairs_ != nullptr ? pairs_->fingerprint() : table_->fingerprint();
-  return {{"kind", facts.kind},
-          {"place", dataset_.title()},
-          {"options", facts.options},
-          {"samples", table_->size()},
-          {"names", names.hex()},
-          {"files", files}};
+  return {{"kind", facts.kind},        {"place", dataset_.title()}, {"options", facts.options},
+          {"samples", table_->size()}, {"names", names.hex()},      {"files", files}};
 }
 
 std::string PackInput::difference(const Json& then, const Json& now) {

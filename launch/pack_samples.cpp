@@ -11,7 +11,9 @@
 namespace penstock {
 namespace {
 
-Box whole_of(const ImageHeader& header) { return {0, 0, header.width, header.height}; }
+Box whole_of(const ImageHeader& header) {
+  return {0, 0, header.width, header.height};
+}
 
 bool same_pixels(const PixelView& a, const PixelView& b) {
   if (a.width != b.width || a.height != b.height) return false;
@@ -73,8 +75,7 @@ bool PackMaker::rewrite(const ImageHeader& header) {
   if (!rewrite_jpeg(stored_.image, fresh).empty()) return false;
   ImageHeader now;
   PixelView pixels;
-  const bool same = read_header(fresh, limits_, now).ok() && now.width == header.width &&
-                    now.height == header.height &&
+  const bool same = read_header(fresh, limits_, now).ok() && now.width == header.width && now.height == header.height &&
                     exif_orientation(fresh, now.format) == exif_orientation(stored_.image, header.format) &&
                     decoder_.decode(fresh, now, whole_of(now), after_, pixels).ok() && same_pixels(pixels_, pixels);
   if (same) stored_.image = std::move(fresh);

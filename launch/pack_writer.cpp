@@ -108,7 +108,9 @@ struct Finished {
   Sum128 stamp;  // of the source's files that are one sample each
 };
 
-Sum128 stamp_of(const std::vector<uint64_t>& stamps) { return hash128(std::as_bytes(std::span(stamps))); }
+Sum128 stamp_of(const std::vector<uint64_t>& stamps) {
+  return hash128(std::as_bytes(std::span(stamps)));
+}
 
 class ShardWriter {
  public:
@@ -131,7 +133,8 @@ class ShardWriter {
     facts.fields.clear();
     builder_.add_file({shard_name(number), 0, 0, Codec::none, 0});
     for (size_t f = 0; f < input.fields(); ++f) builder_.add_field(input.table().facts().fields[f]);
-    if (options.content.entry_points) entry_field_ = builder_.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+    if (options.content.entry_points)
+      entry_field_ = builder_.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
   }
 
   bool empty() const { return builder_.size() == 0; }
@@ -221,7 +224,8 @@ void check_places(const PackInput& input, const std::string& folder) {
   for (const std::string& root : input.roots()) {
     const fs::path source = fs::weakly_canonical(root);
     if (lies_in(source, target)) {
-      refuse_folder(folder, "the data set's folder '" + root + "' is that folder, or lies in it", "pack to a folder beside it");
+      refuse_folder(folder, "the data set's folder '" + root + "' is that folder, or lies in it",
+                    "pack to a folder beside it");
     }
     if (folders && lies_in(target, source)) {
       refuse_folder(folder, "it would lie in the data set's folder '" + root + "', and be part of the data",
@@ -357,8 +361,8 @@ class PackWriter {
       const std::string why = PackInput::difference(state.at("source"), input_.description());
       if (!why.empty()) {
         throw Error(ErrorKind::dataset,
-                    "the data set was changed, or is another one, since a part of it was packed to '" + options_.folder +
-                        "': " + why,
+                    "the data set was changed, or is another one, since a part of it was packed to '" +
+                        options_.folder + "': " + why,
                     remedy);
       }
       int64_t first = 0;
@@ -477,7 +481,8 @@ class PackWriter {
       const SampleTable& table = shard.table;
       const uint64_t bytes = shard.trailer.shard_bytes;
       const uint32_t file = builder.add_file({shard_name(facts.shards.size()), bytes, 0, Codec::none, bytes});
-      facts.shards.push_back({shard.trailer.samples, shard.trailer.table_offset,
+      facts.shards.push_back({shard.trailer.samples,
+                              shard.trailer.table_offset,
                               {shard.trailer.table_sum[0], shard.trailer.table_sum[1]}});
       result_.bytes += bytes;
       for (int64_t i = 0; i < table.size(); ++i) {

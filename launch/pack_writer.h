@@ -11,7 +11,8 @@
 //   pack.state checks all that, shards included, and makes the rest. One at a time: the folder is locked meanwhile.
 // Memory: at most kMostHeldBytes of made samples wait to be written, and `threads` are being made.
 // Failure: Error(usage) for a folder that holds something else, a finished pack, a pack of another source or options;
-//   Error(dataset) for a source that changed; FileError for disks, with the path. What is finished stays for a next run.
+//   Error(dataset) for a source that changed; FileError for disks, with the path. What is finished stays for
+//   the next run.
 // Thread-safety: one caller per folder. Uses threads of its own and joins them.
 #pragma once
 
@@ -50,9 +51,9 @@ struct PackResult {
   uint64_t bytes = 0;         // of the whole pack
   uint64_t source_bytes = 0;  // of what this run read
   int64_t rewritten = 0;
-  int64_t entered = 0;  // pictures with entry points
+  int64_t entered = 0;                 // pictures with entry points
   std::map<int64_t, std::string> bad;  // index: why it cannot be used
-  std::string again;  // a finished shard that was damaged or missing, and so was made again
+  std::string again;                   // a finished shard that was damaged or missing, and so was made again
 };
 
 PackResult write_pack(const PackInput& input, const PackOptions& options);

@@ -129,7 +129,8 @@ class Folder {
       }
       UniqueFd next(::openat(at.get(), step.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!next && (errno == ELOOP || errno == ENOTDIR)) {
-        throw Error(ErrorKind::usage, "'" + path_ + "/" + folder.substr(0, end) + "' is a link or a file, and a folder is needed there",
+        throw Error(ErrorKind::usage,
+                    "'" + path_ + "/" + folder.substr(0, end) + "' is a link or a file, and a folder is needed there",
                     "remove it, or name another folder");
       }
       if (!next) fail("open the folder", path_ + "/" + folder.substr(0, end));
@@ -188,11 +189,17 @@ std::string cell_of(const FieldSpec& field, std::span<const std::byte> value) {
   }
   char text[40];
   switch (field.dtype) {
-    case DType::uint8: return std::to_string(value_of<uint8_t>(value));
-    case DType::int32: return std::to_string(value_of<int32_t>(value));
-    case DType::int64: return std::to_string(value_of<int64_t>(value));
-    case DType::float32: std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value_of<float>(value))); break;
-    default: std::snprintf(text, sizeof text, "%.17g", value_of<double>(value));
+    case DType::uint8:
+      return std::to_string(value_of<uint8_t>(value));
+    case DType::int32:
+      return std::to_string(value_of<int32_t>(value));
+    case DType::int64:
+      return std::to_string(value_of<int64_t>(value));
+    case DType::float32:
+      std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value_of<float>(value)));
+      break;
+    default:
+      std::snprintf(text, sizeof text, "%.17g", value_of<double>(value));
   }
   return text;
 }
@@ -200,7 +207,8 @@ std::string cell_of(const FieldSpec& field, std::span<const std::byte> value) {
 class Unpacker {
  public:
   explicit Unpacker(const UnpackOptions& options)
-      : options_(options), source_(open_pack_table(options.pack, posix_file_system()), options.pack, no_limits(), posix_file_system()) {}
+      : options_(options),
+        source_(open_pack_table(options.pack, posix_file_system()), options.pack, no_limits(), posix_file_system()) {}
 
   UnpackResult run() {
     const SampleTable& table = source_.table();
@@ -221,7 +229,9 @@ class Unpacker {
   const TableFacts& facts() const { return source_.table().facts(); }
   bool pairs() const { return facts().kind == "images"; }
   // Pictures have names of files already.
-  bool own_files() const { return facts().kind == "folder" || pairs() || facts().kind == "csv" || facts().kind == "list"; }
+  bool own_files() const {
+    return facts().kind == "folder" || pairs() || facts().kind == "csv" || facts().kind == "list";
+  }
   bool own_table() const { return facts().kind != "folder" && !pairs(); }
 
   void check_names(int64_t index) const {
@@ -229,9 +239,9 @@ class Unpacker {
     names.push_back(source_.key(index));
     for (const std::string& name : names) {
       if (const std::string why = unsafe_name(name); !why.empty()) {
-        throw Error(ErrorKind::usage,
-                    "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" + name.substr(0, 200) +
-                        "', and cannot be written below '" + options_.folder + "': " + why);
+        throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" +
+                                          name.substr(0, 200) + "', and cannot be written below '" + options_.folder +
+                                          "': " + why);
       }
     }
   }
@@ -340,6 +350,8 @@ std::string unsafe_name(const std::string& name) {
   return {};
 }
 
-UnpackResult unpack(const UnpackOptions& options) { return Unpacker(options).run(); }
+UnpackResult unpack(const UnpackOptions& options) {
+  return Unpacker(options).run();
+}
 
 }  // namespace penstock

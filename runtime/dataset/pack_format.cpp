@@ -20,7 +20,9 @@ constexpr uint64_t kMaxShardBytes = uint64_t{1} << 60;  // so that no sum of siz
 
 constexpr const char* kAgain = "copy the pack again, or make it again with `penstock pack`";
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::dataset, why, kAgain); }
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorKind::dataset, why, kAgain);
+}
 
 template <class Part>
 uint32_t crc_of(Part part) {
@@ -45,8 +47,9 @@ Part read_part(const FileReader& shard, uint64_t offset, const char* what) {
   }
   if (crc_of(part) != part.crc) refuse(where + "is damaged: the checksum of its " + what + " is wrong");
   if (part.version != kPackVersion) {
-    throw Error(ErrorKind::dataset, where + "is of version " + std::to_string(part.version) +
-                                        ", and this penstock reads version " + std::to_string(kPackVersion),
+    throw Error(ErrorKind::dataset,
+                where + "is of version " + std::to_string(part.version) + ", and this penstock reads version " +
+                    std::to_string(kPackVersion),
                 "make the pack again with `penstock pack`, or read it with the penstock that made it");
   }
   return part;
@@ -57,8 +60,10 @@ void check_length(const FileReader& shard) {
   refuse("'" + shard.path() + "' has " + std::to_string(shard.size()) + " bytes, and a shard has more: it was cut off");
 }
 
-// Columns whose values stand in the record, from the index of `field` on.
-bool in_record(const FieldPlace& place) { return place.file != kInTable; }
+// Otherwise the value stands in the table itself.
+bool in_record(const FieldPlace& place) {
+  return place.file != kInTable;
+}
 
 }  // namespace
 
@@ -68,8 +73,12 @@ std::string shard_name(size_t number) {
   return text;
 }
 
-PackHeader sealed(PackHeader header) { return sealed_part(header); }
-PackTrailer sealed(PackTrailer trailer) { return sealed_part(trailer); }
+PackHeader sealed(PackHeader header) {
+  return sealed_part(header);
+}
+PackTrailer sealed(PackTrailer trailer) {
+  return sealed_part(trailer);
+}
 
 std::string pack_options(const PackFacts& facts) {
   Json shards = Json::array();
@@ -93,8 +102,8 @@ PackFacts pack_facts(const std::string& options) {
     }
     facts.id = Sum128::from_hex(json.at("id").get<std::string>());
     for (const Json& shard : json.at("shards")) {
-      facts.shards.push_back({shard.at(0).get<uint64_t>(), shard.at(1).get<uint64_t>(),
-                              Sum128::from_hex(shard.at(2).get<std::string>())});
+      facts.shards.push_back(
+          {shard.at(0).get<uint64_t>(), shard.at(1).get<uint64_t>(), Sum128::from_hex(shard.at(2).get<std::string>())});
     }
   } catch (const Json::exception&) {
     refuse("it is a table, but not that of a pack");
@@ -207,7 +216,8 @@ SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
     struct stat status {};
     if (::stat((folder + "/" + kPackIndex).c_str(), &status) != 0 &&
         ::stat((folder + "/" + kPackState).c_str(), &status) == 0) {
-      throw Error(ErrorKind::dataset, "it is not finished", "run the same `penstock pack` again: it goes on from there");
+      throw Error(ErrorKind::dataset, "it is not finished",
+                  "run the same `penstock pack` again: it goes on from there");
     }
     SampleTable table = map_table(folder + "/" + kPackIndex, "dataset.pack names a folder that `penstock pack` made");
     check_pack(table, folder, files);

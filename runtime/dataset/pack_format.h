@@ -62,10 +62,14 @@ static_assert(sizeof(PackTrailer) == 64);
 PackHeader sealed(PackHeader header);
 PackTrailer sealed(PackTrailer trailer);
 
-inline uint64_t pack_padded(uint64_t bytes) { return (bytes + kPackAlignment - 1) / kPackAlignment * kPackAlignment; }
+inline uint64_t pack_padded(uint64_t bytes) {
+  return (bytes + kPackAlignment - 1) / kPackAlignment * kPackAlignment;
+}
 
-// The low 32 bits of XXH3-128: a quarter of CRC-32C's time here, and records are read often.
-inline uint32_t sum_of_record(std::span<const std::byte> record) { return static_cast<uint32_t>(hash128(record).low); }
+// The low 32 bits of XXH3-128: little more than half of CRC-32C's time here, and every read of a record pays it.
+inline uint32_t sum_of_record(std::span<const std::byte> record) {
+  return static_cast<uint32_t>(hash128(record).low);
+}
 
 // What the index says of its pack besides the samples: `options` of its table.
 struct PackShard {
@@ -107,8 +111,8 @@ bool is_pack(const std::string& folder);
 
 // What packing noted of a sample: lines of a word and what belongs to it.
 struct PackNotes {
-  bool rewritten = false;  // the picture's file was written anew, with the same pixels
-  std::string bad;         // why it cannot be used
+  bool rewritten = false;             // the picture's file was written anew, with the same pixels
+  std::string bad;                    // why it cannot be used
   std::vector<std::string> partners;  // names of the files of further pictures
 };
 std::string as_text(const PackNotes& notes);

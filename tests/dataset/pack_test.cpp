@@ -18,7 +18,9 @@ namespace {
 
 constexpr const char* kShard = "/p/shard-00000.pack";
 
-std::span<const std::byte> view(const std::vector<uint8_t>& bytes) { return bytes_of(bytes.data(), bytes.size()); }
+std::span<const std::byte> view(const std::vector<uint8_t>& bytes) {
+  return bytes_of(bytes.data(), bytes.size());
+}
 
 SampleTable table_of(const std::vector<uint8_t>& index) {
   auto words = std::make_shared<std::vector<uint64_t>>((index.size() + 7) / 8);
@@ -44,7 +46,9 @@ std::string refusal(const SmallPack& pack) {
   }
 }
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
 
 // Makes the index's checksums right again.
 void seal(std::vector<uint8_t>& index) {

@@ -1,6 +1,6 @@
 // A pack: index and one shard in one input, their checksums made right so that what they guard is reached; opened, read
-// to its end, and the shard's own table taken as a resumed `penstock pack` takes it. Either as they come, or a good pack
-// with bytes of it changed: three bytes of input a change (where, and what is added by exclusive or).
+// to its end, and the shard's own table taken as a resumed `penstock pack` takes it. Either as they come, or a good
+// pack with bytes of it changed: three bytes of input a change (where, and what is added by exclusive or).
 #include <cstring>
 
 #include "runtime/base/crc32c.h"

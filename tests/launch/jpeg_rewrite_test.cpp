@@ -81,7 +81,9 @@ Bytes without_jfif(const Bytes& jpeg) {
   return out;
 }
 
-std::string adobe(char transform) { return std::string("Adobe\0\x64\0\0\0\0", 11) + transform; }
+std::string adobe(char transform) {
+  return std::string("Adobe\0\x64\0\0\0\0", 11) + transform;
+}
 
 }  // namespace
 
@@ -91,8 +93,13 @@ TEST_CASE("every progressive file, and every one with the usual tables, becomes 
       for (const int h : {1, 2}) {
         for (const int v : {1, 2}) {
           for (const int side : {1, 8, 17, 70}) {
-            const Bytes file = make_jpeg({.width = side, .height = side + 3, .h = h, .v = v, .progressive = progressive,
-                                          .restart = side == 17 ? 2 : 0, .grey = grey});
+            const Bytes file = make_jpeg({.width = side,
+                                          .height = side + 3,
+                                          .h = h,
+                                          .v = v,
+                                          .progressive = progressive,
+                                          .restart = side == 17 ? 2 : 0,
+                                          .grey = grey});
             Bytes fresh;
             const std::string why = rewrite_jpeg(file, fresh);
             REQUIRE(why == "");

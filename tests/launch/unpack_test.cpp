@@ -17,6 +17,7 @@ TEST_CASE("names that lead out of a folder") {
 }
 
 TEST_CASE("the line of progress") {
-  CHECK(work_line("pack", 1200, 5000, 200, 130'200'000, 10) == "pack: 1200 of 5000 samples, 130.2 MB, 13.0 MB/s, ETA 0:38");
+  CHECK(work_line("pack", 1200, 5000, 200, 130'200'000, 10) ==
+        "pack: 1200 of 5000 samples, 130.2 MB, 13.0 MB/s, ETA 0:38");
   CHECK(work_line("pack", 0, 10, 0, 0, 0) == "pack: 0 of 10 samples, 0.0 MB, 0.0 MB/s, ETA 0:00");
 }

@@ -36,7 +36,7 @@ def test_the_same_batch_from_every_kind():
             packed = os.path.join(top, f"{len(kinds)}.pack")
             job = os.path.join(top, "job.yaml")
             with open(job, "w") as file:
-                json.dump({"splits": {"train": {"dataset": dataset.to_spec(), "pipeline": ["ToDtype"], "batch_size": 1}}}, file)
+                json.dump({"splits": {"train": {"dataset": dataset.to_spec(), "pipeline": [{"CenterCrop": {"size": 24}}], "batch_size": 1}}}, file)
             made = leftovers.run([PENSTOCK, "pack", job, packed, "--quiet"], 60)
             assert made.returncode == 0, made.stderr
             kinds.append(penstock.PackedDataset(packed))

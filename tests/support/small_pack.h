@@ -16,7 +16,9 @@
 namespace penstock {
 
 // Every byte of record i.
-inline std::byte small_pack_byte(uint64_t i) { return static_cast<std::byte>('a' + i); }
+inline std::byte small_pack_byte(uint64_t i) {
+  return static_cast<std::byte>('a' + i);
+}
 
 struct SmallPack {
   std::vector<uint8_t> index;
