@@ -18,6 +18,7 @@
 #include "launch/new_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/dataset/json_numbers.h"
 
 namespace penstock {
 namespace {
@@ -367,8 +368,8 @@ class PackWriter {
       }
       int64_t first = 0;
       for (const Json& shard : state.at("shards")) {
-        const auto samples = shard.at(0).get<int64_t>();
-        if (samples < 1 || samples > input_.size() - first) damaged();
+        int64_t samples = 0;
+        if (!whole_number(shard.at(0), samples) || samples < 1 || samples > input_.size() - first) damaged();
         if (!take_shard(first, samples, Sum128::from_hex(shard.at(1).get<std::string>()))) break;
         check_stamps(first, samples, Sum128::from_hex(shard.at(2).get<std::string>()), remedy);
         first += samples;

@@ -10,6 +10,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/dataset/index_file.h"
+#include "runtime/dataset/json_numbers.h"
 
 namespace penstock {
 namespace {
@@ -96,14 +97,19 @@ PackFacts pack_facts(const std::string& options) {
       return true;
     };
     const Json json = Json::parse(options, guard);
-    if (const auto version = json.at("pack").get<uint64_t>(); version != kPackVersion) {
+    uint64_t version = 0;
+    if (!whole_number(json.at("pack"), version) || version != kPackVersion) {
       refuse("it is of version " + std::to_string(version) + ", and this penstock reads version " +
              std::to_string(kPackVersion));
     }
     facts.id = Sum128::from_hex(json.at("id").get<std::string>());
     for (const Json& shard : json.at("shards")) {
-      facts.shards.push_back(
-          {shard.at(0).get<uint64_t>(), shard.at(1).get<uint64_t>(), Sum128::from_hex(shard.at(2).get<std::string>())});
+      PackShard one;
+      if (!whole_number(shard.at(0), one.samples) || !whole_number(shard.at(1), one.table_offset)) {
+        refuse("a shard of its description has no whole numbers");
+      }
+      one.table_sum = Sum128::from_hex(shard.at(2).get<std::string>());
+      facts.shards.push_back(one);
     }
   } catch (const Json::exception&) {
     refuse("it is a table, but not that of a pack");

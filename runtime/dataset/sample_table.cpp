@@ -9,6 +9,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/dataset/image_folder.h"
+#include "runtime/dataset/json_numbers.h"
 
 namespace penstock {
 namespace {
@@ -117,7 +118,11 @@ FieldSpec field_of(const Json& entry) {
                             {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32,
                              DType::float64},
                             name_of, "dtype");
-  field.shape = entry.at(3).get<std::vector<int64_t>>();
+  for (const Json& extent : entry.at(3)) {
+    int64_t value = 0;
+    if (!whole_number(extent, value)) refuse("a field in it has an extent that is no whole number");
+    field.shape.push_back(value);
+  }
   uint64_t bytes = size_of(field.dtype);
   if (field.shape.size() > 32) refuse("a field in it has too many dimensions");
   for (const int64_t extent : field.shape) {
@@ -144,17 +149,19 @@ TableFacts facts_of(std::string_view text) {
     facts.pixels.layout = value_named(pixels.at(0).get<std::string>(),
                                       {PixelLayout::encoded, PixelLayout::planar_rgb, PixelLayout::grey}, layout_name,
                                       "pixel layout");
-    facts.pixels.width = pixels.at(1).get<int>();
-    facts.pixels.height = pixels.at(2).get<int>();
+    if (!whole_number(pixels.at(1), facts.pixels.width) || !whole_number(pixels.at(2), facts.pixels.height)) {
+      refuse("the size of its pictures is no whole number");
+    }
     for (const Json& entry : json.at("files")) {
       TableFile file;
       file.path = entry.at(0).get<std::string>();
       check_path(file.path);
-      file.bytes = entry.at(1).get<uint64_t>();
-      file.modified_ns = entry.at(2).get<int64_t>();
+      if (!whole_number(entry.at(1), file.bytes) || !whole_number(entry.at(2), file.modified_ns) ||
+          !whole_number(entry.at(4), file.content_bytes)) {
+        refuse("a size or time of '" + file.path + "' in it is no whole number");
+      }
       file.codec =
           value_named(entry.at(3).get<std::string>(), {Codec::none, Codec::gzip, Codec::zstd}, codec_name, "codec");
-      file.content_bytes = entry.at(4).get<uint64_t>();
       if (file.codec == Codec::none && file.content_bytes != file.bytes)
         refuse("the sizes of '" + file.path + "' in it differ");
       facts.files.push_back(std::move(file));

@@ -7,6 +7,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/dataset/cached_source.h"
+#include "runtime/dataset/json_numbers.h"
 #include "runtime/dataset/pack_source.h"
 #include "tests/fuzz/memory_disk.h"
 #include "tests/support/faulty_file_system.h"
@@ -258,9 +259,29 @@ TEST_CASE("a description says which version it is, and is of a pack") {
   REQUIRE(again.shards.size() == 1);
   CHECK(again.shards[0].table_sum == facts.shards[0].table_sum);
   for (const char* text : {"", "{}", "[]", "{\"pack\":2}", "{\"pack\":1,\"id\":\"x\",\"shards\":[]}",
-                           "{\"pack\":1,\"id\":5,\"shards\":[]}", "[[[[[[[[[[[[]]]]]]]]]]]]"}) {
+                           "{\"pack\":1,\"id\":5,\"shards\":[]}", "{\"pack\":1e84}", "{\"pack\":-1}", "{\"pack\":true}",
+                           "[[[[[[[[[[[[]]]]]]]]]]]]"}) {
     CHECK_THROWS_AS((void)pack_facts(text), Error);
   }
   CHECK(shard_name(7) == "shard-00007.pack");
   CHECK(shard_name(123456) == "shard-123456.pack");
+}
+
+TEST_CASE("whole numbers of JSON are taken as they are, or not") {
+  int width = 5;
+  CHECK(whole_number(nlohmann::json::parse("-7"), width));
+  CHECK(width == -7);
+  uint64_t bytes = 5;
+  CHECK(whole_number(nlohmann::json::parse("18446744073709551615"), bytes));
+  CHECK(bytes == ~uint64_t{0});
+  int64_t time = 5;
+  for (const char* text :
+       {"1e84", "1.0", "true", "null", "\"1\"", "[1]", "18446744073709551616", "9223372036854775808"}) {
+    CHECK_FALSE(whole_number(nlohmann::json::parse(text), time));
+    CHECK_FALSE(whole_number(nlohmann::json::parse(text), width));
+  }
+  CHECK_FALSE(whole_number(nlohmann::json::parse("-1"), bytes));
+  CHECK_FALSE(whole_number(nlohmann::json::parse("2147483648"), width));
+  CHECK(time == 5);
+  CHECK(width == -7);
 }
