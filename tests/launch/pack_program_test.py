@@ -1,5 +1,6 @@
 """`penstock pack` and `penstock unpack`: the same stream, the same files, and what goes wrong said by name."""
 
+import fcntl
 import filecmp
 import json
 import os
@@ -335,6 +336,12 @@ def test_places_that_are_refused():
         os.makedirs(full)
         open(os.path.join(full, "mine.txt"), "w").close()
         assert "it is not empty: 'mine.txt' is in it" in penstock("pack", photos, full, code=2)
+        taken = os.path.join(top, "taken")
+        os.makedirs(taken)
+        lock = os.open(taken, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another `penstock pack` writes to it" in penstock("pack", photos, taken, code=2)
+        os.close(lock)
         pack = os.path.join(top, "p")
         penstock("pack", photos, pack)
         assert "holds a finished pack" in penstock("pack", photos, pack, code=2)
@@ -445,6 +452,31 @@ def test_unpack_overwrites_nothing():
         for words in ((), ("--overwrite",)):
             said = penstock("unpack", pack, files, *words, code=2)
             assert "class01' is a link or a file" in said and not os.listdir(os.path.join(top, "elsewhere")), said
+
+
+def test_unpack_is_interrupted():
+    photos = os.path.join(demo_photos(), "train")
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        pack = os.path.join(top, "p")
+        penstock("pack", photos, pack)
+        for number in range(40):
+            files = os.path.join(top, str(number))
+            process = subprocess.Popen([PENSTOCK, "unpack", pack, files, "--quiet"], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, text=True, start_new_session=True)
+            deadline = time.monotonic() + 30
+            while process.poll() is None and not os.path.isdir(files):
+                assert time.monotonic() < deadline, "no folder in 30 s"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+            if process.returncode != 0:
+                break
+        assert process.returncode == 130 and "the same command goes on from there" in said, (process.returncode, said)
+        left = sum(len(names) for _, _, names in os.walk(files))
+        assert not any(name.endswith(".part") for _, _, names in os.walk(files) for name in names)
+        said = penstock("unpack", pack, files)
+        assert f"{80 - left} files of 80 samples" in said, said
+        for name in os.listdir(photos):
+            assert same_files(os.path.join(files, name), os.path.join(photos, name))
 
 
 if __name__ == "__main__":
