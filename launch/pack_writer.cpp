@@ -8,16 +8,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "launch/new_file.h"
+#include "launch/pack_makers.h"
+#include "launch/pack_shard.h"
 #include "runtime/base/error.h"
-#include "runtime/base/thread_annotations.h"
 #include "runtime/dataset/json_numbers.h"
 
 namespace penstock {
@@ -25,189 +24,6 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-constexpr uint64_t kMostHeldBytes = uint64_t{256} << 20;
-constexpr int64_t kWindow = 256;  // samples ahead of the one being written
-constexpr auto kAskEvery = std::chrono::milliseconds(200);
-
-// Samples in order, made by several threads.
-class Makers {
- public:
-  Makers(const PackInput& input, const PackOptions& options, int64_t first)
-      : input_(input), options_(options), slots_(static_cast<size_t>(kWindow)), next_(first), written_(first) {
-    const size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    const size_t threads = options.threads > 0 ? static_cast<size_t>(options.threads) : cores;
-    for (size_t i = 0; i < threads; ++i) pool_.emplace_back([this] { work(); });
-  }
-  ~Makers() {
-    {
-      const MutexLock lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-  }
-
-  // The next sample; nothing: it is not made yet. Rethrows what a thread met.
-  std::optional<PackedSample> take() {
-    const MutexLock lock(mutex_);
-    std::optional<PackedSample>& slot = slots_[static_cast<size_t>(written_ % kWindow)];
-    if (!slot && !error_) (void)changed_.wait_for(mutex_, kAskEvery);
-    if (error_) std::rethrow_exception(error_);
-    if (!slot) return {};
-    std::optional<PackedSample> out = std::exchange(slot, std::nullopt);
-    ++written_;
-    held_ -= out->record.size();
-    changed_.notify_all();
-    return out;
-  }
-
- private:
-  // -1: there is none left.
-  int64_t claim() {
-    const MutexLock lock(mutex_);
-    for (;;) {
-      if (stop_ || error_ || next_ >= input_.size()) return -1;
-      // The one that is written next is always claimed already, so waiting for it to go ends.
-      if (next_ == written_ || (next_ - written_ < kWindow && held_ < kMostHeldBytes)) return next_++;
-      (void)changed_.wait_for(mutex_, kAskEvery);
-    }
-  }
-
-  void work() {
-    try {
-      PackMaker maker(input_, options_.content, options_.limits);
-      for (int64_t index = claim(); index >= 0; index = claim()) {
-        PackedSample made = maker.make(index);
-        const MutexLock lock(mutex_);
-        held_ += made.record.size();
-        slots_[static_cast<size_t>(index % kWindow)] = std::move(made);
-        changed_.notify_all();
-      }
-    } catch (...) {
-      const MutexLock lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      changed_.notify_all();
-    }
-  }
-
-  const PackInput& input_;
-  const PackOptions& options_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::vector<std::optional<PackedSample>> slots_ PENSTOCK_GUARDED_BY(mutex_);
-  int64_t next_ PENSTOCK_GUARDED_BY(mutex_);
-  int64_t written_ PENSTOCK_GUARDED_BY(mutex_);
-  uint64_t held_ PENSTOCK_GUARDED_BY(mutex_) = 0;
-  bool stop_ PENSTOCK_GUARDED_BY(mutex_) = false;
-  std::exception_ptr error_ PENSTOCK_GUARDED_BY(mutex_);
-  std::vector<std::jthread> pool_;  // last: its threads end first
-};
-
-struct Finished {
-  SampleTable table;
-  PackTrailer trailer;
-  Sum128 stamp;  // of the source's files that are one sample each
-};
-
-Sum128 stamp_of(const std::vector<uint64_t>& stamps) {
-  return hash128(std::as_bytes(std::span(stamps)));
-}
-
-class ShardWriter {
- public:
-  ShardWriter(const PackInput& input, const PackOptions& options, size_t number, int64_t first, const Sum128& id)
-      : input_(input),
-        file_(options.folder + "/" + shard_name(number)),
-        builder_(input.table().facts().kind),
-        first_(first) {
-    PackHeader header;
-    header.number = static_cast<uint32_t>(number);
-    header.first_sample = static_cast<uint64_t>(first);
-    header.id[0] = id.low;
-    header.id[1] = id.high;
-    header = sealed(header);
-    file_.write(std::as_bytes(std::span(&header, 1)));
-    TableFacts& facts = builder_.facts();
-    facts = input.table().facts();
-    facts.options.clear();
-    facts.files.clear();
-    facts.fields.clear();
-    builder_.add_file({shard_name(number), 0, 0, Codec::none, 0});
-    for (size_t f = 0; f < input.fields(); ++f) builder_.add_field(input.table().facts().fields[f]);
-    if (options.content.entry_points)
-      entry_field_ = builder_.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
-  }
-
-  bool empty() const { return builder_.size() == 0; }
-  uint64_t size() const { return file_.size(); }
-
-  void add(const PackedSample& sample) {
-    const int64_t index = first_ + builder_.size();
-    const SampleTable& source = input_.table();
-    const int64_t here = builder_.size();
-    uint64_t at = file_.size();
-    builder_.add(source.key(index), source.row(index).label, 0, at, sample.image_bytes);
-    SampleRow& row = builder_.row(here);
-    row.width = sample.width;
-    row.height = sample.height;
-    row.check = sum_of_record(sample.record);
-    at += sample.image_bytes;
-    for (size_t f = 0; f < input_.fields(); ++f) {
-      if (input_.in_table(f, index)) {
-        builder_.value(f, source.value(source.place(f, index)));
-      } else {
-        builder_.place(f, 0, at, sample.field_bytes[f]);
-        at += sample.field_bytes[f];
-      }
-    }
-    if (entry_field_) builder_.place(*entry_field_, 0, at, sample.entry_bytes);
-    file_.write(sample.record);
-    pad();
-    notes_.push_back(as_text(sample.notes));
-    stamps_.insert(stamps_.end(), sample.stamp.begin(), sample.stamp.end());
-  }
-
-  // The shard is whole and on the disk, under its first name.
-  Finished finish() {
-    TableFile& data = builder_.facts().files[0];
-    data.bytes = data.content_bytes = file_.size();
-    const bool noted = std::any_of(notes_.begin(), notes_.end(), [](const std::string& text) { return !text.empty(); });
-    if (noted) {
-      const size_t field = builder_.add_field({kNotes, FieldKind::bytes, DType::uint8, {}});
-      for (const std::string& text : notes_) builder_.value(field, as_bytes_of(text));
-    }
-    PackTrailer trailer;
-    trailer.table_offset = file_.size();
-    SampleTable table = builder_.finish();
-    const Sum128 sum = hash128(table.bytes());
-    trailer.table_bytes = table.bytes().size();
-    trailer.samples = static_cast<uint64_t>(table.size());
-    trailer.shard_bytes = trailer.table_offset + trailer.table_bytes + sizeof trailer;
-    trailer.table_sum[0] = sum.low;
-    trailer.table_sum[1] = sum.high;
-    trailer = sealed(trailer);
-    file_.write(table.bytes());
-    file_.write(std::as_bytes(std::span(&trailer, 1)));
-    file_.close();
-    return {std::move(table), trailer, stamp_of(stamps_)};
-  }
-
-  void publish() { file_.publish(); }
-
- private:
-  void pad() {
-    static constexpr std::byte zeros[kPackAlignment] = {};
-    file_.write(std::span(zeros).first(static_cast<size_t>(pack_padded(file_.size()) - file_.size())));
-  }
-
-  const PackInput& input_;
-  NewFile file_;
-  TableBuilder builder_;
-  int64_t first_;
-  std::optional<size_t> entry_field_;
-  std::vector<std::string> notes_;
-  std::vector<uint64_t> stamps_;
-};
 
 [[noreturn]] void refuse_folder(const std::string& folder, const std::string& why, const std::string& remedy) {
   throw Error(ErrorKind::usage, "cannot pack to '" + folder + "': " + why, remedy);
@@ -251,7 +67,7 @@ class PackWriter {
     check_places(input_, options_.folder);
     open_folder();
     int64_t first = 0;
-    for (const Finished& shard : finished_) first += shard.table.size();
+    for (const FinishedShard& shard : finished_) first += shard.table.size();
     result_.found = first;
     if (!write_shards(first)) return std::move(result_);
     if (const std::string what = input_.changed(); !what.empty()) {
@@ -322,7 +138,7 @@ class PackWriter {
 
   void write_state() const {
     Json shards = Json::array();
-    for (const Finished& shard : finished_) {
+    for (const FinishedShard& shard : finished_) {
       shards.push_back({shard.table.size(), Sum128{shard.trailer.table_sum[0], shard.trailer.table_sum[1]}.hex(),
                         shard.stamp.hex()});
     }
@@ -442,14 +258,14 @@ class PackWriter {
 
   bool write_shards(int64_t first) {
     if (first == input_.size()) return true;
-    Makers makers(input_, options_, first);
+    PackMakers makers(input_, options_.content, options_.limits, options_.threads, first);
     std::optional<ShardWriter> shard;
     for (int64_t index = first; index < input_.size();) {
       if (!goes_on()) return false;
       const std::optional<PackedSample> made = makers.take();
       if (!made) continue;
       if (shard && !shard->empty() && shard->size() + made->record.size() > options_.shard_bytes) finish(shard);
-      if (!shard) shard.emplace(input_, options_, finished_.size(), index, id_);
+      if (!shard) shard.emplace(input_, options_.folder, finished_.size(), index, id_, options_.content.entry_points);
       shard->add(*made);
       note(index, made->notes, made->entry_bytes);
       written_ += made->record.size();
@@ -468,7 +284,7 @@ class PackWriter {
     builder.facts().files.clear();
     builder.facts().fields.clear();
     bool noted = false;
-    for (const Finished& shard : finished_) {
+    for (const FinishedShard& shard : finished_) {
       noted = noted || (!shard.table.facts().fields.empty() && shard.table.facts().fields.back().name == kNotes);
     }
     std::vector<FieldSpec> fields = finished_[0].table.facts().fields;
@@ -478,7 +294,7 @@ class PackWriter {
 
     PackFacts facts;
     facts.id = id_;
-    for (const Finished& shard : finished_) {
+    for (const FinishedShard& shard : finished_) {
       const SampleTable& table = shard.table;
       const uint64_t bytes = shard.trailer.shard_bytes;
       const uint32_t file = builder.add_file({shard_name(facts.shards.size()), bytes, 0, Codec::none, bytes});
@@ -518,7 +334,7 @@ class PackWriter {
   const PackOptions& options_;
   Sum128 id_;
   UniqueFd folder_;
-  std::vector<Finished> finished_;
+  std::vector<FinishedShard> finished_;
   uint64_t written_ = 0;
   PackResult result_;
 };

@@ -9,7 +9,7 @@
 // Breaking off: every file appears under its name when it is whole and on the disk (new_file.h). pack.state says which
 //   shards are, and what they were made of; pack.index is written last, and pack.state goes with it. A run that finds a
 //   pack.state checks all that, shards included, and makes the rest. One at a time: the folder is locked meanwhile.
-// Memory: at most kMostHeldBytes of made samples wait to be written, and `threads` are being made.
+// Memory: at most 256 MiB of made samples wait to be written (pack_makers.h), and `threads` are being made.
 // Failure: Error(usage) for a folder that holds something else, a finished pack, a pack of another source or options;
 //   Error(dataset) for a source that changed; FileError for disks, with the path. What is finished stays for
 //   the next run.
