@@ -11,11 +11,14 @@
 
 #include "launch/command.h"
 #include "launch/launch_line.h"
+#include "launch/pack_check.h"
+#include "launch/work_line.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
+#include "runtime/dataset/pack_format.h"
 #include "runtime/loader/loader.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/trainer/epoch_plan.h"
@@ -201,7 +204,32 @@ std::string summary(const Source& source, const std::string& title) {
          (source.labelled() ? ", " : " without labels, ") + title;
 }
 
+void print_list(const char* what, const std::vector<std::string>& list) {
+  constexpr size_t most = 50;
+  for (size_t i = 0; i < std::min(list.size(), most); ++i) std::printf("    %s%s\n", what, list[i].c_str());
+  if (list.size() > most) std::printf("    ... and %zu more\n", list.size() - most);
+}
+
+// A pack by itself: every byte of it.
+int check_pack_folder(const std::string& folder) {
+  std::unique_ptr<WorkLine> line;
+  const PackFindings found = check_whole_pack(folder, [&](int64_t done, int64_t total, uint64_t bytes) {
+    if (!line) line = std::make_unique<WorkLine>("check", total, true);
+    line->show(done, bytes);
+    return true;
+  });
+  line.reset();
+  std::printf("pack %s: %s samples in %zu shards, %.1f MB of records, %lld rewritten, %zu unusable when packed, %zu damaged\n",
+              folder.c_str(), thousands(found.samples).c_str(), found.shards, static_cast<double>(found.bytes) / 1e6,
+              static_cast<long long>(found.rewritten), found.bad.size(), found.damaged.size());
+  print_list("unusable: ", found.bad);
+  print_list("damaged: ", found.damaged);
+  std::printf(found.damaged.empty() ? "check: fine\n" : "check: this pack is not as it was written\n");
+  return found.damaged.empty() ? 0 : static_cast<int>(ErrorKind::runtime);
+}
+
 int check(const JobArguments& arguments, bool decode, int64_t most) {
+  if (is_pack(arguments.file)) return check_pack_folder(arguments.file);
   const Job job = load_job(arguments.file, arguments.overrides);
   for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
   std::printf("job file: %s: fine\n", arguments.file.c_str());
@@ -291,7 +319,7 @@ void add_check(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<JobArguments>();
   auto decode = std::make_shared<bool>(false);
   auto most = std::make_shared<int64_t>(0);
-  CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI");
+  CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI; or: is this pack as it was written?");
   add_job_arguments(*command, *arguments);
   command->add_flag("--decode", *decode, "decode every file, not only its header");
   command->add_option("--most", *most, "look at about this many files of each split; 0: all")

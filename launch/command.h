@@ -24,6 +24,8 @@ void add_serve(CLI::App& app, Chosen& chosen);
 void add_launch(CLI::App& app, Chosen& chosen);
 void add_check(CLI::App& app, Chosen& chosen);
 void add_index(CLI::App& app, Chosen& chosen);
+void add_pack(CLI::App& app, Chosen& chosen);
+void add_unpack(CLI::App& app, Chosen& chosen);
 void add_inspect(CLI::App& app, Chosen& chosen);
 void add_demo_data(CLI::App& app, Chosen& chosen);
 void add_config(CLI::App& app, Chosen& chosen);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "launch/command.h"
+#include "launch/dataset_given.h"
 #include "launch/parquet_data.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
@@ -122,34 +123,6 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
   write_index(table, out);
   std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()),
               dataset.title().c_str(), static_cast<double>(table.bytes().size()) / 1e6);
-}
-
-// A folder given by itself: what is in it tells its kind.
-DatasetSpec dataset_in(const std::string& given, std::string& line) {
-  const std::string folder = std::filesystem::absolute(given).lexically_normal().string();
-  DatasetSpec dataset;
-  bool mds = false;
-  bool tar = false;
-  bool parquet = false;
-  for (const DirectoryEntry& entry : posix_file_system().list_directory(folder).entries) {
-    mds = mds || entry.name == "index.json";
-    tar = tar || (entry.name.ends_with(".tar") && !entry.is_directory);
-    parquet = parquet || (entry.name.ends_with(".parquet") && !entry.is_directory);
-  }
-  if (mds) {
-    dataset.mds = folder;
-    line = "mds: " + folder;
-  } else if (tar) {
-    dataset.tar = folder + "/*.tar";
-    line = "tar: \"" + dataset.tar + "\"";
-  } else if (parquet) {
-    dataset.parquet = folder + "/*.parquet";
-    line = "parquet: \"" + dataset.parquet + "\"";
-  } else {
-    dataset.folder = folder;
-    line = "folder: " + folder;
-  }
-  return dataset;
 }
 
 int index(const JobArguments& arguments, const IndexRequest& request) {

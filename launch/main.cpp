@@ -57,6 +57,8 @@ int run(int argc, char** argv) {
   add_launch(app, chosen);
   add_check(app, chosen);
   add_index(app, chosen);
+  add_pack(app, chosen);
+  add_unpack(app, chosen);
   add_inspect(app, chosen);
   add_demo_data(app, chosen);
   add_config(app, chosen);

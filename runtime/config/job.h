@@ -43,6 +43,7 @@ struct DatasetSpec {
   std::string mds;       // folder of Mosaic's shards
   std::string tfrecord;  // files of tf.train.Example: "train-*-of-00128"
   std::string parquet;   // files that `penstock index` copied the samples of; needs `index`
+  std::string pack;      // folder that `penstock pack` made
   bool train = true;     // of cifar10, cifar100 and mnist: which part
   // Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is what; empty: as containers.h says.
   std::string image;
@@ -78,6 +79,7 @@ inline constexpr DatasetKind dataset_kinds[] = {
     {"mnist", &DatasetSpec::mnist, true, true},       {"list", &DatasetSpec::list, true, true},
     {"csv", &DatasetSpec::csv, true, true},           {"mds", &DatasetSpec::mds, true, true},
     {"tfrecord", &DatasetSpec::tfrecord, true, true}, {"parquet", &DatasetSpec::parquet, true, true},
+    {"pack", &DatasetSpec::pack, true, false},
     {"python", &DatasetSpec::python, false, false},
     {"pickle", &DatasetSpec::pickle, false, false}};
 

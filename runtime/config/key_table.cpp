@@ -298,6 +298,9 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                            "Instead of folder: Parquet files, named as for tar, whose samples `penstock "
                                            "index` has copied beside the index (which needs pyarrow)."),
                                       PENSTOCK_MEMBER(dataset.parquet)),
+                       key<SplitSpec>(content,
+                                      text("pack", {}, "Instead of folder: folder that `penstock pack` made of a data set."),
+                                      PENSTOCK_MEMBER(dataset.pack)),
                        key<SplitSpec>(content, boolean("train", "With cifar10, cifar100 and mnist: the training part, else the test part."),
                                       PENSTOCK_MEMBER(dataset.train)),
                        key<SplitSpec>(content,

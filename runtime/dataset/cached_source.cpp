@@ -8,13 +8,13 @@
 namespace penstock {
 
 struct CachedSource::Entry {
-  std::vector<std::byte> bytes;  // image, padding, fields
+  std::vector<std::byte> bytes;  // image, padding, fields, entry points
   size_t image_bytes = 0;
   std::vector<size_t> field_ends;  // in bytes
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  std::span<const std::byte> entry_points;  // the source's own memory
+  size_t entry_points_end = 0;     // in bytes, after the fields
 };
 
 CachedSource::CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes)
@@ -43,13 +43,14 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
     sample.width = entry->width;
     sample.height = entry->height;
     sample.label = entry->label;
-    sample.entry_points = entry->entry_points;
+    sample.entry_points = std::span(entry->bytes).subspan(begin, entry->entry_points_end - begin);
     return Verdict::good();
   }
   Verdict verdict = source_->load(key, sample);
   if (!verdict.ok()) return verdict;
   size_t bytes = sample.image.size() + PixelBuffer::padding;
   for (const auto& field : sample.fields) bytes += field.size();
+  bytes += sample.entry_points.size();
   const auto cost = static_cast<int64_t>(bytes + sizeof(Entry) + sizeof(size_t) * sample.fields.size() + 64);
   if (taken_.fetch_add(cost, std::memory_order_relaxed) + cost > budget_) {
     taken_.fetch_sub(cost, std::memory_order_relaxed);
@@ -61,7 +62,6 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
   entry->width = sample.width;
   entry->height = sample.height;
   entry->label = sample.label;
-  entry->entry_points = sample.entry_points;
   if (!sample.image.empty()) std::memcpy(entry->bytes.data(), sample.image.data(), sample.image.size());
   size_t at = entry->image_bytes + PixelBuffer::padding;
   for (const auto& field : sample.fields) {
@@ -69,6 +69,11 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
     at += field.size();
     entry->field_ends.push_back(at);
   }
+  // They may lie in the sample's own storage, which its caller uses again.
+  if (!sample.entry_points.empty()) {
+    std::memcpy(entry->bytes.data() + at, sample.entry_points.data(), sample.entry_points.size());
+  }
+  entry->entry_points_end = at + sample.entry_points.size();
   Entry* none = nullptr;
   if (place.compare_exchange_strong(none, entry.get(), std::memory_order_release, std::memory_order_relaxed)) {
     (void)entry.release();

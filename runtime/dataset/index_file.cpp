@@ -24,7 +24,8 @@ namespace {
 
 // Parquet files are read through an index or not at all.
 std::string remedy(const DatasetSpec& dataset, const char* again) {
-  return std::string("make it ") + again + "with `penstock index`" + (dataset.parquet.empty() ? ", or leave dataset.index out" : "");
+  return std::string("make it ") + again + "with `penstock index`" +
+         (dataset.parquet.empty() ? ", or leave dataset.index out" : "");
 }
 
 std::string root_of(const DatasetSpec& dataset) {
@@ -70,12 +71,13 @@ struct Mapping {
   }
 };
 
-SampleTable read_index(const DatasetSpec& dataset, FileSystem& files) {
-  const std::string& path = dataset.index;
+}  // namespace
+
+SampleTable map_table(const std::string& path, const std::string& remedy_if_missing, FileSystem& files) {
   const auto fail = [&](const std::string& action) {
     const int code = errno;
     throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code),
-                    code == ENOENT ? remedy(dataset, "") : "");
+                    code == ENOENT ? remedy_if_missing : "");
   };
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) fail("open");
@@ -97,6 +99,8 @@ SampleTable read_index(const DatasetSpec& dataset, FileSystem& files) {
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(mapping->data), mapping->bytes);
   return SampleTable::parse(bytes, mapping);
 }
+
+namespace {
 
 // What differs between the index and the data; empty: nothing.
 std::string difference(const SampleTable& table, const DatasetSpec& dataset, FileSystem& files) {
@@ -139,6 +143,7 @@ SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, 
     table.facts().options = container_options(dataset);
     return table.finish();
   }
+  if (!dataset.pack.empty()) throw Error(ErrorKind::usage, "the pack '" + dataset.pack + "' has its index in it");
   if (dataset.folder.empty()) throw Error(ErrorKind::usage, dataset.title() + " has no files that could be indexed");
   return folder_table(dataset, limits, files);
 }
@@ -159,7 +164,7 @@ void write_index(const SampleTable& table, const std::string& path) {
 
 SampleTable open_index(const DatasetSpec& dataset, FileSystem& files) {
   try {
-    SampleTable table = read_index(dataset, files);
+    SampleTable table = map_table(dataset.index, remedy(dataset, ""), files);
     if (const std::string why = difference(table, dataset, files); !why.empty()) {
       throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why);
     }

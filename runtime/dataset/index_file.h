@@ -28,6 +28,10 @@ namespace penstock {
 // The table of a data set in files, with nothing of images looked at; Error(usage) for one in Python.
 SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files, ShardFiles& shards);
 
+// Maps a file that holds a table and nothing else, read-only and shared. FileError, or what parse() says; without the
+// file's name.
+SampleTable map_table(const std::string& path, const std::string& remedy_if_missing, FileSystem& files);
+
 void write_index(const SampleTable& table, const std::string& path);
 SampleTable open_index(const DatasetSpec& dataset, FileSystem& files);
 

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/containers.h"
+#include "runtime/dataset/json_numbers.h"
 #include "runtime/dataset/label_column.h"
 #include "runtime/dataset/spool.h"
 #include "runtime/dataset/tar_reader.h"
@@ -48,8 +49,7 @@ std::vector<MdsColumn> columns_of(const Json& shard) {
   for (size_t i = 0; i < names.size(); ++i) {
     MdsColumn column{names[i].get<std::string>(), encodings[i].get<std::string>(), -1};
     if (!sizes[i].is_null()) {
-      column.size = sizes[i].get<int64_t>();
-      if (column.size < 0 || column.size > static_cast<int64_t>(kMaxFieldBytes))
+      if (!whole_number(sizes[i], column.size) || column.size < 0 || column.size > static_cast<int64_t>(kMaxFieldBytes))
         refuse("a column has an impossible size");
     }
     if (!seen.insert(column.name).second) refuse("a shard has a column twice");
@@ -319,8 +319,10 @@ std::vector<MdsShard> parse_mds_index(std::string_view text) {
       if (entry.value("version", 2) != 2) refuse("a shard is of another version than 2");
       MdsShard shard;
       shard.raw = file_name(entry.at("raw_data").at("basename"));
-      shard.raw_bytes = entry.at("raw_data").at("bytes").get<uint64_t>();
-      shard.samples = entry.at("samples").get<uint64_t>();
+      if (!whole_number(entry.at("raw_data").at("bytes"), shard.raw_bytes) ||
+          !whole_number(entry.at("samples"), shard.samples)) {
+        refuse("a shard's size or number of samples is no whole number");
+      }
       if (entry.contains("zip_data") && !entry["zip_data"].is_null()) {
         shard.compressed = file_name(entry["zip_data"].at("basename"));
         if (entry.contains("compression") && entry["compression"].is_string())

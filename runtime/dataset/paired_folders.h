@@ -40,6 +40,13 @@ class PairedFolders final : public Source {
   Verdict load(const DrawKey& key, SourceSample& sample) const override;
   Sum128 fingerprint() const override { return fingerprint_; }
 
+  // Of the image (0) or its partners, in the order of fields(): a root, and a sample's name relative to it.
+  size_t folders() const noexcept { return folders_.size(); }
+  const std::string& root(size_t folder) const { return folders_.at(folder).root; }
+  const std::string& name(size_t folder, int64_t index) const {
+    return folders_.at(folder).names.at(static_cast<size_t>(index));
+  }
+
  private:
   struct Folder {
     std::string root;

@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/image_folder.h"
+#include "runtime/dataset/json_numbers.h"
 
 namespace penstock {
 namespace {
@@ -55,7 +56,14 @@ const char* layout_name(PixelLayout layout) {
   return layout == PixelLayout::planar_rgb ? "planar_rgb" : layout == PixelLayout::grey ? "grey" : "encoded";
 }
 const char* kind_name(FieldKind kind) {
-  return kind == FieldKind::bytes ? "bytes" : kind == FieldKind::text ? "text" : "tensor";
+  switch (kind) {
+    case FieldKind::bytes: return "bytes";
+    case FieldKind::text: return "text";
+    case FieldKind::image: return "image";
+    case FieldKind::mask: return "mask";
+    case FieldKind::tensor: break;
+  }
+  return "tensor";
 }
 
 template <class Value, class Name>
@@ -103,13 +111,18 @@ void check_path(const std::string& path) {
 FieldSpec field_of(const Json& entry) {
   FieldSpec field;
   field.name = entry.at(0).get<std::string>();
-  field.kind = value_named(entry.at(1).get<std::string>(), {FieldKind::tensor, FieldKind::bytes, FieldKind::text},
-                           kind_name, "kind");
+  field.kind = value_named(
+      entry.at(1).get<std::string>(),
+      {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask}, kind_name, "kind");
   field.dtype = value_named(entry.at(2).get<std::string>(),
                             {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32,
                              DType::float64},
                             name_of, "dtype");
-  field.shape = entry.at(3).get<std::vector<int64_t>>();
+  for (const Json& extent : entry.at(3)) {
+    int64_t value = 0;
+    if (!whole_number(extent, value)) refuse("a field in it has an extent that is no whole number");
+    field.shape.push_back(value);
+  }
   uint64_t bytes = size_of(field.dtype);
   if (field.shape.size() > 32) refuse("a field in it has too many dimensions");
   for (const int64_t extent : field.shape) {
@@ -132,17 +145,19 @@ TableFacts facts_of(std::string_view text) {
     facts.pixels.layout = value_named(pixels.at(0).get<std::string>(),
                                       {PixelLayout::encoded, PixelLayout::planar_rgb, PixelLayout::grey}, layout_name,
                                       "pixel layout");
-    facts.pixels.width = pixels.at(1).get<int>();
-    facts.pixels.height = pixels.at(2).get<int>();
+    if (!whole_number(pixels.at(1), facts.pixels.width) || !whole_number(pixels.at(2), facts.pixels.height)) {
+      refuse("the size of its pictures is no whole number");
+    }
     for (const Json& entry : json.at("files")) {
       TableFile file;
       file.path = entry.at(0).get<std::string>();
       check_path(file.path);
-      file.bytes = entry.at(1).get<uint64_t>();
-      file.modified_ns = entry.at(2).get<int64_t>();
+      if (!whole_number(entry.at(1), file.bytes) || !whole_number(entry.at(2), file.modified_ns) ||
+          !whole_number(entry.at(4), file.content_bytes)) {
+        refuse("a size or time of '" + file.path + "' in it is no whole number");
+      }
       file.codec =
           value_named(entry.at(3).get<std::string>(), {Codec::none, Codec::gzip, Codec::zstd}, codec_name, "codec");
-      file.content_bytes = entry.at(4).get<uint64_t>();
       if (file.codec == Codec::none && file.content_bytes != file.bytes)
         refuse("the sizes of '" + file.path + "' in it differ");
       facts.files.push_back(std::move(file));
@@ -192,7 +207,7 @@ Sum128 fingerprint_of(const TableFacts& facts, std::span<const SampleRow> rows, 
   }
   TableFacts covered;
   for (const FieldSpec& field : facts.fields) {
-    if (field.name != kEntryPoints) covered.fields.push_back(field);
+    if (!is_hidden(field)) covered.fields.push_back(field);
   }
   covered.classes = facts.classes;
   covered.pixels = facts.pixels;
@@ -231,7 +246,9 @@ void check_places(const TableFacts& facts, std::span<const FieldPlace> places, u
     bool good = place.file == kInTable || place.file < facts.files.size();
     const uint64_t there = !good ? 0 : place.file == kInTable ? values_bytes : facts.files[place.file].content_bytes;
     good = good && place.offset <= there && place.bytes <= there - place.offset && place.bytes <= kMaxFieldBytes;
-    good = good && (!field.fixed_size() || place.bytes == field.bytes_per_sample());
+    // Of pictures the file is stored, and the pipeline fixes the shape.
+    const bool picture = field.kind == FieldKind::image || field.kind == FieldKind::mask;
+    good = good && (picture || !field.fixed_size() || place.bytes == field.bytes_per_sample());
     if (!good)
       refuse("field '" + field.name + "' of sample " + std::to_string(i % samples) + " in it has no valid place");
   }

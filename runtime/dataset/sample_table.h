@@ -15,6 +15,7 @@
 //   inside the names; so reading through a table cannot leave what it describes. The checksum finds accidents.
 // Fingerprint: XXH3-128 over keys, labels, fields, classes and pixel layout, in order; not over contents or places. Of
 //   class folders (kind "folder"), that of ImageFolder, so that an index changes nothing.
+// A pack (pack_format.h) is described by tables as well: its shards are their files, and rows know a record's checksum.
 // Thread-safety: a table is immutable; copies share its bytes. A builder belongs to one thread.
 // Failure: Error(dataset) that says what is wrong; who reads a file adds its name.
 #pragma once
@@ -67,7 +68,7 @@ struct SampleRow {
   uint32_t file = 0;     // kOwnFile: the sample is a file of its own, whose path is the key
   uint32_t width = 0;    // what the image's header says; 0: not looked at
   uint32_t height = 0;
-  uint32_t reserved = 0;
+  uint32_t check = 0;    // of a pack: checksum of the sample's record; else 0
 };
 static_assert(sizeof(SampleRow) == 48);
 
@@ -82,6 +83,11 @@ static_assert(sizeof(FieldPlace) == 24);
 // A column of the table that no batch shows: where decoding may enter each picture (SourceSample::entry_points). Not part
 // of the fingerprint, because it changes nothing but the time.
 inline constexpr const char* kEntryPoints = ".entry_points";
+// Another one, of packs: what packing found out about a sample, as lines (pack_format.h).
+inline constexpr const char* kNotes = ".notes";
+
+// A column that no batch shows. Such columns come after all others.
+inline bool is_hidden(const FieldSpec& field) { return field.name == kEntryPoints || field.name == kNotes; }
 
 inline constexpr uint32_t kOwnFile = 0xFFFFFFFF;
 inline constexpr uint32_t kInTable = 0xFFFFFFFF;

@@ -5,6 +5,7 @@
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/image_folder.h"
 #include "runtime/dataset/index_file.h"
+#include "runtime/dataset/pack_source.h"
 #include "runtime/dataset/paired_folders.h"
 #include "runtime/dataset/python_source.h"
 #include "runtime/dataset/table_source.h"
@@ -15,6 +16,7 @@ namespace {
 
 std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
                                    const SourceBudget& budget) {
+  if (!dataset.pack.empty()) return open_pack(dataset.pack, limits, files);
   const bool container = !container_kind(dataset).empty();
   if (container || !dataset.index.empty()) {
     auto shards = std::make_shared<ShardFiles>(files, static_cast<uint64_t>(budget.spool_bytes));
@@ -32,7 +34,7 @@ std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimit
 std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files,
                                     std::shared_ptr<const PythonWorkers> workers, const SourceBudget& budget) {
   if (dataset.is_python()) return std::make_unique<PythonSource>(dataset, limits, std::move(workers));
-  if (dataset.folder.empty() && !dataset.is_paired() && container_kind(dataset).empty()) {
+  if (dataset.folder.empty() && dataset.pack.empty() && !dataset.is_paired() && container_kind(dataset).empty()) {
     throw Error(ErrorKind::dataset, "no data set is named",
                 "write dataset: {folder: DIR}, {tar: \"shards/{000..012}.tar\"} or {python: \"module:name\"}");
   }

@@ -37,7 +37,7 @@ struct DecodeLimits;  // runtime/decode/image.h
 // One sample as the source gives it. `storage` and `parts` are reused from sample to sample; the spans point into them.
 struct SourceSample {
   // Where decoding may enter the image, a SideIndex as text (runtime/decode/side_index.h); empty: nobody has looked.
-  // Points into memory of the source, which keeps it.
+  // Points into `storage`, or into memory of the source, which keeps it.
   std::span<const std::byte> entry_points;
   std::vector<std::byte> storage;
   std::vector<std::vector<std::byte>> parts;  // where several files make a sample

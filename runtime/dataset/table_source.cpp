@@ -19,9 +19,7 @@ TableSource::TableSource(SampleTable table, std::string root, const DecodeLimits
       fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
   const TableFacts& facts = table_.facts();
   for (const TableFile& file : facts.files) paths_.push_back(under_root(root_, file.path));
-  // The last column may be the one that no batch shows.
-  shown_ = facts.fields.size();
-  if (shown_ > 0 && facts.fields.back().name == kEntryPoints) --shown_;
+  while (shown_ < facts.fields.size() && !is_hidden(facts.fields[shown_])) ++shown_;
   fields_.insert(fields_.end(), facts.fields.begin(), facts.fields.begin() + static_cast<std::ptrdiff_t>(shown_));
 }
 
@@ -67,18 +65,16 @@ void TableSource::read_place(const FieldPlace& place, std::span<std::byte> into)
   }
 }
 
-Verdict TableSource::check_pixels() const {
-  const PixelFormat& pixels = table_.facts().pixels;
-  const bool fits = pixels.width <= limits_.max_side && pixels.height <= limits_.max_side &&
-                    int64_t{pixels.width} * pixels.height <= limits_.max_pixels;
+Verdict check_pixels(const PixelFormat& pixels, const DecodeLimits& limits) {
+  const bool fits = pixels.width <= limits.max_side && pixels.height <= limits.max_side &&
+                    int64_t{pixels.width} * pixels.height <= limits.max_pixels;
   if (fits) return Verdict::good();
   return Verdict::bad("image of " + std::to_string(pixels.width) + "x" + std::to_string(pixels.height) +
-                      " pixels: above limits.max_side (" + std::to_string(limits_.max_side) +
-                      ") or limits.max_pixels (" + std::to_string(limits_.max_pixels) + ")");
+                      " pixels: above limits.max_side (" + std::to_string(limits.max_side) +
+                      ") or limits.max_pixels (" + std::to_string(limits.max_pixels) + ")");
 }
 
-void TableSource::decode_pixels(std::span<const std::byte> stored, std::byte* rgb) const {
-  const PixelFormat& pixels = table_.facts().pixels;
+void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb) {
   const size_t count = static_cast<size_t>(pixels.width) * static_cast<size_t>(pixels.height);
   const size_t plane = pixels.layout == PixelLayout::grey ? 0 : count;
   for (size_t i = 0; i < count; ++i) {
@@ -126,7 +122,7 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     image_bytes = storage.size();
   } else {
     // One size for all: a few MB of gzip can say that its pictures have gigabytes.
-    if (Verdict verdict = check_pixels(); !verdict.ok()) return verdict;
+    if (Verdict verdict = check_pixels(facts.pixels, limits_); !verdict.ok()) return verdict;
     thread_local std::vector<std::byte> stored;
     stored.resize(static_cast<size_t>(row.bytes));
     shard(row.file)->read_at(row.offset, stored);
@@ -134,10 +130,10 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     sample.height = facts.pixels.height;
     image_bytes = static_cast<size_t>(sample.width) * static_cast<size_t>(sample.height) * 3;
     storage.resize(image_bytes);
-    decode_pixels(stored, storage.data());
+    pixels_to_rgb(facts.pixels, stored, storage.data());
   }
   sample.entry_points = {};
-  if (shown_ < facts.fields.size()) {
+  if (shown_ < facts.fields.size() && facts.fields[shown_].name == kEntryPoints) {
     const FieldPlace& place = table_.place(shown_, index);
     if (place.file == kInTable) sample.entry_points = table_.value(place);
   }

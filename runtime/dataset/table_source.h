@@ -25,6 +25,10 @@ namespace penstock {
 // Paths in a table are relative to `root` unless they begin with '/'.
 std::string under_root(const std::string& root, std::string_view path);
 
+// Whether pictures that are not encoded are within the limits; and one of them as rows of RGB.
+Verdict check_pixels(const PixelFormat& pixels, const DecodeLimits& limits);
+void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb);
+
 class TableSource final : public Source {
  public:
   // `files` must outlive the object.
@@ -49,8 +53,6 @@ class TableSource final : public Source {
   void check_index(int64_t index) const;
   std::shared_ptr<const FileReader> shard(uint32_t file) const;
   void read_place(const FieldPlace& place, std::span<std::byte> into) const;
-  Verdict check_pixels() const;
-  void decode_pixels(std::span<const std::byte> stored, std::byte* rgb) const;
 
   SampleTable table_;
   std::string root_;

@@ -38,7 +38,18 @@ TypeText text_of(NpyType type) {
   throw Error(ErrorKind::usage, "unknown type of array");
 }
 
-std::string header_of(NpyType type, const std::vector<int64_t>& shape) {
+bool contiguous(const TensorView& view) {
+  int64_t stride = 1;
+  for (size_t i = view.shape.size(); i-- > 0;) {
+    if (view.shape[i] != 1 && view.strides[i] != stride) return false;
+    stride *= view.shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string npy_header(NpyType type, const std::vector<int64_t>& shape) {
   std::string dict = std::string("{'descr': '") + text_of(type).descriptor + "', 'fortran_order': False, 'shape': (";
   for (size_t i = 0; i < shape.size(); ++i) dict += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   dict += shape.size() == 1 ? ",), }" : "), }";
@@ -51,17 +62,6 @@ std::string header_of(NpyType type, const std::vector<int64_t>& shape) {
   header += static_cast<char>(dict.size() >> 8);
   return header + dict;
 }
-
-bool contiguous(const TensorView& view) {
-  int64_t stride = 1;
-  for (size_t i = view.shape.size(); i-- > 0;) {
-    if (view.shape[i] != 1 && view.strides[i] != stride) return false;
-    stride *= view.shape[i];
-  }
-  return true;
-}
-
-}  // namespace
 
 NpyType npy_type_of(DType dtype) {
   switch (dtype) {
@@ -89,7 +89,7 @@ void write_npy(const std::string& path, NpyType type, const std::vector<int64_t>
     if (extent < 0) throw Error(ErrorKind::usage, "cannot write '" + path + "': a negative extent");
     elements *= extent;
   }
-  const std::string header = header_of(type, shape);
+  const std::string header = npy_header(type, shape);
   const size_t bytes = static_cast<size_t>(elements) * text_of(type).bytes;
   write_file(path, {as_bytes_of(header), {static_cast<const std::byte*>(data), bytes}});
 }

@@ -23,6 +23,9 @@ enum class NpyType : uint8_t { boolean, uint8, int32, int64, float16, bfloat16, 
 
 NpyType npy_type_of(DType dtype);
 
+// What stands before the elements.
+std::string npy_header(NpyType type, const std::vector<int64_t>& shape);
+
 // `data` holds the product of `shape` elements, contiguous, in C order.
 void write_npy(const std::string& path, NpyType type, const std::vector<int64_t>& shape, const void* data);
 

@@ -107,7 +107,7 @@ TEST_CASE("a dataset in Python") {
   };
   CHECK(complaint("{python: \"a:b\", folder: /d}")
             .find("a dataset has one of folder, images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, "
-                  "parquet, python and pickle") !=
+                  "parquet, pack, python and pickle") !=
         std::string::npos);
   CHECK(complaint("{python: data.py}").find("expected 'package.module:name', found the text 'data.py'") !=
         std::string::npos);

@@ -93,11 +93,11 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
   CHECK(complaint(split_of(pipeline)) ==
         "job.yaml:2:3: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    2 |   train:\n"
-        "      |   ^~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, python and pickle");
+        "      |   ^~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, python and pickle");
   CHECK(complaint(split_of("    dataset: {}\n" + pipeline)) ==
         "job.yaml:3:5: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    3 |     dataset: {}\n"
-        "      |     ^~~~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, python and pickle");
+        "      |     ^~~~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, python and pickle");
   CHECK(complaint(split_of(dataset)) ==
         "job.yaml:2:3: error: missing required key 'pipeline' in 'splits.train'\n"
         "    2 |   train:\n"
@@ -116,7 +116,7 @@ TEST_CASE("shapes: what should be a mapping or a list") {
         "      |         ^ write {threads: 4}");
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
         "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, cifar10, "
-        "cifar100, mnist, list, csv, mds, tfrecord, parquet, train, image, label, fields, index, python, args, path, pickle and "
+        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, image, label, fields, index, python, args, path, pickle and "
         "main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
         "      |              ^~~~~ write {folder: /data}");

@@ -50,7 +50,7 @@ class MemoryDisk final : public FileSystem {
   std::map<std::string, std::span<const std::byte>> files_;
 };
 
-inline void read_all(const TableSource& source) {
+inline void read_all(const Source& source) {
   SourceSample sample;
   for (int64_t i = 0; i < std::min<int64_t>(source.size(), 64); ++i) {
     DrawKey key;

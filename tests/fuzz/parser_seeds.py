@@ -50,5 +50,6 @@ def seeds(folder):
         "fuzz_mds": [bytes([flags]) + struct.pack("<H", len(index)) + index + shard for flags in (0, 1, 3)],
         "fuzz_tfrecord": [bytes([flags]) + record for flags in (0, 1, 3)] + [b"\4" + record[12:-4]],
         "fuzz_index": [b"\0" + table_bytes(), b"\1" + table_bytes()],
+        "fuzz_pack": [b"\4\0\0\0\0\0", b"\5\x70\0\1", b"\6\xff\4\1", b"\3" + struct.pack("<HH", 300, 0) + table_bytes()],
         "fuzz_job": [b"\0" + job for job in jobs],
     }

@@ -1,5 +1,5 @@
 # Parsers of what a user names: files that hold samples, their index, the job file.
-foreach(name tar pixel_files csv mds tfrecord index)
+foreach(name tar pixel_files csv mds tfrecord index pack)
   penstock_fuzzer(fuzz_${name} SOURCES fuzz_${name}.cpp PARTS dataset process base LIBS PkgConfig::HWLOC)
 endforeach()
 penstock_fuzzer(fuzz_job SOURCES fuzz_job.cpp ../config/fake_catalog.cpp PARTS config base

@@ -49,7 +49,7 @@ def write_parser_seeds(target, folder):
 SEEDS = {f"fuzz_{kind}": (lambda folder, kind=kind: decode_seeds(kind, folder))
          for kind in ("jpeg", "png", "pnm", "bmp", "gif", "webp", "tiff")}
 SEEDS |= {f"fuzz_{kind}": (lambda folder, kind=kind: write_parser_seeds(f"fuzz_{kind}", folder))
-          for kind in ("tar", "pixel_files", "csv", "mds", "tfrecord", "index", "job")}
+          for kind in ("tar", "pixel_files", "csv", "mds", "tfrecord", "index", "pack", "job")}
 
 
 def run(name, seconds, corpus):

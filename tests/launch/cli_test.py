@@ -14,7 +14,7 @@ from leftovers import run
 
 work = tempfile.TemporaryDirectory(prefix="cli_test-")
 job = write_job(work.name, demo_photos())
-COMMANDS = ["init", "run", "serve", "launch", "check", "index", "inspect", "demo-data", "config", "schema", "bench"]
+COMMANDS = ["init", "run", "serve", "launch", "check", "index", "pack", "unpack", "inspect", "demo-data", "config", "schema", "bench"]
 
 
 def penstock(*words, env=None, timeout=30, **kwargs):

@@ -1,5 +1,6 @@
 """penstock.WebDataset, CIFAR10 and the others: the job file's words, and batches."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -8,8 +9,9 @@ import warnings
 import numpy as np
 
 import containers
+import leftovers
 import penstock
-from jobs import run_tests
+from jobs import PENSTOCK, run_tests
 from penstock import transforms as T
 from photos import TRAIN, raises
 
@@ -32,11 +34,19 @@ def test_the_same_batch_from_every_kind():
             penstock.CSVDataset(containers.write_csv(os.path.join(top, "x.csv"), samples), fields=["number"]),
             penstock.FileList(containers.write_list(os.path.join(top, "x.txt"), samples)),
         ]
+        for dataset in list(kinds):
+            packed = os.path.join(top, f"{len(kinds)}.pack")
+            job = os.path.join(top, "job.yaml")
+            with open(job, "w") as file:
+                json.dump({"splits": {"train": {"dataset": dataset.to_spec(), "pipeline": [{"CenterCrop": {"size": 24}}], "batch_size": 1}}}, file)
+            made = leftovers.run([PENSTOCK, "pack", job, packed, "--quiet"], 60)
+            assert made.returncode == 0, made.stderr
+            kinds.append(penstock.PackedDataset(packed))
         for dataset in kinds:
             got, count = first_batch(dataset)
             assert count == size, dataset
             assert (got["image"] == wanted["image"]).all() and (got["label"] == wanted["label"]).all(), dataset
-            assert (list(got["number"]) == list(range(6))) if isinstance(dataset, penstock.CSVDataset) else True
+            assert (list(got["number"]) == list(range(6))) if "number" in got else True
 
 
 def test_published_files():
@@ -132,6 +142,8 @@ def test_a_new_loader_looks_at_the_files_again():
 def test_words_and_mistakes():
     assert penstock.WebDataset("/s/{0..1}.tar", fields=["a", "b"]).to_spec() == {"tar": "/s/{0..1}.tar", "fields": "a,b"}
     assert penstock.CIFAR10("/c").to_spec() == {"cifar10": "/c", "train": True}
+    assert penstock.PackedDataset("/p").to_spec() == {"pack": "/p"} and repr(penstock.PackedDataset("/p")) == "PackedDataset('/p')"
+    raises(penstock.DatasetError, lambda: first_batch(penstock.PackedDataset("/nowhere")), "a folder that `penstock pack` made")
     assert penstock.Parquet("/p/*.parquet", index="/x", label="y").to_spec() == {"parquet": "/p/*.parquet", "label": "y", "index": "/x"}
     raises(penstock.DatasetError, lambda: first_batch(penstock.Parquet("/p/*.parquet", index="/nowhere/x")), "make it with `penstock index`")
     assert repr(penstock.MDS("m", label="y")) == "MDS('m', label='y')"

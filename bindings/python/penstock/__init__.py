@@ -14,8 +14,8 @@
 from . import errors, transforms
 from .batch import DictBatch, TupleBatch
 from .data_loader import DataLoader
-from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PairedFolders, Parquet, TFRecord,
-                       WebDataset)
+from .datasets import (CIFAR10, CIFAR100, CSVDataset, FileList, ImageFolder, MDS, MNIST, PackedDataset, PairedFolders, Parquet,
+                       TFRecord, WebDataset)
 from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, UnpicklableDataset, UsageError
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
@@ -26,8 +26,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
-    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "Parquet", "PeerLostError",
-    "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
+    "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset", "PairedFolders", "Parquet",
+    "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
     "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show",
     "transforms", "wrap",
 ]

@@ -8,8 +8,8 @@ from typing import Any, Optional, Sequence, Union
 from . import _pickled
 from .errors import UsageError
 
-__all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PairedFolders", "Parquet",
-           "TFRecord", "WebDataset"]
+__all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset",
+           "PairedFolders", "Parquet", "TFRecord", "WebDataset"]
 
 
 def _absolute(path: str) -> str:
@@ -179,6 +179,18 @@ class Parquet(_Files):
     def __init__(self, files: Union[str, os.PathLike], *, index: Union[str, os.PathLike], image: Optional[str] = None,
                  label: Optional[str] = None, fields: Union[str, Sequence[str], None] = None) -> None:
         super().__init__(files, image=image, label=label, fields=fields, index=index)
+
+
+class PackedDataset(_Files):
+    """A folder that `penstock pack` made of any of these: the same samples, labels and fields, in the same order.
+
+    Everything is in it, the index too; one read a sample, its checksum compared every time.
+    """
+
+    _kind = "pack"
+
+    def __init__(self, folder: Union[str, os.PathLike]) -> None:
+        super().__init__(folder)
 
 
 def spec_of(dataset: Any) -> dict:

@@ -1,0 +1,230 @@
+// `penstock pack` and `penstock unpack`: a data set into large shards with its index in them, and its files out again.
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "launch/command.h"
+#include "launch/dataset_given.h"
+#include "launch/pack_input.h"
+#include "launch/pack_writer.h"
+#include "launch/unpack.h"
+#include "launch/work_line.h"
+#include "runtime/base/error.h"
+#include "runtime/config/job.h"
+#include "runtime/loader/loader.h"
+#include "runtime/process/signals.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kMostListed = 50;
+
+struct PackRequest {
+  std::string source;
+  std::string target;
+  std::vector<std::string> overrides;
+  std::string split;
+  uint64_t shard_bytes = uint64_t{1} << 30;
+  int threads = 0;
+  bool rewrite = false;
+  bool verify = true;
+  bool entry_points = true;
+  bool quiet = false;
+  bool json = false;
+};
+
+// What the command line names as SRC.
+struct DatasetChosen {
+  DatasetSpec dataset;
+  Job job;
+};
+
+DatasetChosen dataset_of(const PackRequest& request) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(request.source, ignored)) {
+    if (!request.split.empty() || !request.overrides.empty()) {
+      throw Error(ErrorKind::usage,
+                  "--split and overrides belong to a job file, and '" + request.source + "' is a folder");
+    }
+    std::string line;
+    return {dataset_in(request.source, line), Job{}};
+  }
+  Job job = load_job(request.source, request.overrides);
+  std::string split = request.split;
+  if (split.empty() && job.splits.size() == 1) split = job.splits.begin()->first;
+  if (split.empty()) {
+    throw Error(
+        ErrorKind::usage,
+        "'" + request.source + "' has " + std::to_string(job.splits.size()) + " splits, and a pack holds one data set",
+        "say --split NAME");
+  }
+  const auto found = job.splits.find(split);
+  if (found == job.splits.end()) throw Error(ErrorKind::usage, "'" + request.source + "' has no split '" + split + "'");
+  DatasetSpec dataset = found->second.dataset;
+  return {std::move(dataset), std::move(job)};
+}
+
+// Ctrl-C and SIGTERM, asked for between samples.
+class Interruption {
+ public:
+  Interruption() : signals_({SIGINT, SIGTERM}) {}
+  bool came() {
+    while (const auto arrived = signals_.next()) signal_ = arrived->signal;
+    return signal_ != 0;
+  }
+  int exit_code() const { return 128 + signal_; }
+
+ private:
+  SignalFd signals_;
+  int signal_ = 0;
+};
+
+void print_bad(const PackInput& input, const PackResult& result) {
+  size_t listed = 0;
+  for (const auto& [index, why] : result.bad) {
+    if (++listed > kMostListed) {
+      std::printf("    ... and %zu more\n", result.bad.size() - kMostListed);
+      return;
+    }
+    std::printf("    '%s': %s\n", std::string(input.table().key(index)).c_str(), why.c_str());
+  }
+}
+
+void print_report(const PackRequest& request, const PackInput& input, const PackResult& result) {
+  if (request.json) {
+    nlohmann::json bad = nlohmann::json::array();
+    for (const auto& [index, why] : result.bad) {
+      bad.push_back({{"index", index}, {"key", std::string(input.table().key(index))}, {"reason", why}});
+    }
+    const nlohmann::json report = {{"finished", result.finished},   {"samples", result.samples},
+                                   {"found", result.found},         {"shards", result.shards},
+                                   {"bytes", result.bytes},         {"source_bytes", result.source_bytes},
+                                   {"rewritten", result.rewritten}, {"entry_points", result.entered},
+                                   {"verified", request.verify},    {"bad", bad}};
+    std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return;
+  }
+  std::printf("%s: %lld samples of %s in %zu %s, %.1f MB\n", request.target.c_str(),
+              static_cast<long long>(result.samples), input.title().c_str(), result.shards,
+              result.shards == 1 ? "shard" : "shards", static_cast<double>(result.bytes) / 1e6);
+  if (result.found > 0) {
+    std::printf("  %lld of them were packed before\n", static_cast<long long>(result.found));
+  }
+  std::printf("  entry points for %lld", static_cast<long long>(result.entered));
+  if (request.rewrite)
+    std::printf(", %lld JPEG files rewritten with the same pixels", static_cast<long long>(result.rewritten));
+  std::printf(", %zu unusable%s\n", result.bad.size(),
+              !request.verify          ? " by their headers (--no-verify: none was decoded)"
+              : result.bad.size() == 0 ? ": every picture was decoded"
+                                       : ", packed as they are:");
+  print_bad(input, result);
+  std::printf("  dataset: {pack: %s}\n", std::filesystem::absolute(request.target).lexically_normal().c_str());
+}
+
+int pack(const PackRequest& request) {
+  const DatasetChosen chosen = dataset_of(request);
+  const PackInput input(chosen.dataset, chosen.job.limits,
+                        static_cast<uint64_t>(loader_options(chosen.job).sources.spool_bytes));
+  PackOptions options;
+  options.folder = std::filesystem::absolute(request.target).lexically_normal().string();
+  if (options.folder.size() > 1 && options.folder.back() == '/') options.folder.pop_back();
+  options.shard_bytes = request.shard_bytes;
+  options.content = {request.rewrite, request.verify, request.entry_points};
+  options.limits = chosen.job.limits;
+  options.threads = request.threads;
+  Interruption interruption;  // before there are threads: they must not take the signals
+  WorkLine line("pack", input.size(), !request.quiet);
+  PackProgress last;
+  options.go_on = [&](const PackProgress& progress) {
+    last = progress;
+    line.show(progress.samples, progress.bytes);
+    return !interruption.came();
+  };
+  const PackResult result = write_pack(input, options);
+  line.done();
+  if (!result.again.empty()) std::fprintf(stderr, "penstock: made again: %s\n", result.again.c_str());
+  if (!result.finished) {
+    std::fprintf(stderr, "penstock: interrupted with %zu whole shards; the same command goes on from there\n",
+                 last.shards);
+    return interruption.exit_code();
+  }
+  print_report(request, input, result);
+  return 0;
+}
+
+struct UnpackRequest {
+  UnpackOptions options;
+  bool quiet = false;
+};
+
+int unpack_files(const UnpackRequest& request) {
+  UnpackOptions options = request.options;
+  Interruption interruption;
+  std::unique_ptr<WorkLine> line;
+  options.go_on = [&](int64_t done, int64_t total, uint64_t bytes) {
+    if (!line) line = std::make_unique<WorkLine>("unpack", total, !request.quiet);
+    line->show(done, bytes);
+    return !interruption.came();
+  };
+  const UnpackResult result = unpack(options);
+  line.reset();
+  if (!result.finished) {
+    std::fprintf(stderr, "penstock: interrupted after %lld samples; the same command goes on from there\n",
+                 static_cast<long long>(result.samples));
+    return interruption.exit_code();
+  }
+  std::printf("%s: %lld files of %lld samples, %.1f MB", options.folder.c_str(), static_cast<long long>(result.written),
+              static_cast<long long>(result.samples), static_cast<double>(result.bytes) / 1e6);
+  if (result.there > 0) std::printf(", %lld were there", static_cast<long long>(result.there));
+  std::printf("\n");
+  if (result.rewritten > 0) {
+    std::printf(
+        "  %lld JPEG files were rewritten when they were packed: the same pixels, other bytes than the originals\n",
+        static_cast<long long>(result.rewritten));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_pack(CLI::App& app, Chosen& chosen) {
+  auto request = std::make_shared<PackRequest>();
+  CLI::App* command = app.add_subcommand("pack", "write a data set to large shards with its index in them");
+  command->add_option("src", request->source, "folder of data, or a job file")->required()->type_name("DIR|JOB.yaml");
+  command->add_option("dst", request->target, "folder of the pack: new, empty, or with a part of this pack")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("overrides", request->overrides, "key.sub=value, over the job file and the environment");
+  command->add_option("--split", request->split, "of a job file: the split whose data set is packed");
+  command
+      ->add_option("--shard-size", request->shard_bytes,
+                   "bytes of a shard, as 500MB or 1GiB; a larger sample makes a larger one")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(positive())
+      ->default_str("1GiB");
+  command->add_option("--threads", request->threads, "threads that look at samples; 0: one per core")
+      ->capture_default_str()
+      ->check(not_negative());
+  command->add_flag(
+      "--rewrite", request->rewrite,
+      "write JPEG files anew where no pixel can change: progressive ones as baseline, with smaller Huffman codes");
+  command->add_flag("!--no-verify", request->verify, "do not decode every picture once");
+  command->add_flag("!--no-entry-points", request->entry_points,
+                    "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
+  command->add_flag("--json", request->json, "the report as one JSON object");
+  command->add_flag("--quiet", request->quiet, "no progress");
+  command->callback([=, &chosen] { chosen.run = [=] { return pack(*request); }; });
+}
+
+void add_unpack(CLI::App& app, Chosen& chosen) {
+  auto request = std::make_shared<UnpackRequest>();
+  CLI::App* command = app.add_subcommand("unpack", "write the files of a pack's samples to a folder");
+  command->add_option("pack", request->options.pack, "folder that `penstock pack` made")->required()->type_name("PACK");
+  command->add_option("dir", request->options.folder, "folder to write to")->required()->type_name("DIR");
+  command->add_flag("--overwrite", request->options.overwrite, "replace files that are in the way");
+  command->add_flag("--quiet", request->quiet, "no progress");
+  command->callback([=, &chosen] { chosen.run = [=] { return unpack_files(*request); }; });
+}
+
+}  // namespace penstock

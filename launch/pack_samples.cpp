@@ -1,0 +1,129 @@
+#include "launch/pack_samples.h"
+
+#include <cstring>
+#include <utility>
+
+#include "launch/jpeg_rewrite.h"
+#include "runtime/dataset/table_source.h"
+#include "runtime/decode/orientation.h"
+#include "runtime/decode/side_index.h"
+
+namespace penstock {
+namespace {
+
+Box whole_of(const ImageHeader& header) {
+  return {0, 0, header.width, header.height};
+}
+
+bool same_pixels(const PixelView& a, const PixelView& b) {
+  if (a.width != b.width || a.height != b.height) return false;
+  for (int y = 0; y < a.height; ++y) {
+    if (std::memcmp(a.row(y), b.row(y), static_cast<size_t>(a.width) * 3) != 0) return false;
+  }
+  return true;
+}
+
+void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+PackMaker::PackMaker(const PackInput& input, const PackContent& content, const DecodeLimits& limits)
+    : input_(input), content_(content), limits_(limits), decoder_(limits) {}
+
+Verdict PackMaker::look_at_image(bool decode, ImageHeader& header) {
+  if (std::ssize(stored_.image) > limits_.max_encoded_bytes) {
+    return Verdict::bad("the image has " + std::to_string(stored_.image.size()) +
+                        " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
+                        ")");
+  }
+  Verdict verdict = read_header(stored_.image, limits_, header);
+  if (verdict.ok() && decode) verdict = decoder_.decode(stored_.image, header, whole_of(header), before_, pixels_);
+  return verdict;
+}
+
+// As `penstock check --decode` does.
+Verdict PackMaker::look_at_fields(const ImageHeader& image) {
+  const std::vector<FieldSpec>& fields = input_.table().facts().fields;
+  for (size_t f = 0; f < input_.fields(); ++f) {
+    const std::vector<std::byte>& value = stored_.fields[f];
+    const std::string which = "its " + fields[f].name + ": ";
+    if (fields[f].kind == FieldKind::image || fields[f].kind == FieldKind::mask) {
+      const bool mask = fields[f].kind == FieldKind::mask;
+      ImageHeader header;
+      PixelView pixels;
+      Verdict verdict = std::ssize(value) > limits_.max_encoded_bytes
+                            ? Verdict::bad("more bytes than limits.max_encoded_bytes")
+                            : read_header(value, limits_, header);
+      if (verdict.ok() && mask) verdict = check_mask(header);
+      if (verdict.ok()) {
+        verdict = mask ? decoder_.decode_mask(value, header, whole_of(header), after_, pixels)
+                       : decoder_.decode(value, header, whole_of(header), after_, pixels);
+      }
+      if (verdict.ok() && (header.width != image.width || header.height != image.height)) {
+        verdict = Verdict::bad("another size than the image's");
+      }
+      if (!verdict.ok()) return Verdict::bad(which + verdict.reason);
+    }
+  }
+  return Verdict::good();
+}
+
+bool PackMaker::rewrite(const ImageHeader& header) {
+  std::vector<std::byte> fresh;
+  if (!rewrite_jpeg(stored_.image, fresh).empty()) return false;
+  ImageHeader now;
+  PixelView pixels;
+  const bool same = read_header(fresh, limits_, now).ok() && now.width == header.width && now.height == header.height &&
+                    exif_orientation(fresh, now.format) == exif_orientation(stored_.image, header.format) &&
+                    decoder_.decode(fresh, now, whole_of(now), after_, pixels).ok() && same_pixels(pixels_, pixels);
+  if (same) stored_.image = std::move(fresh);
+  return same;
+}
+
+PackedSample PackMaker::make(int64_t index) {
+  PackedSample out;
+  input_.stamp(index, out.stamp);
+  input_.read(index, stored_);
+  out.notes.partners = input_.partners(index);
+  out.source_bytes = stored_.image.size();
+  for (const auto& field : stored_.fields) out.source_bytes += field.size();
+
+  const PixelFormat& format = input_.table().facts().pixels;
+  std::string entry_points;
+  if (format.layout == PixelLayout::encoded) {
+    ImageHeader header;
+    Verdict verdict = look_at_image(content_.verify, header);
+    if (header.width > 0 && verdict.ok()) {
+      out.width = static_cast<uint32_t>(header.width);
+      out.height = static_cast<uint32_t>(header.height);
+    }
+    if (verdict.ok() && content_.verify) verdict = look_at_fields(header);
+    const bool jpeg = verdict.ok() && header.format == ImageFormat::jpeg;
+    if (jpeg && content_.rewrite) {
+      if (content_.verify || decoder_.decode(stored_.image, header, whole_of(header), before_, pixels_).ok()) {
+        out.notes.rewritten = rewrite(header);
+      }
+    }
+    SideIndex found;
+    if (jpeg && content_.entry_points && build_side_index(stored_.image, {}, found)) entry_points = found.serialise();
+    out.notes.bad = verdict.reason;
+  } else {
+    out.width = static_cast<uint32_t>(format.width);
+    out.height = static_cast<uint32_t>(format.height);
+    out.notes.bad = check_pixels(format, limits_).reason;
+  }
+
+  out.image_bytes = stored_.image.size();
+  append(out.record, stored_.image);
+  for (const auto& field : stored_.fields) {
+    out.field_bytes.push_back(field.size());
+    append(out.record, field);
+  }
+  out.entry_bytes = entry_points.size();
+  append(out.record, std::as_bytes(std::span(entry_points)));
+  return out;
+}
+
+}  // namespace penstock

@@ -1,0 +1,483 @@
+"""`penstock pack` and `penstock unpack`: the same stream, the same files, and what goes wrong said by name."""
+
+import fcntl
+import filecmp
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import containers
+import leftovers
+from jobs import FULL, PENSTOCK, demo_photos, hashes_of, run_job, run_tests
+
+JOB = """\
+seed: 11
+roles: {{trainers: 2}}
+on_error: {on_error}
+splits:
+  train:
+    mode: train
+    dataset: {dataset}
+    pipeline: [{pipeline}]
+    sampler: {{shuffle: true}}
+    batch_size: 10
+"""
+PHOTOS = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+
+
+def penstock(*words, code=0, **kwargs):
+    result = leftovers.run([PENSTOCK, *words], 60, **kwargs)
+    assert result.returncode == code, f"{' '.join(words)}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result.stdout if code == 0 else result.stderr + result.stdout
+
+
+def write_job(top, dataset, name="job.yaml", on_error="substitute", pipeline="{RandomResizedCrop: {size: 32}}, RandomHorizontalFlip"):
+    path = os.path.join(top, name)
+    with open(path, "w") as file:
+        file.write(JOB.format(dataset=json.dumps(dataset), on_error=on_error, pipeline=pipeline))
+    return path
+
+
+def stream(top, dataset, **kwargs):
+    job = write_job(top, dataset, "stream.yaml", **kwargs)
+    return penstock("inspect", job, "--raw", "--steps=9", "--sheet=0", "--out", os.path.join(top, "out")).splitlines()
+
+
+def same_files(a, b):
+    names = sorted(os.listdir(a))
+    return names == sorted(os.listdir(b)) and all(filecmp.cmp(os.path.join(a, name), os.path.join(b, name), shallow=False) for name in names)
+
+
+def shards(pack):
+    return sorted(name for name in os.listdir(pack) if name.endswith(".pack"))
+
+
+def copy_photos(top):
+    target = os.path.join(top, "photos")
+    shutil.copytree(PHOTOS, target)
+    return target
+
+
+def test_the_same_stream_from_run():
+    """The key test: what `penstock run` reports of the folder and of its packs, rewritten ones too."""
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        packed, rewritten = (os.path.join(top, name) for name in ("packed", "rewritten"))
+        said = penstock("pack", PHOTOS, packed, "--shard-size", "700KB")
+        assert "24 samples" in said and f"dataset: {{pack: {packed}}}" in said and len(shards(packed)) > 2, said
+        report = json.loads(penstock("pack", PHOTOS, rewritten, "--rewrite", "--json"))
+        assert report["rewritten"] > 4 and report["entry_points"] == 24 and not report["bad"], report
+
+        def figures(dataset):
+            result = run_job(write_job(top, dataset), overrides=["roles.trainers=1"], options=["--epochs=2"])
+            return hashes_of(result.report)
+
+        wanted = figures({"folder": PHOTOS})
+        assert figures({"pack": packed}) == wanted and figures({"pack": rewritten}) == wanted
+        checked = penstock("check", write_job(top, {"pack": packed}))
+        assert "24 samples in 3 classes" in checked and "0 unusable" in checked, checked
+        assert "pack" in penstock("check", packed) and f"{report['rewritten']} rewritten" in penstock("check", rewritten)
+        # Crops are decoded from the entry points of the pack.
+        bench = json.loads(penstock("bench", write_job(top, {"pack": packed}), "--json", "--seconds=0.3"))
+        assert bench["jpeg_indexed"] > 0, bench
+
+
+def test_every_kind():
+    samples = containers.samples_of(PHOTOS)
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        kinds = {
+            "tar": ({"tar": containers.write_tars(os.path.join(top, "tar"), samples), "fields": "txt"}, "class00/000000.jpg"),
+            "gz": ({"tar": containers.write_tars(os.path.join(top, "gz"), samples, packed=True), "fields": "txt"}, "class00/000000.jpg"),
+            "mds": ({"mds": containers.write_mds(os.path.join(top, "mds"), samples), "fields": "name"}, None),
+            "tfrecord": ({"tfrecord": containers.write_tfrecords(os.path.join(top, "tf"), samples)}, None),
+            "csv": ({"csv": containers.write_csv(os.path.join(top, "csv", "x.csv"), samples), "fields": "number,name:text"}, None),
+            "list": ({"list": containers.write_list(os.path.join(top, "x.txt"), samples)}, None),
+        }
+        for name, (dataset, file) in kinds.items():
+            pack = os.path.join(top, name + ".pack")
+            penstock("pack", write_job(top, dataset), pack, "--shard-size", "1MB")
+            assert stream(top, {"pack": pack}) == stream(top, dataset), name
+            files = os.path.join(top, name + ".files")
+            if name in ("csv", "list"):  # their names lead out of any folder
+                said = penstock("unpack", pack, files, code=2)
+                assert "cannot be written below" in said and ("absolute" in said or "'..'" in said), said
+                continue
+            penstock("unpack", pack, files)
+            again = {"csv": os.path.join(files, "samples.csv")}
+            fields = dataset.get("fields")
+            if fields:
+                again["fields"] = f"{fields}:text"
+            assert stream(top, again)[1] == stream(top, dataset)[1], name
+            if file:
+                assert filecmp.cmp(os.path.join(files, file), os.path.join(PHOTOS, file), shallow=False)
+
+
+def test_through_an_index():
+    """Of a data set with an index the pack is that of the data set; and Parquet is packed through its index alone."""
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        plain, indexed = os.path.join(top, "plain"), os.path.join(top, "indexed")
+        penstock("pack", PHOTOS, plain)
+        job = write_job(top, {"folder": PHOTOS, "index": "f.index"})
+        penstock("index", job)
+        penstock("pack", job, indexed)
+        assert same_files(plain, indexed)
+        fake = {**os.environ, "PENSTOCK_PYTHON": sys.executable,
+                "PYTHONPATH": os.path.join(os.path.dirname(os.path.abspath(containers.__file__)), "fake_pyarrow")}
+        files = containers.write_parquet(os.path.join(top, "parquet"), containers.samples_of(PHOTOS), 3)
+        dataset = {"parquet": files, "index": "p.index", "fields": "box, name"}
+        said = penstock("pack", os.path.dirname(files), os.path.join(top, "q"), code=2)
+        assert "has none" in said and "penstock index" in said, said
+        penstock("index", write_job(top, dataset), env=fake)
+        packed = os.path.join(top, "p")
+        penstock("pack", write_job(top, dataset), packed)
+        assert stream(top, {"pack": packed}) == stream(top, dataset)
+        penstock("unpack", packed, os.path.join(top, "files"))
+        assert os.path.exists(os.path.join(top, "files", "train-0.parquet[0].jpg"))
+        import numpy
+        assert list(numpy.load(os.path.join(top, "files", "train-1.parquet[2].box.npy"))) == [2, 0.5, -2]
+
+
+def test_pairs_and_pixels():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos, masks = os.path.join(top, "photos"), os.path.join(top, "masks")
+        os.makedirs(os.path.join(photos, "a"))
+        os.makedirs(os.path.join(masks, "a"))
+        for number in range(6):  # a P5 picture is no mask: a bad sample is packed as it is
+            with open(os.path.join(photos, "a", f"{number}.ppm"), "wb") as file:
+                file.write(b"P6\n9 7\n255\n" + bytes((number * 31 + at) % 256 for at in range(189)))
+            with open(os.path.join(masks, "a", f"{number}.PNG" if number else "0.pgm"), "wb") as file:
+                file.write(grey_png(9, 7, bytes((number + at) % 5 for at in range(63))) if number else b"P5\n9 7\n255\n" + bytes(63))
+        dataset = {"images": photos, "masks": masks}
+        pack = os.path.join(top, "pairs.pack")
+        report = json.loads(penstock("pack", write_job(top, dataset), pack, "--json"))
+        assert [one["key"] for one in report["bad"]] == ["a/0.ppm"] and "mask" in report["bad"][0]["reason"], report
+        words = {"pipeline": "{RandomCrop: {size: 4}}"}
+        assert stream(top, {"pack": pack}, **words) == stream(top, dataset, **words)
+        penstock("unpack", pack, os.path.join(top, "files"))
+        for folder, source in (("images", photos), ("masks", masks)):
+            assert same_files(os.path.join(top, "files", folder, "a"), os.path.join(source, "a"))
+
+        cifar = os.path.join(top, "cifar")
+        os.makedirs(cifar)
+        with open(os.path.join(cifar, "test_batch.bin"), "wb") as file:
+            for number in range(12):
+                file.write(bytes([number % 10]) + bytes((number * 7 + at) % 251 for at in range(3072)))
+        dataset = {"cifar10": cifar, "train": False}
+        pack = os.path.join(top, "cifar.pack")
+        penstock("pack", write_job(top, dataset), pack)
+        assert stream(top, {"pack": pack}) == stream(top, dataset)
+        penstock("unpack", pack, os.path.join(top, "pixels"))
+        assert stream(top, {"csv": os.path.join(top, "pixels", "samples.csv")})[1] == stream(top, dataset)[1]
+
+
+def grey_png(width, height, pixels):
+    import zlib
+    rows = b"".join(b"\0" + pixels[y * width:(y + 1) * width] for y in range(height))
+
+    def chunk(kind, data):
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"\x08\0\0\0\0"
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_bad_samples_stay_bad():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos = copy_photos(top)
+        first = os.path.join(photos, "class00", "000000.jpg")
+        second = os.path.join(photos, "class01", "000001.jpg")
+        third = os.path.join(photos, "class02", "000002.jpg")
+        with open(first, "r+b") as file:
+            file.truncate(os.path.getsize(first) // 2)
+        with open(second, "wb") as file:
+            file.write(b"no picture at all")
+        open(third, "wb").close()
+        pack = os.path.join(top, "p")
+        said = penstock("pack", photos, pack, "--rewrite")
+        assert "3 unusable, packed as they are" in said and "'class01/000001.jpg': " in said, said
+        assert "3 unusable when packed, 0 damaged" in penstock("check", pack)
+        assert stream(top, {"pack": pack}) == stream(top, {"folder": photos})
+        files = os.path.join(top, "files")
+        penstock("unpack", pack, files)
+        for path in (first, second, third):
+            assert filecmp.cmp(path, path.replace(photos, files), shallow=False)
+
+
+def test_any_number_of_threads_makes_the_same_bytes():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        one = os.path.join(top, "1")
+        penstock("pack", PHOTOS, one, "--rewrite", "--threads=1", "--shard-size=500KB")
+        for threads in (2, 7):
+            other = os.path.join(top, str(threads))
+            penstock("pack", PHOTOS, other, "--rewrite", f"--threads={threads}", "--shard-size=500KB")
+            assert same_files(one, other), threads
+
+
+def begin_and_end(photos, target, how):
+    """Starts to pack, sends the signal once there are whole shards, and gives the exit code. A pack that was finished by
+    then is removed and begun again."""
+    for _ in range(20):
+        code, said = _begin_and_end(photos, target, how)
+        if code != 0:
+            return code, said
+        shutil.rmtree(target)
+    raise AssertionError("packs are always finished before the signal")
+
+
+def _begin_and_end(photos, target, how):
+    process = subprocess.Popen([PENSTOCK, "pack", photos, target, "--shard-size=20KB", "--threads=1", "--rewrite"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 30
+        while process.poll() is None and not (os.path.isdir(target) and len(shards(target)) > 1):
+            assert time.monotonic() < deadline, "no shard in 30 s"
+            time.sleep(0.001)
+        process.send_signal(how)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    return process.returncode, said
+
+
+def test_broken_off_and_resumed():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos = copy_photos(top)
+        words = ("--shard-size=20KB", "--rewrite")
+        whole = os.path.join(top, "whole")
+        penstock("pack", photos, whole, *words)
+        for how, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+            target = os.path.join(top, how.name)
+            got, said = begin_and_end(photos, target, how)
+            assert got == code, (how, got, said)
+            assert how == signal.SIGKILL or "the same command goes on from there" in said, said
+            assert "pack.state" in os.listdir(target) and "pack.index" not in os.listdir(target)
+            said = penstock("check", write_job(top, {"pack": target}), code=4)
+            assert "is not finished" in said and "run the same `penstock pack` again" in said, said
+            made = {name: os.stat(os.path.join(target, name)).st_ino for name in shards(target)}
+            known = json.load(open(os.path.join(target, "pack.state")))["shards"]
+            assert known, how
+            report = json.loads(penstock("pack", photos, target, *words, "--json"))
+            assert report["found"] == sum(one[0] for one in known) and report["samples"] == 24, report
+            for name in shards(target)[:len(known)]:
+                if name in made:
+                    assert os.stat(os.path.join(target, name)).st_ino == made[name], f"{name} was made again"
+            assert same_files(whole, target), how
+
+        # Nothing is taken for granted: a changed picture, another order of words, a damaged shard.
+        target = os.path.join(top, "again")
+        begin_and_end(photos, target, signal.SIGKILL)
+        said = penstock("pack", photos, target, "--shard-size=30KB", "--rewrite", code=2)
+        assert "other options: shard size was 20000 and is 30000" in said, said
+        first = os.path.join(target, "shard-00000.pack")
+        with open(first, "r+b") as file:
+            file.seek(-70, os.SEEK_END)
+            file.write(b"x")
+        said = leftovers.run([PENSTOCK, "pack", photos, target, *words], 60)
+        assert said.returncode == 0 and "made again: '" in said.stderr and same_files(whole, target), said.stderr
+
+        target = os.path.join(top, "changed")
+        begin_and_end(photos, target, signal.SIGKILL)
+        picture = os.path.join(photos, "class00", "000000.jpg")
+        with open(picture, "r+b") as file:  # in place: no folder tells
+            file.write(containers.content(picture))
+        said = penstock("pack", photos, target, *words, code=4)
+        assert "a file of the data set was changed since" in said and "class00/000000.jpg" in said, said
+        os.remove(os.path.join(photos, "class02", "000002.jpg"))
+        said = penstock("pack", photos, target, *words, code=4)
+        assert "'class02' in it was changed" in said, said
+
+
+def test_killed_again_and_again():
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    draw = random.Random(seed)
+    photos = os.path.join(demo_photos(), "train")
+    words = ("--shard-size=100KB", "--rewrite", "--quiet")
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        whole = os.path.join(top, "whole")
+        penstock("pack", photos, whole, *words)
+        kills = 0
+        for number in range(20 if FULL else 1):
+            target = os.path.join(top, str(number))
+            for attempt in range(200):
+                process = subprocess.Popen([PENSTOCK, "pack", photos, target, *words, f"--threads={draw.randint(1, 4)}"],
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                try:
+                    _, said = process.communicate(timeout=draw.uniform(0, 0.02) * (1 + attempt))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.communicate()
+                    kills += 1
+                    continue
+                # Killed between the last two steps, it is finished all the same.
+                assert process.returncode == 0 or "holds a finished pack" in said, said
+                break
+            assert same_files(whole, target), number
+        assert kills > 0
+
+
+def test_places_that_are_refused():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos = copy_photos(top)
+        said = penstock("pack", photos, os.path.join(photos, "p"), code=2)
+        assert "would lie in the data set's folder" in said and not os.path.exists(os.path.join(photos, "p")), said
+        assert "lies in it" in penstock("pack", photos, top, code=2)
+        assert "lies in it" in penstock("pack", photos, photos, code=2)
+        os.symlink(photos, os.path.join(top, "link"))
+        assert "would lie in" in penstock("pack", photos, os.path.join(top, "link", "p"), code=2)
+        full = os.path.join(top, "full")
+        os.makedirs(full)
+        open(os.path.join(full, "mine.txt"), "w").close()
+        assert "it is not empty: 'mine.txt' is in it" in penstock("pack", photos, full, code=2)
+        taken = os.path.join(top, "taken")
+        os.makedirs(taken)
+        lock = os.open(taken, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another `penstock pack` writes to it" in penstock("pack", photos, taken, code=2)
+        os.close(lock)
+        pack = os.path.join(top, "p")
+        penstock("pack", photos, pack)
+        assert "holds a finished pack" in penstock("pack", photos, pack, code=2)
+        assert "is a pack already" in penstock("pack", pack, os.path.join(top, "q"), code=2)
+        assert "nowhere" in penstock("pack", os.path.join(top, "nowhere"), os.path.join(top, "q"), code=3)
+        job = write_job(top, {"python": "a:b"})
+        assert "in Python cannot be packed" in penstock("pack", job, os.path.join(top, "q"), code=2)
+        assert "has no split 'val'" in penstock("pack", job, os.path.join(top, "q"), "--split=val", code=2)
+        assert not os.path.exists(os.path.join(top, "q"))
+
+
+def test_trouble_of_disks():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos = copy_photos(top)
+
+        def small_disk():  # a write beyond this is an error, as on a full disk
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+        target = os.path.join(top, "p")
+        result = subprocess.run([PENSTOCK, "pack", photos, target], capture_output=True, text=True, timeout=60, preexec_fn=small_disk)
+        assert result.returncode == 1 and f"cannot write '{target}/shard-00000.pack.part': File too large" in result.stderr, result.stderr
+        assert "make room" in result.stderr and os.listdir(target) == ["pack.state"], os.listdir(target)
+        penstock("pack", photos, target)
+        result = subprocess.run([PENSTOCK, "unpack", target, os.path.join(top, "files")], capture_output=True, text=True, timeout=60,
+                                preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))))
+        assert result.returncode == 1 and "cannot write '" in result.stderr and "File too large" in result.stderr, result.stderr
+        left = [name for _, _, names in os.walk(os.path.join(top, "files")) for name in names]
+        assert not any(name.endswith(".part") for name in left), left
+
+        gone = os.path.join(photos, "class01", "gone.jpg")
+        os.symlink(os.path.join(top, "nowhere"), gone)
+        said = penstock("pack", photos, os.path.join(top, "q"), code=1)
+        assert f"'{gone}'" in said and "No such file" in said, said
+
+
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_damage_is_named():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        good = os.path.join(top, "good")
+        penstock("pack", PHOTOS, good, "--shard-size=1MB")
+        job = write_job(top, {"pack": os.path.join(top, "p")})
+
+        def damaged(change):
+            pack = os.path.join(top, "p")
+            shutil.rmtree(pack, ignore_errors=True)
+            shutil.copytree(good, pack)
+            change(pack)
+            return pack
+
+        shard = lambda pack: os.path.join(pack, "shard-00001.pack")  # noqa: E731
+        size = os.path.getsize(shard(good))
+        # A record: the disk is to blame, not the picture, and a job does not train on it.
+        pack = damaged(lambda pack: flip(shard(pack), 5000))
+        said = penstock("check", pack, code=1)
+        assert "shard-00001.pack': sample 'class" in said and "wrong checksum" in said and "1 damaged" in said, said
+        said = penstock("check", job, code=1)
+        assert "shard-00001.pack' is damaged: the record of sample 'class" in said and "cannot be read at all" in said, said
+        result = run_job(job, overrides=["roles.trainers=1"], options=["--epochs=1"])
+        assert result.code == 1 and "has a wrong checksum" in result.log, result.log
+        for change, words, code in (
+                (lambda pack: flip(shard(pack), size - 30), "the checksum of its trailer is wrong", 4),
+                (lambda pack: os.truncate(shard(pack), size - 100), f"has {size - 100} bytes, and had {size}", 4),
+                (lambda pack: os.remove(shard(pack)), "shard-00001.pack': No such file", 4),
+                (lambda pack: shutil.copy(os.path.join(pack, "shard-00000.pack"), shard(pack)), "shard-00001.pack' has", 4),
+                (lambda pack: flip(os.path.join(pack, "pack.index"), 500), "its checksum is wrong", 4),
+                (lambda pack: flip(os.path.join(pack, "pack.index"), 30), "its header is damaged", 4),
+                (lambda pack: os.truncate(os.path.join(pack, "pack.index"), 700), "it should be", 4),
+                (lambda pack: os.remove(os.path.join(pack, "pack.index")), "dataset.pack names a folder that `penstock pack` made", 4)):
+            damaged(change)
+            said = penstock("check", job, code=code)
+            assert words in said and "penstock index" not in said, said
+        for at, words in ((20, "the checksum of its header is wrong"), (size - 200, "the checksum of its table is wrong")):
+            pack = damaged(lambda pack: flip(shard(pack), at))
+            assert words in penstock("check", pack, code=1)
+
+
+def test_unpack_overwrites_nothing():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        pack, files = os.path.join(top, "p"), os.path.join(top, "files")
+        penstock("pack", PHOTOS, pack)
+        penstock("unpack", pack, files)
+        assert "0 files of 24 samples" in penstock("unpack", pack, files) and all(
+            same_files(os.path.join(files, name), os.path.join(PHOTOS, name)) for name in os.listdir(PHOTOS))
+        victim = os.path.join(files, "class01", "000001.jpg")
+        with open(victim, "w") as file:
+            file.write("mine")
+        said = penstock("unpack", pack, files, code=2)
+        assert f"'{victim}' is there already" in said and "--overwrite" in said and open(victim).read() == "mine", said
+        precious = os.path.join(top, "precious")
+        with open(precious, "w") as file:
+            file.write("mine")
+        os.remove(victim)
+        os.symlink(precious, victim)
+        penstock("unpack", pack, files, code=2)
+        penstock("unpack", pack, files, "--overwrite")
+        assert open(precious).read() == "mine" and not os.path.islink(victim)
+        shutil.rmtree(os.path.join(files, "class01"))
+        os.makedirs(os.path.join(top, "elsewhere"))
+        os.symlink(os.path.join(top, "elsewhere"), os.path.join(files, "class01"))
+        for words in ((), ("--overwrite",)):
+            said = penstock("unpack", pack, files, *words, code=2)
+            assert "class01' is a link or a file" in said and not os.listdir(os.path.join(top, "elsewhere")), said
+
+
+def test_unpack_is_interrupted():
+    photos = os.path.join(demo_photos(), "train")
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        pack = os.path.join(top, "p")
+        penstock("pack", photos, pack)
+        for number in range(40):
+            files = os.path.join(top, str(number))
+            process = subprocess.Popen([PENSTOCK, "unpack", pack, files, "--quiet"], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, text=True, start_new_session=True)
+            deadline = time.monotonic() + 30
+            while process.poll() is None and not os.path.isdir(files):
+                assert time.monotonic() < deadline, "no folder in 30 s"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+            if process.returncode != 0:
+                break
+        assert process.returncode == 130 and "the same command goes on from there" in said, (process.returncode, said)
+        left = sum(len(names) for _, _, names in os.walk(files))
+        assert not any(name.endswith(".part") for _, _, names in os.walk(files) for name in names)
+        said = penstock("unpack", pack, files)
+        assert f"{80 - left} files of 80 samples" in said, said
+        for name in os.listdir(photos):
+            assert same_files(os.path.join(files, name), os.path.join(photos, name))
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(globals()))
