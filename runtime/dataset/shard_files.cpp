@@ -24,6 +24,12 @@ std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec
   return plain_.try_emplace(path, std::move(opened)).first->second;
 }
 
+std::shared_ptr<const FileReader> ShardFiles::opened(const std::string& path) {
+  MutexLock lock(mutex_);
+  const auto found = plain_.find(path);
+  return found == plain_.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts) {
   facts.codec = codec_named(path);
   // A compressed one is not read from again.
