@@ -21,6 +21,12 @@ constexpr Nanoseconds kTolerated = 20 * kMicrosecond;
 constexpr Nanoseconds kBegin = 2 * kMillisecond;
 constexpr Nanoseconds kMost = 8 * kMillisecond;
 constexpr Nanoseconds kSuspension = 60 * kSecond;
+constexpr Nanoseconds kCloseLook = kSecond;
+
+// What of a read's time was more than memory needs.
+Nanoseconds lateness(Nanoseconds took, uint64_t bytes) {
+  return std::max<Nanoseconds>(0, took - kCalls - static_cast<Nanoseconds>(bytes) / kBytesPerNs);
+}
 
 }  // namespace
 
@@ -39,6 +45,29 @@ size_t ReadAhead::KeyHash::operator()(const Key& key) const noexcept {
   return std::hash<std::string>()(key.path) ^ (key.offset * 0x9e3779b97f4a7c15U) ^ key.bytes;
 }
 
+// Around a read by the thread that needs it.
+class ReadAhead::Watch {
+ public:
+  explicit Watch(ReadAhead& ahead) : ahead_(ahead), begun_(ahead.clock_.now()) {
+    if (begun_ < ahead_.look_closely_until_.load(std::memory_order_relaxed)) switches_ = voluntary_switches();
+  }
+  void end(uint64_t bytes) {
+    const Nanoseconds now = ahead_.clock_.now();
+    Nanoseconds waited = now - begun_;
+    if (lateness(waited, bytes) > 0) {
+      // Slow, or interrupted: on a busy machine the latter is the rule. The next ones will tell.
+      ahead_.look_closely_until_.store(now + kCloseLook, std::memory_order_relaxed);
+      if (switches_ < 0 || voluntary_switches() == switches_) waited = 0;
+    }
+    ahead_.observe(waited, bytes);
+  }
+
+ private:
+  ReadAhead& ahead_;
+  Nanoseconds begun_;
+  int64_t switches_ = -1;
+};
+
 // What sources see: the file system below, with what ran ahead in front of it.
 class ReadAhead::FrontReader final : public FileReader {
  public:
@@ -53,9 +82,9 @@ class ReadAhead::FrontReader final : public FileReader {
         ahead_.take({below_->path(), offset, into.size()}, 0, nullptr, into)) {
       return;
     }
-    const Nanoseconds begun = ahead_.clock_.now();
+    Watch watch(ahead_);
     below_->read_at(offset, into);
-    ahead_.observe(ahead_.clock_.now() - begun, into.size());
+    watch.end(into.size());
   }
   const std::shared_ptr<const FileReader>& below() const noexcept { return below_; }
 
@@ -73,9 +102,9 @@ class ReadAhead::Front final : public FileSystem {
         ahead_.take({path, 0, FilePart::kWholeFile}, max_bytes, &bytes, {})) {
       return true;
     }
-    const Nanoseconds begun = ahead_.clock_.now();
+    Watch watch(ahead_);
     const bool fits = below_.read_file(path, max_bytes, bytes);
-    ahead_.observe(ahead_.clock_.now() - begun, bytes.size());
+    watch.end(bytes.size());
     ahead_.learn_size(bytes.size());
     return fits;
   }
@@ -104,9 +133,9 @@ std::shared_ptr<ReadAhead> ReadAhead::make(const ReadAheadOptions& options, File
 
 ReadAhead::~ReadAhead() { stop(0); }
 
-void ReadAhead::observe(Nanoseconds took, uint64_t bytes) {
+void ReadAhead::observe(Nanoseconds waited, uint64_t bytes) {
   if (options_.reads <= 0 || options_.eager) return;
-  const Nanoseconds late = std::max<Nanoseconds>(0, took - kCalls - static_cast<Nanoseconds>(bytes) / kBytesPerNs);
+  const Nanoseconds late = lateness(waited, bytes);
   // Two threads may overwrite each other's sum: it is a hint, and both have seen a disk.
   const int64_t before = slowness_ns_.load(std::memory_order_relaxed);
   const int64_t now = std::clamp<int64_t>(before + late - kTolerated, 0, kMost);

@@ -10,8 +10,9 @@
 // Content is untouched: a read that ran ahead either has exactly the bytes that the file system would give, or is
 //   forgotten, and the thread that wants them reads for itself; so every error (missing, EIO, cut short, too large) comes
 //   from the file system below, in its words, at the sample that wanted the bytes.
-// It follows the disk: nothing runs ahead while reads are answered from memory, as two clock readings a read tell
-//   (`eager`: always). Then it costs nothing; where reads begin to wait, it begins, and ends when they no longer do.
+// It follows the disk: nothing runs ahead while reads are answered from memory, as two clock readings a read tell, and
+//   after a slow one, for a second, the kernel's count of times that the thread slept (`eager`: always). So it costs
+//   nothing then; where reads begin to wait, it begins, and ends when they no longer do.
 // Bounds: `reads` under way at a time; `memory_bytes` of data read or being read and not yet taken. Beyond it parts wait,
 //   in order; whoever comes to a part that has not begun reads for himself, so nothing waits for room.
 // Waiting: a thread waits only for a read that is under way, for `patience_ns` at most; then it says so (on_notice), by
@@ -96,6 +97,7 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
  private:
   class Front;
   class FrontReader;
+  class Watch;
   struct Key {
     std::string path;
     uint64_t offset = 0;
@@ -112,8 +114,8 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
 
   // The bytes of a part that ran ahead: into `whole` (moved) or `part` (copied). False: read it yourself.
   bool take(const Key& key, int64_t max_bytes, std::vector<std::byte>* whole, std::span<std::byte> part);
-  // A read took so long for so many bytes.
-  void observe(Nanoseconds took, uint64_t bytes);
+  // A thread waited so long for so many bytes.
+  void observe(Nanoseconds waited, uint64_t bytes);
   void learn_size(size_t bytes);  // of a whole file that was not read ahead
   void finished(const std::shared_ptr<ReadJob>& job);
   void add_parts(uint64_t ticket, std::vector<FilePart>& parts) PENSTOCK_REQUIRES(mutex_);
@@ -131,6 +133,7 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
   // Hints, read without the lock: a late look costs one read that nobody hurried.
   std::atomic<bool> awake_{false};
   std::atomic<int64_t> slowness_ns_{0};
+  std::atomic<Nanoseconds> look_closely_until_{0};
   std::atomic<int64_t> parts_{0};  // of table_
 
   mutable Mutex mutex_;

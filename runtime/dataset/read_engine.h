@@ -66,6 +66,10 @@ std::shared_ptr<ReadEngine> make_uring_engine(const ReadEngineOptions& options, 
 // At most options.reads threads, started when they are needed. `files` must outlive the engine.
 std::shared_ptr<ReadEngine> make_thread_engine(const ReadEngineOptions& options, FileSystem& files);
 
+// How often the calling thread has given the processor away to wait for something: tells a read that waited for a disk
+// from one that was merely interrupted.
+int64_t voluntary_switches() noexcept;
+
 // For engines' threads: their name, their cores, and no signals of the program.
 void begin_read_thread(const std::vector<int>& cpus);
 

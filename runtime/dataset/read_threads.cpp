@@ -1,5 +1,6 @@
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <deque>
@@ -118,8 +119,9 @@ class ThreadEngine final : public ReadEngine {
         shared.queue.pop_front();
       }
       const Nanoseconds begun = clock.now();
+      const int64_t switches = voluntary_switches();
       if (!job->cancelled) read_now(*job, shared.files);
-      job->waited_ns = clock.now() - begun;
+      if (voluntary_switches() != switches) job->waited_ns = clock.now() - begun;
       shared.options.done(job);
     }
   }
@@ -129,6 +131,12 @@ class ThreadEngine final : public ReadEngine {
 };
 
 }  // namespace
+
+int64_t voluntary_switches() noexcept {
+  rusage usage{};
+  (void)::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
 
 void begin_read_thread(const std::vector<int>& cpus) {
   ::pthread_setname_np(::pthread_self(), "penstock-read");
