@@ -34,6 +34,8 @@
 namespace penstock {
 namespace {
 
+// A submission that slept for longer had a step in it that the kernel does at once, however long it takes.
+constexpr Nanoseconds kHeldUp = 300 * kMicrosecond;
 constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // io_uring counts in 32 bits
 
 class Ring {
@@ -96,11 +98,7 @@ class Reader {
     for (;;) {
       const bool stopping = take_orders();
       if (stopping && operations_.empty() && !listening_) return;
-      if (::io_uring_submit(ring_) < 0) {
-        // The kernel is short of memory for a moment; what was not taken stays in the queue.
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        ++slept_;
-      }
+      submit();
       io_uring_cqe* cqe = nullptr;
       if (::io_uring_peek_cqe(ring_, &cqe) != 0 && ::io_uring_sq_ready(ring_) == 0) {
         (void)::io_uring_wait_cqe(ring_, &cqe);
@@ -130,10 +128,32 @@ class Reader {
   io_uring_sqe* entry() {
     io_uring_sqe* sqe = ::io_uring_get_sqe(ring_);
     while (sqe == nullptr) {  // the queue is full of what has not been submitted
-      (void)::io_uring_submit(ring_);
+      submit();
       sqe = ::io_uring_get_sqe(ring_);
     }
     return sqe;
+  }
+
+  // Opening is begun by whoever submits, and where the name is known but the server has to be asked (NFS, FUSE) it waits
+  // for it there, one file after the other. Such steps are given to the kernel's own threads from then on; for others
+  // that would be a detour.
+  void submit() {
+    if (::io_uring_sq_ready(ring_) == 0) return;
+    const Nanoseconds begun = clock_.now();
+    const int64_t switches = voluntary_switches();
+    if (::io_uring_submit(ring_) < 0) {
+      // The kernel is short of memory for a moment; what was not taken stays in the queue.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++slept_;
+    } else if (clock_.now() - begun > kHeldUp && voluntary_switches() != switches) {
+      ++slept_;
+      if (opens_ > 0 && !detour_opens_) {
+        detour_opens_ = true;
+      } else if (opens_ == 0 || detour_opens_) {
+        detour_reads_ = true;
+      }
+    }
+    opens_ = 0;
   }
 
   void listen() {
@@ -193,6 +213,8 @@ class Reader {
     io_uring_sqe* const sqe = entry();
     // O_NONBLOCK: opening a pipe would wait for a writer.
     ::io_uring_prep_openat(sqe, AT_FDCWD, wanted.path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
+    if (detour_opens_) ::io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+    ++opens_;
     step(operation, sqe, Operation::Stage::opening);
   }
 
@@ -211,6 +233,7 @@ class Reader {
     io_uring_sqe* const sqe = entry();
     ::io_uring_prep_read(sqe, operation.fd, job.data.data() + operation.done,
                          static_cast<unsigned>(room - operation.done), job.offset + operation.done);
+    if (detour_reads_) ::io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
     step(operation, sqe, Operation::Stage::reading);
   }
 
@@ -284,6 +307,9 @@ class Reader {
   std::unordered_map<const ReadJob*, std::unique_ptr<Operation>> operations_;
   uint64_t slept_ = 0;
   uint64_t rung_ = 0;
+  int opens_ = 0;  // not submitted yet
+  bool detour_opens_ = false;
+  bool detour_reads_ = false;
   bool listening_ = false;
   bool stopped_ = false;
 };
