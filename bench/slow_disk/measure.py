@@ -57,17 +57,19 @@ def run_once(penstock, folder, epochs, words, env):
             "ahead": loader["read_ahead"]["taken"] / split["images"], "method": loader["read_ahead"]["method"]}
 
 
-def measure(title, penstock, folder, ways, args, seen):
+def measure(title, penstock, ways, args, seen):
+    """`ways`: the name of a row: (one of WAYS, the folder to read). Ratios are to the first row, round by round."""
     results = {way: [] for way in ways}
     for round_number in range(args.rounds):
         order = list(ways)
         for way in order[round_number % len(order):] + order[:round_number % len(order)]:
-            results[way].append(run_once(penstock, folder, args.epochs, *WAYS[way]))
+            name, folder = ways[way]
+            results[way].append(run_once(penstock, folder, args.epochs, *WAYS[name]))
             seen.add(results[way][-1]["hash"])
     assert len(seen) == 1, f"hashes differ: {seen}"
     print(f"\n{title}")
     print(f"{'':20} {'images/s':>9} {'ratio':>6} {'CPU us/image':>13} {'ratio':>6}  read ahead")
-    first = results[ways[0]]
+    first = results[next(iter(ways))]
     for way in ways:
         mine = results[way]
         rate = statistics.median(a["rate"] / b["rate"] for a, b in zip(mine, first))
@@ -98,10 +100,11 @@ def main():
             while not os.path.ismount(mount):
                 assert time.monotonic() < deadline, "the slow disk was not mounted within 10 s"
                 time.sleep(0.01)
-            measure("files in memory", penstock, args.photos, ["off", "by itself", "always, io_uring", "always, threads"], args, seen)
-            seen.clear()
-            measure(f"{args.latency_us / 1000:g} ms an open, {args.latency_us / 1000:g} ms a read", penstock, mount,
-                    ["off", "by itself", "by itself, threads"], args, seen)
+            memory = {way: (way, args.photos) for way in ("off", "by itself", "always, io_uring", "always, threads")}
+            measure("files in memory", penstock, memory, args, seen)
+            slow = {"off, from memory": ("off", args.photos),
+                    **{way: (way, mount) for way in ("off", "by itself", "by itself, threads")}}
+            measure(f"{args.latency_us / 1000:g} ms an open, {args.latency_us / 1000:g} ms a read", penstock, slow, args, seen)
         finally:
             subprocess.run(["fusermount3", "-u", mount], check=False)
             disk.wait(timeout=10)

@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -95,6 +96,8 @@ class Reader {
 
   void run() {
     listen();
+    submit();
+    keep_to_cores();
     for (;;) {
       const bool stopping = take_orders();
       if (stopping && operations_.empty() && !listening_) return;
@@ -154,6 +157,12 @@ class Reader {
       }
     }
     opens_ = 0;
+  }
+
+  // The kernel's own threads would use every core of the machine, whatever this process was given.
+  void keep_to_cores() {
+    cpu_set_t cores;
+    if (::sched_getaffinity(0, sizeof cores, &cores) == 0) (void)::io_uring_register_iowq_aff(ring_, sizeof cores, &cores);
   }
 
   void listen() {

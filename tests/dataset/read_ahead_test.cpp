@@ -535,8 +535,9 @@ TEST_CASE("sources name every part that load() reads") {
   kinds["tar"].tar = folder.path("shard.tar");
   kinds["tar"].fields = "txt:text";
   int compared = 0;
-  for (const auto& [name, spec] : kinds) {
-    INFO(name);
+  for (const auto& kind : kinds) {
+    const DatasetSpec& spec = kind.second;
+    INFO(kind.first);
     SlowFileSystem disk(milliseconds(0));  // counts reads
     const auto ahead = ReadAhead::make(eagerly(ReadMethod::automatic), disk);
     const auto source = make_source(spec, DecodeLimits{}, ahead->files());
