@@ -9,7 +9,9 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev libyaml-cpp-dev nlohmann-json3-dev
   libcli11-dev libhwy-dev libspng-dev libjpeg62-turbo-dev libxxhash-dev zlib1g-dev libzstd-dev librandom123-dev libhwloc-dev
   # Formats that a build can leave out: the libraries that Pillow itself reads WebP and TIFF with.
-  libwebp-dev libtiff-dev)
+  libwebp-dev libtiff-dev
+  # liburing: reading ahead without a thread a file, where the kernel allows it; a build can leave it out.
+  liburing-dev)
 if [[ "${1:-}" == --tests ]]; then
   # iproute2: the tests over several nodes make them of network namespaces.
   packages+=(doctest-dev iproute2 python3 python3-dev python3-venv python3-numpy python3-pil python3-torch

@@ -209,9 +209,9 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   command->add_flag(
       "--rewrite", request->rewrite,
       "write JPEG files anew where no pixel can change: progressive ones as baseline, with smaller Huffman codes");
-  command->add_flag("!--no-verify", request->verify, "do not decode every picture once");
-  command->add_flag("!--no-entry-points", request->entry_points,
-                    "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
+  command->add_flag_callback("--no-verify", [=] { request->verify = false; }, "do not decode every picture once");
+  command->add_flag_callback("--no-entry-points", [=] { request->entry_points = false; },
+                             "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->add_flag("--json", request->json, "the report as one JSON object");
   command->add_flag("--quiet", request->quiet, "no progress");
   command->callback([=, &chosen] { chosen.run = [=] { return pack(*request); }; });

@@ -82,6 +82,15 @@ class Balancer::Impl {
 
   void on(const LoaderLost& e) { lose(e.loader, e.reason); }
 
+  void on(const LoaderAhead& e) {
+    require(e.leases >= 0, "loader " + std::to_string(e.loader) + " wants fewer leases than none");
+    LoaderState* loader = hear(e.loader);
+    if (loader == nullptr) return;
+    loader->ahead = e.leases;
+    loaders_.refresh(*loader);
+    dispatch_loader(*loader);
+  }
+
   void on(const ChunkMade& e) {
     LoaderState* loader = hear(e.loader);
     if (loader == nullptr) return;

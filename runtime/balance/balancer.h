@@ -94,6 +94,7 @@ struct LoaderJoined {
 };
 struct LoaderAlive { LoaderId loader = 0; };                     // heartbeat; every other event of it counts too
 struct LoaderLost { LoaderId loader = 0; std::string reason; };
+struct LoaderAhead { LoaderId loader = 0; int32_t leases = 0; };  // wanted besides its depth, until it says otherwise
 struct StreamOpened {
   StreamId stream = 0;
   PortId port = 0;
@@ -116,8 +117,8 @@ struct ChunkAccepted { LeaseKey lease; };                        // the port has
 struct CellFreed { LoaderId loader = 0; PortId port = 0; };      // a published cell came back
 struct Tick {};                                                  // time passes: look for expired leases, silent loaders
 
-using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, StreamOpened, SlotReserved, CursorMoved, StreamClosed,
-                           ChunkMade, ChunkFailed, ChunkAccepted, CellFreed, Tick>;
+using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderAhead, StreamOpened, SlotReserved, CursorMoved,
+                           StreamClosed, ChunkMade, ChunkFailed, ChunkAccepted, CellFreed, Tick>;
 
 // ---- actions: what to do ---------------------------------------------------------------------------------------
 struct Grant { LoaderId loader = 0; PortId port = 0; LeaseKey lease; int64_t deadline = 0; };

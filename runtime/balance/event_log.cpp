@@ -34,6 +34,10 @@ struct Name<LoaderLost> {
   static constexpr const char* value = "loader_lost";
 };
 template <>
+struct Name<LoaderAhead> {
+  static constexpr const char* value = "loader_ahead";
+};
+template <>
 struct Name<StreamOpened> {
   static constexpr const char* value = "stream_opened";
 };
@@ -97,6 +101,10 @@ void fields(LoaderAlive& e, F& f) {
 template <class F>
 void fields(LoaderLost& e, F& f) {
   f("loader", e.loader), f("reason", e.reason);
+}
+template <class F>
+void fields(LoaderAhead& e, F& f) {
+  f("loader", e.loader), f("leases", e.leases);
 }
 template <class F>
 void fields(StreamOpened& e, F& f) {

@@ -88,7 +88,7 @@ void LoaderBook::leave_room(LoaderState& loader) {
 
 void LoaderBook::refresh(LoaderState& loader) {
   const int32_t queue = static_cast<int32_t>(loader.leased.size()) + loader.revoked;
-  const bool has_room = queue < loader.depth && loader.cells_used < loader.cells && !loader.stalled &&
+  const bool has_room = queue < loader.depth + loader.ahead && loader.cells_used < loader.cells && !loader.stalled &&
                         !loader.given_up && loader.paused_until_ns == 0;
   if (!has_room) return leave_room(loader);
   // Two leases for each executor, so depth / 2 of them work at a time; a chunk waits for the rounds before it.

@@ -35,6 +35,7 @@ struct LoaderState {
   LoaderId id = 0;
   uint64_t serial = 0;  // a loader that joins again is another one
   int32_t depth = 0;
+  int32_t ahead = 0;    // leases besides, whose reads run ahead
   int32_t cells = 0;
   int32_t node = 0;
 
@@ -93,7 +94,7 @@ class LoaderBook {
   void revoke(LoaderState& loader, PortId port, const LeaseKey& lease);  // leased -> revoked
   void revoked_answered(LoaderState& loader, const LeaseKey& lease);     // a revoked lease's result came
   void cell_freed(LoaderState& loader, PortId port);
-  void refresh(LoaderState& loader);  // after a change of stalled, given_up, paused_until_ns or speed
+  void refresh(LoaderState& loader);  // after a change of ahead, stalled, given_up, paused_until_ns or speed
 
  private:
   using Room = std::set<LoaderState::RoomKey>;

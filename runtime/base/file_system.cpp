@@ -98,6 +98,7 @@ class PosixFileReader final : public FileReader {
     size_t done = 0;
     if (!read_fully(fd_->get(), begin_ + offset, into, path_, done)) ended_early(path_, offset + done, size_);
   }
+  int descriptor() const noexcept override { return begin_ == 0 ? fd_->get() : -1; }
 
  private:
   std::shared_ptr<const UniqueFd> fd_;
@@ -125,6 +126,8 @@ class PosixFileSystem final : public FileSystem {
     }
     return true;
   }
+
+  bool is_the_kernels() const noexcept override { return true; }
 
   std::unique_ptr<FileReader> open_file(const std::string& path) override {
     struct stat status {};

@@ -66,6 +66,8 @@ class FileReader {
   virtual int64_t modified_ns() const noexcept = 0; // since 1970
   // Fills `into` from `offset` on; bytes beyond the end are a FileError: something cut the file.
   virtual void read_at(uint64_t offset, std::span<std::byte> into) const = 0;
+  // The kernel's, where offsets of it are offsets of this; -1: there is no way in but read_at().
+  virtual int descriptor() const noexcept { return -1; }
 };
 
 struct FileFacts {
@@ -91,6 +93,9 @@ class FileSystem {
 
   // Takes no stat per entry where the file system tells types in its directories (all common ones do).
   virtual Directory list_directory(const std::string& path) = 0;
+
+  // Paths mean to the kernel what they mean here, so that reads may be given to it directly (io_uring).
+  virtual bool is_the_kernels() const noexcept { return false; }
 };
 
 FileSystem& posix_file_system();

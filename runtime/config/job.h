@@ -21,6 +21,7 @@ namespace penstock {
 enum class OnError : uint8_t { fail = 0, substitute = 1 };
 enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
+enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
 struct DatasetSpec {
   // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
@@ -131,6 +132,9 @@ struct LoaderSpec {
   int cells = 0;          // chunk cells per loader; 0: chosen from loader.threads, and memory_gb limits them
   double cache_gb = 0;    // per loader rank and split, for encoded samples that were read once
   double spool_gb = 16;   // per loader rank and split, on disk (TMPDIR), for shards that are compressed
+  int read_ahead = 32;    // reads under way at a time, where the disk is slow; 0: none before they are needed
+  double read_ahead_mb = 64;  // most that they hold, within what the cells leave of memory_gb
+  ReadMethod read_method = ReadMethod::automatic;
 };
 
 struct TrainerSpec {

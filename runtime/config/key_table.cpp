@@ -146,7 +146,21 @@ std::vector<Section<Job>> make_job_sections() {
         key<Job>(machinery,
                  number("spool_gb", 0, 1048576,
                         "Disk per loader rank and split, in GB, in TMPDIR, for shards that have to be decompressed."),
-                 PENSTOCK_MEMBER(loader.spool_gb))}});
+                 PENSTOCK_MEMBER(loader.spool_gb)),
+        key<Job>(machinery,
+                 integer("read_ahead", 0, 1024,
+                         "Reads under way at a time for samples that are next, where reads have to wait for a disk; 0: "
+                         "each thread reads what it needs when it needs it."),
+                 PENSTOCK_MEMBER(loader.read_ahead)),
+        key<Job>(machinery,
+                 number("read_ahead_mb", 0, 1048576,
+                        "Memory per loader rank, in MB, for samples read ahead, within what the cells leave of memory_gb."),
+                 PENSTOCK_MEMBER(loader.read_ahead_mb)),
+        key<Job>(machinery,
+                 text("read_method", {"auto", "io_uring", "threads"},
+                      "How reads run ahead. io_uring: by the kernel, or by threads where it is refused, as auto; threads: "
+                      "by threads that wait."),
+                 PENSTOCK_MEMBER(loader.read_method))}});
   sections.push_back(
       {"trainer",
        "The trainer ranks and their training program.",

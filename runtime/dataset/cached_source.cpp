@@ -84,4 +84,9 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
   return verdict;
 }
 
+void CachedSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {
+  if (index < 0 || index >= size()) return;
+  if (entries_[static_cast<size_t>(index)].load(std::memory_order_acquire) == nullptr) source_->list_reads(index, parts);
+}
+
 }  // namespace penstock

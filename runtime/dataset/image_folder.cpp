@@ -304,4 +304,11 @@ Verdict ImageFolder::read(int64_t index, std::vector<std::byte>& bytes) const {
   return Verdict::good();
 }
 
+void ImageFolder::list_reads(int64_t index, std::vector<FilePart>& parts) const {
+  if (index < 0 || index >= size()) return;
+  FilePart& part = parts.emplace_back();
+  part.path = path(index);
+  part.max_bytes = max_encoded_bytes_;
+}
+
 }  // namespace penstock

@@ -135,6 +135,13 @@ Verdict PackSource::load(const DrawKey& key, SourceSample& sample) const {
   return Verdict::good();
 }
 
+void PackSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {
+  if (index < 0 || index >= size() || !check_sizes(index).ok()) return;
+  const PackRecord record = record_of(table_, index);
+  const std::string& path = paths_[table_.row(index).file];
+  parts.push_back({path, record.offset, record.bytes, 0, shards_.opened(path)});
+}
+
 std::unique_ptr<Source> open_pack(const std::string& folder, const DecodeLimits& limits, FileSystem& files) {
   return std::make_unique<PackSource>(open_pack_table(folder, files), folder, limits, files);
 }

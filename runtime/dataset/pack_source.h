@@ -37,6 +37,7 @@ class PackSource final : public Source {
   int64_t encoded_size(int64_t index) const override;
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
   Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   Sum128 fingerprint() const override { return table_.fingerprint(); }
 
   const SampleTable& table() const noexcept { return table_; }

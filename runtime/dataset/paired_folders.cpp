@@ -186,4 +186,13 @@ Verdict PairedFolders::load(const DrawKey& key, SourceSample& sample) const {
   return Verdict::good();
 }
 
+void PairedFolders::list_reads(int64_t index, std::vector<FilePart>& parts) const {
+  if (index < 0 || index >= size()) return;
+  for (const Folder& folder : folders_) {
+    FilePart& part = parts.emplace_back();
+    part.path = folder.root + "/" + folder.names[static_cast<size_t>(index)];
+    part.max_bytes = max_encoded_bytes_;
+  }
+}
+
 }  // namespace penstock

@@ -38,6 +38,7 @@ class PairedFolders final : public Source {
   int64_t encoded_size(int64_t index) const override;
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
   Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   Sum128 fingerprint() const override { return fingerprint_; }
 
   // Of the image (0) or its partners, in the order of fields(): a root, and a sample's name relative to it.

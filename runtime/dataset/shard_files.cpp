@@ -25,6 +25,12 @@ std::shared_ptr<const FileReader> ShardFiles::get(const std::string& path, Codec
   return plain_.try_emplace(path, std::move(opened)).first->second;
 }
 
+std::shared_ptr<const FileReader> ShardFiles::opened(const std::string& path) {
+  MutexLock lock(mutex_);
+  const auto found = plain_.find(path);
+  return found == plain_.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts) {
   facts.codec = codec_named(path);
   for (const char* end : {".bz2", ".tbz2", ".xz", ".txz", ".lzma", ".lz4", ".br", ".zip", ".7z", ".Z"}) {

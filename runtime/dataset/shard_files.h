@@ -34,6 +34,8 @@ class ShardFiles {
   std::shared_ptr<const FileReader> get(const std::string& path, Codec codec);
 
   int64_t spooled_bytes() const noexcept { return spooled_bytes_; }
+  // Null where it is not open, or compressed. Never waits for a disk.
+  std::shared_ptr<const FileReader> opened(const std::string& path);
 
   // For tables being made: opens the file, finds out whether it is compressed, and says what a table notes of it.
   std::shared_ptr<const FileReader> survey(const std::string& path, TableFile& facts);

@@ -56,6 +56,17 @@ struct SourceBudget {
   int64_t spool_bytes = int64_t{16} << 30;  // disk for shards that have to be decompressed (spool.h)
 };
 
+// A part of a file that load() is going to read: what reading ahead goes by (read_ahead.h).
+struct FilePart {
+  static constexpr uint64_t kWholeFile = UINT64_MAX;
+
+  std::string path;
+  uint64_t offset = 0;
+  uint64_t bytes = kWholeFile;
+  int64_t max_bytes = 0;                     // of a whole file; a larger one will not be read
+  std::shared_ptr<const FileReader> reader;  // where it is open already
+};
+
 class Source {
  public:
   virtual ~Source() = default;
@@ -98,6 +109,10 @@ class Source {
     if (verdict.ok()) sample.label = label(index);
     return verdict;
   }
+
+  // Appends what load() of this sample will read, as far as that is known without touching a disk; a hint: nothing
+  // depends on it but the time that load() takes. None for an index outside [0, size).
+  virtual void list_reads(int64_t index, std::vector<FilePart>& parts) const { (void)index, (void)parts; }
 
   // Equal exactly for equal lists of (key, label). Contents are not covered: reading a million files to start a job
   // would cost more than the mistake it finds.

@@ -160,4 +160,24 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
   return Verdict::good();
 }
 
+void TableSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {
+  if (index < 0 || index >= size()) return;
+  const SampleRow& row = table_.row(index);
+  if (row.file == kOwnFile) {
+    FilePart& part = parts.emplace_back();
+    part.path = under_root(root_, table_.key(index));
+    part.max_bytes = limits_.max_encoded_bytes;
+  }
+  const auto add = [&](uint32_t file, uint64_t offset, uint64_t bytes, int64_t limit) {
+    // Decompressed shards were written a moment ago, to a local disk.
+    if (bytes == 0 || bytes > static_cast<uint64_t>(limit) || table_.facts().files[file].codec != Codec::none) return;
+    parts.push_back({paths_[file], offset, bytes, 0, shards_->opened(paths_[file])});
+  };
+  if (row.file != kOwnFile) add(row.file, row.offset, row.bytes, limits_.max_encoded_bytes);
+  for (size_t f = 0; f < shown_; ++f) {
+    const FieldPlace& place = table_.place(f, index);
+    if (place.file != kInTable) add(place.file, place.offset, place.bytes, limits_.max_encoded_bytes);
+  }
+}
+
 }  // namespace penstock

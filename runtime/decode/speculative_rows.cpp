@@ -13,6 +13,8 @@ constexpr uint32_t block_bytes = 128;
 constexpr size_t fewest_bytes_per_block = 5;
 // libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_quietly().
 constexpr uint32_t bits_left_behind = 16 * 8;
+// Files with longer rows are not worth the memory.
+constexpr size_t longest_row = size_t{1} << 20;
 // Bytes of a scan that lanes do not begin to read.
 constexpr size_t left_at_end(size_t scan) {
   return std::max<size_t>(512, scan / 64);
@@ -118,7 +120,7 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   --bands_;
   // Up to the end of the row that the last chunk ends in, by a generous guess.
   const size_t row_bytes = (file_size_ - frame_->scan_begin) / static_cast<size_t>(frame_->mcu_rows);
-  unstuff(chunk * most_lanes + 3 * row_bytes + 4096);
+  unstuff(chunk * most_lanes + std::min(3 * row_bytes, longest_row) + 4096);
   if (bytes_used_ < chunk * most_lanes + lane_padding) {
     // The scan ends long before the file does.
     bands_ = 0;

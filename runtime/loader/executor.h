@@ -23,6 +23,7 @@ struct ChunkWork {
   LeaseGranted lease;
   std::shared_ptr<const SplitContext> split;
   CellRef cell;
+  uint64_t reads = 0;           // ReadAhead's ticket
   std::byte* memory = nullptr;  // of the cell; laid out by chunk_layout(split->fields(), lease.samples.size())
 
   // Filled by the executor.

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <deque>
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -35,10 +37,13 @@ class Loader::Impl {
       : options_(options),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
+        ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
         executor_(make_cpu_executor(options.threads, options.cpus)) {}
 
   ~Impl() {
     python_stop_.request_stop();
+    // Threads that wait for a read have nothing to wait for any more.
+    ahead_->stop();
     // Threads first: they write into cells.
     executor_.reset();
     for (auto& [fingerprint, split] : splits_) {
@@ -59,6 +64,7 @@ class Loader::Impl {
       }
       while (auto work = executor_->next_done()) finish(std::move(work));
       collect_opened();
+      look_ahead();
       if (ended_ || stop_) return good_;
       beat();
       if (silence_.tick(clock_.now())) {
@@ -93,6 +99,7 @@ class Loader::Impl {
     report["read_s"] = static_cast<double>(f.read_ns) * 1e-9;
     report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
     report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
+    report["read_ahead"] = ahead_report();
     std::vector<std::shared_ptr<const SplitContext>> python;
     {
       MutexLock lock(python_mutex_);
@@ -136,6 +143,35 @@ class Loader::Impl {
     Fingerprint described = 0;
     Listed listed;
   };
+
+  static ReadAheadOptions ahead_options(const LoaderOptions& options) {
+    ReadAheadOptions ahead = options.read_ahead;
+    ahead.cpus = options.cpus;
+    ahead.on_notice = options.on_notice;
+    ahead.memory_bytes = std::min(ahead.memory_bytes, options.memory_bytes);
+    return ahead;
+  }
+  nlohmann::json ahead_report() const {
+    const ReadAheadFigures f = ahead_->figures();
+    nlohmann::json report = {{"method", f.method.empty() ? "none" : f.method},
+                             {"reads", f.reads},
+                             {"bytes", f.bytes},
+                             {"taken", f.taken},
+                             {"waited", f.waited},
+                             {"early", f.early},
+                             {"failed", f.failed},
+                             {"dropped", f.dropped}};
+    if (!f.why_threads.empty()) report["why_threads"] = f.why_threads;
+    return report;
+  }
+  // Deep enough that the wanted number of reads can be under way behind the leases that threads work on.
+  void look_ahead() {
+    const int32_t leases =
+        ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;
+    if (leases == std::exchange(leases_ahead_, leases)) return;
+    tell(LeasesAhead{leases});
+  }
+  void share_memory() { ahead_->set_memory(options_.memory_bytes - static_cast<int64_t>(arena_bytes_)); }
 
   static nlohmann::json replaced_workers(const SplitContext& context) {
     const int64_t count = context.workers()->replaced();
@@ -238,7 +274,7 @@ class Loader::Impl {
       answer.remedy = std::move(remedy);
     };
     try {
-      FileSystem& files = options_.files != nullptr ? *options_.files : posix_file_system();
+      FileSystem& files = ahead_->files();
       const Looked looked = before.context ? look(before.stamps, files) : Looked::changed;
       if (looked == Looked::same) {
         fresh = std::move(before);
@@ -297,6 +333,7 @@ class Loader::Impl {
   // repaired, and what was listed no longer be so.
   void retire(std::map<Fingerprint, Split>::iterator split) {
     arena_bytes_ -= split->second.arena.memory.size();
+    share_memory();
     endpoint_->forget_arena(split->second.arena.id);
     const auto& context = split->second.context;
     if (context && context->workers() != nullptr) {
@@ -416,6 +453,7 @@ class Loader::Impl {
     split.arena.memory = SharedMemory::create("penstock-cells", total);
     split.arena.memory.seal_future_writes();
     arena_bytes_ += total;
+    share_memory();
     endpoint_->register_arena(split.arena);
     for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
   }
@@ -467,11 +505,20 @@ class Loader::Impl {
     split.free_cells.pop_back();
     cell_ports_[{work->cell.arena, work->cell.cell}] = m.port;
     work->lease = std::move(m);
+    lease_samples_ = std::max(lease_samples_, static_cast<int32_t>(work->lease.samples.size()));
+    if (ahead_->awake()) {
+      std::vector<int64_t> indices;
+      for (const PlannedSample& sample : work->lease.samples) indices.push_back(sample.index);
+      work->reads = ahead_->plan(work->split->source(), indices);
+    }
     executor_->submit(std::move(work));
   }
 
   void revoke(const LeaseKey& lease) {
-    if (auto work = executor_->withdraw(lease)) free_cell(work->cell);
+    if (auto work = executor_->withdraw(lease)) {
+      ahead_->drop(work->reads);
+      free_cell(work->cell);
+    }
     for (auto& [fingerprint, split] : splits_) {
       const auto it = std::find_if(split.early.begin(), split.early.end(),
                                    [&](const LeaseGranted& m) { return m.lease == lease; });
@@ -483,6 +530,7 @@ class Loader::Impl {
 
   void finish(std::unique_ptr<ChunkWork> work) {
     ++chunks_;
+    ahead_->drop(work->reads);
     if (!work->failure.empty()) {
       tell(ChunkUndone{work->lease.lease, work->failure});
       free_cell(work->cell);
@@ -540,6 +588,7 @@ class Loader::Impl {
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
+  std::shared_ptr<ReadAhead> ahead_;  // the sources read through it
   std::map<Fingerprint, Split> splits_;
   mutable Mutex python_mutex_;
   // Of splits_ those with Python workers: what report_json() looks at, in whatever thread it is called.
@@ -559,6 +608,8 @@ class Loader::Impl {
   // What report_json() reads in other threads; nothing else is published by them.
   std::atomic<Nanoseconds> begun_ = clock_.now();
   Nanoseconds last_beat_ = 0;
+  int32_t lease_samples_ = 1;  // of the largest lease so far
+  int32_t leases_ahead_ = 0;   // that the coordinator knows of
   uint32_t next_arena_ = 1;
   size_t arena_bytes_ = 0;
   std::atomic<int64_t> sent_bytes_ = 0;
@@ -575,6 +626,12 @@ LoaderOptions loader_options(const Job& job) {
   options.python = job.python;
   options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
   options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);
+  options.read_ahead.reads = job.loader.read_ahead;
+  options.read_ahead.memory_bytes = static_cast<int64_t>(job.loader.read_ahead_mb * 1048576.0);
+  options.read_ahead.method = job.loader.read_method;
+  // For tests and comparisons: whatever the disk's speed.
+  const char* const eager = std::getenv("PENSTOCK_READ_AHEAD");
+  options.read_ahead.eager = eager != nullptr && std::string_view(eager) == "always";
   options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
   return options;
 }

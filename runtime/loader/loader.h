@@ -10,6 +10,8 @@
 //                                                  `-> failed: ChunkUndone, cell free again
 //   CellReturned -> cell free, CellBack to the coordinator (its quota counts cells)
 //
+// Samples of leases are read ahead in the order of the leases (dataset/read_ahead.h). While reads are slow the loader asks
+// for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
 //
 // Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published; the coordinator never
@@ -25,6 +27,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
 #include "runtime/config/job.h"
+#include "runtime/dataset/read_ahead.h"
 #include "runtime/dataset/source.h"
 #include "transport/transport.h"
 
@@ -42,6 +45,7 @@ struct LoaderOptions {
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
+  ReadAheadOptions read_ahead;  // of all splits; memory beyond the cells counts within memory_bytes
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
@@ -23,6 +24,23 @@ std::string number(double value, int decimals = 0) {
   return digits;
 }
 std::string percent(double share) { return number(100 * share, share < 0.1 ? 1 : 0) + " %"; }
+
+// "Read ahead: 5,120 reads by io_uring; 80 by threads (io_uring_setup: Operation not permitted)"; empty: nobody had to.
+std::string read_ahead_line(const json& report) {
+  std::map<std::string, int64_t> reads;
+  for (const json& rank : report.value("ranks", json::array())) {
+    const json ahead = rank.value("read_ahead", json::object());
+    if (ahead.value("reads", int64_t{0}) == 0) continue;
+    const std::string why = ahead.value("why_threads", "");
+    reads[ahead.value("method", "") + (why.empty() ? "" : " (" + why + ")")] += ahead["reads"].get<int64_t>();
+  }
+  std::string line;
+  for (const auto& [how, count] : reads) {
+    line += (line.empty() ? "read ahead: " : "; ") + number(static_cast<double>(count)) +
+            (line.empty() ? " reads by " : " by ") + how;
+  }
+  return line.empty() ? line : line + "\n";
+}
 
 }  // namespace
 
@@ -227,6 +245,7 @@ std::string report_text(const json& report) {
       text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
     }
   }
+  text += read_ahead_line(report);
   text += report.value("bottleneck", "") + "\n";
   return text;
 }

@@ -8,6 +8,7 @@
 //   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of that
 //   time that its program spent waiting for data. Both are means over trainers weighted by their time; images_per_s is
 //   the trainers' sum.
+// report_text: splits, ranks, how reads ran ahead where they had to (and where io_uring was refused, why), the sentence.
 // Failure: Error(runtime) for a text that is no report.
 #pragma once
 

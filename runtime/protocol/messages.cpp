@@ -41,6 +41,7 @@ auto members(PortDone& m) { return std::tie(m.good, m.problem, m.exit_code, m.re
 auto members(ProgramsAt& m) { return std::tie(m.living); }
 auto members(EndServing& m) { return std::tie(m.reason); }
 auto members(SplitClosed& m) { return std::tie(m.fingerprint, m.failed, m.split); }
+auto members(LeasesAhead& m) { return std::tie(m.leases); }
 auto members(Leave& m) { return std::tie(m.reason); }
 auto members(LoaderReport& m) { return std::tie(m.json); }
 auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }

@@ -4,7 +4,7 @@
 //   std::visit(overloaded{...}, decode(message));          // Error(peer_lost) where it cannot be parsed
 //
 // A conversation, from opening a split to a batch (C: coordinator, P: a port, L: a loader):
-//   a. L -> C  LoaderHello                 cells, depth, threads; from then on Alive, the heartbeat
+//   a. L -> C  LoaderHello                 cells, depth, threads; from then on Alive, the heartbeat, and LeasesAhead
 //   b. P -> C  OpenSplit(json)             when a client opens a split; every replica must bring the same text
 //   c. C -> L  PrepareSplit(json)          to every loader, once per fingerprint
 //   d. L -> C  SplitPrepared               size and fingerprint of the dataset it sees, or why not
@@ -120,6 +120,8 @@ struct ProgramsAt { int32_t living = 0; };
 struct EndServing { std::string reason; };
 // `failed`: it could not be opened somewhere, so nothing of it is worth keeping. `split`: from ports, as in OpenSplit.
 struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
+// From a loader: so many leases more than its depth are of use to it, because its reads are slow and run ahead.
+struct LeasesAhead { int32_t leases = 0; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
@@ -129,7 +131,7 @@ using ControlMessage =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
                  StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
                  ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye, ProgramsAt,
-                 EndServing, SplitClosed>;
+                 EndServing, SplitClosed, LeasesAhead>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -62,6 +62,7 @@ class Coordinator::Impl {
               apply(LoaderJoined{peer, m.depth, m.cells, node_of(peer)});
             },
             [&](const Alive&) { apply(LoaderAlive{peer}); },
+            [&](const LeasesAhead& m) { apply(LoaderAhead{peer, std::max(0, m.leases)}); },
             [&](const OpenSplit& m) { open_split(peer, m); },
             [&](const SplitClosed& m) { split_closed({peer, m.split}); },
             [&](const SplitPrepared& m) { split_prepared(peer, m); },

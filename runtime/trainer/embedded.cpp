@@ -119,7 +119,9 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
   key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
       << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
       << job.loader.cells << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' ' << job.loader.payload_crc
-      << ' ' << job.trainer.hold << ' ' << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
+      << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
+      << static_cast<int>(job.loader.read_method) << ' ' << job.trainer.hold << ' '
+      << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
       << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
       << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '
       << job.python.start_timeout_s << ' ' << job.python.attempts;

@@ -36,7 +36,11 @@ class Auditor {
   explicit Auditor(const BalancerOptions& options) : options_(options) {}
 
   void told(const Event& event) {
-    if (const auto* e = std::get_if<LoaderJoined>(&event)) loaders_[e->loader] = {*e, {}, false};
+    if (const auto* e = std::get_if<LoaderJoined>(&event)) loaders_[e->loader] = {*e, {}, false, 0};
+    if (const auto* e = std::get_if<LoaderAhead>(&event)) {
+      const auto loader = loaders_.find(e->loader);
+      if (loader != loaders_.end()) loader->second.ahead = e->leases;
+    }
     if (const auto* e = std::get_if<LoaderLost>(&event)) {
       loaders_.erase(e->loader);
       for (auto lease = live_.begin(); lease != live_.end();) {
@@ -118,6 +122,7 @@ class Auditor {
     LoaderJoined joined;
     std::map<PortId, int32_t> cells;
     bool given_up;
+    int32_t ahead;
   };
   struct Live {
     LoaderId loader;
@@ -160,7 +165,7 @@ class Auditor {
     live_[chunk] = {grant.loader, grant.lease.generation, false};
     int32_t making = 0;
     for (const auto& [name, lease] : live_) making += lease.loader == grant.loader && !lease.made ? 1 : 0;
-    expect(making <= loader.joined.depth, "more leases than the loader is deep");
+    expect(making <= loader.joined.depth + loader.ahead, "more leases than the loader is deep");
 
     std::set<PortId> live_ports;
     for (const auto& [id, opened] : streams_) live_ports.insert(opened.port);
@@ -372,6 +377,7 @@ class World {
     Loader& loader = loaders_[i];
     if (loader.life != life || !loader.running) return;
     if (now_ >= loader.stalled_until) say(loader, LoaderAlive{loader.id});
+    if (now_ >= loader.stalled_until && chance(5)) say(loader, LoaderAhead{loader.id, pick(0, 6)});
     after(100 * kMs, [this, i, life] { heartbeat(i, life); });
   }
   void stall_at(size_t i, int from_ms, int for_ms) {

@@ -532,6 +532,28 @@ TEST_CASE("a revoked lease keeps its place in the depth until its cell is back o
   CHECK(bench.grants.size() == 1);
 }
 
+TEST_CASE("a loader whose reads run ahead holds more leases than its depth, while it wants them and has cells") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 6, 0});
+  bench.at(0, stream(1, 0, 10));
+  bench.at(0, SlotReserved{1, 0});
+  std::vector<Grant> held = bench.grants;
+  CHECK(held.size() == 2);
+  bench.at(1, LoaderAhead{0, 3});
+  CHECK(bench.grants.size() == 3);
+  held.insert(held.end(), bench.grants.begin(), bench.grants.end());
+  bench.at(2, LoaderAhead{0, 100});
+  CHECK(bench.grants.size() == 1);  // no more cells than these
+  bench.at(3, LoaderAhead{0, 0});
+  CHECK(bench.grants.empty());
+  CHECK(bench.revokes.empty());  // what it holds it keeps
+  for (size_t i = 0; i < 4; ++i) CHECK(bench.complete(4, held[i]).empty());
+  CHECK(bench.complete(5, held[4]).size() == 1);
+  bench.at(6, LoaderAhead{9, 1});  // nobody's
+  CHECK(bench.grants.empty());
+  CHECK_THROWS_AS(bench.at(7, LoaderAhead{0, -1}), Error);
+}
+
 TEST_CASE("a port's messages may overtake the loader's") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 1, 1, 0});

@@ -16,6 +16,7 @@ TEST_CASE("every event survives the way through JSON") {
   const std::vector<Event> events = {LoaderJoined{1, 2, 3, 4},
                                      LoaderAlive{1},
                                      LoaderLost{1, "said \"no\"\n\ttwice"},
+                                     LoaderAhead{1, 8},
                                      StreamOpened{9, 1, 2, 3, 4, 5, 6},
                                      SlotReserved{9, 3},
                                      SlotReserved{9, 3, {1, 2}},
@@ -35,7 +36,7 @@ TEST_CASE("every event survives the way through JSON") {
     CHECK(to_json(back) == json);
   }
   CHECK(to_json(Event(ChunkAccepted{lease})) == R"({"event":"chunk_accepted","lease":[18446744073709551615,1,2,3]})");
-  CHECK(std::get<ChunkMade>(event_from_json(events.size() > 8 ? to_json(events[8]) : "")).lease == lease);
+  CHECK(std::get<ChunkMade>(event_from_json(events.size() > 9 ? to_json(events[9]) : "")).lease == lease);
 }
 
 TEST_CASE("what cannot be read is refused by name") {

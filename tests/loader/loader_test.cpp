@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/chunk.h"
 #include "tests/support/faulty_file_system.h"
+#include "tests/support/slow_file_system.h"
 #include "tests/support/tiny_dataset.h"
 #include "transport/inproc/inproc.h"
 
@@ -48,7 +50,13 @@ class World {
       Incoming incoming;
       if (mine_->poll(incoming)) {
         auto* message = std::get_if<MessageArrived>(&incoming);
-        if (message == nullptr || !std::holds_alternative<Alive>(decode(message->message))) return incoming;
+        if (message == nullptr) return incoming;
+        const ControlMessage said = decode(message->message);
+        if (const auto* ahead = std::get_if<LeasesAhead>(&said)) {
+          ahead_ = ahead->leases;
+          continue;
+        }
+        if (!std::holds_alternative<Alive>(said)) return incoming;
         ++beats_;
         continue;
       }
@@ -88,6 +96,8 @@ class World {
     return true;
   }
   int beats() const { return beats_; }
+  int32_t ahead() const { return ahead_; }
+  std::string report() const { return loader_->report_json(); }
   bool result() { return ended_.get(); }
 
  private:
@@ -96,6 +106,7 @@ class World {
   std::unique_ptr<Loader> loader_;
   std::future<bool> ended_;
   int beats_ = 0;
+  int32_t ahead_ = 0;
 };
 
 std::string json_of(const TinyDataset& data, const std::string& split = "train") {
@@ -251,6 +262,44 @@ TEST_CASE("a revoked lease that was not begun is dropped with its cell; one that
   }
   CHECK(back >= 1);  // one thread cannot have begun them all
   CHECK(world.quiet(50 * kMillisecond) == (chunks == 0));
+}
+
+TEST_CASE("reads of leases run ahead: the same chunks, within the memory, and none for a lease that is taken away") {
+  const TinyDataset data(40);
+  const std::string json = json_of(data);
+  std::vector<std::vector<std::byte>> payloads[2];
+  for (const bool on : {false, true}) {
+    SlowFileSystem disk(std::chrono::milliseconds(2));
+    LoaderOptions options{.threads = 1, .cells = 8};
+    options.files = &disk;
+    options.read_ahead.reads = on ? 16 : 0;
+    options.read_ahead.eager = true;
+    World world(options);
+    (void)world.expect<LoaderHello>();
+    REQUIRE(world.prepare(json).good);
+    std::vector<LeaseGranted> leases;
+    for (int64_t step = 0; step < 5; ++step) {
+      std::vector<int64_t> indices;
+      for (int64_t i = 0; i < 8; ++i) indices.push_back((8 * step + 3 * i) % 40);
+      leases.push_back(lease_of(json, step, indices));
+      world.say(leases.back());
+    }
+    world.say(LeaseRevoked{leases[4].lease});
+    for (int64_t step = 0; step < 4; ++step) {
+      Incoming news = world.hear();
+      while (!std::holds_alternative<ChunkArrived>(news)) news = world.hear();
+      const ChunkArrived chunk = std::get<ChunkArrived>(news);
+      payloads[on ? 1 : 0].emplace_back(chunk.payload.begin(), chunk.payload.end());
+    }
+    CHECK(world.ahead() == (on ? 2 : 0));  // 16 reads are two leases of 8
+    const nlohmann::json report = nlohmann::json::parse(world.report()).at("read_ahead");
+    CHECK(report.at("method") == (on ? "threads" : "none"));
+    if (on) CHECK(report.at("taken").get<int64_t>() + report.at("early").get<int64_t>() >= 30);
+    // The fifth lease's reads were not begun, or are given up.
+    if (on) CHECK(report.at("reads").get<int64_t>() <= 40);
+  }
+  REQUIRE(payloads[0].size() == 4);
+  CHECK(payloads[0] == payloads[1]);
 }
 
 TEST_CASE("a split that cannot be opened is answered with kind, reason and remedy") {
