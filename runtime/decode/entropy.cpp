@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/stuffing.h"
 #include "runtime/decode/zigzag.h"
 
 #if defined(__GNUC__)
@@ -119,35 +120,16 @@ void EntropyDecoder::more_bytes() {
   const size_t kept = from < bytes_end_ ? static_cast<size_t>(bytes_end_ - from) : 0;
   std::memmove(bytes_.data(), from, kept);
   state.next = bytes_.data() + (state.next - from);
-  uint8_t* out = bytes_.data() + kept;
-  const uint8_t* in = raw_;
   uint8_t* const out_end = bytes_.data() + stretch_bytes;
-  while (out < out_end) {
-    const auto room = std::min(static_cast<size_t>(out_end - out), static_cast<size_t>(raw_end_ - in));
-    const auto* stop = static_cast<const uint8_t*>(std::memchr(in, 0xFF, room));
-    const size_t plain = stop == nullptr ? room : static_cast<size_t>(stop - in);
-    std::memcpy(out, in, plain);
-    out += plain;
-    in += plain;
-    if (stop == nullptr) {
-      if (in == raw_end_) segment_ended_ = true;
-      if (in == raw_end_ || out == out_end) break;
-      continue;
-    }
-    if (raw_end_ - in < 2) {  // half a marker
-      segment_ended_ = true;
-      break;
-    }
-    if (in[1] != 0) {
-      segment_ended_ = true;
-      marker_ = in[1];
-      break;
-    }
-    *out++ = 0xFF;
-    in += 2;
+  const Unstuffed at = unstuff(raw_, raw_end_, raw_end_, bytes_.data() + kept, out_end, [](uint8_t*) {});
+  if (at.in == raw_end_) {
+    segment_ended_ = true;
+  } else if (at.out < out_end) {
+    segment_ended_ = true;
+    if (raw_end_ - at.in >= 2) marker_ = at.in[1];  // else half of one
   }
-  raw_ = in;
-  bytes_end_ = out;
+  raw_ = at.in;
+  bytes_end_ = at.out;
 }
 
 // Between two segments: the marker must follow directly and be the right one. What a segment leaves unused are the bits

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/decode/stuffing.h"
+
 namespace penstock {
 namespace {
 
@@ -78,36 +80,19 @@ bool IndexedRows::read_band(int first_row) {
   return mine_;
 }
 
-// Copies scan data without what stuffs it, up to `end` or to a marker. The last byte may be 0xFF whose zero follows
-// `end`.
-const uint8_t* IndexedRows::unstuff(const uint8_t* in, const uint8_t* end) {
-  uint8_t* out = bytes_.data() + bytes_used_;
-  while (in < end) {
-    const auto left = static_cast<size_t>(end - in);
-    const auto* const ff = static_cast<const uint8_t*>(std::memchr(in, 0xFF, left));
-    const size_t plain = ff == nullptr ? left : static_cast<size_t>(ff - in);
-    std::memcpy(out, in, plain);
-    out += plain;
-    in += plain;
-    if (ff == nullptr) break;
-    if (in + 1 == file_ + file_size_ || in[1] != 0) break;
-    *out++ = 0xFF;
-    in += 2;
-  }
-  bytes_used_ = static_cast<size_t>(out - bytes_.data());
-  return in;
-}
-
 // Puts the stretch's bytes behind those of the others.
 bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
   const EntryPoint from = index_->at(stretch.point);
   const bool to_a_point = stretch.point + 1 < index_->size();
   const uint8_t* const end = file_ + (to_a_point ? index_->at(stretch.point + 1).byte : file_size_);
   unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + from.bit);
-  const uint8_t* const reached = unstuff(file_ + from.byte, end);
+  uint8_t* const begin = bytes_.data();
+  const Unstuffed at =
+      unstuff(file_ + from.byte, end, file_ + file_size_, begin + bytes_used_, begin + bytes_.size(), [](uint8_t*) {});
+  bytes_used_ = static_cast<size_t>(at.out - begin);
   stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
   if (!to_a_point) return true;
-  if (reached != end) return false;  // a marker in between
+  if (at.in != end) return false;  // a marker in between
   if (const uint8_t bit = index_->at(stretch.point + 1).bit; bit > 0) {
     if (end == file_ + file_size_) return false;
     bytes_[bytes_used_++] = *end;

@@ -55,7 +55,6 @@ class IndexedRows final : private LaneFeeder {
   bool read_band(int first_row);
   void add_row(int row);
   bool add_bytes(Stretch& stretch, LaneUnit& unit);
-  const uint8_t* unstuff(const uint8_t* in, const uint8_t* end);
   bool accept(const Stretch& stretch, const LaneEnd& end);
   int16_t* block(size_t n) { return coefficients_.data() + lane_scratch_bytes / sizeof(int16_t) + n * 64; }
 

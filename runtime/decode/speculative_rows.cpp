@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/decode/lane_step.h"
+#include "runtime/decode/stuffing.h"
 
 namespace penstock {
 namespace {
@@ -67,27 +68,14 @@ void SpeculativeRows::clean() {
 }
 
 // At most `most` bytes of the scan from raw_ on, or up to a marker.
-void SpeculativeRows::unstuff(size_t most) {
+void SpeculativeRows::take_bytes(size_t most) {
   if (bytes_.size() < most + lane_padding) bytes_.resize(most + lane_padding);
   stuffed_.clear();
-  uint8_t* out = bytes_.data();
-  const uint8_t* in = file_ + raw_;
+  uint8_t* const begin = bytes_.data();
   const uint8_t* const end = file_ + file_size_;
-  uint8_t* const out_end = out + most;
-  while (out < out_end && in < end) {
-    const size_t room = std::min(static_cast<size_t>(out_end - out), static_cast<size_t>(end - in));
-    const auto* const ff = static_cast<const uint8_t*>(std::memchr(in, 0xFF, room));
-    const size_t plain = ff == nullptr ? room : static_cast<size_t>(ff - in);
-    std::memcpy(out, in, plain);
-    out += plain;
-    in += plain;
-    if (ff == nullptr) continue;
-    if (end - in < 2 || in[1] != 0) break;
-    stuffed_.push_back(static_cast<uint32_t>(out - bytes_.data()));
-    *out++ = 0xFF;
-    in += 2;
-  }
-  bytes_used_ = static_cast<size_t>(out - bytes_.data());
+  const Unstuffed at = unstuff(file_ + raw_, end, end, begin, begin + most,
+                               [&](uint8_t* place) { stuffed_.push_back(static_cast<uint32_t>(place - begin)); });
+  bytes_used_ = static_cast<size_t>(at.out - begin);
 }
 
 bool SpeculativeRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
@@ -120,7 +108,7 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   --bands_;
   // Up to the end of the row that the last chunk ends in, by a generous guess.
   const size_t row_bytes = (file_size_ - frame_->scan_begin) / static_cast<size_t>(frame_->mcu_rows);
-  unstuff(chunk * most_lanes + std::min(3 * row_bytes, longest_row) + 4096);
+  take_bytes(chunk * most_lanes + std::min(3 * row_bytes, longest_row) + 4096);
   if (bytes_used_ < chunk * most_lanes + lane_padding) {
     // The scan ends long before the file does.
     bands_ = 0;

@@ -81,7 +81,7 @@ class SpeculativeRows final : private LaneFeeder {
 
   bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override;
   Row read_band();
-  void unstuff(size_t most);
+  void take_bytes(size_t most);
   bool join_lanes();
   bool step(LanePlace& place, size_t lane);
   bool go_to_end(LanePlace& place, size_t lane, uint32_t from);
