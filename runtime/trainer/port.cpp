@@ -653,7 +653,9 @@ class Port::Impl {
     }
     Slot& slot = pool.slots[static_cast<size_t>(it->second)];
     if (slot.state != Slot::State::ready) return;
-    std::string remedy = "repair or remove the file, or set on_error: substitute";
+    std::string remedy = split.resolved.on_error == OnError::substitute
+                             ? "repair or remove the files: nothing usable was found to stand in"
+                             : "repair or remove the file, or set on_error: substitute";
     if (slot.problem.empty() && !within_budget(stream, split, slot)) {
       remedy = "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count";
     }
