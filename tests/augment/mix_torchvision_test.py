@@ -1,5 +1,5 @@
-"""MixUp and CutMix against torchvision v2's classes, or, before v2 (Debian's 0.14), its lines written out: equal bytes for
-the same share and box, in every dtype and memory format; and the shares' and boxes' distributions."""
+"""MixUp and CutMix against torchvision v2's classes, or, before v2 (Debian's 0.14), its lines written out: equal bytes
+for the same share and box, in every dtype and memory format; and the shares' and boxes' distributions."""
 import math
 import os
 import struct

@@ -145,7 +145,8 @@ def views_of(made):
 
 def main():
     compared = different = 0
-    table = ["| pipeline | images | bytes | differ | with Pillow's own order of passes | by at most |", "|---|---|---|---|---|---|"]
+    table = ["| pipeline | images | bytes | differ | with Pillow's own order of passes | by at most |",
+             "|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
         files = generated(folder)
         photos = sorted(glob.glob(os.path.join(SHARED, "**", "*.jp*g"), recursive=True))

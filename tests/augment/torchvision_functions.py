@@ -1,5 +1,5 @@
-"""torchvision as this folder's tests use it: v2's functions where it has them (PyPI's, under tests/frameworks), otherwise
-those before v2 (Debian's 0.14). `policy` has v2's own policy classes, with our draws in place of torch's."""
+"""torchvision as this folder's tests use it: v2's functions where it has them (PyPI's, under tests/frameworks),
+otherwise those before v2 (Debian's 0.14). `policy` has v2's own policy classes, with our draws in place of torch's."""
 import contextlib
 from types import SimpleNamespace
 from unittest import mock
@@ -107,7 +107,7 @@ def auto_augment(name, own_linspace=True):
 
 
 class AugMixOnPictures(v2.AugMix if v2 else object):
-    """v2's AugMix does the operations on tensors, even for a PIL image. Here they are done on PIL images, as all others."""
+    """v2's AugMix does the operations on tensors, even for a PIL image. Here they are done on PIL images."""
 
     def _apply_image_or_video_transform(self, image, transform_id, magnitude, interpolation, fill):
         picture = F.to_pil_image(image[0])
@@ -122,8 +122,9 @@ def aug_mix(width, depth, posterize, on_tensors=False, **options):
     """Of the drawn depth 1 to 3, or, where the transform says it, `depth`."""
     def replay(image, values):
         weights = (torch.tensor(values[:width + 1], dtype=torch.float64) * 2.0 ** -32).float()
-        made = v2.AugMix if on_tensors else AugMixOnPictures
-        transform = made(mixture_width=width, **options) if depth == 3 else made(mixture_width=width, chain_depth=depth, **options)
+        chain_depth = -1 if depth == 3 else depth
+        transform = (v2.AugMix if on_tensors else AugMixOnPictures)(
+            mixture_width=width, chain_depth=chain_depth, **options)
         transform.posterize = posterize
         space = space_of(transform, options.get("all_ops", True))
         rest, integers, signs = values[width + 1:], [], []
@@ -135,7 +136,7 @@ def aug_mix(width, depth, posterize, on_tensors=False, **options):
                 more = one_op(space, *chosen[1 + 3 * i:4 + 3 * i])
                 integers += more[0]
                 signs += more[1]
-        # The class multiplies the second by the rest of the first: given 1 as the rest, the weights are taken as they are.
+        # The class multiplies the second by the rest of the first: with 1 as the rest, these are the weights.
         shares = [torch.stack([weights[0], torch.tensor(1.0)])[None], weights[None, 1:]]
         transform._sample_dirichlet = lambda parameters: shares.pop(0)
         with drawn(integers, signs, not on_tensors):
