@@ -670,9 +670,7 @@ class Port::Impl {
 
   bool within_budget(Stream& stream, const PortSplit& split, Slot& slot) {
     for (const SampleRecord& record : slot.records) stream.substituted += record.reason.empty() ? 0 : 1;
-    const BadSampleSpec& spec = split.resolved.bad_samples;
-    const auto share = static_cast<int64_t>(spec.max_fraction * static_cast<double>(stream.plan.samples_per_replica));
-    const int64_t budget = std::max(spec.max_count, share);
+    const int64_t budget = bad_sample_budget(split.resolved.bad_samples, stream.plan);
     if (stream.substituted <= budget) return true;
     slot.problem = "more than " + std::to_string(budget) + " samples of split '" + split.resolved.name +
                    "' are unusable in epoch " + std::to_string(stream.epoch) + "; the last: " + last_bad(slot);

@@ -337,6 +337,25 @@ def test_all_samples_bad():
     check_error(share.run("eval", 0, "on_error=substitute"), 4, "more than 100 samples", "split 'eval'", "max_fraction")
 
 
+def test_check_and_inspect_foresee_it():
+    for bad, complaints in ((1, (None, None)), (1000, ("more than bad_samples allows: 100 for", "none of the samples is"))):
+        share = Share(bad)
+        for mode, complaint in zip(("eval", "train"), complaints):
+            result = run([PENSTOCK, "check", share.jobs[mode], "--decode", "--most=0", "on_error=substitute"], 30)
+            assert f" {bad} unusable" in result.stdout, result.stdout
+            assert result.returncode == (4 if complaint else 0), result.stdout + result.stderr
+            assert not complaint or complaint in result.stdout, result.stdout
+    out = os.path.join(share.folder, "out")
+    result = run([PENSTOCK, "inspect", share.jobs["train"], "--steps=1", f"--out={out}", "on_error=substitute"], 30)
+    assert result.returncode == 4 and "none of 16 substitutes is usable" in result.stderr, result.stderr
+    assert "on_error: substitute" not in result.stderr, result.stderr
+    result = run([PENSTOCK, "inspect", share.jobs["eval"], "--split=eval", "--steps=1", f"--out={out}",
+                  "on_error=substitute"], 30)
+    assert result.returncode == 0 and "50 unusable samples" in result.stdout + result.stderr, result.stdout
+    result = run([PENSTOCK, "bench", share.jobs["train"], "--seconds=0.2"], 30)
+    assert result.returncode == 0 and "samples are unusable" in result.stdout, result.stdout + result.stderr
+
+
 def test_the_budget_is_exact():
     # 100 bad samples, about 50 for each of two trainers: the larger of the two counts is within a budget of as many, or
     # of as large a share, and beyond one of fewer.
