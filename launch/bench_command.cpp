@@ -125,6 +125,10 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
   } else {
     std::printf("split %s, %d threads: %.0f images/s\n", name.c_str(), job.loader.threads,
                 result["images_per_s"].get<double>());
+    if (bad > 0) {
+      std::printf("  %lld of the %lld samples are unusable: the figures are not those of good ones\n",
+                  static_cast<long long>(bad.load()), static_cast<long long>(made.load()));
+    }
     for (const char* stage : {"read_ms", "decode_ms", "augment_ms", "finish_ms", "mix_ms"}) {
       if (!result.contains(stage)) continue;
       std::printf("  %-11s %7.3f an image and thread\n", stage, result[stage].get<double>());

@@ -276,6 +276,19 @@ int check(const JobArguments& arguments, bool decode, int64_t most) {
     }
     if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0)
       code = static_cast<int>(ErrorKind::dataset);
+    const auto unusable = std::ssize(findings.unusable);
+    const bool visits_all = spec.sampler.file().empty() && !spec.sampler.program && shape.dropped == 0;
+    const int64_t budget = bad_sample_budget(job.bad_samples, shape);
+    const int64_t trainers = replicas_of(job, job.roles.trainers);
+    if (job.on_error == OnError::substitute && spec.mode == Mode::train && unusable == source.size()) {
+      std::printf("  none of the samples is usable, so that nothing can stand in for another\n");
+      code = std::max(code, static_cast<int>(ErrorKind::dataset));
+    } else if (job.on_error == OnError::substitute && visits_all &&
+               (unusable + trainers - 1) / trainers > budget) {  // at least one trainer gets as many
+      std::printf("  more than bad_samples allows: %lld for each trainer in an epoch\n",
+                  static_cast<long long>(budget));
+      code = std::max(code, static_cast<int>(ErrorKind::dataset));
+    }
     if (findings.unreadable > 0) {
       std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n",
                   static_cast<long long>(findings.unreadable.load()));

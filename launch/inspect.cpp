@@ -76,11 +76,13 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
           fields.push_back(others[i].data() + slot * extras[i].bytes_per_sample());
         }
         SampleRecord record = maker.make(batch[slot], request.epoch, fields);
-        if (record.bad && split.on_error == OnError::fail) {
+        const bool substitutes = split.on_error == OnError::substitute;
+        if (record.bad && !(substitutes && split.split.mode == Mode::eval)) {
           throw Error(ErrorKind::dataset,
                       "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
                           split.split.dataset.title() + ": " + record.reason,
-                      "repair or remove the file, or set on_error: substitute");
+                      substitutes ? "repair or remove the files: nothing usable was found to stand in"
+                                  : "repair or remove the file, or set on_error: substitute");
         }
         bad += record.reason.empty() ? 0 : 1;
         PlannedSample delivered = record.planned;

@@ -69,7 +69,8 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
       break;
     }
     case PolicyOp::solarize:
-      value = grid(255, 0, bins, bin);
+      // As torchvision v2, whose thresholds that would be whole numbers come out above or below them by their last bit.
+      value = 255.0 * static_cast<double>(grid(1, 0, bins, bin));
       break;
     default:
       break;

@@ -1,5 +1,6 @@
 #include "runtime/trainer/epoch_plan.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -23,6 +24,11 @@ void check_numbers(const ResolvedSplit& split, const SamplerNumbers& numbers, in
   } catch (const Error& error) {
     throw Error(ErrorKind::dataset, "sampler file '" + file + "': " + error.message(), error.remedy());
   }
+}
+
+int64_t bad_sample_budget(const BadSampleSpec& spec, const PlanShape& shape) {
+  const auto share = static_cast<int64_t>(spec.max_fraction * static_cast<double>(shape.samples_per_replica));
+  return std::max(spec.max_count, share);
 }
 
 std::shared_ptr<const Plan> epoch_plan(const ResolvedSplit& split, const SamplerNumbers& numbers, int64_t dataset_size,

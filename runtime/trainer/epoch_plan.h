@@ -37,4 +37,7 @@ std::shared_ptr<const Plan> program_plan(const ResolvedSplit& split, std::vector
 // (s * batch_size + i) * R + r.
 void globalize(BatchPlan& batch, int64_t replica, int64_t num_replicas);
 
+// How many of a replica's samples may be bad in an epoch.
+int64_t bad_sample_budget(const BadSampleSpec& spec, const PlanShape& shape);
+
 }  // namespace penstock

@@ -653,7 +653,9 @@ class Port::Impl {
     }
     Slot& slot = pool.slots[static_cast<size_t>(it->second)];
     if (slot.state != Slot::State::ready) return;
-    std::string remedy = "repair or remove the file, or set on_error: substitute";
+    std::string remedy = split.resolved.on_error == OnError::substitute
+                             ? "repair or remove the files: nothing usable was found to stand in"
+                             : "repair or remove the file, or set on_error: substitute";
     if (slot.problem.empty() && !within_budget(stream, split, slot)) {
       remedy = "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count";
     }
@@ -668,9 +670,7 @@ class Port::Impl {
 
   bool within_budget(Stream& stream, const PortSplit& split, Slot& slot) {
     for (const SampleRecord& record : slot.records) stream.substituted += record.reason.empty() ? 0 : 1;
-    const BadSampleSpec& spec = split.resolved.bad_samples;
-    const auto share = static_cast<int64_t>(spec.max_fraction * static_cast<double>(stream.plan.samples_per_replica));
-    const int64_t budget = std::max(spec.max_count, share);
+    const int64_t budget = bad_sample_budget(split.resolved.bad_samples, stream.plan);
     if (stream.substituted <= budget) return true;
     slot.problem = "more than " + std::to_string(budget) + " samples of split '" + split.resolved.name +
                    "' are unusable in epoch " + std::to_string(stream.epoch) + "; the last: " + last_bad(slot);

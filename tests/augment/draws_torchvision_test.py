@@ -1,5 +1,6 @@
 """RandomResizedCrop draws boxes of torchvision's distribution: two-sample Kolmogorov-Smirnov tests of x, y, width,
-height, area and aspect against RandomResizedCrop.get_params. Both sides are seeded, so the outcome is fixed."""
+height, area and aspect against RandomResizedCrop.get_params, or v2's make_params. Both sides are seeded, so the outcome
+is fixed."""
 import math
 import sys
 
@@ -9,6 +10,8 @@ need("torch", "torchvision", "numpy")
 import numpy as np
 import torch
 from torchvision.transforms import RandomResizedCrop
+
+from torchvision_functions import v2
 
 COUNT = 8000
 SEED = 5
@@ -42,7 +45,10 @@ def main():
         image = torch.empty(3, height, width)
         boxes = []
         for _ in range(COUNT):
-            i, j, h, w = RandomResizedCrop.get_params(image, scale, ratio)
+            if v2:
+                i, j, h, w = v2.RandomResizedCrop(224, scale, ratio).make_params([image]).values()
+            else:
+                i, j, h, w = RandomResizedCrop.get_params(image, scale, ratio)
             boxes.append((j, i, w, h))
         theirs = columns(boxes)
         found = {name: distance(ours[name], theirs[name]) for name in ours}

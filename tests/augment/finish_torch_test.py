@@ -1,5 +1,5 @@
 """The finishing pass equals torch: ((x * (1/255)) - mean) / std on float32 tensors, then a cast, bit for bit, in both memory
-formats."""
+formats. Where torchvision has v2, by its to_dtype and normalize."""
 import os
 import sys
 import tempfile
@@ -9,7 +9,7 @@ from pipeline_request import need, request
 need("torch", "torchvision", "numpy")
 import numpy as np
 import torch
-from torchvision.transforms import functional
+from torchvision_functions import F, v2
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 HEIGHT, WIDTH, SAMPLES = 37, 29, 3
@@ -31,13 +31,15 @@ def main():
                             continue
                         first = "float32" if name != "uint8" else name
                         pipeline = [{"CenterCrop": {"size": [HEIGHT, WIDTH]}}, {"ToDtype": {"dtype": first, "scale": scale}}]
-                        expected = pixels.to(getattr(torch, first))
-                        if scale:
-                            expected = expected.mul(1.0 / 255)  # as torchvision v2's to_dtype
+                        if v2:
+                            expected = F.to_dtype(pixels, getattr(torch, first), scale=scale)
+                        else:
+                            expected = pixels.to(getattr(torch, first))
+                            expected = expected.mul(1.0 / 255) if scale else expected  # as v2's to_dtype
                         if normalize[0]:
                             mean, std = (v if len(v) == 3 else v * 3 for v in normalize)
                             pipeline.append({"Normalize": {"mean": normalize[0], "std": normalize[1]}})
-                            expected = functional.normalize(expected, mean, std)
+                            expected = F.normalize(expected, mean, std)
                         if name != first:
                             pipeline.append({"ToDtype": {"dtype": name}})
                             expected = expected.to(getattr(torch, name))
@@ -57,7 +59,10 @@ def main():
         for name in ("float16", "bfloat16"):
             request(mode="finish", pipeline=[{"CenterCrop": {"size": [HEIGHT, WIDTH]}}, {"ToDtype": {"dtype": name, "scale": True}}],
                     **{"in": source, "out": target})
-            expected = pixels.to(torch.float32).mul(1.0 / 255).to(getattr(torch, name)).view(torch.int16)
+            expected = pixels.to(torch.float32).mul(1.0 / 255).to(getattr(torch, name))
+            if v2:
+                expected = F.to_dtype(pixels, getattr(torch, name), scale=True)
+            expected = expected.view(torch.int16)
             checked += 1
             if expected.numpy().tobytes() != open(target, "rb").read():
                 failed += 1

@@ -1,5 +1,5 @@
-"""MixUp and CutMix against torchvision v2's own lines (its classes came after 0.14): equal bytes for the same share and
-box, in every dtype and memory format; and the shares' and boxes' distributions."""
+"""MixUp and CutMix against torchvision v2's classes, or, before v2 (Debian's 0.14), its lines written out: equal bytes
+for the same share and box, in every dtype and memory format; and the shares' and boxes' distributions."""
 import math
 import os
 import struct
@@ -8,9 +8,10 @@ import tempfile
 
 from pipeline_request import need, request
 
-need("torch", "numpy")
+need("torch", "torchvision", "numpy")
 import numpy as np
 import torch
+from torchvision_functions import drawn, v2
 
 SAMPLES, HEIGHT, WIDTH, CLASSES, COUNT, SEED = 5, 9, 12, 6, 8000, 7
 LABELS = [3, 0, 5, 5, 1]
@@ -38,7 +39,26 @@ def cut_box(lam, r_x, r_y):
     return (x1, y1, x2, y2), float(1.0 - (x2 - x1) * (y2 - y1) / (WIDTH * HEIGHT))
 
 
+class Share:
+    """Stands for torch's Beta distribution: gives the drawn share."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def sample(self, shape):
+        return torch.tensor(self.share, dtype=torch.float64)
+
+
+def v2_mixed(images, labels, which, values):
+    transform = getattr(v2, which)(alpha=1.0, num_classes=CLASSES)
+    transform._dist = Share(double(values[0]))
+    with drawn(values[1:]):
+        return transform(images, labels)
+
+
 def expected(images, labels, which, values):
+    if v2:
+        return v2_mixed(images, labels, which, values)
     lam = double(values[0])
     if which == "MixUp":
         return mixed_up(images, lam), mixed_up(labels, lam)

@@ -1,5 +1,8 @@
 """Whole pipelines against torchvision on Pillow images, byte for byte: pipeline_tool draws and applies, and the same
-draws are replayed here with Pillow's decoder and torchvision's functions."""
+draws are replayed here with Pillow's decoder and torchvision's functions; v2's where it has them (tests/frameworks).
+Pillow resizes rows, then columns, as is done here; since 13 the other way about where the height shrinks much more than
+the width. What that changes is counted, and `--markdown FILE` writes a table of it."""
+import copy
 import glob
 import os
 import sys
@@ -9,10 +12,13 @@ from pipeline_request import need, request
 
 need("torch", "torchvision", "numpy", "PIL")
 import numpy as np
+import PIL
 from PIL import Image
 from torchvision import transforms
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms import functional as F
+
+from torchvision_functions import F, InterpolationMode, rows_first, v2
+
+transforms = v2 or transforms
 
 SHARED = os.path.join(os.environ.get("PENSTOCK_SOURCE", "."), "..", "shared", "data", "photos")
 
@@ -53,7 +59,7 @@ def pad(image, sides, fill, mode):
     """torchvision's pad; but NumPy before 1.25, which it calls, repeats an image that is smaller than its border
     wrongly where the two sides differ, so those are computed here, as NumPy does since."""
     left, top, right, bottom = sides if len(sides) == 4 else list(sides) * 2
-    if mode == "constant" or max(left, right) < image.width and max(top, bottom) < image.height:
+    if v2 or mode == "constant" or max(left, right) < image.width and max(top, bottom) < image.height:
         return F.pad(image, [left, top, right, bottom], fill, mode)
     index = []
     for before, n, after in ((top, image.height, bottom), (left, image.width, right)):
@@ -132,8 +138,15 @@ def cases():
     yield ("CenterCrop that pads", [{"CenterCrop": {"size": [225, 301]}}], lambda image, draws: center(image))
 
 
+def views_of(made):
+    """Of one picture, or of several crops: samples x channels x height x width."""
+    return np.stack([np.asarray(view).transpose(2, 0, 1) for view in (made if isinstance(made, tuple) else (made,))])
+
+
 def main():
     compared = different = 0
+    table = ["| pipeline | images | bytes | differ | with Pillow's own order of passes | by at most |",
+             "|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
         files = generated(folder)
         photos = sorted(glob.glob(os.path.join(SHARED, "**", "*.jp*g"), recursive=True))
@@ -148,16 +161,26 @@ def main():
             lines = request(mode="pixels", pipeline=pipeline, files=list(files), seed=number, epoch=1, out=out)
             pixels = np.fromfile(out, dtype=np.uint8).reshape(len(files), -1)
             wrong = []
+            counts = [0, 0, 0, 0]  # bytes, different, with Pillow's own order, by at most
             for path, image, draws, ours in zip(files, images, lines, pixels):
                 # torchvision cannot make an image of no pixels: its own limit, not a case.
-                made = replay(image, draws)
-                views = made if isinstance(made, tuple) else (made,)
-                expected = np.stack([np.asarray(view).transpose(2, 0, 1) for view in views])
+                plain = views_of(replay(image, copy.deepcopy(draws)))
+                with rows_first():
+                    expected = views_of(replay(image, draws))
                 compared += 1
+                distance = np.abs(plain.ravel().astype(int) - ours)
+                counts = [counts[0] + ours.size, counts[1] + np.count_nonzero(expected.ravel() != ours),
+                          counts[2] + np.count_nonzero(distance), max(counts[3], distance.max())]
                 if expected.tobytes() != ours.tobytes():
                     wrong.append(path)
             different += len(wrong)
-            print(f"{name}: {len(files)} compared, {len(wrong)} differ" + (f", first {wrong[0]}" if wrong else ""))
+            table.append(f"| {name} | {len(files)} | {counts[0]:,} | {counts[1]:,} | {counts[2]:,} | {counts[3]} |")
+            print(f"{name}: {len(files)} compared, {len(wrong)} differ" + (f", first {wrong[0]}" if wrong else "")
+                  + (f"; {counts[2]} bytes by Pillow's own order, by at most {counts[3]}" if counts[2] else ""))
+            assert counts[2] == counts[1] or int(PIL.__version__.split(".")[0]) >= 13
+    if "--markdown" in sys.argv:
+        with open(sys.argv[sys.argv.index("--markdown") + 1], "w") as file:
+            file.write("\n".join(table) + "\n")
     print(f"{compared} compared, {different} differ")
     return 1 if different or compared < 800 else 0
 

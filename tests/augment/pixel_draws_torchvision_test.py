@@ -1,16 +1,20 @@
 """Pixel transforms draw from torchvision's distributions: two-sample Kolmogorov-Smirnov tests of every draw against
-torchvision's get_params, or what its forward() does where it has none. Both sides are seeded, so the outcome is fixed."""
+torchvision's get_params, or what its forward() does where it has none; where torchvision has v2, its classes'
+make_params and forward(). Both sides are seeded, so the outcome is fixed."""
 import math
 import sys
+from unittest import mock
 
 from pipeline_request import need, request
 
 need("torch", "torchvision", "PIL", "numpy")
 import numpy as np
 import torch
+import torchvision.transforms
 from PIL import Image
-from torchvision import transforms as V
 from torchvision.transforms import autoaugment
+
+from torchvision_functions import v2
 
 COUNT = 4000
 SEED = 5
@@ -41,9 +45,18 @@ def theirs(make):
 
 
 def happens(transform, name):
-    """How often forward() calls the functional `name`, counted on a picture of two pixels."""
+    """How often forward() calls the functional `name`, counted on a small picture."""
     count = []
-    module = V.functional
+    if v2:
+        transform.transform = lambda image, params: count.append(1) or image
+        image = Image.new("RGB", (16, 16))  # RandomPerspective's least squares fail on fewer pixels
+
+        def calls():
+            count.clear()
+            transform(image)
+            return len(count)
+        return theirs(calls)
+    module = torchvision.transforms.functional
     original = getattr(module, name)
     setattr(module, name, lambda *args, **kwargs: count.append(1) or args[0])
     try:
@@ -67,6 +80,11 @@ class Recorded:
 
     def __call__(self):
         found = []
+        if v2:
+            self.policy._apply_image_or_video_transform = (
+                lambda image, name, magnitude, *args, **kwargs: found.append((name, magnitude)) or image)
+            self.policy(self.image)
+            return found
         original = autoaugment._apply_op
         autoaugment._apply_op = lambda image, name, magnitude, *args, **kwargs: found.append((name, magnitude)) or image
         try:
@@ -76,29 +94,65 @@ class Recorded:
         return found
 
 
+class V2Params:
+    """v2's make_params in the shape of get_params before v2."""
+
+    def __init__(self):
+        self.image = [torch.zeros(3, HEIGHT, WIDTH)]
+
+    def jitter(self, transform):
+        found = transform.make_params(self.image)
+        return [*found["fn_idx"].tolist(), *(float(found[f"{name}_factor"])
+                                             for name in ("brightness", "contrast", "saturation", "hue"))]
+
+    def affine(self, transform):
+        found = transform.make_params(self.image)
+        return np.hstack([found[name] for name in ("angle", "translate", "scale", "shear")])
+
+    def corners(self, transform):
+        seen = []
+        with mock.patch("torchvision.transforms.v2._geometry._get_perspective_coeffs",
+                        lambda start, end: seen.append(end)):
+            transform.make_params(self.image)
+        return np.ravel(seen[0])
+
+    def box(self, transform):
+        found = transform.make_params(self.image)
+        return [found[name] for name in "jiwh"]
+
+
 def cases():
     """(what, our columns, torchvision's columns)"""
+    V2 = V2Params()
+    V = v2 or torchvision.transforms
     jitter = V.ColorJitter(0.4, (0.2, 3.0), 0.9, 0.3)
     ours = drawn("ColorJitter", {"brightness": 0.4, "contrast": [0.2, 3.0], "saturation": 0.9, "hue": 0.3})
-    other = theirs(lambda: [float(x) for part in jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation,
-                                                                   jitter.hue)
-                            for x in (part if hasattr(part, "tolist") else [part])])
+    ranges = (jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
+    other = theirs(lambda: V2.jitter(jitter)) if v2 else theirs(
+        lambda: [float(x) for part in jitter.get_params(*ranges)
+                 for x in (part if hasattr(part, "tolist") else [part])])
     yield "ColorJitter", np.hstack([ours[:, :4], ours[:, 4:] * UNIT]), other
     order = [1, 4, 16, 64]
     yield "ColorJitter's order", ours[:, :4] @ np.array(order)[:, None], other[:, :4] @ np.array(order)[:, None]
     yield ("RandomRotation", drawn("RandomRotation", {"degrees": [-20, 70]}) * UNIT,
-           theirs(lambda: [V.RandomRotation.get_params([-20, 70])]))
+           theirs(lambda: [V.RandomRotation([-20, 70]).make_params([])["angle"]] if v2
+                  else [V.RandomRotation.get_params([-20, 70])]))
     params = {"degrees": 30, "translate": [0.2, 0.4], "scale": [0.5, 2], "shear": [-20, 20, -10, 5]}
     yield ("RandomAffine", drawn("RandomAffine", params) * np.array([UNIT, 1, 1, UNIT, UNIT, UNIT]),
+           theirs(lambda: V2.affine(V.RandomAffine(**params))) if v2 else
            theirs(lambda: np.hstack(V.RandomAffine.get_params([-30, 30], [0.2, 0.4], [0.5, 2], [-20, 20, -10, 5],
                                                               [WIDTH, HEIGHT]))))
     yield ("RandomPerspective", drawn("RandomPerspective", {"distortion_scale": 0.6})[:, 1:],
+           theirs(lambda: V2.corners(V.RandomPerspective(0.6))) if v2 else
            theirs(lambda: np.ravel(V.RandomPerspective.get_params(WIDTH, HEIGHT, 0.6)[1])))
     yield ("GaussianBlur", drawn("GaussianBlur", {"kernel_size": 3, "sigma": [0.3, 1.7]}) * UNIT,
-           theirs(lambda: [V.GaussianBlur.get_params(0.3, 1.7)]))
+           theirs(lambda: V.GaussianBlur(3, (0.3, 1.7)).make_params([])["sigma"][:1] if v2
+                  else [V.GaussianBlur.get_params(0.3, 1.7)]))
     blank = torch.zeros(3, HEIGHT, WIDTH)
 
     def box():
+        if v2:
+            return V2.box(V.RandomErasing())
         y, x, h, w, _ = V.RandomErasing.get_params(blank, (0.02, 0.33), (0.3, 3.3), [0])
         return x, y, w, h
     yield "RandomErasing", drawn("RandomErasing", {"p": 1.0}), theirs(box)
@@ -129,7 +183,8 @@ def cases():
            np.array([[value] for name, value in found if name == "Rotate"]))
     auto = V.AutoAugment(V.AutoAugmentPolicy.CIFAR10)
     yield ("AutoAugment", drawn("AutoAugment", {"policy": "cifar10"})[:, [0, 2, 4]],
-           theirs(lambda: [float(x) for part in auto.get_params(25) for x in np.ravel(part)])[:, [0, 3, 4]])
+           theirs(lambda: [float(x) for part in torchvision.transforms.AutoAugment.get_params(25)
+                           for x in np.ravel(part)])[:, [0, 3, 4]])
     auto = Recorded(auto)
     ours = drawn("AutoAugment", {"policy": "cifar10"})
     yield ("how many AutoAugment applies", ours[:, 1:2] + ours[:, 3:4], theirs(lambda: [len(auto())]))
@@ -165,7 +220,7 @@ def main():
               + ("" if limit < LIMIT * 1.01 else f" of {limit:.4f}"))
     # The test must be able to fail: a slightly different range is seen.
     seen = distance(drawn("RandomRotation", {"degrees": [-20, 78]})[:, 0] * UNIT,
-                    theirs(lambda: V.RandomRotation.get_params([-20, 70])))
+                    theirs(lambda: torchvision.transforms.RandomRotation.get_params([-20, 70])))
     if seen <= LIMIT:
         print(f"FAIL: 78 degrees instead of 70 are only {seen:.4f} away: the test sees nothing")
         failed += 1

@@ -4,7 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <memory>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
@@ -36,8 +39,9 @@ std::vector<uint64_t> copy_of(const SampleTable& table) {
   return words;
 }
 
-SampleTable parse(const std::vector<uint64_t>& words) {
-  return SampleTable::parse(std::as_bytes(std::span(words)), nullptr);
+SampleTable parse(std::vector<uint64_t> words) {
+  const auto owner = std::make_shared<const std::vector<uint64_t>>(std::move(words));
+  return SampleTable::parse(std::as_bytes(std::span(*owner)), owner);
 }
 
 // Makes the checksums right again, so that the checks behind them are reached.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of the frameworks' tests: PyPI's torch, Lightning, Accelerate, transformers and torchdata
-# for the Python that the package was built for, and nothing of Debian's packages.
+# Makes the virtual environment of the frameworks' tests: PyPI's torch, torchvision, Lightning, Accelerate, transformers
+# and torchdata for the Python that the package was built for, and nothing of Debian's packages.
 #
 #   tests/frameworks/make_venv.sh build/release/frameworks [PYTHON]
 #

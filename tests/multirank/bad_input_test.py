@@ -1,12 +1,17 @@
 """Bad input never crashes or hangs a job. Under on_error: fail the job ends within seconds by an error that names the
 file; under substitute another sample stands in, the same one whoever makes it, and the report lists it once; in an exact
-evaluation it is masked. Each in one process and under mpirun."""
+evaluation it is masked. Each in one process and under mpirun. And 0, 0.1, 10 and 100 % of bad samples; the table of
+tests/README.md is printed by
+
+    PENSTOCK_BUILD=build/release PYTHONPATH=tests/support /usr/bin/python3 tests/multirank/bad_input_test.py --table"""
 
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
+import time
 
 from jobs import FULL, PENSTOCK, demo_photos, run_job, run_tests, skip_without_mpirun, write_job
 from leftovers import no_leftovers, run
@@ -191,6 +196,207 @@ def test_nothing_is_usable():
         check_error(result, 4, "substitutes")
 
 
+class Share:
+    """1,000 samples in two classes, evenly spread bad ones among them in every way of SPOILT. The good ones are links to
+    the demo photos, or with `tiny` pictures of a few pixels, so that a run takes a moment."""
+
+    SAMPLES = 1000
+    JOB = """\
+seed: 3
+roles: {{trainers: 2}}
+loader: {{threads: 2, memory_gb: 0.25}}
+trainer: {{timeout_s: 30, grace_s: 2}}
+splits:
+  {mode}:
+    mode: {mode}
+    dataset: {{folder: {folder}}}
+    pipeline:
+{pipeline}
+    sampler: {{shuffle: {shuffle}}}
+    batch_size: 25
+    tail: pad
+"""
+    PIPELINES = {"train": "      - RandomResizedCrop: {{size: {size}}}\n      - RandomHorizontalFlip: {{}}",
+                 "eval": "      - Resize: {{size: {size}}}\n      - CenterCrop: {{size: {size}}}"}
+
+    def __init__(self, bad, tiny=True):
+        self.folder = tempfile.mkdtemp(dir=work.name)
+        data = os.path.join(self.folder, "data")
+        photos = [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(demo_photos(), "train"))
+                  for name in sorted(names)]
+        ways = sorted(SPOILT)
+        self.bad = []
+        for label in "ab":
+            os.makedirs(os.path.join(data, label))
+        for number in range(self.SAMPLES):
+            key = f"{'ab'[number % 2]}/{number:04}"
+            if (number + 1) * bad // self.SAMPLES > number * bad // self.SAMPLES:
+                way = ways[len(self.bad) % len(ways)]
+                key += os.path.splitext(way)[1]
+                self.bad.append(key)
+                with open(os.path.join(data, key), "wb") as file:
+                    file.write(SPOILT[way](photos[number % len(photos)]))
+            elif tiny:
+                with open(os.path.join(data, key + ".ppm"), "wb") as file:
+                    file.write(b"P6 40 30 255\n" + bytes((number * 7 + i * i) % 251 for i in range(3600)))
+            else:
+                os.link(photos[number % len(photos)], os.path.join(data, key + ".jpg"))
+        assert len(self.bad) == bad
+        self.jobs = {}
+        for mode, shuffle in (("train", "true"), ("eval", "false")):
+            self.jobs[mode] = os.path.join(self.folder, mode + ".yaml")
+            with open(self.jobs[mode], "w") as file:
+                file.write(self.JOB.format(mode=mode, folder=json.dumps(data), shuffle=shuffle,
+                                           pipeline=self.PIPELINES[mode].format(size=24 if tiny else 224)))
+
+    def run(self, mode, ranks, *overrides, options=()):
+        """The result; its `seconds` are those of the whole run."""
+        with no_leftovers() as env:
+            began = time.monotonic()
+            result = run_job(self.jobs[mode], ranks=ranks, overrides=overrides, options=options, env=env, timeout=60)
+            result.seconds = time.monotonic() - began
+            return result
+
+    def listed(self, result, mode):
+        """What the report lists: every bad sample once, with a reason, and nothing else."""
+        split = result.report["splits"][mode]
+        bad = split["bad_samples"]
+        assert split["images"] == self.SAMPLES and split["batches"] == self.SAMPLES // 25, split
+        assert sorted(b["path"] for b in bad) == sorted(self.bad), bad[:3]
+        assert len({b["position"] for b in bad}) == len(bad) and all(b["reason"] for b in bad)
+        assert all((b["substitute"] is None) == (mode == "eval") for b in bad)
+        return result
+
+
+ANY_NUMBER = "bad_samples.max_fraction=1"
+
+
+def print_table():
+    """1,000 photos, RandomResizedCrop or CenterCrop of 224 pixels, two trainers; in one process, with one loader, with
+    two."""
+    print("| bad | mode | on_error | exit | images | listed | 1 and 2 loaders | CPU seconds | the job ends with |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for bad in (0, 1, 100, 1000):
+        share = Share(bad, tiny=False)
+        for mode in ("train", "eval"):
+            for on_error in ("fail", "substitute"):
+                results, cpu = [], []
+                for ranks in (0, 0, 0, 3, 4):
+                    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                    budget = [ANY_NUMBER] if mode == "eval" else []
+                    results.append(share.run(mode, ranks, f"on_error={on_error}", *budget))
+                    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                    cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+                assert len({one.code for one in results}) == 1, [one.code for one in results]
+                images = listed = same = "-"
+                if results[0].code == 0:
+                    split = share.listed(results[0], mode).report["splits"][mode]
+                    images, listed = split["images"], len(split["bad_samples"])
+                    same = "same hashes" if len({str(one.hashes()) for one in results}) == 1 else "OTHER HASHES"
+                words = [line for line in results[0].stderr.splitlines() if line.startswith("penstock: ")][:1]
+                says = words[0][10:].replace(share.folder, "…") if words else "its report"
+                print(f"| {bad / 10:g} % | {mode} | {on_error} | {results[0].code} | {images} | {listed} | {same} | "
+                      f"{sorted(cpu[:3])[1]:.2f} | {says} |", flush=True)
+
+
+def test_shares_of_bad_samples():
+    slow, clean_hashes = [], {}
+    for bad in (0, 1, 100, 1000):
+        share = Share(bad)
+        for mode in ("train", "eval"):
+            result = share.run(mode, 0)
+            if bad == 0:
+                clean_hashes[mode] = share.listed(result, mode).hashes()[mode]
+            else:
+                check_error(result, 4, "unusable sample '", share.jobs[mode].rpartition("/")[0], "on_error: substitute")
+                assert any(f"'{key}'" in result.stderr for key in share.bad), result.log
+            if bad == 1000 and mode == "train":
+                continue
+            # One loader of one thread, two loaders: the same stream, the same list.
+            seen = [share.listed(share.run(mode, ranks, "on_error=substitute", ANY_NUMBER, *more), mode)
+                    for ranks, more in ((0, ["loader.threads=1"]), (4, []))
+                    if ranks == 0 or FULL or bad == 100 or mode == "eval" and bad == 1000]
+            lists = [one.report["splits"][mode]["bad_samples"] for one in seen]
+            assert all(one.hashes() == seen[0].hashes() for one in seen) and all(one == lists[0] for one in lists)
+            slow += [one.seconds for one in seen]
+            if bad == 0:
+                assert seen[0].hashes()[mode] == clean_hashes[mode]
+            else:
+                assert seen[0].hashes()[mode] != clean_hashes[mode]
+    assert max(slow) < 20, slow
+
+
+def test_all_samples_bad():
+    share = Share(1000)
+    for ranks in (0, 3, 4) if FULL else (0, 4):
+        result = share.run("train", ranks, "on_error=substitute", ANY_NUMBER)
+        check_error(result, 4, "unusable sample '", "none of 16 substitutes is usable", "repair or remove the files")
+        assert "on_error: substitute" not in result.stderr, result.log  # it is set
+        assert result.seconds < 15, result.seconds
+    # The budget of 1 %, at least 100: the stream ends at the first batch beyond it, in both modes.
+    check_error(share.run("eval", 0, "on_error=substitute"), 4, "more than 100 samples", "split 'eval'", "max_fraction")
+
+
+def test_check_and_inspect_foresee_it():
+    for bad, complaints in ((1, (None, None)), (1000, ("more than bad_samples allows: 100 for", "none of the samples is"))):
+        share = Share(bad)
+        for mode, complaint in zip(("eval", "train"), complaints):
+            result = run([PENSTOCK, "check", share.jobs[mode], "--decode", "--most=0", "on_error=substitute"], 30)
+            assert f" {bad} unusable" in result.stdout, result.stdout
+            assert result.returncode == (4 if complaint else 0), result.stdout + result.stderr
+            assert not complaint or complaint in result.stdout, result.stdout
+    out = os.path.join(share.folder, "out")
+    result = run([PENSTOCK, "inspect", share.jobs["train"], "--steps=1", f"--out={out}", "on_error=substitute"], 30)
+    assert result.returncode == 4 and "none of 16 substitutes is usable" in result.stderr, result.stderr
+    assert "on_error: substitute" not in result.stderr, result.stderr
+    result = run([PENSTOCK, "inspect", share.jobs["eval"], "--split=eval", "--steps=1", f"--out={out}",
+                  "on_error=substitute"], 30)
+    assert result.returncode == 0 and "50 unusable samples" in result.stdout + result.stderr, result.stdout
+    result = run([PENSTOCK, "bench", share.jobs["train"], "--seconds=0.2"], 30)
+    assert result.returncode == 0 and "samples are unusable" in result.stdout, result.stdout + result.stderr
+
+
+def test_the_budget_is_exact():
+    # 100 bad samples, about 50 for each of two trainers: the larger of the two counts is within a budget of as many, or
+    # of as large a share, and beyond one of fewer.
+    share = Share(100)
+    counts = [0, 0]
+    report = share.listed(share.run("train", 0, "on_error=substitute"), "train").report
+    for bad in report["splits"]["train"]["bad_samples"]:
+        counts[bad["position"] % 2] += 1
+    most = max(counts)
+    for budget, code in ((most, 0), (most - 1, 4)):
+        for ranks in (0, 4) if FULL else (0,):
+            result = share.run("train", ranks, "on_error=substitute", "bad_samples.max_fraction=0",
+                               f"bad_samples.max_count={budget}")
+            assert result.code == code and (code == 0 or f"more than {budget} samples" in result.stderr), result.log
+    fraction = most / 500
+    for more, code in ((0, 0), (-0.002, 4)):
+        result = share.run("train", 0, "on_error=substitute", f"bad_samples.max_fraction={fraction + more}",
+                           "bad_samples.max_count=0")
+        assert result.code == code, result.log
+
+
+def test_good_places_stay_as_they_are():
+    # What stands in for a bad sample does not move the others: of a clean and a tenth-bad data set of the same names
+    # the dumps differ where a substitute stands, and nowhere else.
+    lines = {}
+    for bad in (0, 100):
+        share = Share(bad)
+        out = os.path.join(share.folder, "dump")
+        share.run("train", 0, "on_error=substitute", options=[f"--dump={out}", "--raw"]).report
+        with open(os.path.join(out, "train_e0", "manifest.jsonl")) as file:
+            lines[bad] = {line["position"]: line for line in map(json.loads, file)}
+    assert len(lines[0]) == len(lines[100]) == 1000
+    for position, line in lines[100].items():
+        clean = lines[0][position]
+        assert line["planned_index"] == clean["planned_index"]
+        if line["reason"]:
+            assert line["index"] != clean["index"] and line["valid"]
+        else:
+            assert all(line[key] == clean[key] for key in ("index", "hash_draws", "path"))
+
+
 def test_a_folder_named_like_a_picture():
     # As for torchvision's ImageFolder it is a folder, and what lies in it belongs to the class.
     case = Case()
@@ -271,4 +477,6 @@ def test_a_file_that_may_not_be_read():
 
 
 if __name__ == "__main__":
+    if "--table" in sys.argv:
+        sys.exit(print_table())
     run_tests(globals())
