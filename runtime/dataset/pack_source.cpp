@@ -9,37 +9,7 @@
 namespace penstock {
 
 PackSource::PackSource(SampleTable table, const std::string& folder, const DecodeLimits& limits, FileSystem& files)
-    : table_(std::move(table)),
-      limits_(limits),
-      shards_(files, 0),
-      fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
-  const TableFacts& facts = table_.facts();
-  for (const TableFile& file : facts.files) paths_.push_back(folder + "/" + file.path);
-  while (shown_ < facts.fields.size() && !is_hidden(facts.fields[shown_])) ++shown_;
-  fields_.insert(fields_.end(), facts.fields.begin(), facts.fields.begin() + static_cast<std::ptrdiff_t>(shown_));
-}
-
-void PackSource::check_index(int64_t index) const {
-  if (index < 0 || index >= size()) {
-    throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " is outside the data set of " +
-                                      std::to_string(size()) + " samples");
-  }
-}
-
-std::string PackSource::key(int64_t index) const {
-  check_index(index);
-  return std::string(table_.key(index));
-}
-
-int64_t PackSource::label(int64_t index) const {
-  check_index(index);
-  return table_.row(index).label;
-}
-
-int64_t PackSource::encoded_size(int64_t index) const {
-  check_index(index);
-  return static_cast<int64_t>(table_.row(index).bytes);
-}
+    : TabulatedSource(std::move(table), folder, limits), shards_(files, 0) {}
 
 // Before memory is taken.
 Verdict PackSource::check_sizes(int64_t index) const {
@@ -82,11 +52,8 @@ uint64_t PackSource::read_record(int64_t index, std::vector<std::byte>& bytes, s
 }
 
 Verdict PackSource::read(int64_t index, std::vector<std::byte>& bytes) const {
-  check_index(index);
+  check_encoded(index);
   bytes.clear();
-  if (table_.facts().pixels.layout != PixelLayout::encoded) {
-    throw Error(ErrorKind::usage, "sample " + key(index) + " is not encoded");
-  }
   if (Verdict verdict = check_sizes(index); !verdict.ok()) return verdict;
   (void)read_record(index, bytes, 0);
   bytes.resize(static_cast<size_t>(table_.row(index).bytes));

@@ -20,40 +20,25 @@
 #include "runtime/dataset/pack_format.h"
 #include "runtime/dataset/shard_files.h"
 #include "runtime/dataset/source.h"
+#include "runtime/dataset/tabulated_source.h"
 
 namespace penstock {
 
-class PackSource final : public Source {
+class PackSource final : public TabulatedSource {
  public:
   // `table`: one that check_pack() has taken. `files` must outlive the object.
   PackSource(SampleTable table, const std::string& folder, const DecodeLimits& limits, FileSystem& files);
 
-  int64_t size() const override { return table_.size(); }
-  const FieldTable& fields() const override { return fields_; }
-  std::string key(int64_t index) const override;
-  int64_t label(int64_t index) const override;
-  bool labelled() const override { return table_.facts().labelled; }
-  const std::vector<std::string>& class_names() const override { return table_.facts().classes; }
-  int64_t encoded_size(int64_t index) const override;
   Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
   Verdict load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
-  Sum128 fingerprint() const override { return table_.fingerprint(); }
-
-  const SampleTable& table() const noexcept { return table_; }
 
  private:
-  void check_index(int64_t index) const;
   Verdict check_sizes(int64_t index) const;
   // The whole record, at the beginning of `bytes`, which has `padding` bytes more.
   uint64_t read_record(int64_t index, std::vector<std::byte>& bytes, size_t padding) const;
 
-  SampleTable table_;
-  DecodeLimits limits_;
   mutable ShardFiles shards_;
-  std::vector<std::string> paths_;
-  FieldTable fields_;
-  size_t shown_ = 0;  // of the table's columns, those in fields_
 };
 
 std::unique_ptr<Source> open_pack(const std::string& folder, const DecodeLimits& limits, FileSystem& files);

@@ -5,45 +5,12 @@
 
 namespace penstock {
 
-std::string under_root(const std::string& root, std::string_view path) {
-  return !path.empty() && path.front() == '/' ? std::string(path) : root + "/" + std::string(path);
-}
-
 TableSource::TableSource(SampleTable table, std::string root, const DecodeLimits& limits,
                          std::shared_ptr<ShardFiles> shards, FileSystem& files)
-    : table_(std::move(table)),
+    : TabulatedSource(std::move(table), root, limits),
       root_(std::move(root)),
-      limits_(limits),
       shards_(std::move(shards)),
-      files_(files),
-      fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
-  const TableFacts& facts = table_.facts();
-  for (const TableFile& file : facts.files) paths_.push_back(under_root(root_, file.path));
-  while (shown_ < facts.fields.size() && !is_hidden(facts.fields[shown_])) ++shown_;
-  fields_.insert(fields_.end(), facts.fields.begin(), facts.fields.begin() + static_cast<std::ptrdiff_t>(shown_));
-}
-
-void TableSource::check_index(int64_t index) const {
-  if (index < 0 || index >= size()) {
-    throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " is outside the data set of " +
-                                      std::to_string(size()) + " samples");
-  }
-}
-
-std::string TableSource::key(int64_t index) const {
-  check_index(index);
-  return std::string(table_.key(index));
-}
-
-int64_t TableSource::label(int64_t index) const {
-  check_index(index);
-  return table_.row(index).label;
-}
-
-int64_t TableSource::encoded_size(int64_t index) const {
-  check_index(index);
-  return static_cast<int64_t>(table_.row(index).bytes);  // 0 for a file of its own that nobody has looked at
-}
+      files_(files) {}
 
 std::shared_ptr<const FileReader> TableSource::shard(uint32_t file) const {
   const TableFile& facts = table_.facts().files[file];
@@ -83,10 +50,7 @@ void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored,
 }
 
 Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
-  check_index(index);
-  if (table_.facts().pixels.layout != PixelLayout::encoded) {
-    throw Error(ErrorKind::usage, "sample " + key(index) + " is not encoded");
-  }
+  check_encoded(index);
   const SampleRow& row = table_.row(index);
   bytes.clear();
   if (row.file == kOwnFile) {
