@@ -3,12 +3,10 @@
 //   BaselineDecoder decoder;
 //   if (!decoder.decode(bytes, header, box, index, storage, pixels)) ... // "not mine": ask libjpeg-turbo
 //
-// Stages: headers (baseline_frame.h), entropy decoding row by row of MCUs (entropy.h), inverse transform, upsampling
-// and
-//   colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the box depends on. Two rows of MCUs of samples are kept,
-//   never the image.
-// The same verdict as the reference (jpeg_decoder.h): what libjpeg-turbo reads for rows 0 to the box's last is read
-// here
+// Stages: headers (baseline_frame.h), which MCUs (mcu_window.h), their coefficients (coefficient_rows.h), inverse
+//   transform, upsampling and colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the box depends on. Two rows of
+//   MCUs of samples are kept, never the image.
+// The same verdict as the reference (jpeg_decoder.h): what libjpeg-turbo reads for rows 0 to the box's last is read here
 //   too, blocks outside the box without storing them; whatever would make it warn or fail there, or might, is "not
 //   mine". So true means: libjpeg-turbo decodes these rows without a word, and these are its pixels.
 // With a side index (nullptr: none) entropy decoding enters at the crop, row by row, and what lies outside is not read.

@@ -8,6 +8,7 @@ bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const
                             const McuWindow& window, bool lanes) {
   bytes_ = bytes;
   frame_ = &frame;
+  if (index != nullptr && !index->fits(frame)) index = nullptr;  // another file's
   index_ = index;
   columns_ = window.columns;
   if (index != nullptr) {
@@ -90,11 +91,13 @@ bool CoefficientRows::read_columns(int row, const CoefficientTarget& target) {
 
 // At the end, so that even a crop that passes no point on its way has shown that the index is this file's.
 bool CoefficientRows::reaches_next_point() {
+  const int64_t mcus = int64_t{frame_->mcu_columns} * frame_->mcu_rows;
   const int64_t point = (entropy_.next_mcu() + index_->interval() - 1) / index_->interval();
-  if (static_cast<size_t>(point) >= index_->size()) return true;
+  const bool last = static_cast<size_t>(point) >= index_->size();
+  if (!entropy_.skip((last ? mcus : point * index_->interval()) - entropy_.next_mcu())) return false;
+  if (last) return entropy_.at_scan_end();
   EntryPoint here;
-  return entropy_.skip(point * index_->interval() - entropy_.next_mcu()) && entropy_.position(here) &&
-         here == index_->at(static_cast<size_t>(point));
+  return entropy_.position(here) && here == index_->at(static_cast<size_t>(point));
 }
 
 }  // namespace penstock

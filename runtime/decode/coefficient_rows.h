@@ -9,8 +9,10 @@
 //   wide vectors     | indexed_rows.h, nothing else read  | speculative_rows.h, then entropy.h from where it ends
 //   otherwise        | entropy.h, entered row by row      | entropy.h from the first MCU on
 // All ways give the same coefficients; they differ in how often they say "not mine" (below).
+// An index that cannot be the file's counts as none.
 // Failure: false means "not mine" (entropy.h). Where without_lanes_may_help() is true then, the same file may be "mine"
-// without. Thread-safety: one per thread.
+//   without.
+// Thread-safety: one per thread.
 #pragma once
 
 #include "runtime/decode/baseline_frame.h"

@@ -332,6 +332,12 @@ bool EntropyDecoder::read_mcus(int begin, int end, const CoefficientTarget* targ
   return true;
 }
 
+bool EntropyDecoder::at_scan_end() {
+  if (!segment_ended_ && bytes_end_ - state_.next < 16) more_bytes();
+  const std::ptrdiff_t left = (bytes_end_ - state_.next) * 8 + state_.count;
+  return segment_ended_ && marker_ > 0 && left >= 0 && left < 8;
+}
+
 bool EntropyDecoder::library_would_stop_quietly() {
   if (!segment_ended_ && bytes_end_ - state_.next < 16) more_bytes();
   return bytes_end_ - state_.next >= 16 || (segment_ended_ && marker_ > 0 && marker_ != 0xFF);

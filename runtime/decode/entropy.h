@@ -59,6 +59,8 @@ class EntropyDecoder {
   // libjpeg reads up to eight bytes ahead, and the file's end met there is an error of its own: true if enough bytes or
   // a marker follow the rows read so far. Decoders that stop early must ask.
   bool library_would_stop_quietly();
+  // Whether nothing but the bits that fill the last byte is left before a marker.
+  bool at_scan_end();
 
  private:
   // Left-aligned bits: the next bit of the scan is the highest of `bits`; `count` of them are valid, more may be.
@@ -106,8 +108,8 @@ class EntropyDecoder {
   // A byte in bytes_ and where it stands in the file, for position(): both before the next bit, and in this stretch.
   const uint8_t* known_ = nullptr;
   const uint8_t* known_raw_ = nullptr;
-  bool segment_ended_ = false;    // no more of this segment in raw_
-  int marker_ = -1;               // that ended it, at raw_[1]; 0xFF: fill bytes; -1: the end of the file
+  bool segment_ended_ = false;  // no more of this segment in raw_
+  int marker_ = -1;             // that ended it, at raw_[1]; 0xFF: fill bytes; -1: the end of the file
   BitState state_;
   std::array<int32_t, 3> prediction_{};
   std::array<BlockPlan, 6> plan_;

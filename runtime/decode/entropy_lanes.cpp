@@ -20,7 +20,9 @@ namespace HWY_NAMESPACE {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 
 using V = __m512i;
-constexpr size_t width = 16;  // lanes of a group; two groups take turns, so that one's gathers hide behind the other
+// Lanes of a group. A second group would hide its gathers behind the first one's, and leave more lanes idle at the end of
+// a crop, which costs more.
+constexpr size_t width = 16;
 constexpr size_t groups = most_lanes / width;
 constexpr int lookups_per_fetch = 4;
 // A lane holds 57 bits or more after a fetch; an entry of the tables takes 22 at most.

@@ -7,15 +7,15 @@
 //   feeder for another; the call returns when every lane was told that there is none. So lanes stay busy, whatever the
 //   lengths of the stretches.
 // One step of a lane, without branches: the tables of the block at hand by its number within the MCU; an entry by the
-//   next 11 bits; value, position, bits and block by arithmetic under masks; one store of two neighbouring
+//   next `lookup_bits`; value, position, bits and block by arithmetic under masks; one store of two neighbouring
 //   coefficients. Coefficients are stored in zigzag order, as stores of two then never touch what another step has
 //   written. Four steps are made from 57 bits, then the bits are fetched anew.
 // Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
-//   and one block more than the stretch has must be writable (and is left as it was, or with zeros). DC values stay
+//   and one block more than the stretch has must be writable: with zeros, unless the stretch fails. DC values stay
 //   differences.
 // Failure: LaneEnd says so where a stretch went past its last bit, met a code that does not exist, or led past a
-//   block's end. What entropy.h calls "not mine" is among these, and some that
-//   it takes, so whoever meets them decodes by entropy.h or by the library.
+//   block's end. What entropy.h calls "not mine" is among these, and some that it takes, so whoever meets them decodes
+//   by entropy.h or by the library.
 // Safety: the bits are untrusted: nothing is read beyond `lane_padding` bytes after a stretch's last bit, nothing
 //   written outside its blocks and the one behind them. The feeder sees to it that `bytes` holds that much.
 // Source of the method: decoding interleaved streams in vector lanes by gathering table entries, as known from entropy

@@ -16,8 +16,10 @@ constexpr size_t block_bytes = 128;
 bool IndexedRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex& index, McuColumns columns,
                         int first_row, int end_row) {
   static const bool supported = lanes_supported();
-  if (!supported || frame.restart_interval != 0 || bytes.size() > largest_file || index.empty()) return false;
+  if (!supported || frame.restart_interval != 0 || bytes.size() > largest_file) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
+  // Points so far apart are worth little, and their stretches would take memory that no row needs.
+  if (static_cast<size_t>(index.interval()) * layout_.blocks * block_bytes > band_bytes) return false;
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   file_size_ = bytes.size();
   frame_ = &frame;
@@ -45,12 +47,27 @@ void IndexedRows::add_row(int row) {
   }
 }
 
-bool IndexedRows::read_band(int first_row) {
+// Rows while their stretches fit the band, one at least.
+void IndexedRows::choose_band(int first_row) {
   stretches_.clear();
-  const size_t row_bytes = static_cast<size_t>(columns_.end - columns_.first) * layout_.blocks * block_bytes;
-  const auto rows = static_cast<int>(std::max<size_t>(1, band_bytes / row_bytes));
-  band_end_ = std::min(first_row + rows, end_row_);
-  for (int row = first_row; row < band_end_; ++row) add_row(row);
+  size_t blocks = 0;
+  for (band_end_ = first_row; band_end_ < end_row_; ++band_end_) {
+    const size_t before = stretches_.size();
+    const Stretch last = before > 0 ? stretches_.back() : Stretch{};
+    const size_t from = before > 0 ? before - 1 : 0;  // the row may lengthen the last one
+    if (before > 0) blocks -= blocks_of(last);
+    add_row(band_end_);
+    for (size_t i = from; i < stretches_.size(); ++i) blocks += blocks_of(stretches_[i]);
+    if (before > 0 && blocks * block_bytes > band_bytes) {
+      stretches_.resize(before);
+      stretches_.back() = last;
+      return;
+    }
+  }
+}
+
+bool IndexedRows::read_band(int first_row) {
+  choose_band(first_row);
   if (stretches_.back().point >= index_->size()) return false;
   if (band_end_ == end_row_) {
     // Even a crop that reads no other stretch to its end shows by this one that the index is the file's.
@@ -60,18 +77,21 @@ bool IndexedRows::read_band(int first_row) {
     last.whole = true;
   }
   size_t blocks = 0;
-  size_t most_bytes = lane_padding;
+  size_t most_bytes = 0;
   for (Stretch& stretch : stretches_) {
     stretch.block = blocks;
-    blocks += static_cast<size_t>(stretch.mcus) * layout_.blocks + 1;
+    blocks += blocks_of(stretch);
     const size_t end = stretch.point + 1 < index_->size() ? index_->at(stretch.point + 1).byte + size_t{1} : file_size_;
     const size_t begin = index_->at(stretch.point).byte;
-    if (begin > end || end > file_size_) return false;
+    if (begin < frame_->scan_begin || begin > end || end > file_size_) return false;
     most_bytes += end - begin;
   }
-  const size_t need = lane_scratch_bytes / sizeof(int16_t) + blocks * 64;
-  if (coefficients_.size() < need) coefficients_.resize(need);
-  if (bytes_.size() < most_bytes) bytes_.resize(most_bytes);
+  // Stretches of a file's own index share no byte but those in which one ends and the next begins.
+  static_assert(most_scratch_bytes < size_t{1} << 31, "lanes count bytes in signed numbers of 32 bits");
+  const size_t scratch = lane_scratch_bytes + blocks * block_bytes;
+  if (most_bytes > file_size_ + stretches_.size() || scratch > most_scratch_bytes) return false;
+  if (coefficients_.size() * sizeof(int16_t) < scratch) coefficients_.resize(scratch / sizeof(int16_t));
+  if (bytes_.size() < most_bytes + lane_padding) bytes_.resize(most_bytes + lane_padding);
   bytes_used_ = 0;
   given_ = 0;
   next_in_band_ = 0;
@@ -91,8 +111,8 @@ bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
       unstuff(file_ + from.byte, end, file_ + file_size_, begin + bytes_used_, begin + bytes_.size(), [](uint8_t*) {});
   bytes_used_ = static_cast<size_t>(at.out - begin);
   stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
-  if (!to_a_point) return true;
-  if (at.in != end) return false;  // a marker in between
+  if (!to_a_point) return at.in != end && end - at.in >= 2;  // the marker that ends the scan
+  if (at.in != end) return false;                            // a marker in between
   if (const uint8_t bit = index_->at(stretch.point + 1).bit; bit > 0) {
     if (end == file_ + file_size_) return false;
     bytes_[bytes_used_++] = *end;
@@ -115,28 +135,23 @@ bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   return mine_;
 }
 
-// Makes DC values of the differences, from the entry point's on.
+// Makes DC values of the differences, from the entry point's on; and compares where a whole stretch has led.
 bool IndexedRows::accept(const Stretch& stretch, const LaneEnd& end) {
   if (!end.fine()) return false;
   std::array<int32_t, 3> dc{};
   const EntryPoint from = index_->at(stretch.point);
   for (size_t c = 0; c < 3; ++c) dc[c] = from.dc[c];
-  int16_t* at = block(stretch.block);
-  for (int mcu = 0; mcu < stretch.mcus; ++mcu) {
-    for (size_t b = 0; b < layout_.blocks; ++b, at += 64) {
-      int32_t& value = dc[layout_.component[b]];
-      value += at[0];
-      at[0] = static_cast<int16_t>(value);
-    }
-  }
-  if (!stretch.whole || stretch.point + 1 >= index_->size()) return true;
+  size_t turn = 0;
+  add_dc_predictions(block(stretch.block), static_cast<size_t>(stretch.mcus) * layout_.blocks, layout_, turn, dc);
+  if (!stretch.whole) return true;
+  if (stretch.point + 1 >= index_->size()) return stretch.end_bit - end.place.bit < 8;
   const EntryPoint to = index_->at(stretch.point + 1);
   return end.place.bit == stretch.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
 }
 
 bool IndexedRows::read_row(int row, const CoefficientTarget& target) {
   if (row >= band_end_ && !read_band(row)) return false;
-  row_.begin(*frame_, layout_, static_cast<size_t>(columns_.end - columns_.first));
+  row_.begin(*frame_, layout_, columns_.count());
   const int64_t first = int64_t{row} * frame_->mcu_columns;
   for (int64_t mcu = first + columns_.first; mcu < first + columns_.end; ++mcu) {
     while (mcu >= stretches_[next_in_band_].first_mcu + stretches_[next_in_band_].mcus) ++next_in_band_;

@@ -8,9 +8,11 @@
 //   further than its last needed MCU, several rows at a time (as many as keep their coefficients near the CPU).
 // Verdict: as with entropy.h and an index: every stretch that is read to its end, and the last one always is, must end
 //   at just the bit and the DC predictions that the next entry point names, so an index of another file is found out.
-// Failure: begin() is false where lanes are no use: a CPU without wide vectors, restart markers, a file of half a
-//   gigabyte. read_row() is false for "not mine", as in entropy.h.
-// Memory: about `band_bytes` of coefficients, more only where one row has more; and the bytes of its stretches.
+//   The last stretch of a scan must end right before a marker.
+// Failure: begin() is false where lanes are no use: a CPU without wide vectors, restart markers, a file above 256 MB,
+//   points far apart. read_row() is false for "not mine", as in entropy.h.
+// Memory: about `band_bytes` of coefficients, more only where the stretches of one row have more; and the bytes of its
+//   stretches. An index is untrusted: what it asks for is bounded by the file's size and `most_scratch_bytes`.
 // Thread-safety: one per thread.
 #pragma once
 
@@ -33,8 +35,9 @@ namespace penstock {
 class IndexedRows final : private LaneFeeder {
  public:
   static constexpr size_t band_bytes = size_t{384} << 10;
+  static constexpr size_t most_scratch_bytes = size_t{64} << 20;
 
-  // The index must outlive the rows.
+  // The index fits the frame, and outlives the rows.
   bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex& index, McuColumns columns, int first_row,
              int end_row);
   // The next row, in order. Tiles that the target names are written whole.
@@ -52,8 +55,10 @@ class IndexedRows final : private LaneFeeder {
   };
 
   bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override;
+  void choose_band(int first_row);
   bool read_band(int first_row);
   void add_row(int row);
+  size_t blocks_of(const Stretch& stretch) const { return static_cast<size_t>(stretch.mcus) * layout_.blocks + 1; }
   bool add_bytes(Stretch& stretch, LaneUnit& unit);
   bool accept(const Stretch& stretch, const LaneEnd& end);
   int16_t* block(size_t n) { return coefficients_.data() + lane_scratch_bytes / sizeof(int16_t) + n * 64; }

@@ -2,17 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/decode/coefficient_tiles.h"
-
 namespace penstock {
-namespace {
-
-size_t tiles_across(const BaselineComponent& component, McuColumns columns) {
-  return tiles_of(static_cast<size_t>((columns.end - columns.first) * component.h));
-}
-
-}  // namespace
-
 McuWindow mcu_window(const BaselineFrame& frame, const Box& box) {
   McuWindow window;
   const int last_x = box.x + box.width - 1;
@@ -41,7 +31,7 @@ size_t McuWindow::most_coefficients(const BaselineFrame& frame) const {
   size_t tiles = 0;
   for (int c = 0; c < frame.components; ++c) {
     const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
-    tiles += tiles_across(component, columns) * static_cast<size_t>(component.v);
+    tiles += tiles_across(component, columns.count()) * static_cast<size_t>(component.v);
   }
   return tiles * tile_coefficients;
 }
@@ -54,7 +44,7 @@ CoefficientTarget McuWindow::target(const BaselineFrame& frame, int row, int16_t
   for (size_t c = luma ? 0 : 1; c < static_cast<size_t>(frame.components); ++c) {
     const BaselineComponent& component = frame.component[c];
     target.tiles[c] = tiles;
-    target.row_stride[c] = tiles_across(component, columns) * tile_coefficients;
+    target.row_stride[c] = tiles_across(component, columns.count()) * tile_coefficients;
     tiles += target.row_stride[c] * static_cast<size_t>(component.v);
   }
   return target;

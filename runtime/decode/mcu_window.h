@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/image.h"
 
@@ -23,6 +24,8 @@ namespace penstock {
 struct McuColumns {
   int first = 0;
   int end = 0;
+
+  size_t count() const noexcept { return static_cast<size_t>(end - first); }
 };
 
 struct McuWindow {
@@ -39,6 +42,11 @@ struct McuWindow {
 };
 
 McuWindow mcu_window(const BaselineFrame& frame, const Box& box);
+
+// Tiles of a row of blocks of a component, over so many columns of MCUs.
+inline size_t tiles_across(const BaselineComponent& component, size_t columns) {
+  return tiles_of(columns * static_cast<size_t>(component.h));
+}
 
 // Whether a row of pixels depends on two rows of chroma.
 inline bool interpolates_rows(const BaselineFrame& frame) {

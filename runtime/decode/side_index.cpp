@@ -62,6 +62,14 @@ EntryPoint SideIndex::at(size_t n) const {
   return point;
 }
 
+bool SideIndex::fits(const BaselineFrame& frame) const {
+  if (empty() || components_ != frame.components) return false;
+  const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
+  if (static_cast<int64_t>(count_) != (mcus + interval_ - 1) / interval_) return false;
+  const EntryPoint first = at(0);
+  return first.byte == frame.scan_begin && first.bit == 0 && first.dc == std::array<int16_t, 3>{};
+}
+
 std::string SideIndex::serialise() const {
   WireWriter out;
   out.u8(kVersion);
@@ -105,7 +113,7 @@ bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIn
     if (!entropy.position(point) || !made.add(point)) return false;
     if (!entropy.skip(std::min<int64_t>(interval, mcus - mcu))) return false;
   }
-  if (!entropy.library_would_stop_quietly()) return false;
+  if (!entropy.library_would_stop_quietly() || !entropy.at_scan_end()) return false;
   index = std::move(made);
   return true;
 }

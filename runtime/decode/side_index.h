@@ -7,8 +7,9 @@
 //
 // A point stands before every interval-th MCU of the scan: where its first bit is, and the DC predictions there. With
 //   one, entropy decoding starts there as if it had come that way.
-// Only a file that the decoder takes as its own from the first MCU to the last gets an index, so decoding with one can
-//   meet nothing in what it skips that would have changed the verdict (design: a verdict depends on bytes alone).
+// Only a file that the decoder takes as its own from the first MCU to the last, and whose scan ends right behind that,
+//   gets an index, so decoding with one can meet nothing in what it skips that would have changed the verdict (design: a
+//   verdict depends on bytes alone), and whoever decodes to the end can tell whether it is the right one.
 // Size: 7 bytes a point (4 for grey images) and 4 for every 16; unless told, as many points as take one per cent of the file.
 //   points   | dc 12 bits x components | bits since the group's base 20 |     packed, little-endian
 //   groups   | u32 byte of the file of point 16 g |
@@ -39,6 +40,8 @@ struct EntryPoint {
   friend bool operator==(const EntryPoint&, const EntryPoint&) = default;
 };
 
+struct BaselineFrame;
+
 class SideIndex {
  public:
   static constexpr int group = 16;
@@ -50,6 +53,8 @@ class SideIndex {
   bool add(const EntryPoint& point);  // false: it cannot be written down
 
   bool empty() const noexcept { return count_ == 0; }
+  // Whether it can be the index of such a file: as many points as it has MCUs for, its components, its scan's beginning.
+  bool fits(const BaselineFrame& frame) const;
   int interval() const noexcept { return interval_; }
   size_t size() const noexcept { return count_; }
   EntryPoint at(size_t n) const;  // n < size()

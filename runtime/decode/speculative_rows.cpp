@@ -14,8 +14,6 @@ constexpr uint32_t block_bytes = 128;
 constexpr size_t fewest_bytes_per_block = 5;
 // libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_quietly().
 constexpr uint32_t bits_left_behind = 16 * 8;
-// Files with longer rows are not worth the memory.
-constexpr size_t longest_row = size_t{1} << 20;
 // Bytes of a scan that lanes do not begin to read.
 constexpr size_t left_at_end(size_t scan) {
   return std::max<size_t>(512, scan / 64);
@@ -52,7 +50,7 @@ bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuCo
   ended_ = false;
   dc_.fill(0);
   runs_.clear();
-  band_row_ = 0;
+  band_mcu_ = 0;
   if (coefficients_.empty()) coefficients_.resize((lane_scratch_bytes + most_lanes * lane_bytes) / sizeof(int16_t));
   clean();
   return true;
@@ -102,13 +100,11 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   clean();
   runs_.clear();
   run_ = in_run_ = passed_ = 0;
-  band_row_ = static_cast<int>(mcu_ / frame_->mcu_columns);
+  band_mcu_ = mcu_;
   if (bands_ == 0 || raw_ >= wanted_end_) return Row::ended;
   size_t chunk = (wanted_end_ - raw_) / bands_ / most_lanes;
   --bands_;
-  // Up to the end of the row that the last chunk ends in, by a generous guess.
-  const size_t row_bytes = (file_size_ - frame_->scan_begin) / static_cast<size_t>(frame_->mcu_rows);
-  take_bytes(chunk * most_lanes + std::min(3 * row_bytes, longest_row) + 4096);
+  take_bytes(chunk * most_lanes + 4096);  // up to the end of the MCU that the last chunk ends in
   if (bytes_used_ < chunk * most_lanes + lane_padding) {
     // The scan ends long before the file does.
     bands_ = 0;
@@ -120,7 +116,8 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   }
   log_.clear();
   decode_lanes(tables_, bytes_.data(), coefficients_.data(), *this, &log_);
-  if (!join_lanes() || !add_predictions()) return Row::not_mine;
+  if (!join_lanes()) return Row::not_mine;
+  add_predictions();
   return Row::read;
 }
 
@@ -135,7 +132,7 @@ void SpeculativeRows::add_run(uint32_t from, uint32_t to) {
   if (to > from) runs_.push_back({from, (to - from) / block_bytes});
 }
 
-// From lane to lane along the places where they meet; then to the end of a row, or in the last band of an MCU.
+// From lane to lane along the places where they meet; then to the end of an MCU.
 bool SpeculativeRows::join_lanes() {
   size_t lane = 0;
   uint32_t from = first_block(0);
@@ -172,15 +169,14 @@ bool SpeculativeRows::join_lanes() {
 bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   size_t before = 0;
   for (const Run& run : runs_) before += run.blocks;
-  const size_t unit = bands_ == 0 ? layout_.blocks : row_blocks();
-  const size_t wanted = static_cast<size_t>(end_row_ - band_row_) * row_blocks();
+  const auto wanted = static_cast<size_t>(int64_t{end_row_} * frame_->mcu_columns - band_mcu_) * layout_.blocks;
   size_t blocks = before + (place.block - from) / block_bytes;
-  while (blocks < wanted && (place.next != 0 || blocks % unit != 0)) {
+  while (blocks < wanted && (place.next != 0 || place.turn != 0)) {
     if (!step(place, lane)) return false;
     blocks = before + (place.block - from) / block_bytes;
   }
   add_run(from, place.block);
-  mcu_ = int64_t{band_row_} * frame_->mcu_columns + static_cast<int64_t>(std::min(blocks, wanted) / layout_.blocks);
+  mcu_ = band_mcu_ + static_cast<int64_t>(std::min(blocks, wanted) / layout_.blocks);
   // Whoever goes on from here decides himself what the bits at the end mean.
   if (blocks >= wanted) return place.bit + bits_left_behind <= bytes_used_ * 8;
   const auto whole = place.bit / 8;
@@ -189,63 +185,58 @@ bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   return true;
 }
 
-// Makes DC values of the differences, up to the MCU that ends the band.
-bool SpeculativeRows::add_predictions() {
-  size_t left = static_cast<size_t>(mcu_ - int64_t{band_row_} * frame_->mcu_columns) * layout_.blocks;
-  size_t b = 0;
+void SpeculativeRows::add_predictions() {
+  size_t left = static_cast<size_t>(mcu_ - band_mcu_) * layout_.blocks;
+  size_t turn = 0;
   for (const Run& run : runs_) {
-    int16_t* at = coefficients_.data() + run.block / 2;
-    for (size_t n = std::min(run.blocks, left); n > 0; --n, --left, at += 64) {
-      int32_t& value = dc_[layout_.component[b]];
-      // Modulo 2^32, as entropy.h.
-      value = static_cast<int32_t>(static_cast<uint32_t>(value) + static_cast<uint32_t>(int32_t{at[0]}));
-      at[0] = static_cast<int16_t>(value);
-      if (++b == layout_.blocks) b = 0;
-    }
+    const size_t part = std::min(run.blocks, left);
+    add_dc_predictions(coefficients_.data() + run.block / 2, part, layout_, turn, dc_);
+    left -= part;
   }
-  return left == 0;
+}
+
+// Visits the band's blocks of MCUs [first, end), which come after those visited before.
+template <class Visit>
+void SpeculativeRows::visit_blocks(int64_t first, int64_t end, const Visit& visit) {
+  if (first >= end) return;
+  size_t skip = static_cast<size_t>(first - band_mcu_) * layout_.blocks - passed_;
+  size_t left = static_cast<size_t>(end - first) * layout_.blocks;
+  passed_ += skip + left;
+  for (; skip >= runs_[run_].blocks - in_run_; ++run_, in_run_ = 0) skip -= runs_[run_].blocks - in_run_;
+  in_run_ += skip;
+  while (left > 0) {
+    if (in_run_ == runs_[run_].blocks) {
+      in_run_ = 0;
+      ++run_;
+    }
+    const Run& run = runs_[run_];
+    const size_t part = std::min(left, run.blocks - in_run_);
+    const int16_t* from = block(run.block) + in_run_ * 64;
+    for (size_t n = 0; n < part; ++n, from += 64) visit(from);
+    in_run_ += part;
+    left -= part;
+  }
 }
 
 SpeculativeRows::Row SpeculativeRows::read_row(int row, const CoefficientTarget& target) {
   const int64_t row_end = int64_t{row + 1} * frame_->mcu_columns;
+  const int64_t wanted_end = row_end - frame_->mcu_columns + columns_.end;
+  int64_t next = row_end - frame_->mcu_columns + columns_.first;
+  // What earlier bands have of the row.
+  kept_.clear();
   while (mcu_ < row_end && !ended_) {
-    if (mcu_ % frame_->mcu_columns != 0) {
-      ended_ = true;  // within the row, or one before
-    } else if (const Row band = read_band(); band != Row::read) {
-      ended_ = true;
-      if (band == Row::not_mine) return band;
-    }
+    const int64_t here = std::min(mcu_, wanted_end);
+    visit_blocks(next, here, [this](const int16_t* from) { kept_.insert(kept_.end(), from, from + 64); });
+    next = std::max(next, here);
+    const Row band = read_band();
+    if (band == Row::not_mine) return band;
+    ended_ = band == Row::ended;
   }
-  write_row(row, std::min(mcu_, row_end), target);
-  return ended_ ? Row::ended : Row::read;
-}
-
-// Those of the row's wanted MCUs that come before `end_mcu`.
-void SpeculativeRows::write_row(int row, int64_t end_mcu, const CoefficientTarget& target) {
-  const int64_t row_begin = int64_t{row} * frame_->mcu_columns;
-  zigzag_.begin(*frame_, layout_, static_cast<size_t>(columns_.end - columns_.first));
-  const int64_t first = row_begin + columns_.first;
-  const int64_t end = std::min(end_mcu, row_begin + columns_.end);
-  if (first < end) {
-    size_t skip = static_cast<size_t>(first - int64_t{band_row_} * frame_->mcu_columns) * layout_.blocks - passed_;
-    size_t left = static_cast<size_t>(end - first) * layout_.blocks;
-    passed_ += skip + left;
-    for (; skip >= runs_[run_].blocks - in_run_; ++run_, in_run_ = 0) skip -= runs_[run_].blocks - in_run_;
-    in_run_ += skip;
-    while (left > 0) {
-      if (in_run_ == runs_[run_].blocks) {
-        in_run_ = 0;
-        ++run_;
-      }
-      const Run& run = runs_[run_];
-      const size_t part = std::min(left, run.blocks - in_run_);
-      const int16_t* from = block(run.block) + in_run_ * 64;
-      for (size_t n = 0; n < part; ++n, from += 64) zigzag_.add(from);
-      in_run_ += part;
-      left -= part;
-    }
-  }
+  zigzag_.begin(*frame_, layout_, columns_.count());
+  for (size_t i = 0; i < kept_.size(); i += 64) zigzag_.add(kept_.data() + i);
+  visit_blocks(next, std::min(mcu_, wanted_end), [this](const int16_t* from) { zigzag_.add(from); });
   zigzag_.write(target);
+  return ended_ ? Row::ended : Row::read;
 }
 
 int64_t SpeculativeRows::hand_over(EncodedView bytes, EntropyDecoder& entropy) {

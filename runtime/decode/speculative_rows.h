@@ -1,18 +1,16 @@
 // Coefficients of a crop's rows of MCUs without an index, decoded in vector lanes all the same.
 //
-//   SpeculativeRows rows;                                      // one per thread; keeps tables and memory
+//   SpeculativeRows rows;                            // one per thread; keeps tables and memory
 //   bool mine = rows.begin(bytes, frame, {first_mcu, end_mcu}, first_row, end_row);
-//   rows.read_row(row, target)                                 // row after row: read, ended (go on elsewhere), not
-//   mine rows.hand_over(bytes, entropy)                             // at `ended`: the EntropyDecoder goes on from
-//   there
+//   rows.read_row(row, target)                       // row after row: read, not mine, or ended:
+//   rows.hand_over(bytes, entropy)                   // then the EntropyDecoder goes on
 //
 // How: the scan's bytes are cut into as many chunks as there are lanes, and every lane starts at its chunk's first bit
-// as
-//   if an MCU began there. That is wrong, but Huffman codes find their way: after some dozens of symbols the lane
-//   stands where right decoding would, between the same two symbols of the same block of an MCU, and from there on all
-//   it does is right. Whether and where, the chunk before tells: its lane goes on past its end, and where it comes to a
-//   place that the next lane noted, with the same number of the coefficient and of the block in the MCU, the two are
-//   one from there on, as decoding depends on nothing else but the DC predictions, which are differences until the end.
+//   as if an MCU began there. That is wrong, but Huffman codes find their way: after a while the lane stands where
+//   right decoding would, between the same two symbols of the same block of an MCU, and from there on all it does is
+//   right. Whether and where, the chunk before tells: its lane goes on past its end, and where it comes to a place
+//   that the next lane noted, with the same number of the coefficient and of the block in the MCU, the two are one
+//   from there on, as decoding depends on nothing else but the DC predictions, which are differences until the end.
 //     lane 0  |=========================>|====+                     right from the beginning
 //     lane 1                             |~~~~+==================>|===+          ~ wrong, = right, + same place noted
 //     lane 2                                                      |~~~+=====...
@@ -20,14 +18,13 @@
 //   they are wrong start anew at the next byte; one that is right and meets it: not mine.
 // Source: self-synchronising parallel Huffman decoding of JPEG, A. Weissenberger and B. Schmidt, "Accelerating JPEG
 //   Decompression on GPUs" (arXiv 2111.09219); S. T. Klein and Y. Wiseman (2003).
-// Measured on 240 photos: the median of the distances to the same place is 50 to 57 bytes, one in a hundred is above
-//   1,100; chunks have some thousands.
-// Bands: a chunk has at most `chunk_bytes`; larger files are decoded in bands of rows, each beginning where the last
-//   ended.
+// Bands: a chunk has at most `chunk_bytes`; larger files are decoded band after band, each beginning at the MCU where
+//   the last one ended. Of a row that they share, the blocks that the crop needs are kept.
 // Verdict: as entropy.h's for the rows read, or "not mine" more often: where too few bytes remain behind the rows to
 //   know that libjpeg-turbo would stop quietly, blocks of very few bytes, overfull blocks. Callers then decode with
 //   entropy.h from the start.
 // Failure: begin() is false where lanes are no use: a CPU without wide vectors, restart markers, few bytes.
+// Memory: about 4 MB.
 // Thread-safety: one per thread.
 #pragma once
 
@@ -85,11 +82,11 @@ class SpeculativeRows final : private LaneFeeder {
   bool join_lanes();
   bool step(LanePlace& place, size_t lane);
   bool go_to_end(LanePlace& place, size_t lane, uint32_t from);
-  void write_row(int row, int64_t end_mcu, const CoefficientTarget& target);
   void add_run(uint32_t from, uint32_t to);
-  bool add_predictions();
+  void add_predictions();
+  template <class Visit>
+  void visit_blocks(int64_t first, int64_t end, const Visit& visit);
   void clean();
-  size_t row_blocks() const { return static_cast<size_t>(frame_->mcu_columns) * layout_.blocks; }
   const int16_t* block(uint32_t at) const { return coefficients_.data() + at / 2; }
   static uint32_t first_block(size_t lane) { return static_cast<uint32_t>(lane_scratch_bytes + lane * lane_bytes); }
 
@@ -103,7 +100,7 @@ class SpeculativeRows final : private LaneFeeder {
   size_t wanted_end_ = 0;  // bytes of the file up to which lanes are used
   size_t bands_ = 0;       // still to come
 
-  // Where decoding stands: the first bit of MCU `mcu_`, which begins a row but for the last band.
+  // Where decoding stands: the first bit of MCU `mcu_`.
   size_t raw_ = 0;
   uint8_t bit_ = 0;
   int64_t mcu_ = 0;
@@ -117,11 +114,12 @@ class SpeculativeRows final : private LaneFeeder {
   std::vector<int16_t> coefficients_;             // all zero between bands
   std::array<uint32_t, most_lanes> dirty_end_{};  // of each lane's blocks
   std::vector<Run> runs_;
-  int band_row_ = 0;  // the row that the runs begin with
-  size_t run_ = 0;    // where read_row() has come to
+  int64_t band_mcu_ = 0;  // the MCU that the runs begin with
+  size_t run_ = 0;        // where read_row() has come to
   size_t in_run_ = 0;
   size_t passed_ = 0;  // blocks before that place
   bool ended_ = false;
+  std::vector<int16_t> kept_;  // blocks of a row that earlier bands began
   ZigzagRow zigzag_;
 };
 

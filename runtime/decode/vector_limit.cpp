@@ -14,11 +14,13 @@ const bool limited = [] {
   const char* const value = std::getenv("PENSTOCK_VECTORS");
   if (value == nullptr) return false;
   const std::string_view widest = value;
-  int64_t wider = HWY_AVX3 | HWY_AVX3_DL;
-  if (widest == "sse4" || widest == "ssse3") wider |= HWY_AVX2;
-  if (widest == "ssse3") wider |= HWY_SSE4;
-  if (widest != "avx2" && widest != "sse4" && widest != "ssse3") return false;
-  hwy::DisableTargets(wider);
+  // Better targets are lower bits.
+  int64_t target = 0;
+  if (widest == "avx2") target = HWY_AVX2;
+  if (widest == "sse4") target = HWY_SSE4;
+  if (widest == "ssse3") target = HWY_SSSE3;
+  if (target == 0) return false;
+  hwy::DisableTargets(target - 1);
   return true;
 }();
 

@@ -8,11 +8,17 @@ namespace {
 
 alignas(64) constexpr std::array<int16_t, 64> no_block{};
 
-size_t tiles_across(const BaselineComponent& component, size_t columns) {
-  return tiles_of(columns * static_cast<size_t>(component.h));
-}
-
 }  // namespace
+
+void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout, size_t& turn,
+                        std::array<int32_t, 3>& dc) {
+  for (; count > 0; --count, blocks += 64) {
+    int32_t& value = dc[layout.component[turn]];
+    value = static_cast<int32_t>(static_cast<uint32_t>(value) + static_cast<uint32_t>(int32_t{blocks[0]}));
+    blocks[0] = static_cast<int16_t>(value);
+    if (++turn == layout.blocks) turn = 0;
+  }
+}
 
 void ZigzagRow::begin(const BaselineFrame& frame, const LaneLayout& layout, size_t columns) {
   frame_ = &frame;

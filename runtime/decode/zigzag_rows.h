@@ -16,8 +16,14 @@
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/lane_tables.h"
+#include "runtime/decode/mcu_window.h"
 
 namespace penstock {
+
+// Makes DC values of the differences in blocks that follow each other in the scan, from block `turn` of an MCU on;
+// modulo 2^32, as entropy.h.
+void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout, size_t& turn,
+                        std::array<int32_t, 3>& dc);
 
 class ZigzagRow {
  public:

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/decode/baseline_frame.h"
@@ -15,6 +16,7 @@
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
 #include "runtime/decode/lane_step.h"
+#include "runtime/decode/side_index.h"
 #include "runtime/decode/speculative_rows.h"
 #include "runtime/decode/zigzag.h"
 #include "tests/decode/jpeg_files.h"
@@ -223,11 +225,12 @@ struct Rows {
   std::vector<int16_t> coefficients;
 };
 
-Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, const Box& box, bool lanes) {
+Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, const Box& box, bool lanes,
+               const SideIndex* index = nullptr) {
   const McuWindow window = mcu_window(frame, box);
   const size_t size = window.most_coefficients(frame);
   Rows result;
-  result.mine = rows.begin(file, frame, nullptr, window, lanes);
+  result.mine = rows.begin(file, frame, index, window, lanes);
   for (int row = window.first_row; result.mine && row < window.end_row; ++row) {
     const size_t at = result.coefficients.size();
     result.coefficients.resize(at + size, int16_t{77});
@@ -236,6 +239,13 @@ Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& fra
   result.by_lanes = lanes && rows.without_lanes_may_help();
   result.mine = result.mine && rows.finish();
   return result;
+}
+
+Box random_box(std::mt19937& random, const BaselineFrame& frame) {
+  const bool narrow = random() % 3 == 0;
+  const int w = draw(random, 1, narrow ? std::min(frame.width, 20) : frame.width);
+  const int h = draw(random, 1, frame.height);
+  return {draw(random, 0, frame.width - w), draw(random, 0, frame.height - h), w, h};
 }
 
 // A file whose scan is long enough for lanes.
@@ -271,9 +281,7 @@ TEST_CASE("without an index, lanes read what is read from the start") {
       if (random() % 3 == 0) file.resize(file.size() - random() % (file.size() - frame.scan_begin));
     }
     for (int c = 0; c < 4; ++c) {
-      const int w = draw(random, 1, frame.width);
-      const int h = draw(random, 1, frame.height);
-      const Box box{draw(random, 0, frame.width - w), draw(random, 0, frame.height - h), w, h};
+      const Box box = random_box(random, frame);
       const Rows want = read_rows(rows, file, frame, box, false);
       const Rows got = read_rows(rows, file, frame, box, true);
       ++crops;
@@ -289,6 +297,96 @@ TEST_CASE("without an index, lanes read what is read from the start") {
   MESSAGE(crops, " crops, ", by_lanes, " by lanes, ", refused, " of sound files only without");
   CHECK(by_lanes > crops / 3);
   CHECK(refused < crops / 20);
+}
+
+// Rows longer than a band, and images of many bands.
+TEST_CASE("large and wide photos stay with the lanes") {
+  if (skip_without_lanes()) return;
+  std::mt19937 random(5);
+  CoefficientRows rows;
+  for (const auto& [width, height, quality] :
+       {std::array{8000, 300, 90}, std::array{5000, 2000, 75}, std::array{300, 6000, 95}, std::array{16000, 64, 98}}) {
+    const File file = make_jpeg({.width = width, .height = height, .quality = quality, .noise_bits = 6});
+    BaselineFrame frame;
+    REQUIRE(read_baseline_frame(file, frame));
+    for (int n = 0; n < 3; ++n) {
+      const Box box = n == 0 ? Box{0, 0, width, height} : random_box(random, frame);
+      const Rows want = read_rows(rows, file, frame, box, false);
+      const Rows got = read_rows(rows, file, frame, box, true);
+      INFO(width, " x ", height, ", box ", box.x, " ", box.y, " ", box.width, " ", box.height);
+      CHECK(got.mine);
+      CHECK(got.by_lanes);
+      REQUIRE(want.mine);
+      REQUIRE(got.coefficients == want.coefficients);
+    }
+  }
+}
+
+TEST_CASE("with an index, lanes read what single decoding from its points reads; and refuse with it") {
+  if (skip_without_lanes()) return;
+  const unsigned seed = std::random_device{}();
+  INFO("seed ", seed);
+  std::mt19937 random(seed);
+  CoefficientRows rows;
+  int64_t taken = 0;
+  int64_t refused = 0;
+  for (int i = 0; i < (full() ? 1500 : 60); ++i) {
+    const File file = make_jpeg(i % 2 == 0 ? large_spec(random) : random_spec(random, 200));
+    BaselineFrame frame;
+    SideIndex index;
+    if (!read_baseline_frame(file, frame)) continue;
+    if (!build_side_index(file, {.interval = draw(random, 1, i % 5 == 0 ? 3000 : 30)}, index)) continue;
+    // Every other index has been tampered with.
+    const bool hostile = i % 4 > 1;
+    if (hostile) {
+      std::string text = index.serialise();
+      for (int n = draw(random, 1, 8); n > 0; --n) text[8 + random() % (text.size() - 8)] = static_cast<char>(random());
+      REQUIRE(SideIndex::read(std::as_bytes(std::span(text)), index));
+    }
+    for (int c = 0; c < 4; ++c) {
+      const Box box = random_box(random, frame);
+      const Rows want = read_rows(rows, file, frame, box, false, &index);
+      const Rows got = read_rows(rows, file, frame, box, true, &index);
+      if (!hostile) REQUIRE(want.mine);
+      // A band reads its rows' stretches together, so lanes may look at a wrong point that the other way passes by.
+      if (!hostile || got.mine) REQUIRE(got.mine == want.mine);
+      if (got.mine) REQUIRE(got.coefficients == want.coefficients);
+      ++(got.mine ? taken : refused);
+    }
+  }
+  MESSAGE(taken, " taken, ", refused, " refused");
+  CHECK(taken > 0);
+  CHECK(refused > 0);
+}
+
+TEST_CASE("an index of another picture of the same size is found out") {
+  if (skip_without_lanes()) return;
+  std::mt19937 random(9);
+  CoefficientRows rows;
+  int fits = 0;
+  int does_not = 0;
+  for (int i = 0; i < 40; ++i) {
+    JpegSpec spec = large_spec(random);
+    const File file = make_jpeg(spec);
+    ++spec.seed;
+    const File other = make_jpeg(spec);
+    BaselineFrame frame;
+    SideIndex index;
+    REQUIRE(read_baseline_frame(file, frame));
+    if (!build_side_index(other, {.interval = draw(random, 2, 60)}, index)) continue;
+    for (const Box& box : {Box{frame.width - 8, frame.height - 8, 8, 8}, random_box(random, frame)}) {
+      const Rows without = read_rows(rows, file, frame, box, false);
+      for (const bool lanes : {false, true}) {
+        const Rows got = read_rows(rows, file, frame, box, lanes, &index);
+        // One that cannot be the file's is not looked at.
+        CHECK(got.mine == !index.fits(frame));
+        if (got.mine) CHECK(got.coefficients == without.coefficients);
+      }
+      ++(index.fits(frame) ? fits : does_not);
+    }
+  }
+  CHECK(fits > 0);
+  CHECK(does_not > 0);
 }
 
 }  // namespace

@@ -5,13 +5,16 @@
 //   - a good file's window is good, and equals the same window of the whole;
 //   - JPEG: our own decoder and libjpeg-turbo alone agree;
 //   - with EXIF orientation, the sizes are the same or swapped, and the verdict is the same.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/decode/decoder.h"
+#include "runtime/decode/side_index.h"
 
 namespace {
 
@@ -66,6 +69,28 @@ std::vector<uint8_t> cut(const std::vector<uint8_t>& whole, int width, const Box
   return part;
 }
 
+// The file's own index changes nothing; one that the file's last bytes make up may cost time, never more.
+void with_indices(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box,
+                  const std::vector<uint8_t>& pixels, PixelBuffer& storage) {
+  SideIndex index;
+  PixelView view;
+  if (build_side_index(bytes, {.interval = 1 + static_cast<int>(bytes.size() % 40)}, index)) {
+    require(decoder.decode(bytes, header, box, storage, view, &index).ok(), "a file with an index is good");
+    for (int y = 0; y < view.height; ++y) {
+      const size_t row = static_cast<size_t>(view.width) * 3;
+      require(std::memcmp(view.row(y), pixels.data() + static_cast<size_t>(y) * row, row) == 0,
+              "the same pixels by an index");
+    }
+  }
+  std::string text = index.empty() ? std::string() : index.serialise();
+  const size_t tail = std::min(text.size() - std::min<size_t>(text.size(), 8), bytes.size());
+  for (size_t i = 0; i < tail; ++i)
+    text[text.size() - 1 - i] ^= static_cast<char>(bytes[bytes.size() - 1 - i] & std::byte{0x11});
+  if (SideIndex::read(std::as_bytes(std::span(text)), index)) {
+    (void)decoder.decode(bytes, header, box, storage, view, &index);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -100,6 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Outcome part = decode(used, bytes, header, box, storage);
   require(part.verdict.ok() || !whole.verdict.ok(), "a good file's window is good");
   if (whole.verdict.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
+  if (header.format == ImageFormat::jpeg) with_indices(used, bytes, header, box, part.pixels, storage);
   if (upright.orientation != header.orientation) {
     const Outcome turned = decode(used, bytes, upright, {0, 0, upright.width, upright.height}, storage);
     require(turned.verdict.ok() == whole.verdict.ok(), "turning does not change the verdict");
