@@ -20,14 +20,19 @@ struct Totals {
   double sum = 0;
 };
 
+template <class T>
+double sum_of_some(const penstock::TensorView& images) {
+  const T* const values = images.as<T>();  // throws where they are of another type
+  double sum = 0;
+  for (int64_t i = 0; i < images.elements(); i += 16) sum += values[i];
+  return sum;
+}
+
 Totals consume(penstock::DataLoader& loader) {
   Totals totals;
   for (auto& batch : loader) {
     const penstock::TensorView images = batch.image();
-    const auto* values = images.as<float>();
-    float sum = 0;
-    for (int64_t i = 0; i < images.elements(); i += 16) sum += values[i];
-    totals.sum += sum;
+    totals.sum += images.dtype == penstock::DType::uint8 ? sum_of_some<uint8_t>(images) : sum_of_some<float>(images);
     totals.images += batch.size();
     totals.counted += batch.num_valid();
   }

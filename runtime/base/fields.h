@@ -14,7 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include "runtime/base/error.h"
 
 namespace penstock {
 
@@ -91,9 +94,28 @@ struct TensorView {
     for (const int64_t extent : shape) count *= extent;
     return count;
   }
+  // Error(usage) where elements are no T; std::byte and uint16_t (for the half precisions) serve to look at bits.
   template <class T>
-  T* as() const noexcept {
+  T* as() const {
+    if (!holds<std::remove_const_t<T>>()) wrong_type();
     return static_cast<T*>(data);
+  }
+
+ private:
+  template <class T>
+  bool holds() const noexcept {
+    if constexpr (std::is_same_v<T, std::byte>) return true;
+    if constexpr (std::is_same_v<T, uint8_t>) return dtype == DType::uint8;
+    if constexpr (std::is_same_v<T, uint16_t>) return dtype == DType::float16 || dtype == DType::bfloat16;
+    if constexpr (std::is_same_v<T, int32_t>) return dtype == DType::int32;
+    if constexpr (std::is_same_v<T, int64_t>) return dtype == DType::int64;
+    if constexpr (std::is_same_v<T, float>) return dtype == DType::float32;
+    if constexpr (std::is_same_v<T, double>) return dtype == DType::float64;
+    return false;
+  }
+  [[noreturn]] void wrong_type() const {
+    throw Error(ErrorKind::usage, std::string("a tensor of ") + name_of(dtype) + " was asked for as another type",
+                "look at its dtype; ToDtype in the pipeline makes float32 of pictures");
   }
 };
 
