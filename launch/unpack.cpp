@@ -20,6 +20,8 @@
 namespace penstock {
 namespace {
 
+constexpr size_t kMaxStep = 255;  // of a name, between slashes
+
 // A folder that nothing is written out of: each step of a name is opened by itself, and links are no steps.
 class Folder {
  public:
@@ -36,6 +38,9 @@ class Folder {
 
   // False: it was there, the same.
   bool write(const std::string& name, std::span<const std::byte> bytes) {
+    if (const std::string why = unsafe_name(name); !why.empty()) {
+      throw Error(ErrorKind::usage, "'" + name.substr(0, 200) + "' cannot be written below '" + path_ + "': " + why);
+    }
     const size_t slash = name.rfind('/');
     const std::string leaf = slash == std::string::npos ? name : name.substr(slash + 1);
     const int parent = enter(slash == std::string::npos ? "" : name.substr(0, slash));
@@ -234,9 +239,32 @@ class Unpacker {
   }
   bool own_table() const { return facts().kind != "folder" && !pairs(); }
 
-  void check_names(int64_t index) const {
-    std::vector<std::string> names = notes_of(source_.table(), index).partners;
-    names.push_back(source_.key(index));
+  bool pixels() const { return facts().pixels.layout != PixelLayout::encoded; }
+
+  std::string picture_file(const std::string& stem, const std::string& extension) const {
+    if (pixels()) return stem + (facts().pixels.layout == PixelLayout::grey ? ".pgm" : ".ppm");
+    return pairs() ? "images/" + stem : stem + extension;
+  }
+
+  // Empty: the field is a column of samples.csv.
+  std::string field_file(const std::string& stem, size_t f, const PackNotes& notes) const {
+    const FieldSpec& field = source_.fields()[f];
+    std::string name = field.name;
+    for (char& c : name) c = c == '/' ? '_' : c;
+    if (pairs()) return name + "s/" + (f - 2 < notes.partners.size() ? notes.partners[f - 2] : stem);
+    if (is_column(field)) return {};
+    return stem + "." + name + (field.kind == FieldKind::tensor ? ".npy" : "");
+  }
+
+  void check_names(int64_t index) {
+    const PackNotes notes = notes_of(source_.table(), index);
+    const std::string stem = source_.key(index);
+    std::vector<std::string> names = notes.partners;
+    names.push_back(stem);
+    names.push_back(picture_file(stem, extension(index, stem)));
+    for (size_t f = 2; f < source_.fields().size(); ++f) {
+      if (std::string name = field_file(stem, f, notes); !name.empty()) names.push_back(std::move(name));
+    }
     for (const std::string& name : names) {
       if (const std::string why = unsafe_name(name); !why.empty()) {
         throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" +
@@ -244,6 +272,15 @@ class Unpacker {
                                           "': " + why);
       }
     }
+  }
+
+  // Of pictures that had no file; where it makes no difference to what is checked, any.
+  std::string extension(int64_t index, const std::string& stem) {
+    if (own_files() || pixels()) return {};
+    constexpr size_t kLongest = 5;
+    if (stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxStep) return ".jpg";
+    load(index);
+    return extension_of(sample_.image);
   }
 
   std::string csv_head() const {
@@ -261,30 +298,23 @@ class Unpacker {
   }
 
   // Pixels as a picture of their own.
-  std::string write_pixels(Folder& folder, const std::string& key) {
+  void write_pixels(Folder& folder, const std::string& name) {
     const bool grey = facts().pixels.layout == PixelLayout::grey;
-    const std::string name = key + (grey ? ".pgm" : ".ppm");
     std::string head = std::string(grey ? "P5\n" : "P6\n") + std::to_string(sample_.width) + " " +
                        std::to_string(sample_.height) + "\n255\n";
     std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
     for (size_t i = 0; i < sample_.image.size(); i += grey ? 3 : 1) bytes.push_back(sample_.image[i]);
     put(folder, name, bytes);
-    return name;
   }
 
   void write_sample(Folder& folder, int64_t index) {
-    DrawKey key;
-    key.index = static_cast<uint64_t>(index);
-    if (const Verdict verdict = load(key); !verdict.ok()) {
-      throw Error(ErrorKind::dataset, "'" + source_.key(index) + "' cannot be unpacked: " + verdict.reason);
-    }
+    load(index);
     const PackNotes notes = notes_of(source_.table(), index);
     const std::string stem = source_.key(index);
-    std::string image = pairs() ? "images/" + stem : stem;
-    if (sample_.width > 0) {
-      image = write_pixels(folder, stem);
+    const std::string image = picture_file(stem, own_files() ? "" : extension_of(sample_.image));
+    if (pixels()) {
+      write_pixels(folder, image);
     } else {
-      if (!own_files()) image += extension_of(sample_.image);
       put(folder, image, sample_.image);
     }
     std::string line = csv_cell(image);
@@ -292,25 +322,19 @@ class Unpacker {
       const auto label = static_cast<size_t>(sample_.label);
       line += "," + (facts().classes.empty() ? std::to_string(sample_.label) : csv_cell(facts().classes.at(label)));
     }
-    size_t partner = 0;
     for (size_t f = 2; f < source_.fields().size(); ++f) {
       const FieldSpec& field = source_.fields()[f];
       const std::span<const std::byte> value = sample_.fields.at(f - 2);
-      std::string name = field.name;
-      for (char& c : name) c = c == '/' ? '_' : c;
-      if (pairs()) {
-        const std::string file = partner < notes.partners.size() ? notes.partners[partner] : stem;
-        ++partner;
-        put(folder, name + "s/" + file, value);
-      } else if (is_column(field)) {
+      const std::string file = field_file(stem, f, notes);
+      if (file.empty()) {
         line += "," + cell_of(field, value);
-      } else if (field.kind == FieldKind::tensor) {
+      } else if (!pairs() && field.kind == FieldKind::tensor) {
         const std::string head = npy_header(npy_type_of(field.dtype), field.shape);
         std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
         bytes.insert(bytes.end(), value.begin(), value.end());
-        put(folder, stem + "." + name + ".npy", bytes);
+        put(folder, file, bytes);
       } else {
-        put(folder, stem + "." + name, value);
+        put(folder, file, value);
       }
     }
     if (own_table()) csv_ += line + "\n";
@@ -318,7 +342,13 @@ class Unpacker {
     ++result_.samples;
   }
 
-  Verdict load(const DrawKey& key) { return source_.load(key, sample_); }
+  void load(int64_t index) {
+    DrawKey key;
+    key.index = static_cast<uint64_t>(index);
+    if (const Verdict verdict = source_.load(key, sample_); !verdict.ok()) {
+      throw Error(ErrorKind::dataset, "'" + source_.key(index) + "' cannot be unpacked: " + verdict.reason);
+    }
+  }
 
   static DecodeLimits no_limits() {
     DecodeLimits limits;
@@ -344,7 +374,7 @@ std::string unsafe_name(const std::string& name) {
     const std::string_view step = std::string_view(name).substr(begin, end - begin);
     if (step == "..") return "'..' leads out of the folder";
     if (step.empty() || step == ".") return "it has an empty step, or '.', in it";
-    if (step.size() > 255) return "a step of it is longer than 255 bytes";
+    if (step.size() > kMaxStep) return "a step of it is longer than 255 bytes";
     begin = end + 1;
   }
   return {};

@@ -111,6 +111,10 @@ void check_path(const std::string& path) {
 FieldSpec field_of(const Json& entry) {
   FieldSpec field;
   field.name = entry.at(0).get<std::string>();
+  // Names become parts of files' names (`penstock unpack`), and words in messages.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (field.name.empty() || std::any_of(field.name.begin(), field.name.end(), is_control))
+    refuse("a field in it has an empty name, or one with control characters");
   field.kind = value_named(
       entry.at(1).get<std::string>(),
       {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask}, kind_name, "kind");
