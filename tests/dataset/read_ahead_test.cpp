@@ -217,11 +217,11 @@ TEST_CASE("a dead disk holds up the engine's end for as long as it may, and what
 }
 
 // In this thread alone, from now on.
-bool forbid_io_uring() {
+bool forbid(long call, unsigned error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{std::size(program), program};
@@ -273,7 +273,7 @@ TEST_CASE("where io_uring is forbidden, threads read, and the figures say why") 
   bool forbidden = false;
   std::vector<std::byte> bytes;
   std::thread([&] {
-    forbidden = forbid_io_uring();
+    forbidden = forbid(SYS_io_uring_setup, EPERM);
     const auto ahead = ReadAhead::make(eagerly(ReadMethod::io_uring), posix_file_system());
     const Files source({folder.path("a")}, ahead->files());
     const uint64_t ticket = ahead->plan(source, {0});
@@ -288,6 +288,75 @@ TEST_CASE("where io_uring is forbidden, threads read, and the figures say why") 
   CHECK(figures.why_threads.find("Operation not permitted") != std::string::npos);
   CHECK(figures.taken == 1);
   CHECK(as_text(bytes) == "bytes");
+}
+
+// As in a container whose limit on processes is reached.
+bool forbid_threads() { return forbid(SYS_clone3, EAGAIN) && forbid(SYS_clone, EAGAIN); }
+
+TEST_CASE("where no thread can be started, those that there are read, or each job is left to who wanted it") {
+  const NothingLeft nothing_left;
+  const TemporaryFolder folder;
+  folder.write("a", "bytes");
+  bool forbidden = false;
+  bool one_good = false;
+  bool none_good = false;
+  std::string why;
+  bool ring = false;
+  std::thread([&] {
+    Runner some(false);
+    (void)some.start(folder.path("a"), 100);
+    some.finish();
+    Runner none(false);
+    forbidden = forbid_threads();
+    std::vector<std::shared_ptr<ReadJob>> jobs;
+    for (int i = 0; i < 20; ++i) jobs.push_back(some.start(folder.path("a"), 100));
+    some.finish();
+    one_good = std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->good; });
+    jobs.clear();
+    for (int i = 0; i < 20; ++i) jobs.push_back(none.start(folder.path("a"), 100));
+    none.finish();
+    none_good = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->good; });
+    CHECK(some.engine().stop(5 * kSecond) == 0);
+    CHECK(none.engine().stop(5 * kSecond) == 0);
+    ring = make_uring_engine({.reads = 8, .done = [](const std::shared_ptr<ReadJob>&) {}, .cpus = {}}, why) != nullptr;
+  }).join();
+  REQUIRE(forbidden);
+  CHECK(one_good);
+  CHECK_FALSE(none_good);
+  CHECK_FALSE(ring);
+  MESSAGE(why);
+  CHECK(!why.empty());
+}
+
+TEST_CASE("a loader without threads to read ahead reads as if nothing ran ahead") {
+  const NothingLeft nothing_left;
+  const TemporaryFolder folder;
+  std::vector<std::string> paths;
+  std::vector<int64_t> all;
+  for (int i = 0; i < 2000; ++i) {
+    paths.push_back(folder.path("f" + std::to_string(i)));
+    all.push_back(i);
+  }
+  ReadAheadFigures figures;
+  bool forbidden = false;
+  std::string error;
+  std::thread([&] {
+    forbidden = forbid_threads();
+    const auto ahead = ReadAhead::make(eagerly(ReadMethod::threads), posix_file_system());
+    const Files source(paths, ahead->files());
+    try {
+      ahead->drop(ahead->plan(source, all));
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    figures = ahead->figures();
+    ahead->stop();
+  }).join();
+  REQUIRE(forbidden);
+  CHECK(error.empty());
+  CHECK(figures.failed == 2000);
+  CHECK(figures.under_way == 0);
+  CHECK(figures.held_bytes == 0);
 }
 
 // What one reading of a sample comes to: bytes, verdict, or the words of the error.
