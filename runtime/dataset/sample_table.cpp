@@ -170,6 +170,10 @@ TableFacts facts_of(std::string_view text) {
     for (const Json& entry : json.at("fields")) {
       facts.fields.push_back(field_of(entry));
       if (!names.insert(facts.fields.back().name).second) refuse("it has a field twice");
+      // Readers stop at the first column that they hide.
+      const size_t count = facts.fields.size();
+      if (count > 1 && is_hidden(facts.fields[count - 2]) && !is_hidden(facts.fields[count - 1]))
+        refuse("it has the field '" + facts.fields[count - 1].name + "' behind a hidden one");
     }
   } catch (const Json::exception&) {
     refuse("its description cannot be read");
