@@ -4,11 +4,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -154,6 +159,61 @@ class Folder {
   std::string entered_;
 };
 
+// Names of files to be, by their sums: there may be very many.
+class NameClashes {
+ public:
+  static Sum128 sum_of(const std::string& name) {
+    Sum128 sum = hash128(std::string_view(name));
+    sum.high &= ~kPart;
+    return sum;
+  }
+
+  // Files of one name are one file where both are of the same part, and that is not 0.
+  void add(const std::string& name, uint64_t part) {
+    Sum128 sum = sum_of(name);
+    sum.high |= part & kPart;
+    sums_.push_back(sum);
+    const std::string folder = name.substr(0, name.rfind('/') == std::string::npos ? 0 : name.rfind('/'));
+    if (folder == last_folder_) return;
+    last_folder_ = folder;
+    for (size_t end = folder.find('/'); end != std::string::npos; end = folder.find('/', end + 1)) {
+      folders_.insert(folder.substr(0, end));
+    }
+    folders_.insert(folder);
+  }
+
+  // The sum of a name that different files have, or a file and a folder.
+  std::optional<Sum128> find() {
+    const auto before = [](const Sum128& a, const Sum128& b) {
+      return std::pair(a.low, a.high) < std::pair(b.low, b.high);
+    };
+    const auto plain = [](Sum128 sum) {
+      sum.high &= ~kPart;
+      return sum;
+    };
+    std::sort(sums_.begin(), sums_.end(), before);
+    for (size_t i = 1; i < sums_.size(); ++i) {
+      const bool one_file = sums_[i] == sums_[i - 1] && (sums_[i].high & kPart) != 0;
+      if (plain(sums_[i]) == plain(sums_[i - 1]) && !one_file) return plain(sums_[i]);
+    }
+    for (const std::string& folder : folders_) {
+      const Sum128 sum = sum_of(folder);
+      const auto at = std::lower_bound(sums_.begin(), sums_.end(), sum, before);
+      if (at != sums_.end() && plain(*at) == sum) return sum;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr uint64_t kPart = 0xFFFF;
+  std::vector<Sum128> sums_;
+  std::set<std::string> folders_;
+  std::string last_folder_;
+};
+
+// All that extension_of() may say.
+constexpr const char* kExtensions[] = {".jpg", ".png", ".gif", ".webp", ".tiff", ".bmp", ".ppm", ".bin"};
+
 const char* extension_of(std::span<const std::byte> image) {
   const std::string_view text(reinterpret_cast<const char*>(image.data()), std::min<size_t>(image.size(), 16));
   using namespace std::string_view_literals;
@@ -217,7 +277,7 @@ class Unpacker {
 
   UnpackResult run() {
     const SampleTable& table = source_.table();
-    for (int64_t i = 0; i < table.size(); ++i) check_names(i);
+    check_names();
     Folder folder(options_.folder, options_.overwrite);
     if (own_table()) csv_ = csv_head();
     for (int64_t i = 0; i < table.size(); ++i) {
@@ -256,21 +316,57 @@ class Unpacker {
     return stem + "." + name + (field.kind == FieldKind::tensor ? ".npy" : "");
   }
 
-  void check_names(int64_t index) {
-    const PackNotes notes = notes_of(source_.table(), index);
+  struct File {
+    std::string name;
+    uint64_t part;  // 1: the picture; others: fields by their places
+  };
+  std::vector<File> files_of(int64_t index, const PackNotes& notes) {
     const std::string stem = source_.key(index);
-    std::vector<std::string> names = notes.partners;
-    names.push_back(stem);
-    names.push_back(picture_file(stem, extension(index, stem)));
+    std::vector<File> files = {{picture_file(stem, extension(index, stem)), 1}};
     for (size_t f = 2; f < source_.fields().size(); ++f) {
-      if (std::string name = field_file(stem, f, notes); !name.empty()) names.push_back(std::move(name));
+      if (std::string name = field_file(stem, f, notes); !name.empty()) files.push_back({std::move(name), f});
     }
-    for (const std::string& name : names) {
-      if (const std::string why = unsafe_name(name); !why.empty()) {
-        throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" +
-                                          name.substr(0, 200) + "', and cannot be written below '" + options_.folder +
-                                          "': " + why);
+    return files;
+  }
+
+  // Finds everything that would fail midway because of how things are called.
+  void check_names() {
+    NameClashes clashes;
+    if (own_table()) clashes.add("samples.csv", 0);
+    const int64_t samples = source_.table().size();
+    for (int64_t i = 0; i < samples; ++i) {
+      const PackNotes notes = notes_of(source_.table(), i);
+      check_name(i, source_.key(i));
+      for (const std::string& partner : notes.partners) check_name(i, partner);
+      for (const File& file : files_of(i, notes)) {
+        check_name(i, file.name);
+        // A list may name a picture twice: it is one file then.
+        clashes.add(file.name, own_files() ? file.part : 0);
       }
+    }
+    const std::optional<Sum128> clash = clashes.find();
+    if (!clash) return;
+    std::string name;
+    std::string who;
+    for (int64_t i = 0; i < samples; ++i) {
+      for (const File& file : files_of(i, notes_of(source_.table(), i))) {
+        if (NameClashes::sum_of(file.name) != *clash) continue;
+        name = file.name;
+        who += (who.empty() ? "" : ", ") + std::to_string(i);
+        if (who.size() > 60) i = samples - 1;
+      }
+    }
+    throw Error(ErrorKind::usage,
+                "'" + name.substr(0, 200) + "' would be two files that '" + options_.pack +
+                    "' unpacks to, or a file and a folder (samples " + who + ")",
+                "read the pack as it is, or pack the data set with other names of fields or samples");
+  }
+
+  void check_name(int64_t index, const std::string& name) const {
+    if (const std::string why = unsafe_name(name); !why.empty()) {
+      throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" +
+                                        name.substr(0, 200) + "', and cannot be written below '" + options_.folder +
+                                        "': " + why);
     }
   }
 
@@ -278,7 +374,11 @@ class Unpacker {
   std::string extension(int64_t index, const std::string& stem) {
     if (own_files() || pixels()) return {};
     constexpr size_t kLongest = 5;
-    if (stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxStep) return ".jpg";
+    const bool like_one = std::any_of(source_.fields().begin() + 2, source_.fields().end(), [](const FieldSpec& field) {
+      return std::any_of(std::begin(kExtensions), std::end(kExtensions),
+                         [&](const char* end) { return ("." + field.name).ends_with(end); });
+    });
+    if (!like_one && stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxStep) return ".jpg";
     load(index);
     return extension_of(sample_.image);
   }

@@ -80,7 +80,8 @@ void write_pack(const TemporaryFolder& folder, const std::string& kind, const st
     const uint32_t crc = crc32c(index.data(), 96);
     std::memcpy(index.data() + 12, &crc, 4);
   }
-  folder.write("pack/" + shard_name(0), shard + own + std::string(reinterpret_cast<const char*>(&trailer), sizeof trailer));
+  shard += own + std::string(reinterpret_cast<const char*>(&trailer), sizeof trailer);
+  folder.write("pack/" + shard_name(0), shard);
   folder.write(std::string("pack/") + kPackIndex, index);
 }
 
@@ -147,6 +148,27 @@ TEST_CASE("names that lead out of a folder") {
   CHECK(!unsafe_name(std::string("a\0b", 3)).empty());
   CHECK(!unsafe_name(std::string(256, 'x')).empty());
   for (const char* name : {"a", "a/b.jpg", "...", "a/..b", ".hidden", "a b/c\n"}) CHECK(unsafe_name(name).empty());
+}
+
+TEST_CASE("two files of one name are found before anything is written") {
+  const TemporaryFolder folder;
+  const std::string jpeg = "\xFF\xD8 picture";
+  const auto pack = [&](const std::string& kind, const std::vector<FieldSpec>& fields,
+                        const std::vector<PackedName>& samples) {
+    std::filesystem::remove_all(folder.path("a"));
+    write_pack(folder, kind, fields, samples);
+    return refusal(folder);
+  };
+  CHECK(has(pack("images", {field("a/b", FieldKind::image), field("a_b", FieldKind::image)}, {{"k.pgm", {"k", "k"}}}),
+            "'a_bs/k' would be two files that"));
+  CHECK(has(pack("tar", {field("jpg")}, {{"k", {}, jpeg}}), "'k.jpg' would be two files that"));
+  CHECK(has(pack("tar", {field("x.jpg")}, {{"k", {}, jpeg}, {"k.x", {}, jpeg}}), "(samples 0, 1)"));
+  CHECK(has(pack("tar", {field("csv")}, {{"samples"}}), "'samples.csv' would be two files that"));
+  CHECK(has(pack("tar", {}, {{"k"}, {"l"}, {"k"}}), "(samples 0, 2)"));
+  CHECK(has(pack("folder", {}, {{"c/k"}, {"c/k/l"}}), "'c/k' would be two files that"));
+  CHECK(pack("tar", {field("jpg")}, {{"k"}}).empty());
+  CHECK(pack("csv", {}, {{"c/k"}, {"c/k"}, {"c/l"}}).empty());
+  CHECK(pack("images", {field("mask", FieldKind::mask)}, {{"k.ppm", {"m"}}, {"l.ppm", {"m"}}}).empty());
 }
 
 TEST_CASE("the line of progress") {
