@@ -229,7 +229,7 @@ bool forbid(long call, unsigned error) {
 }
 
 // A source of whole files.
-class Files final : public Source {
+class Files : public Source {
  public:
   Files(std::vector<std::string> paths, FileSystem& files, int64_t limit = 1 << 20)
       : paths_(std::move(paths)), files_(files), limit_(limit) {}
@@ -514,6 +514,80 @@ TEST_CASE("who waits too long for a read that ran ahead says so, and asks the di
   CHECK(said.find("reading '" + folder.path("a") + "' ahead (threads) takes more than 0.1 s") == 0);
   ahead->drop(ticket);
   CHECK(ahead->plan(source, {0}) == 0);  // for a minute
+  ahead->stop();
+}
+
+// Whether reads that were planned behind one that hangs are begun once it has come back.
+bool goes_on_after(const std::function<void(ReadAhead&, const Files&, SlowFileSystem&)>& trouble) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b", "c"}) folder.write(name, name);
+  SlowFileSystem disk(milliseconds(0));
+  disk.hang("/a");
+  ReadAheadOptions options = eagerly(ReadMethod::automatic, 1);
+  options.patience_ns = 50 * kMillisecond;
+  const auto ahead = ReadAhead::make(options, disk);
+  const Files source({folder.path("a"), folder.path("b"), folder.path("c")}, ahead->files());
+  const uint64_t ticket = ahead->plan(source, {0, 1, 2});
+  REQUIRE(eventually([&] { return disk.waiting() == 1; }));
+  trouble(*ahead, source, disk);
+  disk.release();
+  CHECK(eventually([&] { return ahead->figures().under_way == 0; }));
+  const bool went_on = ahead->figures().reads > 1;
+  CHECK(outcome(source, 1) == "bytes b");
+  CHECK(outcome(source, 2) == "bytes c");
+  ahead->drop(ticket);
+  CHECK(ahead->figures().held_bytes == 0);
+  ahead->stop();
+  return went_on;
+}
+
+TEST_CASE("what was planned before a read that took too long, or before memory ran out, is not begun after it") {
+  CHECK(goes_on_after([](ReadAhead&, const Files&, SlowFileSystem&) {}));
+  CHECK_FALSE(goes_on_after([](ReadAhead&, const Files& source, SlowFileSystem& disk) {
+    std::thread worker([&] { (void)outcome(source, 0); });
+    CHECK(eventually([&] { return disk.waiting() == 2; }));
+    disk.release();
+    worker.join();
+  }));
+  CHECK_FALSE(goes_on_after([](ReadAhead& ahead, const Files& source, SlowFileSystem& disk) {
+    ahead.set_memory(0);
+    std::thread worker([&] { (void)outcome(source, 0); });
+    std::this_thread::sleep_for(milliseconds(10));
+    disk.release();
+    worker.join();
+  }));
+}
+
+// Two parts of a file, near enough to be one read.
+class TwoParts final : public Files {
+ public:
+  using Files::Files;
+  void list_reads(int64_t index, std::vector<FilePart>& parts) const override {
+    parts.push_back({key(index), 0, 10, 0, nullptr});
+    parts.push_back({key(index), 20, 10, 0, nullptr});
+  }
+};
+
+TEST_CASE("what a thread waits for goes with that thread when its ticket has gone, whatever it leaves of it") {
+  const TemporaryFolder folder;
+  const std::string all = content(30, 1);
+  folder.write("a", all);
+  SlowFileSystem disk(milliseconds(0));
+  disk.hang("/a");
+  const auto ahead = ReadAhead::make(eagerly(ReadMethod::automatic), disk);
+  const TwoParts source({folder.path("a")}, ahead->files());
+  const uint64_t ticket = ahead->plan(source, {0});
+  REQUIRE(eventually([&] { return disk.waiting() == 1; }));
+  std::vector<std::byte> bytes(10);
+  std::thread worker([&] { ahead->files().open_file(folder.path("a"))->read_at(20, bytes); });
+  std::this_thread::sleep_for(milliseconds(50));
+  ahead->drop(ticket);
+  CHECK(ahead->figures().held_bytes == 30);
+  disk.release();
+  worker.join();
+  CHECK(as_text(bytes) == all.substr(20));
+  CHECK(ahead->figures().taken == 1);
+  CHECK(ahead->figures().held_bytes == 0);
   ahead->stop();
 }
 
