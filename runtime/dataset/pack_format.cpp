@@ -1,7 +1,5 @@
 #include "runtime/dataset/pack_format.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -60,6 +58,15 @@ Part read_part(const FileReader& shard, uint64_t offset, const char* what) {
 void check_length(const FileReader& shard) {
   if (shard.size() >= sizeof(PackHeader) + sizeof(PackTrailer)) return;
   refuse("'" + shard.path() + "' has " + std::to_string(shard.size()) + " bytes, and a shard has more: it was cut off");
+}
+
+bool is_there(const std::string& path, FileSystem& files) {
+  try {
+    (void)files.examine(path);
+    return true;
+  } catch (const FileError&) {
+    return false;
+  }
 }
 
 // Otherwise the value stands in the table itself.
@@ -224,9 +231,7 @@ void check_pack(const SampleTable& table, const std::string& folder, FileSystem&
 
 SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
   try {
-    struct stat status {};
-    if (::stat((folder + "/" + kPackIndex).c_str(), &status) != 0 &&
-        ::stat((folder + "/" + kPackState).c_str(), &status) == 0) {
+    if (!is_there(folder + "/" + kPackIndex, files) && is_there(folder + "/" + kPackState, files)) {
       throw Error(ErrorKind::dataset, "it is not finished",
                   "run the same `penstock pack` again: it goes on from there");
     }
@@ -243,10 +248,8 @@ SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
   }
 }
 
-bool is_pack(const std::string& folder) {
-  struct stat status {};
-  return ::stat((folder + "/" + kPackIndex).c_str(), &status) == 0 ||
-         ::stat((folder + "/" + kPackState).c_str(), &status) == 0;
+bool is_pack(const std::string& folder, FileSystem& files) {
+  return is_there(folder + "/" + kPackIndex, files) || is_there(folder + "/" + kPackState, files);
 }
 
 std::string as_text(const PackNotes& notes) {

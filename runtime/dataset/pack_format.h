@@ -110,7 +110,7 @@ void check_pack(const SampleTable& table, const std::string& folder, FileSystem&
 SampleTable open_pack_table(const std::string& folder, FileSystem& files);
 
 // Whether there is a pack in `folder`, or one being made.
-bool is_pack(const std::string& folder);
+bool is_pack(const std::string& folder, FileSystem& files = posix_file_system());
 
 // What packing noted of a sample: lines of a word and what belongs to it.
 struct PackNotes {

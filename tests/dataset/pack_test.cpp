@@ -227,6 +227,26 @@ TEST_CASE("with checksums made right, records that do not follow each other are 
   }
 }
 
+TEST_CASE("a pack is opened through the file system that is given, and through no other") {
+  const SmallPack pack = small_pack();
+  MemoryDisk disk;
+  CHECK(!is_pack("/p", disk));
+  try {
+    (void)open_pack_table("/p", disk);
+    FAIL("accepted");
+  } catch (const FileError& error) {
+    CHECK(error.code() == ENOENT);
+    CHECK(has(error.remedy(), "dataset.pack names a folder"));
+  }
+  disk.add("/p/pack.state", view(pack.index));
+  CHECK(is_pack("/p", disk));
+  CHECK_THROWS_WITH_AS((void)open_pack_table("/p", disk), doctest::Contains("it is not finished"), Error);
+  disk.add("/p/pack.index", view(pack.index));
+  disk.add(kShard, view(pack.shard));
+  CHECK(open_pack_table("/p", disk).size() == 3);
+  CHECK(open_pack("/p", DecodeLimits{}, disk)->size() == 3);
+}
+
 TEST_CASE("what would take more memory than a pack may is refused before any is taken") {
   const auto table_of_one = [](uint64_t image, uint64_t entries) {
     TableBuilder out("tar");
