@@ -1,6 +1,7 @@
 #include "launch/pack_check.h"
 
 #include <algorithm>
+#include <new>
 
 #include "runtime/base/error.h"
 #include "runtime/dataset/pack_format.h"
@@ -35,7 +36,7 @@ PackFindings check_whole_pack(const std::string& folder, const std::function<boo
           header.first_sample != static_cast<uint64_t>(first)) {
         throw Error(ErrorKind::dataset, "'" + shard->path() + "' has the header of another shard");
       }
-      const SampleTable own = read_shard_table(*shard, read_trailer(*shard));
+      const SampleTable own = read_shard_table(*shard, read_trailer(*shard), table.bytes().size());
       for (int64_t i = first; i < end; ++i) {
         if (agree(table, i, own, i - first)) continue;
         throw Error(ErrorKind::dataset, "'" + shard->path() + "' has a table that says of '" +
@@ -47,10 +48,11 @@ PackFindings check_whole_pack(const std::string& folder, const std::function<boo
     for (; index < end; ++index) {
       if (!go_on(index, table.size(), found.bytes)) return found;
       const PackRecord record = record_of(table, index);
-      bytes.resize(static_cast<size_t>(pack_padded(record.bytes)));
       const std::string where = "'" + shard->path() + "': sample '" + std::string(table.key(index)) + "' at byte " +
                                 std::to_string(record.offset);
+      const uint64_t stored = pack_padded(record.bytes);
       try {
+        bytes.resize(static_cast<size_t>(stored));
         shard->read_at(record.offset, bytes);
         const auto whole = std::span(bytes).first(static_cast<size_t>(record.bytes));
         const auto rest = std::span(bytes).subspan(whole.size());
@@ -61,11 +63,13 @@ PackFindings check_whole_pack(const std::string& folder, const std::function<boo
         }
       } catch (const Error& error) {
         found.damaged.push_back(error.message());
+      } catch (const std::bad_alloc&) {
+        found.damaged.push_back(where + ": there is no memory for its " + std::to_string(stored) + " bytes");
       }
       const PackNotes notes = notes_of(table, index);
       found.rewritten += notes.rewritten ? 1 : 0;
       if (!notes.bad.empty()) found.bad.push_back("'" + std::string(table.key(index)) + "': " + notes.bad);
-      found.bytes += bytes.size();
+      found.bytes += stored;
       ++found.samples;
     }
     ++found.shards;

@@ -13,17 +13,26 @@ namespace {
 
 using Json = nlohmann::json;
 
-[[noreturn]] void too_large(const std::string& key, uint64_t bytes) {
-  throw Error(ErrorKind::dataset, "sample '" + key + "' has " + std::to_string(bytes) +
-                                      " bytes, and a pack holds up to " + std::to_string(PackInput::kMaxSampleBytes) +
-                                      " of one");
+[[noreturn]] void too_large(const std::string& what, uint64_t bytes, uint64_t most = kMaxRecordBytes) {
+  throw Error(ErrorKind::dataset, what + " has " + std::to_string(bytes) + " bytes, and a pack holds up to " +
+                                      std::to_string(most) + " of one");
 }
 
-void read_whole(const std::string& path, std::vector<std::byte>& bytes) {
+void read_whole(const std::string& what, const std::string& path, uint64_t most, std::vector<std::byte>& bytes) {
   FileSystem& files = posix_file_system();
-  if (!files.read_file(path, static_cast<int64_t>(PackInput::kMaxSampleBytes), bytes)) {
-    too_large(path, static_cast<uint64_t>(files.file_size(path)));
+  if (!files.read_file(path, static_cast<int64_t>(most), bytes)) {
+    too_large(what + " '" + path + "'", static_cast<uint64_t>(files.file_size(path)), most);
   }
+}
+
+std::string named(std::string_view key) {
+  return "sample '" + std::string(key) + "'";
+}
+
+uint64_t bytes_of(const StoredSample& sample) {
+  uint64_t bytes = sample.image.size();
+  for (const auto& field : sample.fields) bytes += field.size();
+  return bytes;
 }
 
 void check_kind(const DatasetSpec& dataset) {
@@ -94,16 +103,23 @@ void PackInput::read(int64_t index, StoredSample& sample) const {
   sample.fields.resize(fields_);
   for (auto& field : sample.fields) field.clear();
   if (pairs_ != nullptr) {
-    read_whole(pairs_->root(0) + "/" + pairs_->name(0, index), sample.image);
+    read_whole("picture", pairs_->root(0) + "/" + pairs_->name(0, index), kMaxRecordBytes, sample.image);
     for (size_t f = 0; f < fields_; ++f) {
-      read_whole(pairs_->root(f + 1) + "/" + pairs_->name(f + 1, index), sample.fields[f]);
+      // What a table takes of a field, and so the shard that this becomes part of.
+      read_whole("field", pairs_->root(f + 1) + "/" + pairs_->name(f + 1, index), kMaxFieldBytes, sample.fields[f]);
+      if (bytes_of(sample) > kMaxRecordBytes) too_large(named(pairs_->key(index)), bytes_of(sample));
     }
     return;
   }
+  // parse() has seen to it that no place is so large that the sum runs over.
+  uint64_t bytes = row.file == kOwnFile ? 0 : row.bytes;
+  for (size_t f = 0; f < fields_; ++f) bytes += in_table(f, index) ? 0 : table_->place(f, index).bytes;
+  if (bytes > kMaxRecordBytes) too_large(named(table_->key(index)), bytes);
   if (row.file == kOwnFile) {
-    read_whole(path_of(index), sample.image);
+    read_whole("picture", path_of(index), kMaxRecordBytes, sample.image);
+    bytes += sample.image.size();
+    if (bytes > kMaxRecordBytes) too_large(named(table_->key(index)), bytes);
   } else {
-    if (row.bytes > kMaxSampleBytes) too_large(std::string(table_->key(index)), row.bytes);
     sample.image.resize(static_cast<size_t>(row.bytes));
     read_part(row.file, row.offset, sample.image);
   }

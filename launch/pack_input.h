@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/config/job.h"
+#include "runtime/dataset/pack_format.h"
 #include "runtime/dataset/paired_folders.h"
 #include "runtime/dataset/sample_table.h"
 #include "runtime/dataset/shard_files.h"
@@ -31,8 +32,6 @@ struct StoredSample {
 
 class PackInput {
  public:
-  static constexpr uint64_t kMaxSampleBytes = uint64_t{4} << 30;
-
   PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uint64_t spool_bytes);
 
   // Keys, labels, classes, fields and values in the table itself are what the pack has; places are the source's.

@@ -21,10 +21,18 @@ PackMakers::PackMakers(const PackInput& input, const PackContent& content, const
       next_(first),
       written_(first) {
   const size_t count = threads > 0 ? static_cast<size_t>(threads) : std::max(1U, std::thread::hardware_concurrency());
-  for (size_t i = 0; i < count; ++i) pool_.emplace_back([this] { work(); });
+  try {
+    for (size_t i = 0; i < count; ++i) pool_.emplace_back([this] { work(); });
+  } catch (...) {
+    // No destructor will: those that there are would wait for it for ever.
+    stop();
+    throw;
+  }
 }
 
-PackMakers::~PackMakers() {
+PackMakers::~PackMakers() { stop(); }
+
+void PackMakers::stop() {
   {
     const MutexLock lock(mutex_);
     stop_ = true;

@@ -38,6 +38,7 @@ class PackMakers {
   // -1: there is none left.
   int64_t claim();
   void work();
+  void stop();
 
   const PackInput& input_;
   PackContent content_;

@@ -121,6 +121,7 @@ PackedSample PackMaker::make(int64_t index) {
     out.field_bytes.push_back(field.size());
     append(out.record, field);
   }
+  if (out.record.size() + entry_points.size() > kMaxRecordBytes) entry_points.clear();
   out.entry_bytes = entry_points.size();
   append(out.record, std::as_bytes(std::span(entry_points)));
   return out;

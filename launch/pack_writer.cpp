@@ -201,7 +201,7 @@ class PackWriter {
     try {
       const std::unique_ptr<FileReader> file = posix_file_system().open_file(path(name));
       const PackTrailer trailer = read_trailer(*file);
-      SampleTable table = read_shard_table(*file, trailer);
+      SampleTable table = read_shard_table(*file, trailer, file->size());
       const PackHeader header = read_pack_header(*file);
       if (table.size() != samples || Sum128{trailer.table_sum[0], trailer.table_sum[1]} != sum ||
           Sum128{header.id[0], header.id[1]} != id_ || header.first_sample != static_cast<uint64_t>(first)) {

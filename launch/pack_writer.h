@@ -8,7 +8,8 @@
 //   are written in the source's order, and a shard ends where the next record would make it larger than asked.
 // Breaking off: every file appears under its name when it is whole and on the disk (new_file.h). pack.state says which
 //   shards are, and what they were made of; pack.index is written last, and pack.state goes with it. A run that finds a
-//   pack.state checks all that, shards included, and makes the rest. One at a time: the folder is locked meanwhile.
+//   pack.state checks all that, of shards their headers, tables and trailers (not their records: check_whole_pack()
+//   reads those), and makes the rest. One at a time: the folder is locked meanwhile.
 // Memory: at most 256 MiB of made samples wait to be written (pack_makers.h), and `threads` are being made.
 // Failure: Error(usage) for a folder that holds something else, a finished pack, a pack of another source or options;
 //   Error(dataset) for a source that changed; FileError for disks, with the path. What is finished stays for

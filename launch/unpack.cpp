@@ -4,11 +4,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -19,6 +24,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr size_t kMaxStep = 255;  // of a name, between slashes
 
 // A folder that nothing is written out of: each step of a name is opened by itself, and links are no steps.
 class Folder {
@@ -36,6 +43,9 @@ class Folder {
 
   // False: it was there, the same.
   bool write(const std::string& name, std::span<const std::byte> bytes) {
+    if (const std::string why = unsafe_name(name); !why.empty()) {
+      throw Error(ErrorKind::usage, "'" + name.substr(0, 200) + "' cannot be written below '" + path_ + "': " + why);
+    }
     const size_t slash = name.rfind('/');
     const std::string leaf = slash == std::string::npos ? name : name.substr(slash + 1);
     const int parent = enter(slash == std::string::npos ? "" : name.substr(0, slash));
@@ -149,6 +159,61 @@ class Folder {
   std::string entered_;
 };
 
+// Names of files to be, by their sums: there may be very many.
+class NameClashes {
+ public:
+  static Sum128 sum_of(const std::string& name) {
+    Sum128 sum = hash128(std::string_view(name));
+    sum.high &= ~kPart;
+    return sum;
+  }
+
+  // Files of one name are one file where both are of the same part, and that is not 0.
+  void add(const std::string& name, uint64_t part) {
+    Sum128 sum = sum_of(name);
+    sum.high |= part & kPart;
+    sums_.push_back(sum);
+    const std::string folder = name.substr(0, name.rfind('/') == std::string::npos ? 0 : name.rfind('/'));
+    if (folder == last_folder_) return;
+    last_folder_ = folder;
+    for (size_t end = folder.find('/'); end != std::string::npos; end = folder.find('/', end + 1)) {
+      folders_.insert(folder.substr(0, end));
+    }
+    folders_.insert(folder);
+  }
+
+  // The sum of a name that different files have, or a file and a folder.
+  std::optional<Sum128> find() {
+    const auto before = [](const Sum128& a, const Sum128& b) {
+      return std::pair(a.low, a.high) < std::pair(b.low, b.high);
+    };
+    const auto plain = [](Sum128 sum) {
+      sum.high &= ~kPart;
+      return sum;
+    };
+    std::sort(sums_.begin(), sums_.end(), before);
+    for (size_t i = 1; i < sums_.size(); ++i) {
+      const bool one_file = sums_[i] == sums_[i - 1] && (sums_[i].high & kPart) != 0;
+      if (plain(sums_[i]) == plain(sums_[i - 1]) && !one_file) return plain(sums_[i]);
+    }
+    for (const std::string& folder : folders_) {
+      const Sum128 sum = sum_of(folder);
+      const auto at = std::lower_bound(sums_.begin(), sums_.end(), sum, before);
+      if (at != sums_.end() && plain(*at) == sum) return sum;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr uint64_t kPart = 0xFFFF;
+  std::vector<Sum128> sums_;
+  std::set<std::string> folders_;
+  std::string last_folder_;
+};
+
+// All that extension_of() may say.
+constexpr const char* kExtensions[] = {".jpg", ".png", ".gif", ".webp", ".tiff", ".bmp", ".ppm", ".bin"};
+
 const char* extension_of(std::span<const std::byte> image) {
   const std::string_view text(reinterpret_cast<const char*>(image.data()), std::min<size_t>(image.size(), 16));
   using namespace std::string_view_literals;
@@ -212,7 +277,7 @@ class Unpacker {
 
   UnpackResult run() {
     const SampleTable& table = source_.table();
-    for (int64_t i = 0; i < table.size(); ++i) check_names(i);
+    check_names();
     Folder folder(options_.folder, options_.overwrite);
     if (own_table()) csv_ = csv_head();
     for (int64_t i = 0; i < table.size(); ++i) {
@@ -234,16 +299,88 @@ class Unpacker {
   }
   bool own_table() const { return facts().kind != "folder" && !pairs(); }
 
-  void check_names(int64_t index) const {
-    std::vector<std::string> names = notes_of(source_.table(), index).partners;
-    names.push_back(source_.key(index));
-    for (const std::string& name : names) {
-      if (const std::string why = unsafe_name(name); !why.empty()) {
-        throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" +
-                                          name.substr(0, 200) + "', and cannot be written below '" + options_.folder +
-                                          "': " + why);
+  bool pixels() const { return facts().pixels.layout != PixelLayout::encoded; }
+
+  std::string picture_file(const std::string& stem, const std::string& extension) const {
+    if (pixels()) return stem + (facts().pixels.layout == PixelLayout::grey ? ".pgm" : ".ppm");
+    return pairs() ? "images/" + stem : stem + extension;
+  }
+
+  // Empty: the field is a column of samples.csv.
+  std::string field_file(const std::string& stem, size_t f, const PackNotes& notes) const {
+    const FieldSpec& field = source_.fields()[f];
+    std::string name = field.name;
+    for (char& c : name) c = c == '/' ? '_' : c;
+    if (pairs()) return name + "s/" + (f - 2 < notes.partners.size() ? notes.partners[f - 2] : stem);
+    if (is_column(field)) return {};
+    return stem + "." + name + (field.kind == FieldKind::tensor ? ".npy" : "");
+  }
+
+  struct File {
+    std::string name;
+    uint64_t part;  // 1: the picture; others: fields by their places
+  };
+  std::vector<File> files_of(int64_t index, const PackNotes& notes) {
+    const std::string stem = source_.key(index);
+    std::vector<File> files = {{picture_file(stem, extension(index, stem)), 1}};
+    for (size_t f = 2; f < source_.fields().size(); ++f) {
+      if (std::string name = field_file(stem, f, notes); !name.empty()) files.push_back({std::move(name), f});
+    }
+    return files;
+  }
+
+  // Finds everything that would fail midway because of how things are called.
+  void check_names() {
+    NameClashes clashes;
+    if (own_table()) clashes.add("samples.csv", 0);
+    const int64_t samples = source_.table().size();
+    for (int64_t i = 0; i < samples; ++i) {
+      const PackNotes notes = notes_of(source_.table(), i);
+      check_name(i, source_.key(i));
+      for (const std::string& partner : notes.partners) check_name(i, partner);
+      for (const File& file : files_of(i, notes)) {
+        check_name(i, file.name);
+        // A list may name a picture twice: it is one file then.
+        clashes.add(file.name, own_files() ? file.part : 0);
       }
     }
+    const std::optional<Sum128> clash = clashes.find();
+    if (!clash) return;
+    std::string name;
+    std::string who;
+    for (int64_t i = 0; i < samples; ++i) {
+      for (const File& file : files_of(i, notes_of(source_.table(), i))) {
+        if (NameClashes::sum_of(file.name) != *clash) continue;
+        name = file.name;
+        who += (who.empty() ? "" : ", ") + std::to_string(i);
+        if (who.size() > 60) i = samples - 1;
+      }
+    }
+    throw Error(ErrorKind::usage,
+                "'" + name.substr(0, 200) + "' would be two files that '" + options_.pack +
+                    "' unpacks to, or a file and a folder (samples " + who + ")",
+                "read the pack as it is, or pack the data set with other names of fields or samples");
+  }
+
+  void check_name(int64_t index, const std::string& name) const {
+    if (const std::string why = unsafe_name(name); !why.empty()) {
+      throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " of '" + options_.pack + "' is called '" +
+                                        name.substr(0, 200) + "', and cannot be written below '" + options_.folder +
+                                        "': " + why);
+    }
+  }
+
+  // Of pictures that had no file; where it makes no difference to what is checked, any.
+  std::string extension(int64_t index, const std::string& stem) {
+    if (own_files() || pixels()) return {};
+    constexpr size_t kLongest = 5;
+    const bool like_one = std::any_of(source_.fields().begin() + 2, source_.fields().end(), [](const FieldSpec& field) {
+      return std::any_of(std::begin(kExtensions), std::end(kExtensions),
+                         [&](const char* end) { return ("." + field.name).ends_with(end); });
+    });
+    if (!like_one && stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxStep) return ".jpg";
+    load(index);
+    return extension_of(sample_.image);
   }
 
   std::string csv_head() const {
@@ -261,30 +398,23 @@ class Unpacker {
   }
 
   // Pixels as a picture of their own.
-  std::string write_pixels(Folder& folder, const std::string& key) {
+  void write_pixels(Folder& folder, const std::string& name) {
     const bool grey = facts().pixels.layout == PixelLayout::grey;
-    const std::string name = key + (grey ? ".pgm" : ".ppm");
     std::string head = std::string(grey ? "P5\n" : "P6\n") + std::to_string(sample_.width) + " " +
                        std::to_string(sample_.height) + "\n255\n";
     std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
     for (size_t i = 0; i < sample_.image.size(); i += grey ? 3 : 1) bytes.push_back(sample_.image[i]);
     put(folder, name, bytes);
-    return name;
   }
 
   void write_sample(Folder& folder, int64_t index) {
-    DrawKey key;
-    key.index = static_cast<uint64_t>(index);
-    if (const Verdict verdict = load(key); !verdict.ok()) {
-      throw Error(ErrorKind::dataset, "'" + source_.key(index) + "' cannot be unpacked: " + verdict.reason);
-    }
+    load(index);
     const PackNotes notes = notes_of(source_.table(), index);
     const std::string stem = source_.key(index);
-    std::string image = pairs() ? "images/" + stem : stem;
-    if (sample_.width > 0) {
-      image = write_pixels(folder, stem);
+    const std::string image = picture_file(stem, own_files() ? "" : extension_of(sample_.image));
+    if (pixels()) {
+      write_pixels(folder, image);
     } else {
-      if (!own_files()) image += extension_of(sample_.image);
       put(folder, image, sample_.image);
     }
     std::string line = csv_cell(image);
@@ -292,25 +422,19 @@ class Unpacker {
       const auto label = static_cast<size_t>(sample_.label);
       line += "," + (facts().classes.empty() ? std::to_string(sample_.label) : csv_cell(facts().classes.at(label)));
     }
-    size_t partner = 0;
     for (size_t f = 2; f < source_.fields().size(); ++f) {
       const FieldSpec& field = source_.fields()[f];
       const std::span<const std::byte> value = sample_.fields.at(f - 2);
-      std::string name = field.name;
-      for (char& c : name) c = c == '/' ? '_' : c;
-      if (pairs()) {
-        const std::string file = partner < notes.partners.size() ? notes.partners[partner] : stem;
-        ++partner;
-        put(folder, name + "s/" + file, value);
-      } else if (is_column(field)) {
+      const std::string file = field_file(stem, f, notes);
+      if (file.empty()) {
         line += "," + cell_of(field, value);
-      } else if (field.kind == FieldKind::tensor) {
+      } else if (!pairs() && field.kind == FieldKind::tensor) {
         const std::string head = npy_header(npy_type_of(field.dtype), field.shape);
         std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
         bytes.insert(bytes.end(), value.begin(), value.end());
-        put(folder, stem + "." + name + ".npy", bytes);
+        put(folder, file, bytes);
       } else {
-        put(folder, stem + "." + name, value);
+        put(folder, file, value);
       }
     }
     if (own_table()) csv_ += line + "\n";
@@ -318,7 +442,13 @@ class Unpacker {
     ++result_.samples;
   }
 
-  Verdict load(const DrawKey& key) { return source_.load(key, sample_); }
+  void load(int64_t index) {
+    DrawKey key;
+    key.index = static_cast<uint64_t>(index);
+    if (const Verdict verdict = source_.load(key, sample_); !verdict.ok()) {
+      throw Error(ErrorKind::dataset, "'" + source_.key(index) + "' cannot be unpacked: " + verdict.reason);
+    }
+  }
 
   static DecodeLimits no_limits() {
     DecodeLimits limits;
@@ -344,7 +474,7 @@ std::string unsafe_name(const std::string& name) {
     const std::string_view step = std::string_view(name).substr(begin, end - begin);
     if (step == "..") return "'..' leads out of the folder";
     if (step.empty() || step == ".") return "it has an empty step, or '.', in it";
-    if (step.size() > 255) return "a step of it is longer than 255 bytes";
+    if (step.size() > kMaxStep) return "a step of it is longer than 255 bytes";
     begin = end + 1;
   }
   return {};

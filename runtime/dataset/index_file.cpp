@@ -1,8 +1,6 @@
 #include "runtime/dataset/index_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +11,6 @@
 #include <span>
 
 #include "runtime/base/error.h"
-#include "runtime/base/memory.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/folder_walk.h"
 #include "runtime/dataset/image_folder.h"
@@ -74,28 +71,27 @@ struct Mapping {
 }  // namespace
 
 SampleTable map_table(const std::string& path, const std::string& remedy_if_missing, FileSystem& files) {
-  const auto fail = [&](const std::string& action) {
-    const int code = errno;
-    throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code),
-                    code == ENOENT ? remedy_if_missing : "");
-  };
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) fail("open");
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) fail("examine");
-  if (!S_ISREG(status.st_mode)) throw FileError(0, path, "cannot read '" + path + "': it is not a regular file");
-  if (status.st_size == 0) throw Error(ErrorKind::dataset, "it is empty");
-  if (const auto size = static_cast<size_t>(status.st_size); size <= kLargestCopy) {
+  std::unique_ptr<FileReader> file;
+  try {
+    file = files.open_file(path);
+  } catch (const FileError& error) {
+    throw FileError(error.code(), path, error.message(), error.code() == ENOENT ? remedy_if_missing : error.remedy());
+  }
+  if (file->size() == 0) throw Error(ErrorKind::dataset, "it is empty");
+  const auto size = static_cast<size_t>(file->size());
+  if (size <= kLargestCopy || file->descriptor() < 0) {
     auto copy = std::make_shared<std::vector<uint64_t>>((size + 7) / 8);  // for the alignment
     const auto bytes = std::as_writable_bytes(std::span(*copy)).first(size);
-    files.open_file(path)->read_at(0, bytes);
+    file->read_at(0, bytes);
     return SampleTable::parse(bytes, copy);
   }
-  (void)files.examine(path);  // for who notes what was looked at (listed_files.h)
   auto mapping = std::make_shared<Mapping>();
-  mapping->bytes = static_cast<size_t>(status.st_size);
-  mapping->data = ::mmap(nullptr, mapping->bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (mapping->data == MAP_FAILED) fail("map");
+  mapping->bytes = size;
+  mapping->data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file->descriptor(), 0);
+  if (mapping->data == MAP_FAILED) {
+    const int code = errno;
+    throw FileError(code, path, "cannot map '" + path + "': " + std::strerror(code));
+  }
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(mapping->data), mapping->bytes);
   return SampleTable::parse(bytes, mapping);
 }

@@ -1,7 +1,5 @@
 #include "runtime/dataset/pack_format.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/index_file.h"
 #include "runtime/dataset/json_numbers.h"
 
@@ -61,6 +60,15 @@ void check_length(const FileReader& shard) {
   refuse("'" + shard.path() + "' has " + std::to_string(shard.size()) + " bytes, and a shard has more: it was cut off");
 }
 
+bool is_there(const std::string& path, FileSystem& files) {
+  try {
+    (void)files.examine(path);
+    return true;
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
 // Otherwise the value stands in the table itself.
 bool in_record(const FieldPlace& place) {
   return place.file != kInTable;
@@ -92,11 +100,7 @@ std::string pack_options(const PackFacts& facts) {
 PackFacts pack_facts(const std::string& options) {
   PackFacts facts;
   try {
-    const auto guard = [](int depth, Json::parse_event_t, Json&) {
-      if (depth > 8) refuse("its description is nested too deeply");
-      return true;
-    };
-    const Json json = Json::parse(options, guard);
+    const Json json = parse_bounded(options, [](const char* why) { refuse(std::string("its description: ") + why); });
     uint64_t version = 0;
     if (!whole_number(json.at("pack"), version) || version != kPackVersion) {
       refuse("it is of version " + std::to_string(version) + ", and this penstock reads version " +
@@ -145,6 +149,10 @@ void check_records(const SampleTable& table, int64_t first, int64_t end, uint32_
       good = place.file == file && place.offset == at && place.bytes <= table_offset - at;
       at += good ? place.bytes : 0;
     }
+    if (good && at - row.offset > kMaxRecordBytes) {
+      refuse("sample " + std::to_string(i) + " in it has " + std::to_string(at - row.offset) +
+             " bytes, and a record has up to " + std::to_string(kMaxRecordBytes));
+    }
     at = pack_padded(at);
     if (!good || at > table_offset) refuse("sample " + std::to_string(i) + " in it is no record of its shard");
   }
@@ -167,7 +175,11 @@ PackHeader read_pack_header(const FileReader& shard) {
   return read_part<PackHeader>(shard, 0, "header");
 }
 
-SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer) {
+SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer, uint64_t most_bytes) {
+  if (trailer.table_bytes > most_bytes) {
+    refuse("'" + shard.path() + "' has a table of " + std::to_string(trailer.table_bytes) +
+           " bytes, and no more than " + std::to_string(most_bytes) + " can be right");
+  }
   auto words = std::make_shared<std::vector<uint64_t>>((trailer.table_bytes + 7) / 8);
   const auto bytes = std::as_writable_bytes(std::span(*words)).first(static_cast<size_t>(trailer.table_bytes));
   shard.read_at(trailer.table_offset, bytes);
@@ -219,9 +231,7 @@ void check_pack(const SampleTable& table, const std::string& folder, FileSystem&
 
 SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
   try {
-    struct stat status {};
-    if (::stat((folder + "/" + kPackIndex).c_str(), &status) != 0 &&
-        ::stat((folder + "/" + kPackState).c_str(), &status) == 0) {
+    if (!is_there(folder + "/" + kPackIndex, files) && is_there(folder + "/" + kPackState, files)) {
       throw Error(ErrorKind::dataset, "it is not finished",
                   "run the same `penstock pack` again: it goes on from there");
     }
@@ -238,10 +248,8 @@ SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
   }
 }
 
-bool is_pack(const std::string& folder) {
-  struct stat status {};
-  return ::stat((folder + "/" + kPackIndex).c_str(), &status) == 0 ||
-         ::stat((folder + "/" + kPackState).c_str(), &status) == 0;
+bool is_pack(const std::string& folder, FileSystem& files) {
+  return is_there(folder + "/" + kPackIndex, files) || is_there(folder + "/" + kPackState, files);
 }
 
 std::string as_text(const PackNotes& notes) {

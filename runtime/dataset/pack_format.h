@@ -31,6 +31,7 @@ inline constexpr const char* kPackIndex = "pack.index";
 inline constexpr const char* kPackState = "pack.state";  // of a pack that is not finished
 inline constexpr uint32_t kPackVersion = 1;
 inline constexpr uint64_t kPackAlignment = 8;  // of records and tables in a shard
+inline constexpr uint64_t kMaxRecordBytes = uint64_t{4} << 30;
 
 std::string shard_name(size_t number);  // "shard-00017.pack"
 
@@ -91,14 +92,16 @@ struct PackRecord {
 // Of a table that check_records() has taken.
 PackRecord record_of(const SampleTable& table, int64_t index) noexcept;
 
-// Samples [first, end) of `table` are records of its file number `file`, from a shard's header to `table_offset`.
+// Samples [first, end) of `table` are records of its file number `file`, from a shard's header to `table_offset`, and
+// none is larger than kMaxRecordBytes.
 void check_records(const SampleTable& table, int64_t first, int64_t end, uint32_t file, uint64_t table_offset);
 
 // Of a shard. Error(dataset) naming it.
 PackTrailer read_trailer(const FileReader& shard);
 PackHeader read_pack_header(const FileReader& shard);
-// The table of its own samples, checked as everything else.
-SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer);
+// The table of its own samples, checked as everything else. Before memory is taken it is refused if it is larger than
+// `most_bytes`: those of the pack's index, which says all that the shards' tables say, and more.
+SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer, uint64_t most_bytes);
 
 // The index of the pack in `folder`: against itself, and against size and trailer of every shard.
 void check_pack(const SampleTable& table, const std::string& folder, FileSystem& files);
@@ -107,7 +110,7 @@ void check_pack(const SampleTable& table, const std::string& folder, FileSystem&
 SampleTable open_pack_table(const std::string& folder, FileSystem& files);
 
 // Whether there is a pack in `folder`, or one being made.
-bool is_pack(const std::string& folder);
+bool is_pack(const std::string& folder, FileSystem& files = posix_file_system());
 
 // What packing noted of a sample: lines of a word and what belongs to it.
 struct PackNotes {

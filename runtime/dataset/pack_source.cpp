@@ -21,8 +21,15 @@ Verdict PackSource::check_sizes(int64_t index) const {
                         " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
                         ")");
   }
-  for (size_t f = 0; f < shown_; ++f) {
+  for (size_t f = 0; f < facts.fields.size(); ++f) {
     const FieldSpec& field = facts.fields[f];
+    if (f >= shown_) {  // entry points are part of the picture
+      const FieldPlace& place = table_.place(f, index);
+      if (place.file == kInTable || place.bytes <= static_cast<uint64_t>(limits_.max_encoded_bytes)) continue;
+      return Verdict::bad("'" + field.name + "' has " + std::to_string(place.bytes) +
+                          " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
+                          ")");
+    }
     const bool picture = field.kind == FieldKind::image || field.kind == FieldKind::mask;
     if (!picture && field.fixed_size()) continue;
     const int64_t most = picture ? limits_.max_encoded_bytes : limits_.max_field_bytes;

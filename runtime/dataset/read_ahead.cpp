@@ -37,6 +37,7 @@ struct ReadAhead::Entry : ReadJob {
   int64_t reserved = 0;
   int waiters = 0;
   bool abandoned = false;    // started, and wanted by nobody any more
+  bool orphaned = false;     // its ticket is gone, and only those that wait for it keep it
   Nanoseconds started_at = 0;
   CondVar changed;
 };
@@ -200,6 +201,8 @@ void ReadAhead::add_parts(uint64_t ticket, std::vector<FilePart>& parts) {
 
 std::vector<ReadAhead::EntryPtr> ReadAhead::next_reads() {
   std::vector<EntryPtr> now;
+  // What is in the queue stays there: whoever comes to it reads for himself, and a ticket's end takes it away.
+  if (memory_bytes_ <= 0 || clock_.now() < suspended_until_) return now;
   while (!queue_.empty() && under_way_ < options_.reads && !stopped_) {
     const EntryPtr& entry = queue_.front();
     if (entry->state == Entry::State::queued) {
@@ -327,6 +330,7 @@ bool ReadAhead::take(const Key& key, int64_t max_bytes, std::vector<std::byte>* 
         (void)entry->changed.wait_for(mutex_, std::chrono::microseconds(more / 1000 + 1));
         --entry->waiters;
       }
+      const bool last = entry->orphaned && entry->waiters == 0;
       if (entry->state == Entry::State::started && stopped_) {
         throw Error(ErrorKind::runtime, "the loader ends while '" + key.path + "' is being read");
       }
@@ -356,6 +360,7 @@ bool ReadAhead::take(const Key& key, int64_t max_bytes, std::vector<std::byte>* 
         }
         parts_.store(std::ssize(table_), std::memory_order_relaxed);
       }
+      if (last && entry->state == Entry::State::ready) forget(entry);
     }
     now = next_reads();
   }
@@ -375,6 +380,7 @@ void ReadAhead::drop(uint64_t ticket) {
     if (found == tickets_.end()) return;
     for (const EntryPtr& entry : found->second) {
       // One that another chunk's thread waits for goes with that.
+      if (entry->waiters > 0) entry->orphaned = true;
       if (entry->parts.empty() || entry->waiters > 0) continue;
       if (entry->state == Entry::State::started) unwanted.push_back(entry);
       if (entry->state != Entry::State::queued) ++figures_.dropped;

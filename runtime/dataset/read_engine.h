@@ -13,7 +13,8 @@
 // Two engines behind one interface: many containers forbid io_uring_setup, and fakes of tests are no kernel.
 // Thread-safety: start() and cancel() from any thread; stop() once, at the end. Nothing here waits but stop().
 // Ownership: a job belongs to whoever holds it; between start() and `done` its data are the engine's alone to write.
-// Failure: none after making. A read that a dead disk holds up at stop() keeps its buffer, its descriptor and the thread
+// Failure: none after making; where no thread can be had, every job is one that is not good, and start() itself calls
+//   `done`. A read that a dead disk holds up at stop() keeps its buffer, its descriptor and the thread
 //   that waits for it until the kernel gives them back: the kernel may still write there.
 #pragma once
 
@@ -60,7 +61,7 @@ class ReadEngine {
 };
 
 // Null, with the reason in `why_not`, where the kernel is too old, a security profile forbids it (EPERM, ENOSYS), memory
-// may not be locked (ENOMEM), or the build has no liburing.
+// may not be locked (ENOMEM), no thread can be started, or the build has no liburing.
 std::shared_ptr<ReadEngine> make_uring_engine(const ReadEngineOptions& options, std::string& why_not);
 
 // At most options.reads threads, started when they are needed. `files` must outlive the engine.

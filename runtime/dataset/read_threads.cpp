@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <list>
 #include <thread>
 #include <utility>
@@ -39,23 +40,22 @@ class ThreadEngine final : public ReadEngine {
   const char* name() const noexcept override { return "threads"; }
 
   void start(std::shared_ptr<ReadJob> job) override {
-    MutexLock lock(shared_->mutex);
-    if (shared_->stopping) return;
-    shared_->queue.push_back(std::move(job));
-    if (shared_->idle >= std::ssize(shared_->queue) || std::ssize(threads_) >= shared_->options.reads) {
-      shared_->changed.notify_one();
-      return;
+    const std::shared_ptr<Shared> shared = shared_;
+    {
+      MutexLock lock(shared->mutex);
+      if (shared->stopping) return;
+      shared->queue.push_back(std::move(job));
+      const bool enough =
+          shared->idle >= std::ssize(shared->queue) || std::ssize(threads_) >= shared->options.reads;
+      if (enough || (!add_thread() && !threads_.empty())) {
+        shared->changed.notify_one();
+        return;
+      }
+      if (!threads_.empty()) return;
+      // There is nobody to read. `done` may call start(): what that leaves is given up here too, not one call deeper.
+      if (std::exchange(shared->refusing, true)) return;
     }
-    const SignalsBlocked blocked;
-    threads_.emplace_back();
-    Thread& mine = threads_.back();
-    mine.thread = std::thread([shared = shared_, ended = mine.ended] {
-      begin_read_thread(shared->options.cpus);
-      run(*shared);
-      MutexLock ending(shared->mutex);
-      *ended = true;
-      shared->changed.notify_all();
-    });
+    refuse_all(*shared);
   }
 
   void cancel(const std::shared_ptr<ReadJob>& job) override { job->cancelled = true; }
@@ -99,11 +99,48 @@ class ThreadEngine final : public ReadEngine {
     std::deque<std::shared_ptr<ReadJob>> queue PENSTOCK_GUARDED_BY(mutex);
     int64_t idle PENSTOCK_GUARDED_BY(mutex) = 0;
     bool stopping PENSTOCK_GUARDED_BY(mutex) = false;
+    bool refusing PENSTOCK_GUARDED_BY(mutex) = false;  // somebody is in refuse_all()
   };
   struct Thread {
     std::thread thread;
     std::shared_ptr<bool> ended = std::make_shared<bool>(false);  // under Shared::mutex
   };
+
+  // False: the system gives no more threads (a limit of the container, memory). Under Shared::mutex.
+  bool add_thread() {
+    const SignalsBlocked blocked;
+    const size_t before = threads_.size();
+    try {
+      Thread& mine = threads_.emplace_back();
+      mine.thread = std::thread([shared = shared_, ended = mine.ended] {
+        begin_read_thread(shared->options.cpus);
+        run(*shared);
+        MutexLock ending(shared->mutex);
+        *ended = true;
+        shared->changed.notify_all();
+      });
+      return true;
+    } catch (const std::exception&) {
+      if (threads_.size() > before) threads_.pop_back();
+      return false;
+    }
+  }
+
+  static void refuse_all(Shared& shared) {
+    for (;;) {
+      std::shared_ptr<ReadJob> job;
+      {
+        MutexLock lock(shared.mutex);
+        if (shared.queue.empty()) {
+          shared.refusing = false;
+          return;
+        }
+        job = std::move(shared.queue.front());
+        shared.queue.pop_front();
+      }
+      shared.options.done(job);
+    }
+  }
 
   static void run(Shared& shared) {
     const MonotonicClock clock;

@@ -24,6 +24,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -185,7 +186,7 @@ class Reader {
     }
     if (!listening_ && !stopping) listen();
     if (!stopping) {
-      for (std::shared_ptr<ReadJob>& job : incoming) begin(std::move(job));
+      for (const std::shared_ptr<ReadJob>& job : incoming) begin(job);
     }
     for (const std::shared_ptr<ReadJob>& job : unwanted) {
       if (const auto found = operations_.find(job.get()); found != operations_.end()) cancel(*found->second);
@@ -207,11 +208,21 @@ class Reader {
     ::io_uring_sqe_set_data64(sqe, kNobody);
   }
 
-  void begin(std::shared_ptr<ReadJob> job) {
-    auto made = std::make_unique<Operation>();
-    Operation& operation = *made;
-    operation.job = std::move(job);
-    operations_.emplace(operation.job.get(), std::move(made));
+  // Null where memory has run out.
+  Operation* add(const std::shared_ptr<ReadJob>& job) {
+    try {
+      auto made = std::make_unique<Operation>();
+      made->job = job;
+      return operations_.emplace(job.get(), std::move(made)).first->second.get();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+
+  void begin(const std::shared_ptr<ReadJob>& job) {
+    Operation* const added = add(job);
+    if (added == nullptr) return shared_.options.done(job);
+    Operation& operation = *added;
     const ReadJob& wanted = *operation.job;
     if (wanted.cancelled || wanted.bytes > kLargestRead) return finish(operation);
     if (wanted.reader && wanted.reader->descriptor() >= 0) {
@@ -238,7 +249,11 @@ class Reader {
     ReadJob& job = *operation.job;
     // One byte more than a whole file has: it may have grown since the kernel last asked its server.
     const uint64_t room = operation.size + (job.whole ? 1 : 0);
-    if (job.data.size() != room) job.data.resize(room);
+    try {
+      if (job.data.size() != room) job.data.resize(room);
+    } catch (const std::bad_alloc&) {
+      return finish(operation);  // whoever wants the bytes asks for the memory himself, and says what he lacked
+    }
     io_uring_sqe* const sqe = entry();
     ::io_uring_prep_read(sqe, operation.fd, job.data.data() + operation.done,
                          static_cast<unsigned>(room - operation.done), job.offset + operation.done);
@@ -415,7 +430,12 @@ std::shared_ptr<ReadEngine> make_uring_engine(const ReadEngineOptions& options, 
     why_not = system_error_text("eventfd");
     return nullptr;
   }
-  return std::make_shared<UringEngine>(std::move(shared));
+  try {
+    return std::make_shared<UringEngine>(std::move(shared));
+  } catch (const std::exception& error) {  // a limit of the container on threads, memory
+    why_not = std::string("io_uring: its thread cannot be started: ") + error.what();
+    return nullptr;
+  }
 }
 
 }  // namespace penstock

@@ -111,6 +111,10 @@ void check_path(const std::string& path) {
 FieldSpec field_of(const Json& entry) {
   FieldSpec field;
   field.name = entry.at(0).get<std::string>();
+  // Names become parts of files' names (`penstock unpack`), and words in messages.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (field.name.empty() || std::any_of(field.name.begin(), field.name.end(), is_control))
+    refuse("a field in it has an empty name, or one with control characters");
   field.kind = value_named(
       entry.at(1).get<std::string>(),
       {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask}, kind_name, "kind");
@@ -166,6 +170,10 @@ TableFacts facts_of(std::string_view text) {
     for (const Json& entry : json.at("fields")) {
       facts.fields.push_back(field_of(entry));
       if (!names.insert(facts.fields.back().name).second) refuse("it has a field twice");
+      // Readers stop at the first column that they hide.
+      const size_t count = facts.fields.size();
+      if (count > 1 && is_hidden(facts.fields[count - 2]) && !is_hidden(facts.fields[count - 1]))
+        refuse("it has the field '" + facts.fields[count - 1].name + "' behind a hidden one");
     }
   } catch (const Json::exception&) {
     refuse("its description cannot be read");

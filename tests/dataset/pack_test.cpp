@@ -187,7 +187,7 @@ TEST_CASE("every damaged byte of index, table and trailer is noticed, and every 
   const auto own_table = [](const std::vector<uint8_t>& shard) {
     const MemoryFile file(kShard, view(shard));
     (void)read_pack_header(file);
-    return read_shard_table(file, read_trailer(file)).size();
+    return read_shard_table(file, read_trailer(file), file.size()).size();
   };
   REQUIRE(own_table(good.shard) == 3);
   const size_t records_end = good.shard.size() - sizeof(PackTrailer) - good.table_bytes;
@@ -225,6 +225,75 @@ TEST_CASE("with checksums made right, records that do not follow each other are 
     seal(pack.index);
     CHECK(has(refusal(pack), "sample 1 in it is no record of its shard"));
   }
+}
+
+TEST_CASE("a pack is opened through the file system that is given, and through no other") {
+  const SmallPack pack = small_pack();
+  MemoryDisk disk;
+  CHECK(!is_pack("/p", disk));
+  try {
+    (void)open_pack_table("/p", disk);
+    FAIL("accepted");
+  } catch (const FileError& error) {
+    CHECK(error.code() == ENOENT);
+    CHECK(has(error.remedy(), "dataset.pack names a folder"));
+  }
+  disk.add("/p/pack.state", view(pack.index));
+  CHECK(is_pack("/p", disk));
+  CHECK_THROWS_WITH_AS((void)open_pack_table("/p", disk), doctest::Contains("it is not finished"), Error);
+  disk.add("/p/pack.index", view(pack.index));
+  disk.add(kShard, view(pack.shard));
+  CHECK(open_pack_table("/p", disk).size() == 3);
+  CHECK(open_pack("/p", DecodeLimits{}, disk)->size() == 3);
+}
+
+TEST_CASE("what would take more memory than a pack may is refused before any is taken") {
+  const auto table_of_one = [](uint64_t image, uint64_t entries) {
+    TableBuilder out("tar");
+    const uint64_t bytes = sizeof(PackHeader) + pack_padded(image + entries);
+    out.add_file({shard_name(0), bytes, 0, Codec::none, bytes});
+    out.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+    out.add("a", 0, 0, sizeof(PackHeader), image);
+    out.place(0, 0, sizeof(PackHeader) + image, entries);
+    return out.finish();
+  };
+  const auto check = [&](uint64_t image, uint64_t entries) -> std::string {
+    try {
+      check_records(table_of_one(image, entries), 0, 1, 0, sizeof(PackHeader) + pack_padded(image + entries));
+      return "accepted";
+    } catch (const Error& error) {
+      return error.message();
+    }
+  };
+  CHECK(check(kMaxRecordBytes - 10, 10) == "accepted");
+  CHECK(check(kMaxRecordBytes - 10, 11) ==
+        "sample 0 in it has 4294967297 bytes, and a record has up to 4294967296");
+
+  MemoryDisk memory;
+  FaultyFileSystem disk(memory);
+  const PackSource source(table_of_one(10, uint64_t{1} << 30), "/p", DecodeLimits{}, disk);
+  SourceSample sample;
+  CHECK(has(source.load({0, 0, 0, 0}, sample).reason,
+            "'.entry_points' has 1073741824 bytes, more than limits.max_encoded_bytes"));
+  CHECK(sample.storage.empty());
+  CHECK(disk.reads() == 0);
+
+  TableBuilder behind("tar");
+  behind.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+  behind.add_field({"late", FieldKind::bytes, DType::uint8, {}});
+  behind.add("a", 0, kOwnFile, 0, 0);
+  behind.value(0, {});
+  behind.value(1, {});
+  CHECK_THROWS_WITH_AS((void)behind.finish(), doctest::Contains("it has the field 'late' behind a hidden one"), Error);
+
+  const SmallPack pack = small_pack();
+  const MemoryFile file(kShard, view(pack.shard));
+  CHECK(read_shard_table(file, read_trailer(file), pack.table_bytes).size() == 3);
+  CHECK_THROWS_AS((void)read_shard_table(file, read_trailer(file), pack.table_bytes - 1), Error);
+  CHECK(pack.table_bytes <= pack.index.size());
+
+  CHECK_THROWS_WITH_AS((void)pack_facts(std::string(20, '[')),
+                       doctest::Contains("its description: it is nested too deeply"), Error);
 }
 
 TEST_CASE("a shard of another pack, another version, or none at all") {

@@ -217,11 +217,11 @@ TEST_CASE("a dead disk holds up the engine's end for as long as it may, and what
 }
 
 // In this thread alone, from now on.
-bool forbid_io_uring() {
+bool forbid(long call, unsigned error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{std::size(program), program};
@@ -229,7 +229,7 @@ bool forbid_io_uring() {
 }
 
 // A source of whole files.
-class Files final : public Source {
+class Files : public Source {
  public:
   Files(std::vector<std::string> paths, FileSystem& files, int64_t limit = 1 << 20)
       : paths_(std::move(paths)), files_(files), limit_(limit) {}
@@ -273,7 +273,7 @@ TEST_CASE("where io_uring is forbidden, threads read, and the figures say why") 
   bool forbidden = false;
   std::vector<std::byte> bytes;
   std::thread([&] {
-    forbidden = forbid_io_uring();
+    forbidden = forbid(SYS_io_uring_setup, EPERM);
     const auto ahead = ReadAhead::make(eagerly(ReadMethod::io_uring), posix_file_system());
     const Files source({folder.path("a")}, ahead->files());
     const uint64_t ticket = ahead->plan(source, {0});
@@ -288,6 +288,75 @@ TEST_CASE("where io_uring is forbidden, threads read, and the figures say why") 
   CHECK(figures.why_threads.find("Operation not permitted") != std::string::npos);
   CHECK(figures.taken == 1);
   CHECK(as_text(bytes) == "bytes");
+}
+
+// As in a container whose limit on processes is reached.
+bool forbid_threads() { return forbid(SYS_clone3, EAGAIN) && forbid(SYS_clone, EAGAIN); }
+
+TEST_CASE("where no thread can be started, those that there are read, or each job is left to who wanted it") {
+  const NothingLeft nothing_left;
+  const TemporaryFolder folder;
+  folder.write("a", "bytes");
+  bool forbidden = false;
+  bool one_good = false;
+  bool none_good = false;
+  std::string why;
+  bool ring = false;
+  std::thread([&] {
+    Runner some(false);
+    (void)some.start(folder.path("a"), 100);
+    some.finish();
+    Runner none(false);
+    forbidden = forbid_threads();
+    std::vector<std::shared_ptr<ReadJob>> jobs;
+    for (int i = 0; i < 20; ++i) jobs.push_back(some.start(folder.path("a"), 100));
+    some.finish();
+    one_good = std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->good; });
+    jobs.clear();
+    for (int i = 0; i < 20; ++i) jobs.push_back(none.start(folder.path("a"), 100));
+    none.finish();
+    none_good = std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->good; });
+    CHECK(some.engine().stop(5 * kSecond) == 0);
+    CHECK(none.engine().stop(5 * kSecond) == 0);
+    ring = make_uring_engine({.reads = 8, .done = [](const std::shared_ptr<ReadJob>&) {}, .cpus = {}}, why) != nullptr;
+  }).join();
+  REQUIRE(forbidden);
+  CHECK(one_good);
+  CHECK_FALSE(none_good);
+  CHECK_FALSE(ring);
+  MESSAGE(why);
+  CHECK(!why.empty());
+}
+
+TEST_CASE("a loader without threads to read ahead reads as if nothing ran ahead") {
+  const NothingLeft nothing_left;
+  const TemporaryFolder folder;
+  std::vector<std::string> paths;
+  std::vector<int64_t> all;
+  for (int i = 0; i < 2000; ++i) {
+    paths.push_back(folder.path("f" + std::to_string(i)));
+    all.push_back(i);
+  }
+  ReadAheadFigures figures;
+  bool forbidden = false;
+  std::string error;
+  std::thread([&] {
+    forbidden = forbid_threads();
+    const auto ahead = ReadAhead::make(eagerly(ReadMethod::threads), posix_file_system());
+    const Files source(paths, ahead->files());
+    try {
+      ahead->drop(ahead->plan(source, all));
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    figures = ahead->figures();
+    ahead->stop();
+  }).join();
+  REQUIRE(forbidden);
+  CHECK(error.empty());
+  CHECK(figures.failed == 2000);
+  CHECK(figures.under_way == 0);
+  CHECK(figures.held_bytes == 0);
 }
 
 // What one reading of a sample comes to: bytes, verdict, or the words of the error.
@@ -445,6 +514,80 @@ TEST_CASE("who waits too long for a read that ran ahead says so, and asks the di
   CHECK(said.find("reading '" + folder.path("a") + "' ahead (threads) takes more than 0.1 s") == 0);
   ahead->drop(ticket);
   CHECK(ahead->plan(source, {0}) == 0);  // for a minute
+  ahead->stop();
+}
+
+// Whether reads that were planned behind one that hangs are begun once it has come back.
+bool goes_on_after(const std::function<void(ReadAhead&, const Files&, SlowFileSystem&)>& trouble) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b", "c"}) folder.write(name, name);
+  SlowFileSystem disk(milliseconds(0));
+  disk.hang("/a");
+  ReadAheadOptions options = eagerly(ReadMethod::automatic, 1);
+  options.patience_ns = 50 * kMillisecond;
+  const auto ahead = ReadAhead::make(options, disk);
+  const Files source({folder.path("a"), folder.path("b"), folder.path("c")}, ahead->files());
+  const uint64_t ticket = ahead->plan(source, {0, 1, 2});
+  REQUIRE(eventually([&] { return disk.waiting() == 1; }));
+  trouble(*ahead, source, disk);
+  disk.release();
+  CHECK(eventually([&] { return ahead->figures().under_way == 0; }));
+  const bool went_on = ahead->figures().reads > 1;
+  CHECK(outcome(source, 1) == "bytes b");
+  CHECK(outcome(source, 2) == "bytes c");
+  ahead->drop(ticket);
+  CHECK(ahead->figures().held_bytes == 0);
+  ahead->stop();
+  return went_on;
+}
+
+TEST_CASE("what was planned before a read that took too long, or before memory ran out, is not begun after it") {
+  CHECK(goes_on_after([](ReadAhead&, const Files&, SlowFileSystem&) {}));
+  CHECK_FALSE(goes_on_after([](ReadAhead&, const Files& source, SlowFileSystem& disk) {
+    std::thread worker([&] { (void)outcome(source, 0); });
+    CHECK(eventually([&] { return disk.waiting() == 2; }));
+    disk.release();
+    worker.join();
+  }));
+  CHECK_FALSE(goes_on_after([](ReadAhead& ahead, const Files& source, SlowFileSystem& disk) {
+    ahead.set_memory(0);
+    std::thread worker([&] { (void)outcome(source, 0); });
+    std::this_thread::sleep_for(milliseconds(10));
+    disk.release();
+    worker.join();
+  }));
+}
+
+// Two parts of a file, near enough to be one read.
+class TwoParts final : public Files {
+ public:
+  using Files::Files;
+  void list_reads(int64_t index, std::vector<FilePart>& parts) const override {
+    parts.push_back({key(index), 0, 10, 0, nullptr});
+    parts.push_back({key(index), 20, 10, 0, nullptr});
+  }
+};
+
+TEST_CASE("what a thread waits for goes with that thread when its ticket has gone, whatever it leaves of it") {
+  const TemporaryFolder folder;
+  const std::string all = content(30, 1);
+  folder.write("a", all);
+  SlowFileSystem disk(milliseconds(0));
+  disk.hang("/a");
+  const auto ahead = ReadAhead::make(eagerly(ReadMethod::automatic), disk);
+  const TwoParts source({folder.path("a")}, ahead->files());
+  const uint64_t ticket = ahead->plan(source, {0});
+  REQUIRE(eventually([&] { return disk.waiting() == 1; }));
+  std::vector<std::byte> bytes(10);
+  std::thread worker([&] { ahead->files().open_file(folder.path("a"))->read_at(20, bytes); });
+  std::this_thread::sleep_for(milliseconds(50));
+  ahead->drop(ticket);
+  CHECK(ahead->figures().held_bytes == 30);
+  disk.release();
+  worker.join();
+  CHECK(as_text(bytes) == all.substr(20));
+  CHECK(ahead->figures().taken == 1);
+  CHECK(ahead->figures().held_bytes == 0);
   ahead->stop();
 }
 

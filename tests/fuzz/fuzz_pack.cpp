@@ -76,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   disk.add("/p/shard-00000.pack", bytes_of(shard.data(), shard.size()));
   try {
     const MemoryFile file("/p/shard-00000.pack", bytes_of(shard.data(), shard.size()));
-    const SampleTable own = read_shard_table(file, read_trailer(file));
+    const SampleTable own = read_shard_table(file, read_trailer(file), file.size());
     for (int64_t i = 0; i < own.size(); ++i) (void)notes_of(own, i);
   } catch (const Error&) {
   }

@@ -187,6 +187,18 @@ def grey_png(width, height, pixels):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
+def test_a_mask_that_is_too_large_is_named():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos, masks = os.path.join(top, "photos"), os.path.join(top, "masks")
+        for folder, name, size in ((photos, "0.ppm", 1), (masks, "0.pgm", 2**30 + 1)):
+            os.makedirs(folder)
+            with open(os.path.join(folder, name), "wb") as file:
+                file.truncate(size)
+        said = penstock("pack", write_job(top, {"images": photos, "masks": masks}), os.path.join(top, "p"), code=4)
+        assert f"0.pgm' has {2**30 + 1} bytes, and a pack holds up to {2**30} of one" in said, said
+        assert "penstock index" not in said, said
+
+
 def test_bad_samples_stay_bad():
     with tempfile.TemporaryDirectory(prefix="pack-") as top:
         photos = copy_photos(top)
