@@ -1,4 +1,5 @@
 // `penstock pack` and `penstock unpack`: a data set into large shards with its index in them, and its files out again.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -183,7 +184,14 @@ int unpack_files(const UnpackRequest& request) {
         "  %lld JPEG files were rewritten when they were packed: the same pixels, other bytes than the originals\n",
         static_cast<long long>(result.rewritten));
   }
-  return 0;
+  constexpr size_t kNamed = 20;
+  for (size_t i = 0; i < std::min(result.damaged.size(), kNamed); ++i) {
+    std::fprintf(stderr, "penstock: %s\n", result.damaged[i].c_str());
+  }
+  if (result.damaged.empty()) return 0;
+  std::fprintf(stderr, "penstock: %zu damaged samples are left out\n  help: `penstock check %s` lists them all\n",
+               result.damaged.size(), options.pack.c_str());
+  return 1;
 }
 
 }  // namespace

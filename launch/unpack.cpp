@@ -282,6 +282,12 @@ class Unpacker {
     if (own_table()) csv_ = csv_head();
     for (int64_t i = 0; i < table.size(); ++i) {
       if (options_.go_on && !options_.go_on(i, table.size(), result_.bytes)) return result_;
+      try {
+        load(i);
+      } catch (const FileError& error) {
+        result_.damaged.push_back(error.message());
+        continue;
+      }
       write_sample(folder, i);
     }
     if (own_table()) put(folder, "samples.csv", as_bytes_of(csv_));
@@ -407,8 +413,8 @@ class Unpacker {
     put(folder, name, bytes);
   }
 
+  // The one that was loaded.
   void write_sample(Folder& folder, int64_t index) {
-    load(index);
     const PackNotes notes = notes_of(source_.table(), index);
     const std::string stem = source_.key(index);
     const std::string image = picture_file(stem, own_files() ? "" : extension_of(sample_.image));

@@ -12,13 +12,15 @@
 //   a link is refused, before anything is written (links: when they are met). A file that is there is kept where it is
 //   the same, and else an Error, unless `overwrite` says to replace it. Files appear under their names when they are
 //   whole.
-// Failure: Error(usage) for names and files in the way, Error(dataset) and FileError for pack and disk.
+// A damaged record costs its sample alone.
+// Failure: Error(usage) for names and files in the way, Error(dataset) and FileError for the pack's index and the disk.
 // Thread-safety: one caller per folder.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace penstock {
 
@@ -36,6 +38,7 @@ struct UnpackResult {
   int64_t there = 0;      // files that were there, the same
   int64_t rewritten = 0;  // samples whose picture is not the file that was packed
   uint64_t bytes = 0;
+  std::vector<std::string> damaged;  // samples that could not be read, which are left out: what and where
 };
 
 UnpackResult unpack(const UnpackOptions& options);

@@ -294,6 +294,15 @@ def test_broken_off_and_resumed():
         said = leftovers.run([PENSTOCK, "pack", photos, target, *words], 60)
         assert said.returncode == 0 and "made again: '" in said.stderr and same_files(whole, target), said.stderr
 
+        # Zeros among the records, as after a loss of power.
+        target = os.path.join(top, "zeros")
+        begin_and_end(photos, target, signal.SIGKILL)
+        with open(os.path.join(target, "shard-00000.pack"), "r+b") as file:
+            file.seek(5000)
+            file.write(bytes(1000))
+        said = leftovers.run([PENSTOCK, "pack", photos, target, *words], 60)
+        assert said.returncode == 0 and "has a wrong checksum" in said.stderr and same_files(whole, target), said.stderr
+
         target = os.path.join(top, "changed")
         begin_and_end(photos, target, signal.SIGKILL)
         picture = os.path.join(photos, "class00", "000000.jpg")
@@ -464,6 +473,17 @@ def test_unpack_overwrites_nothing():
         for words in ((), ("--overwrite",)):
             said = penstock("unpack", pack, files, *words, code=2)
             assert "class01' is a link or a file" in said and not os.listdir(os.path.join(top, "elsewhere")), said
+
+
+def test_unpack_rescues_what_is_sound():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        pack, files = os.path.join(top, "p"), os.path.join(top, "files")
+        penstock("pack", PHOTOS, pack)
+        with open(os.path.join(pack, "shard-00000.pack"), "r+b") as file:
+            file.seek(5000)
+            file.write(b"not what was here")
+        said = penstock("unpack", pack, files, code=1)
+        assert "23 files of 23 samples" in said and "wrong checksum" in said and "1 damaged samples are left out" in said, said
 
 
 def test_unpack_is_interrupted():
