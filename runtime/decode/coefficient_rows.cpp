@@ -29,7 +29,7 @@ bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
     const SpeculativeRows::Row outcome = speculative_.read_row(row, target);
     if (outcome != SpeculativeRows::Row::ended) return outcome == SpeculativeRows::Row::read;
     way_ = Way::after_speculation;
-    return speculative_.hand_over(bytes_, entropy_) >= 0 && read_on(row, target);
+    return speculative_.hand_over(bytes_, entropy_) && read_on(row, target);
   }
   // entropy.h leaves zeros as they are.
   for (size_t c = 0; c < static_cast<size_t>(frame_->components); ++c) {

@@ -276,10 +276,6 @@ PENSTOCK_HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const Block
   return true;
 }
 
-bool EntropyDecoder::read_row(const CoefficientTarget* target) {
-  return read_mcus(0, mcu_columns_, target);
-}
-
 bool EntropyDecoder::skip(int64_t mcus) {
   // Which columns they are is of no matter where nothing is stored.
   while (mcus > 0) {

@@ -2,7 +2,7 @@
 //
 //   EntropyDecoder decoder;                               // one per thread; keeps tables and memory
 //   bool mine = decoder.begin(bytes, frame);
-//   for (int row = 0; mine && row < rows; ++row) mine = decoder.read_row(needed(row) ? &target : nullptr);
+//   mine = mine && decoder.skip(mcus_before) && decoder.read(mcu_columns, target);    // row after row
 //   mine = mine && decoder.library_would_stop_quietly();
 // or, with a side index, only what a crop touches:
 //   mine = decoder.enter(index.at(n), n * index.interval()) && decoder.skip(few) && decoder.read(columns, target);
@@ -46,7 +46,6 @@ class EntropyDecoder {
   EntropyDecoder();
 
   bool begin(EncodedView bytes, const BaselineFrame& frame);
-  bool read_row(const CoefficientTarget* target);
 
   // The number of the next MCU, counted along rows.
   int64_t next_mcu() const noexcept { return next_mcu_; }

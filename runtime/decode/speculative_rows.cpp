@@ -239,14 +239,13 @@ SpeculativeRows::Row SpeculativeRows::read_row(int row, const CoefficientTarget&
   return ended_ ? Row::ended : Row::read;
 }
 
-int64_t SpeculativeRows::hand_over(EncodedView bytes, EntropyDecoder& entropy) {
+bool SpeculativeRows::hand_over(EncodedView bytes, EntropyDecoder& entropy) {
   EntryPoint point{static_cast<uint32_t>(raw_), bit_, {}};
   for (size_t c = 0; c < 3; ++c) {
     point.dc[c] = static_cast<int16_t>(dc_[c]);
-    if (point.dc[c] != dc_[c]) return -1;
+    if (point.dc[c] != dc_[c]) return false;
   }
-  if (raw_ > UINT32_MAX || !entropy.begin(bytes, *frame_)) return -1;
-  return entropy.enter(point, mcu_) ? mcu_ : -1;
+  return raw_ <= UINT32_MAX && entropy.begin(bytes, *frame_) && entropy.enter(point, mcu_);
 }
 
 }  // namespace penstock

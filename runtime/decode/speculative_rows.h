@@ -56,8 +56,8 @@ class SpeculativeRows final : private LaneFeeder {
   // Rows in order, from first_row on. `ended`: no more rows are decoded here than those before, and the MCUs of this
   // one up to that which hand_over() goes on with; the target's tiles hold those of them that are wanted, and zeros.
   Row read_row(int row, const CoefficientTarget& target);
-  // After `ended`: the MCU that `entropy` will read next; -1: not mine.
-  int64_t hand_over(EncodedView bytes, EntropyDecoder& entropy);
+  // After `ended`: `entropy` stands where decoding here has ended. False: not mine.
+  bool hand_over(EncodedView bytes, EntropyDecoder& entropy);
 
  private:
   static constexpr size_t lane_blocks = 1792;
