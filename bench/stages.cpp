@@ -2,6 +2,8 @@
 // thread, timed by that thread's CPU clock.
 //
 //   bench_stages --job JOB --split train --seconds 3          # one line of JSON
+//   bench_stages ... --learnt first                           # an epoch in which entry points are learnt
+//   bench_stages ... --learnt 1                               # the epoch after 1 (or more) in which they were
 //
 // Before anything is timed, the pixels that the stages give are compared with SampleMaker's, which loaders call, and
 //   the coefficients of the entropy stage alone, entered at the crop where there is an index, with the whole scan's.
@@ -21,6 +23,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/augment/finish.h"
@@ -44,9 +47,11 @@ int64_t cpu_ns() {
 // The entropy stage of BaselineDecoder::decode and nothing else of it.
 class EntropyStage {
  public:
-  bool run(EncodedView bytes, const Box& box, const SideIndex* index) {
+  bool run(EncodedView bytes, const Box& box, const SideIndex* index, bool learn = false) {
     if (!read_baseline_frame(bytes, frame_)) return false;
     const McuWindow window = mcu_window(frame_, box);
+    const int interval = learn && frame_.restart_interval == 0 ? learnt_interval(frame_, bytes.size()) : 0;
+    notes_.begin(interval, 0, int64_t{frame_.mcu_columns} * frame_.mcu_rows);
     return read(bytes, window, index, true) || (rows_.without_lanes_may_help() && read(bytes, window, index, false));
   }
 
@@ -57,7 +62,7 @@ class EntropyStage {
 
  private:
   bool read(EncodedView bytes, const McuWindow& window, const SideIndex* index, bool lanes) {
-    if (!rows_.begin(bytes, frame_, index, window, lanes)) return false;
+    if (!rows_.begin(bytes, frame_, index, window, lanes, &notes_)) return false;
     const size_t row_size = window.most_coefficients(frame_);
     const size_t rows = keep_rows_ ? static_cast<size_t>(window.end_row - window.first_row) : 1;
     used_ = rows * row_size;
@@ -72,6 +77,7 @@ class EntropyStage {
 
   BaselineFrame frame_;
   CoefficientRows rows_;
+  EntryNotes notes_;
   bool keep_rows_ = false;
   size_t used_ = 0;
   std::vector<int16_t> coefficients_;
@@ -83,14 +89,22 @@ constexpr const char* stage_names[stages] = {"read_ms",   "header_ms",   "entrop
 
 class Measurement {
  public:
-  Measurement(const Job& job, const std::string& split)
-      : context_(SplitContext::open(resolve_split(job, split), posix_file_system(), {job.python},
-                                    loader_options(job).sources)),
+  // `epochs`: in which entry points were learnt before; -1: none are, now or before; 0: they are now.
+  Measurement(const Job& job, const std::string& split, int epochs)
+      : learnt_(epochs >= 0 ? std::make_shared<LearntMemory>(int64_t{16} << 30) : nullptr),
+        first_(epochs == 0),
+        context_(SplitContext::open(resolve_split(job, split), posix_file_system(), {job.python},
+                                    loader_options(job).sources, learnt_)),
         maker_(context_),
         scratch_(context_->split().limits),
         finisher_(finisher_of(context_->pipeline(), context_->pipeline().finish())),
         image_(context_->fields()[0].bytes_per_sample()),
-        finished_(finisher_.bytes_per_sample() + 64) {}
+        finished_(finisher_.bytes_per_sample() + 64) {
+    for (int epoch = 1; epoch <= epochs; ++epoch) {
+      for (int64_t i = 0; i < size(); ++i) make(i, whole_, epoch);
+    }
+    if (epochs > 0) learnt_->set_limit(learnt_->figures().bytes);  // and nothing more
+  }
 
   int64_t size() const { return context_->source().size(); }
 
@@ -108,14 +122,18 @@ class Measurement {
     const Box box = pipeline.describe(head, draws).crop;
     const SideIndex* index = nullptr;
     if (!sample_.entry_points.empty() && SideIndex::read(sample_.entry_points, index_)) index = &index_;
+    std::shared_ptr<const LearntIndexes::Known> known;
+    if (learnt_ && !first_) known = context_->learnt()->find(number, sample_.image);
+    if (known) index = &known->index;
+    SideIndex* const more = first_ ? &more_ : nullptr;
     at[2] = cpu_ns();
-    const bool mine = entropy_.run(sample_.image, box, index);
+    const bool mine = entropy_.run(sample_.image, box, index, first_);
     at[3] = cpu_ns();
     PixelView view;
-    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view, index));
+    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view, index, more));
     at[4] = cpu_ns();
     const std::span<uint8_t> out{reinterpret_cast<uint8_t*>(image_.data()), image_.size()};
-    require(pipeline.apply(ImageInput{sample_.image, {}, index}, head, draws, out, scratch_, {}));
+    require(pipeline.apply(ImageInput{sample_.image, {}, index, more}, head, draws, out, scratch_, {}));
     at[5] = cpu_ns();
     finisher_.run(out.data(), finished_.data());
     at[6] = cpu_ns();
@@ -132,15 +150,18 @@ class Measurement {
   // The same sample as loaders make it.
   int64_t whole(int64_t number) {
     const int64_t before = cpu_ns();
-    make(number, whole_);
+    make(number, whole_, 0);
     finisher_.run(reinterpret_cast<const uint8_t*>(whole_.data()), finished_.data());
-    return cpu_ns() - before;
+    const int64_t took = cpu_ns() - before;
+    if (first_) context_->learnt()->clear();
+    return took;
   }
 
   void verify(int64_t number) {
     std::array<int64_t, stages> times{};
     const bool mine = by_stages(number, times);
-    make(number, whole_);
+    make(number, whole_, 0);
+    if (first_) context_->learnt()->clear();
     if (image_ != whole_) throw std::runtime_error(context_->source().key(number) + ": the stages' pixels differ");
     if (!mine || sample_.entry_points.empty()) return;
     // by_stages left sample_ and index_ as they were.
@@ -158,17 +179,19 @@ class Measurement {
 
  private:
   DrawKey key_of(int64_t number) const { return {context_->split().seed, 0, static_cast<uint64_t>(number), 0}; }
-  void make(int64_t number, std::vector<std::byte>& image) {
+  void make(int64_t number, std::vector<std::byte>& image, int64_t epoch) {
     image.resize(image_.size());
     int64_t label = 0;
     std::byte* const fields[] = {image.data(), reinterpret_cast<std::byte*>(&label)};
-    const SampleRecord record = maker_.make({number, number, 0, true}, 0, fields);
+    const SampleRecord record = maker_.make({number, number, 0, true}, epoch, fields);
     if (record.bad) throw std::runtime_error(record.key + ": " + record.reason);
   }
   void require(const Verdict& verdict) const {
     if (!verdict.ok()) throw std::runtime_error(verdict.reason);
   }
 
+  std::shared_ptr<LearntMemory> learnt_;
+  bool first_;
   std::shared_ptr<const SplitContext> context_;
   SampleMaker maker_;
   Scratch scratch_;
@@ -176,14 +199,19 @@ class Measurement {
   EntropyStage entropy_;
   SourceSample sample_;
   SideIndex index_;
+  SideIndex more_;
   PixelBuffer storage_;
   std::vector<std::byte> image_;
   std::vector<std::byte> whole_;
   std::vector<std::byte> finished_;
 };
 
-int run(const std::string& job_file, const std::string& split, double seconds) {
-  Measurement measurement(load_job(job_file), split);
+int run(const std::string& job_file, const std::string& split, double seconds, int epochs) {
+  const Job job = load_job(job_file);
+  if (arithmetic_of(job.arithmetic) != Arithmetic::exact) {
+    throw std::runtime_error("these are the stages of an exact job; bench_fast measures fast ones");
+  }
+  Measurement measurement(job, split, epochs);
   const int64_t size = measurement.size();
   for (int64_t i = 0; i < std::min<int64_t>(size, 64); ++i) measurement.verify(i * size / std::min<int64_t>(size, 64));
 
@@ -229,14 +257,16 @@ int main(int argc, char** argv) {
   std::string job = "job.yaml";
   std::string split = "train";
   double seconds = 3;
+  int epochs = -1;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     if (name == "--job") job = argv[i + 1];
     if (name == "--split") split = argv[i + 1];
     if (name == "--seconds") seconds = std::stod(argv[i + 1]);
+    if (name == "--learnt") epochs = std::string_view(argv[i + 1]) == "first" ? 0 : std::stoi(argv[i + 1]);
   }
   try {
-    return penstock::run(job, split, seconds);
+    return penstock::run(job, split, seconds, epochs);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_stages: %s\n", error.what());
     return 1;

@@ -10,6 +10,9 @@ if(TARGET penstock_mpi)
   set_target_properties(penstock_mpi PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS penstock_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+if(TARGET penstock_cuda)
+  install(TARGETS penstock_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
               ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_parquet.py
@@ -17,6 +20,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
 
 # Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
+  runtime/base/arithmetic.h
   runtime/base/error.h
   runtime/base/fields.h
   runtime/loader/preprocessor.h

@@ -1,5 +1,5 @@
 # libpenstock: client, embedded loader, sampler, pipeline and balancer. Neither MPI nor CUDA is linked.
-set(PENSTOCK_PARTS base sampler config dataset decode augment balance transport protocol loader trainer process observe)
+set(PENSTOCK_PARTS base sampler config dataset decode augment card balance transport protocol loader trainer process observe)
 add_library(penstock SHARED)
 foreach(part IN LISTS PENSTOCK_PARTS)
   if(TARGET penstock_${part})

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "launch/launch_line.h"
 #include "launch/pack_check.h"
 #include "launch/work_line.h"
+#include "runtime/card/cards.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/thread_annotations.h"
@@ -176,8 +178,8 @@ std::vector<std::string> different_classes(const std::map<std::string, std::vect
   // What a model is trained on is what the others are compared with.
   const auto train = classes.contains("train") ? classes.find("train") : classes.begin();
   for (auto other = classes.begin(); other != classes.end(); ++other) {
-    const auto [mine, theirs] = std::mismatch(train->second.begin(), train->second.end(), other->second.begin(),
-                                              other->second.end());
+    const auto [mine, theirs] =
+        std::mismatch(train->second.begin(), train->second.end(), other->second.begin(), other->second.end());
     const bool longer = mine != train->second.end();
     if (!longer && theirs == other->second.end()) continue;
     const size_t label = static_cast<size_t>(mine - train->second.begin());
@@ -219,126 +221,209 @@ int check_pack_folder(const std::string& folder) {
     return true;
   });
   line.reset();
-  std::printf("pack %s: %s samples in %zu shards, %.1f MB of records, %lld rewritten, %zu unusable when packed, %zu damaged\n",
-              folder.c_str(), thousands(found.samples).c_str(), found.shards, static_cast<double>(found.bytes) / 1e6,
-              static_cast<long long>(found.rewritten), found.bad.size(), found.damaged.size());
+  std::printf(
+      "pack %s: %s samples in %zu shards, %.1f MB of records, %lld rewritten, %zu unusable when packed, %zu damaged\n",
+      folder.c_str(), thousands(found.samples).c_str(), found.shards, static_cast<double>(found.bytes) / 1e6,
+      static_cast<long long>(found.rewritten), found.bad.size(), found.damaged.size());
   print_list("unusable: ", found.bad);
   print_list("damaged: ", found.damaged);
   std::printf(found.damaged.empty() ? "check: fine\n" : "check: this pack is not as it was written\n");
   return found.damaged.empty() ? 0 : static_cast<int>(ErrorKind::runtime);
 }
 
-int check(const JobArguments& arguments, bool decode, int64_t most) {
-  if (is_pack(arguments.file)) return check_pack_folder(arguments.file);
-  const Job job = load_job(arguments.file, arguments.overrides);
-  for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
-  std::printf("job file: %s: fine\n", arguments.file.c_str());
-  int code = 0;
-  double cells_mb = 0;
-  double slots_mb = 0;
-  LoaderOptions loader = loader_options(job);
-  const double cache_mb =
-      static_cast<double>(loader.sources.cache_bytes) * static_cast<double>(job.splits.size()) / 1e6;
-  loader.sources.cache_bytes = 0;  // every sample is looked at once here
-  std::map<std::string, std::vector<std::string>> classes;  // by split
-  for (const auto& [name, spec] : job.splits) {
-    const auto context = SplitContext::open(with_sampler_file(resolve_split(job, name)), posix_file_system(),
-                                            {job.python}, loader.sources);
+// What is to be said of a job, split by split; the exit code is that of the worst finding.
+class JobCheck {
+ public:
+  JobCheck(const Job& job, bool decode, int64_t most)
+      : job_(job),
+        decode_(decode),
+        most_(most),
+        loader_(loader_options(job)),
+        cache_mb_(static_cast<double>(loader_.sources.cache_bytes) * static_cast<double>(job.splits.size()) / 1e6) {
+    loader_.sources.cache_bytes = 0;  // every sample is looked at once here
+  }
+
+  void look_at_split(const std::string& name) {
+    const SplitSpec& spec = job_.splits.at(name);
+    const auto context = SplitContext::open(with_sampler_file(resolve_split(job_, name)), posix_file_system(),
+                                            {job_.python}, loader_.sources);
     const Source& source = context->source();
     std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
-    if (!spec.dataset.is_python() && source.labelled()) print_classes(source);  // labels come with the samples there
-    if (const std::string why = spec.dataset.is_python() ? "" : label_of_no_class(*context); !why.empty()) {
-      std::printf("  %s\n", why.c_str());
-      code = static_cast<int>(ErrorKind::dataset);
+    if (!spec.dataset.is_python()) {  // labels come with the samples there
+      if (source.labelled()) print_classes(source);
+      if (const std::string why = label_of_no_class(*context); !why.empty()) found(ErrorKind::dataset, "  " + why);
     }
-    if (!source.class_names().empty()) classes[name] = source.class_names();
+    if (!source.class_names().empty()) classes_[name] = source.class_names();
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
-        plan_shape(plan_spec(context->split(), source.size(), replicas_of(job, job.roles.trainers)));
+        plan_shape(plan_spec(context->split(), source.size(), replicas_of(job_, job_.roles.trainers)));
     std::printf("  %lld batches of %lld for each of %d trainers (on one node)\n", static_cast<long long>(shape.steps),
-                static_cast<long long>(spec.batch_size), job.roles.trainers);
+                static_cast<long long>(spec.batch_size), job_.roles.trainers);
+    look_at_samples(*context, shape);
+    add_memory(*context);
+  }
 
-    const int64_t stride = most > 0 ? std::max<int64_t>(1, source.size() / most) : 1;
+  void compare_classes() {
+    for (const std::string& complaint : different_classes(classes_)) found(ErrorKind::dataset, complaint);
+  }
+
+  // As a loader will find it.
+  void look_for_cards() {
+    if (job_.loader.executor == ExecutorKind::cpu) return;
+    try {
+      for (const auto& card : open_cards(loader_.cards)) std::printf("card: %s\n", card->info().name.c_str());
+    } catch (const Error& error) {
+      const bool needed = job_.loader.executor == ExecutorKind::card;
+      const std::string what = std::string(needed ? "cards: " : "cards: none, so the CPU alone decodes: ") + error.what();
+      if (needed) {
+        found(ErrorKind::runtime, what);
+      } else {
+        std::printf("%s\n", what.c_str());
+      }
+    }
+  }
+
+  void print_machine() const {
+    struct sysinfo machine {};
+    ::sysinfo(&machine);
+    const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
+    std::string cache;
+    if (cache_mb_ > 0) {
+      cache = ", up to " + thousands(std::llround(cache_mb_)) + " MB of samples kept there (loader.cache_gb)";
+    }
+    std::printf("memory: %.0f MB of cells at each loader%s, %.0f MB of slots at each trainer; %.0f MB are free here\n",
+                cells_mb_, cache.c_str(), slots_mb_, free_mb);
+    try {
+      const MpiFound mpi = find_mpirun();
+      std::printf("MPI: %s is Open MPI %d.%d.%d\n", mpi.mpirun.c_str(), mpi.major, mpi.minor, mpi.patch);
+    } catch (const Error& error) {
+      std::printf("MPI: not usable: %s\n", error.what());
+    }
+  }
+
+  int conclude() const {
+    std::printf(code_ == 0   ? "check: fine\n"
+                : code_ == 1 ? "check: what cannot be read or used here would end the job\n"
+                             : "check: this job would not do what it says\n");
+    return code_;
+  }
+
+ private:
+  // Files that cannot be read at all say the most: nothing that the job file says would help.
+  void found(ErrorKind kind, const std::string& what) {
+    std::printf("%s\n", what.c_str());
+    if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
+  }
+
+  void look_at_samples(const SplitContext& context, const PlanShape& shape) {
+    const Source& source = context.source();
+    const int64_t stride = most_ > 0 ? std::max<int64_t>(1, source.size() / most_) : 1;
     Findings findings;
-    examine(*context, stride, decode, std::max(1U, std::thread::hardware_concurrency()), findings);
+    examine(context, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), findings);
     const int64_t looked = (source.size() + stride - 1) / stride;
     MutexLock lock(findings.mutex);
     std::printf("  %s files looked at (%s), %.1f MB, %zu unusable\n", thousands(looked).c_str(),
-                decode ? "every pixel" : "headers; --decode looks at every pixel",
+                decode_ ? "every pixel" : "headers; --decode looks at every pixel",
                 static_cast<double>(findings.bytes.load()) / 1e6, findings.unusable.size());
-    size_t listed = 0;
-    for (const auto& [index, why] : findings.unusable) {
-      if (++listed > 50) {
-        std::printf("    ... and %zu more\n", findings.unusable.size() - 50);
-        break;
-      }
-      std::printf("    '%s': %s\n", source.key(index).c_str(), why.c_str());
+    std::vector<std::string> lines;
+    for (const auto& [index, why] : findings.unusable) lines.push_back("'" + source.key(index) + "': " + why);
+    print_list("", lines);
+    judge_unusable(context, shape, std::ssize(findings.unusable));
+    if (const int64_t unreadable = findings.unreadable.load(); unreadable > 0) {
+      found(ErrorKind::runtime, "  " + std::to_string(unreadable) +
+                                    " of them cannot be read at all, which ends a job whatever on_error says");
     }
-    if (!findings.unusable.empty() && job.on_error == OnError::fail && code == 0)
-      code = static_cast<int>(ErrorKind::dataset);
-    const auto unusable = std::ssize(findings.unusable);
-    const bool visits_all = spec.sampler.file().empty() && !spec.sampler.program && shape.dropped == 0;
-    const int64_t budget = bad_sample_budget(job.bad_samples, shape);
-    const int64_t trainers = replicas_of(job, job.roles.trainers);
-    if (job.on_error == OnError::substitute && spec.mode == Mode::train && unusable == source.size()) {
-      std::printf("  none of the samples is usable, so that nothing can stand in for another\n");
-      code = std::max(code, static_cast<int>(ErrorKind::dataset));
-    } else if (job.on_error == OnError::substitute && visits_all &&
-               (unusable + trainers - 1) / trainers > budget) {  // at least one trainer gets as many
-      std::printf("  more than bad_samples allows: %lld for each trainer in an epoch\n",
-                  static_cast<long long>(budget));
-      code = std::max(code, static_cast<int>(ErrorKind::dataset));
-    }
-    if (findings.unreadable > 0) {
-      std::printf("  %lld of them cannot be read at all, which ends a job whatever on_error says\n",
-                  static_cast<long long>(findings.unreadable.load()));
-      code = static_cast<int>(ErrorKind::runtime);
-    }
+  }
 
-    const Pipeline& pipeline = context->pipeline();
+  void judge_unusable(const SplitContext& context, const PlanShape& shape, int64_t unusable) {
+    if (unusable == 0) return;
+    const SplitSpec& spec = context.split().split;
+    const bool visits_all = spec.sampler.file().empty() && !spec.sampler.program && shape.dropped == 0;
+    const int64_t budget = bad_sample_budget(job_.bad_samples, shape);
+    const int64_t trainers = replicas_of(job_, job_.roles.trainers);
+    if (job_.on_error == OnError::fail) {
+      found(ErrorKind::dataset, "  one of them would end the job: repair or remove them, or set on_error: substitute");
+    } else if (spec.mode == Mode::train && unusable == context.source().size()) {
+      found(ErrorKind::dataset, "  none of the samples is usable, so that nothing can stand in for another");
+    } else if (visits_all && (unusable + trainers - 1) / trainers > budget) {  // at least one trainer gets as many
+      found(ErrorKind::dataset,
+            "  more than bad_samples allows: " + std::to_string(budget) + " for each trainer in an epoch");
+    }
+  }
+
+  void add_memory(const SplitContext& context) {
+    const SplitSpec& spec = context.split().split;
+    const Pipeline& pipeline = context.pipeline();
     const int64_t samples =
-        std::min<int64_t>(spec.batch_size, job.loader.chunk_samples > 0 ? job.loader.chunk_samples : 16);
-    cells_mb += bytes_of(context->fields()) * static_cast<double>(samples) * loader.cells / 1e6;
-    slots_mb += bytes_of(delivered_fields(context->fields(), pipeline, pipeline.finish())) *
-                static_cast<double>(spec.batch_size) * (std::max(2, job.loader.prefetch) + 1 + job.trainer.hold) / 1e6;
+        std::min<int64_t>(spec.batch_size, job_.loader.chunk_samples > 0 ? job_.loader.chunk_samples : 16);
+    cells_mb_ += bytes_of(context.fields()) * static_cast<double>(samples) * loader_.cells / 1e6;
+    slots_mb_ += bytes_of(delivered_fields(context.fields(), pipeline, pipeline.finish())) *
+                 static_cast<double>(spec.batch_size) * (std::max(2, job_.loader.prefetch) + 1 + job_.trainer.hold) /
+                 1e6;
   }
-  for (const std::string& complaint : different_classes(classes)) {
-    std::printf("%s\n", complaint.c_str());
-    code = std::max(code, static_cast<int>(ErrorKind::dataset));
+
+  const Job& job_;
+  const bool decode_;
+  const int64_t most_;
+  LoaderOptions loader_;
+  const double cache_mb_;
+  std::map<std::string, std::vector<std::string>> classes_;  // by split
+  double cells_mb_ = 0;
+  double slots_mb_ = 0;
+  int code_ = 0;
+};
+
+struct CheckRequest {
+  JobArguments arguments;
+  bool decode = false;
+  int64_t most = 0;
+};
+
+int check(const CheckRequest& request) {
+  const std::string& file = request.arguments.file;
+  if (is_pack(file)) {
+    if (request.decode || request.most > 0 || !request.arguments.overrides.empty()) {
+      throw Error(ErrorKind::usage, "'" + file + "' is a pack, which is checked by its checksums, every byte of it",
+                  "leave out --decode, --most and key.sub=value; they are for the job file that reads the pack");
+    }
+    return check_pack_folder(file);
   }
-  struct sysinfo machine {};
-  ::sysinfo(&machine);
-  const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
-  std::string cache;
-  if (cache_mb > 0)
-    cache = ", up to " + thousands(std::llround(cache_mb)) + " MB of samples kept there (loader.cache_gb)";
-  std::printf("memory: %.0f MB of cells at each loader%s, %.0f MB of slots at each trainer; %.0f MB are free here\n",
-              cells_mb, cache.c_str(), slots_mb, free_mb);
-  try {
-    const MpiFound mpi = find_mpirun();
-    std::printf("MPI: %s is Open MPI %d.%d.%d\n", mpi.mpirun.c_str(), mpi.major, mpi.minor, mpi.patch);
-  } catch (const Error& error) {
-    std::printf("MPI: not usable: %s\n", error.what());
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    const bool shards = std::filesystem::exists(file + "/" + shard_name(0), ignored);
+    throw Error(shards ? ErrorKind::dataset : ErrorKind::usage,
+                "'" + file + "' is a folder, " + (shards ? "of shards without their pack.index" : "and no pack"),
+                shards ? "make the pack again, in a new folder"
+                       : "check a job file: `penstock init --data " + file + " > job.yaml` writes one");
   }
-  std::printf(code == 0   ? "check: fine\n"
-              : code == 1 ? "check: files that cannot be read would end the job\n"
-                          : "check: this job would not do what it says\n");
-  return code;
+  const Job job = load_job(file, request.arguments.overrides);
+  for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
+  std::printf("job file: %s: fine\n", file.c_str());
+  JobCheck check(job, request.decode, request.most);
+  for (const auto& [name, spec] : job.splits) check.look_at_split(name);
+  check.compare_classes();
+  check.look_for_cards();
+  check.print_machine();
+  return check.conclude();
 }
 
 }  // namespace
 
 void add_check(CLI::App& app, Chosen& chosen) {
-  auto arguments = std::make_shared<JobArguments>();
-  auto decode = std::make_shared<bool>(false);
-  auto most = std::make_shared<int64_t>(0);
-  CLI::App* command = app.add_subcommand("check", "would this job run here? Config, data, memory, MPI; or: is this pack as it was written?");
-  add_job_arguments(*command, *arguments);
-  command->add_flag("--decode", *decode, "decode every file, not only its header");
-  command->add_option("--most", *most, "look at about this many files of each split; 0: all")
+  auto request = std::make_shared<CheckRequest>();
+  CLI::App* command = app.add_subcommand(
+      "check", "would this job run here? Config, data, memory, MPI; or: is this pack as it was written?");
+  command->add_option("job", request->arguments.file, "job file, or the folder of a pack")
+      ->required()
+      ->type_name("JOB.yaml|PACK");
+  command->add_option("overrides", request->arguments.overrides,
+                      "key.sub=value, over the job file and the environment");
+  command->add_flag("--decode", request->decode, "decode every file, not only its header");
+  command->add_option("--most", request->most, "look at about this many files of each split; 0: all")
       ->capture_default_str()
       ->check(not_negative());
-  command->callback([=, &chosen] { chosen.run = [=] { return check(*arguments, *decode, *most); }; });
+  command->footer("Examples:\n  penstock check job.yaml --most 1000\n  penstock check train.pack");
+  command->callback([=, &chosen] { chosen.run = [=] { return check(*request); }; });
 }
 
 }  // namespace penstock

@@ -8,27 +8,30 @@
 #include "launch/demo_data.h"
 #include "launch/init_job.h"
 #include "runtime/dataset/image_folder.h"
+#include "runtime/dataset/pack_format.h"
 #include "runtime/decode/image.h"
 
 namespace penstock {
 
 void add_init(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("init", "write an annotated job file for a folder of photos to stdout");
+  CLI::App* command =
+      app.add_subcommand("init", "write an annotated job file for a folder of photos, or a pack, to stdout");
   auto train = std::make_shared<std::string>();
   auto val = std::make_shared<std::string>();
-  command->add_option("--data", *train, "training photos, one folder a class")->required()->type_name("DIR");
+  command->add_option("--data", *train, "training photos, one folder a class; or a pack")->required()->type_name("DIR");
   command->add_option("--val", *val, "validation photos, the same classes")->type_name("DIR");
   command->callback([=, &chosen] {
     chosen.run = [=] {
-      // The file may be saved anywhere, and relative folders in it would count from there.
-      const auto absolute = [](const std::string& folder) {
-        return folder.empty() ? folder : std::filesystem::absolute(folder).lexically_normal().string();
+      const auto data = [](const std::string& folder) -> InitData {
+        if (folder.empty()) return {};
+        const bool pack = is_pack(folder);
+        // A job for a folder without pictures would fail at its first run: say so now, before there is a file.
+        if (!pack) ImageFolder(folder, DecodeLimits{}.max_encoded_bytes, posix_file_system());
+        if (pack) (void)open_pack_table(folder, posix_file_system());  // refuses one that is not finished
+        // The file may be saved anywhere, and relative folders in it would count from there.
+        return {std::filesystem::absolute(folder).lexically_normal().string(), pack};
       };
-      // A job for a folder without pictures would fail at its first run: say so now, before there is a file.
-      for (const std::string& folder : {*train, *val}) {
-        if (!folder.empty()) ImageFolder(folder, DecodeLimits{}.max_encoded_bytes, posix_file_system());
-      }
-      std::fputs(init_job(absolute(*train), absolute(*val)).c_str(), stdout);
+      std::fputs(init_job(data(*train), data(*val)).c_str(), stdout);
       return 0;
     };
   });
@@ -54,7 +57,8 @@ void add_demo_data(CLI::App& app, Chosen& chosen) {
     chosen.run = [=] {
       if (::isatty(STDERR_FILENO)) {
         options->progress = [](int64_t done, int64_t total) {
-          std::fprintf(stderr, "\r\033[K%lld of %lld pictures", static_cast<long long>(done), static_cast<long long>(total));
+          std::fprintf(stderr, "\r\033[K%lld of %lld pictures", static_cast<long long>(done),
+                       static_cast<long long>(total));
         };
       }
       if (*subsampling == "4:2:0") options->kind.subsampling = DemoSubsampling::chroma_420;
@@ -63,8 +67,8 @@ void add_demo_data(CLI::App& app, Chosen& chosen) {
       options->kind.max_megapixels = sizes->second;
       const DemoDataResult result = make_demo_data(*options);
       std::fprintf(stderr, "%s%s: %lld pictures made (%.1f MB), %lld were there\n", options->progress ? "\r\033[K" : "",
-                   options->folder.c_str(), static_cast<long long>(result.made), static_cast<double>(result.bytes) / 1e6,
-                   static_cast<long long>(result.reused));
+                   options->folder.c_str(), static_cast<long long>(result.made),
+                   static_cast<double>(result.bytes) / 1e6, static_cast<long long>(result.reused));
       return 0;
     };
   });

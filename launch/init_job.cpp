@@ -50,9 +50,9 @@ splits:
   train:
     mode: train          # padding at the end of an epoch is ordinary data
     dataset:
-      folder: )";
+)";
 
-const char* const train_rest = R"(  # holds one folder per class; a relative path starts at this file
+const char* const train_rest = R"(
     pipeline:            # names and meaning as in torchvision.transforms.v2
       - RandomResizedCrop: {size: 224}
       - RandomHorizontalFlip: {}
@@ -67,9 +67,9 @@ const char* const val_head = R"(
   val:
     mode: eval           # each sample counts exactly once: padding has valid = false
     dataset:
-      folder: )";
+)";
 
-const char* const val_rest = R"(  # the same class folders as above
+const char* const val_rest = R"(
     pipeline:
       - Resize: {size: 256}
       - CenterCrop: {size: 224}
@@ -79,6 +79,12 @@ const char* const val_rest = R"(  # the same class folders as above
     batch_size: 64
     tail: pad            # every trainer gets the same number of batches
 )";
+
+// The line under `dataset:`.
+std::string data_line(const InitData& data, const char* about_folders) {
+  return std::string("      ") + (data.pack ? "pack: " : "folder: ") + yaml_quoted(data.folder) + "  # " +
+         (data.pack ? "that penstock pack wrote" : about_folders);
+}
 
 }  // namespace
 
@@ -112,12 +118,13 @@ std::string yaml_quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string init_job(const std::string& train_folder, const std::string& val_folder) {
-  if (train_folder.empty()) {
+std::string init_job(const InitData& train, const InitData& val) {
+  if (train.folder.empty()) {
     throw Error(ErrorKind::usage, "no folder of training images is named", "penstock init --data DIR [--val DIR]");
   }
-  std::string job = head + yaml_quoted(train_folder) + train_rest;
-  if (!val_folder.empty()) job += val_head + yaml_quoted(val_folder) + val_rest;
+  std::string job =
+      head + data_line(train, "holds one folder per class; a relative path starts at this file") + train_rest;
+  if (!val.folder.empty()) job += val_head + data_line(val, "the same class folders as above") + val_rest;
   return job;
 }
 

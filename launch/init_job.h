@@ -1,6 +1,6 @@
 // The first job file of a new user: complete, annotated, ready to run.
 //
-//   std::cout << init_job("photos/train", "photos/val");
+//   std::cout << init_job({"photos/train"}, {"photos/val"});
 //
 // Trains as the ImageNet recipes do (RandomResizedCrop 224, flip, Normalize); with a validation folder there is a
 //   second split that counts every sample exactly once.
@@ -10,11 +10,20 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 namespace penstock {
 
-// An empty `val_folder` leaves the validation split out.
-std::string init_job(const std::string& train_folder, const std::string& val_folder = {});
+// What a split's samples come from: a folder of class folders, or one that `penstock pack` wrote.
+struct InitData {
+  std::string folder;  // empty: no such split
+  bool pack = false;
+
+  InitData() = default;
+  InitData(std::string name, bool is_pack = false) : folder(std::move(name)), pack(is_pack) {}
+};
+
+std::string init_job(const InitData& train, const InitData& val = {});
 
 // A double-quoted YAML scalar: any UTF-8 text, in one line.
 std::string yaml_quoted(const std::string& text);

@@ -4,6 +4,7 @@
 
 #include "launch/command.h"
 #include "runtime/augment/finish.h"
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/hash.h"
@@ -30,129 +31,194 @@ struct InspectRequest {
   int sheet = 64;  // pictures on the contact sheet
 };
 
+// Makes one batch after the other as loaders and a port would together, hashes it and writes it out.
+class Inspector {
+ public:
+  Inspector(std::shared_ptr<const SplitContext> context, const InspectRequest& request)
+      : context_(std::move(context)),
+        request_(request),
+        split_(context_->split()),
+        pipeline_(context_->pipeline()),
+        finish_(finish_of(split_, pipeline_)),
+        finisher_(finisher_of(pipeline_, finish_)),
+        extras_(extra_fields(context_->fields())),
+        image_bytes_(context_->fields()[0].bytes_per_sample()),
+        maker_(context_) {}
+
+  void add(const BatchPlan& plan, int64_t step, int64_t replica) {
+    Batch batch(*this, plan.size());
+    for (size_t slot = 0; slot < plan.size(); ++slot) add_sample(batch, slot, plan[slot]);
+    if (!request_.raw) finish_further_images(batch);
+
+    DumpedBatch dumped;
+    dumped.trainer = static_cast<int32_t>(replica);
+    dumped.step = step;
+    dumped.epoch = request_.epoch;
+    dumped.split = split_.name;
+    dumped.records = &batch.records;
+    dumped.labels = &batch.labels;
+    dumped.pipeline = &pipeline_;
+    dumped.dataset_folder = split_.split.dataset.title();
+    const bool channels_last = !request_.raw && split_.split.channels_last;
+    FieldSpec image = context_->fields()[0];
+    if (!request_.raw) image.dtype = finish_.dtype;
+    dumped.images = image_batch_view(request_.raw ? static_cast<void*>(batch.raw.data()) : batch.finished.data(), image,
+                                     std::ssize(plan), channels_last);
+    for (size_t i = 0; i < extras_.size(); ++i) {
+      FieldSpec field = extras_[i];
+      const bool finished = field.kind == FieldKind::image && !request_.raw;
+      if (finished) field.dtype = finish_.dtype;
+      dumped.others.push_back({field, batch.others[i].data(), finished && split_.split.channels_last});
+    }
+    if (pipeline_.soft_classes() > 0) mix(batch, plan, step, replica, dumped);
+    write_batch(request_.out, dumped);
+  }
+
+  void write_sheet() const {
+    if (on_sheet_ == 0) return;
+    const FieldSpec one{"image", FieldKind::image, DType::uint8, {3, pipeline_.out_height(), pipeline_.out_width()}};
+    write_contact_sheet(request_.out + "/contact_sheet.png", image_batch_view(const_cast<uint8_t*>(sheet_.data()), one,
+                                                                              on_sheet_ * pipeline_.views(), false));
+  }
+
+  const StreamHash& hash() const { return hash_; }
+  int64_t unusable() const { return unusable_; }
+
+ private:
+  struct Batch {
+    Batch(const Inspector& of, size_t size)
+        : raw(size * of.image_bytes_),
+          finished(of.request_.raw ? 0 : size * of.finisher_.bytes_per_sample()),
+          labels(size),
+          soft(size * static_cast<size_t>(of.pipeline_.soft_classes())) {
+      for (const FieldSpec& field : of.extras_) others.emplace_back(size * field.bytes_per_sample());
+    }
+
+    std::vector<uint8_t> raw;  // images before finishing
+    std::vector<std::byte> finished;
+    std::vector<int64_t> labels;
+    std::vector<float> soft;
+    std::vector<std::vector<std::byte>> others;  // one a field behind image and label
+    std::vector<SampleRecord> records;
+  };
+
+  static FinishSpec finish_of(const ResolvedSplit& split, const Pipeline& pipeline) {
+    FinishSpec finish = pipeline.finish();
+    if (split.split.channels_last) finish.memory_format = MemoryFormat::channels_last;
+    return finish;
+  }
+
+  void add_sample(Batch& batch, size_t slot, const PlannedSample& planned) {
+    uint8_t* const image = batch.raw.data() + slot * image_bytes_;
+    std::vector<std::byte*> fields = {reinterpret_cast<std::byte*>(image),
+                                      reinterpret_cast<std::byte*>(&batch.labels[slot])};
+    for (size_t i = 0; i < extras_.size(); ++i) {
+      fields.push_back(batch.others[i].data() + slot * extras_[i].bytes_per_sample());
+    }
+    SampleRecord record = maker_.make(planned, request_.epoch, fields);
+    refuse_unusable(record);
+    unusable_ += record.reason.empty() ? 0 : 1;
+
+    PlannedSample delivered = record.planned;
+    delivered.index = record.index;
+    std::vector<std::span<const std::byte>> content = {{fields[0], image_bytes_}};
+    for (size_t i = 0; i < extras_.size(); ++i) content.push_back(stored_bytes(extras_[i], fields[i + 2]));
+    hash_.add(
+        sample_record(split_.name, static_cast<uint32_t>(request_.epoch), delivered, record.draws, batch.labels[slot]),
+        content);
+    if (!request_.raw) finisher_.run(image, batch.finished.data() + slot * finisher_.bytes_per_sample());
+    if (on_sheet_ < request_.sheet) {
+      sheet_.insert(sheet_.end(), image, image + image_bytes_);
+      ++on_sheet_;
+    }
+    batch.records.push_back(std::move(record));
+  }
+
+  // As a port would.
+  void refuse_unusable(const SampleRecord& record) const {
+    const bool substitutes = split_.on_error == OnError::substitute;
+    if (!record.bad || (substitutes && split_.split.mode == Mode::eval)) return;
+    throw Error(ErrorKind::dataset,
+                "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
+                    split_.split.dataset.title() + ": " + record.reason,
+                substitutes ? "repair or remove the files: nothing usable was found to stand in"
+                            : "repair or remove the file, or set on_error: substitute");
+  }
+
+  // Images besides the first are finished like it.
+  void finish_further_images(Batch& batch) {
+    for (size_t i = 0; i < extras_.size(); ++i) {
+      if (extras_[i].kind != FieldKind::image) continue;
+      std::vector<std::byte> images(batch.labels.size() * finisher_.bytes_per_sample());
+      for (size_t slot = 0; slot < batch.labels.size(); ++slot) {
+        finisher_.run(reinterpret_cast<const uint8_t*>(batch.others[i].data()) + slot * image_bytes_,
+                      images.data() + slot * finisher_.bytes_per_sample());
+      }
+      batch.others[i] = std::move(images);
+    }
+  }
+
+  void mix(Batch& batch, const BatchPlan& plan, int64_t step, int64_t replica, DumpedBatch& dumped) {
+    const auto epoch = static_cast<uint32_t>(request_.epoch);
+    dumped.replica = replica;
+    dumped.draws = pipeline_.draw_batch(split_.seed, epoch, step, replica);
+    hash_.add_batch(batch_record(split_.name, epoch, step, replica, dumped.draws));
+    if (request_.raw) return;
+    const std::string problem =
+        mix_batch(pipeline_, finish_, dumped.draws, batch.finished.data(), batch.labels, batch.soft.data(),
+                  [&](size_t i) { return context_->source().key(plan[i].index); });
+    if (!problem.empty()) throw Error(ErrorKind::dataset, problem, "give num_classes as many as there are");
+    const FieldSpec field = delivered_fields(context_->fields(), pipeline_, finish_)[1];
+    dumped.others.push_back({field, reinterpret_cast<std::byte*>(batch.soft.data()), false});
+  }
+
+  const std::shared_ptr<const SplitContext> context_;
+  const InspectRequest& request_;
+  const ResolvedSplit& split_;
+  const Pipeline& pipeline_;
+  const FinishSpec finish_;
+  const Finisher finisher_;
+  const std::span<const FieldSpec> extras_;
+  const size_t image_bytes_;
+  SampleMaker maker_;
+  StreamHash hash_;
+  std::vector<uint8_t> sheet_;
+  int64_t on_sheet_ = 0;
+  int64_t unusable_ = 0;
+};
+
 int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const Job job = load_job(arguments.file, arguments.overrides);
   const ResolvedSplit split = with_sampler_file(resolve_split(job, request.split));
-  const auto context = SplitContext::open(split, posix_file_system(), {job.python}, loader_options(job).sources);
   if (split.split.sampler.program) {
     throw Error(ErrorKind::usage, "the order of split '" + split.name + "' is its program's, which is not here");
   }
-  const int64_t dataset_size = context->source().size();
+  const auto context = SplitContext::open(split, posix_file_system(), {job.python}, loader_options(job).sources);
   const int64_t replicas = request.trainers > 0 ? request.trainers : replicas_of(job, job.roles.trainers);
   const SamplerNumbers numbers = read_sampler_file(split);
-  check_numbers(split, numbers, dataset_size);
-  const auto whole = epoch_plan(split, numbers, dataset_size, replicas, request.epoch);
-  const Plan& plan = *whole;
-  const PlanSpec& spec = plan.spec();
+  check_numbers(split, numbers, context->source().size());
+  const auto plan = epoch_plan(split, numbers, context->source().size(), replicas, request.epoch);
 
-  SampleMaker maker(context);
-  const Pipeline& pipeline = context->pipeline();
-  FinishSpec finish = pipeline.finish();
-  if (split.split.channels_last) finish.memory_format = MemoryFormat::channels_last;
-  const Finisher finisher = finisher_of(pipeline, finish);
-  const size_t image_bytes = context->fields()[0].bytes_per_sample();
-  FieldSpec finished_field = context->fields()[0];
-  finished_field.dtype = finish.dtype;
-
-  const auto extras = extra_fields(context->fields());
-  StreamHash total;
-  std::vector<uint8_t> sheet;
-  int64_t on_sheet = 0;
-  int64_t bad = 0;
-  const int64_t end = std::min(plan.steps(), request.first_step + request.steps);
+  Inspector inspector(context, request);
+  const int64_t end = std::min(plan->steps(), request.first_step + request.steps);
   for (int64_t step = request.first_step; step < end; ++step) {
-    for (int64_t replica = 0; replica < spec.num_replicas; ++replica) {
-      const BatchPlan batch = plan.batch(step, replica);
-      std::vector<uint8_t> raw(batch.size() * image_bytes);
-      std::vector<std::byte> finished(request.raw ? 0 : batch.size() * finisher.bytes_per_sample());
-      std::vector<int64_t> labels(batch.size());
-      std::vector<std::vector<std::byte>> others;
-      for (const FieldSpec& field : extras) others.emplace_back(batch.size() * field.bytes_per_sample());
-      std::vector<SampleRecord> records;
-      for (size_t slot = 0; slot < batch.size(); ++slot) {
-        std::vector<std::byte*> fields = {reinterpret_cast<std::byte*>(raw.data() + slot * image_bytes),
-                                          reinterpret_cast<std::byte*>(&labels[slot])};
-        for (size_t i = 0; i < extras.size(); ++i) {
-          fields.push_back(others[i].data() + slot * extras[i].bytes_per_sample());
-        }
-        SampleRecord record = maker.make(batch[slot], request.epoch, fields);
-        const bool substitutes = split.on_error == OnError::substitute;
-        if (record.bad && !(substitutes && split.split.mode == Mode::eval)) {
-          throw Error(ErrorKind::dataset,
-                      "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
-                          split.split.dataset.title() + ": " + record.reason,
-                      substitutes ? "repair or remove the files: nothing usable was found to stand in"
-                                  : "repair or remove the file, or set on_error: substitute");
-        }
-        bad += record.reason.empty() ? 0 : 1;
-        PlannedSample delivered = record.planned;
-        delivered.index = record.index;
-        std::vector<std::span<const std::byte>> content = {{fields[0], image_bytes}};
-        for (size_t i = 0; i < extras.size(); ++i) content.push_back(stored_bytes(extras[i], fields[i + 2]));
-        total.add(sample_record(split.name, static_cast<uint32_t>(request.epoch), delivered, record.draws, labels[slot]),
-                  content);
-        if (!request.raw) finisher.run(raw.data() + slot * image_bytes, finished.data() + slot * finisher.bytes_per_sample());
-        if (on_sheet < request.sheet) {
-          sheet.insert(sheet.end(), raw.begin() + static_cast<std::ptrdiff_t>(slot * image_bytes),
-                       raw.begin() + static_cast<std::ptrdiff_t>((slot + 1) * image_bytes));
-          ++on_sheet;
-        }
-        records.push_back(std::move(record));
-      }
-      DumpedBatch dumped;
-      dumped.trainer = static_cast<int32_t>(replica);
-      dumped.step = step;
-      dumped.epoch = request.epoch;
-      dumped.split = split.name;
-      dumped.records = &records;
-      dumped.labels = &labels;
-      dumped.pipeline = &pipeline;
-      dumped.dataset_folder = split.split.dataset.title();
-      dumped.images = request.raw ? image_batch_view(raw.data(), context->fields()[0], std::ssize(batch), false)
-                                  : image_batch_view(finished.data(), finished_field, std::ssize(batch),
-                                                     split.split.channels_last);
-      for (size_t i = 0; i < extras.size(); ++i) {
-        FieldSpec field = extras[i];
-        if (field.kind == FieldKind::image && !request.raw) {
-          std::vector<std::byte> images(batch.size() * finisher.bytes_per_sample());
-          for (size_t slot = 0; slot < batch.size(); ++slot) {
-            finisher.run(reinterpret_cast<const uint8_t*>(others[i].data()) + slot * image_bytes,
-                         images.data() + slot * finisher.bytes_per_sample());
-          }
-          others[i] = std::move(images);
-          field.dtype = finish.dtype;
-        }
-        const bool channels_last = field.kind == FieldKind::image && !request.raw && split.split.channels_last;
-        dumped.others.push_back({field, others[i].data(), channels_last});
-      }
-      std::vector<float> soft(batch.size() * static_cast<size_t>(pipeline.soft_classes()));
-      if (!soft.empty()) {
-        const auto epoch = static_cast<uint32_t>(request.epoch);
-        dumped.replica = replica;
-        dumped.draws = pipeline.draw_batch(split.seed, epoch, step, replica);
-        total.add_batch(batch_record(split.name, epoch, step, replica, dumped.draws));
-        if (!request.raw) {
-          const std::string problem = mix_batch(pipeline, finish, dumped.draws, finished.data(), labels, soft.data(),
-                                                [&](size_t i) { return context->source().key(batch[i].index); });
-          if (!problem.empty()) throw Error(ErrorKind::dataset, problem, "give num_classes as many as there are");
-          const FieldSpec field = delivered_fields(context->fields(), pipeline, finish)[1];
-          dumped.others.push_back({field, reinterpret_cast<std::byte*>(soft.data()), false});
-        }
-      }
-      write_batch(request.out, dumped);
+    for (int64_t replica = 0; replica < plan->spec().num_replicas; ++replica) {
+      inspector.add(plan->batch(step, replica), step, replica);
     }
   }
-  if (on_sheet > 0) {
-    const FieldSpec one{"image", FieldKind::image, DType::uint8, {3, pipeline.out_height(), pipeline.out_width()}};
-    write_contact_sheet(request.out + "/contact_sheet.png",
-                        image_batch_view(sheet.data(), one, on_sheet * pipeline.views(), false));
-  }
+  inspector.write_sheet();
   std::fprintf(stderr, "%s: %lld samples of split '%s', epoch %lld, steps %lld to %lld of %lld, %lld trainers\n",
-               request.out.c_str(), static_cast<long long>(total.samples), split.name.c_str(),
+               request.out.c_str(), static_cast<long long>(inspector.hash().samples), split.name.c_str(),
                static_cast<long long>(request.epoch), static_cast<long long>(request.first_step),
-               static_cast<long long>(end), static_cast<long long>(plan.steps()), static_cast<long long>(spec.num_replicas));
-  if (bad > 0) std::fprintf(stderr, "  %lld unusable samples: see \"reason\" in manifest.jsonl\n", static_cast<long long>(bad));
-  std::printf("order_hash %s\npixel_hash %s\n", total.order.hex().c_str(), total.pixel.hex().c_str());
+               static_cast<long long>(end), static_cast<long long>(plan->steps()),
+               static_cast<long long>(plan->spec().num_replicas));
+  if (inspector.unusable() > 0) {
+    std::fprintf(stderr, "  %lld unusable samples: see \"reason\" in manifest.jsonl\n",
+                 static_cast<long long>(inspector.unusable()));
+  }
+  std::printf("order_hash %s\npixel_hash %s\n", inspector.hash().order.hex().c_str(),
+              inspector.hash().pixel.hex().c_str());
+  if (arithmetic_of(split.arithmetic) == Arithmetic::fast) std::printf("%s\n", kFastPromise);
   return 0;
 }
 
@@ -161,7 +227,8 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
 void add_inspect(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<JobArguments>();
   auto request = std::make_shared<InspectRequest>();
-  CLI::App* command = app.add_subcommand("inspect", "write the batches of a job as .npy, a manifest and a contact sheet");
+  CLI::App* command =
+      app.add_subcommand("inspect", "write the batches of a job as .npy, a manifest and a contact sheet");
   add_job_arguments(*command, *arguments);
   command->add_option("--split", request->split, "split")->capture_default_str();
   command->add_option("--epoch", request->epoch, "epoch")->capture_default_str()->check(not_negative());

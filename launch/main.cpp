@@ -5,10 +5,13 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "launch/command.h"
 #include "runtime/base/error.h"
+#include "runtime/base/switches.h"
 #include "runtime/config/suggest.h"
 #include "runtime/process/launcher.h"
 
@@ -32,6 +35,7 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
 }
 
 int run(int argc, char** argv) {
+  check_switches();
   Chosen chosen;
   std::vector<std::string> own;
   for (int i = 1; i < argc; ++i) {
@@ -67,9 +71,9 @@ int run(int argc, char** argv) {
   add_drain(app, chosen);
 
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-  const bool known_command = !own.empty() && std::any_of(commands.begin(), commands.end(), [&](const CLI::App* command) {
-    return command->get_name() == own[0];
-  });
+  const bool known_command =
+      !own.empty() && std::any_of(commands.begin(), commands.end(),
+                                  [&](const CLI::App* command) { return command->get_name() == own[0]; });
   if (!own.empty() && own[0].rfind('-', 0) != 0 && !known_command) {
     let_rank_0_speak_first();
     std::fprintf(stderr, "%s\n", unknown_command(app, own[0]).c_str());
@@ -114,8 +118,12 @@ CLI::Validator number_above(double bound, bool inclusive, const std::string& wha
 
 }  // namespace
 
-CLI::Validator positive() { return number_above(0, false, "a number above 0"); }
-CLI::Validator not_negative() { return number_above(0, true, "0 or more"); }
+CLI::Validator positive() {
+  return number_above(0, false, "a number above 0");
+}
+CLI::Validator not_negative() {
+  return number_above(0, true, "0 or more");
+}
 
 void add_job_arguments(CLI::App& command, JobArguments& arguments) {
   command.add_option("job", arguments.file, "job file")->required()->type_name("JOB.yaml");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
+#include "launch/contained_folder.h"
 #include "launch/dataset_given.h"
 #include "launch/pack_input.h"
 #include "launch/pack_writer.h"
@@ -92,17 +93,37 @@ void print_bad(const PackInput& input, const PackResult& result) {
   }
 }
 
+// Lists and CSV files may name files anywhere.
+struct NamesThatLeadOut {
+  int64_t count = 0;
+  std::string first;
+
+  explicit NamesThatLeadOut(const SampleTable& table) {
+    for (int64_t i = 0; i < table.size(); ++i) {
+      std::string name(table.key(i));
+      if (!unsafe_name(name).empty() && count++ == 0) first = std::move(name);
+    }
+  }
+};
+
 void print_report(const PackRequest& request, const PackInput& input, const PackResult& result) {
+  const NamesThatLeadOut leading_out(input.table());
   if (request.json) {
     nlohmann::json bad = nlohmann::json::array();
     for (const auto& [index, why] : result.bad) {
       bad.push_back({{"index", index}, {"key", std::string(input.table().key(index))}, {"reason", why}});
     }
-    const nlohmann::json report = {{"finished", result.finished},   {"samples", result.samples},
-                                   {"found", result.found},         {"shards", result.shards},
-                                   {"bytes", result.bytes},         {"source_bytes", result.source_bytes},
-                                   {"rewritten", result.rewritten}, {"entry_points", result.entered},
-                                   {"verified", request.verify},    {"bad", bad}};
+    const nlohmann::json report = {{"finished", result.finished},
+                                   {"samples", result.samples},
+                                   {"found", result.found},
+                                   {"shards", result.shards},
+                                   {"bytes", result.bytes},
+                                   {"source_bytes", result.source_bytes},
+                                   {"rewritten", result.rewritten},
+                                   {"entry_points", result.entered},
+                                   {"verified", request.verify},
+                                   {"bad", bad},
+                                   {"names_that_lead_out", leading_out.count}};
     std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
@@ -120,6 +141,11 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
               : result.bad.size() == 0 ? ": every picture was decoded"
                                        : ", packed as they are:");
   print_bad(input, result);
+  if (leading_out.count > 0) {
+    std::printf(
+        "  %lld samples have names that lead out of a folder, as '%s': the pack can be read, but not unpacked\n",
+        static_cast<long long>(leading_out.count), leading_out.first.c_str());
+  }
   std::printf("  dataset: {pack: %s}\n", std::filesystem::absolute(request.target).lexically_normal().c_str());
 }
 
@@ -217,11 +243,16 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   command->add_flag(
       "--rewrite", request->rewrite,
       "write JPEG files anew where no pixel can change: progressive ones as baseline, with smaller Huffman codes");
-  command->add_flag_callback("--no-verify", [=] { request->verify = false; }, "do not decode every picture once");
-  command->add_flag_callback("--no-entry-points", [=] { request->entry_points = false; },
-                             "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
+  command->add_flag_callback(
+      "--no-verify", [=] { request->verify = false; }, "do not decode every picture once");
+  command->add_flag_callback(
+      "--no-entry-points", [=] { request->entry_points = false; },
+      "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->add_flag("--json", request->json, "the report as one JSON object");
   command->add_flag("--quiet", request->quiet, "no progress");
+  command->footer(
+      "Examples:\n  penstock pack photos/train train.pack --rewrite\n"
+      "  penstock pack job.yaml train.pack --split train\n  penstock init --data train.pack > job.yaml");
   command->callback([=, &chosen] { chosen.run = [=] { return pack(*request); }; });
 }
 
@@ -232,6 +263,7 @@ void add_unpack(CLI::App& app, Chosen& chosen) {
   command->add_option("dir", request->options.folder, "folder to write to")->required()->type_name("DIR");
   command->add_flag("--overwrite", request->options.overwrite, "replace files that are in the way");
   command->add_flag("--quiet", request->quiet, "no progress");
+  command->footer("Example:\n  penstock unpack train.pack photos");
   command->callback([=, &chosen] { chosen.run = [=] { return unpack_files(*request); }; });
 }
 

@@ -11,8 +11,9 @@ std::string progress_line(const PortFigures& figures, double images_per_s, doubl
   char text[256];
   const double waiting = figures.elapsed_s > 0 ? 100 * figures.wait_s / figures.elapsed_s : 0;
   const auto eta = static_cast<long>(epoch_eta_s + 0.5);
-  std::snprintf(text, sizeof text, "%s epoch %lld: step %lld of %lld, %.0f images/s, waiting %.0f %%, ETA of the epoch %ld:%02ld",
-                figures.split.c_str(), static_cast<long long>(figures.epoch), static_cast<long long>(figures.step),
+  const char* const arithmetic = figures.arithmetic == Arithmetic::fast ? " (arithmetic fast)" : "";
+  std::snprintf(text, sizeof text, "%s%s epoch %lld: step %lld of %lld, %.0f images/s, waiting %.0f %%, ETA of the epoch %ld:%02ld",
+                figures.split.c_str(), arithmetic, static_cast<long long>(figures.epoch), static_cast<long long>(figures.step),
                 static_cast<long long>(figures.steps), images_per_s, waiting, eta / 60, eta % 60);
   return text;
 }

@@ -164,6 +164,9 @@ class RankOfJob {
     LoaderOptions options = loader_options(job_);
     options.on_notice = print_notice;
     options.cpus = cpus_;
+    options.cards.taker = static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](const Member& m) {
+      return m.role == Role::loader && m.host == me().host && m.rank < self_;
+    }));
     options.silence_ns = 2 * silence_ns();
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
     if (parent_) loader_->watch(parent_.get());

@@ -176,10 +176,11 @@ void Trainer::program_exited(int status) {
   const std::string how = WIFSIGNALED(status)
                               ? std::string("was killed by ") + signal_text(WTERMSIG(status))
                               : "exited with status " + std::to_string(WEXITSTATUS(status));
-  // Our own drain speaks our exit codes; for a user's program there is one: it failed.
+  // Our own drain speaks our exit codes, and has said what was wrong; for a user's program there is one: it failed.
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;
-  port_.finish_program(false, where_ + ": the program " + how, code);
+  const std::string who = request_.program.empty() ? ": reading the batches (no program was named) " : ": the program ";
+  port_.finish_program(false, where_ + who + how, code);
 }
 
 std::string port_socket_name(const std::string& job_id, int trainer) {

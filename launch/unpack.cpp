@@ -1,14 +1,7 @@
 #include "launch/unpack.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -16,148 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "launch/contained_folder.h"
 #include "runtime/base/error.h"
-#include "runtime/base/memory.h"
+#include "runtime/dataset/pack_format.h"
 #include "runtime/dataset/pack_source.h"
 #include "runtime/dataset/table_source.h"
 #include "runtime/observe/npy.h"
 
 namespace penstock {
 namespace {
-
-constexpr size_t kMaxStep = 255;  // of a name, between slashes
-
-// A folder that nothing is written out of: each step of a name is opened by itself, and links are no steps.
-class Folder {
- public:
-  Folder(const std::string& path, bool overwrite) : path_(path), overwrite_(overwrite) {
-    std::error_code code;
-    std::filesystem::create_directories(path, code);
-    if (code) {
-      throw FileError(code.value(), path, "cannot create the folder '" + path + "': " + code.message(),
-                      "check the path and its permissions");
-    }
-    top_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!top_) fail("open", path);
-  }
-
-  // False: it was there, the same.
-  bool write(const std::string& name, std::span<const std::byte> bytes) {
-    if (const std::string why = unsafe_name(name); !why.empty()) {
-      throw Error(ErrorKind::usage, "'" + name.substr(0, 200) + "' cannot be written below '" + path_ + "': " + why);
-    }
-    const size_t slash = name.rfind('/');
-    const std::string leaf = slash == std::string::npos ? name : name.substr(slash + 1);
-    const int parent = enter(slash == std::string::npos ? "" : name.substr(0, slash));
-    if (!overwrite_ && exists(parent, leaf)) {
-      if (same(parent, leaf, bytes)) return false;
-      refuse_to_replace(name);
-    }
-    const std::string part = ".penstock-unpack." + std::to_string(::getpid()) + ".part";
-    (void)::unlinkat(parent, part.c_str(), 0);
-    try {
-      UniqueFd fd(::openat(parent, part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-      if (!fd) fail("create", path_ + "/" + name);
-      for (size_t done = 0; done < bytes.size();) {
-        const ssize_t put = ::write(fd.get(), bytes.data() + done, bytes.size() - done);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) fail("write", path_ + "/" + name);
-        done += static_cast<size_t>(put);
-      }
-      if (::close(fd.release()) != 0 && errno != EINTR) fail("finish writing", path_ + "/" + name);
-      // A link in the way is replaced, never followed.
-      if (overwrite_) {
-        if (::renameat(parent, part.c_str(), parent, leaf.c_str()) != 0) fail("rename to", path_ + "/" + name);
-      } else {
-        name_it(parent, part, leaf, name);
-      }
-    } catch (...) {
-      (void)::unlinkat(parent, part.c_str(), 0);
-      throw;
-    }
-    return true;
-  }
-
-  void save() {
-    if (::syncfs(top_.get()) != 0) fail("save", path_);
-  }
-
- private:
-  [[noreturn]] static void fail(const std::string& action, const std::string& path) {
-    const int code = errno;
-    const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
-    throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code),
-                    full ? "make room, or write to another disk" : "");
-  }
-  [[noreturn]] void refuse_to_replace(const std::string& name) const {
-    throw Error(ErrorKind::usage, "'" + path_ + "/" + name + "' is there already, and is another file",
-                "name an empty folder, or say --overwrite to replace what is in the way");
-  }
-
-  // Replaces nothing. Some network disks know no such rename, others no second name of a file.
-  void name_it(int parent, const std::string& part, const std::string& leaf, const std::string& name) const {
-    if (::renameat2(parent, part.c_str(), parent, leaf.c_str(), RENAME_NOREPLACE) == 0) return;
-    if (errno == EINVAL || errno == ENOSYS) {
-      if (::linkat(parent, part.c_str(), parent, leaf.c_str(), 0) == 0) {
-        (void)::unlinkat(parent, part.c_str(), 0);
-        return;
-      }
-    }
-    if (errno == EEXIST) refuse_to_replace(name);
-    fail("create", path_ + "/" + name);
-  }
-
-  static bool exists(int parent, const std::string& leaf) {
-    struct stat status {};
-    return ::fstatat(parent, leaf.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
-  }
-  static bool same(int parent, const std::string& leaf, std::span<const std::byte> bytes) {
-    const UniqueFd fd(::openat(parent, leaf.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    struct stat status {};
-    if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-        static_cast<uint64_t>(status.st_size) != bytes.size()) {
-      return false;
-    }
-    std::vector<std::byte> buffer(size_t{1} << 16);
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t got = ::read(fd.get(), buffer.data(), std::min(buffer.size(), bytes.size() - done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0 || std::memcmp(buffer.data(), bytes.data() + done, static_cast<size_t>(got)) != 0) return false;
-      done += static_cast<size_t>(got);
-    }
-    return true;
-  }
-
-  int enter(const std::string& folder) {
-    if (parent_ && folder == entered_) return parent_.get();
-    UniqueFd at = top_.duplicate();
-    for (size_t begin = 0; begin < folder.size();) {
-      const size_t end = std::min(folder.find('/', begin), folder.size());
-      const std::string step = folder.substr(begin, end - begin);
-      if (::mkdirat(at.get(), step.c_str(), 0777) != 0 && errno != EEXIST) {
-        fail("create the folder", path_ + "/" + folder.substr(0, end));
-      }
-      UniqueFd next(::openat(at.get(), step.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-      if (!next && (errno == ELOOP || errno == ENOTDIR)) {
-        throw Error(ErrorKind::usage,
-                    "'" + path_ + "/" + folder.substr(0, end) + "' is a link or a file, and a folder is needed there",
-                    "remove it, or name another folder");
-      }
-      if (!next) fail("open the folder", path_ + "/" + folder.substr(0, end));
-      at = std::move(next);
-      begin = end + 1;
-    }
-    parent_ = std::move(at);
-    entered_ = folder;
-    return parent_.get();
-  }
-
-  std::string path_;
-  bool overwrite_;
-  UniqueFd top_;
-  UniqueFd parent_;  // of the file written last
-  std::string entered_;
-};
 
 // Names of files to be, by their sums: there may be very many.
 class NameClashes {
@@ -278,7 +138,7 @@ class Unpacker {
   UnpackResult run() {
     const SampleTable& table = source_.table();
     check_names();
-    Folder folder(options_.folder, options_.overwrite);
+    ContainedFolder folder(options_.folder, options_.overwrite);
     if (own_table()) csv_ = csv_head();
     for (int64_t i = 0; i < table.size(); ++i) {
       if (options_.go_on && !options_.go_on(i, table.size(), result_.bytes)) return result_;
@@ -319,7 +179,8 @@ class Unpacker {
     for (char& c : name) c = c == '/' ? '_' : c;
     if (pairs()) return name + "s/" + (f - 2 < notes.partners.size() ? notes.partners[f - 2] : stem);
     if (is_column(field)) return {};
-    return stem + "." + name + (field.kind == FieldKind::tensor ? ".npy" : "");
+    const bool tensor = field.kind == FieldKind::tensor;
+    return stem + "." + name + (tensor && name != "npy" && !name.ends_with(".npy") ? ".npy" : "");
   }
 
   struct File {
@@ -384,7 +245,7 @@ class Unpacker {
       return std::any_of(std::begin(kExtensions), std::end(kExtensions),
                          [&](const char* end) { return ("." + field.name).ends_with(end); });
     });
-    if (!like_one && stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxStep) return ".jpg";
+    if (!like_one && stem.size() - (stem.rfind('/') + 1) + kLongest <= kMaxNameStep) return ".jpg";
     load(index);
     return extension_of(sample_.image);
   }
@@ -398,13 +259,13 @@ class Unpacker {
     return line + "\n";
   }
 
-  void put(Folder& folder, const std::string& name, std::span<const std::byte> bytes) {
+  void put(ContainedFolder& folder, const std::string& name, std::span<const std::byte> bytes) {
     ++(folder.write(name, bytes) ? result_.written : result_.there);
     result_.bytes += bytes.size();
   }
 
   // Pixels as a picture of their own.
-  void write_pixels(Folder& folder, const std::string& name) {
+  void write_pixels(ContainedFolder& folder, const std::string& name) {
     const bool grey = facts().pixels.layout == PixelLayout::grey;
     std::string head = std::string(grey ? "P5\n" : "P6\n") + std::to_string(sample_.width) + " " +
                        std::to_string(sample_.height) + "\n255\n";
@@ -414,7 +275,7 @@ class Unpacker {
   }
 
   // The one that was loaded.
-  void write_sample(Folder& folder, int64_t index) {
+  void write_sample(ContainedFolder& folder, int64_t index) {
     const PackNotes notes = notes_of(source_.table(), index);
     const std::string stem = source_.key(index);
     const std::string image = picture_file(stem, own_files() ? "" : extension_of(sample_.image));
@@ -471,22 +332,11 @@ class Unpacker {
 
 }  // namespace
 
-std::string unsafe_name(const std::string& name) {
-  if (name.empty()) return "it is empty";
-  if (name.front() == '/') return "it is absolute";
-  if (name.find('\0') != std::string::npos) return "it has a NUL in it";
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view step = std::string_view(name).substr(begin, end - begin);
-    if (step == "..") return "'..' leads out of the folder";
-    if (step.empty() || step == ".") return "it has an empty step, or '.', in it";
-    if (step.size() > kMaxStep) return "a step of it is longer than 255 bytes";
-    begin = end + 1;
-  }
-  return {};
-}
-
 UnpackResult unpack(const UnpackOptions& options) {
+  if (is_pack(options.folder)) {
+    throw Error(ErrorKind::usage, "'" + options.folder + "' is a pack itself, and files do not belong in one",
+                "name another folder");
+  }
   return Unpacker(options).run();
 }
 

@@ -43,7 +43,4 @@ struct UnpackResult {
 
 UnpackResult unpack(const UnpackOptions& options);
 
-// Why `name` cannot be a file below a folder; empty: it can.
-std::string unsafe_name(const std::string& name);
-
 }  // namespace penstock

@@ -3,6 +3,8 @@
 A variant is `auto`, or words joined by `_`:
     mpi        two-sided messages; else penstock chooses the transport (shm on one machine)
     embedded   the loader in the consumer's own process, without mpirun: the difference is what the hand-over costs
+    learnt     later epochs of the plain folder, with what was learnt in the first ones (loader.index_memory_mb); without
+               this word nothing is learnt, so that all epochs are first ones
     indexed    with the file that `penstock index` writes
     packed     from the shards that `penstock pack` writes, JPEG files as they are
     rewritten  the same with --rewrite: JPEG files written anew where no pixel can change
@@ -40,7 +42,7 @@ name: bench_{pid}
 seed: 0
 on_error: fail
 roles: {{trainers: 1}}
-loader: {{threads: {threads}, prefetch: 2, memory_gb: 2}}
+loader: {{threads: {threads}, prefetch: 2, memory_gb: 2, index_memory_mb: {index_memory_mb}}}
 transport: {transport}
 splits:
   train:
@@ -68,7 +70,7 @@ def count_photos(folder):
 
 class Penstock:
     variants = (
-        *("auto", "mpi", "embedded", "indexed", "indexed_mpi", "indexed_embedded", "packed", "packed_mpi"),
+        *("auto", "mpi", "embedded", "learnt", "learnt_embedded", "indexed", "indexed_mpi", "indexed_embedded", "packed", "packed_mpi"),
         *("packed_embedded", "packed_rewritten", "avx2", "indexed_avx2", "packed_avx2"),
     )
 
@@ -100,6 +102,7 @@ class Penstock:
                 JOB.format(
                     pid=os.getpid(),
                     threads=self.options.threads,
+                    index_memory_mb=512 if "learnt" in self.words else 0,
                     transport="mpi" if "mpi" in self.words else "auto",
                     dataset=dataset,
                     batch=self.options.batch,
@@ -132,6 +135,7 @@ class Penstock:
 
     def stages(self, seconds):
         command = [os.path.join(self.options.build, "bench_stages"), "--job", self.job, "--seconds", seconds]
+        command += ["--learnt", "3"] if "learnt" in self.words else []
         done = self.execute(command)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")

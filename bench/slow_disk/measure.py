@@ -28,7 +28,7 @@ WAYS = {
 }
 JOB = """\
 seed: 1
-loader: {{threads: 2, memory_gb: 1}}
+loader: {{threads: 2, memory_gb: 1, index_memory_mb: 0}}
 splits:
   train:
     mode: train

@@ -319,6 +319,26 @@ int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range) {
   return to_fixed(stream.uniform(range[0], range[1]));
 }
 
+ParamInfo box_scale_info(double low, double high) {
+  return {.name = "scale",
+          .kind = ParamKind::numbers,
+          .default_value = std::vector<double>{low, high},
+          .minimum = 0,
+          .maximum = 1,
+          .lengths = {2},
+          .doc = "range of the box's area, as a share of the image's"};
+}
+
+ParamInfo box_ratio_info(double low, double high, const std::string& doc) {
+  return {.name = "ratio",
+          .kind = ParamKind::numbers,
+          .default_value = std::vector<double>{low, high},
+          .minimum = 1e-3,
+          .maximum = 1e3,
+          .lengths = {2},
+          .doc = doc};
+}
+
 ParamInfo probability_info(double default_value, const std::string& doc) {
   return {.name = "p",
           .kind = ParamKind::number,

@@ -52,6 +52,8 @@ class Finisher {
   void run(const uint8_t* source_chw, void* destination) const;
   size_t bytes_per_sample() const noexcept;
   const FinishSpec& spec() const noexcept { return spec_; }
+  // What is promised, for who finishes elsewhere: channels x 256 bit patterns of the dtype, in the low bits.
+  const std::vector<uint32_t>& table() const noexcept { return table_; }
 
   // What runs, for tests and logs.
   enum class Method : uint8_t { copy, reciprocal, divide, table };
@@ -69,7 +71,7 @@ class Finisher {
   int width_ = 0;
   int images_ = 1;
   Method method_ = Method::table;
-  std::vector<uint32_t> table_;  // channels x 256 bit patterns of the destination's dtype, in the low bits
+  std::vector<uint32_t> table_;
 };
 
 // Round to nearest, ties to even; NaN stays a quiet NaN. Integer code, so equal everywhere.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/augment/catalog.h"
+#include "runtime/augment/reduction.h"
 #include "runtime/augment/transform.h"
 #include "runtime/base/clock.h"
 
@@ -27,6 +28,11 @@ Box intersection(const Box& a, const Box& b) {
           std::max(0, std::min(a.y + a.height, b.y + b.height) - y)};
 }
 
+Verdict too_large(int64_t width, int64_t height, int64_t limit) {
+  return Verdict::bad("the pipeline needs an intermediate image of " + std::to_string(width) + " x " +
+                      std::to_string(height) + ", above the limit of " + std::to_string(limit) + " pixels");
+}
+
 }  // namespace
 
 // A pipeline's operations on one sample, cut into runs of crops and flips with a resize between each two:
@@ -38,28 +44,8 @@ Box intersection(const Box& a, const Box& b) {
 // the output backwards keeps every box as small as the result needs.
 class PipelinePlan {
  public:
-  struct Ring {  // outer minus inner, in the coordinates of the run's result
-    Box outer;
-    Box inner;
-    Fill fill;
-  };
-
-  struct Run {
-    Box source;  // in the coordinates of the image that the run starts from
-    Size result;
-    Box live;  // where the source's pixels are in the result; empty: all is painted, and nothing before matters
-    bool flip_horizontal = false;
-    bool flip_vertical = false;
-    size_t first_ring = 0;
-    size_t last_ring = 0;
-    // The resize before this run, making `source` of it from `need`. Absent for the last (earliest) run.
-    bool after_resize = false;
-    ResampleGeometry geometry;
-    Box need;
-
-    bool whole() const noexcept { return live.width == result.width && live.height == result.height; }
-    bool trivial() const noexcept { return whole() && !flip_horizontal && !flip_vertical; }
-  };
+  using Ring = PlanRing;
+  using Run = PlanRun;
 
   std::vector<GeometricOp> ops;  // since the image was last made whole
   std::vector<Step> steps;       // of one transform
@@ -67,7 +53,9 @@ class PipelinePlan {
   std::vector<Run> runs;         // backwards: runs[0] makes the output
   std::vector<Ring> rings;
 
-  void build(Size out, Resampler& resampler) {
+  // Bad where a resize would read more than `max_pixels`. Asked before its window is known, because finding that takes
+  // memory for every row and column of it.
+  Verdict build(Size out, int64_t max_pixels, Resampler& resampler) {
     runs.clear();
     rings.clear();
     begin_run({0, 0, out.width, out.height});
@@ -85,10 +73,11 @@ class PipelinePlan {
           break;
         case OpKind::crop:
           undo_crop(run, op);
-          if (is_empty(run.live)) return;
+          if (is_empty(run.live)) return Verdict::good();
           break;
         case OpKind::resize:
           if (op.in == op.out) break;  // Pillow copies
+          if (Verdict verdict = check_resize(op, run.source, max_pixels); !verdict.ok()) return verdict;
           run.after_resize = true;
           run.geometry = {op.in.width, op.in.height, op.out.width, op.out.height, op.filter};
           run.need = resampler.source_window(run.geometry, run.source);
@@ -98,9 +87,56 @@ class PipelinePlan {
           break;  // never here: the image is made whole instead
       }
     }
+    return Verdict::good();
+  }
+
+  // After build(), where the earliest run is of a JPEG file that is still to be decoded: has it decoded at 1/2, 1/4 or
+  // 1/8, where the resize behind it shrinks that much, and gives which; 1: nothing is changed.
+  int reduce(const ImageHeader& header, Resampler& resampler) {
+    if (runs.size() < 2) return 1;
+    Run& first = runs.back();
+    Run& resized = runs[runs.size() - 2];
+    ResampleGeometry& g = resized.geometry;
+    if (!first.whole() || g.filter == Filter::nearest) return 1;
+    const int reduction = reduction_for({g.in_width, g.in_height}, {g.out_width, g.out_height});
+    // All that the resize takes in, of which the run holds what is needed.
+    const int x = first.flip_horizontal ? first.source.x + first.source.width + resized.need.x - g.in_width
+                                        : first.source.x - resized.need.x;
+    const int y = first.flip_vertical ? first.source.y + first.source.height + resized.need.y - g.in_height
+                                      : first.source.y - resized.need.y;
+    if (reduction == 1 || !Box{0, 0, header.width, header.height}.contains({x, y, g.in_width, g.in_height})) return 1;
+    const MirroredAxes mirrored = mirrored_axes(header);
+    const ReducedSpan columns = reduced_span(header.width, x, x + g.in_width, reduction, mirrored.x);
+    const ReducedSpan rows = reduced_span(header.height, y, y + g.in_height, reduction, mirrored.y);
+    g.in_width = columns.end - columns.begin;
+    g.in_height = rows.end - rows.begin;
+    g.columns = (first.flip_horizontal ? flipped(columns) : columns).span;
+    g.rows = (first.flip_vertical ? flipped(rows) : rows).span;
+    const Box need = resampler.source_window(g, resized.source);
+    resized.need = need;
+    first.source = {first.flip_horizontal ? columns.end - need.x - need.width : columns.begin + need.x,
+                    first.flip_vertical ? rows.end - need.y - need.height : rows.begin + need.y, need.width,
+                    need.height};
+    first.result = {need.width, need.height};
+    first.live = {0, 0, need.width, need.height};
+    return reduction;
   }
 
  private:
+  // At least so many of `in` pixels go into `count` of `out` pixels.
+  static int64_t least_needed(int64_t count, int64_t in, int64_t out, Filter filter) {
+    return count == out && filter != Filter::nearest ? in : (count - 1) * in / out;
+  }
+
+  static Verdict check_resize(const GeometricOp& op, const Box& window, int64_t max_pixels) {
+    const int64_t width = least_needed(window.width, op.in.width, op.out.width, op.filter);
+    const int64_t height = least_needed(window.height, op.in.height, op.out.height, op.filter);
+    const int64_t rows = std::max<int64_t>(window.height, height);  // between the horizontal and the vertical pass
+    if (window.width * rows > max_pixels) return too_large(window.width, rows, max_pixels);
+    if (width * height > max_pixels) return too_large(width, height, max_pixels);
+    return Verdict::good();
+  }
+
   void begin_run(const Box& window) {
     runs.push_back({.source = window,
                     .result = {window.width, window.height},
@@ -193,11 +229,6 @@ PixelView view_of(const PixelBuffer& buffer) {
   return {buffer.row(0), buffer.width(), buffer.height(), buffer.row_bytes()};
 }
 
-Verdict too_large(int64_t width, int64_t height, int64_t limit) {
-  return Verdict::bad("the pipeline needs an intermediate image of " + std::to_string(width) + " x " +
-                      std::to_string(height) + ", above the limit of " + std::to_string(limit) + " pixels");
-}
-
 }  // namespace
 
 Scratch::Scratch(const DecodeLimits& decode_limits)
@@ -207,7 +238,7 @@ Scratch::~Scratch() = default;
 
 class Pipeline::Impl {
  public:
-  explicit Impl(const std::vector<TransformSpec>& specs) {
+  Impl(const std::vector<TransformSpec>& specs, Arithmetic arithmetic) : arithmetic_(arithmetic) {
     if (specs.size() > kBatchPosition) {
       throw Error(ErrorKind::config, "a pipeline has at most " + std::to_string(kBatchPosition) + " transforms");
     }
@@ -332,6 +363,35 @@ class Pipeline::Impl {
     Verdict verdict = run_stages(input, header, draws, out, scratch, function);
     scratch.augment_ns += clock_.now() - start - (scratch.decode_ns - decoded_before);
     return verdict;
+  }
+
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, GeometricPlan& found) const {
+    if (views_ > 1 || !functions_.empty()) return false;
+    PipelinePlan& plan = *scratch.plan;
+    plan.ops.clear();
+    plan.role = ImageRole::image;
+    Size size{header.width, header.height};
+    size_t next_draw = 0;
+    for (const Placed& placed : placed_) {
+      list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
+      for (const Step& step : plan.steps) {
+        if (step.transform->kind() == Transform::Kind::pixels) {
+          if (step.transform->acts(step.values)) return false;
+        } else if (step.transform->kind() != Transform::Kind::geometric || !add_geometry(step, size, plan).ok()) {
+          return false;
+        }
+      }
+    }
+    if (!plan.build(size_, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
+    if (!check_sizes(plan, scratch.limits).ok()) return false;
+    // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them.
+    if (arithmetic_ == Arithmetic::fast && header.format == ImageFormat::jpeg &&
+        plan.reduce(header, scratch.resampler) != 1) {
+      return false;
+    }
+    found.runs = plan.runs;
+    found.rings = plan.rings;
+    return true;
   }
 
   Description describe(const ImageHeader& header, const Draws& draws) const {
@@ -557,7 +617,10 @@ class Pipeline::Impl {
   Verdict run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch, uint8_t* planar,
                     PixelBuffer* whole) const {
     PipelinePlan& plan = *scratch.plan;
-    plan.build(size, scratch.resampler);
+    if (Verdict verdict = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !verdict.ok()) return verdict;
+    const bool reducible = arithmetic_ == Arithmetic::fast && source.pixels.data == nullptr &&
+                           header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
+    const int reduction = reducible ? plan.reduce(header, scratch.resampler) : 1;
     if (Verdict verdict = check_sizes(plan, scratch.limits); !verdict.ok()) return verdict;
 
     size_t run = plan.runs.size() - 1;
@@ -573,7 +636,7 @@ class Pipeline::Impl {
         Verdict verdict = plan.role == ImageRole::mask
                               ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
                               : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
-                                                       source.index);
+                                                       source.index, source.learnt, reduction);
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
         if (!verdict.ok()) return verdict;
@@ -646,6 +709,7 @@ class Pipeline::Impl {
     }
   }
 
+  Arithmetic arithmetic_;
   HeaderOptions header_options_;
   std::vector<Placed> placed_;          // of samples, before finishing
   std::vector<Placed> batch_;           // after it
@@ -658,7 +722,8 @@ class Pipeline::Impl {
   MonotonicClock clock_;
 };
 
-Pipeline::Pipeline(const std::vector<TransformSpec>& transforms) : impl_(std::make_unique<Impl>(transforms)) {}
+Pipeline::Pipeline(const std::vector<TransformSpec>& transforms, Arithmetic arithmetic)
+    : impl_(std::make_unique<Impl>(transforms, arithmetic)) {}
 Pipeline::~Pipeline() = default;
 Pipeline::Pipeline(Pipeline&&) noexcept = default;
 Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
@@ -670,6 +735,10 @@ Draws Pipeline::draw(const DrawKey& key, const ImageHeader& header) const {
 Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                         Scratch& scratch, const PixelFunction& function, ImageRole role) const {
   return impl_->apply(input, header, draws, out, scratch, function, role);
+}
+
+bool Pipeline::plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, GeometricPlan& plan) const {
+  return impl_->plan(header, draws, scratch, plan);
 }
 
 const std::vector<std::string>& Pipeline::functions() const noexcept {

@@ -9,6 +9,8 @@
 // Drawing apart from applying is what makes inspection, serving and CPU/card equality simple: draws are plain data.
 // `apply` computes windows backwards from the output, so that only the source pixels the result depends on are decoded
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
+// With arithmetic `fast`, JPEG files whose first resize shrinks them to half or less are decoded at 1/2, 1/4 or 1/8
+// (reduction.h); draws, verdicts on geometry and everything behind the resize stay.
 // A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction. So is
 // a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass. What
@@ -28,8 +30,10 @@
 #include <vector>
 
 #include "runtime/augment/finish.h"
+#include "runtime/augment/geometric_plan.h"
 #include "runtime/augment/resample.h"
 #include "runtime/augment/transform.h"
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 #include "runtime/config/params.h"
@@ -63,6 +67,7 @@ struct ImageInput {
   EncodedView bytes;
   PixelView pixels;
   const SideIndex* index = nullptr;  // the file's own, or none
+  SideIndex* learnt = nullptr;       // where an index that reaches further goes (decode/jpeg_decoder.h)
 };
 
 // Runs function number `number` of Pipeline::functions(), which stands at `position`, on `image`, keeping its size.
@@ -70,7 +75,7 @@ using PixelFunction = std::function<Verdict(size_t number, uint16_t position, Pi
 
 class Pipeline {
  public:
-  explicit Pipeline(const std::vector<TransformSpec>& transforms);
+  explicit Pipeline(const std::vector<TransformSpec>& transforms, Arithmetic arithmetic = Arithmetic::exact);
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
   Pipeline& operator=(Pipeline&&) noexcept;
@@ -86,6 +91,10 @@ class Pipeline {
   // one number, else with 0; functions do not see it.
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
+
+  // What apply() would do to an image, as data, for executors that do it elsewhere. False: it would not be geometry alone
+  // here, or it would refuse the sample; then apply() has to be asked.
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, GeometricPlan& plan) const;
 
   // The Python functions in it, in order; most pipelines have none.
   const std::vector<std::string>& functions() const noexcept;

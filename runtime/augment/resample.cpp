@@ -16,7 +16,15 @@ std::string text_of(const Box& b) {
          std::to_string(b.height) + "]";
 }
 
+bool fits(const InputSpan& span, int size) {
+  return span.whole() || (span.begin >= 0 && span.length > 0 && span.begin + span.length <= size);
+}
+
 void check_geometry(const ResampleGeometry& g, const Box& window) {
+  if (!fits(g.columns, g.in_width) || !fits(g.rows, g.in_height) ||
+      (g.filter == Filter::nearest && !(g.columns.whole() && g.rows.whole()))) {
+    throw Error(ErrorKind::usage, "resampling: a span that lies outside the input, or one with nearest");
+  }
   if (g.in_width < 1 || g.in_height < 1 || g.out_width < 1 || g.out_height < 1 || window.width < 1 ||
       window.height < 1 || !Box{0, 0, g.out_width, g.out_height}.contains(window)) {
     throw Error(ErrorKind::usage, "resampling " + std::to_string(g.in_width) + "x" + std::to_string(g.in_height) +
@@ -29,18 +37,27 @@ void check_geometry(const ResampleGeometry& g, const Box& window) {
 // passes of source_window() and run() ask for the same ones.
 class TapCache {
  public:
-  const Taps& get(int in_size, int out_size, Filter filter, int first, int count) {
+  const Taps& columns(const ResampleGeometry& g, int first, int count) {
+    return get(g.in_width, g.columns, g.out_width, g.filter, first, count);
+  }
+  const Taps& rows(const ResampleGeometry& g, int first, int count) {
+    return get(g.in_height, g.rows, g.out_height, g.filter, first, count);
+  }
+
+ private:
+  const Taps& get(int in_size, const InputSpan& span, int out_size, Filter filter, int first, int count) {
     ++clock_;
     Entry* oldest = &entries_[0];
     for (Entry& e : entries_) {
       if (e.in_size == in_size && e.out_size == out_size && e.filter == filter && e.first == first &&
-          e.count == count) {
+          e.count == count && e.span == span) {
         e.used = clock_;
         return e.taps;
       }
       if (e.used < oldest->used) oldest = &e;
     }
-    compute_taps(in_size, out_size, filter, first, count, oldest->taps);
+    compute_taps(in_size, out_size, filter, first, count, oldest->taps, span);
+    oldest->span = span;
     oldest->in_size = in_size;
     oldest->out_size = out_size;
     oldest->filter = filter;
@@ -50,12 +67,12 @@ class TapCache {
     return oldest->taps;
   }
 
- private:
   struct Entry {
     int in_size = 0;
     int out_size = 0;
     int first = 0;
     int count = 0;
+    InputSpan span;
     Filter filter = Filter::nearest;
     uint64_t used = 0;
     Taps taps;
@@ -84,17 +101,25 @@ class Resampler::Impl {
   Box source_window(const ResampleGeometry& g, const Box& window) {
     check_geometry(g, window);
     Box box = window;
-    if (g.in_width != g.out_width) {
-      const Taps& taps = taps_.get(g.in_width, g.out_width, g.filter, window.x, window.width);
+    if (g.resizes_columns()) {
+      const Taps& taps = taps_.columns(g, window.x, window.width);
       box.x = taps.begin();
       box.width = taps.end() - box.x;
     }
-    if (g.in_height != g.out_height) {
-      const Taps& taps = taps_.get(g.in_height, g.out_height, g.filter, window.y, window.height);
+    if (g.resizes_rows()) {
+      const Taps& taps = taps_.rows(g, window.y, window.height);
       box.y = taps.begin();
       box.height = taps.end() - box.y;
     }
     return box;
+  }
+
+  WindowTaps taps(const ResampleGeometry& g, const Box& window) {
+    check_geometry(g, window);
+    WindowTaps found;
+    if (g.resizes_columns()) found.columns = &taps_.columns(g, window.x, window.width);
+    if (g.resizes_rows()) found.rows = &taps_.rows(g, window.y, window.height);
+    return found;
   }
 
   // Where the result goes: interleaved rows (plane 0) or planes, mirrored.
@@ -119,8 +144,8 @@ class Resampler::Impl {
     view.data = source.row(need.y - source_box.y);
     view.height = need.height;
     const int source_x = source_box.x;
-    const bool horizontal = g.in_width != g.out_width;
-    const bool vertical = g.in_height != g.out_height;
+    const bool horizontal = g.resizes_columns();
+    const bool vertical = g.resizes_rows();
     if (!horizontal || (g.filter == Filter::nearest)) {
       view.data += static_cast<size_t>(need.x - source_box.x) * 3;
       view.width = need.width;
@@ -151,8 +176,8 @@ class Resampler::Impl {
     // A table of source columns and rows; identity where that size does not change.
     columns_.resize(static_cast<size_t>(window.width));
     lines_.resize(static_cast<size_t>(window.height));
-    fill_lookup(g.in_width, g.out_width, window.x, need.x, columns_);
-    fill_lookup(g.in_height, g.out_height, window.y, need.y, lines_);
+    fill_lookup(g.resizes_columns() ? &taps_.columns(g, window.x, window.width) : nullptr, window.x, need.x, columns_);
+    fill_lookup(g.resizes_rows() ? &taps_.rows(g, window.y, window.height) : nullptr, window.y, need.y, lines_);
     const size_t row_bytes = static_cast<size_t>(window.width) * 3;
     uint8_t* const rows = t.planar ? middle_.get(row_bytes * static_cast<size_t>(window.height)) : t.data;
     const size_t stride = t.planar ? row_bytes : t.row_stride;
@@ -173,9 +198,8 @@ class Resampler::Impl {
     if (t.planar) to_planar({rows, window.width, window.height, row_bytes}, t.mirror_x, t.mirror_y, t.data);
   }
 
-  void fill_lookup(int in_size, int out_size, int first, int origin, std::vector<int>& table) {
+  static void fill_lookup(const Taps* taps, int first, int origin, std::vector<int>& table) {
     const int count = static_cast<int>(table.size());
-    const Taps* taps = in_size == out_size ? nullptr : &taps_.get(in_size, out_size, Filter::nearest, first, count);
     for (int i = 0; i < count; ++i) {
       table[static_cast<size_t>(i)] = (taps != nullptr ? taps->start[static_cast<size_t>(i)] : first + i) - origin;
     }
@@ -183,7 +207,7 @@ class Resampler::Impl {
 
   void vertical_only(const ResampleGeometry& g, const PixelView& view, const Box& need, const Box& window,
                      const Target& t) {
-    const Taps& taps = taps_.get(g.in_height, g.out_height, g.filter, window.y, window.height);
+    const Taps& taps = taps_.rows(g, window.y, window.height);
     const size_t row_bytes = static_cast<size_t>(window.width) * 3;
     uint8_t* const rows = t.planar ? middle_.get(row_bytes * static_cast<size_t>(window.height)) : t.data;
     const size_t stride = t.planar ? row_bytes : t.row_stride;
@@ -198,7 +222,7 @@ class Resampler::Impl {
   // Horizontal pass for the rows that the vertical pass needs, then the vertical pass straight into the target.
   void both(const ResampleGeometry& g, const PixelView& view, int source_x, const Box& need, const Box& window,
             bool vertical, const Target& t) {
-    const Taps& across = taps_.get(g.in_width, g.out_width, g.filter, window.x, window.width);
+    const Taps& across = taps_.columns(g, window.x, window.width);
     const auto width = static_cast<size_t>(window.width);
     const auto rounded = (width + 15) / 16 * 16;
     const auto rows = static_cast<size_t>(need.height);
@@ -211,7 +235,7 @@ class Resampler::Impl {
     resample_rows(view, need.height, source_x, across, t.mirror_x, scratch, middle);
 
     const size_t row_bytes = t.planar ? width : width * 3;
-    const Taps* down = vertical ? &taps_.get(g.in_height, g.out_height, g.filter, window.y, window.height) : nullptr;
+    const Taps* down = vertical ? &taps_.rows(g, window.y, window.height) : nullptr;
     for (size_t plane = 0; plane < planes; ++plane) {
       const uint8_t* const from = middle.data + plane * middle.plane_stride;
       uint8_t* const to = t.data + plane * width * static_cast<size_t>(window.height);
@@ -243,6 +267,10 @@ Resampler& Resampler::operator=(Resampler&&) noexcept = default;
 
 Box Resampler::source_window(const ResampleGeometry& geometry, const Box& window) {
   return impl_->source_window(geometry, window);
+}
+
+WindowTaps Resampler::taps(const ResampleGeometry& geometry, const Box& window) {
+  return impl_->taps(geometry, window);
 }
 
 void Resampler::run(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,

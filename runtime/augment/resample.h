@@ -9,7 +9,8 @@
 // Semantics: equal, byte for byte, to Pillow's image.resize((out_width, out_height), filter).crop(window) on the whole
 //   in_width x in_height image: taps in double, normalised, rounded half away from zero to Q22, accumulated from 2^21,
 //   shifted, clipped; uint8 between the passes; horizontal pass first; a pass whose size does not change is skipped.
-//   `nearest` is Pillow's affine lookup. Source: Pillow src/libImaging/Resample.c and Geometry.c.
+//   `nearest` is Pillow's affine lookup. With spans: to image.resize(size, filter, box).crop(window), whose taps may
+//   reach beyond the box as far as the input goes; not with `nearest`. Source: Pillow src/libImaging/Resample.c and Geometry.c.
 // Ownership: views only; `out` is interleaved RGB of the window's size.
 // Thread-safety: one Resampler per thread.
 #pragma once
@@ -22,12 +23,35 @@ namespace penstock {
 
 enum class Filter : uint8_t { nearest = 0, box = 1, bilinear = 2, bicubic = 3, lanczos = 4 };
 
+// A stretch of the input's columns or rows that becomes the whole output, in fractions of pixels: what Pillow's
+// resize(..., box=...) names. length 0: all of them.
+struct InputSpan {
+  double begin = 0;
+  double length = 0;
+
+  bool whole() const noexcept { return length == 0; }
+  friend bool operator==(const InputSpan&, const InputSpan&) = default;
+};
+
 struct ResampleGeometry {
   int in_width = 0;
   int in_height = 0;
   int out_width = 0;
   int out_height = 0;
   Filter filter = Filter::bilinear;
+  InputSpan columns = {};
+  InputSpan rows = {};
+
+  bool resizes_columns() const noexcept { return in_width != out_width || !columns.whole(); }
+  bool resizes_rows() const noexcept { return in_height != out_height || !rows.whole(); }
+};
+
+struct Taps;  // resample_taps.h
+
+// A window's weights, for who resamples elsewhere; nullptr: that size does not change, and there is no such pass.
+struct WindowTaps {
+  const Taps* columns = nullptr;
+  const Taps* rows = nullptr;
 };
 
 class Resampler {
@@ -39,6 +63,9 @@ class Resampler {
 
   // The smallest box of the input that `window` of the output depends on.
   Box source_window(const ResampleGeometry& geometry, const Box& window);
+
+  // Good until the next call of any of these.
+  WindowTaps taps(const ResampleGeometry& geometry, const Box& window);
 
   // `source` holds the pixels of `source_box` (in input coordinates), which must contain source_window(...).
   void run(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,

@@ -13,6 +13,7 @@
 namespace penstock {
 
 inline constexpr int resample_precision_bits = 22;
+inline constexpr int32_t resample_half = 1 << (resample_precision_bits - 1);  // what sums begin with
 
 PENSTOCK_HOST_DEVICE inline uint8_t clip_q22(int32_t sum) {
   const int32_t v = sum >> resample_precision_bits;
@@ -23,7 +24,7 @@ PENSTOCK_HOST_DEVICE inline uint8_t clip_q22(int32_t sum) {
 // down a column).
 PENSTOCK_HOST_DEVICE inline uint8_t resample_value(const uint8_t* pixel, size_t stride, const int32_t* coefficients,
                                                    int taps) {
-  int32_t sum = 1 << (resample_precision_bits - 1);
+  int32_t sum = resample_half;
   for (int k = 0; k < taps; ++k) sum += static_cast<int32_t>(pixel[static_cast<size_t>(k) * stride]) * coefficients[k];
   return clip_q22(sum);
 }

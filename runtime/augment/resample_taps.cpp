@@ -61,9 +61,10 @@ void compute_nearest(int in_size, int out_size, int first, int count, Taps& taps
   }
 }
 
-void compute_filtered(int in_size, int out_size, Filter filter, int first, int count, Taps& taps) {
-  // Pillow's box is float, and so is the difference of its edges; sizes are below 2^24, so that is exact.
-  const double scale = static_cast<double>(in_size) / out_size;
+void compute_filtered(int in_size, InputSpan span, int out_size, Filter filter, int first, int count, Taps& taps) {
+  // Pillow's box is float, and so is the difference of its edges; sizes are below 2^24, and fractions are eighths below
+  // 2^16, so that is exact.
+  const double scale = (span.whole() ? in_size : span.length) / out_size;
   const double filter_scale = std::max(scale, 1.0);
   const double support = support_of(filter) * filter_scale;
   const double per_pixel = 1.0 / filter_scale;
@@ -72,7 +73,7 @@ void compute_filtered(int in_size, int out_size, Filter filter, int first, int c
   thread_local std::vector<double> weights;
   weights.resize(static_cast<size_t>(taps.stride));
   for (int i = 0; i < count; ++i) {
-    const double center = (first + i + 0.5) * scale;
+    const double center = span.begin + (first + i + 0.5) * scale;
     const int begin = std::max(static_cast<int>(center - support + 0.5), 0);
     const int end = std::min(static_cast<int>(center + support + 0.5), in_size);
     double sum = 0.0;
@@ -128,14 +129,14 @@ int Taps::end() const noexcept {
   return last;
 }
 
-void compute_taps(int in_size, int out_size, Filter filter, int first, int count, Taps& taps) {
+void compute_taps(int in_size, int out_size, Filter filter, int first, int count, Taps& taps, InputSpan span) {
   taps.first = first;
   taps.start.resize(static_cast<size_t>(count));
   taps.size.resize(static_cast<size_t>(count));
   if (filter == Filter::nearest) {
     compute_nearest(in_size, out_size, first, count, taps);
   } else {
-    compute_filtered(in_size, out_size, filter, first, count, taps);
+    compute_filtered(in_size, span, out_size, filter, first, count, taps);
   }
   split(taps);
 }

@@ -39,6 +39,6 @@ struct Taps {
   int end() const noexcept;
 };
 
-void compute_taps(int in_size, int out_size, Filter filter, int first, int count, Taps& taps);
+void compute_taps(int in_size, int out_size, Filter filter, int first, int count, Taps& taps, InputSpan span = {});
 
 }  // namespace penstock

@@ -2,12 +2,45 @@
 
 #define XXH_STATIC_LINKING_ONLY  // for a hash state on the stack
 #include <xxhash.h>
+#ifdef PENSTOCK_XXH_DISPATCH
+#define XXH_DISPATCH_DISABLE_REPLACE
+#include <xxh_x86dispatch.h>
+#endif
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
 
 namespace penstock {
 namespace {
+
+#ifdef PENSTOCK_XXH_DISPATCH
+// The library leaves the vectors' upper halves in use, after which each SSE instruction costs several times what it does.
+[[gnu::target("avx")]] void leave_vectors() { __builtin_ia32_vzeroupper(); }
+const bool has_avx = __builtin_cpu_supports("avx") != 0;
+
+XXH128_hash_t hash_of(const void* data, size_t size) {
+  const XXH128_hash_t hash = XXH3_128bits_dispatch(data, size);
+  if (has_avx) leave_vectors();
+  return hash;
+}
+void update(XXH3_state_t& state, std::span<const std::byte> bytes) {
+  XXH3_128bits_update_dispatch(&state, bytes.data(), bytes.size());
+  if (has_avx) leave_vectors();
+}
+// Before there are threads: it is the library's first calls that choose.
+[[maybe_unused]] const bool chosen = [] {
+  const std::byte some[512] = {};
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  update(state, some);
+  return hash_of(some, sizeof some).low64 != 0;
+}();
+#else
+XXH128_hash_t hash_of(const void* data, size_t size) { return XXH3_128bits(data, size); }
+void update(XXH3_state_t& state, std::span<const std::byte> bytes) {
+  XXH3_128bits_update(&state, bytes.data(), bytes.size());
+}
+#endif
 
 void write_draws(WireWriter& out, const Draws& draws) {
   out.u16(static_cast<uint16_t>(draws.size()));
@@ -51,7 +84,7 @@ Sum128 Sum128::from_hex(std::string_view hex) {
 }
 
 Sum128 hash128(std::span<const std::byte> bytes) {
-  const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
+  const XXH128_hash_t h = hash_of(bytes.data(), bytes.size());
   return {h.low64, h.high64};
 }
 
@@ -94,8 +127,8 @@ void StreamHash::add(std::span<const std::byte> record, std::span<const std::spa
   order += hash128(record);
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
-  XXH3_128bits_update(&state, record.data(), record.size());
-  for (const auto& field : fields) XXH3_128bits_update(&state, field.data(), field.size());
+  update(state, record);
+  for (const auto& field : fields) update(state, field);
   const XXH128_hash_t h = XXH3_128bits_digest(&state);
   pixel += Sum128{h.low64, h.high64};
   ++samples;

@@ -21,6 +21,7 @@ namespace penstock {
 enum class OnError : uint8_t { fail = 0, substitute = 1 };
 enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
+enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
 enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
 struct DatasetSpec {
@@ -135,6 +136,10 @@ struct LoaderSpec {
   int read_ahead = 32;    // reads under way at a time, where the disk is slow; 0: none before they are needed
   double read_ahead_mb = 64;  // most that they hold, within what the cells leave of memory_gb
   ReadMethod read_method = ReadMethod::automatic;
+  double index_memory_mb = 512;  // most that learnt entry points take, within half of what the cells leave of memory_gb
+  ExecutorKind executor = ExecutorKind::cpu;
+  int cards = 1;                // per loader rank, where it uses cards
+  double card_memory_mb = 512;  // of each card
 };
 
 struct TrainerSpec {

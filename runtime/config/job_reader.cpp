@@ -49,10 +49,6 @@ const Key<T>* find_key(const Section<T>& section, const std::string& name) {
 
 template <class T>
 void read_key(const Key<T>& key, const YamlNode::Entry& entry, const std::string& path, T& target, Reading& reading) {
-  if (path == "arithmetic" && entry.value.is_scalar() && entry.value.text == "fast") {
-    reading.complaints.add(entry.value.span, "'arithmetic: fast' is not available in this version", "use 'exact'");
-    return;
-  }
   const std::optional<ParamValue> value = read_value(entry.value, key.info, path, reading.complaints);
   if (!value) return;
   key.set(target, *value);

@@ -92,8 +92,10 @@ std::vector<Section<Job>> make_job_sections() {
                  PENSTOCK_MEMBER(on_error)),
         key<Job>(
             content,
-            text("arithmetic", {"exact"},
-                 "Pixel arithmetic. exact: libjpeg-turbo's default decode and Pillow's resampling, byte for byte."),
+            text("arithmetic", {"exact", "fast"},
+                 "Pixel arithmetic. exact: libjpeg-turbo's default decode and Pillow's resampling, byte for byte. fast: "
+                 "JPEG photos that a crop and resize shrink to half or less are decoded at 1/2, 1/4 or 1/8; the order of "
+                 "samples and all draws stay, pixels are close but promised to nobody."),
             PENSTOCK_MEMBER(arithmetic)),
         key<Job>(machinery,
                  text("transport", {"auto", "inproc", "shm", "mpi"},
@@ -160,7 +162,26 @@ std::vector<Section<Job>> make_job_sections() {
                  text("read_method", {"auto", "io_uring", "threads"},
                       "How reads run ahead. io_uring: by the kernel, or by threads where it is refused, as auto; threads: "
                       "by threads that wait."),
-                 PENSTOCK_MEMBER(loader.read_method))}});
+                 PENSTOCK_MEMBER(loader.read_method)),
+        key<Job>(machinery,
+                 number("index_memory_mb", 0, 1048576,
+                        "Memory per loader rank, in MB, for where crops of JPEG files may be entered, learnt while they "
+                        "are first decoded (less than one per cent of their bytes), within half of what the cells leave of "
+                        "memory_gb; 0: nothing is learnt."),
+                 PENSTOCK_MEMBER(loader.index_memory_mb)),
+        key<Job>(machinery,
+                 text("executor", {"auto", "cpu", "card"},
+                      "Who makes pixels of what the threads read. card: NVIDIA cards make the images that they can, "
+                      "same bytes, and a loader that has none refuses; auto: cards where there are any."),
+                 PENSTOCK_MEMBER(loader.executor)),
+        key<Job>(machinery,
+                 integer("cards", 1, 64,
+                         "Cards per loader rank; a node's loaders count from its last card down, as trainers count up."),
+                 PENSTOCK_MEMBER(loader.cards)),
+        key<Job>(machinery,
+                 number("card_memory_mb", 3, 1048576,
+                        "Memory taken of each card, in MB; three quarters as much pinned memory besides."),
+                 PENSTOCK_MEMBER(loader.card_memory_mb))}});
   sections.push_back(
       {"trainer",
        "The trainer ranks and their training program.",

@@ -45,8 +45,8 @@ SampleTable list_samples(const ContainerInput& input);
 // begin with one or are named __like this__, are passed over, as webdataset does.
 //   image   the member named as `image` says, or the only one with a picture's extension
 //   label   an integer as text, from the member `label` (default "cls"); in all samples or in none
-//   fields  "depth" is the tensor in depth.npy, "npy" the one in the member .npy itself, dtype and shape as in the
-//           first sample; "txt" and "json" are text; any other member is bytes, or text where asked for as "name:text"
+//   fields  "depth", or "depth.npy", is the tensor in depth.npy, "npy" the one in the member .npy itself, dtype and
+//           shape as in the first sample; "txt" and "json" are text; any other member is bytes, or text where asked for as "name:text"
 SampleTable list_tar(const ContainerInput& input);
 
 // CIFAR's binary batches and MNIST's idx files, plain or .gz (pixel_files.cpp), as torchvision names them.

@@ -72,11 +72,7 @@ Verdict PackSource::load(const DrawKey& key, SourceSample& sample) const {
   check_index(index);
   const TableFacts& facts = table_.facts();
   const SampleRow& row = table_.row(index);
-  sample.image = {};
-  sample.fields.clear();
-  sample.entry_points = {};
-  sample.width = sample.height = 0;
-  sample.label = row.label;
+  sample.reset(row.label);
   if (Verdict verdict = check_sizes(index); !verdict.ok()) return verdict;
   const auto image_bytes = static_cast<size_t>(row.bytes);
   const bool encoded = facts.pixels.layout == PixelLayout::encoded;

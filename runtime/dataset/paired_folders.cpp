@@ -172,10 +172,7 @@ Verdict PairedFolders::read(int64_t index, std::vector<std::byte>& bytes) const 
 
 Verdict PairedFolders::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
-  sample.width = sample.height = 0;
-  sample.label = 0;
-  sample.fields.clear();
-  sample.entry_points = {};
+  sample.reset(0);
   sample.parts.resize(folders_.size() - 1);
   if (Verdict verdict = read(index, sample.storage); !verdict.ok()) return verdict;
   sample.image = sample.storage;

@@ -48,6 +48,15 @@ struct SourceSample {
   // What fields() has after image and label, one span each: a further image or mask its encoded file, a fixed-size
   // field its bytes, unaligned, `bytes` and `text` the value alone. A span may also point into what the source keeps.
   std::vector<std::span<const std::byte>> fields;
+
+  // Nothing of the sample before it is left to see; buffers keep their memory.
+  void reset(int64_t next_label) {
+    image = {};
+    entry_points = {};
+    fields.clear();
+    width = height = 0;
+    label = next_label;
+  }
 };
 
 // What a source may take besides memory for its index: machinery, no content.

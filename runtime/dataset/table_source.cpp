@@ -74,10 +74,7 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
   check_index(index);
   const TableFacts& facts = table_.facts();
   const SampleRow& row = table_.row(index);
-  sample.image = {};
-  sample.fields.clear();
-  sample.width = sample.height = 0;
-  sample.label = row.label;
+  sample.reset(row.label);
   std::vector<std::byte>& storage = sample.storage;
   size_t image_bytes = 0;
   if (facts.pixels.layout == PixelLayout::encoded) {
@@ -96,7 +93,6 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     storage.resize(image_bytes);
     pixels_to_rgb(facts.pixels, stored, storage.data());
   }
-  sample.entry_points = {};
   if (shown_ < facts.fields.size() && facts.fields[shown_].name == kEntryPoints) {
     const FieldPlace& place = table_.place(shown_, index);
     if (place.file == kInTable) sample.entry_points = table_.value(place);

@@ -153,7 +153,7 @@ class Grouping {
   void add_field(size_t number) {
     const FieldRequest& asked = fields_[number];
     const std::string plain = lower(asked.name);
-    const std::string array = plain == "npy" ? plain : plain + ".npy";
+    const std::string array = plain == "npy" || plain.ends_with(".npy") ? plain : plain + ".npy";
     const bool first = table_.size() == 1;
     const bool tensor = first ? !asked.said && find(array) != nullptr : table_.facts().fields[number].fixed_size();
     const Part* part = find(tensor ? array : plain);

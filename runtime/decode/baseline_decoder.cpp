@@ -21,32 +21,62 @@ size_t rounded_up(size_t n, size_t to) {
 }  // namespace
 
 bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
-                             PixelBuffer& storage, PixelView& pixels) {
-  if (!same_arithmetic_as_library || !read_baseline_frame(bytes, frame_)) return false;
+                             PixelBuffer& storage, PixelView& pixels, int reduction, bool learn, int interval) {
+  if (!same_arithmetic_as_library) return false;
+  if (!read_baseline_frame(bytes, frame_) && !rows_.read_progressive_frame(bytes, max_scans_, frame_)) return false;
   if (frame_.width != header.width || frame_.height != header.height) return false;
-  window_ = mcu_window(frame_, box);
+  grid_ = sample_grid(frame_, reduction);
+  // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (baseline_frame.h).
+  if (grid_.doubles_columns && grid_.interpolates && grid_.component_width[1] <= 2) return false;
+  window_ = mcu_window(frame_, grid_, box);
   prepare(box);
   // Rows wide enough for whole vectors of pixels.
   storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
-  if (!decode_rows(bytes, box, index, true, storage) &&
-      !(rows_.without_lanes_may_help() && decode_rows(bytes, box, index, false, storage))) {
-    return false;
+  EntryNotes* const notes = learn && begin_notes(bytes, index, interval) ? &notes_ : nullptr;
+  if (!decode_rows(bytes, box, index, true, notes, storage)) {
+    // Of what lanes refuse nothing is learnt: they would refuse it with an index, too.
+    notes_.begin(0, 0, 0);
+    if (!rows_.without_lanes_may_help() || !decode_rows(bytes, box, index, false, nullptr, storage)) return false;
   }
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
 
+// False: there is nothing to be learnt.
+bool BaselineDecoder::begin_notes(EncodedView bytes, const SideIndex* index, int interval) {
+  notes_.begin(0, 0, 0);
+  if (frame_.progressive || frame_.restart_interval != 0 || bytes.size() > UINT32_MAX ||
+      (index != nullptr && !index->fits(frame_))) {
+    return false;
+  }
+  const int64_t mcus = int64_t{frame_.mcu_columns} * frame_.mcu_rows;
+  interval_ = index != nullptr ? index->interval() : interval > 0 ? interval : learnt_interval(frame_, bytes.size());
+  notes_.begin(interval_, index != nullptr ? static_cast<int64_t>(index->size()) * interval_ : 0, mcus);
+  return notes_.wanted() != EntryNotes::none;
+}
+
+SideIndex BaselineDecoder::learnt(const SideIndex* index) const {
+  if (notes_.points().empty()) return {};
+  SideIndex more = index != nullptr ? *index : SideIndex(interval_, frame_.components, true);
+  const size_t before = more.size();
+  more.reserve(before + notes_.points().size());
+  for (const EntryPoint& point : notes_.points()) {
+    if (!more.add(point)) break;
+  }
+  // A single point, at the scan's beginning, says nothing.
+  return more.size() > std::max<size_t>(before, 1) ? more : SideIndex{};
+}
+
 bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes,
-                                  PixelBuffer& storage) {
-  if (!rows_.begin(bytes, frame_, index, window_, lanes)) return false;
-  const int mcu_height = 8 * frame_.max_v;
+                                  EntryNotes* notes, PixelBuffer& storage) {
+  if (!rows_.begin(bytes, frame_, index, window_, lanes, notes)) return false;
   const int end = box.y + box.height;
   int y = box.y;
   for (int r = window_.first_row; r < window_.end_row; ++r) {
     if (!read_samples(r)) return false;
     // Interpolation between rows of chroma needs the next MCUs for the last two rows of these.
-    int ready = (r + 1) * mcu_height;
-    if (interpolates_rows(frame_) && r + 1 < frame_.mcu_rows) ready -= 2;
+    int ready = (r + 1) * grid_.mcu_height;
+    if (grid_.interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) write_row(y, box, storage.row(y - box.y));
   }
   return rows_.finish();
@@ -57,8 +87,9 @@ void BaselineDecoder::prepare(const Box& box) {
     const BaselineComponent& component = frame_.component[static_cast<size_t>(c)];
     Plane& plane = planes_[static_cast<size_t>(c)];
     const size_t tiles = tiles_of(static_cast<size_t>((window_.columns.end - window_.columns.first) * component.h));
-    plane.stride = rounded_up(tiles * 32 + 2 * jpeg_row_padding, 64);
-    plane.rows = 16 * component.v;
+    const int block = grid_.block[static_cast<size_t>(c)];
+    plane.stride = rounded_up(tiles * blocks_per_tile * static_cast<size_t>(block) + 2 * jpeg_row_padding, 64);
+    plane.rows = 2 * block * component.v;
     const size_t need = static_cast<size_t>(plane.rows) * plane.stride + 2 * Plane::margin + 2 * jpeg_row_padding;
     if (plane.memory.size() < need) plane.memory.resize(need);
   }
@@ -78,54 +109,75 @@ bool BaselineDecoder::read_samples(int mcu_row) {
     if (target.tiles[i] == nullptr) continue;
     const BaselineComponent& component = frame_.component[i];
     for (int v = 0; v < component.v; ++v) {
-      idct_tiles(target.tiles[i] + static_cast<size_t>(v) * target.row_stride[i],
-                 target.row_stride[i] / tile_coefficients, component.quant.data(),
-                 planes_[i].row((mcu_row * component.v + v) * 8), planes_[i].stride);
+      const int16_t* const tiles = target.tiles[i] + static_cast<size_t>(v) * target.row_stride[i];
+      const size_t count = target.row_stride[i] / tile_coefficients;
+      uint8_t* const to = planes_[i].row((mcu_row * component.v + v) * grid_.block[i]);
+      switch (grid_.block[i]) {
+        case 8:
+          idct_tiles(tiles, count, component.quant.data(), to, planes_[i].stride);
+          break;
+        case 4:
+          idct_tiles_4x4(tiles, count, component.quant.data(), to, planes_[i].stride);
+          break;
+        case 2:
+          idct_tiles_2x2(tiles, count, component.quant.data(), to, planes_[i].stride);
+          break;
+        default:
+          idct_tiles_1x1(tiles, count, component.quant.data(), to);
+      }
     }
   }
-  if (frame_.max_h == 2) repeat_borders(mcu_row);
+  if (grid_.doubles_columns && grid_.interpolates) repeat_borders(mcu_row);
   return true;
 }
 
 // Interpolation along rows takes the image's first and last sample as their own neighbours.
 void BaselineDecoder::repeat_borders(int mcu_row) {
   for (size_t c = 1; c < 3; ++c) {
-    const int end = frame_.component[c].width - 8 * window_.columns.first;
-    for (int y = 8 * mcu_row; y < 8 * mcu_row + 8; ++y) {
+    const int block = grid_.block[c];
+    const int end = grid_.component_width[c] - block * window_.columns.first;
+    for (int y = block * mcu_row; y < block * mcu_row + block; ++y) {
       uint8_t* const row = planes_[c].row(y);
       if (window_.columns.first == 0) row[-1] = row[0];
-      if (end <= 8 * (window_.columns.end - window_.columns.first)) row[end] = row[end - 1];
+      if (end <= block * (window_.columns.end - window_.columns.first)) row[end] = row[end - 1];
     }
   }
 }
 
 void BaselineDecoder::write_row(int y, const Box& box, uint8_t* rgb) {
   const auto width = static_cast<size_t>(box.width);
-  const uint8_t* const luma = planes_[0].row(y) + (box.x - window_.columns.first * 8 * frame_.max_h);
+  const uint8_t* const luma = planes_[0].row(y) + (box.x - window_.columns.first * grid_.mcu_width);
   if (frame_.components == 1) {
     grey_row_to_rgb(luma, width, rgb);
     return;
   }
   const uint8_t* row[2];
+  const int columns = grid_.doubles_columns ? 2 : 1;  // of pixels to a sample of chroma
   for (size_t c = 0; c < 2; ++c) {
     Plane& plane = planes_[c + 1];
-    const int last = frame_.component[c + 1].height - 1;
-    const int left = box.x / frame_.max_h;
-    const auto count = static_cast<size_t>((box.x + box.width - 1) / frame_.max_h - left + 1);
-    const int column = left - 8 * window_.columns.first;
-    const int near_y = y / frame_.max_v;
+    const int last = grid_.component_height[c + 1] - 1;
+    const int left = box.x / columns;
+    const auto count = static_cast<size_t>((box.x + box.width - 1) / columns - left + 1);
+    const int column = left - grid_.block[c + 1] * window_.columns.first;
+    const int near_y = grid_.doubles_rows ? y / 2 : y;
     const int far_y = std::clamp((y & 1) == 0 ? near_y - 1 : near_y + 1, 0, last);
     const uint8_t* const near = plane.row(near_y) + column;
     uint8_t* const out = chroma_[c].data();
     row[c] = out;
-    if (frame_.max_h == 2) {
-      if (frame_.max_v == 2) {
+    if (!grid_.interpolates) {
+      row[c] = near;
+      if (grid_.doubles_columns) {
+        for (size_t i = 0; i < count; ++i) out[2 * i] = out[2 * i + 1] = near[i];
+        row[c] = out + (box.x & 1);
+      }
+    } else if (grid_.doubles_columns) {
+      if (grid_.doubles_rows) {
         upsample_2x2(near, plane.row(far_y) + column, count, out);
       } else {
         upsample_2x1(near, count, out);
       }
       row[c] += box.x & 1;
-    } else if (frame_.max_v == 2) {
+    } else if (grid_.doubles_rows) {
       upsample_1x2(near, plane.row(far_y) + column, (y & 1) == 0 ? 1 : 2, count, out);
     } else {
       row[c] = near;

@@ -1,16 +1,23 @@
-// Our own decoder of baseline JPEG regions: the common files, faster than libjpeg-turbo and equal to it in every byte.
+// Our own decoder of JPEG regions, of baseline and progressive files: the common ones, faster than libjpeg-turbo and
+// equal to it in every byte.
 //
-//   BaselineDecoder decoder;
+//   BaselineDecoder decoder(limits.max_scans);
 //   if (!decoder.decode(bytes, header, box, index, storage, pixels)) ... // "not mine": ask libjpeg-turbo
+//   SideIndex more = decoder.learnt(index);                               // and what was passed on the way
 //
-// Stages: headers (baseline_frame.h), which MCUs (mcu_window.h), their coefficients (coefficient_rows.h), inverse
-//   transform, upsampling and colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the box depends on. Two rows of
-//   MCUs of samples are kept, never the image.
+// Stages: headers (baseline_frame.h, progressive_scans.h), which MCUs (mcu_window.h), their coefficients
+//   (coefficient_rows.h), inverse transform, upsampling and colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the
+//   box depends on. Two rows of MCUs of samples are kept, never the image.
 // The same verdict as the reference (jpeg_decoder.h): what libjpeg-turbo reads for rows 0 to the box's last is read here
 //   too, blocks outside the box without storing them; whatever would make it warn or fail there, or might, is "not
-//   mine". So true means: libjpeg-turbo decodes these rows without a word, and these are its pixels.
+//   mine". So true means: libjpeg-turbo decodes these rows without a word, and these are its pixels. Of a progressive file
+//   libjpeg-turbo reads everything before the first row, and so does this.
 // With a side index (nullptr: none) entropy decoding enters at the crop, row by row, and what lies outside is not read.
 //   The verdict stays the same, because only a file that is "mine" as a whole gets an index.
+// What is learnt on the way is a partial index (side_index.h): a crop that ends within it reads what lies on a way that was
+//   gone already, from row 0, and was "mine"; a crop that ends below goes that way's continuation, from its last point. So
+//   by induction every point lies on one way from the first MCU on, whole and quiet, and the verdict is that of rows 0 to
+//   the crop's last. Of files with restart markers nothing is learnt.
 // Arithmetic: that of libjpeg-turbo's x86 vector code, also on coefficients so extreme that its C code and its code for
 //   other CPUs differ. Hence x86 only; elsewhere nothing is "mine".
 // Thread-safety: one per thread. Failure: false; Error(runtime) when memory runs out.
@@ -23,13 +30,22 @@
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/mcu_window.h"
+#include "runtime/decode/sample_grid.h"
 
 namespace penstock {
 
 class BaselineDecoder {
  public:
+  explicit BaselineDecoder(int max_scans) : max_scans_(max_scans) {}
+
+  // `reduction` 1, 2, 4 or 8: of the image that is so many times smaller (sample_grid.h), whose pixels the box counts.
+  // `learn`: entry points are noted, `interval` MCUs apart (0: learnt_interval()).
   bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
-              PixelBuffer& storage, PixelView& pixels);
+              PixelBuffer& storage, PixelView& pixels, int reduction = 1, bool learn = false,
+              int interval = 0);
+  // After a decode() that learnt and was "mine": a partial index that reaches further than `index`, the one it was given;
+  // empty: it does not.
+  SideIndex learnt(const SideIndex* index) const;
 
  private:
   // Samples of one component: two rows of MCUs, of the columns decoded.
@@ -42,13 +58,19 @@ class BaselineDecoder {
   };
 
   void prepare(const Box& box);
-  bool decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes, PixelBuffer& storage);
+  bool decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes, EntryNotes* notes,
+                   PixelBuffer& storage);
+  bool begin_notes(EncodedView bytes, const SideIndex* index, int interval);
   bool read_samples(int mcu_row);
   void repeat_borders(int mcu_row);
   void write_row(int y, const Box& box, uint8_t* rgb);
 
+  int max_scans_;
   BaselineFrame frame_;
+  SampleGrid grid_;
   CoefficientRows rows_;
+  EntryNotes notes_;
+  int interval_ = 0;  // of the notes
   McuWindow window_;  // that the box needs
   std::array<Plane, 3> planes_;
   std::vector<int16_t> coefficients_;

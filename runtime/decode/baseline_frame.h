@@ -46,7 +46,8 @@ struct BaselineFrame {
   int mcu_columns = 0;
   int mcu_rows = 0;
   int row_group = 1;         // libjpeg reads so many MCU rows at a time (grey images with a vertical factor)
-  int restart_interval = 0;  // MCUs; 0: none
+  int restart_interval = 0;  // MCUs; 0: none; a progressive file may change it from scan to scan
+  bool progressive = false;  // no scan of its own then: progressive_scans.h
   std::array<HuffmanSpec, 4> dc;
   std::array<HuffmanSpec, 4> ac;
   size_t scan_begin = 0;

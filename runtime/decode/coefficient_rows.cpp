@@ -1,29 +1,56 @@
 #include "runtime/decode/coefficient_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace penstock {
 
+bool CoefficientRows::read_progressive_frame(EncodedView bytes, int max_scans, BaselineFrame& frame) {
+  return progressive_.read_headers(bytes, max_scans, frame);
+}
+
 bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index,
-                            const McuWindow& window, bool lanes) {
+                            const McuWindow& window, bool lanes, EntryNotes* notes) {
   bytes_ = bytes;
   frame_ = &frame;
   if (index != nullptr && !index->fits(frame)) index = nullptr;  // another file's
   index_ = index;
+  notes_ = notes;
+  lanes_ = lanes;
   columns_ = window.columns;
-  if (index != nullptr) {
-    way_ = Way::index_lanes;
-    if (lanes && indexed_.begin(bytes, frame, *index, window.columns, window.first_row, window.end_row)) return true;
-    way_ = Way::index;
-  } else {
-    way_ = Way::speculative;
-    if (lanes && speculative_.begin(bytes, frame, window.columns, window.first_row, window.end_row)) return true;
-    way_ = Way::from_start;
+  end_row_ = window.end_row;
+  indexed_end_ = -1;
+  if (frame.progressive) {
+    way_ = Way::progressive;
+    return progressive_.begin(frame);
   }
+  const int64_t closed_rows = index == nullptr ? 0 : index->closed_mcus(frame) / frame.mcu_columns;
+  indexed_end_ = static_cast<int>(std::min<int64_t>(closed_rows, window.end_row));
+  if (indexed_end_ <= window.first_row) return walk_from(window.first_row);
+  way_ = Way::index_lanes;
+  if (lanes && indexed_.begin(bytes, frame, *index, window.columns, window.first_row, indexed_end_)) return true;
+  way_ = Way::index;
   return entropy_.begin(bytes, frame);
 }
 
+// Without an index, or from where it ends.
+bool CoefficientRows::walk_from(int row) {
+  indexed_end_ = -1;
+  SpeculativeRows::Start start;
+  start.point.byte = static_cast<uint32_t>(frame_->scan_begin);
+  if (index_ != nullptr) {
+    const int64_t wanted = int64_t{row} * frame_->mcu_columns + columns_.first;
+    const auto point = std::min(static_cast<size_t>(wanted / index_->interval()), index_->size() - 1);
+    start = {static_cast<int64_t>(point) * index_->interval(), index_->at(point)};
+  }
+  way_ = Way::speculative;
+  if (lanes_ && speculative_.begin(bytes_, *frame_, columns_, row, end_row_, start, notes_)) return true;
+  way_ = Way::from_start;
+  return entropy_.begin(bytes_, *frame_) && (start.mcu == 0 || entropy_.enter(start.point, start.mcu));
+}
+
 bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
+  if (row == indexed_end_ && !walk_from(row)) return false;
   if (way_ == Way::index_lanes) return indexed_.read_row(row, target);
   if (way_ == Way::speculative) {
     const SpeculativeRows::Row outcome = speculative_.read_row(row, target);
@@ -31,12 +58,13 @@ bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
     way_ = Way::after_speculation;
     return speculative_.hand_over(bytes_, entropy_) && read_on(row, target);
   }
-  // entropy.h leaves zeros as they are.
+  // entropy.h and progressive_rows.h leave zeros as they are.
   for (size_t c = 0; c < static_cast<size_t>(frame_->components); ++c) {
     if (target.tiles[c] == nullptr) continue;
     std::memset(target.tiles[c], 0,
                 target.row_stride[c] * static_cast<size_t>(frame_->component[c].v) * sizeof(int16_t));
   }
+  if (way_ == Way::progressive) return progressive_.read_row(row, target);
   if (way_ == Way::index) return go_to_columns(row) && read_columns(row, target);
   return read_on(row, target);
 }
@@ -44,8 +72,25 @@ bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
 // From wherever entropy_ stands to the row's end; what the target has of it already stays.
 bool CoefficientRows::read_on(int row, const CoefficientTarget& target) {
   const int64_t row_begin = int64_t{row} * frame_->mcu_columns;
+  const int64_t row_end = row_begin + frame_->mcu_columns;
+  while (notes_ != nullptr && notes_->wanted() <= row_end) {
+    const int64_t wanted = notes_->wanted();
+    const int64_t skipped = std::min(wanted, row_begin) - entropy_.next_mcu();
+    if (skipped > 0 && !entropy_.skip(skipped)) return false;
+    if (wanted > entropy_.next_mcu() && !entropy_.read(static_cast<int>(wanted - row_begin), target)) return false;
+    note_entry();
+  }
   if (entropy_.next_mcu() < row_begin && !entropy_.skip(row_begin - entropy_.next_mcu())) return false;
-  return entropy_.read(frame_->mcu_columns, target);
+  return entropy_.next_mcu() == row_end || entropy_.read(frame_->mcu_columns, target);
+}
+
+void CoefficientRows::note_entry() {
+  EntryPoint point;
+  if (entropy_.position(point)) {
+    notes_->add(point);
+  } else {
+    notes_->stop();
+  }
 }
 
 bool CoefficientRows::finish() {
@@ -55,6 +100,8 @@ bool CoefficientRows::finish() {
       return true;  // they have seen to it
     case Way::index:
       return reaches_next_point();
+    case Way::progressive:
+      return progressive_.finish();
     case Way::from_start:
     case Way::after_speculation:
       break;

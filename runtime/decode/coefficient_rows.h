@@ -1,15 +1,18 @@
 // The coefficients of a crop's rows of MCUs, by the fastest way that the file, the CPU and the index allow.
 //
 //   CoefficientRows rows;                                     // one per thread
-//   bool mine = rows.begin(bytes, frame, index, window, true);       // mcu_window.h
+//   bool mine = rows.begin(bytes, frame, index, window, true, notes);       // mcu_window.h
 //   for (int row = window.first_row; mine && row < window.end_row; ++row) mine = rows.read_row(row, target);
 //   mine = mine && rows.finish();
 //
 //                    | an index                           | none
 //   wide vectors     | indexed_rows.h, nothing else read  | speculative_rows.h, then entropy.h from where it ends
 //   otherwise        | entropy.h, entered row by row      | entropy.h from the first MCU on
+//   progressive file |                                    | progressive_rows.h
 // All ways give the same coefficients; they differ in how often they say "not mine" (below).
-// An index that cannot be the file's counts as none.
+// An index that cannot be the file's counts as none. From where a partial one ends, rows are decoded as without an index,
+//   only not from the first MCU on but from its last point.
+// `notes` (or nullptr) hears of the entry points that were passed behind the index's last; they are good if finish() is.
 // Failure: false means "not mine" (entropy.h). Where without_lanes_may_help() is true then, the same file may be "mine"
 //   without.
 // Thread-safety: one per thread.
@@ -17,9 +20,11 @@
 
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
+#include "runtime/decode/entry_notes.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/indexed_rows.h"
 #include "runtime/decode/mcu_window.h"
+#include "runtime/decode/progressive_rows.h"
 #include "runtime/decode/side_index.h"
 #include "runtime/decode/speculative_rows.h"
 
@@ -27,8 +32,11 @@ namespace penstock {
 
 class CoefficientRows {
  public:
+  // Instead of read_baseline_frame(), for a progressive file: false if it is none, or none of ours. Such files have no
+  // index.
+  bool read_progressive_frame(EncodedView bytes, int max_scans, BaselineFrame& frame);
   bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, const McuWindow& window,
-             bool lanes);
+             bool lanes, EntryNotes* notes = nullptr);
   // The next row, in order. The target's tiles are written whole.
   bool read_row(int row, const CoefficientTarget& target);
   // After the last row: whether libjpeg-turbo would end there without a word, and the index belongs to the file.
@@ -38,21 +46,28 @@ class CoefficientRows {
   bool without_lanes_may_help() const noexcept { return way_ == Way::speculative || way_ == Way::after_speculation; }
 
  private:
-  enum class Way : uint8_t { from_start, index, index_lanes, speculative, after_speculation };
+  enum class Way : uint8_t { from_start, index, index_lanes, speculative, after_speculation, progressive };
 
+  bool walk_from(int row);
   bool go_to_columns(int row);
   bool read_columns(int row, const CoefficientTarget& target);
   bool reaches_next_point();
   bool read_on(int row, const CoefficientTarget& target);
+  void note_entry();
 
   Way way_ = Way::from_start;
   EncodedView bytes_;
   const BaselineFrame* frame_ = nullptr;
   const SideIndex* index_ = nullptr;
+  EntryNotes* notes_ = nullptr;
+  bool lanes_ = false;
   McuColumns columns_;
+  int end_row_ = 0;
+  int indexed_end_ = 0;  // rows before it are the index's
   EntropyDecoder entropy_;
   IndexedRows indexed_;
   SpeculativeRows speculative_;
+  ProgressiveRows progressive_;
 };
 
 }  // namespace penstock

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/base/host_device.h"
+
 namespace penstock {
 
 inline constexpr size_t blocks_per_tile = 4;
@@ -16,10 +18,10 @@ inline constexpr size_t tile_coefficients = 256;
 
 // Where block `i` of a row of tiles begins; its coefficient at `place` (row * 8 + column) is tile_offset(place)
 // further.
-inline constexpr size_t tile_block_begin(size_t i) {
+PENSTOCK_HOST_DEVICE inline constexpr size_t tile_block_begin(size_t i) {
   return i / blocks_per_tile * tile_coefficients + i % blocks_per_tile * 8;
 }
-inline constexpr size_t tile_offset(size_t place) {
+PENSTOCK_HOST_DEVICE inline constexpr size_t tile_offset(size_t place) {
   return place / 8 * 32 + place % 8;
 }
 inline constexpr size_t tiles_of(size_t blocks) {

@@ -10,6 +10,7 @@
 #include "runtime/decode/orientation.h"
 #include "runtime/decode/png_decoder.h"
 #include "runtime/decode/pnm_decoder.h"
+#include "runtime/decode/sample_grid.h"
 #include "runtime/decode/tiff_decoder.h"
 #include "runtime/decode/webp_decoder.h"
 
@@ -26,6 +27,14 @@ void check_box(const ImageHeader& header, const Box& box) {
   }
 }
 
+void check_reduction(const ImageHeader& header, int reduction) {
+  if (reduction == 1) return;
+  if ((reduction != 2 && reduction != 4 && reduction != 8) || header.format != ImageFormat::jpeg) {
+    throw Error(ErrorKind::usage, "decode: a reduction by " + std::to_string(reduction) +
+                                      "; JPEG files can be decoded at 1/2, 1/4 and 1/8, others not");
+  }
+}
+
 }  // namespace
 
 class Decoder::Impl {
@@ -33,10 +42,10 @@ class Decoder::Impl {
   Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
 
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                 PixelView& pixels, const SideIndex* index) {
+                 PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction) {
     switch (header.format) {
       case ImageFormat::jpeg:
-        return jpeg.decode(bytes, header, box, storage, pixels, index);
+        return jpeg.decode(bytes, header, box, storage, pixels, index, learnt, reduction);
       case ImageFormat::png:
         return png.decode(bytes, header, box, storage, pixels);
       case ImageFormat::pnm:
@@ -90,13 +99,17 @@ Verdict Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const
 }
 
 Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                        PixelView& pixels, const SideIndex* index) {
-  check_box(header, box);
-  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, index);
+                        PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction) {
+  check_reduction(header, reduction);
+  ImageHeader reduced = header;
+  reduced.width = reduced_size(header.width, reduction);
+  reduced.height = reduced_size(header.height, reduction);
+  check_box(reduced, box);
+  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, index, learnt, reduction);
   ImageHeader stored = header;
   if (header.swaps_sides()) std::swap(stored.width, stored.height);
   PixelView found;
-  const Verdict verdict = impl_->decode(bytes, stored, stored_box(box, header), impl_->stored, found, index);
+  const Verdict verdict = impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, index, learnt, reduction);
   if (!verdict.ok()) return verdict;
   turn(found, header.orientation, storage);
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};

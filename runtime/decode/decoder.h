@@ -16,7 +16,7 @@
 //   fancy upsampling exact at the box's edges), and nothing below its last row is read, so the verdict covers rows 0
 //   to that row. Other formats are judged, and but for BMP and PNM decoded, whole.
 // Failure: everything that depends on the sample's bytes is a Verdict with a reason; Error is thrown for the
-//   environment (out of memory) and for misuse (a box outside the image).
+//   environment (out of memory) and for misuse (a box outside the image, a reduction of what is no JPEG file).
 // Thread-safety: a Decoder belongs to one thread; read_header is a free function without state.
 #pragma once
 
@@ -41,9 +41,13 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  // `index`: the file's own, made from these bytes, or none.
+  // `index` and `learnt` as in jpeg_decoder.h; of other formats nothing is learnt.
+  // `reduction` 2, 4 or 8, of JPEG files: the image is decoded at so much less width and height (rounded up), straight from
+  // the coefficients, byte for byte as libjpeg-turbo's scaled decoding gives it (scale_denom); the box counts its
+  // pixels.
+  // The verdict covers the rows that this needs.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index = nullptr);
+                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1);
 
   // A mask of class ids: each pixel's number three times. PNG files with a palette or of grey; others are bad.
   Verdict decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,

@@ -67,9 +67,13 @@ struct LaneEnd {
 // Notes the lanes' places before every fetch of bits, as far as there is room.
 class LaneLog {
  public:
-  explicit LaneLog(size_t entries) : words_(2 * most_lanes * entries) {}
+  explicit LaneLog(size_t entries) : words_(2 * most_lanes * entries), room_(entries) {}
 
-  void clear() noexcept { used_ = 0; }
+  // Room for `entries` at most, of those that were asked for.
+  void clear(size_t entries) noexcept {
+    used_ = 0;
+    room_ = entries;
+  }
   size_t size() const noexcept { return used_; }
   LanePlace at(size_t entry, size_t lane) const noexcept {
     const uint32_t* const words = words_.data() + 2 * most_lanes * entry;
@@ -80,11 +84,12 @@ class LaneLog {
   // For decode_lanes(): place for `most_lanes` bits, then as many of the rest, block | next | turn << 24; nullptr:
   // full.
   uint32_t* add() noexcept {
-    return 2 * most_lanes * (used_ + 1) <= words_.size() ? words_.data() + 2 * most_lanes * used_++ : nullptr;
+    return used_ < room_ ? words_.data() + 2 * most_lanes * used_++ : nullptr;
   }
 
  private:
   std::vector<uint32_t> words_;
+  size_t room_ = 0;
   size_t used_ = 0;
 };
 

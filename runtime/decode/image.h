@@ -58,7 +58,8 @@ struct DecodeLimits {
 
 // Which of several equal ways decoders take. Results never depend on it; tests and measurements do.
 struct DecodeOptions {
-  bool own_jpeg = true;  // our baseline decoder; off: libjpeg-turbo decodes every JPEG file
+  bool own_jpeg = true;     // our own decoder; off: libjpeg-turbo decodes every JPEG file
+  int learnt_interval = 0;  // MCUs between the points of an index that is learnt; 0: learnt_interval() (side_index.h)
 
   // The default, changed by PENSTOCK_DECODE=library in the environment: own_jpeg off.
   static DecodeOptions from_environment();
@@ -67,7 +68,7 @@ struct DecodeOptions {
 // How many images went which way.
 struct DecodeCounts {
   int64_t own_jpeg = 0;
-  int64_t indexed_jpeg = 0;  // of these, those entered at the crop
+  int64_t indexed_jpeg = 0;  // of these, those that had an index
   int64_t library_jpeg = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <jerror.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "runtime/decode/baseline_decoder.h"
@@ -80,7 +81,8 @@ class JpegDecoder::Impl {
  public:
   Impl(const DecodeLimits& limits, const DecodeOptions& options)
       // A limit that refuses every file is libjpeg's to enforce.
-      : own_allowed_(options.own_jpeg && limits.max_scans >= 1 && limits.max_warnings >= 0) {
+      : own_allowed_(options.own_jpeg && limits.max_scans >= 1 && limits.max_warnings >= 0),
+        learnt_interval_(options.learnt_interval), own_(limits.max_scans) {
     errors_.max_warnings = limits.max_warnings;
     errors_.max_scans = limits.max_scans;
     info_.err = jpeg_std_error(&errors_.manager);
@@ -94,16 +96,21 @@ class JpegDecoder::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // The choice of the way stands here and nowhere else.
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, const SideIndex* index,
-                 PixelBuffer& storage, PixelView& pixels) {
-    if (own_allowed_ && !reference && own_.decode(bytes, header, box, index, storage, pixels)) {
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction, bool reference,
+                 const SideIndex* index, PixelBuffer& storage, PixelView& pixels, SideIndex* learnt) {
+    if (own_allowed_ && !reference &&
+        own_.decode(bytes, header, box, index, storage, pixels, reduction, learnt != nullptr, learnt_interval_)) {
+      if (learnt != nullptr) {
+        if (SideIndex more = own_.learnt(index); !more.empty()) *learnt = std::move(more);
+      }
       ++counts.own_jpeg;
       if (index != nullptr) ++counts.indexed_jpeg;
       return Verdict::good();
     }
     ++counts.library_jpeg;
+    reduction_ = reduction;
     const bool covers_rows = box.x == 0 && box.y == 0 && box.width == header.width;
-    Outcome outcome = attempt(bytes, header, box, reference || covers_rows, storage, pixels);
+    Outcome outcome = attempt(bytes, header, box, reference || covers_rows || reduction > 1, storage, pixels);
     if (outcome == Outcome::start_over) outcome = attempt(bytes, header, box, true, storage, pixels);
     if (outcome == Outcome::done) return Verdict::good();
     if (errors_.out_of_memory) {
@@ -179,6 +186,8 @@ class JpegDecoder::Impl {
       default:
         return false;
     }
+    info_.scale_num = 1;
+    info_.scale_denom = static_cast<unsigned>(reduction_);
     info_.dct_method = JDCT_ISLOW;
     info_.do_fancy_upsampling = TRUE;
     info_.do_block_smoothing = TRUE;
@@ -248,6 +257,8 @@ class JpegDecoder::Impl {
   ErrorState errors_{};
   std::vector<uint8_t> wide_;  // one row of CMYK
   bool own_allowed_;
+  int learnt_interval_;
+  int reduction_ = 1;  // of the file at hand
   BaselineDecoder own_;
 };
 
@@ -260,13 +271,13 @@ const DecodeCounts& JpegDecoder::counts() const noexcept {
 }
 
 Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels, const SideIndex* index) {
-  return impl_->decode(bytes, header, box, false, index, storage, pixels);
+                            PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction) {
+  return impl_->decode(bytes, header, box, reduction, false, index, storage, pixels, learnt);
 }
 
 Verdict JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
-                                      PixelBuffer& storage, PixelView& pixels) {
-  return impl_->decode(bytes, header, box, true, nullptr, storage, pixels);
+                                      PixelBuffer& storage, PixelView& pixels, int reduction) {
+  return impl_->decode(bytes, header, box, reduction, true, nullptr, storage, pixels, nullptr);
 }
 
 // The libjpeg interface has no call for the version; this is that of the headers, which the API level in the library's

@@ -1,4 +1,4 @@
-// JPEG regions: our own decoder for baseline files, libjpeg-turbo's libjpeg interface for everything else.
+// JPEG regions: our own decoder for baseline and progressive files, libjpeg-turbo's libjpeg interface for everything else.
 //
 //   JpegDecoder decoder(limits, options);
 //   Verdict verdict = decoder.decode(bytes, header, box, storage, pixels);
@@ -7,15 +7,15 @@
 //   own         baseline_decoder.h, unless options.own_jpeg is off. It declares every file "not mine" about which
 //               libjpeg-turbo would say anything, so it never gives a verdict but "good".
 //   reference   libjpeg-turbo: whole rows, from row 0 to the box's last, none skipped. It defines pixels and verdict:
-//   bad means an
-//               error, premature end of the data, or a limit; other warnings pass, up to a number.
+//               bad means an error, premature end of the data, or a limit; other warnings pass, up to a number.
 //   region      libjpeg-turbo: one jpeg_skip_scanlines before the first row, and only the columns that the box needs,
-//   with one iMCU of
-//               margin on each side (without it, fancy upsampling lacks its neighbours at the cut).
+//               with one iMCU of margin on each side (without it, fancy upsampling lacks its neighbours at the cut).
 // A region decode that meets any warning after the header starts over by the reference: so the verdict never depends on
 // what was skipped, and damaged files, where entropy decoding goes on with invented data, still give the reference's
 // pixels. Progressive files whose coefficients are incomplete go the reference's way from the start, because libjpeg
 // smooths them over several blocks.
+// At 1/2, 1/4 and 1/8 there are the own way and the reference, which is libjpeg-turbo's scaled decode (scale_denom): the
+// same bytes by both.
 // Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
 #pragma once
 
@@ -31,13 +31,15 @@ class JpegDecoder {
   explicit JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options = {});
   ~JpegDecoder();
 
-  // `index`: the file's own, made from these bytes, or none.
+  // `index`: the file's own, made from these bytes, or none. `learnt` (or nullptr): becomes a partial index that reaches
+  // further than `index`, if this decoding has passed entry points behind that; else it stays as it is. `reduction`:
+  // Decoder's.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index = nullptr);
+                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1);
 
   // The reference way alone: the yardstick of tests.
   Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                           PixelView& pixels);
+                           PixelView& pixels, int reduction = 1);
 
   const DecodeCounts& counts() const noexcept;
 

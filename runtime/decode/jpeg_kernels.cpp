@@ -1,5 +1,7 @@
 #include "runtime/decode/jpeg_kernels.h"
 
+#include <cstring>
+
 // The vector code is written for x86, whose packing and pairwise products libjpeg-turbo's arithmetic is made of; other
 // CPUs and targets take the plain loops. (Our decoder serves x86 alone: see baseline_decoder.h.)
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
@@ -190,6 +192,138 @@ void IdctTiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_
   }
 }
 
+// The parts of a row of tiles: so many blocks as a vector holds, one after the other.
+constexpr size_t parts_per_tile = 32 / lanes;
+constexpr size_t blocks_per_part = lanes / 8;
+
+HWY_INLINE V16 load_row(const int16_t* tiles, size_t part, size_t row, const V16* HWY_RESTRICT quant) {
+  const int16_t* const from = tiles + part / parts_per_tile * tile_coefficients + part % parts_per_tile * lanes;
+  return hn::Mul(hn::LoadU(d16, from + 32 * row), quant[row]);
+}
+
+HWY_INLINE void load_quant(const uint16_t* quant, V16* HWY_RESTRICT q) {
+  for (size_t r = 0; r < 8; ++r) q[r] = hn::LoadDup128(d16, reinterpret_cast<const int16_t*>(quant) + 8 * r);
+}
+
+// v * 2^(16 - right), and half of what is shifted out afterwards.
+template <int right>
+HWY_INLINE Halves shifted_up(V16 v, V32 rounding) {
+  const V16 zero = hn::Zero(d16);
+  return {hn::Add(hn::ShiftRight<right>(hn::BitCast(d32, hn::InterleaveLower(d16, zero, v))), rounding),
+          hn::Add(hn::ShiftRight<right>(hn::BitCast(d32, hn::InterleaveUpper(d16, zero, v))), rounding)};
+}
+
+// idct_pass_to_4() of jpeg_math.h; v[4] is not looked at.
+template <int down>
+HWY_INLINE void pass_to_4(const V16* HWY_RESTRICT v, V16* HWY_RESTRICT out) {
+  const Halves even = shifted_up<2>(v[0], hn::Set(d32, 1 << (down - 1)));
+  const Halves turned = Pairs(v[2], v[6]).times(pair(15137, -6270));
+  const Pairs p13(v[1], v[3]);
+  const Pairs p57(v[5], v[7]);
+  const Halves odd0 = p13.times(pair(20995, 7373)) + p57.times(pair(-4926, -4176));
+  const Halves odd1 = p13.times(pair(8697, -17799)) + p57.times(pair(11893, -1730));
+  const Halves e0 = even + turned;
+  const Halves e1 = even - turned;
+  out[0] = descale<down>(e0 + odd0);
+  out[1] = descale<down>(e1 + odd1);
+  out[2] = descale<down>(e1 - odd1);
+  out[3] = descale<down>(e0 - odd0);
+}
+
+// Two parts at a time, so that a transposed vector is full.
+void IdctTiles4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  V16 q[8];
+  load_quant(quant, q);
+  const size_t parts = count * parts_per_tile;
+  const V16 centre = hn::Set(d16, 128);
+  for (size_t part = 0; part < parts; part += 2) {
+    const size_t both[2] = {part, part + 1 < parts ? part + 1 : part};
+    V16 w[8];
+    bool ordinary = true;
+    for (size_t i = 0; i < 2; ++i) {
+      V16 v[8];
+      for (size_t r = 0; r < 8; ++r) v[r] = load_row(tiles, both[i], r, q);
+      // As in IdctTiles.
+      ordinary = ordinary && hn::AllTrue(d16, hn::Eq(v[0], hn::ShiftRight<2>(hn::ShiftLeft<2>(v[0]))));
+      pass_to_4<12>(v, w + 4 * i);
+    }
+    if (!ordinary) [[unlikely]] {
+      const size_t tile = part / parts_per_tile;
+      reference::idct_tiles_4x4(tiles + tile * tile_coefficients, both[1] / parts_per_tile - tile + 1, quant,
+                                out + 16 * tile, out_stride);
+      continue;
+    }
+    transpose8(w);
+    V16 columns[4];
+    pass_to_4<19>(w, columns);
+    for (V16& column : columns) column = hn::SaturatedAdd(column, centre);
+    const V8 even = pack_bytes(columns[0], columns[2]);
+    const V8 odd = pack_bytes(columns[1], columns[3]);
+    const V16 left = hn::BitCast(d16, hn::InterleaveLower(d8, even, odd));  // columns 0 and 1
+    const V16 right = hn::BitCast(d16, hn::InterleaveUpper(d8, even, odd));
+    alignas(64) uint8_t rows[2][2 * lanes];  // of each part: block after block, four rows of four
+    hn::StoreU(hn::BitCast(d8, hn::InterleaveLower(d16, left, right)), d8, rows[0]);
+    hn::StoreU(hn::BitCast(d8, hn::InterleaveUpper(d16, left, right)), d8, rows[1]);
+    for (size_t i = 0; i < 2; ++i) {
+      for (size_t block = 0; block < blocks_per_part; ++block) {
+        uint8_t* const to = out + 4 * (both[i] * blocks_per_part + block);
+        for (size_t r = 0; r < 4; ++r) std::memcpy(to + r * out_stride, rows[i] + 16 * block + 4 * r, 4);
+      }
+    }
+  }
+}
+
+HWY_INLINE Halves odd_part_of_2(V16 v1, V16 v3, V16 v5, V16 v7) {
+  return Pairs(v1, v3).times(pair(29692, -10426)) + Pairs(v5, v7).times(pair(6967, -5906));
+}
+
+// Four parts at a time.
+void IdctTiles2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  V16 q[8];
+  load_quant(quant, q);
+  const size_t parts = count * parts_per_tile;
+  const V16 most = hn::Set(d16, 32767);
+  const V16 least = hn::Set(d16, -32768);
+  const V16 zero = hn::Zero(d16);
+  const V16 centre = hn::Set(d16, 128);
+  const V16 white = hn::Set(d16, 255);
+  for (size_t part = 0; part < parts; part += 4) {
+    size_t four[4];
+    V16 w[8];
+    auto extreme = hn::Eq(zero, most);
+    for (size_t i = 0; i < 4; ++i) {
+      four[i] = part + i < parts ? part + i : parts - 1;
+      const auto row = [&](size_t r) HWY_ATTR { return load_row(tiles, four[i], r, q); };
+      const Halves even = shifted_up<1>(row(0), hn::Set(d32, 1 << 12));
+      const Halves odd = odd_part_of_2(row(1), row(3), row(5), row(7));
+      w[2 * i] = descale<13>(even + odd);
+      w[2 * i + 1] = descale<13>(even - odd);
+    }
+    for (const V16& v : w) extreme = hn::Or(extreme, hn::Or(hn::Eq(v, most), hn::Eq(v, least)));
+    // Where 16 bits hold the first pass's values; and so it is in real pictures.
+    if (!hn::AllFalse(d16, extreme)) [[unlikely]] {
+      const size_t tile = part / parts_per_tile;
+      reference::idct_tiles_2x2(tiles + tile * tile_coefficients, four[3] / parts_per_tile - tile + 1, quant,
+                                out + 8 * tile, out_stride);
+      continue;
+    }
+    transpose8(w);
+    const Halves even = shifted_up<1>(w[0], hn::Set(d32, 1 << 19));
+    const Halves odd = odd_part_of_2(w[1], w[3], w[5], w[7]);
+    const V16 left = hn::Min(hn::Max(hn::SaturatedAdd(descale<20>(even + odd), centre), zero), white);
+    const V16 right = hn::Min(hn::Max(hn::SaturatedAdd(descale<20>(even - odd), centre), zero), white);
+    alignas(64) uint8_t rows[2 * lanes];  // block by block of a part: two rows of two, of the first to the fourth part
+    hn::StoreU(hn::BitCast(d8, hn::Or(left, hn::ShiftLeft<8>(right))), d8, rows);
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t block = 0; block < blocks_per_part; ++block) {
+        uint8_t* const to = out + 2 * (four[i] * blocks_per_part + block);
+        std::memcpy(to, rows + 16 * block + 4 * i, 2);
+        std::memcpy(to + out_stride, rows + 16 * block + 4 * i + 2, 2);
+      }
+    }
+  }
+}
+
 HWY_INLINE V16 three_and_one(V16 near, V16 far) {
   return hn::Add(hn::Add(near, hn::Add(near, near)), far);
 }
@@ -265,6 +399,12 @@ void GreyRowToRgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
 void IdctTiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
   reference::idct_tiles(tiles, count, quant, out, out_stride);
 }
+void IdctTiles4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  reference::idct_tiles_4x4(tiles, count, quant, out, out_stride);
+}
+void IdctTiles2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  reference::idct_tiles_2x2(tiles, count, quant, out, out_stride);
+}
 void Upsample2x1(const uint8_t* in, size_t count, uint8_t* out) {
   reference::upsample_2x1(in, count, out);
 }
@@ -295,6 +435,8 @@ HWY_AFTER_NAMESPACE();
 namespace penstock {
 namespace jpeg_vectors {
 HWY_EXPORT(IdctTiles);
+HWY_EXPORT(IdctTiles4x4);
+HWY_EXPORT(IdctTiles2x2);
 HWY_EXPORT(Upsample2x1);
 HWY_EXPORT(Upsample2x2);
 HWY_EXPORT(Upsample1x2);
@@ -306,6 +448,19 @@ using namespace jpeg_vectors;  // for the dispatch macros alone
 
 void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
   HWY_DYNAMIC_DISPATCH(IdctTiles)(tiles, count, quant, out, out_stride);
+}
+
+void idct_tiles_4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(IdctTiles4x4)(tiles, count, quant, out, out_stride);
+}
+
+void idct_tiles_2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(IdctTiles2x2)(tiles, count, quant, out, out_stride);
+}
+
+// A value of every 64: nothing for vectors.
+void idct_tiles_1x1(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out) {
+  reference::idct_tiles_1x1(tiles, count, quant, out);
 }
 
 void upsample_2x1(const uint8_t* in, size_t count, uint8_t* out) {

@@ -16,6 +16,10 @@ inline constexpr size_t jpeg_row_padding = 64;
 // Tiles (coefficient_tiles.h) of one row of blocks to 8 rows of samples, 32 a tile. `quant` is in natural order.
 // Nothing is written past 32 * tiles in a row.
 void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
+// The same to 4 rows of 16 samples a tile, 2 rows of 8, 1 row of 4.
+void idct_tiles_4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
+void idct_tiles_2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
+void idct_tiles_1x1(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out);
 
 // Samples [0, count) of a row to 2 * count: 2x1. in[-1] and in[count] must exist; at the image's borders they repeat
 // the border.
@@ -34,6 +38,9 @@ const char* jpeg_kernel_target();
 
 namespace reference {
 void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
+void idct_tiles_4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
+void idct_tiles_2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride);
+void idct_tiles_1x1(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out);
 void upsample_2x1(const uint8_t* in, size_t count, uint8_t* out);
 void upsample_2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out);
 void upsample_1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out);

@@ -3,13 +3,41 @@
 #include "runtime/decode/jpeg_math.h"
 
 namespace penstock::reference {
+namespace {
 
-void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+template <class Transform>
+void for_each_block(const int16_t* tiles, size_t count, const Transform& transform) {
   for (size_t i = 0; i < count * blocks_per_tile; ++i) {
     const int16_t* const from = tiles + tile_block_begin(i);
     int16_t block[64];
     for (size_t place = 0; place < 64; ++place) block[place] = from[tile_offset(place)];
+    transform(i, block);
+  }
+}
+
+}  // namespace
+
+void idct_tiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  for_each_block(tiles, count, [&](size_t i, const int16_t* block) {
     idct_block(block, quant, out + 8 * i, static_cast<long>(out_stride));
+  });
+}
+
+void idct_tiles_4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  for_each_block(tiles, count, [&](size_t i, const int16_t* block) {
+    idct_block_4x4(block, quant, out + 4 * i, static_cast<long>(out_stride));
+  });
+}
+
+void idct_tiles_2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
+  for_each_block(tiles, count, [&](size_t i, const int16_t* block) {
+    idct_block_2x2(block, quant, out + 2 * i, static_cast<long>(out_stride));
+  });
+}
+
+void idct_tiles_1x1(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out) {
+  for (size_t i = 0; i < count * blocks_per_tile; ++i) {
+    out[i] = idct_block_1x1(tiles[tile_block_begin(i)], quant[0]);
   }
 }
 

@@ -20,8 +20,10 @@ inline uint64_t lane_bits(const uint8_t* bytes, uint32_t bit) {
   return word << (bit & 7);
 }
 
+// `store` false: coefficients are left alone.
 // One lookup: one or two coefficients, or a long code, as the vector code takes them. False: not a code, or past the
 // block's end. `coefficients` as for decode_lanes().
+template <bool store = true>
 inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
                       LanePlace& place) {
   const uint64_t bits = lane_bits(bytes, place.bit);
@@ -53,7 +55,7 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
   uint32_t after = place.next + 2 * first_advance;
   const bool both = after < 128;
   if (alone || !both) values &= 0xFFFF;
-  std::memcpy(reinterpret_cast<uint8_t*>(coefficients) + place.block + after - 2, &values, 4);
+  if constexpr (store) std::memcpy(reinterpret_cast<uint8_t*>(coefficients) + place.block + after - 2, &values, 4);
   if (both) {
     after += 2 * second_advance;
   } else {

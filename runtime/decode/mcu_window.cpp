@@ -3,18 +3,19 @@
 #include <algorithm>
 
 namespace penstock {
-McuWindow mcu_window(const BaselineFrame& frame, const Box& box) {
+
+McuWindow mcu_window(const BaselineFrame& frame, const SampleGrid& grid, const Box& box) {
   McuWindow window;
   const int last_x = box.x + box.width - 1;
-  if (frame.max_h == 2) {
+  if (grid.doubles_columns && grid.interpolates) {
     // One sample of chroma on each side.
-    window.columns.first = std::max(0, box.x / 2 - 1) / 8;
-    window.columns.end = std::min(frame.component[1].width - 1, last_x / 2 + 1) / 8 + 1;
+    window.columns.first = std::max(0, box.x / 2 - 1) / grid.block[1];
+    window.columns.end = std::min(grid.component_width[1] - 1, last_x / 2 + 1) / grid.block[1] + 1;
   } else {
-    window.columns = {box.x / 8, last_x / 8 + 1};
+    window.columns = {box.x / grid.mcu_width, last_x / grid.mcu_width + 1};
   }
-  const int reach = interpolates_rows(frame) ? 2 : 0;
-  const int mcu_height = 8 * frame.max_v;
+  const int reach = grid.interpolates_rows() ? 2 : 0;
+  const int mcu_height = grid.mcu_height;
   const int last_y = box.y + box.height - 1;
   // From the row of MCUs that holds the box's first row, or the row of chroma above it, which that is made of too.
   // libjpeg decodes MCU rows as it needs them, and one more before the last two rows of pixels where it interpolates

@@ -1,6 +1,6 @@
 // Which MCUs of a baseline file a box of pixels depends on, and where a row of their coefficients goes.
 //
-//   const McuWindow window = mcu_window(frame, box);
+//   const McuWindow window = mcu_window(frame, box);     // or, of a reduced image (sample_grid.h), (frame, grid, box)
 //   std::vector<int16_t> tiles(window.most_coefficients(frame));
 //   for (int row = window.first_row; row < window.end_row; ++row) {
 //     const CoefficientTarget target = window.target(frame, row, tiles.data());
@@ -18,6 +18,7 @@
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/sample_grid.h"
 
 namespace penstock {
 
@@ -41,16 +42,15 @@ struct McuWindow {
   CoefficientTarget target(const BaselineFrame& frame, int row, int16_t* tiles) const;
 };
 
-McuWindow mcu_window(const BaselineFrame& frame, const Box& box);
+// The box is one of the grid's pixels.
+McuWindow mcu_window(const BaselineFrame& frame, const SampleGrid& grid, const Box& box);
+inline McuWindow mcu_window(const BaselineFrame& frame, const Box& box) {
+  return mcu_window(frame, sample_grid(frame, 1), box);
+}
 
 // Tiles of a row of blocks of a component, over so many columns of MCUs.
 inline size_t tiles_across(const BaselineComponent& component, size_t columns) {
   return tiles_of(columns * static_cast<size_t>(component.h));
-}
-
-// Whether a row of pixels depends on two rows of chroma.
-inline bool interpolates_rows(const BaselineFrame& frame) {
-  return frame.components == 3 && frame.max_v == 2;
 }
 
 }  // namespace penstock

@@ -18,8 +18,10 @@ constexpr int kShortestInterval = 4;
 constexpr int kLongestInterval = 65535;
 constexpr uint8_t kVersion = 1;
 
+}  // namespace
+
 // Smaller files would spend more than a per cent on a handful of points, and gain nothing.
-int interval_for(const SideIndexOptions& options, const BaselineFrame& frame, size_t file_bytes) {
+int side_index_interval(const SideIndexOptions& options, const BaselineFrame& frame, size_t file_bytes) {
   if (options.interval > 0) return std::min(options.interval, kLongestInterval);
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   const auto affordable = static_cast<int64_t>(file_bytes) / 100 * 4 / (frame.components == 1 ? 17 : 29);
@@ -28,21 +30,34 @@ int interval_for(const SideIndexOptions& options, const BaselineFrame& frame, si
   return static_cast<int>(std::clamp<int64_t>(interval, kShortestInterval, kLongestInterval));
 }
 
-}  // namespace
+int learnt_interval(const BaselineFrame& frame, size_t file_bytes) {
+  const int interval = side_index_interval({}, frame, file_bytes);
+  return std::min(interval + (2 * interval + 4) / 5, kLongestInterval);
+}
 
-SideIndex::SideIndex(int interval, int components) : interval_(interval), components_(components) {}
+void SideIndex::reserve(size_t points) {
+  points_.reserve(points * record_bytes());
+  groups_.reserve((points + group - 1) / group);
+}
+
+SideIndex::SideIndex(int interval, int components, bool partial)
+    : interval_(interval), components_(components), partial_(partial) {}
 
 bool SideIndex::add(const EntryPoint& point) {
-  if (count_ % group == 0) groups_.push_back(point.byte);
-  const uint64_t bits = (uint64_t{point.byte} - groups_.back()) * 8 + point.bit;
-  if (point.byte < groups_.back() || bits >= uint64_t{1} << offset_bits) return false;
+  const bool begins_group = count_ % group == 0;
+  const uint32_t base = begins_group ? point.byte : groups_.back();
+  const uint64_t bits = (uint64_t{point.byte} - base) * 8 + point.bit;
+  if (point.byte < base || bits >= uint64_t{1} << offset_bits) return false;
   uint64_t record = bits;
   for (int c = 0; c < components_; ++c) {
     const int value = point.dc[static_cast<size_t>(c)];
     if (value < -(1 << (dc_bits - 1)) || value >= 1 << (dc_bits - 1)) return false;
     record |= (static_cast<uint64_t>(value) & ((1U << dc_bits) - 1)) << (offset_bits + dc_bits * c);
   }
-  for (size_t i = 0; i < record_bytes(); ++i) points_.push_back(static_cast<uint8_t>(record >> (8 * i)));
+  if (begins_group) groups_.push_back(base);
+  std::array<uint8_t, 8> bytes;
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(record >> (8 * i));
+  points_.insert(points_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(record_bytes()));
   ++count_;
   return true;
 }
@@ -65,9 +80,17 @@ EntryPoint SideIndex::at(size_t n) const {
 bool SideIndex::fits(const BaselineFrame& frame) const {
   if (empty() || components_ != frame.components) return false;
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
-  if (static_cast<int64_t>(count_) != (mcus + interval_ - 1) / interval_) return false;
+  const int64_t all = (mcus + interval_ - 1) / interval_;
+  const auto count = static_cast<int64_t>(count_);
+  if (partial_ ? count > all : count != all) return false;
   const EntryPoint first = at(0);
   return first.byte == frame.scan_begin && first.bit == 0 && first.dc == std::array<int16_t, 3>{};
+}
+
+int64_t SideIndex::closed_mcus(const BaselineFrame& frame) const {
+  const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
+  const int64_t next = static_cast<int64_t>(count_) * interval_;
+  return next >= mcus ? mcus : next - interval_;
 }
 
 std::string SideIndex::serialise() const {
@@ -88,6 +111,7 @@ bool SideIndex::read(std::span<const std::byte> text, SideIndex& index) {
   index.components_ = in.u8();
   index.interval_ = in.u16();
   index.count_ = in.u32();
+  index.partial_ = false;
   if ((index.components_ != 1 && index.components_ != 3) || index.interval_ < 1) return false;
   const size_t groups = (index.count_ + group - 1) / group;
   if (in.left() != groups * 4 + index.count_ * index.record_bytes()) return false;
@@ -104,7 +128,7 @@ bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIn
   BaselineFrame frame;
   EntropyDecoder entropy;
   if (bytes.size() > UINT32_MAX || !read_baseline_frame(bytes, frame) || !entropy.begin(bytes, frame)) return false;
-  const int interval = interval_for(options, frame, bytes.size());
+  const int interval = side_index_interval(options, frame, bytes.size());
   if (interval == 0) return false;
   SideIndex made(interval, frame.components);
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;

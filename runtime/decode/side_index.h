@@ -10,6 +10,9 @@
 // Only a file that the decoder takes as its own from the first MCU to the last, and whose scan ends right behind that,
 //   gets an index, so decoding with one can meet nothing in what it skips that would have changed the verdict (design: a
 //   verdict depends on bytes alone), and whoever decodes to the end can tell whether it is the right one.
+// A partial index, learnt while decoding (learnt_index.h), ends somewhere: its last point closes the stretch before it, and
+//   what lies behind that is as without an index. It was noted on a way from the first MCU on that libjpeg-turbo would have
+//   gone without a word. For a crop that ends before the last point, all that the reference reads lies on that way.
 // Size: 7 bytes a point (4 for grey images) and 4 for every 16; unless told, as many points as take one per cent of the file.
 //   points   | dc 12 bits x components | bits since the group's base 20 |     packed, little-endian
 //   groups   | u32 byte of the file of point 16 g |
@@ -47,20 +50,25 @@ class SideIndex {
   static constexpr int group = 16;
 
   SideIndex() = default;
-  // For points 0, interval, 2 interval, … in order.
-  SideIndex(int interval, int components);
+  // For points 0, interval, 2 interval, … in order. `partial`: it may have fewer than the file has MCUs for.
+  SideIndex(int interval, int components, bool partial = false);
 
-  bool add(const EntryPoint& point);  // false: it cannot be written down
+  void reserve(size_t points);
+  bool add(const EntryPoint& point);  // false: it cannot be written down, and the index is as before
 
   bool empty() const noexcept { return count_ == 0; }
-  // Whether it can be the index of such a file: as many points as it has MCUs for, its components, its scan's beginning.
+  // Whether it can be the index of such a file: as many points as it has MCUs for (no more, if partial), its components,
+  // its scan's beginning.
   bool fits(const BaselineFrame& frame) const;
+  // Of a file that it fits: MCUs, from the first on, that lie in stretches with an end. All of them if it is complete.
+  int64_t closed_mcus(const BaselineFrame& frame) const;
   int interval() const noexcept { return interval_; }
   size_t size() const noexcept { return count_; }
   EntryPoint at(size_t n) const;  // n < size()
   size_t bytes() const noexcept { return points_.size() + groups_.size() * sizeof(uint32_t); }
 
-  // Layout: u8 version 1, u8 components, u16 interval, u32 count, groups, points. read() is false where text is none.
+  // Layout: u8 version 1, u8 components, u16 interval, u32 count, groups, points. read() is false where text is none. Not
+  // for partial ones, which live in memory.
   std::string serialise() const;
   static bool read(std::span<const std::byte> text, SideIndex& index);
 
@@ -71,6 +79,7 @@ class SideIndex {
 
   int interval_ = 0;
   int components_ = 0;
+  bool partial_ = false;
   size_t count_ = 0;
   std::vector<uint32_t> groups_;
   std::vector<uint8_t> points_;
@@ -79,6 +88,12 @@ class SideIndex {
 struct SideIndexOptions {
   int interval = 0;  // MCUs between points; 0: as many points as take one per cent of the file, 4 MCUs apart at least
 };
+
+// MCUs between points for a file of so many bytes; 0: none is worth it.
+int side_index_interval(const SideIndexOptions& options, const BaselineFrame& frame, size_t file_bytes);
+// The same for an index that is learnt: each point costs the decoding that learns it some 100 ns, and up to one and a half
+// times as far apart they serve as well.
+int learnt_interval(const BaselineFrame& frame, size_t file_bytes);
 
 bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIndex& index);
 

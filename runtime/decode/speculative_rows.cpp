@@ -1,6 +1,7 @@
 #include "runtime/decode/speculative_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/decode/lane_step.h"
@@ -21,36 +22,42 @@ constexpr size_t left_at_end(size_t scan) {
 
 }  // namespace
 
-SpeculativeRows::SpeculativeRows() : log_(noted_places) {}
+SpeculativeRows::SpeculativeRows() : log_(noted_places_of_all) {}
 
 bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuColumns columns, int first_row,
-                            int end_row) {
+                            int end_row, const Start& from, EntryNotes* notes) {
   static const bool supported = lanes_supported();
   if (!supported || frame.restart_interval != 0 || first_row >= end_row) return false;
+  if (from.point.byte < frame.scan_begin || from.point.byte >= bytes.size()) return false;
   const size_t scan = bytes.size() - frame.scan_begin;
-  const auto rows = static_cast<size_t>(frame.mcu_rows);
+  const auto columns_of_all = static_cast<size_t>(frame.mcu_columns);
+  const size_t mcus = columns_of_all * static_cast<size_t>(frame.mcu_rows);
+  // From where it begins.
+  const size_t ahead = bytes.size() - from.point.byte;
+  const size_t mcus_ahead = mcus - static_cast<size_t>(from.mcu);
+  const size_t mcus_needed = columns_of_all * static_cast<size_t>(end_row) - static_cast<size_t>(from.mcu);
   // The guess is a little generous: what lanes leave costs more than what they do for nothing. What stands at the very
   // end is left to those who can tell what the file's end means.
-  const size_t guess = scan * static_cast<size_t>(end_row) / rows;
-  const size_t wanted = std::min(guess + guess / 32, scan - std::min(scan, left_at_end(scan)));
+  const size_t guess = ahead * mcus_needed / mcus_ahead;
+  const size_t wanted = std::min(guess + guess / 32, ahead - std::min(ahead, left_at_end(scan)));
   if (wanted < most_lanes * smallest_chunk) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
-  const size_t blocks = rows * static_cast<size_t>(frame.mcu_columns) * layout_.blocks;
-  if (scan < blocks * fewest_bytes_per_block) return false;
+  if (scan < mcus * layout_.blocks * fewest_bytes_per_block) return false;
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   file_size_ = bytes.size();
   frame_ = &frame;
   columns_ = columns;
   end_row_ = end_row;
-  wanted_end_ = frame.scan_begin + wanted;
+  wanted_end_ = from.point.byte + wanted;
   bands_ = (wanted + most_lanes * chunk_bytes - 1) / (most_lanes * chunk_bytes);
-  raw_ = frame.scan_begin;
-  bit_ = 0;
-  mcu_ = 0;
+  raw_ = from.point.byte;
+  bit_ = from.point.bit;
+  mcu_ = from.mcu;
   ended_ = false;
-  dc_.fill(0);
+  for (size_t c = 0; c < 3; ++c) dc_[c] = from.point.dc[c];
+  notes_ = notes;
   runs_.clear();
-  band_mcu_ = 0;
+  band_mcu_ = mcu_;
   if (coefficients_.empty()) coefficients_.resize((lane_scratch_bytes + most_lanes * lane_bytes) / sizeof(int16_t));
   clean();
   return true;
@@ -84,6 +91,7 @@ bool SpeculativeRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
     return true;
   }
   own.end = *end;
+  own.notes = log_.size();
   const uint32_t reached = end->place.block + 2 * block_bytes;  // and what may have been spilt
   dirty_end_[lane] = std::max(dirty_end_[lane], reached);
   if (end->why != LaneEnd::Why::failed || lane == 0) return false;
@@ -101,6 +109,8 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   runs_.clear();
   run_ = in_run_ = passed_ = 0;
   band_mcu_ = mcu_;
+  band_raw_ = raw_;
+  band_bit_ = bit_;
   if (bands_ == 0 || raw_ >= wanted_end_) return Row::ended;
   size_t chunk = (wanted_end_ - raw_) / bands_ / most_lanes;
   --bands_;
@@ -112,9 +122,10 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   }
   if (chunk < smallest_chunk) return Row::ended;
   for (size_t lane = 0; lane < most_lanes; ++lane) {
-    lanes_[lane] = {static_cast<uint32_t>((lane + 1) * chunk * 8), 0, {}};
+    lanes_[lane] = {static_cast<uint32_t>((lane + 1) * chunk * 8), 0, {}, 0};
   }
-  log_.clear();
+  stepped_.clear();
+  log_.clear(notes_ != nullptr && notes_->wanted() != EntryNotes::none ? noted_places_of_all : noted_places);
   decode_lanes(tables_, bytes_.data(), coefficients_.data(), *this, &log_);
   if (!join_lanes()) return Row::not_mine;
   add_predictions();
@@ -125,6 +136,7 @@ bool SpeculativeRows::step(LanePlace& place, size_t lane) {
   if (place.block >= first_block(lane) + static_cast<uint32_t>(lane_blocks + spare_blocks) * block_bytes) return false;
   if (!lane_step(tables_, layout_, bytes_.data(), coefficients_.data(), place)) return false;
   dirty_end_[lane] = std::max(dirty_end_[lane], place.block + 2 * block_bytes);
+  if (notes_ != nullptr && place.next == 0 && place.turn == 0) stepped_.push_back({place.block, place.bit});
   return place.bit <= bytes_used_ * 8;
 }
 
@@ -185,14 +197,101 @@ bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   return true;
 }
 
+// And notes the entry points on the way: the predictions before an MCU are part of its point.
 void SpeculativeRows::add_predictions() {
-  size_t left = static_cast<size_t>(mcu_ - band_mcu_) * layout_.blocks;
+  const size_t all = static_cast<size_t>(mcu_ - band_mcu_) * layout_.blocks;
+  size_t before = 0;  // blocks of the band before the run
   size_t turn = 0;
-  for (const Run& run : runs_) {
-    const size_t part = std::min(run.blocks, left);
-    add_dc_predictions(coefficients_.data() + run.block / 2, part, layout_, turn, dc_);
-    left -= part;
+  stuffed_before_ = 0;
+  note_lane_ = most_lanes;
+  for (size_t r = 0; r < runs_.size(); ++r) {
+    const size_t part = std::min(runs_[r].blocks, all - before);
+    int16_t* const blocks = coefficients_.data() + runs_[r].block / 2;
+    size_t done = 0;
+    while (notes_ != nullptr && notes_->wanted() < mcu_) {
+      const size_t entry = static_cast<size_t>(notes_->wanted() - band_mcu_) * layout_.blocks - before;
+      if (entry >= part) break;
+      add_dc_predictions(blocks + done * 64, entry - done, layout_, turn, dc_);
+      done = entry;
+      EntryPoint point;
+      if (find_entry(r, entry, point)) {
+        notes_->add(point);
+      } else {
+        notes_->stop();
+      }
+    }
+    add_dc_predictions(blocks + done * 64, part - done, layout_, turn, dc_);
+    before += part;
   }
+}
+
+// The point before the block that has so many of its run before it, which begins an MCU; later ones from call to call.
+bool SpeculativeRows::find_entry(size_t run, size_t blocks, EntryPoint& point) {
+  uint32_t bit = band_bit_;
+  if (run > 0 || blocks > 0) {
+    if (blocks == 0) blocks = runs_[--run].blocks;  // what the lane noted of its run's first block may be from before
+    const size_t lane = (runs_[run].block - first_block(0)) / lane_bytes;
+    const uint32_t wanted = runs_[run].block + static_cast<uint32_t>(blocks * block_bytes);
+    const LanePlace& end = lanes_[lane].end.place;
+    if (wanted > end.block) {
+      const auto stepped = std::ranges::lower_bound(stepped_, wanted, {}, &Stepped::block);
+      if (stepped == stepped_.end() || stepped->block != wanted) return false;
+      bit = stepped->bit;
+    } else {
+      if (lanes_[lane].notes == 0) return false;
+      LanePlace place = log_.at(last_note_before(lane, wanted), lane);
+      for (int steps = 0; place.block != wanted; ++steps) {
+        if (steps == most_steps_to_entry) return false;
+        if (!lane_step<false>(tables_, layout_, bytes_.data(), nullptr, place)) return false;
+      }
+      if (place.next != 0 || place.turn != 0) return false;
+      bit = place.bit;
+    }
+  }
+  const uint32_t byte = bit / 8;
+  while (stuffed_before_ < stuffed_.size() && stuffed_[stuffed_before_] < byte) ++stuffed_before_;
+  const size_t raw = band_raw_ + byte + stuffed_before_;
+  point.byte = static_cast<uint32_t>(raw);
+  point.bit = static_cast<uint8_t>(bit % 8);
+  for (size_t c = 0; c < 3; ++c) {
+    point.dc[c] = static_cast<int16_t>(dc_[c]);
+    if (point.dc[c] != dc_[c]) return false;
+  }
+  return raw <= UINT32_MAX;
+}
+
+// The last of the lane's notes that is not behind the block's beginning. Blocks near each other take about as many notes, so
+// it is looked for where the rate of the last stretch says, then where that of this one does, and in the end one by one.
+size_t SpeculativeRows::last_note_before(size_t lane, uint32_t block) {
+  const size_t last = lanes_[lane].notes - 1;
+  if (lane != note_lane_) {
+    note_lane_ = lane;
+    note_ = 0;
+    const uint32_t blocks = (lanes_[lane].end.place.block - first_block(lane)) / block_bytes;
+    notes_per_block_ = static_cast<float>(last) / static_cast<float>(std::max<uint32_t>(blocks, 1));
+  }
+  const auto blocks_to_go = [&](size_t n) {
+    return static_cast<float>(static_cast<int32_t>(block - log_.at(n, lane).block)) * (1.0F / block_bytes) - 0.5F;
+  };
+  const float wanted = blocks_to_go(note_);
+  float blocks = wanted;
+  size_t found = note_;
+  for (int guess = 0; guess < 4 && std::abs(blocks) >= 1; ++guess) {
+    const auto step = static_cast<int32_t>(blocks * notes_per_block_);
+    found = static_cast<size_t>(std::clamp(static_cast<int32_t>(found) + step, 0, static_cast<int32_t>(last)));
+    blocks = blocks_to_go(found);
+    if (found > note_ && wanted - blocks >= 1) {
+      notes_per_block_ = static_cast<float>(found - note_) / (wanted - blocks);
+    }
+  }
+  const auto is_behind = [&](size_t at) {
+    const LanePlace place = log_.at(at, lane);
+    return place.block > block || (place.block == block && place.next > 0);
+  };
+  while (found > 0 && is_behind(found)) --found;
+  while (found < last && !is_behind(found + 1)) ++found;
+  note_ = found;
+  return found;
 }
 
 // Visits the band's blocks of MCUs [first, end), which come after those visited before.

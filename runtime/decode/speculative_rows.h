@@ -1,7 +1,7 @@
 // Coefficients of a crop's rows of MCUs without an index, decoded in vector lanes all the same.
 //
 //   SpeculativeRows rows;                            // one per thread; keeps tables and memory
-//   bool mine = rows.begin(bytes, frame, {first_mcu, end_mcu}, first_row, end_row);
+//   bool mine = rows.begin(bytes, frame, {first_mcu, end_mcu}, first_row, end_row, {}, notes);
 //   rows.read_row(row, target)                       // row after row: read, not mine, or ended:
 //   rows.hand_over(bytes, entropy)                   // then the EntropyDecoder goes on
 //
@@ -18,6 +18,9 @@
 //   they are wrong start anew at the next byte; one that is right and meets it: not mine.
 // Source: self-synchronising parallel Huffman decoding of JPEG, A. Weissenberger and B. Schmidt, "Accelerating JPEG
 //   Decompression on GPUs" (arXiv 2111.09219); S. T. Klein and Y. Wiseman (2003).
+// It begins at the scan's first MCU, or at any other whose entry point is known. On the way it notes entry points of the
+//   MCUs that `notes` wants: the lanes' places are logged anyway, some symbols before each MCU, and a few single steps lead
+//   from there to its first bit.
 // Bands: a chunk has at most `chunk_bytes`; larger files are decoded band after band, each beginning at the MCU where
 //   the last one ended. Of a row that they share, the blocks that the crop needs are kept.
 // Verdict: as entropy.h's for the rows read, or "not mine" more often: where too few bytes remain behind the rows to
@@ -36,6 +39,7 @@
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
+#include "runtime/decode/entry_notes.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/lane_tables.h"
 #include "runtime/decode/mcu_window.h"
@@ -52,7 +56,14 @@ class SpeculativeRows final : private LaneFeeder {
 
   SpeculativeRows();
 
-  bool begin(EncodedView bytes, const BaselineFrame& frame, McuColumns columns, int first_row, int end_row);
+  // From the MCU `from` on, which is none behind the first that the rows need; its entry point is `point`.
+  struct Start {
+    int64_t mcu = 0;
+    EntryPoint point;
+  };
+  // `notes` (or nullptr) outlives the rows.
+  bool begin(EncodedView bytes, const BaselineFrame& frame, McuColumns columns, int first_row, int end_row,
+             const Start& from, EntryNotes* notes);
   // Rows in order, from first_row on. `ended`: no more rows are decoded here than those before, and the MCUs of this
   // one up to that which hand_over() goes on with; the target's tiles hold those of them that are wanted, and zeros.
   Row read_row(int row, const CoefficientTarget& target);
@@ -63,17 +74,26 @@ class SpeculativeRows final : private LaneFeeder {
   static constexpr size_t lane_blocks = 1792;
   static constexpr size_t spare_blocks = 128;  // for going on past a chunk's end
   static constexpr size_t lane_bytes = (lane_blocks + spare_blocks + 2) * 128;
+  // For meeting, some hundred are enough; for entry points, so many as a lane's chunk takes fetches.
   static constexpr size_t noted_places = 640;
+  static constexpr size_t noted_places_of_all = 3072;
+  static constexpr int most_steps_to_entry = 64;
 
   // Blocks one after the other in the right order.
   struct Run {
     uint32_t block = 0;  // as LanePlace::block
     size_t blocks = 0;
   };
+  // Where an MCU begins that a lane came to by single steps.
+  struct Stepped {
+    uint32_t block = 0;
+    uint32_t bit = 0;
+  };
   struct Lane {
     uint32_t end_bit = 0;
     uint32_t started_anew = 0;  // the block where it last did; 0: never
     LaneEnd end;
+    size_t notes = 0;  // in the log
   };
 
   bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override;
@@ -84,6 +104,8 @@ class SpeculativeRows final : private LaneFeeder {
   bool go_to_end(LanePlace& place, size_t lane, uint32_t from);
   void add_run(uint32_t from, uint32_t to);
   void add_predictions();
+  bool find_entry(size_t run, size_t blocks, EntryPoint& point);
+  size_t last_note_before(size_t lane, uint32_t block);
   template <class Visit>
   void visit_blocks(int64_t first, int64_t end, const Visit& visit);
   void clean();
@@ -105,6 +127,16 @@ class SpeculativeRows final : private LaneFeeder {
   uint8_t bit_ = 0;
   int64_t mcu_ = 0;
   std::array<int32_t, 3> dc_{};
+  EntryNotes* notes_ = nullptr;
+
+  // Where the band began; and where looking for its entry points has come to.
+  size_t band_raw_ = 0;
+  uint8_t band_bit_ = 0;
+  size_t stuffed_before_ = 0;
+  std::vector<Stepped> stepped_;
+  size_t note_lane_ = 0;
+  size_t note_ = 0;
+  float notes_per_block_ = 0;
 
   std::vector<uint8_t> bytes_;  // unstuffed, from raw_ on
   size_t bytes_used_ = 0;

@@ -1,18 +1,23 @@
-// An executor makes chunks: a pool of CPU threads, or (in runtime/cuda) a card.
+// An executor makes chunks: a pool of CPU threads, alone or with cards.
 //
 //   executor.submit(work);                      // from the loader's event loop
 //   while (auto done = executor.next_done()) …  // when done_fd() is readable
 //
 // Works are begun in the order of submission; several may be under way. A work is the executor's from submit() until
 // next_done() returns it: only then may anybody else touch its cell.
+// With cards the threads read, draw and decode entropy, and leave the rest to a card (card/card_lanes.h) of the images
+//   that it takes; of the others, and while no card is free, they make all. Of a card that fails they make again what
+//   it had. Bytes, records and verdicts are the same.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/card/card_lanes.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/chunk.h"
 #include "transport/transport.h"
@@ -42,6 +47,8 @@ struct ExecutorFigures {
   int64_t augment_ns = 0;
   int64_t encoded_bytes = 0;
   int threads = 0;
+  std::vector<CardFigures> cards;
+  int64_t remade = 0;  // images that a card had and did not make
 };
 
 class Executor {
@@ -57,5 +64,10 @@ class Executor {
 
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
+// Throws Error(runtime) where no card has the memory for a batch. `on_notice` hears, from any thread, of a card that
+// failed.
+std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
+                                             std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
+                                             std::function<void(const std::string&)> on_notice);
 
 }  // namespace penstock

@@ -37,8 +37,9 @@ class Loader::Impl {
       : options_(options),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
+        learnt_(options.index_memory_bytes > 0 ? std::make_shared<LearntMemory>(learnt_limit(options.memory_bytes)) : nullptr),
         ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
-        executor_(make_cpu_executor(options.threads, options.cpus)) {}
+        executor_(make_executor()) {}
 
   ~Impl() {
     python_stop_.request_stop();
@@ -55,7 +56,8 @@ class Loader::Impl {
   bool run() {
     begun_ = clock_.now();
     if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
-    tell(LoaderHello{options_.cells, lease_depth(options_.threads), options_.threads});
+    // A chunk that a card has keeps no thread busy.
+    tell(LoaderHello{options_.cells, lease_depth(options_.threads) + lanes_, options_.threads});
     for (;;) {
       Incoming incoming;
       while (endpoint_->poll(incoming)) {
@@ -100,6 +102,11 @@ class Loader::Impl {
     report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
     report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
     report["read_ahead"] = ahead_report();
+    if (learnt_) {
+      const LearntFigures learnt = learnt_->figures();
+      report["learnt_index"] = {{"photos", learnt.photos}, {"bytes", learnt.bytes}, {"used", learnt.used}};
+    }
+    if (options_.executor != ExecutorKind::cpu) report["cards"] = card_report(f);
     std::vector<std::shared_ptr<const SplitContext>> python;
     {
       MutexLock lock(python_mutex_);
@@ -117,6 +124,41 @@ class Loader::Impl {
   }
 
  private:
+  std::unique_ptr<Executor> make_executor() {
+    if (options_.executor != ExecutorKind::cpu) {
+      try {
+        auto executor = make_card_executor(options_.threads, options_.cpus, open_cards(options_.cards),
+                                           options_.card_lanes, options_.on_notice);
+        lanes_ = options_.cards.count * options_.card_lanes.lanes;
+        return executor;
+      } catch (const Error& error) {
+        if (options_.executor == ExecutorKind::card) throw;
+        no_card_ = error.message();
+      }
+    }
+    return make_cpu_executor(options_.threads, options_.cpus);
+  }
+
+  nlohmann::json card_report(const ExecutorFigures& f) const {
+    nlohmann::json list = nlohmann::json::array();
+    int64_t images = 0;
+    for (const CardFigures& card : f.cards) {
+      images += card.images;
+      nlohmann::json one{{"name", card.name},
+                         {"number", card.number},
+                         {"memory_mb", static_cast<double>(card.memory_bytes) / 1048576.0},
+                         {"images", card.images},
+                         {"batches", card.batches},
+                         {"uploaded_bytes", card.uploaded_bytes},
+                         {"busy_s", static_cast<double>(card.busy_ns) * 1e-9}};
+      if (!card.failure.empty()) one["failed"] = card.failure;
+      list.push_back(std::move(one));
+    }
+    nlohmann::json report{{"list", std::move(list)}, {"images", images}, {"remade", f.remade}};
+    if (!no_card_.empty()) report["none"] = no_card_;
+    return report;
+  }
+
   // What a split was listed from, and what became of it.
   struct Listed {
     std::shared_ptr<const SplitContext> context;
@@ -171,7 +213,13 @@ class Loader::Impl {
     if (leases == std::exchange(leases_ahead_, leases)) return;
     tell(LeasesAhead{leases});
   }
-  void share_memory() { ahead_->set_memory(options_.memory_bytes - static_cast<int64_t>(arena_bytes_)); }
+  // Cells first; of the rest, half at most is for what is learnt.
+  int64_t learnt_limit(int64_t left) const { return std::min(options_.index_memory_bytes, std::max<int64_t>(left, 0) / 2); }
+  void share_memory() {
+    const int64_t left = options_.memory_bytes - static_cast<int64_t>(arena_bytes_);
+    ahead_->set_memory(left - learnt_limit(left));
+    if (learnt_) learnt_->set_limit(learnt_limit(left));
+  }
 
   static nlohmann::json replaced_workers(const SplitContext& context) {
     const int64_t count = context.workers()->replaced();
@@ -311,7 +359,7 @@ class Loader::Impl {
     const auto opened = std::make_shared<Opened>(files);
     opened->context =
         SplitContext::open(split_from_json(m.json), opened->files,
-                           {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources);
+                           {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources, learnt_);
     fresh.stamps = opened->files.finish();
     fresh.context = {opened, opened->context.get()};
     const Source& source = fresh.context->source();
@@ -370,6 +418,9 @@ class Loader::Impl {
   // What closed splits hold in memory and on disk must not come on top of what living ones may have.
   void let_kept_go() {
     if (kept_.empty()) return;
+    if (learnt_ && learnt_->full()) {
+      for (const Kept& one : kept_) one.listed.context->learnt()->clear();
+    }
     SourceBudget sum{0, 0};
     const auto add = [&](const std::shared_ptr<const SplitContext>& context) {
       if (!context) return;
@@ -540,6 +591,7 @@ class Loader::Impl {
     ChunkHeader header;
     header.lease = work->lease.lease;
     header.fingerprint = work->lease.fingerprint;
+    header.arithmetic = static_cast<uint8_t>(arithmetic_of(work->split->split().arithmetic));
     header.epoch = work->lease.epoch;
     header.replica = work->lease.replica;
     header.first_slot = work->lease.first_slot;
@@ -588,7 +640,8 @@ class Loader::Impl {
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
-  std::shared_ptr<ReadAhead> ahead_;  // the sources read through it
+  std::shared_ptr<LearntMemory> learnt_;  // nullptr: nothing is learnt
+  std::shared_ptr<ReadAhead> ahead_;      // the sources read through it
   std::map<Fingerprint, Split> splits_;
   mutable Mutex python_mutex_;
   // Of splits_ those with Python workers: what report_json() looks at, in whatever thread it is called.
@@ -597,6 +650,8 @@ class Loader::Impl {
   std::deque<Kept> kept_;  // of splits that are closed, the last one at the end
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;
+  int lanes_ = 0;        // of all its cards
+  std::string no_card_;  // why there is none, where one was wished for
   std::unique_ptr<Executor> executor_;
   std::stop_source python_stop_;
   std::atomic<bool> stop_{false};
@@ -623,12 +678,16 @@ LoaderOptions loader_options(const Job& job) {
   options.cells = job.loader.cells > 0 ? job.loader.cells : std::max(16, 4 * lease_depth(job.loader.threads));
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
+  options.executor = job.loader.executor;
+  options.cards.count = job.loader.cards;
+  options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
   options.python = job.python;
   options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
   options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);
   options.read_ahead.reads = job.loader.read_ahead;
   options.read_ahead.memory_bytes = static_cast<int64_t>(job.loader.read_ahead_mb * 1048576.0);
   options.read_ahead.method = job.loader.read_method;
+  options.index_memory_bytes = static_cast<int64_t>(job.loader.index_memory_mb * 1048576.0);
   // For tests and comparisons: whatever the disk's speed.
   const char* const eager = std::getenv("PENSTOCK_READ_AHEAD");
   options.read_ahead.eager = eager != nullptr && std::string_view(eager) == "always";

@@ -26,6 +26,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
+#include "runtime/card/card_lanes.h"
+#include "runtime/card/cards.h"
 #include "runtime/config/job.h"
 #include "runtime/dataset/read_ahead.h"
 #include "runtime/dataset/source.h"
@@ -42,10 +44,16 @@ struct LoaderOptions {
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
   std::vector<int> cpus;      // for the executor's threads
+  ExecutorKind executor = ExecutorKind::cpu;
+  CardChoice cards;           // where the executor has any; `taker` is for whoever starts several loaders on a node
+  CardLanesOptions card_lanes;
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
   ReadAheadOptions read_ahead;  // of all splits; memory beyond the cells counts within memory_bytes
+  // Of all splits, for what is learnt of their JPEG files (decode/learnt_index.h), within half of what the cells leave of
+  // memory_bytes; 0: nothing is.
+  int64_t index_memory_bytes = int64_t{512} << 20;
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;
 };
@@ -59,6 +67,7 @@ constexpr int lease_depth(int threads) { return threads / 2 + 1 > 2 ? threads / 
 
 class Loader {
  public:
+  // Throws Error(runtime) where the executor is `card` and there is none.
   Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint);
   ~Loader();
 

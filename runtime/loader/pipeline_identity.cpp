@@ -88,7 +88,7 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
   saved.split.pipeline = then.split.pipeline;
   if (const std::string difference = first_difference(canonical_json(saved), canonical_json(split));
       !difference.empty()) {
-    throw Error(ErrorKind::config, who + difference + " (saved, now)",
+    throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",
                 "use the pipeline that the model was trained and validated with, or the state of the right split");
   }
   if (const auto change = decoder_change(text_of(state, "decoders"), decoder_versions()); !change.refused.empty()) {

@@ -16,6 +16,7 @@
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/signals_blocked.h"
+#include "runtime/base/switches.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/loader/pipeline_identity.h"
@@ -139,6 +140,7 @@ class PreprocessorImpl {
   // In a child of fork() there are no threads to join, and the mutex may be held by one of them for ever.
   static std::shared_ptr<PreprocessorImpl> make(const Job& job, const std::string& split,
                                                 const PreprocessorOptions& options) {
+    check_switches();
     if (options.threads < 0) {
       throw Error(ErrorKind::usage, "a Preprocessor of " + std::to_string(options.threads) + " threads",
                   "ask for 1 or more, or 0 for loader.threads");

@@ -35,7 +35,7 @@ int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attemp
 
 Pipeline make_pipeline(const ResolvedSplit& split) {
   try {
-    Pipeline pipeline(split.split.pipeline);
+    Pipeline pipeline(split.split.pipeline, arithmetic_of(split.arithmetic));
     if (pipeline.soft_classes() > 0 && split.split.mode == Mode::eval) {
       throw Error(ErrorKind::config, "MixUp and CutMix are for training, and this split's mode is eval",
                   "leave them out of it");
@@ -92,8 +92,10 @@ SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
       fields_(raw_fields(pipeline_)) {}
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
-                                                       const PythonHost& python, const SourceBudget& budget) {
+                                                       const PythonHost& python, const SourceBudget& budget,
+                                                       std::shared_ptr<LearntMemory> learnt) {
   std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  if (learnt) context->learnt_ = std::make_unique<LearntIndexes>(std::move(learnt));
   context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_, budget));
   return context;
 }
@@ -155,14 +157,34 @@ Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t po
 }
 
 Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
-                                std::span<const std::byte> entry_points) {
+                                std::span<const std::byte> entry_points, LearntIndexes* learnt) {
   ImageHeader header;
   const Verdict verdict = read_header(encoded, context_->split().limits, header, context_->pipeline().header_options());
   if (!verdict.ok()) return verdict;
-  if (entry_points.empty() || !SideIndex::read(entry_points, side_index_)) {
+  if (!entry_points.empty() && SideIndex::read(entry_points, side_index_)) {
+    return run_pipeline({encoded, {}, &side_index_}, header, key, image, record);
+  }
+  if (learnt == nullptr || header.format != ImageFormat::jpeg) {
     return run_pipeline({encoded, {}, nullptr}, header, key, image, record);
   }
-  return run_pipeline({encoded, {}, &side_index_}, header, key, image, record);
+  return make_learning(encoded, header, key, image, record, *learnt);
+}
+
+Verdict SampleMaker::make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key,
+                                   std::byte* image, SampleRecord& record, LearntIndexes& learnt) {
+  const MonotonicClock clock;
+  const auto sample = static_cast<int64_t>(key.index);
+  Nanoseconds begun = clock.now();
+  const auto known = learnt.find(sample, encoded);
+  times_.decode_ns += clock.now() - begun;
+  more_ = {};
+  const Verdict verdict = run_pipeline(
+      {encoded, {}, known ? &known->index : nullptr, learnt.learns() ? &more_ : nullptr}, header, key, image, record);
+  if (more_.empty()) return verdict;
+  begun = clock.now();
+  learnt.keep(sample, encoded, known, std::move(more_));
+  times_.decode_ns += clock.now() - begun;
+  return verdict;
 }
 
 Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
@@ -171,8 +193,15 @@ Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& he
   record.height = header.height;
   record.draws = context_->pipeline().draw(key, header);
   times_.source_pixels += int64_t{header.width} * header.height;
-  return apply(input, header, key, record.draws,
-               {reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample()}, ImageRole::image);
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
+  if (taker_ != nullptr) {
+    const MonotonicClock clock;
+    const Nanoseconds begun = clock.now();
+    const bool taken = taker_->take(input, header, record.draws, out, scratch_);
+    times_.decode_ns += clock.now() - begun;
+    if (taken) return Verdict::good();
+  }
+  return apply(input, header, key, record.draws, out, ImageRole::image);
 }
 
 Verdict SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
@@ -227,6 +256,7 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
                               SampleRecord& record) {
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
+  if (taker_ != nullptr) taker_->forget();
   record.index = index;
   record.draws.clear();
   const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
@@ -241,7 +271,7 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
     const ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
     verdict = run_pipeline(input, header, key, fields[0], record);
   } else {
-    verdict = make_image(sample_.image, key, fields[0], record, sample_.entry_points);
+    verdict = make_image(sample_.image, key, fields[0], record, sample_.entry_points, context_->learnt());
   }
   if (verdict.ok()) verdict = make_others(key, fields, record);
   if (!verdict.ok()) return verdict;
@@ -280,6 +310,7 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
     }
     record.reason += "; and none of " + std::to_string(kMaxSubstitutes) + " substitutes is usable";
   }
+  if (taker_ != nullptr) taker_->forget();
   record.bad = true;
   record.index = planned.index;
   record.draws.clear();

@@ -7,6 +7,8 @@
 //
 // SampleMaker is the one place where a sample's content comes about: loaders, `penstock inspect` and serving
 // (preprocessor.h) call it, so they cannot differ. What it writes is a pure function of (split, planned sample, epoch).
+// A context opened with a LearntMemory learns where JPEG files may be entered while their first crops are decoded
+//   (decode/learnt_index.h); content does not depend on it.
 // Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
 //   sample is a record with `bad` set, its pixels and other fields zero or empty, its label -100; or, under on_error:
 //   substitute in a training split, the first good one of a fixed sequence of other samples.
@@ -23,7 +25,9 @@
 #include "runtime/config/job.h"
 #include "runtime/dataset/python_workers.h"
 #include "runtime/dataset/source.h"
+#include "runtime/decode/learnt_index.h"
 #include "runtime/decode/side_index.h"
+#include "runtime/loader/image_taker.h"
 #include "runtime/protocol/chunk.h"
 
 namespace penstock {
@@ -33,9 +37,11 @@ inline constexpr int kMaxSubstitutes = 16;      // tries before a sample counts 
 
 class SplitContext {
  public:
-  // `python`: how to run the workers of a dataset or transform in Python; without a need none is started.
+  // `python`: how to run the workers of a dataset or transform in Python; without a need none is started. `learnt`: what
+  // indexes may take that are learnt of the samples; nullptr: none are.
   static std::shared_ptr<const SplitContext> open(const ResolvedSplit& split, FileSystem& files = posix_file_system(),
-                                                  const PythonHost& python = {}, const SourceBudget& budget = {});
+                                                  const PythonHost& python = {}, const SourceBudget& budget = {},
+                                                  std::shared_ptr<LearntMemory> learnt = nullptr);
   // With a source that the caller has opened.
   static std::shared_ptr<const SplitContext> with_source(const ResolvedSplit& split, std::unique_ptr<Source> source,
                                                          const PythonHost& python = {});
@@ -47,6 +53,7 @@ class SplitContext {
   const Pipeline& pipeline() const noexcept { return pipeline_; }
   const FieldTable& fields() const noexcept { return fields_; }  // raw: uint8 image [3, h, w], int64 label, others
   const PythonWorkers* workers() const noexcept { return workers_.get(); }    // nullptr: the split needs none
+  LearntIndexes* learnt() const noexcept { return learnt_.get(); }            // nullptr: nothing is learnt
 
  private:
   SplitContext(const ResolvedSplit& split, const PythonHost& python);
@@ -57,6 +64,7 @@ class SplitContext {
   std::shared_ptr<const PythonWorkers> workers_;
   std::unique_ptr<Source> source_;
   FieldTable fields_;
+  std::unique_ptr<LearntIndexes> learnt_;  // thread-safe, and no part of what a split is
 };
 
 // The split's pipeline; its complaints name the split.
@@ -94,15 +102,20 @@ class SampleMaker {
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);
   // The part of it that needs no dataset: encoded bytes to the image field, drawn as `key` says. Sets the record's size
   // and draws. Where the verdict is bad, the image is unspecified.
-  // `entry_points`: the file's SideIndex as text, where somebody has made one.
+  // `entry_points`: the file's SideIndex as text, where somebody has made one. `learnt`: else what is learnt of the
+  // sample, or nullptr.
   Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
-                     std::span<const std::byte> entry_points = {});
+                     std::span<const std::byte> entry_points = {}, LearntIndexes* learnt = nullptr);
+  // Samples' first images, where the taker wants them; it must outlive the maker, or be replaced.
+  void leave_images_to(ImageTaker* taker) noexcept { taker_ = taker; }
   const MakeTimes& times() const noexcept { return times_; }
   const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
  private:
   Verdict try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                    SampleRecord& record);
+  Verdict make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key, std::byte* image,
+                        SampleRecord& record, LearntIndexes& learnt);
   Verdict run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key, std::byte* image,
                        SampleRecord& record);
   Verdict make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record);
@@ -111,9 +124,11 @@ class SampleMaker {
   Verdict run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image);
 
   std::shared_ptr<const SplitContext> context_;
+  ImageTaker* taker_ = nullptr;
   Scratch scratch_;
   SourceSample sample_;
   SideIndex side_index_;  // of the sample at hand
+  SideIndex more_;        // learnt of it
   std::vector<std::byte> answer_;  // of a function
   std::vector<uint8_t> planes_;    // of a mask
   MakeTimes times_;

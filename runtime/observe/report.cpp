@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
 
@@ -42,6 +43,39 @@ std::string read_ahead_line(const json& report) {
   return line.empty() ? line : line + "\n";
 }
 
+// "Learnt: entry points of 1,281,167 photos in 1,390 MB; 5,124,668 pictures were decoded from them"; empty: none were.
+// Cards, where loaders were to use them; or why there are none.
+std::string cards_lines(const json& report) {
+  std::string text;
+  for (const json& rank : report.value("ranks", json::array())) {
+    const json cards = rank.value("cards", json::object());
+    const std::string who = "cards of loader " + std::to_string(rank.value("rank", 0)) + ": ";
+    if (const std::string none = cards.value("none", ""); !none.empty()) text += who + "none, " + none + "\n";
+    for (const json& card : cards.value("list", json::array())) {
+      text += who + card.value("name", "") + " made " + number(card.value("images", 0.0)) + " of " +
+              number(rank.value("images", 0.0)) + " images";
+      if (const std::string failed = card.value("failed", ""); !failed.empty()) text += "; it failed: " + failed;
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+std::string learnt_line(const json& report) {
+  double photos = 0;
+  double bytes = 0;
+  double used = 0;
+  for (const json& rank : report.value("ranks", json::array())) {
+    const json learnt = rank.value("learnt_index", json::object());
+    photos += learnt.value("photos", 0.0);
+    bytes += learnt.value("bytes", 0.0);
+    used += learnt.value("used", 0.0);
+  }
+  if (photos <= 0) return {};
+  return "learnt: entry points of " + number(photos) + " photos in " + number(bytes / 1e6, bytes < 1e7 ? 1 : 0) + " MB; " +
+         number(used) + " pictures were decoded from them\n";
+}
+
 }  // namespace
 
 json merge_reports(const std::vector<std::string>& rank_reports) {
@@ -56,11 +90,13 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
     json parts = counted ? rank.value("splits", json::object()) : json::object();
     for (auto& [name, part] : parts.items()) {
       json& split = report["splits"][name];
+      const std::string arithmetic = part.value("arithmetic", std::string(name_of(Arithmetic::exact)));
       if (split.is_null()) {
         split = {{"order_hash", Sum128{}.hex()}, {"pixel_hash", Sum128{}.hex()}, {"images", 0}, {"batches", 0},
                  {"images_per_s", 0.0},          {"wait_s", 0.0},                {"elapsed_s", 0.0},
-                 {"bad_samples", json::array()}};
+                 {"bad_samples", json::array()}, {"arithmetic", arithmetic}};
       }
+      if (arithmetic != name_of(Arithmetic::exact)) split["arithmetic"] = arithmetic;
       for (const char* hash : {"order_hash", "pixel_hash"}) {
         Sum128 sum = Sum128::from_hex(split[hash].get<std::string>());
         sum += Sum128::from_hex(part[hash].get<std::string>());
@@ -100,7 +136,6 @@ std::string bottleneck_sentence(const json& report) {
   double read = 0;
   double decode = 0;
   double augment = 0;
-  double capacity = 0;
   int64_t threads = 0;
   int64_t loaders = 0;
   for (const json& rank : report.value("ranks", json::array())) {
@@ -120,7 +155,6 @@ std::string bottleneck_sentence(const json& report) {
       read += rank.value("read_s", 0.0);
       decode += rank.value("decode_s", 0.0);
       augment += rank.value("augment_s", 0.0);
-      capacity += rank.value("elapsed_s", 0.0) * static_cast<double>(rank.value("threads", int64_t{0}));
       busy += rank.value("elapsed_s", 0.0) * static_cast<double>(rank.value("threads", int64_t{0})) *
               rank.value("busy_fraction", 0.0);
     }
@@ -189,6 +223,7 @@ std::string report_text(const json& report) {
             " images/s, waiting " + percent(split["wait_fraction"].get<double>()) + "\n";
     text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
     text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
+    if (split["arithmetic"] == name_of(Arithmetic::fast)) text += std::string("  ") + kFastPromise + "\n";
     const auto& bad = split["bad_samples"];
     if (!bad.empty()) {
       text += "  unusable samples: " + std::to_string(bad.size()) + "\n";
@@ -245,7 +280,7 @@ std::string report_text(const json& report) {
       text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
     }
   }
-  text += read_ahead_line(report);
+  text += read_ahead_line(report) + learnt_line(report) + cards_lines(report);
   text += report.value("bottleneck", "") + "\n";
   return text;
 }

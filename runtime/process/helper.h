@@ -17,6 +17,7 @@
 //
 //   rank ──start, signal, stop──▶ helper ──fork──▶ program ─▶ its workers, daemons, …
 //        ◀──started, exited──────
+//   (this header)   helper_protocol.h   helper_loop.h   program_start.h, output_relay.h
 //
 // The end comes by stop() or by the socket's hang-up (the rank died, or destroyed its Helper): SIGTERM to the program's
 //   whole tree, up to the grace, SIGKILL to every descendant until none is left, then the helper exits. A program that
@@ -40,20 +41,9 @@
 #include <string>
 #include <vector>
 
-namespace penstock {
+#include "runtime/process/program_start.h"
 
-struct ProgramSpec {
-  std::vector<std::string> argv;         // argv[0] is looked up in the environment's PATH
-  std::vector<std::string> environment;  // the whole of it, "NAME=value"
-  std::string folder;                    // to start in; empty: the rank's
-  std::vector<int> cpus;                 // to run on; empty: any
-  bool keep_stdin = false;               // trainer 0's program only
-  // Pass the program's output through the helper. For ranks of a launcher: when mpirun goes first, its end of the pipe
-  // goes too, and a program that writes a line while it saves its checkpoint would die of SIGPIPE. What nobody reads
-  // any more is dropped. A terminal stays one for the program (a pty), so its lines come as they are printed.
-  bool relay_output = false;
-  double grace_s = 5;  // between SIGTERM and SIGKILL when the rank dies without a word
-};
+namespace penstock {
 
 struct HelperReport {
   enum class Kind {

@@ -6,7 +6,7 @@
 //
 // Envelope (little-endian):
 //   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
-//   u8 arithmetic (0 exact)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
+//   u8 arithmetic (0 exact, 1 fast)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
 //     4 substituted), u16 attempts, i32 source width, i32 source height, text key, text substitute, text reason,
 //     u16 number of draws, each: u16 position, u16 count, i64 values
@@ -34,7 +34,7 @@ struct ChunkHeader {
   Fingerprint fingerprint = 0;
   int64_t epoch = 0;
   int32_t replica = 0;
-  uint8_t arithmetic = 0;
+  uint8_t arithmetic = 0;  // base/arithmetic.h
   int32_t first_slot = 0;
   int32_t samples = 0;
   uint64_t payload_bytes = 0;

@@ -68,7 +68,9 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   const auto chunk = static_cast<size_t>(header.lease.chunk);
   const FieldLayout layout = chunk_layout(split.raw_fields, header.samples);
   const bool fits = slot.state == Slot::State::filling && chunk < slot.chunk_taken.size() &&
-                    header.fingerprint == split.fingerprint && header.epoch == expected.epoch &&
+                    header.fingerprint == split.fingerprint &&
+                    header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
+                    header.epoch == expected.epoch &&
                     header.first_slot == header.lease.chunk * expected.chunk_samples &&
                     header.samples == std::min<int64_t>(expected.chunk_samples, slot.samples - header.first_slot) &&
                     header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes;

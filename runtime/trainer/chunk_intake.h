@@ -8,45 +8,15 @@
 // Thread-safety: the port's event loop alone; touches nothing but the slot it is given.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "runtime/augment/finish.h"
-#include "runtime/augment/pipeline.h"
-#include "runtime/base/fields.h"
-#include "runtime/config/job.h"
 #include "runtime/protocol/chunk.h"
+#include "runtime/trainer/port_split.h"
 #include "runtime/trainer/slot_pool.h"
-#include "sampler/plan.h"
 
 namespace penstock {
-
-// A split as a port knows it: opened by one client connection, with the finishing that this client wants.
-struct PortSplit {
-  int32_t id = 0;
-  int connection = 0;
-  int64_t program = 0;  // as the coordinator compares them (protocol/messages.h)
-  int32_t opening = 0;
-  Fingerprint fingerprint = 0;
-  ResolvedSplit resolved;
-  std::optional<Pipeline> pipeline;
-  FieldTable raw_fields;  // as chunks carry them
-  FieldTable fields;      // as delivered
-  FinishSpec finish;
-  std::optional<Finisher> finisher;
-  PlanSpec shape;
-  PlanShape plan;
-  bool opened = false;  // the coordinator knows the dataset's size
-
-  // Unreadable samples of an evaluation are masked instead of failing the job.
-  bool masks_bad_samples() const noexcept {
-    return resolved.split.mode == Mode::eval && resolved.on_error == OnError::substitute;
-  }
-};
 
 // What a chunk's lease must agree with.
 struct ChunkExpectation {

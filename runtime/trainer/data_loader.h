@@ -46,6 +46,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
 
@@ -76,6 +77,7 @@ class Batch {
   int64_t size() const;                        // samples in it; the last batch of an epoch may be shorter
   int64_t epoch() const;
   int64_t step() const;
+  Arithmetic arithmetic() const;               // fast: of these pixels nothing is promised but which and how drawn
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.

@@ -19,6 +19,7 @@ void DeliveryBook::delivered(const std::string& name, const Delivery& delivery, 
                              const std::vector<SampleRecord>& records) {
   Split& split = splits_[name];
   split.hash += hash;
+  split.arithmetic = delivery.arithmetic;
   split.totals.images += delivery.images;
   ++split.totals.batches;
   split.totals.wait_ns += delivery.wait_ns;
@@ -44,6 +45,7 @@ nlohmann::json DeliveryBook::to_json(const std::vector<std::pair<std::string, De
   nlohmann::json all = nlohmann::json::object();
   for (const auto& [name, split] : splits_) {
     nlohmann::json& out = all[name];
+    out["arithmetic"] = name_of(split.arithmetic);
     out["order_hash"] = split.hash.order.hex();
     out["pixel_hash"] = split.hash.pixel.hex();
     out["images"] = split.totals.images;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/hash.h"
 #include "runtime/protocol/chunk.h"
@@ -23,6 +24,7 @@
 namespace penstock {
 
 struct Delivery {
+  Arithmetic arithmetic = Arithmetic::exact;
   int64_t epoch = 0;
   int64_t images = 0;
   Nanoseconds wait_ns = 0;      // from next() to its answer
@@ -57,6 +59,7 @@ class DeliveryBook {
  private:
   struct Split {
     StreamHash hash;
+    Arithmetic arithmetic = Arithmetic::exact;
     Totals totals;
     int64_t substituted = 0;
     nlohmann::json bad = nlohmann::json::array();

@@ -9,6 +9,8 @@
 #include "runtime/base/signals_blocked.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/loader.h"
+#include "runtime/process/launcher.h"
+#include "runtime/trainer/attach.h"
 #include "transport/inproc/inproc.h"
 #include "transport/unix_socket.h"
 
@@ -43,6 +45,8 @@ class EmbeddedWorld::Impl {
 
     LoaderOptions loader = loader_options(job);
     loader.cpus = options.cpus;
+    // torchrun's processes share a node: each begins with another card.
+    loader.cards.taker = program_place(current_environment()).local_rank.value_or(0);
     loader_ = std::make_unique<Loader>(loader, inproc_.endpoint(1));
 
     loader_thread_ = std::thread([this] { guard("loader", [this] { loader_->run(); }); });
@@ -120,7 +124,9 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
       << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
       << job.loader.cells << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' ' << job.loader.payload_crc
       << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
-      << static_cast<int>(job.loader.read_method) << ' ' << job.trainer.hold << ' '
+      << static_cast<int>(job.loader.read_method) << ' ' << job.loader.index_memory_mb << ' '
+      << static_cast<int>(job.loader.executor) << ' ' << job.loader.cards << ' ' << job.loader.card_memory_mb << ' '
+      << job.trainer.hold << ' '
       << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
       << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
       << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '

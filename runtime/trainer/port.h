@@ -9,16 +9,16 @@
 // 0's port also runs the Coordinator; what the two say to each other goes through the same queue as everybody's
 // messages, so neither calls into the other.
 //
-// Taking a chunk: the lease is checked (a stream of ours, a step with a slot, a chunk not yet taken; anything else is
-// late or a repetition and is dropped), then copied into the slot. The copy is the finishing pass, and on the way each
-// sample is hashed from the bytes that arrived. Then the cell is released, which is all a loader waits for.
+// Its parts, each with its invariants in a header of its own; what is here is the loop, and who is handed which message:
 //
-// Invariants:
-//   1. A batch is delivered once, in order of steps, and counted (hash, images) exactly when it is delivered.
-//   2. The port writes only to slots in state `filling`; a slot the client holds is never touched.
-//   3. A split is fed to one living process at a time: a second one that opens it is refused, by name of the first.
-//   4. At most `prefetch` batches are reserved ahead of the client, and always at least one while a slot is free, so
-//      one split's prefetching cannot starve another's.
+//   programs ── client_connections.h ──┬── open_splits.h   what they opened, and for whom
+//                                      └── passes.h        slots reserved ahead, batches out in order
+//   loaders ─── endpoint ── chunk_intake.h ───^            a chunk's check, hash and copy into its slot
+//   other ranks ── endpoint ── coordinator.h (trainer 0's), heartbeats.h, port_end.h
+//   port_record.h                                          what went through, for reports and progress
+//
+// A chunk's cell is released as soon as it is copied, or dropped, which is all a loader waits for.
+//
 // Failure: trouble of one stream is told to its client; losing the coordinator ends run() with Error(peer_lost). What
 //   else a port cannot live with ends the job by name where it is `whole_job`'s, and otherwise ends run() with the
 //   Error; its owner then calls disconnect_clients(), once it can tell them why.
@@ -32,52 +32,12 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/config/job.h"
 #include "runtime/protocol/messages.h"
-#include "runtime/trainer/coordinator.h"
+#include "runtime/trainer/port_options.h"
+#include "runtime/trainer/port_record.h"
 #include "transport/transport.h"
 
 namespace penstock {
-
-struct PortOptions {
-  PeerId self = 0;
-  PeerId coordinator = 0;
-  int32_t replica = 0;
-  int32_t num_replicas = 1;
-  int32_t trainer = 0;       // its number among the trainers; with roles.ranks_per_replica other than the replica's
-  bool counted = true;       // false: another port of the same replica stands for it in the job's sums
-  int prefetch = 2;
-  int hold = 2;
-  std::string dump_folder;   // write every delivered batch there; empty: do not
-  bool dump_raw = false;     // the uint8 pixels instead of the finished tensor
-  // Ranks of several processes: how often this one says that it lives, and after what silence of another trainer's rank,
-  // or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
-  Nanoseconds heartbeat_ns = 0;
-  Nanoseconds silence_ns = 0;
-  std::vector<std::string> hosts;  // by rank, for messages; empty: not said
-  bool whole_job = false;    // the port of `penstock run` or `serve`: takes part in the job's end (see finish_program)
-  // `penstock serve`: programs come and go; what each opens and begins is compared with the other trainers' programs of
-  // that time, and the job ends by end_serving().
-  bool serving = false;
-  Nanoseconds idle_ns = 0;      // trainer 0's: serving ends after so long without a program, once one came; 0: not
-  int32_t local_replicas = 1;   // trainers on this node
-  std::string host;
-  std::string overrides_json;   // for programs that attach
-  // Trainer 0's port: who takes part. Unused elsewhere.
-  CoordinatorOptions coordination;
-};
-
-// What went through this port so far, and where the split delivered last stands.
-struct PortFigures {
-  int64_t images = 0;
-  int64_t batches = 0;
-  double wait_s = 0;       // from the program's next() to the answer
-  double elapsed_s = 0;    // first next() to last answer
-  std::string split;
-  int64_t epoch = 0;
-  int64_t step = 0;        // batches of the epoch that are delivered
-  int64_t steps = 0;       // of an epoch
-};
 
 class Port {
  public:

@@ -50,7 +50,8 @@ std::vector<penstock::TransformSpec> transforms_of(const json& list) {
 }
 
 penstock::Pipeline pipeline_of(const json& request) {
-  return penstock::Pipeline(transforms_of(request.at("pipeline")));
+  return penstock::Pipeline(transforms_of(request.at("pipeline")),
+                            penstock::arithmetic_of(request.value("arithmetic", "exact")));
 }
 
 std::vector<char> read_file(const std::string& path) {

@@ -1,6 +1,7 @@
 // The pipeline decodes and resamples only what its output depends on. Here the same operations are done one after the
 // other on whole images, in the plainest way, and the bytes must be equal.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "runtime/augment/transform.h"
 #include "tests/augment/count_allocations.h"
 #include "tests/augment/image_files.h"
+#include "tests/support/sanitized.h"
 
 using penstock::Box;
 using penstock::DecodeLimits;
@@ -194,6 +196,13 @@ ImageHeader header_of(EncodedView bytes) {
   const penstock::Verdict verdict = penstock::read_header(bytes, DecodeLimits{}, header);
   REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
   return header;
+}
+
+// The most memory this process has had.
+long peak_kb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
 }
 
 }  // namespace
@@ -390,8 +399,10 @@ TEST_CASE("a sliver that would need gigabytes in between is refused before memor
   const Pipeline pipeline({{"Resize", {{"size", int64_t{256}}}}, {"Resize", {{"size", List{224, 224}}}}});
   Scratch scratch{DecodeLimits{}};
   std::vector<uint8_t> out(3 * 224 * 224);
+  const long before = peak_kb();
   const std::string reason = pipeline.apply(bytes, header_of(bytes), {}, out, scratch).reason;
   CHECK(reason.find("intermediate image of 224 x 15360000") != std::string::npos);
+  CHECK(peak_kb() - before < 50'000 * penstock::kSanitizedFactor);
 }
 
 TEST_CASE("a pixel transform that does not act leaves the windows alone") {

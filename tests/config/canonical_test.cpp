@@ -40,7 +40,7 @@ TEST_CASE("what does not change the stream is not in it; what does, is") {
     CHECK(canonical({same}) == canonical());
   }
   for (const char* other :
-       {"seed=8", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9", "limits.max_field_bytes=9",
+       {"seed=8", "arithmetic=fast", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9", "limits.max_field_bytes=9",
         "splits.train.batch_size=2",
         "splits.train.mode=eval", "splits.train.tail=pad", "splits.train.drop_last=true",
         "splits.train.channels_last=true", "splits.train.sampler.shuffle=false", "splits.train.sampler.drop_last=true",
@@ -199,7 +199,7 @@ TEST_CASE("the schema is JSON and describes every key and transform") {
   };
   check_level(job_sections(), schema);
   check_level(split_sections(), split);
-  CHECK(keys == 79);
+  CHECK(keys == 83);
   CHECK(split["required"] == Json::array({"dataset", "pipeline"}));
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["default"] == 2);
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["minimum"] == 1);

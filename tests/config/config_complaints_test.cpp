@@ -47,10 +47,10 @@ job.yaml:13:11: error: 'splits.train.mode': expected train or eval, found the te
 }
 
 TEST_CASE("values: type, range, choice") {
-  CHECK(complaint(with_split("arithmetic: fast\n")) ==
-        "job.yaml:1:13: error: 'arithmetic: fast' is not available in this version\n"
-        "    1 | arithmetic: fast\n"
-        "      |             ^~~~ use 'exact'");
+  CHECK(complaint(with_split("arithmetic: faster\n")) ==
+        "job.yaml:1:13: error: 'arithmetic': expected exact or fast, found the text 'faster'\n"
+        "    1 | arithmetic: faster\n"
+        "      |             ^~~~~~ did you mean 'fast'?");
   CHECK(complaint(with_split("seed: -1\n")) ==
         "job.yaml:1:7: error: 'seed' is -1; it must be at least 0\n"
         "    1 | seed: -1\n"
@@ -111,7 +111,7 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
 TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(with_split("loader: 4\n")) ==
         "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, cells, cache_gb, spool_gb, "
-        "read_ahead, read_ahead_mb and read_method, "
+        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, cards and card_memory_mb, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/config/job_texts.h"
+#include "tests/support/sanitized.h"
 
 using namespace penstock;
 
@@ -42,7 +43,7 @@ TEST_CASE("nesting beyond 32 levels is refused, however it is written") {
       CHECK(said != "accepted");
       if (std::string(level) != "{? " && std::string(level) != "? ")
         CHECK(contains(said, "nested deeper than 32 levels"));
-      CHECK(seconds < 2);
+      CHECK(seconds < 2 * kSanitizedFactor);
     }
   }
   std::string block;  // by indentation
@@ -110,7 +111,7 @@ TEST_CASE("large files of nonsense take little time and give short messages") {
     INFO(file.substr(0, 40) << ": " << seconds << " s: " << said.substr(0, 200));
     CHECK((said.size() < 20000 || said == "accepted"));
     CHECK(!contains(said, "WRONG KIND"));
-    CHECK(seconds < 10);
+    CHECK(seconds < 10 * kSanitizedFactor);
   }
 }
 

@@ -104,7 +104,8 @@ TEST_CASE("a file that cannot be used is refused, by name and place") {
       {std::string("\x93NUMPY\1\0\xff\xff", 10) + std::string(20, ' '), "its header ends early"},
       {"12 34 56 78 90", "it does not begin as one"},
       {"", "it does not begin as one"}};
-  for (const auto& [content, why] : cases) {
+  for (const auto& [content, reason] : cases) {
+    const std::string& why = reason;  // clang 14 captures no structured binding
     CAPTURE(why);
     const std::string path = files.put("bad.npy", content);
     const Error error = refusal("indices", path);
@@ -112,12 +113,13 @@ TEST_CASE("a file that cannot be used is refused, by name and place") {
     CHECK(has(error, why));
     CHECK(has(error, path));
   }
-  for (const auto& [content, why] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [content, reason] : std::vector<std::pair<std::string, std::string>>{
            {"1\n2\nthree\n", "line 3 is no whole number: 'three'"},
            {"1 2\n", "line 1 is no whole number"},
            {"1.5\n", "line 1 is no whole number"},
            {"99999999999999999999\n", "line 1 is no whole number"},
            {"\n\n", "it holds no number"}}) {
+    const std::string& why = reason;
     CAPTURE(why);
     CHECK(has(refusal("indices", files.put("bad.txt", content)), why));
   }

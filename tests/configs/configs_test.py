@@ -22,6 +22,7 @@ JOBS = {
     "single_node.yaml": (4, []),
     "imagenet_train_val.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),
     "embedded.yaml": (0, []),
+    "large_photos.yaml": (0, []),
     "small_pictures_png.yaml": (3, []),
     "substitute_bad_samples.yaml": (3, []),
     "multi_node.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),

@@ -10,7 +10,7 @@
 using namespace penstock;
 
 TEST_CASE("the job is YAML that says what the folders and the recipe are") {
-  const std::string text = init_job("photos/train", "photos/val");
+  const std::string text = init_job({"photos/train"}, {"photos/val"});
   CHECK(text.starts_with("# yaml-language-server: $schema="));
   const YAML::Node job = YAML::Load(text);
   CHECK(job["seed"].as<int>() == 0);
@@ -43,9 +43,16 @@ TEST_CASE("the job is YAML that says what the folders and the recipe are") {
 }
 
 TEST_CASE("without a validation folder there is no validation split") {
-  const YAML::Node job = YAML::Load(init_job("t"));
+  const YAML::Node job = YAML::Load(init_job({"t"}));
   CHECK_FALSE(job["splits"]["val"]);
   CHECK(job["splits"].size() == 1);
+}
+
+TEST_CASE("a pack is named as one") {
+  const YAML::Node job = YAML::Load(init_job({"train.pack", true}, {"val"}));
+  CHECK(job["splits"]["train"]["dataset"]["pack"].as<std::string>() == "train.pack");
+  CHECK_FALSE(job["splits"]["train"]["dataset"]["folder"]);
+  CHECK(job["splits"]["val"]["dataset"]["folder"].as<std::string>() == "val");
 }
 
 TEST_CASE("any folder name survives") {
@@ -75,7 +82,7 @@ TEST_CASE("any folder name survives") {
                                                           "\xf0\x9f\x98\x80",
                                                           "trailing "}) {
     CAPTURE(name);
-    const YAML::Node job = YAML::Load(init_job(name, name + "/val"));
+    const YAML::Node job = YAML::Load(init_job({name}, {name + "/val"}));
     CHECK(job["splits"]["train"]["dataset"]["folder"].as<std::string>() == name);
     CHECK(job["splits"]["val"]["dataset"]["folder"].as<std::string>() == name + "/val");
   }
@@ -85,6 +92,6 @@ TEST_CASE("names that YAML cannot hold are refused") {
   for (const std::string& name :
        std::vector<std::string>{"", "\xff", "a\xc3", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80"}) {
     CAPTURE(name);
-    CHECK_THROWS_AS(init_job(name), Error);
+    CHECK_THROWS_AS(init_job({name}), Error);
   }
 }

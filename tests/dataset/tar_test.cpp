@@ -311,6 +311,12 @@ TEST_CASE(".npy members are fields") {
   CHECK(sample.fields[1][0] == std::byte{4});
   CHECK(sample.label == 0);
 
+  spec.fields = "box.npy, npy:bytes";  // by the member's whole name, too; and what is said of the kind holds
+  const auto named = open(spec);
+  CHECK(named->fields()[2] == FieldSpec{"box.npy", FieldKind::tensor, DType::float32, {2, 2}});
+  CHECK(named->fields()[3].kind == FieldKind::bytes);
+  spec.fields = "box, npy";
+
   tar.member("2.jpg", "two");
   tar.member("2.npy", npy("<i8", "()", std::string(8, '\4')));
   tar.member("2.box.npy", npy("<f4", "(4,)", std::string(16, '\3')));

@@ -1,11 +1,12 @@
 // Time of decoding and resampling on one thread, for crops as RandomResizedCrop(224) draws them.
 //
-//   find FOLDER -name '*.jpg' | crop_bench [ROUNDS]
+//   find FOLDER -name '*.jpg' | crop_bench [ROUNDS [whole]]
 //
 // Not a test: prints milliseconds an image (mean over all files, best round), for decoding and for resampling to planar
 // 224 x 224 with bilinear taps. Every file is decoded three times in turn, by the usual way, with a side index and by
 // libjpeg-turbo alone, so that the ratios (median over rounds) hold on a busy machine too; their bytes are compared.
-// The interval of the index: PENSTOCK_INDEX_INTERVAL (MCUs; 0: by the file's size).
+// With `whole` the crop is the whole picture. The interval of the index: PENSTOCK_INDEX_INTERVAL (MCUs; 0: by the
+// file's size).
 #include <time.h>
 
 #include <algorithm>
@@ -63,6 +64,7 @@ double ms(Clock::duration d) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
+  const bool whole = argc > 2 && std::strcmp(argv[2], "whole") == 0;
   std::vector<std::vector<char>> files;
   for (std::string path; std::getline(std::cin, path);) {
     std::ifstream in(path, std::ios::binary);
@@ -110,7 +112,7 @@ int main(int argc, char** argv) {
       const auto t0 = Clock::now();
       if (!read_header(view, limits, header).ok()) continue;
       const auto t1 = Clock::now();
-      const Box crop = random_crop(header, random);
+      const Box crop = whole ? Box{0, 0, header.width, header.height} : random_crop(header, random);
       const ResampleGeometry g{crop.width, crop.height, 224, 224, Filter::bilinear};
       const Box window{0, 0, 224, 224};
       const auto t2 = Clock::now();

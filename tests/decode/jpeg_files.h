@@ -29,6 +29,7 @@ struct JpegSpec {
   bool optimize = false;  // Huffman tables of its own instead of the usual ones
   uint32_t seed = 1;
   int noise_bits = 5;
+  std::vector<jpeg_scan_info> scans{};  // a script of its own
 };
 
 inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
@@ -51,6 +52,10 @@ inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
   if (spec.optimize) info.optimize_coding = TRUE;
   if (spec.arithmetic) info.arith_code = TRUE;
   if (spec.progressive) jpeg_simple_progression(&info);
+  if (!spec.scans.empty()) {
+    info.scan_info = spec.scans.data();
+    info.num_scans = static_cast<int>(spec.scans.size());
+  }
   jpeg_start_compress(&info, TRUE);
   const int channels = spec.grey ? 1 : 3;
   std::vector<uint8_t> row(static_cast<size_t>(spec.width) * 3);

@@ -2,7 +2,7 @@
 //
 //   PATH WIDTH HEIGHT SAMPLING KIND QUALITY RESTART SEED
 //     SAMPLING  grey, or "HxV,HxV,HxV[,HxV]": the factors of each component (four: CMYK)
-//     KIND      base | opt | prog | arith | arithprog | split (one scan a component)
+//     KIND      base | opt | prog | arith | arithprog | split (one scan a component) | script (progressive, any scans)
 //     RESTART   restart interval in MCUs, 0 for none
 // Pictures are noise, edges and gradients by the seed: they exercise every border.
 #include <cstddef>
@@ -15,9 +15,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/decode/progressive_files.h"
 
 namespace {
 
@@ -95,6 +98,12 @@ bool make(const Order& o) {
     for (int c = 0; c < channels; ++c) scans.push_back({1, {c, 0, 0, 0}, 0, 63, 0, 0});
     info.scan_info = scans.data();
     info.num_scans = channels;
+  }
+  if (o.kind == "script") {
+    std::mt19937 random(static_cast<uint32_t>(o.seed));
+    scans = penstock_test::random_script(random, channels);
+    info.scan_info = scans.data();
+    info.num_scans = static_cast<int>(scans.size());
   }
   jpeg_start_compress(&info, TRUE);
   while (info.next_scanline < info.image_height) {

@@ -178,7 +178,7 @@ def boxes_of(rng, width, height, per_class):
 
 def generated_jpegs(comparison, rng, full):
     maker = find_program("make_jpegs")
-    kinds = ["base", "base", "opt", "prog", "arith", "arithprog", "split"]
+    kinds = ["base", "base", "opt", "prog", "script", "arith", "arithprog", "split"]
     # Few sizes give no interior; 12 boxes a class of 2,025 files make more than 10,000 of each.
     for name, factors in SAMPLINGS.items():
         sizes = [(w, h) for w in EDGES for h in EDGES]

@@ -98,6 +98,16 @@ void compare_random_cases(unsigned seed, int rounds) {
     ResampleGeometry g{image.width, image.height, side(most), side(most), filters[random() % 5]};
     if (random() % 6 == 0) g.out_width = g.in_width;
     if (random() % 6 == 0) g.out_height = g.in_height;
+    if (g.filter != Filter::nearest && random() % 3 == 0) {
+      // Eighths of pixels.
+      const auto span = [&](int size) {
+        const int eighths = side(static_cast<unsigned>(8 * size));
+        return InputSpan{static_cast<double>(random() % static_cast<unsigned>(8 * size - eighths + 1)) / 8,
+                         eighths / 8.0};
+      };
+      g.columns = span(g.in_width);
+      if (random() % 4 != 0) g.rows = span(g.in_height);
+    }
     Box window{0, 0, side(static_cast<unsigned>(g.out_width)), side(static_cast<unsigned>(g.out_height))};
     window.x = static_cast<int>(random() % static_cast<unsigned>(g.out_width - window.width + 1));
     window.y = static_cast<int>(random() % static_cast<unsigned>(g.out_height - window.height + 1));

@@ -1,10 +1,7 @@
 """Accelerate: penstock.accelerate.prepare and accelerator.prepare, alone and with two processes under mpirun; gradient
 accumulation, save_state in mid-epoch, and what is refused."""
 
-import glob
-import json
 import os
-import sys
 import tempfile
 import types
 
@@ -12,9 +9,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DataLoaderConfiguration
-from jobs import PENSTOCK, mpirun_words, run_tests, skip_without_mpirun, write_job
-from leftovers import no_leftovers, run
+from jobs import run_tests, skip_without_mpirun, write_job
 from photos import JOB, PHOTOS, WORK, digest, raises
+from trainers import seen_by
 
 import penstock
 import penstock.accelerate
@@ -23,22 +20,10 @@ skip_without_mpirun()
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "accelerate_program.py")
 ALONE = write_job(WORK, PHOTOS, trainers=1, name="alone.yaml")
 TWO = write_job(WORK, PHOTOS, trainers=2, name="two.yaml")
-FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def program(job, folder, *words, ranks=0):
-    command = [sys.executable, PROGRAM, job, folder, *words]
-    if ranks:
-        command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
-    with no_leftovers(wait_s=8) as env:
-        done = run(command, 100, env={**env, **FIXED})
-    assert done.returncode == 0, done.stderr[-4000:]
-    out = []
-    for path in sorted(glob.glob(os.path.join(folder, "seen*.json"))):
-        with open(path) as file:
-            out.append(json.load(file))
-        os.remove(path)
-    return out
+    return seen_by(PROGRAM, job, folder, *words, ranks=ranks, timeout=100)
 
 
 def stream(job, replicas=1, rank=0):

@@ -1,15 +1,12 @@
 """Lightning: Trainer.fit with penstock's loaders, alone and as DDP under mpirun; sanity check, validation in mid-epoch,
 gradient accumulation, checkpoints and going on from them in mid-epoch."""
 
-import glob
-import json
 import os
-import sys
 import tempfile
 
-from jobs import PENSTOCK, mpirun_words, run_tests, skip_without_mpirun, write_job
-from leftovers import no_leftovers, run
+from jobs import run_tests, skip_without_mpirun, write_job
 from photos import PHOTOS, WORK, digest
+from trainers import seen_by
 
 import penstock
 
@@ -17,24 +14,11 @@ skip_without_mpirun()
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lightning_program.py")
 ALONE = write_job(WORK, PHOTOS, trainers=1, name="alone.yaml")
 TWO = write_job(WORK, PHOTOS, trainers=2, name="two.yaml")
-# One thread: sums of floats in one order.
-FIXED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def fit(job, folder, *words, ranks=0):
     """What each trainer wrote down: [{"seen": [[what, epoch, step, digest, loss], …], "state": …}, …]"""
-    command = [sys.executable, PROGRAM, job, folder, *words]
-    if ranks:
-        command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
-    with no_leftovers(wait_s=8) as env:
-        done = run(command, 150, env={**env, **FIXED})
-    assert done.returncode == 0, done.stderr[-4000:]
-    out = []
-    for path in sorted(glob.glob(os.path.join(folder, "seen*.json"))):
-        with open(path) as file:
-            out.append(json.load(file))
-        os.remove(path)
-    return out
+    return seen_by(PROGRAM, job, folder, *words, ranks=ranks, timeout=150)
 
 
 def stream(job, split, epoch, replicas=1, rank=0):

@@ -10,3 +10,4 @@ foreach(format IN LISTS formats)
   penstock_fuzzer(fuzz_${format} SOURCES decode_fuzz.cpp PARTS decode base LIBS PkgConfig::HWY
                   DEFINES PENSTOCK_FUZZ_FORMAT=${format})
 endforeach()
+penstock_fuzzer(fuzz_progressive SOURCES fuzz_progressive.cpp PARTS decode base LIBS PkgConfig::HWY PkgConfig::JPEG)

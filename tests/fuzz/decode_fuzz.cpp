@@ -3,7 +3,7 @@
 // Built once a format (PENSTOCK_FUZZ_FORMAT). Checked of every file that the header reader takes:
 //   - the verdict and the pixels of a second decode, by a used decoder, are those of the first;
 //   - a good file's window is good, and equals the same window of the whole;
-//   - JPEG: our own decoder and libjpeg-turbo alone agree;
+//   - JPEG: our own decoder and libjpeg-turbo alone agree, at full size and at a reduced one;
 //   - with EXIF orientation, the sizes are the same or swapped, and the verdict is the same.
 #include <algorithm>
 #include <cstdio>
@@ -36,9 +36,10 @@ struct Outcome {
   std::vector<uint8_t> pixels;
 };
 
-Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage) {
+Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+               int reduction = 1) {
   PixelView view;
-  Outcome outcome{decoder.decode(bytes, header, box, storage, view), {}};
+  Outcome outcome{decoder.decode(bytes, header, box, storage, view, nullptr, nullptr, reduction), {}};
   if (!outcome.verdict.ok()) return outcome;
   require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
   for (int y = 0; y < view.height; ++y) {
@@ -91,6 +92,43 @@ void with_indices(Decoder& decoder, EncodedView bytes, const ImageHeader& header
   }
 }
 
+// What was learnt on the way to a box above changes nothing either, for the box at hand or for all of the image.
+void with_learnt(EncodedView bytes, const ImageHeader& header, const Box& box, const Outcome& part,
+                 const Outcome& whole, PixelBuffer& storage) {
+  Decoder decoder(small_limits(), {.learnt_interval = 1 + static_cast<int>(bytes.size() % 40)});
+  SideIndex index;
+  PixelView view;
+  (void)decoder.decode(bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, storage, view, nullptr, &index);
+  for (const bool all : {false, true}) {
+    const Box wanted = all ? Box{0, 0, header.width, header.height} : box;
+    const Outcome& want = all ? whole : part;
+    SideIndex more;
+    const Verdict got =
+        decoder.decode(bytes, header, wanted, storage, view, index.empty() ? nullptr : &index, &more);
+    require(got.ok() == want.verdict.ok() && got.reason == want.verdict.reason, "the same verdict by what was learnt");
+    const size_t row = static_cast<size_t>(wanted.width) * 3;
+    for (int y = 0; got.ok() && y < wanted.height; ++y) {
+      require(std::memcmp(view.row(y), want.pixels.data() + static_cast<size_t>(y) * row, row) == 0,
+              "the same pixels by what was learnt");
+    }
+    if (!more.empty()) index = more;
+  }
+}
+
+// At a size that the file's length chooses.
+void reduced(Decoder& own, Decoder& library, EncodedView bytes, const ImageHeader& header, PixelBuffer& storage) {
+  const int reduction = 2 << bytes.size() % 3;
+  ImageHeader small = header;
+  small.width = (header.width + reduction - 1) / reduction;
+  small.height = (header.height + reduction - 1) / reduction;
+  const Box box = window_of(bytes, small);
+  const Outcome ours = decode(own, bytes, header, box, storage, reduction);
+  const Outcome theirs = decode(library, bytes, header, box, storage, reduction);
+  require(ours.verdict.ok() == theirs.verdict.ok() && ours.verdict.reason == theirs.verdict.reason,
+          "one verdict at a reduced size");
+  require(ours.pixels == theirs.pixels, "the same pixels at a reduced size");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -120,12 +158,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Outcome again = decode(fresh, bytes, header, all, other);
     require(again.verdict.ok() == whole.verdict.ok() && again.verdict.reason == whole.verdict.reason, "one verdict");
     require(again.pixels == whole.pixels, "the same pixels by another decoder");
+    if (header.format == ImageFormat::jpeg) reduced(used, fresh, bytes, header, other);
   }
   const Box box = window_of(bytes, header);
   const Outcome part = decode(used, bytes, header, box, storage);
   require(part.verdict.ok() || !whole.verdict.ok(), "a good file's window is good");
   if (whole.verdict.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
   if (header.format == ImageFormat::jpeg) with_indices(used, bytes, header, box, part.pixels, storage);
+  if (header.format == ImageFormat::jpeg) with_learnt(bytes, header, box, part, whole, storage);
   if (upright.orientation != header.orientation) {
     const Outcome turned = decode(used, bytes, upright, {0, 0, upright.width, upright.height}, storage);
     require(turned.verdict.ok() == whole.verdict.ok(), "turning does not change the verdict");

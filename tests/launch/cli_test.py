@@ -45,6 +45,23 @@ def test_a_mistyped_command_or_option():
         assert wanted in result.stderr and "help" in result.stderr and result.stdout == "", (words, result.stderr)
 
 
+def test_a_mistyped_switch():
+    said = penstock("schema", env={**os.environ, "PENSTOCK_VECTORS": "avx512"})
+    assert said.returncode == 2 and "PENSTOCK_VECTORS='avx512'" in said.stderr and "avx2, sse4" in said.stderr, said
+
+
+def test_check_looks_for_cards():
+    for executor, code in (("cpu", 0), ("auto", 0), ("card", 1)):
+        said = penstock("check", job, f"loader.executor={executor}", env={**os.environ, "PENSTOCK_CARDS": "none"})
+        assert said.returncode == code, said
+        assert ("PENSTOCK_CARDS=none" in said.stdout) == (executor != "cpu"), said
+
+
+def test_check_of_a_folder():
+    said = penstock("check", work.name)
+    assert said.returncode == 2 and "is a folder, and no pack" in said.stderr and "penstock init --data" in said.stderr, said
+
+
 def test_a_mistyped_split():
     result = penstock("inspect", job, "--split=trian", f"--out={work.name}/x")
     assert result.returncode == 2 and "did you mean 'train'" in result.stderr, result.stderr

@@ -231,6 +231,38 @@ def test_any_number_of_threads_makes_the_same_bytes():
             assert same_files(one, other), threads
 
 
+def test_a_newcomers_way_through_a_pack():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        pack = os.path.join(top, "p")
+        penstock("pack", PHOTOS, pack)
+        job = os.path.join(top, "job.yaml")
+        with open(job, "w") as file:
+            file.write(penstock("init", "--data", pack, "--val", os.path.join(os.path.dirname(PHOTOS), "val")))
+        assert "check: fine" in penstock("check", job)
+        said = penstock("check", pack, "--decode", code=2)
+        assert "is a pack" in said and "leave out --decode" in said, said
+        said = penstock("unpack", pack, pack, code=2)
+        assert "is a pack itself" in said, said
+        files = os.path.join(top, "files")
+        os.mkdir(files)
+        open(os.path.join(files, ".penstock-unpack.part"), "wb").close()  # what a killed one leaves
+        penstock("unpack", pack, files)
+        assert ".penstock-unpack.part" not in os.listdir(files)
+
+
+def test_names_that_lead_out_are_told_when_they_are_packed():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photo = os.path.join(PHOTOS, "class00", sorted(os.listdir(os.path.join(PHOTOS, "class00")))[0])
+        table = os.path.join(top, "table.csv")
+        with open(table, "w") as file:
+            file.write(f"image,label\n{photo},0\n")
+        job = write_job(top, {"csv": table, "label": "label"})
+        pack = os.path.join(top, "p")
+        said = penstock("pack", job, pack)
+        assert "1 samples have names that lead out of a folder" in said and photo in said, said
+        assert "cannot be written below" in penstock("unpack", pack, os.path.join(top, "files"), code=2)
+
+
 def begin_and_end(photos, target, how):
     """Starts to pack, sends the signal once there are whole shards, and gives the exit code. A pack that was finished by
     then is removed and begun again."""

@@ -15,7 +15,7 @@ def sources(top):
     for folder, below, names in os.walk(os.path.join(SOURCE, top)):
         below[:] = sorted(name for name in below if not name.startswith("."))  # bench/.venv holds others' code
         for name in sorted(names):
-            if name.endswith((".h", ".cpp")):
+            if name.endswith((".h", ".cpp", ".cu")):
                 path = os.path.join(folder, name)
                 with open(path, encoding="utf-8") as file:
                     yield os.path.relpath(path, SOURCE), file.read()

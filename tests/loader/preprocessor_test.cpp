@@ -108,6 +108,42 @@ TEST_CASE("ExifTranspose turns pictures on the whole way") {
   CHECK(turns.fingerprint() != leaves.fingerprint());
 }
 
+TEST_CASE("arithmetic: fast gives what validation sees, says so, and is another pipeline than exact") {
+  const std::string small = "splits.val.pipeline=[{Resize: {size: 12}}, {CenterCrop: {size: 10}}, "
+                            "{ToDtype: {dtype: uint8}}]";
+  PreprocessorOptions options;
+  options.overrides = {small};
+  const Preprocessor exact(files().data.job(), "val", options);
+  options.overrides.emplace_back("arithmetic=fast");
+  const Preprocessor fast(files().data.job(), "val", options);
+  const ImageBatch all = fast.run(all_images());
+  const ImageBatch others = exact.run(all_images());
+  DataLoaderOptions same;
+  same.overrides = options.overrides;
+  DataLoader loader(files().data.job(), "val", same);
+  int64_t seen = 0;
+  int64_t different = 0;
+  for (Batch& batch : loader) {
+    CHECK(batch.arithmetic() == Arithmetic::fast);
+    for (int64_t i = 0; i < batch.size(); ++i, ++seen) {
+      const int64_t index = batch.indices()[i];
+      INFO("index " << index);
+      CHECK(std::memcmp(row(batch.image(), i), row(all.images(), index), row_bytes(all.images())) == 0);
+      different += std::memcmp(row(all.images(), index), row(others.images(), index), row_bytes(all.images())) != 0;
+    }
+  }
+  CHECK(seen >= 18);
+  CHECK(different >= 3);  // the good JPEG files that shrink to half
+  CHECK(fast.fingerprint() != exact.fingerprint());
+  CHECK_NOTHROW(fast.check(fast.state()));
+  try {
+    fast.check(exact.state());
+    FAIL("another arithmetic was let through");
+  } catch (const Error& error) {
+    CHECK(error.message().find("arithmetic") != std::string::npos);
+  }
+}
+
 TEST_CASE("what the DataLoader gives in eval mode, byte for byte, broken files too") {
   const auto dtype = [](DType d, bool last) {
     PreprocessorOptions options;
@@ -266,11 +302,10 @@ TEST_CASE("what is dropped is given up, and the bytes are free at once") {
   const Bytes large = photo(1500, 1500, 6);
   const auto begun = std::chrono::steady_clock::now();
   for (int round = 0; round < 20; ++round) {
-    auto images = std::make_unique<std::vector<Bytes>>(200, large);
-    std::vector<EncodedImage> views;
-    for (const Bytes& bytes : *images) views.push_back({bytes, std::nullopt, 0, 0});
+    auto image = std::make_unique<Bytes>(large);
+    const std::vector<EncodedImage> views(200, {*image, std::nullopt, 0, 0});
     { const PendingImages dropped = preprocess.submit(views); }
-    images.reset();  // under AddressSanitizer a thread that still read them would show
+    image.reset();  // under AddressSanitizer a thread that still read them would show
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   MESSAGE("20 x 200 dropped images: " << seconds << " s");
@@ -342,7 +377,7 @@ TEST_CASE("the pipeline's identity, against states of its own and of a DataLoade
   CHECK(other.fingerprint() != now.fingerprint());
   CHECK(complaint(other, now.state()) ==
         "the pipeline of split 'val' is not the one that was saved: splits.val.pipeline.0.CenterCrop.size: [24] here, "
-        "[20] there (saved, now)");
+        "[20] there (here: as it was saved, there: as it is now)");
   CHECK(complaint(with({}, "train"), now.state()).find("(with split 'val'): splits.train.pipeline") !=
         std::string::npos);
 

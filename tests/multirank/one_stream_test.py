@@ -37,15 +37,24 @@ def transports(report):
     return {name for rank in report["ranks"] for name in rank.get("chunks_by_transport", {})}
 
 
+def learnt(report):
+    parts = [rank.get("learnt_index", {}) for rank in report["ranks"]]
+    return sum(part.get("photos", 0) for part in parts), sum(part.get("used", 0) for part in parts)
+
+
 def test_in_one_process():
     global expected
     with no_leftovers() as env:
-        first = run_job(job, options=["--epochs=2"], overrides=trainers(1), env=env).hashes()
+        # The yardstick learns nothing of its photos; all others do (loader.index_memory_mb).
+        plain = run_job(job, options=["--epochs=2"], overrides=[*trainers(1), "loader.index_memory_mb=0"], env=env)
+        first = plain.hashes()
         assert set(first) == {"train", "val"} and first["train"] != first["val"]
+        assert learnt(plain.report) == (0, 0)
         expected = first
     for count in (1, 2, 4):
         report = check_same(f"{count} trainers in one process", 0, [f"loader.threads={1 + count % 4}"], count)
         assert transports(report) == {"inproc"}
+        assert learnt(report) >= (80, 80), learnt(report)
 
 
 def test_a_program_of_its_own():

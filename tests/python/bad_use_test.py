@@ -53,6 +53,14 @@ def test_wrong_jobs():
     assert "did you mean 'batch_size'" in str(two) and "did you mean 'CenterCrop'" in str(two)  # all mistakes at once
 
 
+def test_a_mistyped_switch():
+    os.environ["PENSTOCK_DECODE"] = "libary"
+    try:
+        raises(penstock.UsageError, lambda: loader(tiny_job(), "train"), "PENSTOCK_DECODE='libary'", "library")
+    finally:
+        del os.environ["PENSTOCK_DECODE"]
+
+
 def test_wrong_arguments():
     for keyword, hint in (("batchsize", "'batch_size'"), ("Batch_Size", "'batch_size'"), ("drop", "'drop_last'"),
                           ("num_workers", "loader__threads"), ("prefetch_factor", "loader__prefetch"),

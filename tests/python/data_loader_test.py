@@ -33,6 +33,7 @@ def test_tuple_and_dict():
         assert images.shape == (16, 3, 64, 64) and images.dtype == torch.float32 and images.is_contiguous()
         assert labels.shape == (16,) and labels.dtype == torch.int64
         assert batch.valid.dtype == torch.bool and bool(batch.valid.all()) and batch.num_valid == 16
+        assert batch.arithmetic == "exact"
         assert batch.indices.dtype == torch.int64 and len(set(batch.indices.tolist())) == 16
         assert not bool(batch.substituted.any()) and batch.epoch == 0 and batch.step == 0
     with penstock.DataLoader(JOB, "train", batch="dict", keys={"image": "pixel_values", "label": "labels"}) as named:

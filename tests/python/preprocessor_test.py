@@ -82,6 +82,24 @@ def test_equals_data_loader():
         assert sum(status is not None for status in statuses) == 3
 
 
+def test_fast_equals_the_data_loader_and_says_so():
+    small = [{"Resize": {"size": 72}}, {"CenterCrop": {"size": 64}}]
+    fast = penstock.Preprocessor(PHOTOS.job, split="val", arithmetic="fast", splits__val__pipeline=small)
+    exact = penstock.Preprocessor(PHOTOS.job, split="val", splits__val__pipeline=small)
+    assert (fast.arithmetic, exact.arithmetic) == ("fast", "exact") and fast.fingerprint != exact.fingerprint
+    raises(penstock.ConfigError, "arithmetic", fast.check, exact.state_dict())
+    images, _ = fast(PHOTOS.paths, errors="status")
+    others, _ = exact(PHOTOS.paths, errors="status")
+    assert not torch.equal(images, others)
+    loader = penstock.DataLoader(PHOTOS.job, split="val", arithmetic="fast", splits__val__pipeline=small,
+                                 on_error="substitute", num_replicas=1, rank=0)
+    for batch in loader:
+        assert batch.arithmetic == "fast"
+        for place, index in enumerate(batch.indices.tolist()):
+            if batch.valid[place]:
+                assert torch.equal(batch[0][place], images[index]), index
+
+
 def test_inputs_and_shapes():
     preprocess = penstock.Preprocessor(PHOTOS.job, split="val", threads=1)
     wanted = preprocess(PHOTOS.good)

@@ -6,21 +6,42 @@ LOCAL_RANK, and ends all of them when one fails. And a `penstock serve` for them
         report = serving.end()                                          # `--stop`; the report of --json
 
 ranks=0 serves in one process, without mpirun; launch=True lets `penstock launch` write the mpirun line.
+seen_by() runs a program that writes what it was given to seen*.json, alone or under mpirun.
 """
 
+import glob
 import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 from jobs import PENSTOCK, mpirun_words
+from leftovers import no_leftovers, run
 
 
 def place(rank, world, local=None):
     return {"PENSTOCK_ATTACH": "1", "RANK": str(rank), "WORLD_SIZE": str(world),
             "LOCAL_RANK": str(rank if local is None else local)}
+
+
+def seen_by(program, job, folder, *words, ranks=0, timeout=150):
+    """What each trainer of a Python program wrote to FOLDER/seen*.json, which are removed."""
+    command = [sys.executable, program, job, folder, *words]
+    if ranks:
+        command = [*mpirun_words(ranks), PENSTOCK, "run", job, "--quiet", "--", *command]
+    with no_leftovers(wait_s=8) as env:
+        # One thread: sums of floats in one order.
+        done = run(command, timeout, env={**env, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-4000:]
+    out = []
+    for path in sorted(glob.glob(os.path.join(folder, "seen*.json"))):
+        with open(path) as file:
+            out.append(json.load(file))
+        os.remove(path)
+    return out
 
 
 def outside(env):

@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/trainer/data_loader.h"
+#include "runtime/trainer/embedded_place.h"
 #include "tests/support/tiny_dataset.h"
 
 namespace penstock {
@@ -53,6 +54,33 @@ TEST_CASE("a program's place: torchrun's variables, or the launcher's") {
   for (const char* bad : {"x", "-1", "1x", "99999999999"}) CHECK_THROWS_AS((void)program_place({{"RANK", bad}}), Error);
 }
 
+TEST_CASE("a program that loads for itself: its arguments, then RANK and WORLD_SIZE; a launcher alone is refused") {
+  Job job;
+  job.roles.ranks_per_replica = 2;
+  const auto place = [&](const DataLoaderOptions& options, const std::map<std::string, std::string>& environment) {
+    const EmbeddedOptions embedded = embedded_place(job, options, environment);
+    return std::pair{embedded.replicas, embedded.replica};
+  };
+  const std::map<std::string, std::string> torchrun{{"RANK", "5"}, {"WORLD_SIZE", "8"}};
+  const std::map<std::string, std::string> mpirun{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}};
+  DataLoaderOptions told;
+  told.num_replicas = 3;
+  told.rank = 1;
+  CHECK(place({}, {}) == std::pair{1, 0});
+  CHECK(place({}, torchrun) == std::pair{4, 2});  // two ranks make a replica
+  CHECK(place(told, torchrun) == std::pair{3, 1});
+  CHECK(place(told, mpirun) == std::pair{3, 1});
+  told.places_are_ranks = true;
+  told.num_replicas = 4;
+  CHECK(place(told, {}) == std::pair{2, 0});
+  told.rank = 4;
+  CHECK_THROWS_AS((void)place(told, {}), Error);
+  CHECK_THROWS_AS((void)place({}, mpirun), Error);
+  CHECK_THROWS_AS((void)place({}, {{"WORLD_SIZE", "2"}}), Error);
+  CHECK_THROWS_AS((void)place({}, {{"WORLD_SIZE", "2"}, {"RANK", "2"}}), Error);
+  CHECK(place({}, {{"WORLD_SIZE", "1"}}) == std::pair{1, 0});
+}
+
 TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as by the environment") {
   const TinyDataset data(10);
   DataLoaderOptions options;
@@ -71,6 +99,7 @@ TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as
     }
   }
   options.attach = false;  // comes before the environment
+  options.overrides.clear();  // an embedded loader needs its time
   CHECK(DataLoader(data.job(), "train", options).embedded());
   ::unsetenv(kAttachVariable);
 }

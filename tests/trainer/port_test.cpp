@@ -335,6 +335,7 @@ TEST_CASE("chunks of an iteration that ended are dropped; the next iteration is 
 TEST_CASE("a chunk that does not fit its lease ends the port with an error that names the rank") {
   const std::vector<std::pair<const char*, std::function<void(World::Made&)>>> wrongs{
       {"fingerprint", [](World::Made& m) { m.header.fingerprint ^= 1; }},
+      {"arithmetic", [](World::Made& m) { m.header.arithmetic = 1; }},
       {"epoch", [](World::Made& m) { ++m.header.epoch; }},
       {"chunk number", [](World::Made& m) { m.header.lease.chunk = 2; }},
       {"first slot", [](World::Made& m) { m.header.first_slot += 1; }},
@@ -356,7 +357,8 @@ TEST_CASE("a chunk that does not fit its lease ends the port with an error that 
          m.header.payload_bytes = 0;
        }},
   };
-  for (const auto& [what, spoil] : wrongs) {
+  for (const auto& [name, spoil] : wrongs) {
+    const std::string what = name;  // clang 14 captures no structured binding
     CAPTURE(what);
     World world;
     Client client = world.client();

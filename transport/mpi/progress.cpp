@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
 #include "transport/mpi/mpi_call.h"
+#include "transport/mpi/naps.h"
 
 namespace penstock::mpi {
 namespace {
@@ -20,8 +21,7 @@ constexpr int kControlTag = 1;
 constexpr int kEnvelopeTag = 2;
 constexpr int kPayloadTag = 3;
 constexpr size_t kSpareCells = 32;
-// While requests are under way: chunks are milliseconds apart, and what a TCP socket buffers lasts longer than this.
-constexpr int64_t kLongestBusyNap_us = 200;
+constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than naps while there is traffic
 
 bool all_complete(std::vector<MPI_Request>& requests) {
   int done = 0;
@@ -159,14 +159,14 @@ void Progress::initialise() {
 }
 
 void Progress::loop() {
-  using std::chrono::microseconds;
-  int64_t nap_us = 0;
-  int64_t quiet_naps = 0;
+  const MonotonicClock clock;
+  Naps naps;
   for (;;) {
     bool moved = start_orders();
     moved = receive_messages() || moved;
     moved = complete_sends() || moved;
     moved = complete_receives() || moved;
+    if (moved) naps.moved(clock.now());
     std::packaged_task<void()> work;
     {
       MutexLock lock(mutex_);
@@ -177,22 +177,25 @@ void Progress::loop() {
         work_.pop_front();
       } else if (stopping_ && orders_.empty() && sending_.empty()) {
         return;
-      } else if (moved) {
-        nap_us = 0;
-        quiet_naps = 0;
-      } else if (orders_.empty()) {
-        // Requests under way need MPI to be called to move on, so naps stay short then.
-        // A job that speaks MPI at all does so every few milliseconds; after a quarter of a second of silence (a pause,
-        // or everything goes by shared memory) a longer nap costs nothing and saves a per cent of a core.
-        quiet_naps = sending_.empty() && arriving_.empty() ? quiet_naps + 1 : 0;
-        const int64_t longest = quiet_naps == 0 ? kLongestBusyNap_us : quiet_naps < 250 ? 1000 : 10000;
-        nap_us = std::min(std::max<int64_t>(20, nap_us * 2), longest);
-        changed_.wait_for(mutex_, microseconds(nap_us));
+      } else if (!moved && orders_.empty()) {
+        const Nanoseconds now = clock.now();
+        changed_.wait_for(mutex_, std::chrono::microseconds(naps.next(must_drive(now), now) / kMicrosecond));
       }
     }
     if (work.valid()) work();
     if (finalised_) return;
   }
+}
+
+// Whether requests are under way that only MPI calls move on. To a rank of this node a send needs none, where the other side
+// copies all of it at once; one that is not over when that side has surely looked is being sent in pieces, as in containers
+// whose processes may not read each other's memory.
+bool Progress::must_drive(Nanoseconds now) const {
+  if (!arriving_.empty()) return true;
+  const int here = world_.ranks[static_cast<size_t>(world_.rank)].node;
+  return std::any_of(sending_.begin(), sending_.end(), [&](const Outgoing& out) {
+    return world_.ranks[static_cast<size_t>(out.peer)].node != here || now - out.begun > kSurelySeen;
+  });
 }
 
 bool Progress::start_orders() {
@@ -207,6 +210,7 @@ bool Progress::start_orders() {
     out.chunk = order.chunk;
     out.peer = order.peer;
     out.cell = order.cell;
+    out.begun = MonotonicClock().now();
     if (order.chunk) {
       const uint64_t bytes = order.bytes;
       out.message.resize(sizeof bytes);

@@ -11,8 +11,7 @@
 // When the peer dies in between, the receives may never complete and MPI may still write: the staging cell is
 // quarantined (kept, never reused) until the process ends.
 //
-// Backing off: while requests are pending or traffic was seen lately the thread polls; idle, its naps double from 20 us
-// to 1 ms (10 ms after long silence), and an order from this rank wakes it at once.
+// Backing off: the thread polls while something moves, then naps (naps.h); an order from this rank wakes it at once.
 // Threads: everything public is called from the event loop, or from the thread that owns the session; the thread itself
 // is the only one to call MPI. mutex_ guards what both touch.
 #pragma once
@@ -74,6 +73,7 @@ class Progress {
     bool chunk = false;
     PeerId peer = 0;
     CellRef cell;
+    Nanoseconds begun = 0;
   };
   struct Arriving {
     PeerId peer = 0;
@@ -91,6 +91,7 @@ class Progress {
   bool receive_messages();
   bool complete_sends();
   bool complete_receives();
+  bool must_drive(Nanoseconds now) const;
   void call_in_thread(std::function<void()> work);
   void deliver(Incoming incoming);
   std::unique_ptr<std::vector<std::byte>> staging_cell(size_t bytes);

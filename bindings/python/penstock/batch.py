@@ -61,6 +61,11 @@ class _Described:
         """Number of the batch in its epoch, from 0."""
         return self._fact("step")
 
+    @property
+    def arithmetic(self) -> str:
+        """The job's, "exact" or "fast"; of fast pixels nothing is promised but whose they are and how they were drawn."""
+        return self._fact("arithmetic")
+
 
 class _Facts:
     """Copies of what a batch says, for copied fields: they must not hold its memory."""
@@ -68,6 +73,7 @@ class _Facts:
     def __init__(self, native, convert):
         self.indices, self.valid, self.substituted = map(convert, (native.indices, native.valid, native.substituted))
         self.num_valid, self.epoch, self.step = native.num_valid, native.epoch, native.step
+        self.arithmetic = native.arithmetic
 
 
 def _same(array):

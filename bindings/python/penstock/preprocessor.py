@@ -63,6 +63,7 @@ class Preprocessor:
         self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
                                               dtype=_dtype_name(dtype), channels_last=channels_last,
                                               threads=threads or 0)
+        self._arithmetic = json.loads(self._native.spec())["arithmetic"]
 
     def __call__(self, images: Any, *, index: Union[int, Sequence[int], None] = None, epoch: int = 0,
                  occurrence: Union[int, Sequence[int], None] = None, errors: str = "raise") -> Any:
@@ -113,6 +114,11 @@ class Preprocessor:
         """32 hexadecimal digits, equal exactly where transforms with all parameters, arithmetic and versions of the
         decoders are. Dataset, sampler, batch size, seed, limits and this object's options do not enter."""
         return self._native.fingerprint()
+
+    @property
+    def arithmetic(self) -> str:
+        """The job's: "exact" or "fast"."""
+        return self._arithmetic
 
     def state_dict(self) -> dict:
         """What a checkpoint keeps of the pipeline, for `check`, where it keeps no DataLoader's state of this split."""

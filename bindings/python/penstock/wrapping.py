@@ -182,6 +182,7 @@ class _Facts(NamedTuple):
     num_valid: int
     epoch: int
     step: int
+    arithmetic: str
 
 
 class _Begun(NamedTuple):
@@ -320,7 +321,7 @@ class _WrappedPass:
                     valid[place] = 0
         convert = _like(images)
         facts = _Facts(convert(indices, "int64"), convert(valid, "uint8"), convert(substituted, "uint8"), sum(valid),
-                       self._epoch, self._step)
+                       self._epoch, self._step, owner.preprocessor.arithmetic)
         return TupleBatch([images, convert(labels, None), *(convert(column, None) for column in begun.rest)])._describe(
             facts, lambda array: array)
 

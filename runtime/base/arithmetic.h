@@ -1,0 +1,32 @@
+// What a job promises of its pixels.
+//
+//   Arithmetic arithmetic = arithmetic_of(job.arithmetic);      // "exact" or "fast", as the job file says
+//
+//   exact   libjpeg-turbo's default decode and Pillow's resampling, byte for byte, whoever makes a sample: `order_hash` and
+//           `pixel_hash` are promised.
+//   fast    JPEG files that are shrunk to half or less are decoded at 1/2, 1/4 or 1/8, and resampled from there
+//           (runtime/augment/reduction.h). Only `order_hash` is promised: the same samples in the same order with the same
+//           draws. CPU executors still agree in every byte, but another kind of executor need not.
+// Thread-safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace penstock {
+
+enum class Arithmetic : uint8_t { exact = 0, fast = 1 };  // as it stands in messages
+
+// Of a name that the job file's parser let through.
+inline Arithmetic arithmetic_of(std::string_view name) noexcept {
+  return name == "fast" ? Arithmetic::fast : Arithmetic::exact;
+}
+
+constexpr const char* name_of(Arithmetic arithmetic) noexcept {
+  return arithmetic == Arithmetic::fast ? "fast" : "exact";
+}
+
+// What people are told beside the pixel hash of a fast job.
+inline constexpr const char* kFastPromise = "arithmetic fast: order_hash is promised, pixel_hash is not";
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+// A card, as far as the loader needs one: memory, copies, the stages of batch_layout.h, and waiting.
+//
+//   std::unique_ptr<Card> card = open_card(0);                 // cards.h
+//   CardBlock memory(*card, bytes, CardMemory::device);
+//   std::unique_ptr<CardStream> stream = card->stream();
+//   stream->upload(memory.data(), pinned.data(), n);           // in the order of the calls, none of which waits
+//   stream->launch(memory.data(), launch);
+//   stream->download(pinned.data(), memory.data() + at, m);
+//   stream->wait(timeout_ns);                                  // until all of it is done
+//
+// The seam between what is said to a card and how: ../cuda says it with CUDA, host_card.h does it on this CPU, and
+//   tests put faults in between. No header of CUDA is seen from here.
+// Failure: CardError, with what kind it is: memory is short (ask for less), a call failed, or the card is gone. After
+//   `failed` and `lost` the card and its streams are good for nothing but being destroyed; a stream's outcome is
+//   unknown.
+// Ownership: blocks and streams must go before their card. A stream that is destroyed waits for what it was told, as
+//   the memory it works on goes next.
+// Thread-safety: a Card from any thread; a stream from one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/card/batch_layout.h"
+
+namespace penstock {
+
+enum class CardFault : uint8_t { out_of_memory, failed, lost };
+
+class CardError : public Error {
+ public:
+  CardError(CardFault fault, const std::string& message, const std::string& remedy = {})
+      : Error(ErrorKind::runtime, message, remedy), fault_(fault) {}
+  CardFault fault() const noexcept { return fault_; }
+
+ private:
+  CardFault fault_;
+};
+
+struct CardInfo {
+  int number = 0;    // as the driver counts
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  int64_t memory_bytes = 0;
+};
+
+enum class CardMemory : uint8_t { device, pinned };  // on the card; here, where copies to and from a card are fast
+
+class CardStream {
+ public:
+  virtual ~CardStream() = default;
+  // Memory here must stay as it is until wait() returned.
+  virtual void upload(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  virtual void launch(std::byte* memory, const StageLaunch& launch) = 0;
+  virtual void download(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  // CardError(lost) when the time passes first.
+  virtual void wait(Nanoseconds timeout_ns) = 0;
+};
+
+class Card {
+ public:
+  virtual ~Card() = default;
+  virtual const CardInfo& info() const noexcept = 0;
+  virtual std::byte* allocate(size_t bytes, CardMemory where) = 0;
+  virtual void release(std::byte* memory, CardMemory where) noexcept = 0;
+  virtual std::unique_ptr<CardStream> stream() = 0;
+};
+
+// Owned memory of a card.
+class CardBlock {
+ public:
+  CardBlock(Card& card, size_t bytes, CardMemory where)
+      : card_(&card), where_(where), data_(card.allocate(bytes, where)) {}
+  CardBlock(CardBlock&& other) noexcept
+      : card_(other.card_), where_(other.where_), data_(std::exchange(other.data_, nullptr)) {}
+  CardBlock& operator=(CardBlock&&) = delete;
+  ~CardBlock() {
+    if (data_ != nullptr) card_->release(data_, where_);
+  }
+  std::byte* data() const noexcept { return data_; }
+
+ private:
+  Card* card_;
+  CardMemory where_;
+  std::byte* data_;
+};
+
+}  // namespace penstock

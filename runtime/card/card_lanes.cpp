@@ -1,0 +1,177 @@
+#include "runtime/card/card_lanes.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace penstock {
+
+CardLane::CardLane(Card& on, size_t number_of_card, size_t bytes)
+    : card(number_of_card),
+      memory_bytes(bytes),
+      memory(on, bytes, CardMemory::device),
+      upload(on, bytes / 2, CardMemory::pinned),
+      outputs(on, bytes / 4, CardMemory::pinned),
+      stream(on.stream()),
+      batch(upload.data(), {bytes, bytes / 2, SIZE_MAX}) {}
+
+CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options, Done done)
+    : cards_(std::move(cards)), options_(options), done_(std::move(done)) {
+  size_t lanes = 0;
+  {
+    MutexLock lock(mutex_);
+    for (size_t card = 0; card < cards_.size(); ++card) {
+      const CardInfo& info = cards_[card]->info();
+      figures_.push_back({.name = info.name, .number = info.number});
+      add_lanes(card, options);
+    }
+    lanes = places_.size();
+  }
+  if (lanes == 0) {
+    throw Error(ErrorKind::runtime, "no card has memory for a batch: " + why_none_,
+                "lower loader.card_memory_mb, free memory on the card, or say loader.executor: cpu");
+  }
+  for (size_t i = 0; i < lanes; ++i) threads_.emplace_back([this, i] { run(i); });
+}
+
+CardLanes::~CardLanes() {
+  stop();
+}
+
+void CardLanes::stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void CardLanes::add_lanes(size_t card, const CardLanesOptions& options) {
+  auto bytes = static_cast<size_t>(options.memory_bytes) / static_cast<size_t>(options.lanes);
+  int made = 0;
+  while (made < options.lanes && bytes >= smallest_lane_bytes) {
+    try {
+      Place place;
+      place.lane = std::make_unique<CardLane>(*cards_[card], card, bytes);
+      places_.push_back(std::move(place));
+      figures_[card].memory_bytes += static_cast<int64_t>(bytes);
+      ++made;
+    } catch (const CardError& error) {
+      why_none_ = error.message();
+      if (error.fault() != CardFault::out_of_memory) break;
+      bytes /= 2;
+    }
+  }
+}
+
+CardLane* CardLanes::take() {
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < places_.size(); ++i) {
+    Place& place = places_[(next_ + i) % places_.size()];
+    if (!place.free || !figures_[place.lane->card].failure.empty()) continue;
+    place.free = false;
+    next_ = (next_ + i + 1) % places_.size();
+    return place.lane.get();
+  }
+  return nullptr;
+}
+
+void CardLanes::submit(CardLane& lane) {
+  MutexLock lock(mutex_);
+  for (Place& place : places_) {
+    if (place.lane.get() == &lane) place.submitted = true;
+  }
+  changed_.notify_all();
+}
+
+void CardLanes::give_back(CardLane& lane) {
+  lane.images.clear();
+  lane.owner = nullptr;
+  lane.pending = 0;
+  lane.closed = false;
+  MutexLock lock(mutex_);
+  for (Place& place : places_) {
+    if (place.lane.get() == &lane) place.free = true;
+  }
+}
+
+std::vector<CardFigures> CardLanes::figures() const {
+  MutexLock lock(mutex_);
+  return figures_;
+}
+
+void CardLanes::run(size_t number) {
+  ::pthread_setname_np(::pthread_self(), "penstock-card");
+  const MonotonicClock clock;
+  for (;;) {
+    CardLane* lane = nullptr;
+    {
+      MutexLock lock(mutex_);
+      while (!places_[number].submitted && !stopping_) changed_.wait(mutex_);
+      if (!places_[number].submitted) return;
+      places_[number].submitted = false;
+      lane = places_[number].lane.get();
+    }
+    const Nanoseconds begun = clock.now();
+    if (const std::optional<CardError> error = attempt(*lane)) {
+      {
+        MutexLock lock(mutex_);
+        std::string& failure = figures_[lane->card].failure;
+        if (error->fault() != CardFault::out_of_memory && failure.empty()) failure = error->message();
+      }
+      done_(*lane, &*error);
+      continue;
+    }
+    {
+      MutexLock lock(mutex_);
+      CardFigures& figures = figures_[lane->card];
+      figures.busy_ns += clock.now() - begun;
+      figures.uploaded_bytes += static_cast<int64_t>(lane->batch.upload_bytes());
+      ++figures.batches;
+      figures.images += std::count_if(lane->images.begin(), lane->images.end(),
+                                      [](const LaneImage& one) { return one.image != nullptr; });
+    }
+    done_(*lane, nullptr);
+  }
+}
+
+std::optional<CardError> CardLanes::attempt(CardLane& lane) const {
+  std::optional<CardError> found;
+  try {
+    make(lane);
+    return found;
+  } catch (const CardError& error) {
+    found = error;
+  } catch (const std::exception& error) {  // memory of our own
+    found = CardError(CardFault::out_of_memory, error.what());
+  }
+  // Some of it is under way all the same, and reads what the lane's next batch will write over.
+  if (found->fault() == CardFault::out_of_memory) {
+    try {
+      lane.stream->wait(options_.timeout_ns);
+    } catch (const CardError& error) {
+      found = error.fault() == CardFault::out_of_memory ? CardError(CardFault::failed, error.message()) : error;
+    }
+  }
+  return found;
+}
+
+void CardLanes::make(CardLane& lane) const {
+  BatchBuilder& batch = lane.batch;
+  batch.seal();
+  CardStream& stream = *lane.stream;
+  stream.upload(lane.memory.data(), lane.upload.data(), batch.upload_bytes());
+  for (const StageLaunch& launch : batch.launches()) stream.launch(lane.memory.data(), launch);
+  stream.download(lane.outputs.data(), lane.memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
+  stream.wait(options_.timeout_ns);
+  for (size_t place = 0; place < batch.places(); ++place) {
+    std::byte* const image = lane.images[place].image;
+    if (image != nullptr) std::memcpy(image, lane.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
+  }
+}
+
+}  // namespace penstock

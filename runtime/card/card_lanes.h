@@ -1,0 +1,122 @@
+// Batches on their way through cards: several at a time, each in a lane with memory and a stream of its own.
+//
+//   CardLanes lanes(open_cards(choice), options, done);     // done(lane, error): see below
+//   if (CardLane* lane = lanes.take()) {                    // nullptr: all are busy, or no card is left
+//     lane->batch.begin(...); reserve and fill; lane->images.push_back({number, where the image goes});
+//     lanes.submit(*lane);                                  // seals, copies, launches, waits, in the lane's thread
+//   }
+//   ...                                                     // in done(): the images are there, or error is not null
+//   lanes.give_back(*lane);
+//
+// States of a lane: free → take() → the taker's → submit() → its thread's → done() → the taker's → give_back() → free.
+//   Only the one whose it is touches it; take(), submit() and done() hand it over with all that was written.
+// Memory: options.memory_bytes a card, in parts for its lanes (equal, unless memory was short), and pinned memory of three quarters of that here.
+//   Where a card has less, the lanes are halved until they fit, so that batches become smaller; a card on which not
+//   even smallest_lane_bytes can be had is left out.
+// Failure: the constructor throws where no card has a lane. done()'s error says which card failed and how; what the
+//   batch held is then unmade. After anything but a want of memory the card is not asked again: its lanes are never
+//   free.
+// Waiting: a batch that a card has not finished by options.timeout_ns counts as lost.
+// Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
+//   batches under way; done() may still use the lanes then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/card/batch_builder.h"
+#include "runtime/card/card.h"
+
+namespace penstock {
+
+inline constexpr size_t smallest_lane_bytes = size_t{1} << 20;
+
+struct CardLanesOptions {
+  int64_t memory_bytes = int64_t{512} << 20;  // of a card
+  int lanes = 3;                              // of a card: one being filled, one being made, one being fetched
+  Nanoseconds timeout_ns = 10 * kSecond;
+};
+
+// Of one card, so far.
+struct CardFigures {
+  std::string name;
+  int number = 0;
+  int64_t memory_bytes = 0;  // taken from it
+  int64_t batches = 0;
+  int64_t images = 0;
+  int64_t uploaded_bytes = 0;
+  int64_t busy_ns = 0;  // of its lanes, from upload to the last byte fetched
+  std::string failure;  // why it is not asked any more
+};
+
+struct LaneImage {
+  size_t sample = 0;
+  std::byte* image = nullptr;  // nullptr: not wanted any more
+};
+
+struct CardLane {
+  CardLane(Card& on, size_t number_of_card, size_t bytes);
+
+  size_t card;
+  size_t memory_bytes;
+  CardBlock memory;
+  CardBlock upload;
+  CardBlock outputs;
+  std::unique_ptr<CardStream> stream;  // goes before the memory that it works on
+  BatchBuilder batch;
+  std::vector<LaneImage> images;  // by place
+  size_t most_outputs(size_t bytes_each) const noexcept { return memory_bytes / 4 / bytes_each; }
+
+  // The taker's own.
+  void* owner = nullptr;
+  size_t pending = 0;
+  bool closed = false;
+};
+
+class CardLanes {
+ public:
+  using Done = std::function<void(CardLane& lane, const CardError* error)>;
+
+  CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options, Done done);
+  ~CardLanes();
+
+  CardLane* take();
+  void submit(CardLane& lane);
+  void give_back(CardLane& lane);
+  void stop();
+  std::vector<CardFigures> figures() const;
+
+ private:
+  struct Place {
+    std::unique_ptr<CardLane> lane;
+    bool free = true;
+    bool submitted = false;
+  };
+
+  void add_lanes(size_t card, const CardLanesOptions& options) PENSTOCK_REQUIRES(mutex_);
+  void run(size_t place);
+  std::optional<CardError> attempt(CardLane& lane) const;
+  void make(CardLane& lane) const;
+
+  std::vector<std::unique_ptr<Card>> cards_;
+  CardLanesOptions options_;
+  Done done_;
+  std::string why_none_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Place> places_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<CardFigures> figures_ PENSTOCK_GUARDED_BY(mutex_);
+  size_t next_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // where take() begins to look: lanes take turns
+  bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace penstock

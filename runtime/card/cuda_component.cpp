@@ -1,0 +1,63 @@
+#include "runtime/card/cuda_component.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+namespace penstock {
+namespace {
+
+// The folder of the library that this function is in, with a slash; empty where it cannot be told.
+std::string own_folder() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
+  const std::string path = info.dli_fname;
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+const CudaComponent& component() {
+  // Beside this library by its path, as for the MPI component (transport/mpi_component.cpp).
+  const std::string beside = own_folder() + "libpenstock_cuda.so";
+  const bool exists = beside.find('/') != std::string::npos && ::access(beside.c_str(), F_OK) == 0;
+  void* const library = ::dlopen(exists ? beside.c_str() : "libpenstock_cuda.so", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw Error(
+        ErrorKind::runtime, std::string("cannot load the CUDA component: ") + ::dlerror(),
+        "build with -DPENSTOCK_CUDA=ON (launch/install_cuda.sh fetches a compiler), or say loader.executor: cpu");
+  }
+  auto* const entry = reinterpret_cast<CudaComponentFunction>(::dlsym(library, kCudaComponentEntry));
+  if (entry == nullptr || entry()->version != kCudaComponentVersion) {
+    throw Error(ErrorKind::runtime, "the CUDA component found does not belong to this version of penstock",
+                "install both from one build");
+  }
+  return *entry();
+}
+
+}  // namespace
+
+int cuda_cards() {
+  std::string error;
+  const int count = component().count(&error);
+  if (count < 0) {
+    throw Error(ErrorKind::runtime, "no card can be used: " + error,
+                "check the driver with nvidia-smi, or say loader.executor: cpu");
+  }
+  return count;
+}
+
+std::unique_ptr<Card> open_cuda_card(int number) {
+  const int count = cuda_cards();
+  if (number < 0 || number >= count) {
+    throw Error(ErrorKind::runtime,
+                "there is no card " + std::to_string(number) + ": the driver counts " + std::to_string(count),
+                "see CUDA_VISIBLE_DEVICES and nvidia-smi, or say loader.executor: cpu");
+  }
+  std::string error;
+  Card* const card = component().open(number, &error);
+  if (card == nullptr) {
+    throw Error(ErrorKind::runtime, "cannot open card " + std::to_string(number) + ": " + error,
+                "another program may hold it alone (nvidia-smi tells); or say loader.executor: cpu");
+  }
+  return std::unique_ptr<Card>(card);
+}
+
+}  // namespace penstock

@@ -1,0 +1,38 @@
+#include "runtime/card/run_on_host.h"
+
+#include "runtime/card/kernels.h"
+
+namespace penstock {
+namespace {
+
+template <class Kernel>
+void run_all(uint8_t* memory, const StageLaunch& launch) {
+  const auto* const spans = reinterpret_cast<const PartSpan*>(memory + launch.spans_at);
+  const auto* const parts = reinterpret_cast<const typename Kernel::Part*>(memory + launch.parts_at);
+  for (uint32_t s = 0; s < launch.spans; ++s) {
+    const typename Kernel::Part& part = parts[spans[s].part];
+    for (uint32_t thread = 0; thread < span_threads; ++thread) {
+      const uint32_t unit = spans[s].first + thread;
+      if (unit < part.units) Kernel::run(memory, part, unit);
+    }
+  }
+}
+
+}  // namespace
+
+void run_on_host(uint8_t* memory, const StageLaunch& launch) {
+  switch (launch.stage) {
+    case CardStage::inverse:
+      return run_all<InverseKernel>(memory, launch);
+    case CardStage::colour:
+      return run_all<ColourKernel>(memory, launch);
+    case CardStage::across:
+      return run_all<AcrossKernel>(memory, launch);
+    case CardStage::down:
+      return run_all<DownKernel>(memory, launch);
+    case CardStage::finish:
+      return run_all<FinishKernel>(memory, launch);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,189 @@
+// A card by CUDA: the kernels of ../card in grids, and memory, copies and waiting.
+//
+// The only file that sees CUDA's headers. It is compiled to libpenstock_cuda.so (README.md here).
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "runtime/card/card.h"
+#include "runtime/card/cuda_component.h"
+#include "runtime/card/kernels.h"
+
+namespace penstock {
+namespace {
+
+// A group of threads a span: all read the same part.
+template <class Kernel>
+__global__ void __launch_bounds__(span_threads)
+    run_spans(uint8_t* memory, const PartSpan* spans, const typename Kernel::Part* parts) {
+  const PartSpan span = spans[blockIdx.x];
+  const typename Kernel::Part& part = parts[span.part];
+  const uint32_t unit = span.first + threadIdx.x;
+  if (unit < part.units) Kernel::run(memory, part, unit);
+}
+
+template <class Kernel>
+void launch_kernel(uint8_t* memory, const StageLaunch& launch, cudaStream_t stream) {
+  run_spans<Kernel><<<launch.spans, span_threads, 0, stream>>>(
+      memory, reinterpret_cast<const PartSpan*>(memory + launch.spans_at),
+      reinterpret_cast<const typename Kernel::Part*>(memory + launch.parts_at));
+}
+
+CardFault fault_of(cudaError_t code) {
+  switch (code) {
+    case cudaErrorMemoryAllocation:
+      return CardFault::out_of_memory;
+    case cudaErrorNoDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorSystemNotReady:
+      return CardFault::lost;
+    default:
+      return CardFault::failed;
+  }
+}
+
+void check(cudaError_t code, const CardInfo& info, const char* what) {
+  if (code == cudaSuccess) return;
+  (void)cudaGetLastError();  // the next call must not report this one again
+  throw CardError(fault_of(code), "card " + std::to_string(info.number) + " (" + info.name + "): " + what + ": " +
+                                      cudaGetErrorString(code));
+}
+
+class CudaStream final : public CardStream {
+ public:
+  explicit CudaStream(const CardInfo& info) : info_(info) {
+    use();
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), info_, "making a stream");
+  }
+  ~CudaStream() override {
+    // Whoever owned the memory releases it next. A card that hangs is not waited for: its stream stays.
+    try {
+      wait(10 * kSecond);
+      (void)cudaStreamDestroy(stream_);
+    } catch (const Error&) {
+    }
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  void upload(std::byte* to, const std::byte* from, size_t bytes) override {
+    use();
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), info_, "copying to it");
+  }
+  void download(std::byte* to, const std::byte* from, size_t bytes) override {
+    use();
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), info_, "copying from it");
+  }
+
+  void launch(std::byte* at, const StageLaunch& stage) override {
+    use();
+    auto* const memory = reinterpret_cast<uint8_t*>(at);
+    switch (stage.stage) {
+      case CardStage::inverse:
+        launch_kernel<InverseKernel>(memory, stage, stream_);
+        break;
+      case CardStage::colour:
+        launch_kernel<ColourKernel>(memory, stage, stream_);
+        break;
+      case CardStage::across:
+        launch_kernel<AcrossKernel>(memory, stage, stream_);
+        break;
+      case CardStage::down:
+        launch_kernel<DownKernel>(memory, stage, stream_);
+        break;
+      case CardStage::finish:
+        launch_kernel<FinishKernel>(memory, stage, stream_);
+        break;
+    }
+    check(cudaGetLastError(), info_, "starting a kernel");
+  }
+
+  void wait(Nanoseconds timeout_ns) override {
+    use();
+    const MonotonicClock clock;
+    const Nanoseconds begun = clock.now();
+    for (;;) {
+      const cudaError_t state = cudaStreamQuery(stream_);
+      if (state != cudaErrorNotReady) {
+        check(state, info_, "a kernel or copy");
+        return;
+      }
+      const Nanoseconds waited = clock.now() - begun;
+      if (waited > timeout_ns) {
+        throw CardError(CardFault::lost, "card " + std::to_string(info_.number) + " (" + info_.name +
+                                             ") has not finished its work for " + std::to_string(timeout_ns / kSecond) +
+                                             " s");
+      }
+      // Work takes a millisecond or so; a thread that spins for it takes a core from decoding.
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp<Nanoseconds>(waited / 8, 10'000, 500'000)));
+    }
+  }
+
+ private:
+  void use() const { check(cudaSetDevice(info_.number), info_, "choosing it"); }
+
+  CardInfo info_;
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaCard final : public Card {
+ public:
+  explicit CudaCard(int number) {
+    info_.number = number;
+    cudaDeviceProp properties{};
+    check(cudaSetDevice(number), info_, "choosing it");
+    check(cudaGetDeviceProperties(&properties, number), info_, "asking for its properties");
+    info_.name = properties.name;
+    info_.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    check(cudaFree(nullptr), info_, "making a context");  // now, where it can still be said by name
+  }
+  const CardInfo& info() const noexcept override { return info_; }
+
+  std::byte* allocate(size_t bytes, CardMemory where) override {
+    check(cudaSetDevice(info_.number), info_, "choosing it");
+    void* memory = nullptr;
+    if (where == CardMemory::device) {
+      check(cudaMalloc(&memory, bytes), info_, "allocating memory");
+    } else {
+      check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), info_, "allocating pinned memory");
+    }
+    return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* memory, CardMemory where) noexcept override {
+    (void)cudaSetDevice(info_.number);
+    (void)(where == CardMemory::device ? cudaFree(memory) : cudaFreeHost(memory));
+  }
+  std::unique_ptr<CardStream> stream() override { return std::make_unique<CudaStream>(info_); }
+
+ private:
+  CardInfo info_;
+};
+
+int count_cards(std::string* error) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess) return count;
+  *error = cudaGetErrorString(code);
+  return -1;
+}
+
+Card* open_card(int number, std::string* error) {
+  try {
+    return new CudaCard(number);
+  } catch (const std::exception& failure) {
+    *error = failure.what();
+    return nullptr;
+  }
+}
+
+constexpr CudaComponent cuda_component_functions{kCudaComponentVersion, count_cards, open_card};
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" const penstock::CudaComponent* penstock_cuda_component() {
+  return &penstock::cuda_component_functions;
+}

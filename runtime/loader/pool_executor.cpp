@@ -1,0 +1,372 @@
+// A pool of CPU threads, and cards that make what the threads leave to them. Threads take single samples, oldest work
+// first, so a chunk's latency is its share of the pool and no thread idles while any sample of any leased chunk is
+// waiting.
+//
+// Of cards: a chunk's images are gathered in a lane; it is closed when it is full or the chunk's last sample has been
+// read, and submitted when no thread is filling a place of it any more. A chunk is done when all its samples are read
+// and all its lanes are back.
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <deque>
+#include <list>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/loader/executor.h"
+#include "transport/wakeup.h"
+
+namespace penstock {
+namespace {
+
+// One thread's makers, by split. They keep no split alive: one that the loader has closed may have processes and a list
+// of millions of files.
+class Makers {
+ public:
+  // Good while the caller has `split`.
+  SampleMaker* of(const std::shared_ptr<const SplitContext>& split) {
+    for (const Entry& entry : entries_) {
+      if (entry.split.lock() == split) return entry.maker.get();
+    }
+    std::erase_if(entries_, [](const Entry& entry) { return entry.split.expired(); });
+    const std::shared_ptr<const SplitContext> borrowed(std::shared_ptr<void>(), split.get());
+    entries_.push_back({split, std::make_unique<SampleMaker>(borrowed)});
+    return entries_.back().maker.get();
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const SplitContext> split;
+    std::unique_ptr<SampleMaker> maker;
+  };
+  std::vector<Entry> entries_;
+};
+
+class PoolExecutor final : public Executor {
+ public:
+  PoolExecutor(int threads, const std::vector<int>& cpus) {
+    figures_.threads = threads;
+    start(threads, cpus);
+  }
+  PoolExecutor(int threads, const std::vector<int>& cpus, std::vector<std::unique_ptr<Card>> cards,
+               const CardLanesOptions& options, std::function<void(const std::string&)> on_notice)
+      : on_notice_(std::move(on_notice)) {
+    figures_.threads = threads;
+    lanes_ = std::make_unique<CardLanes>(std::move(cards), options,
+                                         [this](CardLane& lane, const CardError* error) { collect(lane, error); });
+    start(threads, cpus);
+  }
+  ~PoolExecutor() override {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    for (std::thread& thread : threads_) thread.join();
+    // What cards have is written to cells until this returns.
+    if (lanes_) lanes_->stop();
+  }
+
+  void submit(std::unique_ptr<ChunkWork> work) override {
+    const size_t samples = work->lease.samples.size();
+    work->records.resize(samples);
+    MutexLock lock(mutex_);
+    queue_.emplace_back();
+    queue_.back().work = std::move(work);
+    queue_.back().unfinished = samples;
+    changed_.notify_all();
+  }
+  std::unique_ptr<ChunkWork> next_done() override {
+    MutexLock lock(mutex_);
+    if (done_.empty()) {
+      wakeup_.clear();
+      return nullptr;
+    }
+    auto work = std::move(done_.front());
+    done_.pop_front();
+    return work;
+  }
+  int done_fd() const override { return wakeup_.fd(); }
+
+  std::unique_ptr<ChunkWork> withdraw(const LeaseKey& lease) override {
+    MutexLock lock(mutex_);
+    for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+      if (it->next != 0 || it->work->lease.lease != lease) continue;
+      auto work = std::move(it->work);
+      queue_.erase(it);
+      return work;
+    }
+    return nullptr;
+  }
+  ExecutorFigures figures() const override {
+    ExecutorFigures figures;
+    {
+      MutexLock lock(mutex_);
+      figures = figures_;
+    }
+    if (lanes_) figures.cards = lanes_->figures();
+    return figures;
+  }
+
+ private:
+  struct Item {
+    std::unique_ptr<ChunkWork> work;
+    size_t next = 0;  // sample that the next thread takes
+    size_t unfinished = 0;
+    FieldLayout layout;
+    std::vector<size_t> again;  // samples whose card failed: for the CPU
+    CardLane* open = nullptr;   // where its images go
+    size_t lanes = 0;           // that have images of it
+  };
+
+  // Where a lane takes one image.
+  struct Held {
+    CardLane* lane = nullptr;
+    size_t place = 0;
+  };
+
+  // One thread's, for the sample at hand.
+  class Taker final : public ImageTaker {
+   public:
+    explicit Taker(PoolExecutor& executor) : executor_(executor) {}
+
+    void begin(Item& item, size_t sample) {
+      item_ = &item;
+      number_ = sample;
+    }
+    bool take(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> image,
+              Scratch& scratch) override {
+      const Pipeline& pipeline = item_->work->split->pipeline();
+      if (!sample_.plan(pipeline, scratch, input, header, draws)) return false;
+      held_ = executor_.reserve(*item_, number_, sample_, reinterpret_cast<std::byte*>(image.data()), image.size());
+      if (held_.lane == nullptr) return false;
+      if (held_.lane->batch.fill(held_.place, sample_, input.index)) return true;
+      forget();
+      return false;
+    }
+    void forget() override { end(false); }
+    // The sample is whole, but for its image.
+    void keep() { end(true); }
+
+   private:
+    void end(bool wanted) {
+      if (held_.lane != nullptr) executor_.settle(std::exchange(held_, {}), wanted);
+    }
+
+    PoolExecutor& executor_;
+    Item* item_ = nullptr;
+    size_t number_ = 0;
+    CardSample sample_;
+    Held held_;
+  };
+
+  void start(int threads, const std::vector<int>& cpus) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, cpus] { run(cpus); });
+  }
+
+  void run(const std::vector<int>& cpus) {
+    ::pthread_setname_np(::pthread_self(), "penstock-cpu");
+    if (!cpus.empty()) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      for (const int cpu : cpus) CPU_SET(cpu, &set);
+      (void)::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // a wish; the kernel may know better
+    }
+    const MonotonicClock clock;
+    Makers makers;
+    std::optional<Taker> taker;
+    if (lanes_) taker.emplace(*this);
+    for (;;) {
+      Item* item = nullptr;
+      size_t sample = 0;
+      bool again = false;
+      {
+        MutexLock lock(mutex_);
+        while ((item = next_item()) == nullptr) {
+          if (stopping_) return;
+          changed_.wait(mutex_);
+        }
+        if (stopping_) return;
+        again = !item->again.empty();
+        if (again) {
+          sample = item->again.back();
+          item->again.pop_back();
+        } else {
+          sample = item->next++;
+        }
+        if (sample == 0 && !again) {
+          item->layout = chunk_layout(item->work->split->fields(), std::ssize(item->work->lease.samples));
+        }
+        // Once an error of the environment has spoilt the chunk, the rest of it would be work for nothing.
+        if (!item->work->failure.empty()) {
+          finish_sample(*item, 0, {}, again);
+          continue;
+        }
+      }
+      // A list's elements stay where they are while others come and go, and this item cannot go before we count off.
+      ChunkWork& work = *item->work;
+      const Nanoseconds begun = clock.now();
+      MakeTimes times;
+      std::string failure;
+      if (taker) taker->begin(*item, sample);
+      try {
+        SampleMaker* const maker = makers.of(work.split);
+        maker->leave_images_to(taker && !again ? &*taker : nullptr);
+        const MakeTimes before = maker->times();
+        std::vector<std::byte*> fields;
+        for (size_t f = 0; f < work.split->fields().size(); ++f) {
+          fields.push_back(work.memory + item->layout.offsets[f] + sample * work.split->fields()[f].bytes_per_sample());
+        }
+        work.records[sample] = maker->make(work.lease.samples[sample], work.lease.epoch, fields);
+        const MakeTimes after = maker->times();
+        times = {after.read_ns - before.read_ns, after.decode_ns - before.decode_ns,
+                 after.augment_ns - before.augment_ns, after.encoded_bytes - before.encoded_bytes,
+                 after.source_pixels - before.source_pixels};
+        if (taker) taker->keep();
+      } catch (const std::exception& error) {
+        failure = error.what();
+        if (taker) taker->forget();
+      }
+      MutexLock lock(mutex_);
+      if (!failure.empty() && work.failure.empty()) work.failure = failure;
+      finish_sample(*item, clock.now() - begun, times, again);
+    }
+  }
+
+  Item* next_item() PENSTOCK_REQUIRES(mutex_) {
+    for (Item& item : queue_) {
+      if (!item.again.empty() || item.next < item.work->lease.samples.size()) return &item;
+    }
+    return nullptr;
+  }
+
+  // A place for an image in the chunk's lane; no lane: the CPU has to make it.
+  Held reserve(Item& item, size_t number, const CardSample& sample, std::byte* image, size_t bytes) {
+    MutexLock lock(mutex_);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      if (item.open == nullptr && !open_lane(item, bytes)) return {};
+      CardLane& lane = *item.open;
+      if (const std::optional<size_t> place = lane.batch.reserve(sample)) {
+        lane.images.push_back({number, image});
+        ++lane.pending;
+        return {&lane, *place};
+      }
+      // Full; or the sample is larger than a lane.
+      if (lane.batch.places() == 0) return {};
+      close(item);
+    }
+    return {};
+  }
+
+  bool open_lane(Item& item, size_t bytes) PENSTOCK_REQUIRES(mutex_) {
+    CardLane* const lane = lanes_->take();
+    if (lane == nullptr) return false;
+    const Pipeline& pipeline = item.work->split->pipeline();
+    const size_t most = std::min(item.work->lease.samples.size(), lane->most_outputs(bytes));
+    if (!lane->batch.begin(most, pipeline.out_width(), pipeline.out_height())) {
+      lanes_->give_back(*lane);
+      return false;
+    }
+    lane->images.reserve(most);
+    lane->owner = &item;
+    item.open = lane;
+    ++item.lanes;
+    return true;
+  }
+
+  // Nothing more is put into the chunk's lane.
+  void close(Item& item) PENSTOCK_REQUIRES(mutex_) {
+    CardLane& lane = *item.open;
+    item.open = nullptr;
+    lane.closed = true;
+    if (lane.pending == 0) lanes_->submit(lane);
+  }
+
+  void settle(const Held& held, bool wanted) {
+    MutexLock lock(mutex_);
+    CardLane& lane = *held.lane;
+    if (!wanted) {
+      lane.batch.drop(held.place);
+      lane.images[held.place].image = nullptr;
+    }
+    if (--lane.pending == 0 && lane.closed) lanes_->submit(lane);
+  }
+
+  // From a lane's thread: the images are in the cell, or the card has failed.
+  void collect(CardLane& lane, const CardError* error) {
+    std::string notice;
+    {
+      MutexLock lock(mutex_);
+      Item& item = *static_cast<Item*>(lane.owner);
+      if (error != nullptr) {
+        for (const LaneImage& one : lane.images) {
+          if (one.image == nullptr) continue;
+          item.again.push_back(one.sample);
+          ++item.unfinished;
+          ++figures_.remade;
+        }
+        changed_.notify_all();
+        notice = error->message();
+      }
+      lanes_->give_back(lane);
+      --item.lanes;
+      finish_item(item);
+    }
+    if (on_notice_ && !notice.empty()) on_notice_(notice + "; the CPU makes what it had");
+  }
+
+  void finish_sample(Item& item, int64_t busy_ns, const MakeTimes& times, bool again) PENSTOCK_REQUIRES(mutex_) {
+    item.work->busy_ns += busy_ns;
+    item.work->bytes += times.encoded_bytes;
+    item.work->pixels += times.source_pixels;
+    if (!again) ++figures_.samples;
+    figures_.busy_ns += busy_ns;
+    figures_.read_ns += times.read_ns;
+    figures_.decode_ns += times.decode_ns;
+    figures_.augment_ns += times.augment_ns;
+    figures_.encoded_bytes += times.encoded_bytes;
+    if (--item.unfinished == 0 && item.open != nullptr) close(item);
+    finish_item(item);
+  }
+
+  void finish_item(Item& item) PENSTOCK_REQUIRES(mutex_) {
+    if (item.unfinished > 0 || item.lanes > 0) return;
+    done_.push_back(std::move(item.work));
+    for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+      if (&*it == &item) {
+        queue_.erase(it);
+        break;
+      }
+    }
+    wakeup_.set();
+  }
+
+  std::function<void(const std::string&)> on_notice_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::list<Item> queue_ PENSTOCK_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<ChunkWork>> done_ PENSTOCK_GUARDED_BY(mutex_);
+  ExecutorFigures figures_ PENSTOCK_GUARDED_BY(mutex_);
+  bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  Wakeup wakeup_;
+  std::unique_ptr<CardLanes> lanes_;  // nullptr: no cards
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus) {
+  return std::make_unique<PoolExecutor>(threads, cpus);
+}
+
+std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
+                                             std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
+                                             std::function<void(const std::string&)> on_notice) {
+  return std::make_unique<PoolExecutor>(threads, cpus, std::move(cards), options, std::move(on_notice));
+}
+
+}  // namespace penstock

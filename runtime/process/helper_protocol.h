@@ -1,0 +1,43 @@
+// What a rank and its helper say to each other, over a pair of sequenced-packet sockets: one packet, one thing.
+//
+//   rank ──▶ helper                              helper ──▶ rank
+//   spec_part*, spec_end  a ProgramSpec, in parts    ready          it is in its own session, and listens
+//   signal   i32                                     started        i64 pid
+//   stop     f64 grace_s                             start_failed   text
+//   (hang-up: as stop, with the spec's grace)        exited         i64 pid, i32 status of waitpid
+//                                                    ended          u8 clean; the last one
+//
+//   for (const auto& packet : spec_packets(spec)) send(packet);
+//   ProgramSpec spec = decode_spec(bytes_of_all_parts);       // Error(peer_lost) where it is none
+//
+// A packet is a u8 kind and what the table says, as WireWriter writes it. Parts, because a sequenced-packet socket takes
+//   packets up to its send buffer, and environments can be larger.
+// Thread-safety: pure functions. Ownership: none. Failure: as said.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/process/program_start.h"
+
+namespace penstock {
+
+enum class HelperPacket : uint8_t { ready = 1, spec_part, spec_end, signal, stop, started, start_failed, exited, ended };
+constexpr uint8_t code(HelperPacket kind) { return static_cast<uint8_t>(kind); }
+
+inline constexpr size_t kSpecPartBytes = 32 << 10;
+
+std::vector<std::vector<std::byte>> spec_packets(const ProgramSpec& spec);
+ProgramSpec decode_spec(std::span<const std::byte> bytes);
+
+// Both sides' waits have an end, given in seconds.
+std::chrono::steady_clock::time_point deadline_after(double limit_s);
+int milliseconds_until(std::chrono::steady_clock::time_point deadline);  // for poll(): rounded up, never negative
+
+// Processes stuck in the kernel cannot be ended by anyone; after this long whoever ends them says so and leaves.
+inline constexpr double kKillLimit_s = 10;
+
+}  // namespace penstock

@@ -1,0 +1,295 @@
+#include "runtime/trainer/client_session.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/trainer/attach.h"
+#include "runtime/trainer/data_loader.h"
+
+namespace penstock {
+namespace {
+
+// A wait takes short turns, so that batches dropped in other threads meanwhile go back.
+constexpr Nanoseconds kListen = 5 * kMillisecond;
+
+[[noreturn]] void fail(int32_t kind, const std::string& error, const std::string& remedy) {
+  throw Error(static_cast<ErrorKind>(kind), error, remedy);
+}
+[[noreturn]] void unexpected() {
+  throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
+              "link the program against the same version of penstock as `penstock run`");
+}
+
+}  // namespace
+
+ClientSession::ClientSession(PacketSocket socket, Options options)
+    : options_(std::move(options)), owner_(::getpid()), socket_(std::move(socket)) {}
+
+// ---- questions ---------------------------------------------------------------------------------------------------
+const ClientOpened& ClientSession::open(const ClientOpen& message) {
+  MutexLock lock(mutex_);
+  say(message);
+  try {
+    opened_ = expect<ClientOpened>("open split '" + options_.split + "'", /*interruptible=*/true);
+  } catch (const Error&) {
+    throw;
+  } catch (...) {  // interrupted by while_waiting
+    socket_.close();
+    throw;
+  }
+  return opened_;
+}
+
+uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> order) {
+  check_owner();
+  if (std::ssize(order) > kLargestOrder) {
+    throw Error(ErrorKind::usage,
+                "the order of a pass over split '" + options_.split + "' has " + std::to_string(order.size()) +
+                    " indices; at most " + std::to_string(kLargestOrder) + " are supported",
+                "write it to a file and name that as sampler.indices");
+  }
+  MutexLock lock(mutex_);
+  say(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
+  const auto answer = expect<ClientStream>("begin an epoch");
+  if (!pools_.contains(answer.pool)) {
+    const auto pool = std::make_shared<PoolMapping>();
+    pool->slot_bytes = answer.slot_bytes;
+    pool->memory = SharedMemory::open(std::move(fd_), answer.slot_bytes * static_cast<size_t>(answer.slots),
+                                      SharedMemory::Access::read_write);
+    pools_.emplace(answer.pool, pool);
+  }
+  return answer.stream;
+}
+
+std::optional<LentBatch> ClientSession::next(uint64_t stream) {
+  check_owner();
+  MutexLock lock(mutex_);
+  const ClientMessage answer = answer_of(stream);
+  if (std::holds_alternative<ClientEnd>(answer)) return std::nullopt;
+  if (const auto* failed = std::get_if<ClientFailed>(&answer)) fail(failed->error_kind, failed->error, failed->remedy);
+  const auto* info = std::get_if<ClientBatch>(&answer);
+  if (info == nullptr) unexpected();
+  return LentBatch{*info, pools_.at(info->pool)};
+}
+
+std::string ClientSession::stats() {
+  check_owner();
+  MutexLock lock(mutex_);
+  say(ClientStats{});
+  return expect<ClientStatsJson>("statistics").json;
+}
+
+// Before any lock: one that another thread held at fork() stays locked in the child for ever.
+void ClientSession::check_owner() const {
+  if (::getpid() == owner_) return;
+  throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
+              "make a DataLoader of the child's own");
+}
+
+// ---- from destructors: never throws, and says nothing in a forked child ------------------------------------------
+void ClientSession::release(const ClientBatch& batch) noexcept {
+  ++released_;
+  tell_quietly(ClientRelease{batch.pool, batch.slot});
+}
+
+void ClientSession::stop(uint64_t stream) noexcept {
+  if (::getpid() != owner_) return;
+  tell_quietly(ClientStop{stream});
+  try {
+    outbox_.put_stopped(stream);
+  } catch (...) {  // out of memory: a batch that still comes for it stays held, which is safe
+  }
+}
+
+void ClientSession::tell_quietly(const ClientMessage& message) noexcept {
+  if (::getpid() != owner_) return;
+  try {
+    outbox_.put(encode_client(message));
+    if (!mutex_.try_lock()) return;
+    try {
+      empty_outbox();
+    } catch (...) {  // what is still to be said is said by the next call
+    }
+    mutex_.unlock();
+  } catch (...) {  // out of memory: the slot stays held, which is safe
+  }
+}
+
+// ---- saying ------------------------------------------------------------------------------------------------------
+void ClientSession::say(const ClientMessage& message) {
+  empty_outbox();
+  socket_.send(encode_client(message));
+}
+
+void ClientSession::empty_outbox() {
+  for (const Message& message : outbox_.take()) socket_.send(message);
+  drop_stopped();
+  socket_.write_pending();
+}
+
+// A pass that ended while its answer waited here: its batch goes back.
+void ClientSession::drop_stopped() {
+  for (const uint64_t stream : outbox_.take_stopped()) answers_.stop(stream);
+  for (const ClientRelease& back : answers_.drop_stopped()) socket_.send(encode_client(back));
+}
+
+// ---- hearing -----------------------------------------------------------------------------------------------------
+template <class T>
+T ClientSession::expect(const std::string& what, bool interruptible) {
+  ClientMessage message = receive(what, interruptible);
+  for (uint64_t whose = stream_of(message); whose != 0; whose = stream_of(message)) {
+    keep_for_later(whose, std::move(message));
+    message = receive(what, interruptible);
+  }
+  if (auto* wanted = std::get_if<T>(&message)) return std::move(*wanted);
+  if (const auto* refused = std::get_if<ClientRefused>(&message)) {
+    fail(refused->error_kind, refused->error, refused->remedy);
+  }
+  if (const auto* failed = std::get_if<ClientFailed>(&message)) {
+    fail(failed->error_kind, failed->error, failed->remedy);
+  }
+  unexpected();
+}
+
+ClientMessage ClientSession::receive(const std::string& what, bool interruptible) {
+  Patience patience(clock_, options_.timeout_ns);
+  for (;;) {
+    if (auto message = receive_once(what, interruptible, 0, patience)) return std::move(*message);
+  }
+}
+
+std::optional<ClientMessage> ClientSession::receive_once(const std::string& what, bool interruptible, uint64_t stream,
+                                                         Patience& patience) {
+  for (;;) {
+    Packet packet;
+    empty_outbox();
+    if (socket_.receive_until(packet, kListen)) {
+      ClientMessage message = decode_client(packet.bytes);
+      if (const auto* notice = std::get_if<ClientNotice>(&message)) {
+        heard(*notice);
+        // Where a wait must not be left half way, the callback, which may throw, has its turn in the next one.
+        if (!interruptible) continue;
+        say_warnings();
+        return std::nullopt;
+      }
+      if (packet.fd) fd_ = std::move(packet.fd);
+      return message;
+    }
+    if (socket_.closed()) hung_up(what);
+    switch (patience.look(holds_all(stream), released_ != 0)) {
+      case Patience::Verdict::wait:
+        break;
+      case Patience::Verdict::loaders_late:
+        too_late(what);
+      case Patience::Verdict::program_late:
+        holds_too_much();
+    }
+    if (interruptible && options_.while_waiting && patience.turn_due()) {
+      without_lock(options_.while_waiting);
+      return std::nullopt;
+    }
+  }
+}
+
+// Asks for the stream's next batch, unless that was done before and the wait was interrupted.
+ClientMessage ClientSession::answer_of(uint64_t stream) {
+  say_warnings();
+  Patience patience(clock_, options_.timeout_ns);
+  for (;;) {
+    // Whoever took the lock while we let go of it may have received our answer: for a pass of its own, and then it is
+    // kept here; or as its own, where threads share a pass, and then we ask for the next.
+    if (auto kept = answers_.take(stream)) return std::move(*kept);
+    if (answers_.ask(stream)) say(ClientNext{stream});
+    std::optional<ClientMessage> answer = receive_once("the next batch", /*interruptible=*/true, stream, patience);
+    if (!answer) continue;
+    const uint64_t whose = stream_of(*answer);
+    if (whose == 0) return std::move(*answer);  // not one to ClientNext: the caller says so
+    if (whose == stream) {
+      answers_.arrived(stream);
+      released_when_held_.erase(stream);
+      return std::move(*answer);
+    }
+    keep_for_later(whose, std::move(*answer));
+  }
+}
+
+void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
+  for (const uint64_t over : outbox_.take_stopped()) answers_.stop(over);
+  if (const auto back = answers_.keep(stream, std::move(answer))) say(*back);
+}
+
+// ---- waiting -----------------------------------------------------------------------------------------------------
+void ClientSession::heard(const ClientNotice& notice) {
+  warnings_.push_back(notice.text);
+  unsaid_.push_back(notice.text);
+  if (notice.held_stream != 0) released_when_held_[notice.held_stream] = released_;
+}
+
+// Did the program hold all of the pass's batches when the port was asked, and has given none back since?
+bool ClientSession::holds_all(uint64_t stream) const {
+  const auto it = released_when_held_.find(stream);
+  return it != released_when_held_.end() && it->second == released_;
+}
+
+void ClientSession::hung_up(const std::string& what) {
+  std::string why = !failure_.empty() ? failure_ : options_.problem ? options_.problem() : "";
+  if (why.empty()) {
+    why = "the port of trainer " + std::to_string(opened_.replica) + " on host " + host_name() +
+          " went away while the program waited for " + what;
+  }
+  throw Error(ErrorKind::peer_lost, why, options_.server.empty() ? "" : "see the messages of " + options_.server);
+}
+
+void ClientSession::too_late(const std::string& what) {
+  failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(options_.timeout_ns / kSecond) +
+             " s for " + what + " of split '" + options_.split + "'";
+  // An answer that comes after all would be taken for that to the next question.
+  socket_.close();
+  throw Error(ErrorKind::peer_lost, failure_,
+              warnings_.empty() ? "see the loaders' messages; trainer.timeout_s sets the limit" : warnings_.back());
+}
+
+void ClientSession::holds_too_much() const {
+  throw Error(
+      ErrorKind::usage, "the program holds all batches of split '" + options_.split + "', and asks for another",
+      "drop batches before the next ones are asked for, copy what is to be kept (copy=True in Python), or raise "
+      "trainer.hold (" +
+          std::to_string(options_.hold) + ")");
+}
+
+// ---- warnings ----------------------------------------------------------------------------------------------------
+void ClientSession::warn(const std::string& text) {
+  check_owner();
+  MutexLock lock(mutex_);
+  warnings_.push_back(text);
+  unsaid_.push_back(text);
+  say_warnings();
+}
+
+std::vector<std::string> ClientSession::take_warnings() {
+  MutexLock lock(mutex_);
+  return std::exchange(warnings_, {});
+}
+
+void ClientSession::say_warnings() {
+  for (const std::string& text : std::exchange(unsaid_, {})) {
+    if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+  }
+}
+
+// A callback may drop batches, ask for warnings(), or wait for a lock of the program's own.
+template <class Call>
+void ClientSession::without_lock(const Call& call) {
+  mutex_.unlock();
+  try {
+    call();
+  } catch (...) {
+    mutex_.lock();
+    throw;
+  }
+  mutex_.lock();
+}
+
+}  // namespace penstock

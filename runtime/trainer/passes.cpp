@@ -1,0 +1,269 @@
+#include "runtime/trainer/passes.h"
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/trainer/chunk_intake.h"
+#include "runtime/trainer/epoch_plan.h"
+#include "runtime/trainer/slot_dump.h"
+
+namespace penstock {
+
+void Passes::begin(int connection, const ClientIterate& message) {
+  const PortSplit* split = splits_.find_opened(message.split_id);
+  if (split == nullptr) throw Error(ErrorKind::usage, "the split was not opened");
+  const PlanShape plan = plan_of(*split, message);
+  if (message.epoch > 0xFFFFFFFF) {
+    throw Error(ErrorKind::usage,
+                "epoch " + std::to_string(message.epoch) + " is beyond 2^32 - 1, the last that draws know");
+  }
+  if (message.first_step < 0 || message.first_step > plan.steps || message.epoch < 0) {
+    throw Error(ErrorKind::usage, "no step " + std::to_string(message.first_step) + " in an epoch of " +
+                                      std::to_string(plan.steps) + " steps");
+  }
+  SlotPool& pool = pool_for(*split);
+  Pass pass;
+  // Unique in the job: the port's number above a counter.
+  pass.id = (uint64_t{static_cast<uint32_t>(options_.self)} + 1) << 32 | next_stream_++;
+  pass.connection = connection;
+  pass.split_id = split->id;
+  pass.pool = pool.id;
+  pass.epoch = message.epoch;
+  pass.plan = plan;
+  pass.first_step = pass.cursor = pass.next_reserve = message.first_step;
+  pool.stream = pass.id;
+  const bool with_memory = !pool.shown;
+  pool.shown = true;
+  callbacks_.client(
+      connection,
+      ClientStream{pass.id, pool.id, static_cast<int32_t>(pool.slots.size()), pool.layout.total_bytes, with_memory},
+      with_memory ? pool.memory.fd() : -1);
+  const StreamId id = pass.id;
+  passes_[id] = std::move(pass);
+  callbacks_.coordinator(OpenStream{id, split->fingerprint, options_.replica, message.epoch, message.first_step,
+                                    message.order, split->program, split->opening});
+}
+
+SlotPool& Passes::pool_for(const PortSplit& split) {
+  for (auto& [id, pool] : pools_) {
+    if (pool.split_id == split.id && pool.stream == 0) return pool;
+  }
+  SlotPool pool;
+  pool.id = next_pool_++;
+  pool.split_id = split.id;
+  pool.layout = slot_layout(split.fields, split.shape.batch_size);
+  // One in use, `prefetch` ahead (two at least), and what the program may keep besides.
+  pool.slots.resize(static_cast<size_t>(std::max(2, options_.prefetch) + 1 + options_.hold));
+  pool.memory = SharedMemory::create("penstock-slots", pool.layout.total_bytes * pool.slots.size());
+  return pools_.emplace(pool.id, std::move(pool)).first->second;
+}
+
+void Passes::ready(const StreamReady& message) {
+  const auto it = passes_.find(message.stream);
+  if (it == passes_.end()) return;
+  it->second.chunk_samples = message.chunk_samples;
+  reserve(it->second);
+}
+
+void Passes::failed(const StreamFailed& message) {
+  const auto it = passes_.find(message.stream);
+  if (it == passes_.end()) return;
+  it->second.failed = ClientFailed{message.error_kind, message.error, message.remedy, message.stream};
+  serve(it->second);
+}
+
+// Takes slots for the next steps, as far ahead as prefetch allows.
+void Passes::reserve(Pass& pass) {
+  if (pass.chunk_samples == 0 || pass.failed) return;
+  const PortSplit& split = splits_.at(pass.split_id);
+  SlotPool& pool = pools_.at(pass.pool);
+  // The step being waited for comes on top of `prefetch` ones.
+  const int64_t ahead = pass.cursor + std::max(1, options_.prefetch) + (pass.waiting ? 1 : 0);
+  while (pass.next_reserve < pass.plan.steps && pass.next_reserve < ahead) {
+    const int32_t index = pool.find_free();
+    if (index < 0) break;
+    Slot& slot = pool.slots[static_cast<size_t>(index)];
+    const int64_t samples =
+        std::min(split.shape.batch_size, pass.plan.samples_per_replica - pass.next_reserve * split.shape.batch_size);
+    begin_slot(split, pass.next_reserve, samples, pass.chunk_samples, keeps_raw(options_), slot);
+    pass.slots[slot.step] = index;
+    callbacks_.coordinator(SlotFree{pass.id, pass.next_reserve});
+    ++pass.next_reserve;
+  }
+}
+
+bool Passes::take(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived) {
+  const auto it = passes_.find(header.lease.stream);
+  if (it == passes_.end()) return false;
+  const Pass& pass = it->second;
+  const PortSplit& split = splits_.at(pass.split_id);
+  const auto place = pass.slots.find(header.lease.step);
+  if (place == pass.slots.end()) return false;
+  SlotPool& pool = pools_.at(pass.pool);
+  const Slot& slot = pool.slots[static_cast<size_t>(place->second)];
+  if (!wanted(slot, header)) return false;
+  take_chunk(split, {arrived.peer, pass.epoch, pass.chunk_samples, options_.replica}, pool, place->second, header,
+             records, arrived.payload);
+  return true;
+}
+
+void Passes::next(int connection, const ClientNext& message) {
+  const auto it = passes_.find(message.stream);
+  if (it == passes_.end()) {
+    callbacks_.client(connection,
+                      ClientFailed{static_cast<int32_t>(ErrorKind::usage), "this iteration has ended",
+                                   "start a new one with begin()", message.stream},
+                      -1);
+    return;
+  }
+  Pass& pass = it->second;
+  pass.waiting = true;
+  pass.asked_at = clock_.now();
+  if (pass.first_asked == 0) pass.first_asked = pass.asked_at;
+  reserve(pass);
+  callbacks_.coordinator(CursorAt{pass.id, pass.cursor, true});
+  serve(pass);
+}
+
+void Passes::serve(StreamId id) {
+  if (const auto it = passes_.find(id); it != passes_.end()) serve(it->second);
+}
+
+void Passes::serve(Pass& pass) {
+  if (!pass.waiting) return;
+  if (pass.failed) {
+    answer(pass, *pass.failed);
+    return;
+  }
+  if (pass.cursor >= pass.plan.steps) {
+    answer(pass, ClientEnd{pass.id});
+    return;
+  }
+  const PortSplit& split = splits_.at(pass.split_id);
+  SlotPool& pool = pools_.at(pass.pool);
+  const auto it = pass.slots.find(pass.cursor);
+  if (it == pass.slots.end()) {
+    warn_if_held(pass, split, pool);
+    return;
+  }
+  const Slot& slot = pool.slots[static_cast<size_t>(it->second)];
+  if (slot.state != Slot::State::ready) return;
+  pass.failed = trouble_with(pass, split, slot);
+  if (pass.failed) {
+    answer(pass, *pass.failed);
+  } else {
+    deliver(pass, split, pool, it->second);
+  }
+}
+
+void Passes::answer(Pass& pass, const ClientMessage& message) {
+  pass.waiting = false;
+  callbacks_.client(pass.connection, message, -1);
+}
+
+// Nothing is reserved for the step that the client waits for: is it because the program lets go of nothing?
+void Passes::warn_if_held(Pass& pass, const PortSplit& split, const SlotPool& pool) {
+  if (pass.warned || pool.count(Slot::State::held) != std::ssize(pool.slots)) return;
+  pass.warned = true;
+  const std::string notice =
+      "the program holds all " + std::to_string(pool.slots.size()) + " batches of split '" + split.resolved.name +
+      "'; next() waits until one is dropped (trainer.hold: " + std::to_string(options_.hold) + ")";
+  callbacks_.client(pass.connection, ClientNotice{notice, pass.id}, -1);
+  callbacks_.notice(notice);
+}
+
+// Why a batch that is ready cannot be delivered: asked once for each batch, as its unusable samples are counted.
+std::optional<ClientFailed> Passes::trouble_with(Pass& pass, const PortSplit& split, const Slot& slot) const {
+  std::string problem = slot.problem;
+  std::string remedy = slot.remedy;
+  if (problem.empty()) {
+    problem = over_budget(pass, split, slot);
+    if (problem.empty()) return std::nullopt;
+    remedy = "repair or remove the files, or raise bad_samples.max_fraction or bad_samples.max_count";
+  } else if (remedy.empty()) {
+    remedy = split.resolved.on_error == OnError::substitute
+                 ? "repair or remove the files: nothing usable was found to stand in"
+                 : "repair or remove the file, or set on_error: substitute";
+  }
+  return ClientFailed{static_cast<int32_t>(ErrorKind::dataset), problem, remedy, pass.id};
+}
+
+std::string Passes::over_budget(Pass& pass, const PortSplit& split, const Slot& slot) const {
+  std::string last;
+  for (const SampleRecord& record : slot.records) {
+    if (record.reason.empty()) continue;
+    ++pass.substituted;
+    last = "'" + record.key + "': " + record.reason;
+  }
+  const int64_t budget = bad_sample_budget(split.resolved.bad_samples, pass.plan);
+  if (pass.substituted <= budget) return {};
+  return "more than " + std::to_string(budget) + " samples of split '" + split.resolved.name +
+         "' are unusable in epoch " + std::to_string(pass.epoch) + "; the last: " + last;
+}
+
+void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index) {
+  Slot& slot = pool.slots[static_cast<size_t>(index)];
+  const Nanoseconds now = clock_.now();
+  // First what may fail: a batch that cannot be dumped is not delivered, and not counted.
+  if (dumps(options_)) dump_slot(options_, pass.epoch, split, pool, index);
+  const Delivery delivery{arithmetic_of(split.resolved.arithmetic), pass.epoch, slot.samples, now - pass.asked_at,
+                          now - std::max(pass.first_asked, pass.last_answered)};
+  record_.delivered(split.resolved.name, slot.step, pass.plan.steps, delivery, slot.hash, slot.records);
+  pass.last_answered = now;
+  pass.hash += slot.hash;
+  slot.state = Slot::State::held;
+  pass.slots.erase(slot.step);
+  pass.warned = false;
+  ++pass.cursor;
+  answer(pass, ClientBatch{pass.id, pool.id, index, pass.epoch, slot.step, slot.samples, slot.num_valid});
+  callbacks_.coordinator(CursorAt{pass.id, pass.cursor, false});
+  reserve(pass);
+}
+
+void Passes::release(const ClientRelease& message) {
+  const auto it = pools_.find(message.pool);
+  if (it == pools_.end() || message.slot < 0 || message.slot >= std::ssize(it->second.slots)) return;
+  Slot& slot = it->second.slots[static_cast<size_t>(message.slot)];
+  if (slot.state != Slot::State::held) return;  // released twice: the first one counted
+  slot.state = Slot::State::free;
+  if (const auto pass = passes_.find(it->second.stream); pass != passes_.end()) {
+    reserve(pass->second);
+    serve(pass->second);
+  }
+}
+
+void Passes::stop(StreamId id) {
+  const auto it = passes_.find(id);
+  if (it == passes_.end()) return;
+  const Pass& pass = it->second;
+  record_.range_ended(split_name(pass), pass.range());
+  if (const auto pool = pools_.find(pass.pool); pool != pools_.end()) {
+    for (const auto& [step, slot] : pass.slots) {
+      pool->second.slots[static_cast<size_t>(slot)].state = Slot::State::free;
+    }
+    pool->second.stream = 0;
+  }
+  callbacks_.coordinator(CloseStream{id});
+  passes_.erase(it);
+}
+
+void Passes::stop_all_of(int connection) {
+  std::vector<StreamId> ids;
+  for (const auto& [id, pass] : passes_) {
+    if (pass.connection == connection) ids.push_back(id);
+  }
+  for (const StreamId id : ids) stop(id);
+}
+
+void Passes::split_closed(int32_t split) {
+  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it.
+  std::erase_if(pools_, [&](const auto& item) { return item.second.split_id == split; });
+}
+
+std::vector<std::pair<std::string, DeliveredRange>> Passes::open_ranges() const {
+  std::vector<std::pair<std::string, DeliveredRange>> open;
+  for (const auto& [id, pass] : passes_) open.emplace_back(split_name(pass), pass.range());
+  return open;
+}
+
+}  // namespace penstock

@@ -1,0 +1,58 @@
+// How long a client waits for an answer of its port, and for whom: the loaders, or its own program.
+//
+//   Patience patience(clock, timeout_ns);
+//   switch (patience.look(holds_all, ever_gave_back)) ...    // every few milliseconds of the wait
+//   if (patience.turn_due()) while_waiting();                // a few times a second
+//
+//   waiting for loaders --the program holds all batches--> waiting for the program
+//        |      ^------------one was given back-------------------'  |
+//        '--timeout--> loaders_late           its own limit--> program_late
+//
+// The loaders' time begins anew when there is room: while the program holds all batches they cannot deliver. How long it
+//   may go on holding them: as long as the loaders have, where it has given back any before (another thread of its may
+//   be about to); a few seconds where it never has, as `list(loader)` need not wait for trainer.timeout_s.
+// Thread-safety: of one thread. Ownership: `clock` must outlive it. Failure: none; the caller says what a limit means.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/base/clock.h"
+
+namespace penstock {
+
+class Patience {
+ public:
+  enum class Verdict { wait, loaders_late, program_late };
+
+  static constexpr Nanoseconds kTurn = 50 * kMillisecond;
+  static constexpr Nanoseconds kNeverGaveBack = 5 * kSecond;
+
+  Patience(const Clock& clock, Nanoseconds timeout_ns)
+      : clock_(clock), timeout_(timeout_ns), deadline_(clock.now() + timeout_ns), next_turn_(clock.now() + kTurn) {}
+
+  // Does the program hold all batches of the pass now, and has it ever given back one?
+  Verdict look(bool holds_all, bool ever_gave_back) {
+    const Nanoseconds now = clock_.now();
+    if (!holds_all) return now > deadline_ ? Verdict::loaders_late : Verdict::wait;
+    if (!held_since_) held_since_ = now;
+    deadline_ = now + timeout_;
+    const Nanoseconds limit = ever_gave_back ? timeout_ : std::min(kNeverGaveBack, timeout_);
+    return now > *held_since_ + limit ? Verdict::program_late : Verdict::wait;
+  }
+  // True once every kTurn.
+  bool turn_due() {
+    if (clock_.now() <= next_turn_) return false;
+    next_turn_ = clock_.now() + kTurn;
+    return true;
+  }
+
+ private:
+  const Clock& clock_;
+  Nanoseconds timeout_;
+  Nanoseconds deadline_;
+  Nanoseconds next_turn_;
+  std::optional<Nanoseconds> held_since_;  // that the port has said so, in this wait
+};
+
+}  // namespace penstock

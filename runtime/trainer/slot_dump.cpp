@@ -1,0 +1,50 @@
+#include "runtime/trainer/slot_dump.h"
+
+#include <string>
+
+#include "runtime/augment/finish.h"
+#include "runtime/observe/batch_dump.h"
+
+namespace penstock {
+namespace {
+
+void add_fields(const PortSplit& split, SlotPool& pool, int32_t index, bool raw, DumpedBatch& batch) {
+  Slot& slot = pool.slots[static_cast<size_t>(index)];
+  for (size_t f = 0; f < split.fields.size(); ++f) {
+    if (f == 1 && (raw || split.pipeline->soft_classes() == 0)) continue;
+    std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
+    FieldSpec field = split.fields[f];
+    const bool image = field.kind == FieldKind::image;
+    if (image && raw) {
+      data = reinterpret_cast<std::byte*>(slot.raw[f].data());
+      field = split.raw_fields[f];
+    }
+    const bool channels_last = image && !raw && split.finish.memory_format == MemoryFormat::channels_last;
+    if (f == 0) {
+      batch.images = image_batch_view(data, field, slot.samples, channels_last);
+    } else {
+      batch.others.push_back({field, data, channels_last});
+    }
+  }
+}
+
+}  // namespace
+
+void dump_slot(const PortOptions& options, int64_t epoch, const PortSplit& split, SlotPool& pool, int32_t index) {
+  const Slot& slot = pool.slots[static_cast<size_t>(index)];
+  DumpedBatch batch;
+  batch.trainer = options.trainer;
+  batch.step = slot.step;
+  batch.epoch = epoch;
+  batch.split = split.resolved.name;
+  batch.records = &slot.records;
+  batch.labels = &slot.labels;
+  batch.pipeline = &*split.pipeline;
+  batch.draws = slot.draws;
+  batch.replica = options.replica;
+  batch.dataset_folder = split.resolved.split.dataset.title();
+  add_fields(split, pool, index, options.dump_raw, batch);
+  write_batch(options.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(epoch), batch);
+}
+
+}  // namespace penstock

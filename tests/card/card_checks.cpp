@@ -1,0 +1,268 @@
+#include "tests/card/card_checks.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "runtime/card/kernels.h"
+#include "runtime/decode/jpeg_kernels.h"
+#include "tests/decode/jpeg_files.h"
+
+namespace penstock_test {
+
+using namespace penstock;
+
+namespace {
+
+using List = std::vector<double>;
+using Transforms = std::vector<TransformSpec>;
+
+constexpr size_t kGuard = 4096;
+constexpr int kPoison = 0xEE;
+
+// Five ways of sampling, and where a crop lies.
+enum Border { interior, left, right, top, bottom, sliver, borders };
+using Coverage = std::map<std::string, std::array<int, borders>>;
+
+std::string sampling_of(const JpegSpec& spec) {
+  return spec.grey ? "grey" : std::to_string(spec.h) + "x" + std::to_string(spec.v);
+}
+
+void count(std::array<int, borders>& of, const Box& box, const ImageHeader& header) {
+  const bool at[4] = {box.x == 0, box.x + box.width == header.width, box.y == 0, box.y + box.height == header.height};
+  if (!at[0] && !at[1] && !at[2] && !at[3]) ++of[interior];
+  for (size_t i = 0; i < 4; ++i) of[left + i] += at[i] ? 1 : 0;
+  if (box.width <= 2 || box.height <= 2) ++of[sliver];
+}
+
+std::vector<Transforms> pipelines() {
+  const auto side = [](int a, int b) { return List{static_cast<double>(a), static_cast<double>(b)}; };
+  const auto crop_resized = [&](int a, int b, const char* filter) -> TransformSpec {
+    return {"RandomResizedCrop", {{"size", side(a, b)}, {"interpolation", std::string(filter)}}};
+  };
+  const TransformSpec mirrored{"RandomHorizontalFlip", {}};
+  const TransformSpec turned{"RandomVerticalFlip", {}};
+  // Crops as small as a pixel, of any place.
+  const TransformSpec sliver_crop{"RandomResizedCrop",
+                                  {{"size", side(9, 14)}, {"scale", List{0.0001, 0.3}}, {"ratio", List{0.05, 20}}}};
+  const TransformSpec padded{
+      "RandomCrop",
+      {{"size", side(40, 32)}, {"padding", int64_t{4}}, {"pad_if_needed", true}, {"fill", List{200, 7, 99}}}};
+  return {{crop_resized(24, 31, "bilinear"), mirrored},
+          {crop_resized(37, 37, "bicubic"), mirrored, turned},
+          {crop_resized(61, 20, "lanczos"), turned},
+          {crop_resized(33, 65, "box"), mirrored},
+          {crop_resized(30, 30, "nearest"), mirrored},
+          {sliver_crop, mirrored},
+          {{"Resize", {{"size", int64_t{36}}}}, {"CenterCrop", {{"size", int64_t{28}}}}},
+          {padded, mirrored, turned},
+          {mirrored, turned, padded, {"Resize", {{"size", side(20, 50)}}}, padded, mirrored},
+          // Fills within fills.
+          {{"Pad", {{"padding", int64_t{3}}, {"fill", List{1, 250, 3}}}},
+           padded,
+           mirrored,
+           {"Pad", {{"padding", List{5, 0}}, {"fill", List{60, 61, 62}}}}},
+          {{"CenterCrop", {{"size", int64_t{16}}}}}};
+}
+
+}  // namespace
+
+CardBench::CardBench(Card& card, size_t bytes, size_t samples)
+    : memory_bytes(bytes),
+      memory(card, bytes + kGuard, CardMemory::device),
+      upload(card, bytes + kGuard, CardMemory::pinned),
+      outputs(card, bytes + kGuard, CardMemory::pinned),
+      batch(upload.data(), {bytes, bytes, samples}),
+      stream(card.stream()) {
+  std::memset(upload.data(), kPoison, bytes + kGuard);
+  stream->upload(memory.data(), upload.data(), bytes + kGuard);
+  stream->wait(60 * kSecond);
+}
+
+void CardBench::run() {
+  batch.seal();
+  REQUIRE(batch.upload_bytes() <= memory_bytes);
+  REQUIRE(batch.outputs_at() + batch.places() * batch.output_bytes() <= memory_bytes);
+  stream->upload(memory.data(), upload.data(), batch.upload_bytes());
+  for (const StageLaunch& launch : batch.launches()) stream->launch(memory.data(), launch);
+  stream->download(outputs.data(), memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
+  std::byte* const guard = outputs.data() + memory_bytes;
+  stream->download(guard, memory.data() + memory_bytes, kGuard);
+  stream->wait(60 * kSecond);
+  REQUIRE(std::all_of(guard, guard + kGuard, [](std::byte b) { return b == std::byte{kPoison}; }));
+}
+
+bool CardBench::untouched(size_t place) const {
+  return std::all_of(output(place), output(place + 1), [](uint8_t b) { return b == kPoison; });
+}
+
+Picture picture_of(const Pipeline& pipeline, std::vector<std::byte> file, uint64_t index) {
+  Picture picture{std::move(file), {}, {}};
+  REQUIRE(read_header(picture.file, {}, picture.header, pipeline.header_options()).ok());
+  picture.draws = pipeline.draw({.seed = 3, .epoch = 1, .index = index}, picture.header);
+  return picture;
+}
+
+std::vector<uint8_t> made_by_cpu(const Pipeline& pipeline, const Picture& picture, Scratch& scratch) {
+  std::vector<uint8_t> out(static_cast<size_t>(pipeline.out_width()) * static_cast<size_t>(pipeline.out_height()) * 3);
+  const Verdict verdict = pipeline.apply(picture.file, picture.header, picture.draws, out, scratch);
+  REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
+  return out;
+}
+
+void check_batches(Card& card) {
+  constexpr uint32_t kSeed = 20261121;
+  // With PENSTOCK_FULL=1, 20 times as many.
+  const size_t times = std::getenv("PENSTOCK_FULL") != nullptr ? 20 : 1;
+  std::printf("batches: seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  Scratch scratch{DecodeLimits{}};
+  Coverage coverage;
+  CardBench bench(card);
+  std::vector<CardSample> samples(64);
+  int made = 0;
+  int entered = 0;
+  int refused = 0;
+  uint64_t number = 0;
+  const std::vector<Transforms> lists = pipelines();
+  for (const size_t size : {size_t{1}, size_t{2}, size_t{7}, size_t{64}}) {
+    for (size_t round = 0; round < (size < 64 ? 2 : 3) * times * lists.size(); ++round) {
+      const Pipeline pipeline(lists[round % lists.size()]);
+      REQUIRE(bench.batch.begin(size, pipeline.out_width(), pipeline.out_height()));
+      std::vector<Picture> pictures;
+      while (pictures.size() < size) {
+        JpegSpec spec = random_spec(random, draw(random, 0, 3) == 0 ? 20 : 130);
+        spec.progressive = draw(random, 0, 5) == 0;
+        Picture picture = picture_of(pipeline, make_jpeg(spec), ++number);
+        CardSample& sample = samples[pictures.size()];
+        if (!sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws)) {
+          // Chroma of a column or two is libjpeg's; and where nothing but padding is seen, no card is needed.
+          const bool narrow = !spec.grey && spec.h == 2 && spec.width <= 4;
+          const Box& live = sample.plan().runs.back().live;
+          REQUIRE_MESSAGE((narrow || live.width < 1 || live.height < 1),
+                          "pipeline " << round % lists.size() << " on " << sampling_of(spec) << ", " << spec.width
+                                      << " x " << spec.height);
+          ++refused;
+          continue;
+        }
+        count(coverage[sampling_of(spec)], sample.plan().runs.back().source, picture.header);
+        const auto place = bench.batch.reserve(sample);
+        REQUIRE(place == pictures.size());
+        // Half of them entered at the crop.
+        SideIndex index;
+        const bool indexed = draw(random, 0, 1) == 1 && build_side_index(picture.file, {.interval = 3}, index);
+        entered += indexed ? 1 : 0;
+        REQUIRE(bench.batch.fill(*place, sample, indexed ? &index : nullptr));
+        pictures.push_back(std::move(picture));
+      }
+      bench.run();
+      for (size_t i = 0; i < size; ++i) {
+        const std::vector<uint8_t> wanted = made_by_cpu(pipeline, pictures[i], scratch);
+        REQUIRE(wanted.size() == bench.batch.output_bytes());
+        const bool equal = std::memcmp(wanted.data(), bench.output(i), wanted.size()) == 0;
+        REQUIRE_MESSAGE(equal, "pipeline " << round % lists.size() << ", batch of " << size << ", sample " << i
+                                           << " of " << pictures[i].header.width << " x " << pictures[i].header.height);
+        ++made;
+      }
+    }
+  }
+  std::printf("%d pictures, %d not for cards\n", made, refused);
+  CHECK(entered > made / 3);
+  REQUIRE(coverage.size() == 5);
+  for (const auto& [sampling, counts] : coverage) {
+    for (const int n : counts) CHECK_MESSAGE(n >= 10, sampling);
+  }
+}
+
+void check_finished(Card& card) {
+  std::mt19937 random(7);
+  Scratch scratch{DecodeLimits{}};
+  CardBench bench(card);
+  const Pipeline pipeline({{"RandomResizedCrop", {{"size", List{21, 34}}}}, {"RandomHorizontalFlip", {}}});
+  for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
+    for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+      FinishSpec spec{.dtype = dtype, .memory_format = format};
+      if (dtype != DType::uint8) {
+        spec.scale = spec.normalize = true;
+        spec.mean = {0.485F, 0.456F, 0.406F};
+        spec.std = {0.229F, 0.224F, 0.225F};
+      }
+      const Finisher finisher = finisher_of(pipeline, spec);
+      REQUIRE(bench.batch.begin(3, pipeline.out_width(), pipeline.out_height(), &finisher));
+      std::vector<Picture> pictures;
+      CardSample sample;
+      for (uint64_t i = 0; i < 3; ++i) {
+        pictures.push_back(picture_of(pipeline, make_jpeg({.width = draw(random, 9, 90), .height = 50}), i));
+        const Picture& picture = pictures.back();
+        REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
+        const auto place = bench.batch.reserve(sample);
+        REQUIRE(place.has_value());
+        REQUIRE(bench.batch.fill(*place, sample, nullptr));
+      }
+      bench.run();
+      std::vector<std::byte> wanted(finisher.bytes_per_sample());
+      REQUIRE(bench.batch.output_bytes() == wanted.size());
+      for (size_t i = 0; i < 3; ++i) {
+        finisher.run(made_by_cpu(pipeline, pictures[i], scratch).data(), wanted.data());
+        CHECK(std::memcmp(wanted.data(), bench.output(i), wanted.size()) == 0);
+      }
+    }
+  }
+}
+
+void check_inverse(Card& card) {
+  std::mt19937 random(11);
+  constexpr uint32_t kAcross = 5;
+  constexpr uint32_t kRows = 40;
+  constexpr size_t kTiles = (kAcross + blocks_per_tile - 1) / blocks_per_tile;
+  struct alignas(256) Memory {
+    int16_t coefficients[kRows * kTiles * tile_coefficients];
+    alignas(256) uint8_t samples[kRows * 8 * 8 * kAcross];
+    alignas(256) InversePart part;
+    alignas(256) PartSpan spans[(kAcross * kRows + span_threads - 1) / span_threads];
+  };
+  const CardBlock here(card, sizeof(Memory), CardMemory::pinned);
+  const CardBlock there(card, sizeof(Memory), CardMemory::device);
+  auto* const memory = new (here.data()) Memory();
+  memory->part = {
+      .units = kAcross * kRows, .across = kAcross, .row_bytes = kTiles * tile_coefficients * sizeof(int16_t)};
+  memory->part.samples = {offsetof(Memory, samples), 8 * kAcross, 0, 0};
+  for (uint32_t i = 0; i < std::size(memory->spans); ++i) memory->spans[i] = {0, i * span_threads};
+  const int limits[] = {3, 200, 2047, 32767};
+  for (uint32_t row = 0; row < kRows; ++row) {
+    int16_t* const first = memory->coefficients + row * kTiles * tile_coefficients;
+    const int sparse = draw(random, 1, 9);
+    const int limit = limits[row % 4];
+    for (size_t i = 0; i < kTiles * tile_coefficients; ++i) {
+      first[i] = static_cast<int16_t>(draw(random, 1, sparse) == 1 ? draw(random, -limit, limit) : 0);
+    }
+    // A block without AC coefficients has arithmetic of its own.
+    for (size_t place = 1; place < 64; ++place) first[tile_offset(place)] = 0;
+  }
+  for (auto& q : memory->part.quant) q = static_cast<uint16_t>(draw(random, 1, 255));
+  const auto stream = card.stream();
+  stream->upload(there.data(), here.data(), sizeof(Memory));
+  stream->launch(there.data(), {.stage = CardStage::inverse,
+                                .spans = static_cast<uint32_t>(std::size(memory->spans)),
+                                .spans_at = offsetof(Memory, spans),
+                                .parts_at = offsetof(Memory, part)});
+  stream->download(reinterpret_cast<std::byte*>(memory->samples), there.data() + offsetof(Memory, samples),
+                   sizeof memory->samples);
+  stream->wait(60 * kSecond);
+  std::vector<uint8_t> wanted(8 * 32 * kTiles);
+  for (uint32_t row = 0; row < kRows; ++row) {
+    idct_tiles(memory->coefficients + row * kTiles * tile_coefficients, kTiles, memory->part.quant, wanted.data(),
+               32 * kTiles);
+    for (size_t y = 0; y < 8; ++y) {
+      REQUIRE(std::memcmp(memory->samples + (row * 8 + y) * 8 * kAcross, wanted.data() + y * 32 * kTiles,
+                          8 * kAcross) == 0);
+    }
+  }
+}
+
+}  // namespace penstock_test

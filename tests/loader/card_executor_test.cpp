@@ -1,0 +1,269 @@
+// Cards beside the CPU: the same chunks, whatever cards take, have memory for, or fail at.
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "runtime/base/error.h"
+#include "runtime/card/cards.h"
+#include "runtime/card/host_card.h"
+#include "runtime/loader/executor.h"
+#include "runtime/observe/contact_sheet.h"
+#include "tests/decode/jpeg_files.h"
+#include "tests/support/faulty_card.h"
+#include "tests/support/memory_source.h"
+
+namespace penstock {
+namespace {
+
+using penstock_test::make_jpeg;
+using penstock_test::random_spec;
+
+constexpr int kPictures = 120;
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  return {bytes.begin(), bytes.end()};
+}
+
+// JPEG of all kinds, and some that are none of a card's: PNG, damaged; texts that are too long, which is found when the
+// image has been taken already.
+std::unique_ptr<Source> some_source() {
+  std::mt19937 random(9);
+  auto source = std::make_unique<MemorySource>(FieldTable{{"caption", FieldKind::text}});
+  for (int i = 0; i < kPictures; ++i) {
+    penstock_test::JpegSpec spec = random_spec(random, 110);
+    spec.width += 5;
+    spec.progressive = i % 12 == 1;
+    std::vector<std::byte> file = make_jpeg(spec);
+    if (i % 12 == 4) file.resize(file.size() / 2);
+    if (i % 12 == 7) {
+      const std::vector<uint8_t> rgb(20 * 30 * 3, static_cast<uint8_t>(i));
+      file = encode_png(rgb.data(), 20, 30);
+    }
+    source->add("picture " + std::to_string(i), i % 7, std::move(file),
+                {bytes_of(std::string(i % 12 == 10 ? 101 : 10, 'a'))});
+  }
+  return source;
+}
+
+std::shared_ptr<const SplitContext> context_of(const std::string& keys, const std::string& pipeline) {
+  const std::string text = "limits: {max_field_bytes: 100}\n" + keys +
+                           "splits: {s: {mode: train, dataset: {folder: x}, batch_size: 2, pipeline: [" + pipeline +
+                           "]}}\n";
+  return SplitContext::with_source(resolve_split(parse_job(text, "job.yaml"), "s"), some_source());
+}
+
+const char* const kCrop = "{RandomResizedCrop: {size: [28, 36]}}, {RandomHorizontalFlip: {}}";
+
+// All chunks of an epoch by an executor, by their number: the cell's bytes and the records' as they travel.
+struct Chunk {
+  std::vector<std::byte> cell;
+  Message records;
+  std::string failure;
+  friend bool operator==(const Chunk&, const Chunk&) = default;
+};
+
+class Epoch {
+ public:
+  Epoch(std::shared_ptr<const SplitContext> context, size_t chunk_samples)
+      : context_(std::move(context)), chunk_samples_(chunk_samples) {}
+
+  void submit(Executor& executor) {
+    for (size_t first = 0; first < kPictures; first += chunk_samples_) {
+      auto work = std::make_unique<ChunkWork>();
+      work->lease.first_slot = static_cast<int32_t>(first);
+      for (size_t i = first; i < std::min<size_t>(first + chunk_samples_, kPictures); ++i) {
+        const auto index = static_cast<int64_t>(i);
+        work->lease.samples.push_back({index, index, 0, true});
+      }
+      work->split = context_;
+      Chunk& chunk = chunks_[work->lease.first_slot];
+      chunk.cell.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes, std::byte{0x5A});
+      work->memory = chunk.cell.data();
+      executor.submit(std::move(work));
+    }
+  }
+  const std::map<int, Chunk>& collect(Executor& executor) {
+    for (size_t left = chunks_.size(); left > 0;) {
+      pollfd fd{executor.done_fd(), POLLIN, 0};
+      REQUIRE_MESSAGE(::poll(&fd, 1, 30'000) == 1, "no chunk for 30 s");
+      while (auto work = executor.next_done()) {
+        Chunk& chunk = chunks_[work->lease.first_slot];
+        chunk.failure = work->failure;
+        chunk.records = encode_envelope({}, work->records);
+        --left;
+      }
+    }
+    return chunks_;
+  }
+
+ private:
+  std::shared_ptr<const SplitContext> context_;
+  size_t chunk_samples_;
+  std::map<int, Chunk> chunks_;
+};
+
+std::map<int, Chunk> all_chunks(Executor& executor, const std::shared_ptr<const SplitContext>& context,
+                                size_t samples) {
+  Epoch epoch(context, samples);
+  epoch.submit(executor);
+  return epoch.collect(executor);
+}
+
+struct CardWish {
+  int threads = 2;
+  int cards = 1;
+  CardLanesOptions lanes{.memory_bytes = int64_t{48} << 20};
+  size_t card_bytes = size_t{64} << 20;
+  std::shared_ptr<CardFaults> faults = std::make_shared<CardFaults>();
+};
+
+class Notices {
+ public:
+  void add(const std::string& text) {
+    MutexLock lock(mutex_);
+    all_ += text + "\n";
+  }
+  std::string all() const {
+    MutexLock lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string all_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+std::unique_ptr<Executor> with_cards(const CardWish& wish, Notices& notices) {
+  std::vector<std::unique_ptr<Card>> cards;
+  for (int i = 0; i < wish.cards; ++i) {
+    cards.push_back(std::make_unique<FaultyCard>(open_host_card(i, wish.card_bytes), wish.faults));
+  }
+  return make_card_executor(wish.threads, {}, std::move(cards), wish.lanes,
+                            [&notices](const std::string& text) { notices.add(text); });
+}
+
+int64_t images_of(const ExecutorFigures& figures) {
+  int64_t images = 0;
+  for (const CardFigures& card : figures.cards) images += card.images;
+  return images;
+}
+
+TEST_CASE("with cards, every chunk is what the CPU alone makes") {
+  Notices notices;
+  for (const char* const keys : {"on_error: fail\n", "on_error: substitute\n"}) {
+    for (const char* const pipeline :
+         {kCrop, "{Resize: {size: 40}}, {CenterCrop: {size: 32}}, {RandomInvert: {p: 0.3}}",
+          "{RandomCrop: {size: 32, padding: 4, pad_if_needed: true}}, {ToDtype: {dtype: float32, scale: true}}"}) {
+      const auto context = context_of(keys, pipeline);
+      const auto cpu = make_cpu_executor(2, {});
+      for (const size_t samples : {size_t{1}, size_t{7}, size_t{50}}) {
+        const auto wanted = all_chunks(*cpu, context, samples);
+        const auto executor = with_cards({.threads = samples == 7 ? 4 : 2, .cards = samples == 50 ? 2 : 1}, notices);
+        CHECK(all_chunks(*executor, context, samples) == wanted);
+        const ExecutorFigures figures = executor->figures();
+        CHECK(figures.samples == kPictures);
+        CHECK(figures.remade == 0);
+        CHECK(images_of(figures) > 0);
+      }
+    }
+  }
+  CHECK(notices.all().empty());
+}
+
+TEST_CASE("a card alone on a thread gets every image that is for cards") {
+  // One thread and chunks that are collected one by one: a lane is always free.
+  Notices notices;
+  const auto context = context_of("on_error: fail\n", kCrop);
+  const auto executor = with_cards({.threads = 1, .lanes = {.memory_bytes = int64_t{24} << 20, .lanes = 10}}, notices);
+  (void)all_chunks(*executor, context, 12);
+  // 120 less the PNG and too-long ones; damaged ones where the crop reached the damage.
+  const int64_t images = images_of(executor->figures());
+  CHECK(images >= kPictures * 9 / 12);
+  CHECK(images <= kPictures * 10 / 12);
+}
+
+TEST_CASE("where a card is short of memory, batches are smaller, and what does not fit is the CPU's") {
+  Notices notices;
+  const auto context = context_of("on_error: fail\n", kCrop);
+  const auto cpu = make_cpu_executor(2, {});
+  const auto wanted = all_chunks(*cpu, context, 60);
+  int64_t before = 0;
+  for (const size_t most : {size_t{16} << 20, size_t{3} << 20, size_t{1} << 20}) {
+    CardWish wish;
+    wish.faults->most_bytes = most;
+    const auto executor = with_cards(wish, notices);
+    CHECK(all_chunks(*executor, context, 60) == wanted);
+    const ExecutorFigures figures = executor->figures();
+    REQUIRE(figures.cards.size() == 1);
+    CHECK(figures.cards[0].memory_bytes <= 3 * static_cast<int64_t>(most));
+    CHECK(figures.cards[0].images > 0);
+    CHECK(figures.cards[0].batches >= before);
+    before = figures.cards[0].batches;
+  }
+  CHECK(before > 2);
+  CHECK(notices.all().empty());
+
+  CardWish none;
+  none.faults->most_bytes = 1000;
+  CHECK_THROWS_WITH_AS(with_cards(none, notices), doctest::Contains("no card has memory for a batch"), Error);
+}
+
+TEST_CASE("a card that fails, wherever: the CPU makes what it had, and it is said") {
+  const auto context = context_of("on_error: substitute\n", kCrop);
+  const auto cpu = make_cpu_executor(2, {});
+  const auto wanted = all_chunks(*cpu, context, 8);
+  int remade = 0;
+  for (const CardFault fault : {CardFault::failed, CardFault::lost, CardFault::out_of_memory}) {
+    for (const int calls : {0, 1, 5, 7, 11}) {
+      INFO("fault ", static_cast<int>(fault), " after ", calls);
+      Notices notices;
+      CardWish wish;
+      if (fault == CardFault::out_of_memory) {
+        wish.faults->once(calls, fault);
+      } else {
+        wish.faults->after(calls, fault);
+      }
+      const auto executor = with_cards(wish, notices);
+      CHECK(all_chunks(*executor, context, 8) == wanted);
+      CHECK(all_chunks(*executor, context, 8) == wanted);
+      const ExecutorFigures figures = executor->figures();
+      CHECK(figures.samples == 2 * kPictures);
+      CHECK(notices.all().find("a fault of the test; the CPU makes what it had") != std::string::npos);
+      // A card that has failed is left alone; one that only wanted memory is not.
+      CHECK(figures.cards[0].failure.empty() == (fault == CardFault::out_of_memory));
+      if (fault != CardFault::out_of_memory) CHECK(figures.cards[0].batches <= 3);
+      remade += static_cast<int>(figures.remade);
+    }
+  }
+  std::printf("%d images made again\n", remade);
+  CHECK(remade > 15);
+}
+
+TEST_CASE("an executor may go while cards are at work") {
+  Notices notices;
+  const auto context = context_of("on_error: fail\n", kCrop);
+  for (int i = 0; i < 10; ++i) {
+    auto executor = with_cards({}, notices);
+    Epoch epoch(context, 10);
+    epoch.submit(*executor);
+    if (i > 4) std::this_thread::sleep_for(std::chrono::milliseconds(i));
+    executor.reset();  // before the cells
+  }
+}
+
+TEST_CASE("loaders of a node take its cards from the last one down") {
+  CHECK(chosen_cards({.count = 1, .taker = 0}, 4) == std::vector<int>{3});
+  CHECK(chosen_cards({.count = 1, .taker = 1}, 4) == std::vector<int>{2});
+  CHECK(chosen_cards({.count = 2, .taker = 1}, 4) == std::vector<int>{1, 0});
+  CHECK(chosen_cards({.count = 2, .taker = 2}, 4) == std::vector<int>{3, 2});  // shared: there are no more
+  CHECK(chosen_cards({.count = 9, .taker = 0}, 2) == std::vector<int>{1, 0});
+  CHECK(chosen_cards({.count = 1, .taker = 5}, 1) == std::vector<int>{0});
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,87 @@
+"""Whole jobs with `loader.executor: card`: the stream of the CPU, hashes and all, by cards that are this CPU; and what is
+said where there is no card."""
+
+import os
+import shutil
+import tempfile
+
+from jobs import FULL, PENSTOCK, demo_photos, run_job, run_tests, write_job
+from leftovers import no_leftovers, run
+
+work = tempfile.TemporaryDirectory(prefix="cards_test-")
+job = write_job(work.name, demo_photos())
+
+
+def go(ranks, overrides, cards):
+    with no_leftovers() as env:
+        return run_job(job, ranks=ranks, overrides=overrides, env=dict(env, PENSTOCK_CARDS=cards), timeout=200)
+
+
+def cards_of(result):
+    found = [rank["cards"] for rank in result.report["ranks"] if rank["role"] == "loader"]
+    assert found, result.report["ranks"]
+    return found
+
+
+def test_same_stream():
+    expected = go(0, [], "none").hashes()
+    ways = {0: ["loader.executor=card"], 4: ["loader.executor=auto", "loader.cards=2", "loader.card_memory_mb=8"]}
+    for ranks, overrides in ways.items():
+        if ranks and not shutil.which("mpirun"):
+            continue
+        result = go(ranks, overrides, "host")
+        assert result.code == 0, result.log
+        assert result.hashes() == expected
+        images = [cards["images"] for cards in cards_of(result)]
+        assert sum(images) > 20, result.report["ranks"]  # of 128; the rest met a busy card
+        assert all(cards["remade"] == 0 and "none" not in cards for cards in cards_of(result))
+
+
+def test_the_report_names_cards():
+    with no_leftovers() as env:
+        said = run([PENSTOCK, "run", job, "loader.executor=card"], 60, env=dict(env, PENSTOCK_CARDS="host"))
+        assert "cards of loader" in said.stdout and " images\n" in said.stdout, said.stdout
+        said = run([PENSTOCK, "run", job, "loader.executor=auto"], 60, env=dict(env, PENSTOCK_CARDS="none"))
+        assert ": none, no card can be used: PENSTOCK_CARDS=none" in said.stdout, said.stdout
+
+
+def test_fast_jobs_have_one_stream_too():
+    # Of 500 pixels down to 32 and less: what is decoded at a reduced size is the CPU's.
+    overrides = ["arithmetic=fast", "splits.train.pipeline.0.RandomResizedCrop.size=24"]
+    expected = go(0, overrides, "none").hashes()
+    result = go(0, [*overrides, "loader.executor=card"], "host")
+    assert result.code == 0 and result.hashes() == expected, result.log
+
+
+def test_real_photos():
+    # With PENSTOCK_FULL=1: whatever cameras and programs have written, damaged and odd files among them.
+    data = os.path.join(os.environ["PENSTOCK_SOURCE"], "..", "shared", "data")
+    sets = [name for name in ("photos", "photos_apache", "hires", "odd") if os.path.isdir(os.path.join(data, name))]
+    if not FULL or not sets:
+        return
+    folder = os.path.join(work.name, "sets")
+    os.makedirs(folder)
+    for name in sets:
+        os.symlink(os.path.join(os.path.realpath(data), name), os.path.join(folder, name))
+    overrides = ["on_error=substitute", "bad_samples.max_fraction=1", "bad_samples.max_count=100000",
+                 "splits.train.pipeline.0.RandomResizedCrop.size=224", "loader.card_memory_mb=600",
+                 *(f"splits.{split}.dataset.folder={folder}" for split in ("train", "val"))]
+    expected = go(0, overrides, "none").hashes()
+    result = go(0, [*overrides, "loader.executor=card"], "host")
+    assert result.hashes() == expected
+    images = sum(cards["images"] for cards in cards_of(result))
+    print(f"{images} of {sum(split['images'] for split in result.report['splits'].values())} images by cards")
+    assert images > 100
+
+
+def test_without_a_card():
+    result = go(0, ["loader.executor=card"], "none")
+    assert result.code == 1, result.log
+    assert "no card can be used: PENSTOCK_CARDS=none" in result.stderr and "loader.executor: cpu" in result.stderr
+    result = go(0, ["loader.executor=auto"], "none")
+    assert result.code == 0, result.log
+    assert cards_of(result)[0] == {"list": [], "images": 0, "remade": 0,
+                                   "none": "no card can be used: PENSTOCK_CARDS=none is in the environment"}
+
+
+run_tests(globals())

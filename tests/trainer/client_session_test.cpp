@@ -1,0 +1,213 @@
+// The client's side of the conversation with a port that has said everything in advance: whose answer is whose, how long
+// is waited, and what goes back. One thread, one pair of sockets.
+#include "runtime/trainer/client_session.h"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+ClientBatch batch_of(uint64_t stream, int32_t slot) {
+  ClientBatch batch;
+  batch.stream = stream;
+  batch.pool = 1;
+  batch.slot = slot;
+  return batch;
+}
+
+TEST_CASE("answers: asked once, kept for their pass, and back where the pass is over") {
+  PassAnswers answers;
+  CHECK(stream_of(batch_of(7, 0)) == 7);
+  CHECK(stream_of(ClientEnd{8}) == 8);
+  CHECK(stream_of(ClientFailed{1, "", "", 9}) == 9);
+  CHECK(stream_of(ClientStatsJson{}) == 0);
+  CHECK(answers.ask(1));
+  CHECK_FALSE(answers.ask(1));  // the wait was interrupted: it is asked
+  answers.arrived(1);
+  CHECK(answers.ask(1));
+  CHECK_FALSE(answers.keep(1, batch_of(1, 3)));
+  CHECK(std::get<ClientBatch>(*answers.take(1)).slot == 3);
+  CHECK_FALSE(answers.take(1));
+  // Over while its answer is under way.
+  CHECK(answers.ask(1));
+  answers.stop(1);
+  CHECK(answers.drop_stopped().empty());
+  CHECK(answers.keep(1, batch_of(1, 4))->slot == 4);
+  CHECK_FALSE(answers.take(1));
+  // Over while its answer lies here; an answer that is no batch has nothing to give back.
+  CHECK(answers.ask(2));
+  CHECK_FALSE(answers.keep(2, batch_of(2, 5)));
+  CHECK(answers.ask(3));
+  CHECK_FALSE(answers.keep(3, ClientEnd{3}));
+  answers.stop(2);
+  answers.stop(3);
+  const auto back = answers.drop_stopped();
+  REQUIRE(back.size() == 1);
+  CHECK(back[0].slot == 5);
+  CHECK(answers.drop_stopped().empty());
+}
+
+TEST_CASE("patience: the loaders' time does not run while the program holds all batches") {
+  using Verdict = Patience::Verdict;
+  ManualClock clock;
+  Patience patience(clock, 60 * kSecond);
+  CHECK_FALSE(patience.turn_due());
+  clock.advance(59 * kSecond);
+  CHECK(patience.turn_due());
+  CHECK_FALSE(patience.turn_due());
+  CHECK(patience.look(false, true) == Verdict::wait);
+  CHECK(patience.look(true, true) == Verdict::wait);
+  clock.advance(59 * kSecond);
+  CHECK(patience.look(true, true) == Verdict::wait);
+  CHECK(patience.look(false, true) == Verdict::wait);
+  clock.advance(61 * kSecond);
+  CHECK(patience.look(false, true) == Verdict::loaders_late);
+  CHECK(patience.look(true, true) == Verdict::program_late);
+  // A program that has never given one back has less time; but never more than trainer.timeout_s.
+  for (const auto& [timeout, limit] : {std::pair{60 * kSecond, 5 * kSecond}, std::pair{kSecond, kSecond}}) {
+    Patience never(clock, timeout);
+    CHECK(never.look(true, false) == Verdict::wait);
+    clock.advance(limit);
+    CHECK(never.look(true, false) == Verdict::wait);
+    clock.advance(1);
+    CHECK(never.look(true, false) == Verdict::program_late);
+  }
+}
+
+// A session, and its port's end of the socket.
+struct Talk {
+  explicit Talk(Nanoseconds timeout_ns = 10 * kSecond) {
+    auto [mine, theirs] = packet_socket_pair();
+    port = PacketSocket(std::move(theirs));
+    ClientSession::Options options;
+    options.split = "train";
+    options.hold = 2;
+    options.server = "`penstock run`";
+    options.timeout_ns = timeout_ns;
+    options.on_warning = [this](const std::string& text) { warned.push_back(text); };
+    options.while_waiting = [this] {
+      if (interrupt) throw std::runtime_error("interrupted");
+    };
+    session.emplace(PacketSocket(std::move(mine)), options);
+    ClientOpened opened;
+    opened.split_id = 4;
+    opened.replica = 3;
+    say(opened);
+    session->open({});
+    (void)heard<ClientOpen>();
+  }
+  void say(const ClientMessage& message, int fd = -1) { port.send(encode_client(message), fd); }
+  // The next thing that the client said; of another kind: fails.
+  template <class T>
+  T heard() {
+    Packet packet;
+    REQUIRE(port.receive(packet));
+    const ClientMessage message = decode_client(packet.bytes);
+    REQUIRE(std::holds_alternative<T>(message));
+    return std::get<T>(message);
+  }
+  bool silent() {
+    Packet packet;
+    return !port.receive(packet);
+  }
+  uint64_t begin(uint64_t stream) {
+    const bool first = !memory.valid;
+    if (first) memory = {true, SharedMemory::create("test-slots", 4096)};
+    say(ClientStream{stream, 1, 1, 4096, first}, first ? memory.pages.fd() : -1);
+    const uint64_t begun = session->begin(0, 0, {});
+    CHECK(heard<ClientIterate>().split_id == 4);
+    return begun;
+  }
+
+  struct Memory {
+    bool valid = false;
+    SharedMemory pages;
+  };
+  Memory memory;
+  PacketSocket port;
+  std::vector<std::string> warned;
+  bool interrupt = false;
+  std::optional<ClientSession> session;
+};
+
+template <class Act>
+Error error_of(Act act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error;
+  }
+  FAIL("no error came");
+  return Error(ErrorKind::runtime, "none");
+}
+
+TEST_CASE("passes side by side: each gets its own answers, in any order") {
+  Talk talk;
+  const uint64_t one = talk.begin(11);
+  const uint64_t two = talk.begin(12);
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->next(two), std::runtime_error);
+  talk.interrupt = false;
+  CHECK(talk.heard<ClientNext>().stream == 12);
+  talk.say(batch_of(12, 5));
+  talk.say(ClientNotice{"slow", 0});
+  talk.say(batch_of(11, 6));
+  CHECK(talk.session->next(one)->info.slot == 6);
+  CHECK(talk.heard<ClientNext>().stream == 11);
+  CHECK(talk.warned == std::vector<std::string>{"slow"});
+  CHECK(talk.session->take_warnings() == talk.warned);
+  CHECK(talk.session->next(two)->info.slot == 5);  // it lay here
+  CHECK(talk.silent());
+  talk.say(ClientEnd{11});
+  CHECK_FALSE(talk.session->next(one));
+}
+
+TEST_CASE("a batch that comes for a pass that is over goes back") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->next(stream), std::runtime_error);
+  (void)talk.heard<ClientNext>();
+  talk.session->stop(stream);
+  CHECK(talk.heard<ClientStop>().stream == 11);
+  talk.say(batch_of(11, 8));
+  talk.say(ClientStatsJson{"{}"});
+  CHECK(talk.session->stats() == "{}");
+  (void)talk.heard<ClientStats>();
+  CHECK(talk.heard<ClientRelease>().slot == 8);
+}
+
+TEST_CASE("a port that says nothing is given up, and stays so; one that hangs up is gone at once") {
+  Talk talk(20 * kMillisecond);
+  const uint64_t stream = talk.begin(11);
+  const Error late = error_of([&] { (void)talk.session->next(stream); });
+  CHECK(late.kind() == ErrorKind::peer_lost);
+  CHECK(late.message() == "trainer 3 waited 0 s for the next batch of split 'train'");
+  CHECK(error_of([&] { (void)talk.session->stats(); }).message() == late.message());
+  Talk gone;
+  gone.port.close();
+  const Error hung_up = error_of([&] { (void)gone.session->stats(); });
+  CHECK(hung_up.message().find("the port of trainer 3 on host ") == 0);
+  CHECK(hung_up.remedy() == "see the messages of `penstock run`");
+}
+
+TEST_CASE("a program that holds all batches and asks on is told so; what the port refuses comes as it is") {
+  Talk talk(20 * kMillisecond);
+  const uint64_t stream = talk.begin(11);
+  talk.say(ClientNotice{"the program holds all 3 batches", 11});
+  const Error held = error_of([&] { (void)talk.session->next(stream); });
+  CHECK(held.kind() == ErrorKind::usage);
+  CHECK(held.message() == "the program holds all batches of split 'train', and asks for another");
+  CHECK(held.remedy().find("trainer.hold (2)") != std::string::npos);
+  talk.say(ClientFailed{static_cast<int32_t>(ErrorKind::dataset), "unusable sample", "repair it", 11});
+  CHECK(error_of([&] { (void)talk.session->next(stream); }).remedy() == "repair it");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,219 @@
+// Which slots a pass reserves, what next() is answered, and whose slots are whose: without threads, sockets or clocks.
+#include "runtime/trainer/passes.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kClient = 7;
+constexpr int64_t kSamples = 26;  // seven batches of four, the last one short
+
+std::string split_json() {
+  const Job job = parse_job(
+      "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+      "    batch_size: 4\n    drop_last: false\n",
+      "job.yaml");
+  return canonical_json(resolve_split(job, "train"));
+}
+
+struct Desk {
+  explicit Desk(int prefetch = 2, int hold = 0) {
+    options.prefetch = prefetch;
+    options.hold = hold;
+    splits.open(kClient, {split_json(), -1, -1});
+    REQUIRE(splits.find_opened(1) == nullptr);  // the dataset's size is not known
+    SplitOpened opened;
+    opened.fingerprint = 5;
+    opened.dataset_size = kSamples;
+    opened.split = 1;
+    splits.opened(opened);
+    REQUIRE(splits.find_opened(1) != nullptr);
+    told<OpenSplit>();
+  }
+
+  // All messages of one kind that were said since the last look.
+  template <class T, class M>
+  static std::vector<T> take(std::vector<M>& messages) {
+    std::vector<T> found;
+    std::erase_if(messages, [&](const M& message) {
+      const T* wanted = std::get_if<T>(&message);
+      if (wanted != nullptr) found.push_back(*wanted);
+      return wanted != nullptr;
+    });
+    return found;
+  }
+  template <class T>
+  std::vector<T> told() {
+    return take<T>(to_coordinator);
+  }
+  template <class T>
+  std::vector<T> heard() {
+    return take<T>(to_client);
+  }
+  std::vector<int64_t> reserved() {
+    std::vector<int64_t> steps;
+    for (const SlotFree& slot : told<SlotFree>()) steps.push_back(slot.step);
+    return steps;
+  }
+
+  ClientStream begin(int64_t step = 0) {
+    passes.begin(kClient, {1, 0, step, {}});
+    const ClientStream stream = heard<ClientStream>().at(0);
+    passes.ready({stream.stream, 4});
+    return stream;
+  }
+  // The whole of a step's batch; false: dropped.
+  bool make(uint64_t stream, int64_t step) {
+    ChunkHeader header;
+    header.lease = {stream, step, 0, 1};
+    header.fingerprint = 5;
+    header.samples = static_cast<int32_t>(std::min<int64_t>(4, kSamples - 4 * step));
+    const FieldLayout layout = chunk_layout(splits.at(1).raw_fields, header.samples);
+    header.payload_bytes = layout.total_bytes;
+    const Message payload(layout.total_bytes);
+    std::vector<SampleRecord> records(static_cast<size_t>(header.samples));
+    if (!passes.take(header, records, {1, {}, payload, 0})) return false;
+    passes.serve(stream);
+    return true;
+  }
+  ClientBatch batch(uint64_t stream, int64_t step) {
+    passes.next(kClient, {stream});
+    REQUIRE(make(stream, step));
+    const auto batches = heard<ClientBatch>();
+    REQUIRE(batches.size() == 1);
+    CHECK(batches[0].step == step);
+    return batches[0];
+  }
+
+  PortOptions options;
+  ManualClock clock;
+  ClientConnections clients;
+  std::vector<ClientMessage> to_client;
+  std::vector<ControlMessage> to_coordinator;
+  std::vector<std::string> notices;
+  OpenSplits splits{options, clients, {[this](const ControlMessage& m) { to_coordinator.push_back(m); }, {}}};
+  PortRecord record;
+  Passes passes{options,
+                clock,
+                splits,
+                record,
+                {[this](int connection, const ClientMessage& m, int) {
+                   CHECK(connection == kClient);
+                   to_client.push_back(m);
+                 },
+                 [this](const ControlMessage& m) { to_coordinator.push_back(m); },
+                 [this](const std::string& text) { notices.push_back(text); }}};
+};
+
+using Steps = std::vector<int64_t>;
+
+TEST_CASE("prefetch batches are reserved ahead of the client, and one more while it waits") {
+  Desk desk;
+  const ClientStream stream = desk.begin();
+  CHECK(stream.slots == 3);
+  CHECK(desk.reserved() == Steps{0, 1});
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.reserved() == Steps{2});
+  CHECK(desk.make(stream.stream, 1));
+  CHECK(desk.to_client.empty());  // step 1 is whole, step 0 is asked for
+  CHECK(desk.make(stream.stream, 0));
+  const ClientBatch first = desk.heard<ClientBatch>().at(0);
+  CHECK(first.step == 0);
+  CHECK(desk.reserved().empty());
+  CHECK_FALSE(desk.make(stream.stream, 0));  // late: the slot is the program's
+  desk.passes.release({first.pool, first.slot});
+  desk.passes.release({first.pool, first.slot});  // twice: the first one counted
+  CHECK(desk.reserved().empty());                 // 1 and 2 are ahead
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.heard<ClientBatch>().at(0).step == 1);
+  CHECK(desk.reserved() == Steps{3});
+  CHECK(desk.record.figures().batches == 2);
+  CHECK(desk.record.figures().step == 2);
+}
+
+TEST_CASE("a program that holds all batches hears so once, and has the next when one is back") {
+  Desk desk(1, 0);
+  const ClientStream stream = desk.begin();
+  std::vector<ClientBatch> held;
+  for (int64_t step = 0; step < 3; ++step) held.push_back(desk.batch(stream.stream, step));
+  desk.reserved();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.heard<ClientNotice>().at(0).held_stream == stream.stream);
+  desk.passes.serve(stream.stream);
+  CHECK(desk.to_client.empty());
+  CHECK(desk.notices.size() == 1);
+  desk.passes.release({held[1].pool, held[1].slot});
+  CHECK(desk.reserved() == Steps{3});
+  CHECK(desk.make(stream.stream, 3));
+  CHECK(desk.heard<ClientBatch>().at(0).slot == held[1].slot);
+}
+
+TEST_CASE("the end and a failure are the answers to every further next()") {
+  Desk desk;
+  const ClientStream last = desk.begin(6);
+  CHECK(desk.batch(last.stream, 6).samples == 2);
+  const ClientStream other = desk.begin();
+  desk.passes.next(kClient, {other.stream});
+  desk.passes.failed({other.stream, 3, "no loader is left", ""});
+  CHECK(desk.heard<ClientFailed>().at(0).error == "no loader is left");
+  for (int again = 0; again < 2; ++again) {
+    desk.passes.next(kClient, {last.stream});
+    CHECK(desk.heard<ClientEnd>().at(0).stream == last.stream);
+    desk.passes.next(kClient, {other.stream});
+    CHECK(desk.heard<ClientFailed>().at(0).stream == other.stream);
+  }
+  desk.passes.stop(other.stream);
+  desk.passes.next(kClient, {other.stream});
+  CHECK(desk.heard<ClientFailed>().at(0).error == "this iteration has ended");
+  CHECK_THROWS_AS(desk.passes.begin(kClient, {1, 0, 8, {}}), Error);
+}
+
+TEST_CASE("passes side by side have pools of their own; one that is over leaves its pool, but not what is held") {
+  Desk desk;
+  const ClientStream first = desk.begin();
+  const ClientStream beside = desk.begin();
+  CHECK(first.pool != beside.pool);
+  const ClientBatch held = desk.batch(first.stream, 0);
+  desk.passes.stop(first.stream);
+  CHECK(desk.told<CloseStream>().at(0).stream == first.stream);
+  CHECK_FALSE(desk.make(first.stream, 1));
+  desk.reserved();
+  const ClientStream next = desk.begin();
+  CHECK(next.pool == first.pool);
+  CHECK(next.stream != first.stream);
+  CHECK_FALSE(next.with_memory);  // the client has it
+  CHECK(desk.reserved() == Steps{0, 1});
+  desk.passes.next(kClient, {next.stream});
+  CHECK(desk.reserved().empty());  // the third slot is held
+  desk.passes.release({held.pool, held.slot});
+  CHECK(desk.reserved() == Steps{2});
+  CHECK(desk.passes.open_ranges().size() == 2);
+}
+
+TEST_CASE("a client that goes takes its passes, pools and splits along") {
+  Desk desk;
+  const ClientStream stream = desk.begin();
+  const ClientBatch held = desk.batch(stream.stream, 0);
+  desk.passes.stop_all_of(kClient);
+  CHECK(desk.splits.of(kClient) == std::vector<int32_t>{1});
+  desk.passes.split_closed(1);
+  desk.splits.close(1);
+  CHECK(desk.told<SplitClosed>().at(0).fingerprint == 5);
+  CHECK(desk.splits.of(kClient).empty());
+  desk.passes.release({held.pool, held.slot});  // of a pool that is gone: nothing
+  CHECK(desk.passes.open_ranges().empty());
+  CHECK(desk.record.to_json({})["splits"]["train"]["ranges"].size() == 1);
+  desk.splits.open(kClient, {split_json(), -1, -1});
+  const OpenSplit again = desk.told<OpenSplit>().at(0);
+  CHECK(again.split == 2);
+  CHECK(again.opening == 1);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,56 @@
+// When the progress thread looks again, after it found that nothing moves. MPI can only be asked, so somebody must nap
+// and look; and every nap's end interrupts a thread that decodes, so naps that are too short cost a busy node a few per
+// cent of its cores, while naps that are too long let chunks wait.
+//
+//   if (anything moved) naps.moved(clock.now());
+//   else sleep(naps.next(requests_that_only_calls_move_on, clock.now()));   // an order from this rank ends it sooner
+//
+// While requests are under way that only MPI calls move on, naps double from 20 to 200 us, and what a TCP socket buffers
+// lasts longer than that. Otherwise there is nothing to do before the peer does something. Peers act at intervals, which are learned: the first nap is half of the mean
+// interval, 1 ms at most, and naps double up to 2 ms. Small pictures, whose messages come every 100 us, get short naps;
+// chunks of photos, milliseconds apart, get long ones. After a quarter of a second without traffic (a pause, or
+// everything goes by shared memory) naps are 10 ms.
+// Pure: time is what the caller says. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+
+#include "runtime/base/clock.h"
+
+namespace penstock::mpi {
+
+class Naps {
+ public:
+  void moved(Nanoseconds now) noexcept {
+    if (napped_) {  // the first of a burst; what comes with it is no interval
+      const Nanoseconds interval = std::min(now - burst_at_, kLongestInterval);
+      mean_interval_ += (interval - mean_interval_) / 8;
+      burst_at_ = now;
+    }
+    napped_ = false;
+    last_move_ = now;
+    nap_ = 0;
+  }
+
+  Nanoseconds next(bool driving, Nanoseconds now) noexcept {
+    napped_ = true;
+    if (driving) return nap_ = std::clamp(nap_ * 2, kShortest, kLongestDriving);
+    if (now - last_move_ > kSilence) return nap_ = kSilentNap;
+    const Nanoseconds first = std::clamp(mean_interval_ / 2, kShortest, kLongestFirst);
+    return nap_ = std::clamp(nap_ * 2, first, kLongest);
+  }
+
+ private:
+  static constexpr Nanoseconds kShortest = 20 * kMicrosecond, kLongestDriving = 200 * kMicrosecond;
+  static constexpr Nanoseconds kLongestFirst = kMillisecond, kLongest = 2 * kMillisecond;
+  static constexpr Nanoseconds kSilence = 250 * kMillisecond, kSilentNap = 10 * kMillisecond;
+  static constexpr Nanoseconds kLongestInterval = 10 * kMillisecond;  // a pause is not how peers act when they do
+
+  Nanoseconds nap_ = 0;
+  Nanoseconds mean_interval_ = 0;
+  Nanoseconds burst_at_ = 0;
+  Nanoseconds last_move_ = 0;
+  bool napped_ = false;
+};
+
+}  // namespace penstock::mpi
