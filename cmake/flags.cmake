@@ -22,8 +22,8 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety -Wno-missing-field-initializers)
 else()
-  # gcc 12 sees uninitialised strings in moved-from variants, and overlaps in string concatenations, that are none.
-  add_compile_options(-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-restrict)
+  # gcc 12 sees uninitialised strings in moved-from variants, and overlaps and overruns in string concatenations, that are none.
+  add_compile_options(-Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 if(PENSTOCK_SANITIZE)
   add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
