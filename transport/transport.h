@@ -89,6 +89,7 @@ struct Capabilities {
   const char* name = "";
   bool zero_copy = false;      // the receiver reads the sender's cell in place
   bool detects_loss = false;   // PeerLost comes by itself, within a second
+  Nanoseconds delay_ns = 0;    // how long a message lies on its way, on average, while there is traffic; 0: no time
 };
 
 class Endpoint {

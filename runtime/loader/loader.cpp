@@ -18,6 +18,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/dataset/listed_files.h"
 #include "runtime/loader/executor.h"
+#include "runtime/loader/leases_on_the_way.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/protocol/silence.h"
@@ -37,6 +38,7 @@ class Loader::Impl {
       : options_(options),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
+        way_(2 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
         learnt_(options.index_memory_bytes > 0 ? std::make_shared<LearntMemory>(learnt_limit(options.memory_bytes)) : nullptr),
         ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
         executor_(make_executor()) {}
@@ -206,10 +208,12 @@ class Loader::Impl {
     if (!f.why_threads.empty()) report["why_threads"] = f.why_threads;
     return report;
   }
-  // Deep enough that the wanted number of reads can be under way behind the leases that threads work on.
+  // Deep enough that the wanted number of reads can be under way behind the leases that threads work on, and that threads
+  // have work while a result and the lease that answers it are on their way.
   void look_ahead() {
-    const int32_t leases =
+    const int32_t for_reads =
         ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;
+    const int32_t leases = std::max(for_reads, way_.leases());
     if (leases == std::exchange(leases_ahead_, leases)) return;
     tell(LeasesAhead{leases});
   }
@@ -599,6 +603,7 @@ class Loader::Impl {
     header.payload_bytes = bytes;
     if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
     sent_bytes_ += static_cast<int64_t>(bytes);
+    way_.made(work->busy_ns);
     endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
     tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
   }
@@ -640,6 +645,7 @@ class Loader::Impl {
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
+  LeasesOnTheWay way_;
   std::shared_ptr<LearntMemory> learnt_;  // nullptr: nothing is learnt
   std::shared_ptr<ReadAhead> ahead_;      // the sources read through it
   std::map<Fingerprint, Split> splits_;

@@ -27,10 +27,36 @@ namespace penstock {
 namespace {
 
 // Rank 0, coordinator and port in one: the test itself. Rank 1 is the loader in its thread.
+// Says that its messages lie on their way for a while, as MPI's do.
+class LateEndpoint final : public Endpoint {
+ public:
+  LateEndpoint(std::unique_ptr<Endpoint> prompt, Nanoseconds delay_ns) : prompt_(std::move(prompt)), delay_ns_(delay_ns) {}
+
+  Capabilities capabilities(PeerId peer) const override {
+    Capabilities can = prompt_->capabilities(peer);
+    can.delay_ns = delay_ns_;
+    return can;
+  }
+  void send(PeerId peer, Message message) override { prompt_->send(peer, std::move(message)); }
+  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
+    prompt_->send_chunk(peer, std::move(envelope), cell, bytes);
+  }
+  void release(PeerId peer, uint64_t token) override { prompt_->release(peer, token); }
+  void register_arena(const Arena& arena) override { prompt_->register_arena(arena); }
+  void forget_arena(uint32_t id) override { prompt_->forget_arena(id); }
+  bool poll(Incoming& incoming) override { return prompt_->poll(incoming); }
+  void collect_fds(std::vector<pollfd>& fds) const override { prompt_->collect_fds(fds); }
+  bool flush(Nanoseconds timeout_ns) override { return prompt_->flush(timeout_ns); }
+
+ private:
+  std::unique_ptr<Endpoint> prompt_;
+  Nanoseconds delay_ns_;
+};
+
 class World {
  public:
-  explicit World(LoaderOptions options) : inproc_(2), mine_(inproc_.endpoint(0)) {
-    loader_ = std::make_unique<Loader>(options, inproc_.endpoint(1));
+  explicit World(LoaderOptions options, Nanoseconds delay_ns = 0) : inproc_(2), mine_(inproc_.endpoint(0)) {
+    loader_ = std::make_unique<Loader>(options, std::make_unique<LateEndpoint>(inproc_.endpoint(1), delay_ns));
     ended_ = std::async(std::launch::async, [this] { return loader_->run(); });
   }
   ~World() {
@@ -642,6 +668,22 @@ TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends
     REQUIRE(world.quiet(50 * kMillisecond));
   }
   CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("nothing was heard of it for 0.3 s"), Error);
+}
+
+TEST_CASE("where messages lie on their way for a while, more leases are asked for, and where they do not, none") {
+  const TinyDataset data(20);
+  for (const Nanoseconds delay : {Nanoseconds{0}, kSecond}) {
+    World world({.threads = 1, .cells = 8}, delay);
+    (void)world.expect<LoaderHello>();
+    const std::string json = json_of(data);
+    REQUIRE(world.prepare(json).good);
+    world.say(lease_of(json, 0, {0, 1}));
+    const ChunkArrived chunk = world.expect_chunk();
+    (void)world.expect<ChunkDone>();
+    world.end().release(1, chunk.token);
+    (void)world.expect<CellBack>();  // the loader has been round its loop since
+    CHECK(world.ahead() == (delay == 0 ? 0 : 8));  // two small pictures last far less than a second: as many as cells
+  }
 }
 
 TEST_CASE("lease depth follows the threads") {

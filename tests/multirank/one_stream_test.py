@@ -112,6 +112,11 @@ def test_mpi_without_shared_memory():
     check_same("MPI over TCP", 2, ["transport=mpi"], mca=[("btl", "tcp,self"), ("pml", "ob1")])
 
 
+def test_mpi_that_may_not_read_the_other_rank():
+    # As in containers whose processes may not: MPI copies through its own shared memory, in pieces that both ranks drive.
+    check_same("MPI in pieces", 2, ["transport=mpi"], mca=[("btl_vader_single_copy_mechanism", "none")])
+
+
 def test_what_must_differ():
     # The test can fail: another seed is another stream, and so are other epochs.
     with no_leftovers() as env:

@@ -21,7 +21,7 @@ int looks_between(Naps& naps, Nanoseconds& now, Nanoseconds interval, int count)
   return looks;
 }
 
-TEST_CASE("chunks some milliseconds apart are looked for once in a millisecond, not every 20 us") {
+TEST_CASE("chunks some milliseconds apart are looked for every two milliseconds, not every 20 us") {
   Naps naps;
   Nanoseconds now = kSecond;
   naps.moved(now);
@@ -49,6 +49,41 @@ TEST_CASE("while requests are under way that only calls move on no nap is longer
     longest = std::max(longest, nap);
   }
   CHECK(longest == 200 * kMicrosecond);
+}
+
+TEST_CASE("orders wait for a nap's end while there is traffic, which is 2 ms at most, and end the naps of silence") {
+  Naps naps;
+  Nanoseconds now = kSecond;
+  naps.moved(now);
+  for (const bool driving : {false, true}) {
+    for (int i = 0; i < 20; ++i) {
+      const Nanoseconds nap = naps.next(driving, now);
+      now += nap;
+      CHECK(nap <= 2 * kMillisecond);
+      CHECK(!naps.order_wakes());
+    }
+  }
+  now += kSecond;
+  CHECK(naps.next(false, now) == 10 * kMillisecond);
+  CHECK(naps.order_wakes());
+}
+
+TEST_CASE("what this rank sends ends the silence, and says nothing of the intervals at which peers act") {
+  Naps naps;
+  Nanoseconds now = kSecond;
+  naps.moved(now);
+  looks_between(naps, now, 5 * kMillisecond, 100);
+  const Nanoseconds first = naps.next(false, now);
+  for (int i = 0; i < 100; ++i) {
+    now += 10 * kMicrosecond;
+    naps.sent(now);
+  }
+  naps.moved(now);
+  CHECK(naps.next(false, now) >= first * 3 / 4);
+  now += kSecond;
+  CHECK(naps.next(false, now) == 10 * kMillisecond);
+  naps.sent(now);
+  CHECK(naps.next(false, now) <= 2 * kMillisecond);
 }
 
 TEST_CASE("after silence naps are long, and traffic makes them short again") {

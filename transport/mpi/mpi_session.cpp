@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "transport/mpi/naps.h"
 #include "transport/mpi/progress.h"
 #include "transport/mpi_component.h"
 
@@ -14,7 +15,7 @@ class MpiEndpoint final : public Endpoint {
  public:
   explicit MpiEndpoint(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
 
-  Capabilities capabilities(PeerId) const override { return {"mpi", false, false}; }
+  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, Naps::kDelay}; }
   void send(PeerId peer, Message message) override { progress_->send(peer, std::move(message)); }
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
     const auto arena = arenas_.find(cell.arena);

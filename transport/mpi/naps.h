@@ -2,14 +2,19 @@
 // and look; and every nap's end interrupts a thread that decodes, so naps that are too short cost a busy node a few per
 // cent of its cores, while naps that are too long let chunks wait.
 //
-//   if (anything moved) naps.moved(clock.now());
-//   else sleep(naps.next(requests_that_only_calls_move_on, clock.now()));   // an order from this rank ends it sooner
+//   if (peers did anything) naps.moved(clock.now());
+//   if (this rank sent anything) naps.sent(clock.now());
+//   sleep(naps.next(requests_that_only_calls_move_on, clock.now()));   // naps.order_wakes(): or until an order comes
 //
 // While requests are under way that only MPI calls move on, naps double from 20 to 200 us, and what a TCP socket buffers
-// lasts longer than that. Otherwise there is nothing to do before the peer does something. Peers act at intervals, which are learned: the first nap is half of the mean
-// interval, 1 ms at most, and naps double up to 2 ms. Small pictures, whose messages come every 100 us, get short naps;
-// chunks of photos, milliseconds apart, get long ones. After a quarter of a second without traffic (a pause, or
-// everything goes by shared memory) naps are 10 ms.
+// lasts longer than that. Otherwise there is nothing to do before the peer does something. Peers act at intervals, which are
+// learned: the first nap is half of the mean interval, and naps double up to 2 ms. Small pictures, whose messages come every
+// 100 us, get short naps; chunks of photos, milliseconds apart, get long ones. After a quarter of a second without traffic
+// (a pause, or everything goes by shared memory) naps are 10 ms.
+//
+// Orders of this rank wait for a nap's end, but for the 10 ms ones: what a chunk needs (itself, its result, its cell, the
+// next lease) would otherwise be four wakings. So a message takes up to kDelay, on average, while there is traffic, and
+// loaders hold leases that last for the round trip (runtime/loader/leases_on_the_way.h).
 // Pure: time is what the caller says. Not thread-safe.
 #pragma once
 
@@ -20,7 +25,15 @@
 namespace penstock::mpi {
 
 class Naps {
+  static constexpr Nanoseconds kShortest = 20 * kMicrosecond, kLongestDriving = 200 * kMicrosecond;
+  static constexpr Nanoseconds kLongest = 2 * kMillisecond;
+  static constexpr Nanoseconds kSilence = 250 * kMillisecond, kSilentNap = 10 * kMillisecond;
+  static constexpr Nanoseconds kLongestInterval = 10 * kMillisecond;  // a pause is not how peers act when they do
+
  public:
+  // Of a message, where naps are longest: half of the sender's and half of the receiver's.
+  static constexpr Nanoseconds kDelay = kLongest;
+
   void moved(Nanoseconds now) noexcept {
     if (napped_) {  // the first of a burst; what comes with it is no interval
       const Nanoseconds interval = std::min(now - burst_at_, kLongestInterval);
@@ -32,20 +45,24 @@ class Naps {
     nap_ = 0;
   }
 
+  // Peers may answer, so this is no silence; but it says nothing of when they act.
+  void sent(Nanoseconds now) noexcept {
+    if (now - last_move_ > kSilence) nap_ = 0;
+    last_move_ = now;
+  }
+
   Nanoseconds next(bool driving, Nanoseconds now) noexcept {
     napped_ = true;
     if (driving) return nap_ = std::clamp(nap_ * 2, kShortest, kLongestDriving);
     if (now - last_move_ > kSilence) return nap_ = kSilentNap;
-    const Nanoseconds first = std::clamp(mean_interval_ / 2, kShortest, kLongestFirst);
+    const Nanoseconds first = std::clamp(mean_interval_ / 2, kShortest, kLongest);
     return nap_ = std::clamp(nap_ * 2, first, kLongest);
   }
 
- private:
-  static constexpr Nanoseconds kShortest = 20 * kMicrosecond, kLongestDriving = 200 * kMicrosecond;
-  static constexpr Nanoseconds kLongestFirst = kMillisecond, kLongest = 2 * kMillisecond;
-  static constexpr Nanoseconds kSilence = 250 * kMillisecond, kSilentNap = 10 * kMillisecond;
-  static constexpr Nanoseconds kLongestInterval = 10 * kMillisecond;  // a pause is not how peers act when they do
+  // Whether an order is to end the nap that next() gave.
+  bool order_wakes() const noexcept { return nap_ > kLongest; }
 
+ private:
   Nanoseconds nap_ = 0;
   Nanoseconds mean_interval_ = 0;
   Nanoseconds burst_at_ = 0;

@@ -162,10 +162,11 @@ void Progress::loop() {
   const MonotonicClock clock;
   Naps naps;
   for (;;) {
-    bool moved = start_orders();
-    moved = receive_messages() || moved;
-    moved = complete_sends() || moved;
+    const bool sent = start_orders();
+    bool moved = receive_messages();
     moved = complete_receives() || moved;
+    complete_sends();
+    if (sent) naps.sent(clock.now());
     if (moved) naps.moved(clock.now());
     std::packaged_task<void()> work;
     {
@@ -179,7 +180,10 @@ void Progress::loop() {
         return;
       } else if (!moved && orders_.empty()) {
         const Nanoseconds now = clock.now();
-        changed_.wait_for(mutex_, std::chrono::microseconds(naps.next(must_drive(now), now) / kMicrosecond));
+        const Nanoseconds nap = naps.next(must_drive(now), now);
+        order_wakes_ = naps.order_wakes();
+        changed_.wait_for(mutex_, std::chrono::microseconds(nap / kMicrosecond));
+        order_wakes_ = false;
       }
     }
     if (work.valid()) work();
@@ -290,18 +294,15 @@ bool Progress::receive_messages() {
   return moved;
 }
 
-bool Progress::complete_sends() {
-  bool moved = false;
+void Progress::complete_sends() {
   for (auto it = sending_.begin(); it != sending_.end();) {
     if (!all_complete(it->requests)) {
       ++it;
       continue;
     }
-    moved = true;
     if (it->chunk) deliver(CellReturned{it->peer, it->cell});
     it = sending_.erase(it);
   }
-  return moved;
 }
 
 bool Progress::complete_receives() {
@@ -325,25 +326,27 @@ bool Progress::complete_receives() {
 }
 
 void Progress::deliver(Incoming incoming) {
+  bool first = false;
   {
     MutexLock lock(mutex_);
+    first = arrived_.empty();
     arrived_.push_back(std::move(incoming));
   }
-  wakeup_.set();
+  if (first) wakeup_.set();  // else it is set: only poll() clears it, when nothing is left
 }
 
 void Progress::send(PeerId peer, Message message) {
   MutexLock lock(mutex_);
   if (failed_) return;
   orders_.push_back({peer, std::move(message), false, {}, nullptr, 0});
-  changed_.notify_all();
+  if (order_wakes_) changed_.notify_all();
 }
 
 void Progress::send_chunk(PeerId peer, Message envelope, CellRef cell, const std::byte* payload, size_t bytes) {
   MutexLock lock(mutex_);
   if (failed_) return;  // the cell is quarantined: MPI may still read it
   orders_.push_back({peer, std::move(envelope), true, cell, payload, bytes});
-  changed_.notify_all();
+  if (order_wakes_) changed_.notify_all();
 }
 
 void Progress::release(uint64_t token) {

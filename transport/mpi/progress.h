@@ -11,7 +11,8 @@
 // When the peer dies in between, the receives may never complete and MPI may still write: the staging cell is
 // quarantined (kept, never reused) until the process ends.
 //
-// Backing off: the thread polls while something moves, then naps (naps.h); an order from this rank wakes it at once.
+// Backing off: the thread polls while something moves, then naps (naps.h). An order from this rank waits for a nap's end
+// while there is traffic, and ends the long naps of silence.
 // Threads: everything public is called from the event loop, or from the thread that owns the session; the thread itself
 // is the only one to call MPI. mutex_ guards what both touch.
 #pragma once
@@ -89,7 +90,7 @@ class Progress {
   void loop();
   bool start_orders();
   bool receive_messages();
-  bool complete_sends();
+  void complete_sends();
   bool complete_receives();
   bool must_drive(Nanoseconds now) const;
   void call_in_thread(std::function<void()> work);
@@ -117,6 +118,7 @@ class Progress {
   std::vector<std::unique_ptr<std::vector<std::byte>>> spare_ PENSTOCK_GUARDED_BY(mutex_);
   uint64_t next_token_ PENSTOCK_GUARDED_BY(mutex_) = 1;
   bool busy_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread has sends under way
+  bool order_wakes_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread naps for longer than an order may wait
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   bool failed_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);
