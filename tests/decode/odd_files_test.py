@@ -5,7 +5,7 @@
 Part one, files of ../shared/data/odd (left out where they are not there): the verdict is the manifest's, measured with
 Pillow 13, and the installed Pillow's, except for EXCEPTIONS; what is decoded equals the installed Pillow's bytes; with
 EXIF orientation too. Each takes at most 250 ms.
-Part two, generated, runs everywhere: bombs of every format, refused from their header within 5 ms and 1 MiB, and files
+Part two, generated, runs everywhere: bombs of every format, refused from their header within 5 ms of CPU time and 1 MiB, and files
 that are costly without being large.
 """
 import csv
