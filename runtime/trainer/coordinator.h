@@ -5,9 +5,9 @@
 //   coordinator.handle(peer, message);       // LoaderHello, OpenSplit, SlotFree, ChunkDone, …
 //   coordinator.tick();
 //
-// What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), the permutations
-//   (only it needs them: leases carry indices), the check that all replicas open and begin the same
-//   (replica_agreement.h), and the log.
+// What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), what loaders see of each
+//   split (split_registry.h), the permutations (plan_cache.h; only it needs them: leases carry indices), the check that
+//   all replicas open and begin the same (replica_agreement.h), and the log.
 // Thread-safety: of the port's event loop alone. The next epoch's permutation is built by a thread of its own.
 // Failure: what a peer did wrong is answered to that peer (SplitRefused, StreamFailed); Error(peer_lost) where the
 //   protocol is broken.
