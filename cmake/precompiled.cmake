@@ -3,8 +3,9 @@
 #
 #   penstock_precompile(penstock_dataset library)   # -fPIC
 #   penstock_precompile(pack_test test)             # -fPIE, with doctest
+#   penstock_precompile(lanes_test optimised_test)  # the same, for tests compiled with -O1
 #
-# gcc takes a precompiled header only for the position independence it was made for; hence two.
+# gcc takes a precompiled header only for the position independence it was made for, and with optimisation or without.
 set(PENSTOCK_STANDARD_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <cstdio>
   <cstdlib> <cstring> <deque> <exception> <filesystem> <functional> <map> <memory> <mutex> <optional> <random> <set> <span>
   <stdexcept> <string> <string_view> <thread> <tuple> <utility> <variant> <vector>)
@@ -26,11 +27,15 @@ target_precompile_headers(penstock_precompiled_library PRIVATE ${PENSTOCK_STANDA
 penstock_trust_precompiled(penstock_precompiled_library)
 
 if(PENSTOCK_TESTS AND NOT PENSTOCK_FUZZ)
-  add_executable(penstock_precompiled_test ${nothing})
-  target_precompile_headers(penstock_precompiled_test PRIVATE ${PENSTOCK_STANDARD_HEADERS} <doctest/doctest.h>)
-  target_link_libraries(penstock_precompiled_test PRIVATE penstock_test_main)  # an executable, for -fPIE: it needs a main
-  target_compile_options(penstock_precompiled_test PRIVATE $<$<CONFIG:Release>:-O1>)
-  penstock_trust_precompiled(penstock_precompiled_test)
+  foreach(kind test optimised_test)
+    set(target penstock_precompiled_${kind})
+    add_executable(${target} ${nothing})
+    target_precompile_headers(${target} PRIVATE ${PENSTOCK_STANDARD_HEADERS} <doctest/doctest.h>)
+    target_link_libraries(${target} PRIVATE penstock_test_main)  # an executable, for -fPIE: it needs a main
+    penstock_trust_precompiled(${target})
+  endforeach()
+  target_compile_options(penstock_precompiled_test PRIVATE $<$<CONFIG:Release>:-O0>)
+  target_compile_options(penstock_precompiled_optimised_test PRIVATE $<$<CONFIG:Release>:-O1>)
 endif()
 
 function(penstock_precompile target kind)

@@ -23,6 +23,7 @@ void add_run(CLI::App& app, Chosen& chosen);
 void add_serve(CLI::App& app, Chosen& chosen);
 void add_launch(CLI::App& app, Chosen& chosen);
 void add_check(CLI::App& app, Chosen& chosen);
+void add_doctor(CLI::App& app, Chosen& chosen);
 void add_index(CLI::App& app, Chosen& chosen);
 void add_pack(CLI::App& app, Chosen& chosen);
 void add_unpack(CLI::App& app, Chosen& chosen);

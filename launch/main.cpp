@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   add_serve(app, chosen);
   add_launch(app, chosen);
   add_check(app, chosen);
+  add_doctor(app, chosen);
   add_index(app, chosen);
   add_pack(app, chosen);
   add_unpack(app, chosen);

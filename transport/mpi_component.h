@@ -57,11 +57,21 @@ class MpiSession {
   virtual bool finish(bool all_alive, Nanoseconds timeout_ns) = 0;
 };
 
-// The component's one entry point, found by name.
+// What the component was built on; asked without starting MPI.
+struct MpiAbout {
+  std::string library;  // "Open MPI v4.1.4, package: ..."
+  enum class Cuda { unknown, no, yes } cuda = Cuda::unknown;  // does it take pointers to a card's memory?
+};
+
+// The component's entry points, found by name.
 inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
+inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
+using MpiAboutFunction = void (*)(MpiAbout* about);
 
 // Looks beside the library (or program) that this function is in, then in the system's folders.
 std::unique_ptr<MpiSession> start_mpi(const MpiOptions& options);
+// Error(runtime) where there is no component, or its MPI library cannot be loaded.
+MpiAbout about_mpi();
 
 }  // namespace penstock

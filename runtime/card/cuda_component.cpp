@@ -1,27 +1,18 @@
 #include "runtime/card/cuda_component.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
+
+#include "runtime/base/component.h"
 
 namespace penstock {
 namespace {
 
-// The folder of the library that this function is in, with a slash; empty where it cannot be told.
-std::string own_folder() {
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
-  const std::string path = info.dli_fname;
-  return path.substr(0, path.rfind('/') + 1);
-}
-
 const CudaComponent& component() {
-  // Beside this library by its path, as for the MPI component (transport/mpi_component.cpp).
-  const std::string beside = own_folder() + "libpenstock_cuda.so";
-  const bool exists = beside.find('/') != std::string::npos && ::access(beside.c_str(), F_OK) == 0;
-  void* const library = ::dlopen(exists ? beside.c_str() : "libpenstock_cuda.so", RTLD_NOW | RTLD_LOCAL);
+  std::string why;
+  void* const library = open_component("libpenstock_cuda.so", RTLD_NOW | RTLD_LOCAL, why);
   if (library == nullptr) {
     throw Error(
-        ErrorKind::runtime, std::string("cannot load the CUDA component: ") + ::dlerror(),
+        ErrorKind::runtime, "cannot load the CUDA component: " + why,
         "build with -DPENSTOCK_CUDA=ON (launch/install_cuda.sh fetches a compiler), or say loader.executor: cpu");
   }
   auto* const entry = reinterpret_cast<CudaComponentFunction>(::dlsym(library, kCudaComponentEntry));
@@ -42,6 +33,12 @@ int cuda_cards() {
                 "check the driver with nvidia-smi, or say loader.executor: cpu");
   }
   return count;
+}
+
+CudaFacts cuda_facts() {
+  CudaFacts facts;
+  component().describe(&facts);
+  return facts;
 }
 
 std::unique_ptr<Card> open_cuda_card(int number) {

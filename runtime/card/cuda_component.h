@@ -9,12 +9,31 @@
 // Thread-safety: from any thread. The component stays loaded.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/card/card.h"
 
 namespace penstock {
+
+struct CudaCardFacts {
+  std::string name;
+  std::string bus;  // "0000:3b:00.0", as nvidia-smi and lspci have it
+  int64_t memory_bytes = 0;
+  int major = 0;  // compute capability
+  int minor = 0;
+  std::vector<int> peers;  // cards whose memory it reaches without a copy through this machine's
+};
+
+// What can be asked without making a context on any card.
+struct CudaFacts {
+  int driver = 0;      // newest CUDA that the driver knows, 13000 for 13.0; 0: there is no driver
+  int runtime = 0;     // that the component was built with
+  std::string error;   // why no card can be used
+  std::vector<CudaCardFacts> cards;
+};
 
 // The component's one entry point, found by name.
 struct CudaComponent {
@@ -23,12 +42,14 @@ struct CudaComponent {
   int (*count)(std::string* error) = nullptr;
   // nullptr, and why.
   Card* (*open)(int number, std::string* error) = nullptr;
+  void (*describe)(CudaFacts* facts) = nullptr;
 };
-inline constexpr int kCudaComponentVersion = 1;  // of this struct, Card and batch_layout.h together
+inline constexpr int kCudaComponentVersion = 2;  // of this struct, Card and batch_layout.h together
 inline constexpr const char* kCudaComponentEntry = "penstock_cuda_component";
 using CudaComponentFunction = const CudaComponent* (*)();
 
 int cuda_cards();
+CudaFacts cuda_facts();  // Error where there is no component
 std::unique_ptr<Card> open_cuda_card(int number);
 
 }  // namespace penstock

@@ -179,7 +179,36 @@ Card* open_card(int number, std::string* error) {
   }
 }
 
-constexpr CudaComponent cuda_component_functions{kCudaComponentVersion, count_cards, open_card};
+CudaCardFacts card_facts(int number, int count) {
+  CudaCardFacts facts;
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) {
+    facts.name = std::string("no answer: ") + cudaGetErrorString(cudaGetLastError());
+    return facts;
+  }
+  facts.name = properties.name;
+  facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  facts.major = properties.major;
+  facts.minor = properties.minor;
+  char bus[32] = {};
+  if (cudaDeviceGetPCIBusId(bus, sizeof bus, number) == cudaSuccess) facts.bus = bus;
+  for (int other = 0; other < count; ++other) {
+    int reached = 0;
+    if (other != number && cudaDeviceCanAccessPeer(&reached, number, other) == cudaSuccess && reached != 0) {
+      facts.peers.push_back(other);
+    }
+  }
+  return facts;
+}
+
+void describe_cards(CudaFacts* facts) {
+  (void)cudaDriverGetVersion(&facts->driver);
+  (void)cudaRuntimeGetVersion(&facts->runtime);
+  const int count = count_cards(&facts->error);
+  for (int number = 0; number < count; ++number) facts->cards.push_back(card_facts(number, count));
+}
+
+constexpr CudaComponent cuda_component_functions{kCudaComponentVersion, count_cards, open_card, describe_cards};
 
 }  // namespace
 }  // namespace penstock

@@ -14,7 +14,7 @@ from leftovers import run
 
 work = tempfile.TemporaryDirectory(prefix="cli_test-")
 job = write_job(work.name, demo_photos())
-COMMANDS = ["init", "run", "serve", "launch", "check", "index", "pack", "unpack", "inspect", "demo-data", "config", "schema", "bench"]
+COMMANDS = ["init", "run", "serve", "launch", "check", "doctor", "index", "pack", "unpack", "inspect", "demo-data", "config", "schema", "bench"]
 
 
 def penstock(*words, env=None, timeout=30, **kwargs):
@@ -55,6 +55,25 @@ def test_check_looks_for_cards():
         said = penstock("check", job, f"loader.executor={executor}", env={**os.environ, "PENSTOCK_CARDS": "none"})
         assert said.returncode == code, said
         assert ("PENSTOCK_CARDS=none" in said.stdout) == (executor != "cpu"), said
+
+
+def test_doctor():
+    """Every topic once, as text and as JSON; a PATH without mpirun is a note with what to do, and no failure."""
+    said = penstock("doctor", "--json")
+    assert said.returncode == 0 and said.stderr == "", said
+    found = {item["topic"]: item for item in json.loads(said.stdout)}
+    for topic in ("penstock", "system", "cpu", "memory", "shared memory", "locked memory", "open files", "io_uring",
+                  "single copy", "mpirun", "MPI component", "CUDA", "nvJPEG", "NCCL"):
+        assert found[topic]["text"], topic
+    assert f" of {os.cpu_count()} CPUs" in found["cpu"]["text"], found["cpu"]
+    assert found["shared memory"]["level"] == "fine", found["shared memory"]
+    assert all(item["remedy"] for item in found.values() if item["level"] != "fine"), said.stdout
+    one_cpu = {min(os.sched_getaffinity(0))}
+    said = penstock("doctor", env={**os.environ, "PATH": "/nonexistent"},
+                    preexec_fn=lambda: os.sched_setaffinity(0, one_cpu))
+    assert said.returncode == 0 and re.search(r"^mpirun +note: ", said.stdout, re.M), said
+    if os.cpu_count() > 1:
+        assert re.search(r"^cpu +note: .*, 1 of ", said.stdout, re.M), said.stdout
 
 
 def test_check_of_a_folder():

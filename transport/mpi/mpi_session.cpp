@@ -1,4 +1,10 @@
-// The component's entry: a session around the progress thread, and the endpoint that the event loop sees.
+// The component's entries: a session around the progress thread, and the endpoint that the event loop sees; and what it
+// was built on.
+#include <mpi.h>
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
+
 #include <map>
 #include <memory>
 #include <string>
@@ -60,4 +66,14 @@ extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock
     *error = problem.what();
     return nullptr;
   }
+}
+
+extern "C" __attribute__((visibility("default"))) void penstock_mpi_about(penstock::MpiAbout* about) {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  // One of the few calls that are allowed before MPI_Init.
+  if (MPI_Get_library_version(text, &length) == MPI_SUCCESS) about->library.assign(text, static_cast<size_t>(length));
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+  about->cuda = MPIX_CUDA_AWARE_SUPPORT ? penstock::MpiAbout::Cuda::yes : penstock::MpiAbout::Cuda::no;
+#endif
 }

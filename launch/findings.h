@@ -1,0 +1,40 @@
+// What `penstock doctor` finds of a machine, a line each: what there is, what of it a job would miss, and what to do.
+//
+//   Findings findings;
+//   find_machine(findings);  find_mpi(findings);  find_cards(findings);
+//   std::fputs(findings_text(findings).c_str(), stdout);
+//
+// Levels: `fine`; `note`: penstock works without, and says here what is lost; `problem`: what it is part of does not work.
+// Failure: none: what cannot be asked is a finding. Thread-safety: from one thread; find_mpi() and find_cards() load
+// libraries, and find_mpi() runs `mpirun --version`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+enum class FindingLevel { fine, note, problem };
+
+struct Finding {
+  std::string topic;  // "cpu"
+  std::string text;   // "AMD EPYC 9R14, 2 of 2 CPUs, AVX-512"
+  FindingLevel level = FindingLevel::fine;
+  std::string remedy;  // of a note or problem
+};
+using Findings = std::vector<Finding>;
+
+void find_machine(Findings& findings);  // system, CPUs, memory, shared memory, io_uring, copies between processes
+void find_mpi(Findings& findings);      // mpirun, the component, its support of CUDA
+void find_cards(Findings& findings);    // the component, driver, cards, nvJPEG, NCCL
+
+// Topic and text in columns; remedies below what they are for.
+std::string findings_text(const Findings& findings);
+// A list of {topic, text, level, remedy}.
+std::string findings_json(const Findings& findings);
+
+// The least of what is set of `limits` (bytes; "max" and anything that is no number mean none); -1: none is. Each is the
+// text of a control group's memory.max, from the process's own group to the root.
+long long least_limit(const std::vector<std::string>& limits);
+
+}  // namespace penstock
