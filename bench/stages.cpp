@@ -9,7 +9,7 @@
 //   the coefficients of the entropy stage alone, entered at the crop where there is an index, with the whole scan's.
 //
 // Stages are differences, because the library fuses them: a sample is read; its entropy-coded data is decoded alone,
-//   as far as the decoder would go; the decoder makes the crop's pixels (IDCT to colour is what it takes beyond the
+//   as far as the decoder would go; the decoder makes the crop's rows (IDCT to colour is what it takes beyond the
 //   entropy stage); the pipeline makes the image (resampling is what it takes beyond the decoder). `whole` is
 //   SampleMaker and Finisher in one go, in passes of their own; `other` is what the stages' sum lacks of that.
 // Files that the baseline decoder does not take have no entropy stage; they are left out, and counted.
@@ -32,6 +32,7 @@
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/jpeg_kernels.h"
 #include "runtime/decode/mcu_window.h"
+#include "runtime/decode/row_sink.h"
 #include "runtime/loader/loader.h"
 #include "runtime/loader/split_context.h"
 
@@ -83,6 +84,20 @@ class EntropyStage {
   std::vector<int16_t> coefficients_;
 };
 
+// Where rows go that nobody wants: sixteen of them, as many as a resize keeps (row_resampler.h).
+class RowsForNobody final : public RowSink {
+ public:
+  void begin(int width) { stride_ = static_cast<size_t>(width) + row_sink_padding; }
+  PlanarRow row(int y) override {
+    uint8_t* const at = memory_.get(48 * stride_) + static_cast<size_t>(y % 16) * stride_;
+    return {at, at + 16 * stride_, at + 32 * stride_};
+  }
+
+ private:
+  size_t stride_ = 0;
+  AlignedBytes memory_;
+};
+
 enum Stage { read, header, entropy, pixels, resample, finish, stages };
 constexpr const char* stage_names[stages] = {"read_ms",   "header_ms",   "entropy_ms",
                                              "pixels_ms", "resample_ms", "finish_ms"};
@@ -130,7 +145,8 @@ class Measurement {
     const bool mine = entropy_.run(sample_.image, box, index, first_);
     at[3] = cpu_ns();
     PixelView view;
-    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view, index, more));
+    rows_.begin(box.width);
+    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view, index, more, 1, &rows_));
     at[4] = cpu_ns();
     const std::span<uint8_t> out{reinterpret_cast<uint8_t*>(image_.data()), image_.size()};
     require(pipeline.apply(ImageInput{sample_.image, {}, index, more}, head, draws, out, scratch_, {}));
@@ -201,6 +217,7 @@ class Measurement {
   SideIndex index_;
   SideIndex more_;
   PixelBuffer storage_;
+  RowsForNobody rows_;
   std::vector<std::byte> image_;
   std::vector<std::byte> whole_;
   std::vector<std::byte> finished_;

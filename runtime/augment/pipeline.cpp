@@ -626,6 +626,9 @@ class Pipeline::Impl {
     size_t run = plan.runs.size() - 1;
     PixelView view;
     size_t next = 0;  // which of the two buffers is free to be written
+    bool done = false;
+    // The resize of plan.runs[run], which may be the last step of all.
+    const auto writes_planes = [&](size_t to) { return to == 0 && plan.runs[0].whole() && planar != nullptr; };
     if (!plan.runs[run].after_resize && !is_empty(plan.runs[run].live)) {
       const Box& wanted = plan.runs[run].source;
       if (source.pixels.data != nullptr) {
@@ -633,16 +636,31 @@ class Pipeline::Impl {
                 source.pixels.row_bytes};
       } else {
         const int64_t decode_start = clock_.now();
+        // A resize that comes next takes rows as they are decoded.
+        RowSink* rows = nullptr;
+        if (run > 0 && plan.runs[run].trivial() && plan.runs[run - 1].geometry.filter != Filter::nearest) {
+          const Run& resized = plan.runs[run - 1];
+          rows = writes_planes(run - 1)
+                     ? &scratch.resampler.begin_planar(resized.geometry, resized.source, resized.flip_horizontal,
+                                                       resized.flip_vertical, planar)
+                     : &scratch.resampler.begin(resized.geometry, resized.source, scratch.pixels[1]);
+        }
         Verdict verdict = plan.role == ImageRole::mask
                               ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
                               : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
-                                                       source.index, source.learnt, reduction);
+                                                       source.index, source.learnt, reduction, rows);
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
         if (!verdict.ok()) return verdict;
+        if (view.data == nullptr) {
+          scratch.resampler.finish();
+          --run;
+          done = writes_planes(run);
+          if (!done) view = view_of(scratch.pixels[1]);
+          next = 0;
+        }
       }
     }
-    bool done = false;
     for (; run > 0; --run) {
       const Run& current = plan.runs[run];
       if (!current.trivial()) {
@@ -651,7 +669,7 @@ class Pipeline::Impl {
         next ^= 1;
       }
       const Run& following = plan.runs[run - 1];
-      if (run == 1 && following.whole() && planar != nullptr) {
+      if (writes_planes(run - 1)) {
         scratch.resampler.run_planar(following.geometry, view, following.need, following.source,
                                      following.flip_horizontal, following.flip_vertical, planar);
         done = true;

@@ -55,7 +55,7 @@ struct Scratch {
   PixelBuffer pixels[2];  // ping-pong between the stages
   PixelBuffer whole[2];   // before and after a wall
   PaintScratch paint;
-  // Time spent, for the report: accumulated by apply().
+  // Time spent, for the report: accumulated by apply(). A resize that takes rows as they are decoded counts as decoding.
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
   std::unique_ptr<PipelinePlan> plan;

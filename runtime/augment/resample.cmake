@@ -3,4 +3,5 @@ set(PENSTOCK_RESAMPLE_SOURCES
     ${CMAKE_CURRENT_LIST_DIR}/resample_taps.cpp
     ${CMAKE_CURRENT_LIST_DIR}/resample_reference.cpp
     ${CMAKE_CURRENT_LIST_DIR}/resample_kernels.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/row_resampler.cpp
     ${CMAKE_CURRENT_LIST_DIR}/resample.cpp)

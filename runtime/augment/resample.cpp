@@ -7,6 +7,7 @@
 
 #include "runtime/augment/resample_kernels.h"
 #include "runtime/augment/resample_taps.h"
+#include "runtime/augment/row_resampler.h"
 
 namespace penstock {
 namespace {
@@ -81,18 +82,12 @@ class TapCache {
   uint64_t clock_ = 0;
 };
 
-// Uninitialised memory that only grows.
-class Bytes {
- public:
-  uint8_t* get(size_t need) {
-    rows_.resize(static_cast<int>(std::min<size_t>(need / 3 + 1, size_t{1} << 20)),
-                 static_cast<int>(need / (size_t{3} << 20) + 1));
-    return rows_.row(0);
+void send_rows(const PixelView& view, RowSink& sink) {
+  for (int y = 0; y < view.height; ++y) {
+    const PlanarRow to = sink.row(y);
+    deinterleave_row(view.row(y), view.width, false, to.red, to.green, to.blue);
   }
-
- private:
-  PixelBuffer rows_;  // for its alignment and its padding
-};
+}
 
 }  // namespace
 
@@ -122,57 +117,50 @@ class Resampler::Impl {
     return found;
   }
 
-  // Where the result goes: interleaved rows (plane 0) or planes, mirrored.
-  struct Target {
-    uint8_t* data = nullptr;
-    size_t row_stride = 0;
-    bool planar = false;
-    bool mirror_x = false;
-    bool mirror_y = false;
-  };
+  RowSink& begin(const ResampleGeometry& g, const Box& window, const ResampleTarget& target) {
+    check_geometry(g, window);
+    if (g.filter == Filter::nearest) throw Error(ErrorKind::usage, "resampling: nearest is not done row by row");
+    rows_.begin(taps_.columns(g, window.x, window.width), taps_.rows(g, window.y, window.height), target);
+    return rows_;
+  }
+
+  void finish() { rows_.finish(); }
 
   void run(const ResampleGeometry& g, const PixelView& source, const Box& source_box, const Box& window,
-           const Target& target) {
+           const ResampleTarget& target) {
     const Box need = source_window(g, window);
     if (!source_box.contains(need) || source.width != source_box.width || source.height != source_box.height) {
       throw Error(ErrorKind::usage, "resampling: the source " + text_of(source_box) + " (given " +
                                         std::to_string(source.width) + "x" + std::to_string(source.height) +
                                         " pixels) does not hold the " + text_of(need) + " that the window needs");
     }
-    // From here on coordinates are those of the rows and columns that matter.
-    PixelView view = source;
-    view.data = source.row(need.y - source_box.y);
-    view.height = need.height;
-    const int source_x = source_box.x;
-    const bool horizontal = g.resizes_columns();
-    const bool vertical = g.resizes_rows();
-    if (!horizontal || (g.filter == Filter::nearest)) {
-      view.data += static_cast<size_t>(need.x - source_box.x) * 3;
-      view.width = need.width;
-    }
-    if (!horizontal && !vertical) {
+    const PixelView view{source.row(need.y - source_box.y) + static_cast<size_t>(need.x - source_box.x) * 3, need.width,
+                         need.height, source.row_bytes};
+    if (!g.resizes_columns() && !g.resizes_rows()) {
       copy(view, target);
     } else if (g.filter == Filter::nearest) {
       nearest(g, view, need, window, target);
-    } else if (!horizontal) {
-      vertical_only(g, view, need, window, target);
     } else {
-      both(g, view, source_x, need, window, vertical, target);
+      begin(g, window, target);
+      send_rows(view, rows_);
+      finish();
     }
   }
 
  private:
-  static void copy(const PixelView& view, const Target& t) {
+  static void copy(const PixelView& view, const ResampleTarget& t) {
     if (t.planar) {
       to_planar(view, t.mirror_x, t.mirror_y, t.data);
-    } else {
-      for (int y = 0; y < view.height; ++y) {
-        std::memcpy(t.data + static_cast<size_t>(y) * t.row_stride, view.row(y), static_cast<size_t>(view.width) * 3);
-      }
+      return;
+    }
+    const size_t row_bytes = static_cast<size_t>(view.width) * 3;
+    for (int y = 0; y < view.height; ++y) {
+      std::memcpy(t.data + static_cast<size_t>(y) * row_bytes, view.row(y), row_bytes);
     }
   }
 
-  void nearest(const ResampleGeometry& g, const PixelView& view, const Box& need, const Box& window, const Target& t) {
+  void nearest(const ResampleGeometry& g, const PixelView& view, const Box& need, const Box& window,
+               const ResampleTarget& t) {
     // A table of source columns and rows; identity where that size does not change.
     columns_.resize(static_cast<size_t>(window.width));
     lines_.resize(static_cast<size_t>(window.height));
@@ -180,11 +168,10 @@ class Resampler::Impl {
     fill_lookup(g.resizes_rows() ? &taps_.rows(g, window.y, window.height) : nullptr, window.y, need.y, lines_);
     const size_t row_bytes = static_cast<size_t>(window.width) * 3;
     uint8_t* const rows = t.planar ? middle_.get(row_bytes * static_cast<size_t>(window.height)) : t.data;
-    const size_t stride = t.planar ? row_bytes : t.row_stride;
     for (int y = 0; y < window.height; ++y) {
-      uint8_t* out = rows + static_cast<size_t>(y) * stride;
+      uint8_t* out = rows + static_cast<size_t>(y) * row_bytes;
       if (y > 0 && lines_[static_cast<size_t>(y)] == lines_[static_cast<size_t>(y - 1)]) {
-        std::memcpy(out, out - stride, row_bytes);
+        std::memcpy(out, out - row_bytes, row_bytes);
         continue;
       }
       const uint8_t* in = view.row(lines_[static_cast<size_t>(y)]);
@@ -205,57 +192,9 @@ class Resampler::Impl {
     }
   }
 
-  void vertical_only(const ResampleGeometry& g, const PixelView& view, const Box& need, const Box& window,
-                     const Target& t) {
-    const Taps& taps = taps_.rows(g, window.y, window.height);
-    const size_t row_bytes = static_cast<size_t>(window.width) * 3;
-    uint8_t* const rows = t.planar ? middle_.get(row_bytes * static_cast<size_t>(window.height)) : t.data;
-    const size_t stride = t.planar ? row_bytes : t.row_stride;
-    for (int y = 0; y < window.height; ++y) {
-      const auto at = static_cast<size_t>(y);
-      resample_column(view.row(taps.start[at] - need.y), view.row_bytes, taps.coefficients(y), taps.pairs(y),
-                      taps.size[at], row_bytes, rows + at * stride);
-    }
-    if (t.planar) to_planar({rows, window.width, window.height, row_bytes}, t.mirror_x, t.mirror_y, t.data);
-  }
-
-  // Horizontal pass for the rows that the vertical pass needs, then the vertical pass straight into the target.
-  void both(const ResampleGeometry& g, const PixelView& view, int source_x, const Box& need, const Box& window,
-            bool vertical, const Target& t) {
-    const Taps& across = taps_.columns(g, window.x, window.width);
-    const auto width = static_cast<size_t>(window.width);
-    const auto rounded = (width + 15) / 16 * 16;
-    const auto rows = static_cast<size_t>(need.height);
-    const size_t planes = t.planar ? 3 : 1;
-    RowsOut middle;
-    middle.row_stride = t.planar ? rounded : rounded * 3;
-    middle.plane_stride = t.planar ? middle.row_stride * rows : 0;
-    middle.data = middle_.get(middle.row_stride * rows * planes + resample_row_padding);
-    const ColumnScratch scratch{columns_in_.get(column_scratch_bytes(across)), columns_out_.get(column_result_bytes)};
-    resample_rows(view, need.height, source_x, across, t.mirror_x, scratch, middle);
-
-    const size_t row_bytes = t.planar ? width : width * 3;
-    const Taps* down = vertical ? &taps_.rows(g, window.y, window.height) : nullptr;
-    for (size_t plane = 0; plane < planes; ++plane) {
-      const uint8_t* const from = middle.data + plane * middle.plane_stride;
-      uint8_t* const to = t.data + plane * width * static_cast<size_t>(window.height);
-      for (int y = 0; y < window.height; ++y) {
-        uint8_t* const out = to + static_cast<size_t>(t.mirror_y ? window.height - 1 - y : y) * t.row_stride;
-        const auto at = static_cast<size_t>(y);
-        if (down != nullptr) {
-          resample_column(from + static_cast<size_t>(down->start[at] - need.y) * middle.row_stride, middle.row_stride,
-                          down->coefficients(y), down->pairs(y), down->size[at], row_bytes, out);
-        } else {
-          std::memcpy(out, from + at * middle.row_stride, row_bytes);
-        }
-      }
-    }
-  }
-
   TapCache taps_;
-  Bytes middle_;
-  Bytes columns_in_;
-  Bytes columns_out_;
+  RowResampler rows_;
+  AlignedBytes middle_;
   std::vector<int> columns_;
   std::vector<int> lines_;
 };
@@ -277,14 +216,29 @@ void Resampler::run(const ResampleGeometry& geometry, const PixelView& source, c
                     PixelBuffer& out) {
   check_geometry(geometry, window);
   out.resize(window.width, window.height);
-  impl_->run(geometry, source, source_box, window, {out.row(0), out.row_bytes(), false, false, false});
+  impl_->run(geometry, source, source_box, window, {.data = out.row(0), .planar = false});
 }
 
 void Resampler::run_planar(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box,
                            const Box& window, bool flip_horizontal, bool flip_vertical, uint8_t* out_chw) {
   check_geometry(geometry, window);
   impl_->run(geometry, source, source_box, window,
-             {out_chw, static_cast<size_t>(window.width), true, flip_horizontal, flip_vertical});
+             {.data = out_chw, .mirror_x = flip_horizontal, .mirror_y = flip_vertical});
+}
+
+RowSink& Resampler::begin(const ResampleGeometry& geometry, const Box& window, PixelBuffer& out) {
+  check_geometry(geometry, window);
+  out.resize(window.width, window.height);
+  return impl_->begin(geometry, window, {.data = out.row(0), .planar = false});
+}
+
+RowSink& Resampler::begin_planar(const ResampleGeometry& geometry, const Box& window, bool flip_horizontal,
+                                 bool flip_vertical, uint8_t* out_chw) {
+  return impl_->begin(geometry, window, {.data = out_chw, .mirror_x = flip_horizontal, .mirror_y = flip_vertical});
+}
+
+void Resampler::finish() {
+  impl_->finish();
 }
 
 void to_planar(const PixelView& pixels, bool flip_horizontal, bool flip_vertical, uint8_t* out_chw) {

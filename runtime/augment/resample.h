@@ -18,6 +18,7 @@
 #include <memory>
 
 #include "runtime/decode/image.h"
+#include "runtime/decode/row_sink.h"
 
 namespace penstock {
 
@@ -75,6 +76,13 @@ class Resampler {
   // after resampling where asked: the last stage of a pipeline needs no pass of its own for flip and layout.
   void run_planar(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,
                   bool flip_horizontal, bool flip_vertical, uint8_t* out_chw);
+
+  // run() and run_planar() for who has the rows one by one: the sink wants those of source_window(...), after which comes
+  // finish(). Not with `nearest`. No other call comes between.
+  RowSink& begin(const ResampleGeometry& geometry, const Box& window, PixelBuffer& out);
+  RowSink& begin_planar(const ResampleGeometry& geometry, const Box& window, bool flip_horizontal, bool flip_vertical,
+                        uint8_t* out_chw);
+  void finish();
 
  private:
   class Impl;

@@ -5,8 +5,11 @@
 
 #include "runtime/augment/resample_math.h"
 
-// Vectors of a fixed size are needed (transposes of 16 x 16 bytes within 128-bit blocks); the size-agnostic targets
-// would run, on such machines, the code for their fixed-size siblings.
+// AVX-512 CPUs since Ice Lake and Zen 4: an instruction that adds the products of four bytes and four bytes.
+#define HWY_WANT_AVX3_DL
+
+// Vectors of a fixed size are needed (transposes within 128-bit blocks); the size-agnostic targets would run, on such
+// machines, the code for their fixed-size siblings.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
 
 #undef HWY_TARGET_INCLUDE
@@ -14,7 +17,11 @@
 #include <hwy/foreach_target.h>  // compiles the rest of this file once per target
 #include <hwy/highway.h>
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")  // which Highway 1.0.3 forgets
+#else
 HWY_BEFORE_NAMESPACE();
+#endif
 namespace penstock {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -22,28 +29,38 @@ namespace hn = hwy::HWY_NAMESPACE;
 #if HWY_TARGET == HWY_SCALAR
 
 // CPUs older than any vector target of this build (x86-64 without SSSE3): the plain loops.
-void ResampleRows(const PixelView& source, int rows, int source_x, const Taps& taps, bool mirror,
-                  const ColumnScratch& /*scratch*/, const RowsOut& out) {
+void SplitQuads(Taps& taps) {
+  taps.quad_stride = 0;
+  taps.quad_words.clear();
+}
+
+void ResampleBand(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* /*scratch*/, const QuadRows& out) {
   const int count = taps.count();
-  const size_t x_step = out.plane_stride != 0 ? 1 : 3;
-  const size_t c_step = out.plane_stride != 0 ? out.plane_stride : 1;
-  for (int y = 0; y < rows; ++y) {
-    uint8_t* const to = out.data + static_cast<size_t>(y) * out.row_stride;
-    for (int x = 0; x < count; ++x) {
-      const int i = mirror ? count - 1 - x : x;
-      const auto at = static_cast<size_t>(i);
-      const uint8_t* pixel = source.row(y) + static_cast<size_t>(taps.start[at] - source_x) * 3;
-      for (size_t c = 0; c < 3; ++c) {
-        to[static_cast<size_t>(x) * x_step + c * c_step] =
-            resample_value(pixel + c, 3, taps.coefficients(i), taps.size[at]);
+  for (size_t plane = 0; plane < 3; ++plane) {
+    for (size_t row = 0; row < resample_band_rows; ++row) {
+      const uint8_t* const from = band.data + plane * band.plane_stride + row * band.row_stride;
+      uint8_t* const to = out.data + row / 4 * out.group_stride + plane * out.plane_stride + row % 4;
+      for (int x = 0; x < count; ++x) {
+        const int i = mirror ? count - 1 - x : x;
+        const auto at = static_cast<size_t>(i);
+        to[4 * static_cast<size_t>(x)] =
+            resample_value(from + (taps.start[at] - band.first_column), 1, taps.coefficients(i), taps.size[at]);
       }
     }
   }
 }
 
-void ResampleColumn(const uint8_t* first_row, size_t row_stride, const int32_t* coefficients, const uint32_t* /*pairs*/,
-                    int taps, size_t bytes, uint8_t* out) {
-  for (size_t i = 0; i < bytes; ++i) out[i] = resample_value(first_row + i, row_stride, coefficients, taps);
+void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {
+  const auto at = static_cast<size_t>(i);
+  const int32_t* const coefficients = taps.coefficients(i);
+  for (size_t x = 0; x < width; ++x) {
+    int32_t sum = resample_half;
+    for (int k = 0; k < taps.size[at]; ++k) {
+      const auto row = static_cast<size_t>(taps.start[at] % 4 + k);
+      sum += quads[row / 4 * group_stride + 4 * x + row % 4] * coefficients[k];
+    }
+    out[x] = clip_q22(sum);
+  }
 }
 
 void DeinterleaveRow(const uint8_t* rgb, int pixels, bool mirror, uint8_t* r, uint8_t* g, uint8_t* b) {
@@ -55,279 +72,284 @@ void DeinterleaveRow(const uint8_t* rgb, int pixels, bool mirror, uint8_t* r, ui
   }
 }
 
-size_t ColumnScratchBytes(const Taps& /*taps*/) {
-  return 16;
+void InterleaveRow(const uint8_t* r, const uint8_t* g, const uint8_t* b, int pixels, uint8_t* rgb) {
+  for (int x = 0; x < pixels; ++x) {
+    *rgb++ = r[x];
+    *rgb++ = g[x];
+    *rgb++ = b[x];
+  }
+}
+
+size_t BandScratchBytes(const Taps& /*taps*/) {
+  return 64;
 }
 
 #else
 
-// Sums run on vectors of up to 64 bytes, transposes on up to 32: wider ones need shuffles across 128-bit blocks.
-using DWide = hn::CappedTag<uint8_t, 64>;
-using D8 = hn::CappedTag<uint8_t, 32>;
+// A vector holds one quad of `lanes` rows, or of as many columns.
+using D32 = hn::CappedTag<int32_t, 16>;
+using D16 = hn::Repartition<int16_t, D32>;
+using D8 = hn::Repartition<uint8_t, D32>;
+using V32 = hn::Vec<D32>;
+using V16 = hn::Vec<D16>;
 using V8 = hn::Vec<D8>;
+constexpr D32 d32;
+constexpr D16 d16;
 constexpr D8 d8;
-constexpr size_t lanes = hn::MaxLanes(D8());
+constexpr size_t lanes = hn::MaxLanes(D32());
+constexpr size_t vector_bytes = 4 * lanes;
+constexpr size_t blocks = lanes / 4;  // of 128 bits
 
-// Two vectors of int16 to one of uint8, saturated, within each 128-bit block (the inverse of InterleaveLower/Upper).
-template <class D, class V16>
-HWY_INLINE hn::Vec<D> pack_bytes([[maybe_unused]] D d, V16 a, V16 b) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
-  if constexpr (hn::MaxLanes(D()) == 64) {
-#if HWY_TARGET <= HWY_AVX3
-    return hn::Vec<D>{_mm512_packus_epi16(a.raw, b.raw)};
-#endif
-  } else if constexpr (hn::MaxLanes(D()) == 32) {
-#if HWY_TARGET <= HWY_AVX2
-    return hn::Vec<D>{_mm256_packus_epi16(a.raw, b.raw)};
-#endif
-  } else {
-    return hn::Vec<D>{_mm_packus_epi16(a.raw, b.raw)};
-  }
+// Two vectors of int16 to one of uint8, saturated, within each 128-bit block.
+HWY_INLINE V8 pack_bytes(V16 a, V16 b) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  return V8{_mm512_packus_epi16(a.raw, b.raw)};
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return V8{_mm256_packus_epi16(a.raw, b.raw)};
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+  return V8{_mm_packus_epi16(a.raw, b.raw)};
 #else
-  const hn::DFromV<V16> d16;
   const auto zero = hn::Zero(d16);
   const auto top = hn::Set(d16, 255);
   a = hn::Min(hn::Max(a, zero), top);
   b = hn::Min(hn::Max(b, zero), top);
-  return hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a));
+  return hn::ConcatEven(d8, hn::BitCast(d8, b), hn::BitCast(d8, a));
 #endif
 }
 
-// Sums of products of 16-bit pairs. Some targets need a second accumulator for that; the total is the sum of both.
-template <class D32>
-struct Sums {
-  using V32 = hn::Vec<D32>;
-  V32 high, high_rest, low, low_rest;
+// Four sums a lane to four bytes a lane.
+HWY_INLINE V8 pack_sums(V32 a, V32 b, V32 c, V32 d) {
+  return pack_bytes(hn::ReorderDemote2To(d16, a, b), hn::ReorderDemote2To(d16, c, d));
+}
 
-  HWY_INLINE void clear() { high = high_rest = low = low_rest = hn::Zero(D32()); }
-  template <class V16>
-  HWY_INLINE void add(V16 values, V16 k_high, V16 k_low) {
-    high = hn::ReorderWidenMulAccumulate(D32(), values, k_high, high, high_rest);
-    low = hn::ReorderWidenMulAccumulate(D32(), values, k_low, low, low_rest);
+// Sums of coefficient times byte, a quad at a time, in Pillow's rounding. They may wrap on the way: the total fits.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+
+// K = k2 * 2^16 + k1 * 2^8 + k0, each a signed byte.
+constexpr size_t words_per_quad = 3;
+
+HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
+  for (size_t i = 0; i < words_per_quad; ++i) {
+    const auto byte = static_cast<int8_t>(k);
+    words[i] |= uint32_t{static_cast<uint8_t>(byte)} << (8 * place);
+    k = (k - byte) >> 8;
+  }
+}
+
+struct Sum {
+  V32 s0, s1, s2;
+
+  HWY_INLINE void start() {
+    s0 = hn::Set(d32, resample_half);
+    s1 = s2 = hn::Zero(d32);
+  }
+  HWY_INLINE void add(V8 quads, const uint32_t* words) {
+    s0 = V32{_mm512_dpbusd_epi32(s0.raw, quads.raw, _mm512_set1_epi32(static_cast<int>(words[0])))};
+    s1 = V32{_mm512_dpbusd_epi32(s1.raw, quads.raw, _mm512_set1_epi32(static_cast<int>(words[1])))};
+    s2 = V32{_mm512_dpbusd_epi32(s2.raw, quads.raw, _mm512_set1_epi32(static_cast<int>(words[2])))};
   }
   HWY_INLINE V32 result() const {
-    const V32 sum = hn::Add(hn::ShiftLeft<15>(hn::RearrangeToOddPlusEven(high, high_rest)),
-                            hn::RearrangeToOddPlusEven(low, low_rest));
-    return hn::ShiftRight<22>(hn::Add(sum, hn::Set(D32(), 1 << 21)));
+    const V32 total = hn::Add(hn::Add(s0, hn::ShiftLeft<8>(s1)), hn::ShiftLeft<16>(s2));
+    return hn::ShiftRight<resample_precision_bits>(total);
   }
 };
 
-// The heart of both passes: for every byte lane, sum over k of coefficient[k] * bytes[k * stride], in Pillow's
-// rounding.
-template <class D>
-HWY_INLINE hn::Vec<D> weighted_sum(D d, const uint8_t* HWY_RESTRICT bytes, size_t stride,
-                                   const uint32_t* HWY_RESTRICT pairs, int taps) {
-  const hn::Repartition<int16_t, D> d16;
-  const hn::Repartition<uint32_t, D> du32;
-  const auto zero = hn::Zero(d);
-  Sums<hn::Repartition<int32_t, D> > s0, s1, s2, s3;
-  s0.clear();
-  s1.clear();
-  s2.clear();
-  s3.clear();
-  const auto add_pair = [&](hn::Vec<D> a, hn::Vec<D> b, int k) HWY_ATTR {
-    const auto k_high = hn::BitCast(d16, hn::Set(du32, pairs[k]));
-    const auto k_low = hn::BitCast(d16, hn::Set(du32, pairs[k + 1]));
-    const auto lower = hn::InterleaveLower(d, a, b);
-    const auto upper = hn::InterleaveUpper(d, a, b);
-    s0.add(hn::BitCast(d16, hn::InterleaveLower(d, lower, zero)), k_high, k_low);
-    s1.add(hn::BitCast(d16, hn::InterleaveUpper(d, lower, zero)), k_high, k_low);
-    s2.add(hn::BitCast(d16, hn::InterleaveLower(d, upper, zero)), k_high, k_low);
-    s3.add(hn::BitCast(d16, hn::InterleaveUpper(d, upper, zero)), k_high, k_low);
-  };
-  int k = 0;
-  // The first pair apart: its sums need no addition.
-  if (taps >= 2) {
-    add_pair(hn::LoadU(d, bytes), hn::LoadU(d, bytes + stride), 0);
-    for (k = 2, bytes += 2 * stride; k + 1 < taps; k += 2, bytes += 2 * stride) {
-      add_pair(hn::LoadU(d, bytes), hn::LoadU(d, bytes + stride), k);
-    }
-  }
-  if (k < taps) add_pair(hn::LoadU(d, bytes), zero, k);
-  return pack_bytes(d, hn::ReorderDemote2To(d16, s0.result(), s1.result()),
-                    hn::ReorderDemote2To(d16, s2.result(), s3.result()));
+#else
+
+// K = high * 2^15 + low with 0 <= low < 2^15: of the quad's even and odd bytes the highs, then the lows.
+constexpr size_t words_per_quad = 4;
+
+HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
+  words[place % 2] |= (static_cast<uint32_t>(k >> 15) & 0xFFFF) << (place / 2 * 16);
+  words[2 + place % 2] |= (static_cast<uint32_t>(k) & 0x7FFF) << (place / 2 * 16);
 }
 
-// 16 vectors as 16 x 16 matrices in each 128-bit block: four perfect shuffles transpose them.
-HWY_INLINE void transpose16(V8* HWY_RESTRICT v) {
-  V8 w[16];
-  for (int round = 0; round < 2; ++round) {
-    for (int i = 0; i < 8; ++i) {
-      w[2 * i] = hn::InterleaveLower(d8, v[i], v[i + 8]);
-      w[2 * i + 1] = hn::InterleaveUpper(d8, v[i], v[i + 8]);
-    }
-    for (int i = 0; i < 8; ++i) {
-      v[2 * i] = hn::InterleaveLower(d8, w[i], w[i + 8]);
-      v[2 * i + 1] = hn::InterleaveUpper(d8, w[i], w[i + 8]);
+// Some targets need a second accumulator for products of pairs; the total is the sum of both.
+struct Sum {
+  V32 high, high_rest, low, low_rest;
+
+  HWY_INLINE void start() {
+    high = high_rest = low_rest = hn::Zero(d32);
+    low = hn::Set(d32, resample_half);
+  }
+  HWY_INLINE void add(V8 quads, const uint32_t* words) {
+    const V16 even = hn::And(hn::BitCast(d16, quads), hn::Set(d16, 0xFF));
+    const hn::RebindToUnsigned<D16> du16;
+    const V16 odd = hn::BitCast(d16, hn::ShiftRight<8>(hn::BitCast(du16, quads)));
+    high = hn::ReorderWidenMulAccumulate(d32, even, coefficients(words[0]), high, high_rest);
+    high = hn::ReorderWidenMulAccumulate(d32, odd, coefficients(words[1]), high, high_rest);
+    low = hn::ReorderWidenMulAccumulate(d32, even, coefficients(words[2]), low, low_rest);
+    low = hn::ReorderWidenMulAccumulate(d32, odd, coefficients(words[3]), low, low_rest);
+  }
+  HWY_INLINE V32 result() const {
+    const V32 total = hn::Add(hn::ShiftLeft<15>(hn::RearrangeToOddPlusEven(high, high_rest)),
+                              hn::RearrangeToOddPlusEven(low, low_rest));
+    return hn::ShiftRight<resample_precision_bits>(total);
+  }
+  static HWY_INLINE V16 coefficients(uint32_t word) {
+    return hn::BitCast(d16, hn::Set(d32, static_cast<int32_t>(word)));
+  }
+};
+
+#endif
+
+void SplitQuads(Taps& taps) {
+  taps.quad_stride = (static_cast<size_t>(taps.stride) + 6) / 4 * words_per_quad;
+  taps.quad_words.assign(static_cast<size_t>(taps.count()) * taps.quad_stride, 0);
+  for (int i = 0; i < taps.count(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    uint32_t* const words = taps.quad_words.data() + at * taps.quad_stride;
+    for (int k = 0; k < taps.size[at]; ++k) {
+      const auto place = static_cast<size_t>(taps.start[at] % 4 + k);
+      set_tap(taps.coefficients(i)[k], place % 4, words + place / 4 * words_per_quad);
     }
   }
 }
 
-// 16 bytes of row r in the first block and, where vectors have two, of row r + 16 in the second.
+// 16 bytes of each of `lanes` rows: rows 4b to 4b + 3 in the blocks b of the four vectors.
 template <class D>
-HWY_INLINE hn::Vec<D> load_blocks(D d, const uint8_t* first, const uint8_t* second) {
-  if constexpr (hn::MaxLanes(D()) == 32) {
-    const hn::Half<D> half;
-    return hn::Combine(d, hn::LoadU(half, second), hn::LoadU(half, first));
+HWY_INLINE hn::Vec<D> load_blocks(D d, const uint8_t* from, size_t stride) {
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    return hn::LoadU(d, from);
   } else {
-    (void)second;
-    return hn::LoadU(d, first);
+    const hn::Half<D> half;
+    return hn::Combine(d, load_blocks(half, from + hn::MaxLanes(half) / 16 * stride, stride),
+                       load_blocks(half, from, stride));
   }
 }
 
 template <class D>
-HWY_INLINE void store_block(D d, hn::Vec<D> v, int block, uint8_t* to) {
-  if constexpr (hn::MaxLanes(D()) == 32) {
-    const hn::Half<D> half;
-    if (block == 0) {
-      hn::StoreU(hn::LowerHalf(half, v), half, to);
-    } else {
-      hn::StoreU(hn::UpperHalf(half, v), half, to);
-    }
-  } else {
-    (void)block;
+HWY_INLINE void store_blocks(D d, hn::Vec<D> v, uint8_t* to, size_t stride) {
+  if constexpr (hn::MaxLanes(D()) == 16) {
     hn::StoreU(v, d, to);
+  } else {
+    const hn::Half<D> half;
+    store_blocks(half, hn::LowerHalf(half, v), to, stride);
+    store_blocks(half, hn::UpperHalf(half, v), to + hn::MaxLanes(half) / 16 * stride, stride);
   }
 }
 
-// Columns [begin, end) of bytes of `lanes` rows (pointers repeat the last row where there are fewer) to one vector
-// each.
-void columns_of_rows(const uint8_t* const* rows, size_t begin, size_t end, size_t row_bytes, uint8_t* columns,
-                     size_t column_stride) {
-  uint8_t tail[lanes][16];
-  for (size_t x = begin; x < end; x += 16) {
-    V8 v[16];
-    if (x + 16 <= row_bytes) {
-      for (size_t r = 0; r < 16; ++r) v[r] = load_blocks(d8, rows[r] + x, rows[(r + 16) % lanes] + x);
-    } else {
-      for (size_t r = 0; r < lanes; ++r) {
-        std::memset(tail[r], 0, 16);
-        std::memcpy(tail[r], rows[r] + x, row_bytes - x);
-      }
-      for (size_t r = 0; r < 16; ++r) v[r] = load_blocks(d8, tail[r], tail[(r + 16) % lanes]);
-    }
-    transpose16(v);
-    for (int i = 0; i < 16; ++i) {
-      hn::Store(v[i], d8, columns);
-      columns += column_stride;
-    }
-  }
+// Four vectors as 4 x 4 matrices of quads in each block.
+HWY_INLINE void transpose_quads(V8* HWY_RESTRICT v) {
+  const hn::Repartition<uint32_t, D8> du32;
+  const hn::Repartition<uint64_t, D8> du64;
+  const auto a = hn::BitCast(du64, hn::InterleaveLower(du32, hn::BitCast(du32, v[0]), hn::BitCast(du32, v[1])));
+  const auto b = hn::BitCast(du64, hn::InterleaveLower(du32, hn::BitCast(du32, v[2]), hn::BitCast(du32, v[3])));
+  const auto c = hn::BitCast(du64, hn::InterleaveUpper(du32, hn::BitCast(du32, v[0]), hn::BitCast(du32, v[1])));
+  const auto d = hn::BitCast(du64, hn::InterleaveUpper(du32, hn::BitCast(du32, v[2]), hn::BitCast(du32, v[3])));
+  v[0] = hn::BitCast(d8, hn::InterleaveLower(du64, a, b));
+  v[1] = hn::BitCast(d8, hn::InterleaveUpper(du64, a, b));
+  v[2] = hn::BitCast(d8, hn::InterleaveLower(du64, c, d));
+  v[3] = hn::BitCast(d8, hn::InterleaveUpper(du64, c, d));
 }
 
-// Outputs that share one stretch of transposed columns: as many as keep the stretch within the first-level cache.
-constexpr int column_budget = 192;
+// Outputs that share one stretch of transposed quads: as many as keep the stretch within the first-level cache.
+constexpr int stretch_budget = 96;
 
-// The last output (exclusive) of the group that begins at `from`, in order of output position; groups are whole
-// sixteens. [begin, end) receives the source pixels needed.
-int group_end(const Taps& taps, bool mirror, int from, int& begin, int& end) {
+struct Group {
+  int end = 0;  // outputs, in order of output position
+  int first_quad = 0;
+  int end_quad = 0;
+};
+
+// The group that begins at output `from`; whole fours but for the last.
+Group group_from(const Taps& taps, bool mirror, int from) {
   const int count = taps.count();
-  begin = INT32_MAX;
-  end = 0;
-  int to = from;
-  while (to < count) {
-    const int next = std::min(to + 16, count);
-    int b = begin;
-    int e = end;
-    for (int i = to; i < next; ++i) {
-      const auto at = static_cast<size_t>(mirror ? count - 1 - i : i);
-      b = std::min(b, taps.start[at]);
-      e = std::max(e, taps.start[at] + taps.size[at]);
+  Group group{from, INT32_MAX, 0};
+  while (group.end < count) {
+    Group longer{std::min(group.end + 4, count), group.first_quad, group.end_quad};
+    for (int x = group.end; x < longer.end; ++x) {
+      const int i = mirror ? count - 1 - x : x;
+      longer.first_quad = std::min(longer.first_quad, taps.first_quad(i));
+      longer.end_quad = std::max(longer.end_quad, taps.first_quad(i) + taps.quad_count(i));
     }
-    if (to > from && e - b > column_budget) break;
-    begin = b;
-    end = e;
-    to = next;
+    if (group.end > from && longer.end_quad - longer.first_quad > stretch_budget) break;
+    group = longer;
   }
-  return to;
+  return group;
 }
 
-// Outputs [from, to) of a block of up to `MaxLanes(D)` rows, from source pixels [begin, end).
-template <class D>
-void resample_block(D d, const PixelView& source, int row0, int rows, int source_x, const Taps& taps, bool mirror,
-                    int from, int to, int begin, int end, const ColumnScratch& scratch, const RowsOut& out) {
-  constexpr size_t wide = hn::MaxLanes(D());
-  const int count = taps.count();
-  const bool planar = out.plane_stride != 0;
-  for (size_t half = 0; half < wide; half += lanes) {
-    const uint8_t* row[lanes];
-    for (size_t r = 0; r < lanes; ++r) row[r] = source.row(std::min(row0 + static_cast<int>(half + r), rows - 1));
-    columns_of_rows(row, static_cast<size_t>(begin - source_x) * 3, static_cast<size_t>(end - source_x) * 3,
-                    static_cast<size_t>(source.width) * 3, scratch.source + half, wide);
-  }
-  const auto valid = std::min(wide, static_cast<size_t>(rows - row0));
-  for (int x0 = from; x0 < to; x0 += 16) {
-    // 48 result columns in the order of the way back: x then colour for interleaved, colour then x for planes.
-    const size_t x_step = planar ? 1 : 3;
-    const size_t c_step = planar ? 16 : 1;
-    const int n = std::min(16, count - x0);
-    for (int x = 0; x < n; ++x) {
-      const int i = mirror ? count - 1 - (x0 + x) : x0 + x;
-      const auto at = static_cast<size_t>(i);
-      const uint8_t* column = scratch.source + static_cast<size_t>(taps.start[at] - begin) * 3 * wide;
-      const uint32_t* pairs = taps.pairs(i);
-      for (size_t c = 0; c < 3; ++c) {
-        const auto sum = weighted_sum(d, column + c * wide, 3 * wide, pairs, taps.size[at]);
-        hn::Store(sum, d, scratch.result + (static_cast<size_t>(x) * x_step + c * c_step) * wide);
+// The group's quads of all three planes, of `lanes` rows: quad, plane, row.
+void transpose_band(const PlanarBand& band, size_t row, const Group& group, uint8_t* quads) {
+  const uint8_t* from = band.data + row * band.row_stride + 4 * group.first_quad - band.first_column;
+  for (int quad = group.first_quad; quad < group.end_quad; quad += 4, from += 16, quads += 12 * vector_bytes) {
+    for (size_t plane = 0; plane < 3; ++plane) {
+      V8 v[4];
+      for (size_t r = 0; r < 4; ++r) {
+        v[r] = load_blocks(d8, from + plane * band.plane_stride + r * band.row_stride, 4 * band.row_stride);
       }
+      transpose_quads(v);
+      for (size_t i = 0; i < 4; ++i) hn::Store(v[i], d8, quads + (3 * i + plane) * vector_bytes);
     }
-    for (size_t half = 0; half < valid; half += lanes) {
-      const size_t here = std::min(lanes, valid - half);
-      for (size_t part = 0; part < 3; ++part) {
-        V8 v[16];
-        for (size_t i = 0; i < 16; ++i) v[i] = hn::Load(d8, scratch.result + (part * 16 + i) * wide + half);
-        transpose16(v);
-        uint8_t* to_row =
-            out.data + (static_cast<size_t>(row0) + half) * out.row_stride +
-            (planar ? part * out.plane_stride + static_cast<size_t>(x0) : static_cast<size_t>(x0) * 3 + part * 16);
-        for (size_t r = 0; r < here; ++r) {
-          store_block(d8, v[r % 16], static_cast<int>(r / 16), to_row + r * out.row_stride);
+  }
+}
+
+void ResampleBand(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* scratch, const QuadRows& out) {
+  const int count = taps.count();
+  Group group;
+  for (int from = 0; from < count; from = group.end) {
+    group = group_from(taps, mirror, from);
+    for (size_t row = 0; row < resample_band_rows; row += lanes) {
+      transpose_band(band, row, group, scratch);
+      uint8_t* const to = out.data + row / 4 * out.group_stride;
+      for (int x0 = from; x0 < group.end; x0 += 4) {
+        V32 sums[3][4];
+        for (int x = 0; x < 4; ++x) {
+          const int at = std::min(x0 + x, count - 1);
+          const int i = mirror ? count - 1 - at : at;
+          const uint8_t* quad = scratch + static_cast<size_t>(taps.first_quad(i) - group.first_quad) * 3 * vector_bytes;
+          const uint32_t* words = taps.quads(i);
+          Sum red, green, blue;
+          red.start();
+          green.start();
+          blue.start();
+          for (int n = taps.quad_count(i); n > 0; --n, quad += 3 * vector_bytes, words += words_per_quad) {
+            red.add(hn::Load(d8, quad), words);
+            green.add(hn::Load(d8, quad + vector_bytes), words);
+            blue.add(hn::Load(d8, quad + 2 * vector_bytes), words);
+          }
+          sums[0][x] = red.result();
+          sums[1][x] = green.result();
+          sums[2][x] = blue.result();
+        }
+        for (size_t plane = 0; plane < 3; ++plane) {
+          const V32* const s = sums[plane];
+          store_blocks(d8, pack_sums(s[0], s[1], s[2], s[3]),
+                       to + plane * out.plane_stride + 4 * static_cast<size_t>(x0), out.group_stride);
         }
       }
     }
   }
 }
 
-void ResampleRows(const PixelView& source, int rows, int source_x, const Taps& taps, bool mirror,
-                  const ColumnScratch& scratch, const RowsOut& out) {
-  const DWide wide;
-  int begin = 0;
-  int end = 0;
-  for (int from = 0; from < taps.count();) {
-    const int to = group_end(taps, mirror, from, begin, end);
-    for (int row0 = 0; row0 < rows;) {
-      if (static_cast<size_t>(rows - row0) > lanes) {
-        resample_block(wide, source, row0, rows, source_x, taps, mirror, from, to, begin, end, scratch, out);
-        row0 += static_cast<int>(hn::MaxLanes(wide));
-      } else {
-        resample_block(d8, source, row0, rows, source_x, taps, mirror, from, to, begin, end, scratch, out);
-        row0 += static_cast<int>(lanes);
-      }
+void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {
+  // Packing leaves the columns of each of four sums in every block.
+  alignas(64) int32_t order[lanes];
+  for (size_t k = 0; k < lanes; ++k) order[k] = static_cast<int32_t>(k % blocks * 4 + k / blocks);
+  const auto in_order = hn::SetTableIndices(d32, order);
+  for (size_t x = 0; x < width; x += vector_bytes) {
+    const uint8_t* from = quads + 4 * x;
+    const uint32_t* words = taps.quads(i);
+    Sum s0, s1, s2, s3;
+    s0.start();
+    s1.start();
+    s2.start();
+    s3.start();
+    for (int n = taps.quad_count(i); n > 0; --n, from += group_stride, words += words_per_quad) {
+      s0.add(hn::Load(d8, from), words);
+      s1.add(hn::Load(d8, from + vector_bytes), words);
+      s2.add(hn::Load(d8, from + 2 * vector_bytes), words);
+      s3.add(hn::Load(d8, from + 3 * vector_bytes), words);
     }
-    from = to;
-  }
-}
-
-template <class D>
-HWY_INLINE size_t resample_stretch(D d, const uint8_t* first_row, size_t row_stride, const uint32_t* pairs, int taps,
-                                   size_t i, size_t bytes, uint8_t* out) {
-  for (; i + hn::MaxLanes(D()) <= bytes; i += hn::MaxLanes(D())) {
-    hn::StoreU(weighted_sum(d, first_row + i, row_stride, pairs, taps), d, out + i);
-  }
-  return i;
-}
-
-void ResampleColumn(const uint8_t* first_row, size_t row_stride, const int32_t* coefficients, const uint32_t* pairs,
-                    int taps, size_t bytes, uint8_t* out) {
-  if (bytes < lanes) {
-    // Rare: images narrower than a vector.
-    for (size_t i = 0; i < bytes; ++i) out[i] = resample_value(first_row + i, row_stride, coefficients, taps);
-    return;
-  }
-  size_t i = resample_stretch(DWide(), first_row, row_stride, pairs, taps, 0, bytes, out);
-  i = resample_stretch(d8, first_row, row_stride, pairs, taps, i, bytes, out);
-  if (i < bytes) {
-    // The rest overlaps the vector before; equal bytes are written twice.
-    resample_stretch(d8, first_row, row_stride, pairs, taps, bytes - lanes, bytes, out);
+    const V8 packed = pack_sums(s0.result(), s1.result(), s2.result(), s3.result());
+    const V8 bytes = hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(d32, packed), in_order));
+    if (x + vector_bytes <= width) {
+      hn::StoreU(bytes, d8, out + x);
+    } else {
+      alignas(64) uint8_t rest[vector_bytes];
+      hn::Store(bytes, d8, rest);
+      std::memcpy(out + x, rest, width - x);
+    }
   }
 }
 
@@ -359,18 +381,31 @@ void DeinterleaveRow(const uint8_t* rgb, int pixels, bool mirror, uint8_t* r, ui
   }
 }
 
-// Scratch for the widest stretch: the budget, or what a single group of sixteen needs.
-size_t ColumnScratchBytes(const Taps& taps) {
-  int widest = 0;
+void InterleaveRow(const uint8_t* r, const uint8_t* g, const uint8_t* b, int pixels, uint8_t* rgb) {
+  const hn::CappedTag<uint8_t, 16> d;
+  int x = 0;
+  for (; x + 16 <= pixels; x += 16) {
+    hn::StoreInterleaved3(hn::LoadU(d, r + x), hn::LoadU(d, g + x), hn::LoadU(d, b + x), d,
+                          rgb + static_cast<size_t>(x) * 3);
+  }
+  for (rgb += static_cast<size_t>(x) * 3; x < pixels; ++x) {
+    *rgb++ = r[x];
+    *rgb++ = g[x];
+    *rgb++ = b[x];
+  }
+}
+
+// For the longest stretch, in whole fours of quads.
+size_t BandScratchBytes(const Taps& taps) {
+  int longest = 0;
   for (const bool mirror : {false, true}) {
-    int begin = 0;
-    int end = 0;
-    for (int from = 0; from < taps.count();) {
-      from = group_end(taps, mirror, from, begin, end);
-      widest = std::max(widest, end - begin);
+    Group group;
+    for (int from = 0; from < taps.count(); from = group.end) {
+      group = group_from(taps, mirror, from);
+      longest = std::max(longest, group.end_quad - group.first_quad);
     }
   }
-  return (static_cast<size_t>(widest) * 3 + 16) * hn::MaxLanes(DWide());
+  return (static_cast<size_t>(longest) + 3) * 3 * vector_bytes;
 }
 
 #endif  // HWY_TARGET
@@ -381,33 +416,45 @@ const char* TargetName() {
 
 }  // namespace HWY_NAMESPACE
 }  // namespace penstock
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+HWY_POP_ATTRIBUTES
+#else
 HWY_AFTER_NAMESPACE();
+#endif
 
 #if HWY_ONCE
 namespace penstock {
 
-HWY_EXPORT(ResampleRows);
-HWY_EXPORT(ResampleColumn);
+HWY_EXPORT(SplitQuads);
+HWY_EXPORT(ResampleBand);
+HWY_EXPORT(ResampleDown);
 HWY_EXPORT(DeinterleaveRow);
+HWY_EXPORT(InterleaveRow);
 HWY_EXPORT(TargetName);
-HWY_EXPORT(ColumnScratchBytes);
+HWY_EXPORT(BandScratchBytes);
 
-size_t column_scratch_bytes(const Taps& taps) {
-  return HWY_DYNAMIC_DISPATCH(ColumnScratchBytes)(taps);
+void split_quads(Taps& taps) {
+  HWY_DYNAMIC_DISPATCH(SplitQuads)(taps);
 }
 
-void resample_rows(const PixelView& source, int rows, int source_x, const Taps& taps, bool mirror,
-                   const ColumnScratch& scratch, const RowsOut& out) {
-  HWY_DYNAMIC_DISPATCH(ResampleRows)(source, rows, source_x, taps, mirror, scratch, out);
+size_t band_scratch_bytes(const Taps& taps) {
+  return HWY_DYNAMIC_DISPATCH(BandScratchBytes)(taps);
 }
 
-void resample_column(const uint8_t* first_row, size_t row_stride, const int32_t* coefficients, const uint32_t* pairs,
-                     int taps, size_t bytes, uint8_t* out) {
-  HWY_DYNAMIC_DISPATCH(ResampleColumn)(first_row, row_stride, coefficients, pairs, taps, bytes, out);
+void resample_band(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* scratch, const QuadRows& out) {
+  HWY_DYNAMIC_DISPATCH(ResampleBand)(band, taps, mirror, scratch, out);
+}
+
+void resample_down(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(ResampleDown)(quads, group_stride, taps, i, width, out);
 }
 
 void deinterleave_row(const uint8_t* rgb, int pixels, bool mirror, uint8_t* r, uint8_t* g, uint8_t* b) {
   HWY_DYNAMIC_DISPATCH(DeinterleaveRow)(rgb, pixels, mirror, r, g, b);
+}
+
+void interleave_row(const uint8_t* r, const uint8_t* g, const uint8_t* b, int pixels, uint8_t* rgb) {
+  HWY_DYNAMIC_DISPATCH(InterleaveRow)(r, g, b, pixels, rgb);
 }
 
 const char* resample_target() {

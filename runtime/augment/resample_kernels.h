@@ -1,53 +1,60 @@
-// The vector loops of resampling; the best version for this CPU is chosen at run time. Used by resample.cpp only.
+// The vector loops of resampling; the best version for this CPU is chosen at run time. Used by the resample_*.cpp and
+// row_resampler.cpp only.
 //
-// Both passes are the same weighted sum of byte vectors. Down the columns that is immediate: rows are the vectors.
-// Along the rows, blocks of rows are transposed first, so that a vector holds one column of many rows, and transposed
-// back afterwards; whether the way back gives interleaved RGB or planes, mirrored or not, is only a matter of the
-// order. Each coefficient is split into two 16-bit halves (Taps::pairs), whose products are added pairwise; sums may
-// wrap on the way because the total fits 32 bits. Results equal resample_value() byte for byte. Memory: sources are
-// read exactly within the rows they are given; intermediates are padded by their owner.
+// Both passes are the same sum of products, and both work on quads: four bytes of a plane that stand one after the other
+// in the direction of the pass, in one 32-bit lane. Along rows, a band of sixteen is transposed by quads, so that a vector
+// holds the same four columns of many rows; the results of four columns are four bytes in a lane again, one of each of
+// four rows, which is just what the pass down the columns takes. Quads begin at multiples of four of the input's columns
+// and rows, and coefficients are padded with zeros to them. Each coefficient is split into parts that the CPU's
+// instructions multiply (split_quads); sums may wrap on the way because the total fits 32 bits. Results equal
+// resample_value() byte for byte.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "runtime/augment/resample_taps.h"
-#include "runtime/decode/image.h"
 
 namespace penstock {
 
-// Bytes that one vector store may write past the end of an intermediate row.
-inline constexpr size_t resample_row_padding = 64;
+// Rows of three planes. Rows may be read up to `padding` bytes past their last needed column, and there are always
+// resample_band_rows of them; what is in bytes that no tap needs does not matter.
+struct PlanarBand {
+  static constexpr size_t padding = 64;
 
-// Scratch of a horizontal pass: columns of the source, then of the result.
-struct ColumnScratch {
-  uint8_t* source = nullptr;  // column_scratch_bytes(taps)
-  uint8_t* result = nullptr;  // 48 vectors
-};
-inline constexpr size_t column_result_bytes = 48 * 64;
-size_t column_scratch_bytes(const Taps& taps);
-
-// Where a horizontal pass writes. Interleaved: rows of 3 * width bytes. Planar: three planes. In both, row strides
-// leave room for widths rounded up to 16 pixels.
-struct RowsOut {
-  uint8_t* data = nullptr;
+  const uint8_t* data = nullptr;
   size_t row_stride = 0;
-  size_t plane_stride = 0;  // 0: interleaved
+  size_t plane_stride = 0;
+  int first_column = 0;  // of the input; a multiple of 4
+};
+inline constexpr size_t resample_band_rows = 16;
+
+// Rows of three planes in groups of four: of each column four bytes, one a row. A plane has room for the width rounded
+// up to `columns_rounded_to`, and its columns are aligned to 64 bytes.
+struct QuadRows {
+  static constexpr size_t columns_rounded_to = 64;
+
+  uint8_t* data = nullptr;
+  size_t group_stride = 0;
+  size_t plane_stride = 0;
 };
 
-// Rows 0 .. rows-1 of `source`, whose column 0 is input column `source_x`. `mirror` reverses the outputs.
-void resample_rows(const PixelView& source, int rows, int source_x, const Taps& taps, bool mirror,
-                   const ColumnScratch& scratch, const RowsOut& out);
+// Fills the taps' quads from their coefficients.
+void split_quads(Taps& taps);
 
-// One output row of `bytes` bytes: the weighted sum of input rows at `first_row`, `row_stride` apart. Reads and writes
-// exactly `bytes` of each.
-void resample_column(const uint8_t* first_row, size_t row_stride, const int32_t* coefficients, const uint32_t* pairs,
-                     int taps, size_t bytes, uint8_t* out);
+// The pass along a band's rows: four groups. `mirror` reverses the outputs. Scratch is aligned to 64 bytes.
+size_t band_scratch_bytes(const Taps& taps);
+void resample_band(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* scratch, const QuadRows& out);
 
-// `pixels` interleaved RGB to three planes, mirrored or not.
+// The pass down the columns: row `i` of the taps' outputs, one plane. `quads`: that plane's columns, from the group on
+// that holds the first row. Writes exactly `width` bytes.
+void resample_down(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out);
+
+// `pixels` interleaved RGB to three planes, mirrored or not; and back. Exactly these bytes are read and written.
 void deinterleave_row(const uint8_t* rgb, int pixels, bool mirror, uint8_t* r, uint8_t* g, uint8_t* b);
+void interleave_row(const uint8_t* r, const uint8_t* g, const uint8_t* b, int pixels, uint8_t* rgb);
 
-// The instruction set in use: "AVX3", "AVX2", "SSE4", ...
+// The instruction set in use: "AVX3_DL", "AVX2", "SSE4", ...
 const char* resample_target();
 
 }  // namespace penstock

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/augment/resample_kernels.h"
+
 namespace penstock {
 namespace {
 
@@ -102,21 +104,6 @@ void compute_filtered(int in_size, InputSpan span, int out_size, Filter filter, 
   }
 }
 
-void split(Taps& taps) {
-  const size_t words = static_cast<size_t>(taps.stride) + 1;
-  taps.split_pairs.assign(static_cast<size_t>(taps.count()) * words, 0);
-  for (int i = 0; i < taps.count(); ++i) {
-    uint32_t* out = taps.split_pairs.data() + static_cast<size_t>(i) * words;
-    const int32_t* k = taps.coefficients(i);
-    for (int t = 0; t < taps.size[static_cast<size_t>(i)]; ++t) {
-      const auto high = static_cast<uint32_t>(k[t] >> 15) & 0xffffU;
-      const auto low = static_cast<uint32_t>(k[t]) & 0x7fffU;
-      out[t / 2 * 2] |= high << (t % 2 * 16);
-      out[t / 2 * 2 + 1] |= low << (t % 2 * 16);
-    }
-  }
-}
-
 }  // namespace
 
 int Taps::begin() const noexcept {
@@ -138,7 +125,7 @@ void compute_taps(int in_size, int out_size, Filter filter, int first, int count
   } else {
     compute_filtered(in_size, span, out_size, filter, first, count, taps);
   }
-  split(taps);
+  split_quads(taps);
 }
 
 }  // namespace penstock

@@ -20,19 +20,25 @@
 namespace penstock {
 
 struct Taps {
-  int first = 0;                      // the output that entry 0 belongs to
-  int stride = 0;                     // coefficients reserved per output
-  std::vector<int> start;             // first source pixel
-  std::vector<int> size;              // number of source pixels, at least 1
-  std::vector<int32_t> q22;           // stride per output
-  std::vector<uint32_t> split_pairs;  // see pairs()
+  int first = 0;                     // the output that entry 0 belongs to
+  int stride = 0;                    // coefficients reserved per output
+  std::vector<int> start;            // first source pixel
+  std::vector<int> size;             // number of source pixels, at least 1
+  std::vector<int32_t> q22;          // stride per output
+  size_t quad_stride = 0;            // words reserved per output
+  std::vector<uint32_t> quad_words;  // see quads()
 
   int count() const noexcept { return static_cast<int>(start.size()); }
   const int32_t* coefficients(int i) const noexcept { return q22.data() + static_cast<size_t>(i) * stride; }
 
-  // For kernels that multiply pairs of 16-bit numbers: K = high * 2^15 + low with 0 <= low < 2^15. Per two taps, one
-  // word with both highs and one with both lows (first tap in the low half); an odd last tap is paired with zero.
-  const uint32_t* pairs(int i) const noexcept { return split_pairs.data() + static_cast<size_t>(i) * (stride + 1); }
+  // For resample_kernels.h, which says how coefficients are split: those of four taps at a time, the first from a source
+  // pixel on whose number is a multiple of four, filled up with zeros at both ends.
+  int first_quad(int i) const noexcept { return start[static_cast<size_t>(i)] / 4; }
+  int quad_count(int i) const noexcept {
+    const auto at = static_cast<size_t>(i);
+    return (start[at] % 4 + size[at] + 3) / 4;
+  }
+  const uint32_t* quads(int i) const noexcept { return quad_words.data() + static_cast<size_t>(i) * quad_stride; }
 
   // The source pixels that all outputs together need: [begin, end).
   int begin() const noexcept;

@@ -1,6 +1,7 @@
 #include "runtime/decode/baseline_decoder.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/jpeg_kernels.h"
@@ -21,7 +22,8 @@ size_t rounded_up(size_t n, size_t to) {
 }  // namespace
 
 bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
-                             PixelBuffer& storage, PixelView& pixels, int reduction, bool learn, int interval) {
+                             PixelBuffer& storage, PixelView& pixels, int reduction, bool learn, int interval,
+                             RowSink* rows) {
   if (!same_arithmetic_as_library) return false;
   if (!read_baseline_frame(bytes, frame_) && !rows_.read_progressive_frame(bytes, max_scans_, frame_)) return false;
   if (frame_.width != header.width || frame_.height != header.height) return false;
@@ -31,14 +33,19 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
   window_ = mcu_window(frame_, grid_, box);
   prepare(box);
   // Rows wide enough for whole vectors of pixels.
-  storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
+  if (rows == nullptr) {
+    storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
+  }
   EntryNotes* const notes = learn && begin_notes(bytes, index, interval) ? &notes_ : nullptr;
-  if (!decode_rows(bytes, box, index, true, notes, storage)) {
+  if (!decode_rows(bytes, box, index, true, notes, storage, rows)) {
     // Of what lanes refuse nothing is learnt: they would refuse it with an index, too.
     notes_.begin(0, 0, 0);
-    if (!rows_.without_lanes_may_help() || !decode_rows(bytes, box, index, false, nullptr, storage)) return false;
+    if (!rows_.without_lanes_may_help() || !decode_rows(bytes, box, index, false, nullptr, storage, rows)) {
+      return false;
+    }
   }
-  pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
+  pixels = {};
+  if (rows == nullptr) pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
 
@@ -68,8 +75,9 @@ SideIndex BaselineDecoder::learnt(const SideIndex* index) const {
 }
 
 bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes,
-                                  EntryNotes* notes, PixelBuffer& storage) {
+                                  EntryNotes* notes, PixelBuffer& storage, RowSink* rows) {
   if (!rows_.begin(bytes, frame_, index, window_, lanes, notes)) return false;
+  const auto width = static_cast<size_t>(box.width);
   const int end = box.y + box.height;
   int y = box.y;
   for (int r = window_.first_row; r < window_.end_row; ++r) {
@@ -77,7 +85,14 @@ bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const SideI
     // Interpolation between rows of chroma needs the next MCUs for the last two rows of these.
     int ready = (r + 1) * grid_.mcu_height;
     if (grid_.interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
-    for (; y < std::min(ready, end); ++y) write_row(y, box, storage.row(y - box.y));
+    for (; y < std::min(ready, end); ++y) {
+      const SampleRow from = sample_row(y, box);
+      if (rows != nullptr) {
+        write_planes(from, width, rows->row(y - box.y));
+      } else {
+        write_rgb(from, width, storage.row(y - box.y));
+      }
+    }
   }
   return rows_.finish();
 }
@@ -144,14 +159,26 @@ void BaselineDecoder::repeat_borders(int mcu_row) {
   }
 }
 
-void BaselineDecoder::write_row(int y, const Box& box, uint8_t* rgb) {
-  const auto width = static_cast<size_t>(box.width);
-  const uint8_t* const luma = planes_[0].row(y) + (box.x - window_.columns.first * grid_.mcu_width);
+void BaselineDecoder::write_rgb(const SampleRow& from, size_t width, uint8_t* rgb) const {
   if (frame_.components == 1) {
-    grey_row_to_rgb(luma, width, rgb);
-    return;
+    grey_row_to_rgb(from.luma, width, rgb);
+  } else {
+    ycc_row_to_rgb(from.luma, from.chroma[0], from.chroma[1], width, rgb);
   }
-  const uint8_t* row[2];
+}
+
+void BaselineDecoder::write_planes(const SampleRow& from, size_t width, const PlanarRow& to) const {
+  if (frame_.components == 1) {
+    for (uint8_t* plane : {to.red, to.green, to.blue}) std::memcpy(plane, from.luma, width);
+  } else {
+    ycc_row_to_planes(from.luma, from.chroma[0], from.chroma[1], width, to);
+  }
+}
+
+BaselineDecoder::SampleRow BaselineDecoder::sample_row(int y, const Box& box) {
+  SampleRow row;
+  row.luma = planes_[0].row(y) + (box.x - window_.columns.first * grid_.mcu_width);
+  if (frame_.components == 1) return row;
   const int columns = grid_.doubles_columns ? 2 : 1;  // of pixels to a sample of chroma
   for (size_t c = 0; c < 2; ++c) {
     Plane& plane = planes_[c + 1];
@@ -163,12 +190,12 @@ void BaselineDecoder::write_row(int y, const Box& box, uint8_t* rgb) {
     const int far_y = std::clamp((y & 1) == 0 ? near_y - 1 : near_y + 1, 0, last);
     const uint8_t* const near = plane.row(near_y) + column;
     uint8_t* const out = chroma_[c].data();
-    row[c] = out;
+    row.chroma[c] = out;
     if (!grid_.interpolates) {
-      row[c] = near;
+      row.chroma[c] = near;
       if (grid_.doubles_columns) {
         for (size_t i = 0; i < count; ++i) out[2 * i] = out[2 * i + 1] = near[i];
-        row[c] = out + (box.x & 1);
+        row.chroma[c] = out + (box.x & 1);
       }
     } else if (grid_.doubles_columns) {
       if (grid_.doubles_rows) {
@@ -176,14 +203,14 @@ void BaselineDecoder::write_row(int y, const Box& box, uint8_t* rgb) {
       } else {
         upsample_2x1(near, count, out);
       }
-      row[c] += box.x & 1;
+      row.chroma[c] += box.x & 1;
     } else if (grid_.doubles_rows) {
       upsample_1x2(near, plane.row(far_y) + column, (y & 1) == 0 ? 1 : 2, count, out);
     } else {
-      row[c] = near;
+      row.chroma[c] = near;
     }
   }
-  ycc_row_to_rgb(luma, row[0], row[1], width, rgb);
+  return row;
 }
 
 }  // namespace penstock

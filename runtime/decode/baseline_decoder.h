@@ -30,6 +30,7 @@
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/mcu_window.h"
+#include "runtime/decode/row_sink.h"
 #include "runtime/decode/sample_grid.h"
 
 namespace penstock {
@@ -40,9 +41,10 @@ class BaselineDecoder {
 
   // `reduction` 1, 2, 4 or 8: of the image that is so many times smaller (sample_grid.h), whose pixels the box counts.
   // `learn`: entry points are noted, `interval` MCUs apart (0: learnt_interval()).
+  // `rows`: where the pixels go; nullptr: to `storage`, and `pixels` is their view.
   bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
-              PixelBuffer& storage, PixelView& pixels, int reduction = 1, bool learn = false,
-              int interval = 0);
+              PixelBuffer& storage, PixelView& pixels, int reduction = 1, bool learn = false, int interval = 0,
+              RowSink* rows = nullptr);
   // After a decode() that learnt and was "mine": a partial index that reaches further than `index`, the one it was given;
   // empty: it does not.
   SideIndex learnt(const SideIndex* index) const;
@@ -57,13 +59,21 @@ class BaselineDecoder {
     static constexpr size_t margin = 64;
   };
 
+  // Of each component, at full size; of grey the first alone.
+  struct SampleRow {
+    const uint8_t* luma = nullptr;
+    const uint8_t* chroma[2] = {};
+  };
+
   void prepare(const Box& box);
   bool decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes, EntryNotes* notes,
-                   PixelBuffer& storage);
+                   PixelBuffer& storage, RowSink* rows);
   bool begin_notes(EncodedView bytes, const SideIndex* index, int interval);
   bool read_samples(int mcu_row);
   void repeat_borders(int mcu_row);
-  void write_row(int y, const Box& box, uint8_t* rgb);
+  SampleRow sample_row(int y, const Box& box);
+  void write_rgb(const SampleRow& from, size_t width, uint8_t* rgb) const;
+  void write_planes(const SampleRow& from, size_t width, const PlanarRow& to) const;
 
   int max_scans_;
   BaselineFrame frame_;

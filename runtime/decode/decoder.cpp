@@ -41,11 +41,11 @@ class Decoder::Impl {
  public:
   Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
 
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                 PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction) {
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
+                 const SideIndex* index, SideIndex* learnt, int reduction, RowSink* rows) {
     switch (header.format) {
       case ImageFormat::jpeg:
-        return jpeg.decode(bytes, header, box, storage, pixels, index, learnt, reduction);
+        return jpeg.decode(bytes, header, box, storage, pixels, index, learnt, reduction, rows);
       case ImageFormat::png:
         return png.decode(bytes, header, box, storage, pixels);
       case ImageFormat::pnm:
@@ -99,17 +99,20 @@ Verdict Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const
 }
 
 Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                        PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction) {
+                        PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction, RowSink* rows) {
   check_reduction(header, reduction);
   ImageHeader reduced = header;
   reduced.width = reduced_size(header.width, reduction);
   reduced.height = reduced_size(header.height, reduction);
   check_box(reduced, box);
-  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, index, learnt, reduction);
+  if (header.orientation <= 1) {
+    return impl_->decode(bytes, header, box, storage, pixels, index, learnt, reduction, rows);
+  }
   ImageHeader stored = header;
   if (header.swaps_sides()) std::swap(stored.width, stored.height);
   PixelView found;
-  const Verdict verdict = impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, index, learnt, reduction);
+  const Verdict verdict =
+      impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, index, learnt, reduction, nullptr);
   if (!verdict.ok()) return verdict;
   turn(found, header.orientation, storage);
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};

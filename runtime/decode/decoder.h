@@ -24,6 +24,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/row_sink.h"
 #include "runtime/decode/side_index.h"
 
 namespace penstock {
@@ -46,8 +47,11 @@ class Decoder {
   // the coefficients, byte for byte as libjpeg-turbo's scaled decoding gives it (scale_denom); the box counts its
   // pixels.
   // The verdict covers the rows that this needs.
+  // `rows` (or nullptr): our own decoder of JPEG files gives the box's rows to it, as they are made, and leaves `storage`
+  // alone; then pixels.data is nullptr. What others decode stands in `pixels`, whatever `rows` was given before that.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1);
+                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1,
+                 RowSink* rows = nullptr);
 
   // A mask of class ids: each pixel's number three times. PNG files with a palette or of grey; others are bad.
   Verdict decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,

@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <span>
 #include <string>
 
+#include "runtime/base/aligned_bytes.h"
 #include "runtime/base/error.h"
 
 namespace penstock {
@@ -83,31 +82,17 @@ class PixelBuffer {
   void resize(int width, int height) {
     width_ = width;
     height_ = height;
-    const size_t need = row_bytes() * static_cast<size_t>(height) + padding;
-    if (need > capacity_) {
-      const size_t rounded = (need + 63) / 64 * 64;
-      auto* fresh = static_cast<uint8_t*>(std::aligned_alloc(64, rounded));
-      if (fresh == nullptr) {
-        throw Error(ErrorKind::runtime, "out of memory: " + std::to_string(rounded) + " bytes for an image",
-                    "lower loader.threads or the decode limits");
-      }
-      data_.reset(fresh);
-      capacity_ = rounded;
-    }
+    data_.get(row_bytes() * static_cast<size_t>(height) + padding);
   }
   int width() const noexcept { return width_; }
   int height() const noexcept { return height_; }
   size_t row_bytes() const noexcept { return static_cast<size_t>(width_) * 3; }
-  uint8_t* row(int y) noexcept { return data_.get() + static_cast<size_t>(y) * row_bytes(); }
-  const uint8_t* row(int y) const noexcept { return data_.get() + static_cast<size_t>(y) * row_bytes(); }
-  size_t capacity_bytes() const noexcept { return capacity_; }
+  uint8_t* row(int y) noexcept { return data_.data() + static_cast<size_t>(y) * row_bytes(); }
+  const uint8_t* row(int y) const noexcept { return data_.data() + static_cast<size_t>(y) * row_bytes(); }
+  size_t capacity_bytes() const noexcept { return data_.capacity(); }
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const noexcept { std::free(p); }
-  };
-  std::unique_ptr<uint8_t[], Free> data_;
-  size_t capacity_ = 0;
+  AlignedBytes data_;
   int width_ = 0;
   int height_ = 0;
 };

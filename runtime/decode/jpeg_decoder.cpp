@@ -97,9 +97,9 @@ class JpegDecoder::Impl {
 
   // The choice of the way stands here and nowhere else.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction, bool reference,
-                 const SideIndex* index, PixelBuffer& storage, PixelView& pixels, SideIndex* learnt) {
+                 const SideIndex* index, PixelBuffer& storage, PixelView& pixels, SideIndex* learnt, RowSink* rows) {
     if (own_allowed_ && !reference &&
-        own_.decode(bytes, header, box, index, storage, pixels, reduction, learnt != nullptr, learnt_interval_)) {
+        own_.decode(bytes, header, box, index, storage, pixels, reduction, learnt != nullptr, learnt_interval_, rows)) {
       if (learnt != nullptr) {
         if (SideIndex more = own_.learnt(index); !more.empty()) *learnt = std::move(more);
       }
@@ -271,13 +271,14 @@ const DecodeCounts& JpegDecoder::counts() const noexcept {
 }
 
 Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction) {
-  return impl_->decode(bytes, header, box, reduction, false, index, storage, pixels, learnt);
+                            PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction,
+                            RowSink* rows) {
+  return impl_->decode(bytes, header, box, reduction, false, index, storage, pixels, learnt, rows);
 }
 
 Verdict JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
                                       PixelBuffer& storage, PixelView& pixels, int reduction) {
-  return impl_->decode(bytes, header, box, reduction, true, nullptr, storage, pixels, nullptr);
+  return impl_->decode(bytes, header, box, reduction, true, nullptr, storage, pixels, nullptr, nullptr);
 }
 
 // The libjpeg interface has no call for the version; this is that of the headers, which the API level in the library's

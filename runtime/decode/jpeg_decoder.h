@@ -22,6 +22,7 @@
 #include <memory>
 
 #include "runtime/decode/image.h"
+#include "runtime/decode/row_sink.h"
 #include "runtime/decode/side_index.h"
 
 namespace penstock {
@@ -32,10 +33,11 @@ class JpegDecoder {
   ~JpegDecoder();
 
   // `index`: the file's own, made from these bytes, or none. `learnt` (or nullptr): becomes a partial index that reaches
-  // further than `index`, if this decoding has passed entry points behind that; else it stays as it is. `reduction`:
-  // Decoder's.
+  // further than `index`, if this decoding has passed entry points behind that; else it stays as it is. `reduction`
+  // and `rows`: Decoder's.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1);
+                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1,
+                 RowSink* rows = nullptr);
 
   // The reference way alone: the yardstick of tests.
   Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,

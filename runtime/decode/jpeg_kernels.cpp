@@ -366,24 +366,55 @@ void Upsample1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count
 
 // 1.402 = 1 + 26345 / 2^16, 1.772 = 2 - 14942 / 2^16, each rounded as libjpeg's tables are; green's factors are
 // -22554 / 2^16 and 18734 / 2^16 - 1.
+struct Colours {
+  V16 red, green, blue;
+
+  HWY_INLINE void set(V16 y, V16 cb, V16 cr) {
+    const V16 centre = hn::Set(d16, 128);
+    const V16 one = hn::Set(d16, 1);
+    const Halves half{hn::Set(d32, 32768), hn::Set(d32, 32768)};
+    cb = hn::Sub(cb, centre);
+    cr = hn::Sub(cr, centre);
+    const V16 cb2 = hn::Add(cb, cb);
+    const V16 cr2 = hn::Add(cr, cr);
+    const V16 more_red = hn::ShiftRight<1>(hn::Add(hn::MulHigh(cr2, hn::Set(d16, 26345)), one));
+    const V16 more_blue = hn::ShiftRight<1>(hn::Add(hn::MulHigh(cb2, hn::Set(d16, -14942)), one));
+    const V16 more_green = descale<16>(Pairs(cb, cr).times(pair(-22554, 18734)) + half);
+    red = hn::Add(y, hn::Add(more_red, cr));
+    green = hn::Add(y, hn::Sub(more_green, cr));
+    blue = hn::Add(y, hn::Add(more_blue, cb2));
+  }
+};
+
 void YccRowToRgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
-  const V16 centre = hn::Set(d16, 128);
-  const V16 one = hn::Set(d16, 1);
-  const V16 red_factor = hn::Set(d16, 26345);
-  const V16 blue_factor = hn::Set(d16, -14942);
-  const V16 green_factors = pair(-22554, 18734);
-  const Halves half{hn::Set(d32, 32768), hn::Set(d32, 32768)};
   for (size_t i = 0; i < count; i += lanes) {
-    const V16 vy = load_wide(y + i);
-    const V16 vcb = hn::Sub(load_wide(cb + i), centre);
-    const V16 vcr = hn::Sub(load_wide(cr + i), centre);
-    const V16 cb2 = hn::Add(vcb, vcb);
-    const V16 cr2 = hn::Add(vcr, vcr);
-    const V16 red = hn::Add(hn::ShiftRight<1>(hn::Add(hn::MulHigh(cr2, red_factor), one)), vcr);
-    const V16 blue = hn::Add(hn::ShiftRight<1>(hn::Add(hn::MulHigh(cb2, blue_factor), one)), cb2);
-    const V16 green = hn::Sub(descale<16>(Pairs(vcb, vcr).times(green_factors) + half), vcr);
-    hn::StoreInterleaved3(hn::DemoteTo(half8, hn::Add(vy, red)), hn::DemoteTo(half8, hn::Add(vy, green)),
-                          hn::DemoteTo(half8, hn::Add(vy, blue)), half8, rgb + 3 * i);
+    Colours c;
+    c.set(load_wide(y + i), load_wide(cb + i), load_wide(cr + i));
+    hn::StoreInterleaved3(hn::DemoteTo(half8, c.red), hn::DemoteTo(half8, c.green), hn::DemoteTo(half8, c.blue), half8,
+                          rgb + 3 * i);
+  }
+}
+
+// Widening by interleaving with zeros is undone by packing: in each 128-bit part bytes are in order again.
+HWY_INLINE V16 lower_half(V8 v) {
+  return hn::BitCast(d16, hn::InterleaveLower(d8, v, hn::Zero(d8)));
+}
+HWY_INLINE V16 upper_half(V8 v) {
+  return hn::BitCast(d16, hn::InterleaveUpper(d8, v, hn::Zero(d8)));
+}
+
+void YccRowToPlanes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to) {
+  for (size_t i = 0; i < count; i += 2 * lanes) {
+    const V8 vy = hn::LoadU(d8, y + i);
+    const V8 vcb = hn::LoadU(d8, cb + i);
+    const V8 vcr = hn::LoadU(d8, cr + i);
+    Colours a;
+    Colours b;
+    a.set(lower_half(vy), lower_half(vcb), lower_half(vcr));
+    b.set(upper_half(vy), upper_half(vcb), upper_half(vcr));
+    hn::StoreU(pack_bytes(a.red, b.red), d8, to.red + i);
+    hn::StoreU(pack_bytes(a.green, b.green), d8, to.green + i);
+    hn::StoreU(pack_bytes(a.blue, b.blue), d8, to.blue + i);
   }
 }
 
@@ -417,6 +448,9 @@ void Upsample1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count
 void YccRowToRgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
   reference::ycc_row_to_rgb(y, cb, cr, count, rgb);
 }
+void YccRowToPlanes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to) {
+  reference::ycc_row_to_planes(y, cb, cr, count, to);
+}
 void GreyRowToRgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
   reference::grey_row_to_rgb(grey, count, rgb);
 }
@@ -441,6 +475,7 @@ HWY_EXPORT(Upsample2x1);
 HWY_EXPORT(Upsample2x2);
 HWY_EXPORT(Upsample1x2);
 HWY_EXPORT(YccRowToRgb);
+HWY_EXPORT(YccRowToPlanes);
 HWY_EXPORT(GreyRowToRgb);
 HWY_EXPORT(TargetName);
 }  // namespace jpeg_vectors
@@ -477,6 +512,10 @@ void upsample_1x2(const uint8_t* near, const uint8_t* far, int bias, size_t coun
 
 void ycc_row_to_rgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
   HWY_DYNAMIC_DISPATCH(YccRowToRgb)(y, cb, cr, count, rgb);
+}
+
+void ycc_row_to_planes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to) {
+  HWY_DYNAMIC_DISPATCH(YccRowToPlanes)(y, cb, cr, count, to);
 }
 
 void grey_row_to_rgb(const uint8_t* grey, size_t count, uint8_t* rgb) {

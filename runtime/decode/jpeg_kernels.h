@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/decode/row_sink.h"
+
 namespace penstock {
 
 inline constexpr size_t jpeg_row_padding = 64;
@@ -29,8 +31,9 @@ void upsample_2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t
 // Columns only: 1x2. bias: 1 for the upper output row, 2 for the lower.
 void upsample_1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out);
 
-// `count` pixels to interleaved RGB.
+// `count` pixels to interleaved RGB; and to planes.
 void ycc_row_to_rgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb);
+void ycc_row_to_planes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to);
 void grey_row_to_rgb(const uint8_t* grey, size_t count, uint8_t* rgb);
 
 // The instruction set in use: "AVX3", "AVX2", "SSE4", ...
@@ -45,6 +48,7 @@ void upsample_2x1(const uint8_t* in, size_t count, uint8_t* out);
 void upsample_2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out);
 void upsample_1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out);
 void ycc_row_to_rgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb);
+void ycc_row_to_planes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to);
 void grey_row_to_rgb(const uint8_t* grey, size_t count, uint8_t* rgb);
 }  // namespace reference
 

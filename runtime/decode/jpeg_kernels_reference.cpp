@@ -64,6 +64,16 @@ void ycc_row_to_rgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size
   for (size_t i = 0; i < count; ++i) ycc_to_rgb(y[i], cb[i], cr[i], rgb + 3 * i);
 }
 
+void ycc_row_to_planes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to) {
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t rgb[3];
+    ycc_to_rgb(y[i], cb[i], cr[i], rgb);
+    to.red[i] = rgb[0];
+    to.green[i] = rgb[1];
+    to.blue[i] = rgb[2];
+  }
+}
+
 void grey_row_to_rgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
   for (size_t i = 0; i < count; ++i) rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = grey[i];
 }

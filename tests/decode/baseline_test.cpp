@@ -74,6 +74,12 @@ TEST_CASE("vector kernels equal plain loops on every target") {
       ycc_row_to_rgb(near, far, other, n, x.data());
       reference::ycc_row_to_rgb(near, far, other, n, y.data());
       REQUIRE(same(3 * n));
+      const size_t plane = n + jpeg_row_padding;
+      ycc_row_to_planes(near, far, other, n, {x.data(), x.data() + plane, x.data() + 2 * plane});
+      reference::ycc_row_to_planes(near, far, other, n, {y.data(), y.data() + plane, y.data() + 2 * plane});
+      for (const size_t from : {size_t{0}, plane, 2 * plane}) {
+        REQUIRE(std::memcmp(x.data() + from, y.data() + from, n) == 0);
+      }
       grey_row_to_rgb(near, n, x.data());
       reference::grey_row_to_rgb(near, n, y.data());
       REQUIRE(same(3 * n));
@@ -97,6 +103,9 @@ TEST_CASE("every pair of chroma values becomes the colour that libjpeg's tables 
       ycc_row_to_rgb(y, b, r, 256, got);
       reference::ycc_row_to_rgb(y, b, r, 256, wanted);
       REQUIRE(std::memcmp(got, wanted, sizeof wanted) == 0);
+      uint8_t planes[3][256 + jpeg_row_padding];
+      ycc_row_to_planes(y, b, r, 256, {planes[0], planes[1], planes[2]});
+      for (size_t i = 0; i < sizeof wanted; ++i) REQUIRE(planes[i % 3][i / 3] == wanted[i]);
     }
   }
 }

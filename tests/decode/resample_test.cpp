@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#define HWY_WANT_AVX3_DL  // as in resample_kernels.cpp, so that its targets are listed
 #include <hwy/targets.h>
 
 #include "runtime/augment/resample_kernels.h"
@@ -148,6 +149,32 @@ TEST_CASE("extreme ratios") {
       CHECK(equal_to_reference(resampler, g, image, {0, 0, s[2], s[3]}, random));
     }
   }
+}
+
+TEST_CASE("rows may come one by one, and begin again") {
+  std::mt19937 random(21);
+  Resampler resampler;
+  const ResampleGeometry g{301, 1203, 97, 88, Filter::bicubic};
+  const Box window{5, 3, 90, 80};
+  const Box need = resampler.source_window(g, window);
+  const Image image = noise(g.in_width, g.in_height, random);
+  const Image part = image.cut(need);
+  const auto expected = resample_reference(g, image.view(), window);
+  std::vector<uint8_t> planes(expected.size());
+  RowSink& rows = resampler.begin_planar(g, window, true, true, planes.data());
+  for (const int count : {1, 700, need.height}) {
+    for (int y = 0; y < count; ++y) {
+      const PlanarRow to = rows.row(y);
+      for (int x = 0; x < need.width; ++x) {
+        const uint8_t* const pixel = part.view().row(y) + static_cast<size_t>(x) * 3;
+        to.red[x] = pixel[0];
+        to.green[x] = pixel[1];
+        to.blue[x] = pixel[2];
+      }
+    }
+  }
+  resampler.finish();
+  CHECK(planes == planar_of(expected, window.width, window.height, true, true));
 }
 
 TEST_CASE("the source window is the smallest: shrinking it by one is refused") {
