@@ -40,7 +40,7 @@ void IndexedRows::add_row(int row) {
     const int64_t last = std::min(first + interval, end);
     // A stretch may belong to two rows.
     if (stretches_.empty() || stretches_.back().first_mcu != first) {
-      stretches_.push_back({static_cast<size_t>(point), first, 0, false, 0, 0});
+      stretches_.push_back({.point = static_cast<size_t>(point), .first_mcu = first});
     }
     stretches_.back().mcus = static_cast<int>(last - first);
     stretches_.back().whole = last == first + interval;
@@ -78,11 +78,15 @@ bool IndexedRows::read_band(int first_row) {
   }
   size_t blocks = 0;
   size_t most_bytes = 0;
-  for (Stretch& stretch : stretches_) {
+  for (size_t i = 0; i < stretches_.size(); ++i) {
+    Stretch& stretch = stretches_[i];
     stretch.block = blocks;
     blocks += blocks_of(stretch);
-    const size_t end = stretch.point + 1 < index_->size() ? index_->at(stretch.point + 1).byte + size_t{1} : file_size_;
-    const size_t begin = index_->at(stretch.point).byte;
+    const bool follows = i > 0 && stretches_[i - 1].point + 1 == stretch.point;
+    stretch.from = follows ? stretches_[i - 1].to : index_->at(stretch.point);
+    if (ends_at_point(stretch)) stretch.to = index_->at(stretch.point + 1);
+    const size_t end = ends_at_point(stretch) ? stretch.to.byte + size_t{1} : file_size_;
+    const size_t begin = stretch.from.byte;
     if (begin < frame_->scan_begin || begin > end || end > file_size_) return false;
     most_bytes += end - begin;
   }
@@ -102,18 +106,17 @@ bool IndexedRows::read_band(int first_row) {
 
 // Puts the stretch's bytes behind those of the others.
 bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
-  const EntryPoint from = index_->at(stretch.point);
-  const bool to_a_point = stretch.point + 1 < index_->size();
-  const uint8_t* const end = file_ + (to_a_point ? index_->at(stretch.point + 1).byte : file_size_);
-  unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + from.bit);
+  const bool to_a_point = ends_at_point(stretch);
+  const uint8_t* const end = file_ + (to_a_point ? stretch.to.byte : file_size_);
+  unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + stretch.from.bit);
   uint8_t* const begin = bytes_.data();
-  const Unstuffed at =
-      unstuff(file_ + from.byte, end, file_ + file_size_, begin + bytes_used_, begin + bytes_.size(), [](uint8_t*) {});
+  const Unstuffed at = unstuff(file_ + stretch.from.byte, end, file_ + file_size_, begin + bytes_used_,
+                               begin + bytes_.size(), [](uint8_t*) {});
   bytes_used_ = static_cast<size_t>(at.out - begin);
   stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
   if (!to_a_point) return at.in != end && end - at.in >= 2;  // the marker that ends the scan
   if (at.in != end) return false;                            // a marker in between
-  if (const uint8_t bit = index_->at(stretch.point + 1).bit; bit > 0) {
+  if (const uint8_t bit = stretch.to.bit; bit > 0) {
     if (end == file_ + file_size_) return false;
     bytes_[bytes_used_++] = *end;
     stretch.end_bit += bit;
@@ -139,13 +142,12 @@ bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
 bool IndexedRows::accept(const Stretch& stretch, const LaneEnd& end) {
   if (!end.fine()) return false;
   std::array<int32_t, 3> dc{};
-  const EntryPoint from = index_->at(stretch.point);
-  for (size_t c = 0; c < 3; ++c) dc[c] = from.dc[c];
+  for (size_t c = 0; c < 3; ++c) dc[c] = stretch.from.dc[c];
   size_t turn = 0;
   add_dc_predictions(block(stretch.block), static_cast<size_t>(stretch.mcus) * layout_.blocks, layout_, turn, dc);
   if (!stretch.whole) return true;
-  if (stretch.point + 1 >= index_->size()) return stretch.end_bit - end.place.bit < 8;
-  const EntryPoint to = index_->at(stretch.point + 1);
+  if (!ends_at_point(stretch)) return stretch.end_bit - end.place.bit < 8;
+  const EntryPoint& to = stretch.to;
   return end.place.bit == stretch.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
 }
 

@@ -52,6 +52,8 @@ class IndexedRows final : private LaneFeeder {
     bool whole = false;    // up to the next point, or the scan's end
     size_t block = 0;      // where its first block is, in coefficients_; one more than it has is its own
     uint32_t end_bit = 0;  // of bytes_; where a whole one must end
+    EntryPoint from;
+    EntryPoint to;  // the next one, where there is one
   };
 
   bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override;
@@ -59,6 +61,7 @@ class IndexedRows final : private LaneFeeder {
   bool read_band(int first_row);
   void add_row(int row);
   size_t blocks_of(const Stretch& stretch) const { return static_cast<size_t>(stretch.mcus) * layout_.blocks + 1; }
+  bool ends_at_point(const Stretch& stretch) const { return stretch.point + 1 < index_->size(); }
   bool add_bytes(Stretch& stretch, LaneUnit& unit);
   bool accept(const Stretch& stretch, const LaneEnd& end);
   int16_t* block(size_t n) { return coefficients_.data() + lane_scratch_bytes / sizeof(int16_t) + n * 64; }
