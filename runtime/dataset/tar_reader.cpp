@@ -168,13 +168,17 @@ class TarWalk {
     std::string_view digits = until_zero(header.substr(148, 8));
     digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
     (void)std::from_chars(digits.data(), digits.data() + digits.size(), wanted, 8);  // what is no number is a wrong one
-    int64_t sum = 8 * ' ';
-    int64_t old_sum = 8 * ' ';  // some tars of old added signed characters
-    for (size_t i = 0; i < header.size(); ++i) {
-      if (i >= 148 && i < 156) continue;
-      sum += static_cast<unsigned char>(header[i]);
-      old_sum += static_cast<signed char>(header[i]);
-    }
+    int64_t sum = 0;
+    int64_t old_sum = 0;  // some tars of old added signed characters
+    const auto add = [&](std::string_view text, int64_t times) {
+      for (const char c : text) {
+        sum += times * static_cast<unsigned char>(c);
+        old_sum += times * static_cast<signed char>(c);
+      }
+    };
+    add(header, 1);
+    add(header.substr(148, 8), -1);  // the sum itself counts as blanks
+    add("        ", 1);
     if (wanted != sum && wanted != old_sum) {
       const bool gzip = at_ == 0 && header.starts_with("\x1F\x8B");
       const bool zstd = at_ == 0 && header.starts_with("\x28\xB5\x2F\xFD");

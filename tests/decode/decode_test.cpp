@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/decode/jpeg_decoder.h"
+#include "tests/decode/jpeg_damage.h"
 #include "tests/decode/jpeg_files.h"
 
 namespace {
@@ -269,19 +270,8 @@ TEST_CASE("damaged files: verdict and bytes are those of plain libjpeg, whatever
     const size_t from = random() % 4 == 0 ? 2 : file.size() / 2;  // mostly the entropy-coded part
     for (unsigned n = 1 + random() % 3; n > 0; --n) {
       const size_t at = from + random() % (file.size() - from);
-      switch (random() % 4) {
-        case 0:
-          file[at] = static_cast<std::byte>(random() & 255);
-          break;
-        case 1:
-          file[at] ^= static_cast<std::byte>(1U << random() % 8);
-          break;
-        case 2:
-          file.erase(file.begin() + static_cast<std::ptrdiff_t>(at));
-          break;
-        default:
-          file.insert(file.begin() + static_cast<std::ptrdiff_t>(at), static_cast<std::byte>(random() & 255));
-      }
+      const unsigned kind = random() % kinds_within;
+      damage_at(file, at, kind, static_cast<std::byte>(random()));
       if (file.size() < 100) break;
     }
     ImageHeader header;

@@ -16,6 +16,7 @@
 
 #include "runtime/decode/decoder.h"
 #include "runtime/decode/jpeg_decoder.h"
+#include "tests/decode/jpeg_damage.h"
 #include "tests/decode/jpeg_files.h"
 
 namespace penstock_test {
@@ -166,30 +167,9 @@ inline void damage(std::mt19937& random, File& file) {
   const size_t from = random() % 3 == 0 ? 2 : file.size() / 2;  // mostly the entropy-coded part
   for (unsigned n = 1 + random() % 3; n > 0 && file.size() > 100; --n) {
     const size_t at = from + random() % (file.size() - from);
-    const auto place = file.begin() + static_cast<std::ptrdiff_t>(at);
-    switch (random() % 7) {
-      case 0:
-        *place = static_cast<std::byte>(random() & 255);
-        break;
-      case 1:
-        *place ^= static_cast<std::byte>(1U << random() % 8);
-        break;
-      case 2:
-        file.erase(place);
-        break;
-      case 3:
-        file.insert(place, static_cast<std::byte>(random() & 255));
-        break;
-      case 4:  // a marker, a stuffed byte, or fill
-        *place = std::byte{0xFF};
-        if (at + 1 < file.size() && random() % 2 == 0) file[at + 1] = static_cast<std::byte>(0xD0 + random() % 10);
-        break;
-      case 5:
-        if (random() % 4 == 0) file.resize(at);
-        break;
-      default:  // cut near the end: what libjpeg reads ahead decides
-        file.resize(file.size() - random() % 12);
-    }
+    const unsigned kind = random() % kinds_of_damage;
+    const bool restart = kind == 4 && random() % 2 == 0;
+    damage_at(file, at, kind, static_cast<std::byte>(restart ? 0xD0 + random() % 10 : random() & 255));
     if (from >= file.size()) break;
   }
 }

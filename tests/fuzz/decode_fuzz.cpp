@@ -1,11 +1,18 @@
 // One image format under libFuzzer: no crash, and what is promised of verdicts and windows.
 //
-// Built once a format (PENSTOCK_FUZZ_FORMAT). Checked of every file that the header reader takes:
-//   - the verdict and the pixels of a second decode, by a used decoder, are those of the first;
-//   - a good file's window is good, and equals the same window of the whole;
-//   - JPEG: our own decoder and libjpeg-turbo alone agree, at full size and at a reduced one;
-//   - with EXIF orientation, the sizes are the same or swapped, and the verdict is the same.
+// Built once a format (PENSTOCK_FUZZ_FORMAT). Of every file that the header reader takes, two decodings are compared;
+// which two, the file's length and its last bytes choose, so that an execution is quick and most mutations of a file ask
+// the same of it:
+//   - all of it, and once more by a decoder that has seen other files (JPEG: by libjpeg-turbo alone);
+//   - a window, and the same window of the whole (JPEG: of libjpeg-turbo's whole);
+//   - JPEG at a reduced size, by our own decoder and by libjpeg-turbo;
+//   - JPEG by an index of its own, by one that its last bytes made up, by what was learnt on the way to a window;
+//   - with EXIF orientation: the sizes are the same or swapped, and the verdict is the same.
+// PNG: mostly the chunks' checksums are made right first, as guessing them is not what is tested.
+#include <zlib.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,9 +33,41 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-// Small enough that a round takes milliseconds: damage is as easily found in small images.
+// Damage is as easily found in small images, and a lane of the vector decoder has 512 bytes at least.
 DecodeLimits small_limits() {
-  return {.max_pixels = 1 << 18, .max_encoded_bytes = 1 << 20, .max_side = 4096, .max_scans = 20, .max_warnings = 100};
+  return {.max_pixels = 1 << 14, .max_encoded_bytes = 1 << 20, .max_side = 4096, .max_scans = 20, .max_warnings = 100};
+}
+
+class Choice {
+ public:
+  explicit Choice(EncodedView bytes) {
+    state_ += static_cast<uint32_t>(bytes.size()) * 16777619U;
+    for (const std::byte b : bytes.last(std::min<size_t>(bytes.size(), 4)))
+      state_ = (state_ ^ std::to_integer<uint32_t>(b)) * 16777619U;
+  }
+  int below(int limit) {
+    state_ = state_ * 1664525U + 1013904223U;
+    return static_cast<int>((state_ >> 8) % static_cast<uint32_t>(limit));
+  }
+  Box window(int width, int height) {
+    const int w = 1 + below(width);
+    const int h = 1 + below(height);
+    return {below(width - w + 1), below(height - h + 1), w, h};
+  }
+
+ private:
+  uint32_t state_ = 2166136261U;
+};
+
+void mend_sums(std::vector<uint8_t>& png) {
+  for (size_t at = 8; png.size() >= 12 && at <= png.size() - 12;) {
+    const uint32_t length = uint32_t{png[at]} << 24 | png[at + 1] << 16 | png[at + 2] << 8 | png[at + 3];
+    if (length > png.size() - at - 12) return;
+    uint8_t* const text = png.data() + at + 4;
+    const auto sum = static_cast<uint32_t>(crc32(0, text, length + 4));
+    for (unsigned i = 0; i < 4; ++i) text[length + 4 + i] = static_cast<uint8_t>(sum >> (24 - 8 * i));
+    at += size_t{12} + length;
+  }
 }
 
 struct Outcome {
@@ -36,29 +75,22 @@ struct Outcome {
   std::vector<uint8_t> pixels;
 };
 
-Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-               int reduction = 1) {
-  PixelView view;
-  Outcome outcome{decoder.decode(bytes, header, box, storage, view, nullptr, nullptr, reduction), {}};
-  if (!outcome.verdict.ok()) return outcome;
-  require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
-  for (int y = 0; y < view.height; ++y) {
-    outcome.pixels.insert(outcome.pixels.end(), view.row(y), view.row(y) + static_cast<size_t>(view.width) * 3);
-  }
-  return outcome;
+void require_equal(const Outcome& one, const Outcome& other, const char* verdict, const char* pixels) {
+  require(one.verdict.ok() == other.verdict.ok() && one.verdict.reason == other.verdict.reason, verdict);
+  require(one.pixels == other.pixels, pixels);
 }
 
-// A window that the file's own bytes choose.
-Box window_of(EncodedView bytes, const ImageHeader& header) {
-  uint32_t state = 2166136261U;
-  for (const std::byte b : bytes) state = (state ^ std::to_integer<uint32_t>(b)) * 16777619U;
-  const auto below = [&state](int limit) {
-    state = state * 1664525U + 1013904223U;
-    return static_cast<int>((state >> 8) % static_cast<uint32_t>(limit));
-  };
-  const int width = 1 + below(header.width);
-  const int height = 1 + below(header.height);
-  return {below(header.width - width + 1), below(header.height - height + 1), width, height};
+Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box,
+               const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1) {
+  static PixelBuffer storage;
+  PixelView view;
+  Outcome outcome{decoder.decode(bytes, header, box, storage, view, index, learnt, reduction), {}};
+  if (!outcome.verdict.ok()) return outcome;
+  require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
+  const size_t row = static_cast<size_t>(view.width) * 3;
+  outcome.pixels.resize(row * static_cast<size_t>(view.height));
+  for (int y = 0; y < view.height; ++y) std::memcpy(outcome.pixels.data() + static_cast<size_t>(y) * row, view.row(y), row);
+  return outcome;
 }
 
 std::vector<uint8_t> cut(const std::vector<uint8_t>& whole, int width, const Box& box) {
@@ -70,105 +102,112 @@ std::vector<uint8_t> cut(const std::vector<uint8_t>& whole, int width, const Box
   return part;
 }
 
-// The file's own index changes nothing; one that the file's last bytes make up may cost time, never more.
-void with_indices(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box,
-                  const std::vector<uint8_t>& pixels, PixelBuffer& storage) {
+// What all comparisons of a format need, kept from execution to execution.
+struct Decoders {
+  DecodeLimits limits = small_limits();
+  Decoder used{limits};
+  Decoder other{limits, {.own_jpeg = false}};  // JPEG: libjpeg-turbo alone
+  std::array<Decoder, 3> learning{Decoder(limits, {.learnt_interval = 1}), Decoder(limits, {.learnt_interval = 7}),
+                                  Decoder(limits, {.learnt_interval = 40})};
+};
+
+void compare_whole(Decoders& decoders, EncodedView bytes, const ImageHeader& header) {
+  const Box all{0, 0, header.width, header.height};
+  require_equal(decode(decoders.used, bytes, header, all), decode(decoders.other, bytes, header, all), "one verdict",
+                "the same pixels by another decoder");
+}
+
+void compare_window(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box) {
+  const Outcome part = decode(decoders.used, bytes, header, box);
+  const Outcome whole = decode(decoders.other, bytes, header, {0, 0, header.width, header.height});
+  require(part.verdict.ok() || !whole.verdict.ok(), "a good file's window is good");
+  if (whole.verdict.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
+}
+
+void compare_reduced(Decoders& decoders, EncodedView bytes, const ImageHeader& header, Choice& choice) {
+  const int reduction = 2 << choice.below(3);
+  const auto reduced = [reduction](int side) { return (side + reduction - 1) / reduction; };
+  const Box box = choice.window(reduced(header.width), reduced(header.height));
+  require_equal(decode(decoders.used, bytes, header, box, nullptr, nullptr, reduction),
+                decode(decoders.other, bytes, header, box, nullptr, nullptr, reduction), "one verdict at a reduced size",
+                "the same pixels at a reduced size");
+}
+
+// The file's own index changes nothing.
+void compare_indexed(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
   SideIndex index;
-  PixelView view;
-  if (build_side_index(bytes, {.interval = 1 + static_cast<int>(bytes.size() % 40)}, index)) {
-    require(decoder.decode(bytes, header, box, storage, view, &index).ok(), "a file with an index is good");
-    for (int y = 0; y < view.height; ++y) {
-      const size_t row = static_cast<size_t>(view.width) * 3;
-      require(std::memcmp(view.row(y), pixels.data() + static_cast<size_t>(y) * row, row) == 0,
-              "the same pixels by an index");
-    }
-  }
-  std::string text = index.empty() ? std::string() : index.serialise();
+  if (!build_side_index(bytes, {.interval = 1 + choice.below(40)}, index)) return;
+  require_equal(decode(decoders.used, bytes, header, box, &index), decode(decoders.other, bytes, header, box),
+                "a file with an index is good", "the same pixels by an index");
+}
+
+// One that the file's last bytes make up may cost time, never more.
+void use_made_up_index(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box,
+                       Choice& choice) {
+  SideIndex index;
+  std::string text = build_side_index(bytes, {.interval = 1 + choice.below(40)}, index) ? index.serialise() : "";
   const size_t tail = std::min(text.size() - std::min<size_t>(text.size(), 8), bytes.size());
   for (size_t i = 0; i < tail; ++i)
     text[text.size() - 1 - i] ^= static_cast<char>(bytes[bytes.size() - 1 - i] & std::byte{0x11});
-  if (SideIndex::read(std::as_bytes(std::span(text)), index)) {
-    (void)decoder.decode(bytes, header, box, storage, view, &index);
-  }
+  if (SideIndex::read(std::as_bytes(std::span(text)), index)) (void)decode(decoders.used, bytes, header, box, &index);
 }
 
-// What was learnt on the way to a box above changes nothing either, for the box at hand or for all of the image.
-void with_learnt(EncodedView bytes, const ImageHeader& header, const Box& box, const Outcome& part,
-                 const Outcome& whole, PixelBuffer& storage) {
-  Decoder decoder(small_limits(), {.learnt_interval = 1 + static_cast<int>(bytes.size() % 40)});
+// What was learnt on the way to a box above changes nothing either.
+void compare_learnt(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
+  Decoder& decoder = decoders.learning[static_cast<size_t>(choice.below(3))];
   SideIndex index;
-  PixelView view;
-  (void)decoder.decode(bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, storage, view, nullptr, &index);
-  for (const bool all : {false, true}) {
-    const Box wanted = all ? Box{0, 0, header.width, header.height} : box;
-    const Outcome& want = all ? whole : part;
-    SideIndex more;
-    const Verdict got =
-        decoder.decode(bytes, header, wanted, storage, view, index.empty() ? nullptr : &index, &more);
-    require(got.ok() == want.verdict.ok() && got.reason == want.verdict.reason, "the same verdict by what was learnt");
-    const size_t row = static_cast<size_t>(wanted.width) * 3;
-    for (int y = 0; got.ok() && y < wanted.height; ++y) {
-      require(std::memcmp(view.row(y), want.pixels.data() + static_cast<size_t>(y) * row, row) == 0,
-              "the same pixels by what was learnt");
-    }
-    if (!more.empty()) index = more;
-  }
+  (void)decode(decoder, bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, nullptr, &index);
+  SideIndex more;
+  require_equal(decode(decoder, bytes, header, box, index.empty() ? nullptr : &index, &more),
+                decode(decoders.other, bytes, header, box), "the same verdict by what was learnt",
+                "the same pixels by what was learnt");
+  if (more.empty()) return;
+  require_equal(decode(decoder, bytes, header, box, &more), decode(decoders.other, bytes, header, box),
+                "the same verdict by all that was learnt", "the same pixels by all that was learnt");
 }
 
-// At a size that the file's length chooses.
-void reduced(Decoder& own, Decoder& library, EncodedView bytes, const ImageHeader& header, PixelBuffer& storage) {
-  const int reduction = 2 << bytes.size() % 3;
-  ImageHeader small = header;
-  small.width = (header.width + reduction - 1) / reduction;
-  small.height = (header.height + reduction - 1) / reduction;
-  const Box box = window_of(bytes, small);
-  const Outcome ours = decode(own, bytes, header, box, storage, reduction);
-  const Outcome theirs = decode(library, bytes, header, box, storage, reduction);
-  require(ours.verdict.ok() == theirs.verdict.ok() && ours.verdict.reason == theirs.verdict.reason,
-          "one verdict at a reduced size");
-  require(ours.pixels == theirs.pixels, "the same pixels at a reduced size");
+void compare_upright(Decoders& decoders, EncodedView bytes, const ImageHeader& header) {
+  ImageHeader upright;
+  require(read_header(bytes, decoders.limits, upright, {.exif_orientation = true}).ok(), "orientation is no verdict");
+  const bool same = upright.width == header.width && upright.height == header.height;
+  require(same || (upright.width == header.height && upright.height == header.width),
+          "turning keeps or swaps the sides");
+  const Outcome turned = decode(decoders.used, bytes, upright, {0, 0, upright.width, upright.height});
+  const Outcome plain = decode(decoders.other, bytes, header, {0, 0, header.width, header.height});
+  require(turned.verdict.ok() == plain.verdict.ok(), "turning does not change the verdict");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const DecodeLimits limits = small_limits();
-  static Decoder used(limits);
-  static PixelBuffer storage;
+  static Decoders decoders;
   // A copy of exactly this size: reading a byte too far is seen.
-  const std::vector<uint8_t> copy(data, data + size);
+  std::vector<uint8_t> copy(data, data + size);
+  if (ImageFormat::PENSTOCK_FUZZ_FORMAT == ImageFormat::png && size % 8 != 0) mend_sums(copy);
   const EncodedView bytes = std::as_bytes(std::span(copy));
   ImageHeader header;
-  const Verdict read = read_header(bytes, limits, header);
+  const Verdict read = read_header(bytes, decoders.limits, header);
   if (header.format != ImageFormat::PENSTOCK_FUZZ_FORMAT) return -1;  // not for the corpus
-  ImageHeader upright;
-  require(read_header(bytes, limits, upright, {.exif_orientation = true}).ok() == read.ok(),
-          "orientation is no verdict");
   if (!read.ok()) return 0;
   require(header.width > 0 && header.height > 0, "sizes are positive");
-  const bool same = upright.width == header.width && upright.height == header.height;
-  require(same || (upright.width == header.height && upright.height == header.width),
-          "turning keeps or swaps the sides");
-
-  const Box all{0, 0, header.width, header.height};
-  const Outcome whole = decode(used, bytes, header, all, storage);
-  {
-    Decoder fresh(limits, {.own_jpeg = false});
-    PixelBuffer other;
-    const Outcome again = decode(fresh, bytes, header, all, other);
-    require(again.verdict.ok() == whole.verdict.ok() && again.verdict.reason == whole.verdict.reason, "one verdict");
-    require(again.pixels == whole.pixels, "the same pixels by another decoder");
-    if (header.format == ImageFormat::jpeg) reduced(used, fresh, bytes, header, other);
-  }
-  const Box box = window_of(bytes, header);
-  const Outcome part = decode(used, bytes, header, box, storage);
-  require(part.verdict.ok() || !whole.verdict.ok(), "a good file's window is good");
-  if (whole.verdict.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
-  if (header.format == ImageFormat::jpeg) with_indices(used, bytes, header, box, part.pixels, storage);
-  if (header.format == ImageFormat::jpeg) with_learnt(bytes, header, box, part, whole, storage);
-  if (upright.orientation != header.orientation) {
-    const Outcome turned = decode(used, bytes, upright, {0, 0, upright.width, upright.height}, storage);
-    require(turned.verdict.ok() == whole.verdict.ok(), "turning does not change the verdict");
+  Choice choice(bytes);
+  const bool jpeg = header.format == ImageFormat::jpeg;
+  const int way = choice.below(jpeg ? 12 : 8);
+  const Box box = choice.window(header.width, header.height);
+  if (way < 3) {
+    compare_whole(decoders, bytes, header);
+  } else if (way < 7) {
+    compare_window(decoders, bytes, header, box);
+  } else if (way == 7) {
+    compare_upright(decoders, bytes, header);
+  } else if (way == 8) {
+    compare_reduced(decoders, bytes, header, choice);
+  } else if (way == 9) {
+    compare_indexed(decoders, bytes, header, box, choice);
+  } else if (way == 10) {
+    use_made_up_index(decoders, bytes, header, box, choice);
+  } else {
+    compare_learnt(decoders, bytes, header, box, choice);
   }
   return 0;
 }
