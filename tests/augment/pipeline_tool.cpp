@@ -4,6 +4,7 @@
 //    "count": 1000, "seed": 0}                      -> a line of draws a sample: [[position, [values]], ...]
 //   {"mode": "pixels", "pipeline": [...], "files": [...], "seed": 0, "epoch": 0, "out": "pixels.bin"}
 //                                                   -> the same lines; uint8 CHW, one sample after the other, in `out`
+//                                                      with "role": "mask" the files are masks (class ids, three times)
 //   {"mode": "finish", "pipeline": [...], "channels_last": false, "in": "chw.bin", "out": "tensor.bin"}
 //                                                   -> the finishing pass over samples of the pipeline's size
 //   {"mode": "batch_draws", "pipeline": [...], "count": 1000, "seed": 0, "epoch": 0, "replica": 0}
@@ -130,6 +131,7 @@ void run(const json& request) {
   penstock::Scratch scratch(limits);
   std::vector<uint8_t> all;
   uint64_t index = 0;
+  const auto role = request.value("role", "image") == "mask" ? penstock::ImageRole::mask : penstock::ImageRole::image;
   for (const std::string path : request.at("files")) {
     const std::vector<char> bytes = read_file(path);
     const penstock::EncodedView view = std::as_bytes(std::span(bytes));
@@ -138,7 +140,7 @@ void run(const json& request) {
     if (!verdict.ok()) throw std::runtime_error(path + ": " + verdict.reason);
     const penstock::Draws draws = pipeline.draw(key_of(request, index++), header);
     all.resize(all.size() + pixels);
-    verdict = pipeline.apply(view, header, draws, std::span(all).last(pixels), scratch);
+    verdict = pipeline.apply({view, {}, nullptr}, header, draws, std::span(all).last(pixels), scratch, {}, role);
     if (!verdict.ok()) throw std::runtime_error(path + ": " + verdict.reason);
     print(draws);
   }

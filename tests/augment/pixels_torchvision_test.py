@@ -279,7 +279,7 @@ class Comparison:
         self.sets = []
         self.table = {}  # transform: cases, images, bytes, bytes that differ, by at most
         random = np.random.RandomState(11)
-        sizes = [(61, 43), (64, 64), (35, 96), (3, 3), (2, 5), (1, 1)]
+        sizes = [(61, 43), (64, 64), (35, 96), (3, 3), (2, 5), (2, 2), (2, 1), (1, 1)]
         for size in sizes:
             images = pictures(*size, random)
             files = []

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 namespace penstock_test {
@@ -34,10 +35,10 @@ inline void damage_at(std::vector<std::byte>& file, size_t at, unsigned kind, st
       if (at + 1 < file.size()) file[at + 1] = value;
       break;
     case 5:  // seldom: nothing is left behind it
-      if (value < std::byte{64}) file.resize(at);
+      if (value < std::byte{64}) file.erase(place, file.end());
       break;
     default:  // cut near the end: what libjpeg reads ahead decides
-      file.resize(file.size() - std::min<size_t>(file.size(), std::to_integer<size_t>(value) % 12));
+      file.erase(file.end() - std::min(std::ssize(file), std::to_integer<std::ptrdiff_t>(value) % 12), file.end());
   }
 }
 
