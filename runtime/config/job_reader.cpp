@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/augment/catalog.h"
+#include "runtime/base/field_list.h"
 #include "runtime/config/key_table.h"
 #include "runtime/config/suggest.h"
 #include "runtime/config/value_reader.h"
@@ -446,29 +447,21 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   }
   if (const YamlNode* fields = value_at(node, "dataset", "fields"); fields != nullptr && fields->is_scalar()) {
     std::set<std::string> seen = {"image", "label"};
-    for (size_t begin = 0; begin <= dataset.fields.size();) {
-      const size_t end = std::min(dataset.fields.find(',', begin), dataset.fields.size());
-      std::string name = dataset.fields.substr(begin, end - begin);
-      name.erase(0, std::min(name.find_first_not_of(' '), name.size()));
-      name.erase(name.find_last_not_of(' ') + 1);
-      if (const size_t colon = name.rfind(':'); colon != std::string::npos) {
-        const std::string kind = name.substr(colon + 1);
-        if (kind != "text" && kind != "bytes") {
-          complaints.add(fields->span, in_quotes(kind) + " is no kind of field", "write NAME, NAME:text or NAME:bytes");
-          break;
-        }
-        name.resize(colon);
+    for (const FieldRequest& asked : field_requests(dataset.fields)) {
+      if (asked.no_kind) {
+        complaints.add(fields->span, in_quotes(*asked.no_kind) + " is no kind of field",
+                       "write NAME, NAME:text or NAME:bytes");
+        break;
       }
-      if (name.empty()) {
+      if (asked.name.empty()) {
         complaints.add(fields->span, in_quotes(path + ".dataset.fields") + " has an empty name in it",
                        "write {fields: \"depth, mask\"}");
         break;
       }
-      if (!seen.insert(name).second) {
-        complaints.add(fields->span, "a batch cannot have two fields " + in_quotes(name), "leave one out");
+      if (!seen.insert(asked.name).second) {
+        complaints.add(fields->span, "a batch cannot have two fields " + in_quotes(asked.name), "leave one out");
         break;
       }
-      begin = end + 1;
     }
   }
 }

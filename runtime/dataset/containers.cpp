@@ -130,33 +130,9 @@ SampleTable list_samples(const ContainerInput& input) {
   throw Error(ErrorKind::usage, "no data set of containers is named");
 }
 
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> out;
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    size_t first = begin;
-    size_t last = end;
-    while (first < last && list[first] == ' ') ++first;
-    while (last > first && list[last - 1] == ' ') --last;
-    if (last > first) out.push_back(list.substr(first, last - first));
-    begin = end + 1;
-  }
-  return out;
-}
-
 std::vector<FieldRequest> field_requests(const DatasetSpec& dataset) {
-  std::vector<FieldRequest> out;
-  for (std::string name : names_in(dataset.fields)) {
-    FieldRequest request;
-    for (const auto& [end, kind] : {std::pair(":text", FieldKind::text), std::pair(":bytes", FieldKind::bytes)}) {
-      if (!name.ends_with(end)) continue;
-      name.resize(name.size() - std::string_view(end).size());
-      request.kind = kind;
-      request.said = true;
-    }
-    request.name = std::move(name);
-    out.push_back(std::move(request));
-  }
+  std::vector<FieldRequest> out = field_requests(std::string_view(dataset.fields));
+  std::erase_if(out, [](const FieldRequest& asked) { return asked.name.empty(); });
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/field_list.h"
 #include "runtime/config/job.h"
 #include "runtime/dataset/sample_table.h"
 #include "runtime/dataset/shard_files.h"
@@ -66,15 +67,7 @@ SampleTable list_mds(const ContainerInput& input);
 // TFRecord files of tf.train.Example (tfrecord.cpp). Fields are int64, float32, and single texts of bytes.
 SampleTable list_tfrecord(const ContainerInput& input);
 
-// "a, b" gives two.
-std::vector<std::string> names_in(const std::string& list);
-
-// What `dataset.fields` asks for: "depth, caption:text" gives a field of whatever kind it has, and a text.
-struct FieldRequest {
-  std::string name;
-  FieldKind kind = FieldKind::tensor;
-  bool said = false;  // the kind was said
-};
+// What `dataset.fields` asks for; a field without a kind has whatever kind it has.
 std::vector<FieldRequest> field_requests(const DatasetSpec& dataset);
 
 // `path` as a table notes it: relative where it lies under `root`.

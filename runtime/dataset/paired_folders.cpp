@@ -18,6 +18,51 @@ std::string_view without_extension(std::string_view name) {
   return name.substr(0, name.rfind('.'));
 }
 
+std::string in_small_letters(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
+// The pictures of a folder by their names without extension.
+class ByName {
+ public:
+  using Names = std::vector<const std::string*>;
+
+  explicit ByName(const std::vector<std::string>& there) : there_(there) {
+    for (const std::string& name : there) by_name_[without_extension(name)].push_back(&name);
+  }
+
+  // Those of `image`'s name; where there is none, those whose names differ from it in small and large letters alone.
+  const Names& of(const std::string& image) {
+    const std::string_view name = without_extension(image);
+    if (const auto found = by_name_.find(name); found != by_name_.end()) return found->second;
+    if (in_small_letters_.empty()) {
+      for (const std::string& one : there_) in_small_letters_[in_small_letters(without_extension(one))].push_back(&one);
+    }
+    const auto found = in_small_letters_.find(in_small_letters(name));
+    return found == in_small_letters_.end() ? none_ : found->second;
+  }
+
+ private:
+  const std::vector<std::string>& there_;
+  std::unordered_map<std::string_view, Names> by_name_;
+  std::unordered_map<std::string, Names> in_small_letters_;  // when somebody asks
+  Names none_;
+};
+
+// The one with the image's full name, or with that but for small and large letters; null: neither, or several.
+const std::string* same_name(const ByName::Names& candidates, const std::string& image) {
+  const auto is_same = [&](const std::string* candidate) { return *candidate == image; };
+  const auto same = std::find_if(candidates.begin(), candidates.end(), is_same);
+  if (same != candidates.end()) return *same;
+  const auto is_alike = [wanted = in_small_letters(image)](const std::string* candidate) {
+    return in_small_letters(*candidate) == wanted;
+  };
+  const auto alike = std::find_if(candidates.begin(), candidates.end(), is_alike);
+  return std::count_if(candidates.begin(), candidates.end(), is_alike) == 1 ? *alike : nullptr;
+}
+
 }  // namespace
 
 std::vector<std::string> PairedFolders::list(const std::string& root, FileSystem& files) {
@@ -52,29 +97,26 @@ std::vector<std::string> PairedFolders::list(const std::string& root, FileSystem
 
 void PairedFolders::add_partners(const std::string& root, const char* field) {
   const std::vector<std::string> there = list(root, files_);
-  std::unordered_map<std::string_view, std::vector<const std::string*>> by_name;
-  for (const std::string& name : there) by_name[without_extension(name)].push_back(&name);
+  ByName by_name(there);
   Folder folder{root, {}};
   const std::vector<std::string>& images = folders_.front().names;
   std::unordered_map<std::string_view, std::string_view> taken;  // partner to image
   std::string missing;
   int64_t count = 0;
   for (const std::string& image : images) {
-    const auto found = by_name.find(without_extension(image));
-    if (found == by_name.end()) {
+    const ByName::Names& candidates = by_name.of(image);
+    if (candidates.empty()) {
       if (++count <= 3) missing += (missing.empty() ? "'" : ", '") + image + "'";
       continue;
     }
-    const std::vector<const std::string*>& candidates = found->second;
-    const auto same = std::find_if(candidates.begin(), candidates.end(),
-                                   [&](const std::string* candidate) { return *candidate == image; });
-    if (same == candidates.end() && candidates.size() > 1) {
+    const std::string* const same = same_name(candidates, image);
+    if (same == nullptr && candidates.size() > 1) {
       throw Error(ErrorKind::dataset,
                   "'" + image + "' has two " + field + "s in '" + root + "': '" + *candidates[0] + "' and '" +
                       *candidates[1] + "'",
                   "remove one");
     }
-    const std::string& partner = same == candidates.end() ? *candidates.front() : **same;
+    const std::string& partner = same == nullptr ? *candidates.front() : *same;
     if (const auto [first, fresh] = taken.emplace(partner, image); !fresh) {
       throw Error(ErrorKind::dataset,
                   "'" + std::string(first->second) + "' and '" + image + "' share one " + field + " in '" + root +

@@ -8,8 +8,9 @@
 //   pairs.fields();                                    // image, label (always 0), mask
 //
 // Samples are the pictures of `images`, at any depth, in Python's order of their relative paths (image_folder.h). The
-//   partner of a picture has its relative path, or that with another extension of a picture. Every picture needs one;
-//   partners without a picture are left alone.
+//   partner of a picture has its relative path, or that with another extension of a picture; where there is none, one
+//   whose path differs in small and large letters alone (IMG_1.JPG and img_1.png). Every picture needs one; partners
+//   without a picture are left alone.
 // Thread-safety and failure: as source.h says. Opening also throws Error(dataset) where a partner is missing or where
 //   there are several.
 #pragma once

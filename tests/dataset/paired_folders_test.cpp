@@ -89,6 +89,32 @@ TEST_CASE("pictures find their partners by name, whatever the extension and the 
   CHECK_FALSE(PairedFolders(spec_of(folder, true, true), limit).fingerprint() == before);
 }
 
+TEST_CASE("small and large letters part no pair, and never make one where the same name is there") {
+  TemporaryFolder folder;
+  folder.write("images/IMG_1.JPG", "image");
+  folder.write("images/b/2.JPG", "image");
+  folder.write("targets/img_1.png", "other letters");
+  folder.write("targets/b/2.jpg", "the same but for letters");
+  folder.write("targets/b/2.png", "not this one");
+  const PairedFolders source(spec_of(folder, true, false), limit);
+  REQUIRE(source.size() == 2);
+  CHECK(source.name(1, 0) == "img_1.png");
+  CHECK(source.name(1, 1) == "b/2.jpg");
+
+  folder.write("targets/IMG_1.png", "the same name");
+  CHECK(PairedFolders(spec_of(folder, true, false), limit).name(1, 0) == "IMG_1.png");
+  folder.write("images/img_1.jpg", "another image");
+  const PairedFolders both(spec_of(folder, true, false), limit);
+  REQUIRE(both.size() == 3);
+  CHECK(both.name(1, 0) == "IMG_1.png");
+  CHECK(both.name(1, 2) == "img_1.png");
+
+  folder.write("images/Img_1.jpg", "a third, which two could belong to");
+  CHECK(contains(refusal(spec_of(folder, true, false)), "'Img_1.jpg' has two targets in '"));
+  std::filesystem::remove(folder.path("targets/IMG_1.png"));
+  CHECK(contains(refusal(spec_of(folder, true, false)), "share one target in '"));
+}
+
 TEST_CASE("what does not fit together is refused by name") {
   TemporaryFolder folder;
   folder.make_folder("images");

@@ -10,6 +10,7 @@ that are costly without being large.
 """
 import csv
 import io
+import json
 import os
 import pathlib
 import struct
@@ -76,10 +77,44 @@ def pillow(path, upright):
             return None
 
 
+JOB = """\
+roles: {trainers: 1}
+on_error: substitute
+bad_samples: {max_fraction: 1}
+splits:
+  odd:
+    mode: eval
+    dataset: {list: files.txt}
+    pipeline: [{RandomInvert: {p: 1}}, {Resize: {size: [32, 32]}}]
+    batch_size: 5
+    tail: pad
+"""
+
+
+def odd_job(failures, verdicts):
+    """`verdicts`: {name: whether it decodes}."""
+    with tempfile.TemporaryDirectory(prefix="penstock-odd-") as folder:
+        pathlib.Path(folder, "files.txt").write_text("".join(f"{ODD / name} 0\n" for name in verdicts))
+        pathlib.Path(folder, "job.yaml").write_text(JOB)
+        done = subprocess.run([BUILD / "penstock", "run", f"{folder}/job.yaml", "--json", "--quiet"], capture_output=True,
+                              text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        if done.returncode != 0:
+            failures.append(f"the job ended with {done.returncode}: {done.stderr[-3000:]}")
+            return
+        split = json.loads(done.stdout.splitlines()[-1])["splits"]["odd"]
+        bad = sorted(os.path.basename(one["path"]) for one in split["bad_samples"])
+        if bad != sorted(name for name, good in verdicts.items() if not good):
+            failures.append(f"the job's bad samples are others than the decoder's: {bad}")
+        if not all(one["reason"] for one in split["bad_samples"]):
+            failures.append("a bad sample without a reason")
+        print(f"  a job of {split['images']} files, {len(bad)} of them listed as bad")
+
+
 def odd_files(failures, limit):
     rows = list(csv.DictReader(open(ODD / "manifest.csv")))
     unused = set(EXCEPTIONS)
     slowest = 0
+    verdicts = {}
     every = rows
     for upright in (False, True):
         rows = [row for row in every if not upright or b"exif" in (ODD / row["file"]).read_bytes().lower()]
@@ -89,6 +124,7 @@ def odd_files(failures, limit):
             ours = words[3] if words[0] == "ok" else None
             theirs = pillow(ODD / name, upright)
             manifest = row["decodable_by_pillow"] == "yes"
+            verdicts.setdefault(name, ours is not None)
             slowest = max(slowest, cost(words)[0])
             if not within(request, words, limit):
                 failures.append(f"{name}: takes {cost(words)[0]} us")
@@ -101,6 +137,7 @@ def odd_files(failures, limit):
     if unused:
         failures.append(f"exceptions that are none: {sorted(unused)}")
     print(f"  {len(every)} odd files, {len(rows)} of them upright too, {len(EXCEPTIONS)} exceptions, slowest {slowest} us")
+    odd_job(failures, verdicts)
 
 
 def chunk(kind, body):

@@ -84,7 +84,7 @@ Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, c
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t head = 6;
   constexpr size_t most_edits = 8;
-  if (size < head) return -1;
+  if (size < head) return 0;
   static const DecodeLimits limits{.max_pixels = 1 << 14, .max_scans = ProgressiveScans::most_scans};
   static Decoder own(limits);
   static Decoder library(limits, {.own_jpeg = false});
