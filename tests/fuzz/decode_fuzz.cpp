@@ -14,8 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -24,16 +22,11 @@
 
 #include "runtime/decode/decoder.h"
 #include "runtime/decode/side_index.h"
+#include "tests/fuzz/decode_outcome.h"
 
 namespace {
 
 using namespace penstock;
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", what);
-  std::abort();
-}
 
 // Damage is as easily found in small images, and a lane of the vector decoder has 512 bytes at least.
 DecodeLimits small_limits() {
@@ -93,29 +86,6 @@ void mend_sums(std::vector<uint8_t>& png) {
     for (unsigned i = 0; i < 4; ++i) text[length + 4 + i] = static_cast<uint8_t>(sum >> (24 - 8 * i));
     at += size_t{12} + length;
   }
-}
-
-struct Outcome {
-  Verdict verdict;
-  std::vector<uint8_t> pixels;
-};
-
-void require_equal(const Outcome& one, const Outcome& other, const char* verdict, const char* pixels) {
-  require(one.verdict.ok() == other.verdict.ok() && one.verdict.reason == other.verdict.reason, verdict);
-  require(one.pixels == other.pixels, pixels);
-}
-
-Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box,
-               const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1) {
-  static PixelBuffer storage;
-  PixelView view;
-  Outcome outcome{decoder.decode(bytes, header, box, storage, view, index, learnt, reduction), {}};
-  if (!outcome.verdict.ok()) return outcome;
-  require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
-  const size_t row = static_cast<size_t>(view.width) * 3;
-  outcome.pixels.resize(row * static_cast<size_t>(view.height));
-  for (int y = 0; y < view.height; ++y) std::memcpy(outcome.pixels.data() + static_cast<size_t>(y) * row, view.row(y), row);
-  return outcome;
 }
 
 std::vector<uint8_t> cut(const std::vector<uint8_t>& whole, int width, const Box& box) {

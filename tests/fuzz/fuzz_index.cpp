@@ -1,10 +1,9 @@
 // The index file, its checksums made right so that what they guard is reached; then a data set read through it.
 #include <cstring>
 
-#include "runtime/base/crc32c.h"
-#include "runtime/base/hash.h"
 #include "runtime/dataset/sample_table.h"
 #include "tests/fuzz/memory_disk.h"
+#include "tests/fuzz/sealed_table.h"
 
 using namespace penstock;
 
@@ -14,16 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto* bytes = reinterpret_cast<uint8_t*>(words.data());
   const size_t length = size - 1;
   std::memcpy(bytes, data + 1, length);
-  if ((data[0] & 1) != 0 && length >= 96) {
-    const uint64_t total = length;
-    std::memcpy(bytes + 16, &total, 8);
-    const Sum128 sum = hash128(bytes_of(bytes + 96, length - 96));
-    std::memcpy(bytes + 64, &sum.low, 8);
-    std::memcpy(bytes + 72, &sum.high, 8);
-    std::memset(bytes + 12, 0, 4);
-    const uint32_t crc = crc32c(bytes, 96);
-    std::memcpy(bytes + 12, &crc, 4);
-  }
+  if ((data[0] & 1) != 0) seal_table(words, length);
   try {
     SampleTable table = SampleTable::parse(bytes_of(bytes, length), nullptr);
     static const std::vector<uint8_t> content(70000, 7);

@@ -3,28 +3,15 @@
 // pack with bytes of it changed: three bytes of input a change (where, and what is added by exclusive or).
 #include <cstring>
 
-#include "runtime/base/crc32c.h"
 #include "runtime/base/hash.h"
 #include "runtime/dataset/pack_source.h"
 #include "tests/fuzz/memory_disk.h"
+#include "tests/fuzz/sealed_table.h"
 #include "tests/support/small_pack.h"
 
 using namespace penstock;
 
 namespace {
-
-void seal_table(std::vector<uint64_t>& words, size_t length) {
-  if (length < 96) return;
-  auto* bytes = reinterpret_cast<uint8_t*>(words.data());
-  const uint64_t total = length;
-  std::memcpy(bytes + 16, &total, 8);
-  const Sum128 sum = hash128(bytes_of(bytes + 96, length - 96));
-  std::memcpy(bytes + 64, &sum.low, 8);
-  std::memcpy(bytes + 72, &sum.high, 8);
-  std::memset(bytes + 12, 0, 4);
-  const uint32_t crc = crc32c(bytes, 96);
-  std::memcpy(bytes + 12, &crc, 4);
-}
 
 void seal_trailer(std::vector<uint8_t>& shard, size_t table_bytes) {
   if (shard.size() < sizeof(PackTrailer)) return;

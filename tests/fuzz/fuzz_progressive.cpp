@@ -5,9 +5,6 @@
 // that does nothing has to be "ours". fuzz_jpeg does the same with bytes as they come.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <random>
 #include <span>
 #include <vector>
@@ -17,17 +14,12 @@
 #include "tests/decode/jpeg_damage.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/decode/progressive_files.h"
+#include "tests/fuzz/decode_outcome.h"
 
 namespace {
 
 using namespace penstock;
 using namespace penstock_test;
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", what);
-  std::abort();
-}
 
 struct Picture {
   std::vector<std::byte> file;
@@ -64,21 +56,6 @@ void edit(std::vector<std::byte>& file, const uint8_t* order) {
   damage_at(file, at, order[2] % kinds_of_damage, static_cast<std::byte>(order[3]));
 }
 
-struct Outcome {
-  Verdict verdict;
-  std::vector<uint8_t> pixels;
-};
-
-Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage) {
-  PixelView view;
-  Outcome outcome{decoder.decode(bytes, header, box, storage, view), {}};
-  if (!outcome.verdict.ok()) return outcome;
-  for (int y = 0; y < view.height; ++y) {
-    outcome.pixels.insert(outcome.pixels.end(), view.row(y), view.row(y) + static_cast<size_t>(view.width) * 3);
-  }
-  return outcome;
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -88,7 +65,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const DecodeLimits limits{.max_pixels = 1 << 14, .max_scans = ProgressiveScans::most_scans};
   static Decoder own(limits);
   static Decoder library(limits, {.own_jpeg = false});
-  static PixelBuffer storage;
   const Picture& picture = picture_of(static_cast<uint32_t>(data[0] | data[1] << 8));
   std::vector<std::byte> file = picture.file;
   const size_t end = std::min(size, head + 4 * most_edits);
@@ -101,10 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int height = 1 + data[3] % header.height;
   const Box box{data[4] % (header.width - width + 1), data[5] % (header.height - height + 1), width, height};
   const int64_t before = own.counts().own_jpeg;
-  const Outcome wanted = decode(library, bytes, header, box, storage);
-  const Outcome got = decode(own, bytes, header, box, storage);
-  require(got.verdict.ok() == wanted.verdict.ok() && got.verdict.reason == wanted.verdict.reason, "one verdict");
-  require(got.pixels == wanted.pixels, "the same pixels");
+  require_equal(decode(own, bytes, header, box), decode(library, bytes, header, box), "one verdict", "the same pixels");
 #if defined(__x86_64__)
   if (size < head + 4 && picture.whole) require(own.counts().own_jpeg == before + 1, "a regular file is ours");
 #endif
