@@ -24,12 +24,26 @@ def table_bytes():
     return head + b"\0" * 32 + body
 
 
+# Whole jobs, each in a line or two: an execution takes as long as its text.
+SMALL_JOBS = """\
+{seed: 7, roles: {trainers: 2}, splits: {a: {mode: train, dataset: {folder: x}, pipeline: [CenterCrop: {size: 8}], batch_size: 2}}}
+splits: {a: {mode: eval, dataset: {tar: 'x-{00..03}.tar', fields: "a, b:text", image: jpg}, pipeline: [CenterCrop: {size: [8, 9]}]}}
+splits: {a: {dataset: {csv: x.csv, label: l}, pipeline: [RandomResizedCrop: {size: 8, scale: [0.1, 1]}, RandomHorizontalFlip]}}
+splits: {a: {dataset: {images: x, masks: y}, pipeline: [Pad: {padding: 3, mask_fill: 255}, RandomCrop: {size: 8}]}}
+{on_error: substitute, bad_samples: {max_count: 3, max_fraction: .1}, splits: {a: {dataset: {cifar10: x}, pipeline: [CenterCrop: {size: 8}]}}}
+{loader: {threads: 2, memory_gb: .25, cache_gb: 1}, trainer: {timeout_s: 3}, splits: {a: {dataset: {mds: x}, tail: pad, pipeline: [Resize: {size: 8}]}}}
+splits: {a: {dataset: {list: x}, sampler: {shuffle: true, drop_last: true}, drop_last: true, pipeline: [ToDtype: {dtype: float32, scale: true}]}}
+splits: {a: {dataset: {tfrecord: x}, pipeline: [RandomApply: {transforms: [RandomInvert], p: .3}, ToDtype: {dtype: float16, scale: true}, Normalize: {mean: [0, 0, 0], std: [1, 1, 1]}]}}
+{limits: {max_pixels: 9, max_scans: 2}, arithmetic: fast, splits: {a: {dataset: {parquet: x, index: y}, channels_last: true, pipeline: []}}}
+{name: n, transport: mpi, balancer: {policy: random}, mpi: {max_message_bytes: 4096}, splits: {a: {dataset: {pack: x}, pipeline: [CenterCrop: {size: 8}, ToDtype: {dtype: float32}, MixUp: {alpha: 1, num_classes: 3}]}}}
+"""
+
+
 def job_texts():
-    """The jobs of configs/ without their comments, and a split as it travels between ranks."""
-    for path in sorted(glob.glob(os.path.join(TOP, "configs", "*.yaml"))):
-        with open(path, encoding="utf-8") as file:
-            lines = [line.split("#")[0].rstrip() for line in file]
-        yield b"\0" + "\n".join(line for line in lines if line).encode()
+    """Small jobs, one with a line for each key, and a split as it travels between ranks."""
+    for text in SMALL_JOBS.splitlines():
+        yield b"\0" + text.encode()
+    yield b"\0" + b"seed: 7\nroles:\n  trainers: 2\nsplits:\n  a: &a\n    dataset:\n      folder: x  # here\n    pipeline:\n      - CenterCrop: {size: 8}\n  b: *a\n"
     for dataset in ('{"folder":"/j"}', '{"fields":"a, b:text","image":"jpg","tar":"/j/{00..07}.tar"}'):
         yield (b'\1{"arithmetic":"exact","bad_samples":{"max_count":9,"max_fraction":0.01},"limits":{"max_scans":9},"name":"a",'
                b'"on_error":"fail","seed":7,"split":{"batch_size":6,"dataset":' + dataset.encode() + b',"mode":"train",'

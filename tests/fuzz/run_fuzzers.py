@@ -27,7 +27,7 @@ ODD = SOURCE.parent / "shared" / "data" / "odd"
 FOLDER = BUILD / "tests" / "fuzz"
 # Bytes of an input at most. A lane of the JPEG decoder has 512 bytes of a scan at least; a member of a tar 1,024.
 LONGEST = {"fuzz_jpeg": 3072, "fuzz_png": 768, "fuzz_progressive": 38, "fuzz_tar": 5121, "fuzz_mds": 1024, "fuzz_tfrecord": 768,
-           "fuzz_index": 1024, "fuzz_csv": 256, "fuzz_pack": 2048, "fuzz_job": 1024, "fuzz_pixel_files": 6200}
+           "fuzz_index": 1024, "fuzz_csv": 256, "fuzz_pack": 2048, "fuzz_job": 448, "fuzz_pixel_files": 6200}
 LONGEST_OTHERWISE = 4096
 # A stack of every allocation, and memory that is kept from use for long, cost more than most of these targets do. A find
 # is run again without this.
