@@ -96,7 +96,7 @@ def odd_job(failures, verdicts):
     with tempfile.TemporaryDirectory(prefix="penstock-odd-") as folder:
         pathlib.Path(folder, "files.txt").write_text("".join(f"{ODD / name} 0\n" for name in verdicts))
         pathlib.Path(folder, "job.yaml").write_text(JOB)
-        done = subprocess.run([BUILD / "penstock", "run", f"{folder}/job.yaml", "--json", "--quiet"], capture_output=True,
+        done = subprocess.run([BUILD.resolve() / "penstock", "run", f"{folder}/job.yaml", "--json", "--quiet"], capture_output=True,
                               text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         if done.returncode != 0:
             failures.append(f"the job ended with {done.returncode}: {done.stderr[-3000:]}")
