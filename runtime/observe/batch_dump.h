@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/augment/pipeline.h"
+#include "runtime/augment/variants.h"
 #include "runtime/base/fields.h"
 #include "runtime/protocol/chunk.h"
 
@@ -46,7 +46,7 @@ struct DumpedBatch {
   std::string split;
   const std::vector<SampleRecord>* records = nullptr;
   const std::vector<int64_t>* labels = nullptr;
-  const Pipeline* pipeline = nullptr;
+  const Variants* variants = nullptr;
   Draws draws;  // of the batch
   int64_t replica = 0;
   std::string dataset_folder;
