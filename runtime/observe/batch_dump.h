@@ -12,6 +12,7 @@
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
 //     flip    [horizontal, vertical]
 //     draws   every other draw, as [[position, [values]], ...]
+//     variant   only where the split has a card_pipeline: "cpu" where pipeline made it, else "card"
 //     split, epoch, position, planned_index, planned_path, occurrence, valid, reason
 //     replica, batch_draws   only where MixUp or CutMix mix batches: whose batch, and [[position, [values]], ...]
 //     hash_draws   all draws, as they stand in the hash's record (runtime/base/hash.h)
