@@ -489,6 +489,10 @@ std::string name_elsewhere(const std::string& key) {
                 {"pipeline", "splits.NAME.pipeline"},
                 {"transform", "splits.NAME.pipeline"},
                 {"transforms", "splits.NAME.pipeline"},
+                {"card_pipeline", "splits.NAME.card_pipeline"},
+                {"card_transform", "splits.NAME.card_pipeline"},
+                {"cpu_fraction", "loader.cpu_fraction"},  // or the split's, which says so where it is missing
+                {"cpu_percentage", "loader.cpu_fraction"},
                 {"dataset", "splits.NAME.dataset"},
                 {"sampler", "splits.NAME.sampler"}});
     return out;

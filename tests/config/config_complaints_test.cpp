@@ -254,7 +254,9 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   CHECK(contains(of(", " + to_float, to_float + ", " + normalize, share), "from 'Normalize' on"));
   CHECK(complaint(with_split("loader: {cpu_fraction: 0.5}\n")) == "accepted");
   CHECK(contains(complaint(with_split("loader: {cpu_fraction: 1.5}\n")), "it must be between 0 and 1"));
-  CHECK(contains(complaint(with_split("loader: {cpu_percentage: 1}\n")), "unknown key 'cpu_percentage'"));
+  CHECK(contains(complaint(with_split("cpu_percentage: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
+  CHECK(contains(complaint(with_split("cpu_fraction: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
+  CHECK(contains(complaint(with_split("card_pipeline: []\n")), "did you mean 'splits.NAME.card_pipeline'?"));
 }
 
 TEST_CASE("syntax errors look the same and name the likely cause") {
