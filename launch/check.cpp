@@ -397,7 +397,7 @@ int check(const CheckRequest& request) {
                        : "check a job file: `penstock init --data " + file + " > job.yaml` writes one");
   }
   const Job job = load_job(file, request.arguments.overrides);
-  for (const auto& [name, spec] : job.splits) (void)make_pipeline(resolve_split(job, name));
+  for (const auto& [name, spec] : job.splits) (void)make_variants(resolve_split(job, name));
   std::printf("job file: %s: fine\n", file.c_str());
   JobCheck check(job, request.decode, request.most);
   for (const auto& [name, spec] : job.splits) check.look_at_split(name);

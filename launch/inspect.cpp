@@ -57,7 +57,7 @@ class Inspector {
     dumped.split = split_.name;
     dumped.records = &batch.records;
     dumped.labels = &batch.labels;
-    dumped.pipeline = &pipeline_;
+    dumped.variants = &context_->variants();
     dumped.dataset_folder = split_.split.dataset.title();
     const bool channels_last = !request_.raw && split_.split.channels_last;
     FieldSpec image = context_->fields()[0];

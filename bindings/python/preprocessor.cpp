@@ -90,8 +90,9 @@ class PreprocessorHandle {
 
 Preprocessor open(const std::string& job, bool is_text, const std::string& name, const std::string& split,
                   std::vector<std::string> overrides, const std::optional<std::string>& dtype,
-                  std::optional<bool> channels_last, int threads) {
+                  std::optional<bool> channels_last, int threads, std::optional<double> cpu_fraction) {
   PreprocessorOptions options;
+  options.cpu_fraction = cpu_fraction;
   options.overrides = std::move(overrides);
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
@@ -139,12 +140,13 @@ void register_preprocessor(nb::module_& module) {
       .def("__init__",
            [](PreprocessorHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, int threads) {
+              std::optional<bool> channels_last, int threads, std::optional<double> cpu_fraction) {
              new (self) PreprocessorHandle(
-                 open(job, is_text, name, split, std::move(overrides), dtype, channels_last, threads));
+                 open(job, is_text, name, split, std::move(overrides), dtype, channels_last, threads, cpu_fraction));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
-           nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("threads"))
+           nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("threads"),
+           nb::arg("cpu_fraction").none())
       .def("submit", &submit, nb::arg("images"), nb::arg("indices").none(), nb::arg("epoch"),
            nb::arg("occurrences").none())
       .def("close", &PreprocessorHandle::close)
@@ -157,6 +159,18 @@ void register_preprocessor(nb::module_& module) {
       .def_prop_ro("width", [](PreprocessorHandle& self) { return self->width(); })
       .def_prop_ro("dtype", [](PreprocessorHandle& self) { return name_of(self->dtype()); })
       .def_prop_ro("threads", [](PreprocessorHandle& self) { return self->threads(); })
+      .def_prop_ro("cards",
+                   [](PreprocessorHandle& self) {
+                     nb::list out;
+                     for (const PreprocessorCard& card : self->cards()) {
+                       nb::dict one;
+                       one["name"] = card.name;
+                       one["images"] = card.images;
+                       one["failure"] = card.failure;
+                       out.append(one);
+                     }
+                     return out;
+                   })
       .def_prop_ro("random_transforms", [](PreprocessorHandle& self) { return self->random_transforms(); });
 }
 

@@ -16,7 +16,8 @@
 //   u16  occurrence
 //   u8   valid
 //   i64  label                  -100 where not valid in eval; 0 where the split has no field "label"
-//   u16  number of transforms that drew; for each: u16 position, u16 number of values, i64 each value
+//   u16  number of transforms that drew; for each: u16 position, u16 number of values, i64 each value. Of a split with
+//        card_pipeline, at the end: position 0xFFFE, one value, the list that made it: 0 pipeline, 1 card_pipeline
 // order_hash  sums XXH3-128(record);
 // pixel_hash  sums XXH3-128(record | for each field but "label", in table order: its bytes before finishing). An image
 //             is uint8 [3, h, w]. A bytes or text field is its length (u32), then its bytes; of an unusable sample it

@@ -42,7 +42,8 @@ struct TransformDraw {
   friend bool operator==(const TransformDraw&, const TransformDraw&) = default;
 };
 
-// All draws of a sample, in pipeline order; transforms that draw nothing are absent.
+// All draws of a sample, in pipeline order; transforms that draw nothing are absent. Which pipeline it was stands last,
+// where there are two (augment/variants.h).
 using Draws = std::vector<TransformDraw>;
 
 }  // namespace penstock

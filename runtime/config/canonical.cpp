@@ -30,6 +30,12 @@ void write_level(const std::vector<Section<T>>& sections, const T& values, Json&
   }
 }
 
+Json json_pipeline(const std::vector<TransformSpec>& transforms) {
+  Json out = Json::array();
+  for (const TransformSpec& spec : transforms) out.push_back(json_transform(spec));
+  return out;
+}
+
 Job job_of(const ResolvedSplit& split) {
   Job job;
   job.seed = split.seed;
@@ -171,8 +177,8 @@ std::string canonical_json(const ResolvedSplit& split) {
   out["seed"] = split.seed;  // the table holds signed integers; a job made in code may use all 64 bits
   Json& inner = out["split"];
   write_level(split_sections(), split.split, inner);
-  inner["pipeline"] = Json::array();
-  for (const TransformSpec& spec : split.split.pipeline) inner["pipeline"].push_back(json_transform(spec));
+  inner["pipeline"] = json_pipeline(split.split.pipeline);
+  if (!split.split.card_pipeline.empty()) inner["card_pipeline"] = json_pipeline(split.split.card_pipeline);
   try {
     return out.dump();
   } catch (const Json::exception&) {

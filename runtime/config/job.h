@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,9 @@ struct SplitSpec {
   Mode mode = Mode::train;
   DatasetSpec dataset;
   std::vector<TransformSpec> pipeline;
+  // A second list, and which share of the samples the first one makes (augment/variants.h): both given, or neither.
+  std::vector<TransformSpec> card_pipeline;
+  std::optional<double> cpu_fraction;
   SamplerSpec sampler;
   int64_t batch_size = 1;  // per replica
   bool drop_last = false;  // BatchSampler's, with tail torch
@@ -140,6 +144,7 @@ struct LoaderSpec {
   ExecutorKind executor = ExecutorKind::cpu;
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
+  std::optional<double> cpu_fraction;  // of the images, which the CPU makes though there are cards; nothing: what they leave
 };
 
 struct TrainerSpec {

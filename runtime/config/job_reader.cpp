@@ -511,7 +511,9 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   check_container(node, path, job_path, split, complaints);
 
   bool uses_python = split.dataset.is_python();
-  for (const TransformSpec& spec : split.pipeline) uses_python = uses_python || spec.name == "Python";
+  for (const auto* list : {&split.pipeline, &split.card_pipeline}) {
+    for (const TransformSpec& spec : *list) uses_python = uses_python || spec.name == "Python";
+  }
   std::string folders;
   const YamlNode* place = given("path");
   if (place != nullptr) {
@@ -549,6 +551,50 @@ void check_tail(const YamlNode& node, const SplitSpec& split, Complaints& compla
   }
 }
 
+// Where what is the same for a whole batch begins: ToDtype, Normalize, MixUp and CutMix.
+size_t begin_of_finish(const std::vector<TransformSpec>& pipeline) {
+  const auto finishes = [](const TransformSpec& spec) {
+    return spec.name == "ToDtype" || spec.name == "Normalize" || is_batch_transform(spec);
+  };
+  return static_cast<size_t>(std::find_if(pipeline.begin(), pipeline.end(), finishes) - pipeline.begin());
+}
+
+// The second list of transforms, what says whose a sample is, and that both finish alike. (That both end in the same size
+// is seen where pipelines are made.) `good`: `pipeline` is as it was written.
+void check_variants(const YamlNode& node, const std::string& path, bool good, SplitSpec& split, Reading& reading) {
+  Complaints& complaints = reading.complaints;
+  const YamlNode* fraction = value_at(node, "cpu_fraction");
+  const YamlNode* card = value_at(node, "card_pipeline");
+  if (card == nullptr) {
+    if (!split.cpu_fraction) return;
+    complaints.add(fraction->span,
+                   "'cpu_fraction' shares the samples between 'pipeline' and 'card_pipeline', which is not given",
+                   "with one list it says who makes a sample and changes nothing in it: write loader.cpu_fraction");
+    return;
+  }
+  const size_t before = complaints.count();
+  read_pipeline(*card, path + ".card_pipeline", 0, split.card_pipeline, reading);
+  if (fraction == nullptr || fraction->is_null()) {
+    complaints.add(card->span, "'card_pipeline' needs 'cpu_fraction' beside it",
+                   "write cpu_fraction: 0.3 for three samples of ten to be made by 'pipeline'");
+  }
+  if (!good || complaints.count() != before) return;
+  const size_t first = begin_of_finish(split.pipeline);
+  const size_t begin = begin_of_finish(split.card_pipeline);
+  for (size_t i = 0; first + i < split.pipeline.size() || begin + i < split.card_pipeline.size(); ++i) {
+    const bool missing = begin + i >= split.card_pipeline.size();
+    const bool more = first + i >= split.pipeline.size();
+    if (!missing && !more && split.pipeline[first + i] == split.card_pipeline[begin + i]) continue;
+    complaints.add(missing ? card->span : card->items[begin + i].span,
+                   missing ? "'card_pipeline' ends without the " + in_quotes(split.pipeline[first + i].name) +
+                                 " of 'pipeline'"
+                           : "'card_pipeline' ends otherwise than 'pipeline', from " +
+                                 in_quotes(split.card_pipeline[begin + i].name) + " on",
+                   "a batch has samples of both: let them end with the same ToDtype, Normalize, MixUp and CutMix");
+    return;
+  }
+}
+
 }  // namespace
 
 bool valid_split_name(const std::string& name) {
@@ -568,12 +614,14 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
     complaints.add(node.span, in_quotes(path) + ": expected a mapping, found " + describe(node));
     return;
   }
-  read_level(split_sections(), {"pipeline"}, node, key, path + ".", split, reading);
+  const size_t before = complaints.count();
+  read_level(split_sections(), {"pipeline", "card_pipeline"}, node, key, path + ".", split, reading);
   if (const YamlNode* pipeline = value_at(node, "pipeline")) {
     read_pipeline(*pipeline, path + ".pipeline", 0, split.pipeline, reading);
   } else {
     complaints.add(key, "missing required key 'pipeline' in " + in_quotes(path));
   }
+  check_variants(node, path, complaints.count() == before, split, reading);
   check_dataset(node, key, path, job_path, split, reading);
   check_sampler(node, path, job_path, split, complaints);
   check_tail(node, split, complaints);

@@ -70,7 +70,8 @@ class JobPrinter {
       const std::string path = "splits." + name + ".";
       line(1, yaml_text(name) + ":", "");
       level(split_sections(), split, path, 2);
-      pipeline(split, path + "pipeline");
+      pipeline("pipeline", split.pipeline, path);
+      if (!split.card_pipeline.empty()) pipeline("card_pipeline", split.card_pipeline, path);
     }
     return out_;
   }
@@ -101,10 +102,11 @@ class JobPrinter {
     }
   }
 
-  void pipeline(const SplitSpec& split, const std::string& path) {
-    line(2, "pipeline:", path);
-    for (size_t i = 0; i < split.pipeline.size(); ++i) {
-      const TransformSpec& spec = split.pipeline[i];
+  void pipeline(const std::string& key, const std::vector<TransformSpec>& transforms, const std::string& prefix) {
+    const std::string path = prefix + key;
+    line(2, key + ":", path);
+    for (size_t i = 0; i < transforms.size(); ++i) {
+      const TransformSpec& spec = transforms[i];
       const std::string here = path + "." + std::to_string(i);
       line(3, "- " + spec.name + ":" + (spec.params.empty() ? " {}" : ""), here);
       for (const auto& [name, value] : spec.params) {

@@ -13,6 +13,8 @@ template <class M>
 ParamValue to_value(const M& member, const ParamInfo& info) {
   if constexpr (std::is_enum_v<M>) {
     return info.choices.at(static_cast<size_t>(member));
+  } else if constexpr (std::is_same_v<M, std::optional<double>>) {
+    return member ? ParamValue(*member) : ParamValue();
   } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
     return member;
   } else {
@@ -26,6 +28,9 @@ void from_value(M& member, const ParamValue& value, const ParamInfo& info) {
   if constexpr (std::is_enum_v<M>) {
     const auto found = std::find(info.choices.begin(), info.choices.end(), std::get<std::string>(value));
     member = static_cast<M>(found - info.choices.begin());
+  } else if constexpr (std::is_same_v<M, std::optional<double>>) {
+    const auto* const number = std::get_if<double>(&value);
+    member = number != nullptr ? M(*number) : M();
   } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
     member = std::get<M>(value);
   } else {
@@ -181,7 +186,13 @@ std::vector<Section<Job>> make_job_sections() {
         key<Job>(machinery,
                  number("card_memory_mb", 3, 1048576,
                         "Memory taken of each card, in MB; three quarters as much pinned memory besides."),
-                 PENSTOCK_MEMBER(loader.card_memory_mb))}});
+                 PENSTOCK_MEMBER(loader.card_memory_mb)),
+        key<Job>(machinery,
+                 number("cpu_fraction", 0, 1,
+                        "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. "
+                        "Default: the CPU makes what the cards do not take. In splits with card_pipeline, what that says "
+                        "counts."),
+                 PENSTOCK_MEMBER(loader.cpu_fraction))}});
   sections.push_back(
       {"trainer",
        "The trainer ranks and their training program.",
@@ -278,7 +289,13 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                             "multiple of the global batch, so that the number of replicas may change in mid-epoch."),
                        PENSTOCK_MEMBER(tail)),
         key<SplitSpec>(content, boolean("channels_last", "Batches in NHWC memory order instead of NCHW."),
-                       PENSTOCK_MEMBER(channels_last))}});
+                       PENSTOCK_MEMBER(channels_last)),
+        key<SplitSpec>(content,
+                       number("cpu_fraction", 0, 1,
+                              "With card_pipeline: share of the samples that pipeline makes, chosen by a draw for each "
+                              "sample and epoch; card_pipeline makes the others."),
+                       PENSTOCK_MEMBER(cpu_fraction))}});
+  sections.back().keys.back().sparse = true;
   sections.push_back({"dataset",
                       "Where the samples come from.",
                       {key<SplitSpec>(content,
@@ -472,6 +489,10 @@ std::string name_elsewhere(const std::string& key) {
                 {"pipeline", "splits.NAME.pipeline"},
                 {"transform", "splits.NAME.pipeline"},
                 {"transforms", "splits.NAME.pipeline"},
+                {"card_pipeline", "splits.NAME.card_pipeline"},
+                {"card_transform", "splits.NAME.card_pipeline"},
+                {"cpu_fraction", "loader.cpu_fraction"},  // or the split's, which says so where it is missing
+                {"cpu_percentage", "loader.cpu_fraction"},
                 {"dataset", "splits.NAME.dataset"},
                 {"sampler", "splits.NAME.sampler"}});
     return out;

@@ -7,7 +7,8 @@
 //   the parser, its messages, `penstock config show`, `penstock schema` and the canonical form, so they cannot
 //   disagree. A new key is a member in job.h and one line in key_table.cpp.
 // Defaults are those of job.h: the table reads them from a default-constructed struct.
-// Not in the table, being lists or maps: `splits` and `splits.NAME.pipeline` (job_reader.h).
+// Not in the table, being lists or maps: `splits`, `splits.NAME.pipeline` and `splits.NAME.card_pipeline`
+// (job_reader.h).
 // Thread-safety: constant after first use.
 #pragma once
 

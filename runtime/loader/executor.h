@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,10 @@ struct ChunkWork {
   CellRef cell;
   uint64_t reads = 0;           // ReadAhead's ticket
   std::byte* memory = nullptr;  // of the cell; laid out by chunk_layout(split->fields(), lease.samples.size())
+
+  // How to make sample `i` where it is none of the split's source; may be called again for the same. Empty: as
+  // SampleMaker::make() does.
+  std::function<SampleRecord(SampleMaker& maker, size_t i, std::span<std::byte* const> fields)> make;
 
   // Filled by the executor.
   std::vector<SampleRecord> records;
@@ -65,9 +71,11 @@ class Executor {
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
 // Throws Error(runtime) where no card has the memory for a batch. `on_notice` hears, from any thread, of a card that
-// failed.
+// failed. `cpu_fraction`: of the images, which threads make though a card would take them; nothing: what cards leave.
+// Splits of two pipelines say it themselves.
 std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
                                              std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
-                                             std::function<void(const std::string&)> on_notice);
+                                             std::function<void(const std::string&)> on_notice,
+                                             std::optional<double> cpu_fraction = {});
 
 }  // namespace penstock

@@ -21,8 +21,8 @@ namespace penstock {
 class ImageTaker {
  public:
   virtual ~ImageTaker() = default;
-  virtual bool take(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> image,
-                    Scratch& scratch) = 0;
+  virtual bool take(const Pipeline& pipeline, const ImageInput& input, const ImageHeader& header, const Draws& draws,
+                    std::span<uint8_t> image, Scratch& scratch) = 0;
   virtual void forget() = 0;
 };
 

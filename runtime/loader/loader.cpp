@@ -130,7 +130,7 @@ class Loader::Impl {
     if (options_.executor != ExecutorKind::cpu) {
       try {
         auto executor = make_card_executor(options_.threads, options_.cpus, open_cards(options_.cards),
-                                           options_.card_lanes, options_.on_notice);
+                                           options_.card_lanes, options_.on_notice, options_.cpu_fraction);
         lanes_ = options_.cards.count * options_.card_lanes.lanes;
         return executor;
       } catch (const Error& error) {
@@ -685,6 +685,7 @@ LoaderOptions loader_options(const Job& job) {
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
   options.executor = job.loader.executor;
+  options.cpu_fraction = job.loader.cpu_fraction;
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
   options.python = job.python;

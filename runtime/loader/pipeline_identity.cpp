@@ -57,10 +57,13 @@ DecoderChange decoder_change(const std::string& then, const std::string& now) {
 
 std::string pipeline_fingerprint(const ResolvedSplit& split) {
   const json spec = json::parse(canonical_json(split));
-  const json identity{{"arithmetic", split.arithmetic},
-                      {"decoders", decoder_versions()},
-                      {"pipeline", spec.at("split").at("pipeline")},
-                      {"version", kVersion}};
+  json identity{{"arithmetic", split.arithmetic},
+                {"decoders", decoder_versions()},
+                {"pipeline", spec.at("split").at("pipeline")},
+                {"version", kVersion}};
+  for (const char* key : {"card_pipeline", "cpu_fraction"}) {
+    if (spec.at("split").contains(key)) identity[key] = spec.at("split").at(key);
+  }
   return hash128(identity.dump()).hex();
 }
 
@@ -86,6 +89,8 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
   ResolvedSplit saved = split;
   saved.arithmetic = then.arithmetic;
   saved.split.pipeline = then.split.pipeline;
+  saved.split.card_pipeline = then.split.card_pipeline;
+  saved.split.cpu_fraction = then.split.cpu_fraction;
   if (const std::string difference = first_difference(canonical_json(saved), canonical_json(split));
       !difference.empty()) {
     throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",

@@ -53,8 +53,9 @@ class PoolExecutor final : public Executor {
     start(threads, cpus);
   }
   PoolExecutor(int threads, const std::vector<int>& cpus, std::vector<std::unique_ptr<Card>> cards,
-               const CardLanesOptions& options, std::function<void(const std::string&)> on_notice)
-      : on_notice_(std::move(on_notice)) {
+               const CardLanesOptions& options, std::optional<double> cpu_fraction,
+               std::function<void(const std::string&)> on_notice)
+      : on_notice_(std::move(on_notice)), cpu_fraction_(cpu_fraction) {
     figures_.threads = threads;
     lanes_ = std::make_unique<CardLanes>(std::move(cards), options,
                                          [this](CardLane& lane, const CardError* error) { collect(lane, error); });
@@ -138,9 +139,8 @@ class PoolExecutor final : public Executor {
       item_ = &item;
       number_ = sample;
     }
-    bool take(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> image,
-              Scratch& scratch) override {
-      const Pipeline& pipeline = item_->work->split->pipeline();
+    bool take(const Pipeline& pipeline, const ImageInput& input, const ImageHeader& header, const Draws& draws,
+              std::span<uint8_t> image, Scratch& scratch) override {
       if (!sample_.plan(pipeline, scratch, input, header, draws)) return false;
       held_ = executor_.reserve(*item_, number_, sample_, reinterpret_cast<std::byte*>(image.data()), image.size());
       if (held_.lane == nullptr) return false;
@@ -215,13 +215,14 @@ class PoolExecutor final : public Executor {
       if (taker) taker->begin(*item, sample);
       try {
         SampleMaker* const maker = makers.of(work.split);
-        maker->leave_images_to(taker && !again ? &*taker : nullptr);
+        maker->leave_images_to(taker && !again ? &*taker : nullptr, cpu_fraction_);
         const MakeTimes before = maker->times();
         std::vector<std::byte*> fields;
         for (size_t f = 0; f < work.split->fields().size(); ++f) {
           fields.push_back(work.memory + item->layout.offsets[f] + sample * work.split->fields()[f].bytes_per_sample());
         }
-        work.records[sample] = maker->make(work.lease.samples[sample], work.lease.epoch, fields);
+        work.records[sample] = work.make ? work.make(*maker, sample, fields)
+                                         : maker->make(work.lease.samples[sample], work.lease.epoch, fields);
         const MakeTimes after = maker->times();
         times = {after.read_ns - before.read_ns, after.decode_ns - before.decode_ns,
                  after.augment_ns - before.augment_ns, after.encoded_bytes - before.encoded_bytes,
@@ -346,6 +347,7 @@ class PoolExecutor final : public Executor {
   }
 
   std::function<void(const std::string&)> on_notice_;
+  const std::optional<double> cpu_fraction_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::list<Item> queue_ PENSTOCK_GUARDED_BY(mutex_);
@@ -365,8 +367,9 @@ std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>&
 
 std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
                                              std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
-                                             std::function<void(const std::string&)> on_notice) {
-  return std::make_unique<PoolExecutor>(threads, cpus, std::move(cards), options, std::move(on_notice));
+                                             std::function<void(const std::string&)> on_notice,
+                                             std::optional<double> cpu_fraction) {
+  return std::make_unique<PoolExecutor>(threads, cpus, std::move(cards), options, cpu_fraction, std::move(on_notice));
 }
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
+#include <map>
 #include <stop_token>
 #include <set>
 #include <thread>
@@ -19,6 +20,8 @@
 #include "runtime/base/switches.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
+#include "runtime/loader/collecting_executor.h"
+#include "runtime/loader/loader.h"
 #include "runtime/loader/pipeline_identity.h"
 #include "runtime/loader/split_context.h"
 
@@ -97,6 +100,8 @@ TensorView view_of(void* data, DType dtype, int64_t n, const Pipeline& pipeline,
 struct PendingImages::Request {
   std::vector<EncodedImage> images;
   ImageBatch batch;
+  std::vector<std::byte> cell;  // images before finishing, where cards make them
+  uint64_t number = 0;          // of the work then
   size_t next = 0;         // image that the next thread takes
   size_t unfinished = 0;
   std::exception_ptr failure;  // of the environment
@@ -115,22 +120,18 @@ class PreprocessorImpl {
       throw Error(ErrorKind::config, "the pipeline of split '" + split_.name + "' mixes whole batches (MixUp, CutMix)",
                   "use a split for single images, such as the validation's");
     }
-    // Which transforms draw is the same for every image. Functions get a generator: whether they draw, only they know.
-    std::set<size_t> random;
-    for (const TransformDraw& draw : context_->pipeline().draw({}, {ImageFormat::jpeg, 512, 512})) {
-      random.insert(draw.position);
-    }
-    for (size_t place = 0; place < split_.split.pipeline.size(); ++place) {
-      const std::string& name = split_.split.pipeline[place].name;
-      if (random.count(place) != 0 || name == "Python") random_transforms_.push_back(name);
-    }
-    const int threads = options.threads > 0 ? options.threads : job.loader.threads;
+    const Variants& variants = context_->variants();
+    if (variants.several()) random_transforms_.emplace_back("cpu_fraction");
+    list_random(variants.shared(), split_.split.pipeline);
+    if (variants.several()) list_random(variants.pipeline(Variant::card), split_.split.card_pipeline);
+    num_threads_ = options.threads > 0 ? options.threads : job.loader.threads;
     const SignalsBlocked blocked;
     try {
-      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+      open_cards_of(job);
+      for (int i = 0; !cards_ && i < num_threads_; ++i) threads_.emplace_back([this] { work(); });
     } catch (const std::system_error& problem) {
       stop();
-      throw Error(ErrorKind::runtime, "cannot start " + std::to_string(threads) + " threads: " + problem.what(),
+      throw Error(ErrorKind::runtime, "cannot start " + std::to_string(num_threads_) + " threads: " + problem.what(),
                   "ask for fewer threads");
     }
   }
@@ -145,7 +146,7 @@ class PreprocessorImpl {
       throw Error(ErrorKind::usage, "a Preprocessor of " + std::to_string(options.threads) + " threads",
                   "ask for 1 or more, or 0 for loader.threads");
     }
-    auto made = std::make_unique<PreprocessorImpl>(job, split, options);
+    auto made = std::make_unique<PreprocessorImpl>(with_fraction(job, split, options), split, options);
     return {made.release(), [](PreprocessorImpl* impl) {
               if (impl->here()) delete impl;
             }};
@@ -153,6 +154,18 @@ class PreprocessorImpl {
   ~PreprocessorImpl() { stop(); }
 
   bool here() const noexcept { return ::getpid() == owner_; }
+
+  static Job with_fraction(Job job, const std::string& split, const PreprocessorOptions& options) {
+    if (!options.cpu_fraction) return job;
+    if (!(*options.cpu_fraction >= 0 && *options.cpu_fraction <= 1)) {
+      throw Error(ErrorKind::usage, "cpu_fraction is " + std::to_string(*options.cpu_fraction),
+                  "it is a share of the images, between 0 and 1");
+    }
+    const auto found = job.splits.find(split);
+    const bool two = found != job.splits.end() && !found->second.card_pipeline.empty();
+    (two ? found->second.cpu_fraction : job.loader.cpu_fraction) = options.cpu_fraction;
+    return job;
+  }
 
   static PendingImages submit(const std::shared_ptr<PreprocessorImpl>& self, std::vector<EncodedImage> images) {
     self->check_images(images);
@@ -168,7 +181,9 @@ class PreprocessorImpl {
     PendingImages pending;
     pending.pool_ = self;
     pending.request_ = request;
-    if (n > 0) {
+    if (n > 0 && self->cards_) {
+      self->submit_to_cards(std::move(request));
+    } else if (n > 0) {
       MutexLock lock(self->mutex_);
       self->queue_.push_back(std::move(request));
       self->queued_.notify_all();
@@ -194,7 +209,7 @@ class PreprocessorImpl {
                       std::to_string(request.unfinished) + " of " + std::to_string(request.images.size()) +
                           " images were not ready within trainer.timeout_s (" +
                           std::to_string(timeout_ns_ / kSecond) + " s): " + std::to_string(queue_.size()) +
-                          " calls stand in line for " + std::to_string(threads_.size()) + " threads",
+                          " calls stand in line for " + std::to_string(num_threads_) + " threads",
                       "give the Preprocessor more threads, or fewer images at a time");
         }
       }
@@ -206,6 +221,10 @@ class PreprocessorImpl {
 
   // Takes back what no thread has begun; afterwards no thread knows the request.
   void abandon(Request& request) {
+    if (cards_) {
+      abandon_at_cards(request);
+      return;
+    }
     MutexLock lock(mutex_);
     request.unfinished -= request.images.size() - request.next;
     request.next = request.images.size();
@@ -217,10 +236,26 @@ class PreprocessorImpl {
   int height() const noexcept { return context_->pipeline().out_height(); }
   int width() const noexcept { return context_->pipeline().out_width(); }
   DType dtype() const noexcept { return finisher_.spec().dtype; }
-  int threads() const noexcept { return static_cast<int>(threads_.size()); }
+  int threads() const noexcept { return num_threads_; }
+  std::vector<PreprocessorCard> cards() const {
+    std::vector<PreprocessorCard> out;
+    if (!cards_) return out;
+    for (const CardFigures& card : cards_->executor().figures().cards) out.push_back({card.name, card.images, card.failure});
+    return out;
+  }
   const std::vector<std::string>& random_transforms() const noexcept { return random_transforms_; }
 
  private:
+  // Which transforms draw is the same for every image. Functions get a generator: whether they draw, only they know.
+  void list_random(const Pipeline& pipeline, const std::vector<TransformSpec>& transforms) {
+    std::set<size_t> random;
+    for (const TransformDraw& draw : pipeline.draw({}, {ImageFormat::jpeg, 512, 512})) random.insert(draw.position);
+    for (size_t place = 0; place < transforms.size(); ++place) {
+      const std::string& name = transforms[place].name;
+      if (random.count(place) != 0 || name == "Python") random_transforms_.push_back(name);
+    }
+  }
+
   FinishSpec finish_spec(const PreprocessorOptions& options) const {
     FinishSpec spec = context_->pipeline().finish();
     if (options.dtype) spec.dtype = *options.dtype;
@@ -244,7 +279,7 @@ class PreprocessorImpl {
         throw Error(ErrorKind::usage, "split '" + split_.name + "' draws (" + names + "), and image " +
                                           std::to_string(i) + " has no index to draw for",
                     "give the arguments index and epoch for each image, or use a split whose pipeline draws nothing" +
-                        std::string(context_->pipeline().functions().empty()
+                        std::string(context_->variants().functions().empty()
                                         ? ""
                                         : " (a Python transform gets a generator for the sample; index 0 does for one "
                                           "that does not use it)"));
@@ -289,15 +324,89 @@ class PreprocessorImpl {
   }
 
   void make(SampleMaker& maker, std::vector<std::byte>& raw, Request& request, size_t place) const {
-    const EncodedImage& image = request.images[place];
+    request.batch.reasons_[place] = make_raw(maker, request.images[place], raw).reason;
+    finish(raw.data(), request, place);
+  }
+
+  // A bad one is black.
+  SampleRecord make_raw(SampleMaker& maker, const EncodedImage& image, std::span<std::byte> raw) const {
     const DrawKey key{split_.seed, static_cast<uint32_t>(image.epoch), static_cast<uint64_t>(image.index.value_or(0)),
                       static_cast<uint16_t>(image.occurrence)};
     SampleRecord record;
-    Verdict verdict = maker.make_image(image.bytes, key, raw.data(), record);
-    if (!verdict.ok()) std::fill(raw.begin(), raw.end(), std::byte{0});
-    request.batch.reasons_[place] = std::move(verdict.reason);
-    finisher_.run(reinterpret_cast<const uint8_t*>(raw.data()),
+    record.reason = maker.make_image(image.bytes, key, raw.data(), record).reason;
+    if (!record.reason.empty()) std::fill(raw.begin(), raw.end(), std::byte{0});
+    return record;
+  }
+
+  void finish(const std::byte* raw, Request& request, size_t place) const {
+    finisher_.run(reinterpret_cast<const uint8_t*>(raw),
                   static_cast<std::byte*>(request.batch.images_.data) + place * finisher_.bytes_per_sample());
+  }
+
+  // ---- with cards: a request is one work of an executor ----
+  static LeaseKey work_key(const Request& request) { return {.stream = request.number}; }
+
+  void open_cards_of(const Job& job) {
+    if (job.loader.executor == ExecutorKind::cpu) return;
+    const LoaderOptions options = loader_options(job);
+    try {
+      cards_ = std::make_unique<CollectingExecutor>(
+          make_card_executor(num_threads_, {}, open_cards(options.cards), options.card_lanes, {}, options.cpu_fraction),
+          [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
+    } catch (const Error&) {
+      if (job.loader.executor == ExecutorKind::card) throw;
+    }
+  }
+
+  void submit_to_cards(std::shared_ptr<Request> request) {
+    const size_t n = request->images.size();
+    auto work = std::make_unique<ChunkWork>();
+    request->cell.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
+    work->lease.samples.resize(n);
+    work->split = context_;
+    work->memory = request->cell.data();
+    work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
+      return make_raw(maker, request->images[i], {fields[0], context_->fields()[0].bytes_per_sample()});
+    };
+    {
+      MutexLock lock(mutex_);
+      request->number = ++last_number_;
+      work->lease.lease = work_key(*request);
+      at_cards_.emplace(request->number, std::move(request));
+    }
+    cards_->executor().submit(std::move(work));
+  }
+
+  // All of it, or nothing.
+  void abandon_at_cards(Request& request) {
+    const auto back = cards_->executor().withdraw(work_key(request));
+    MutexLock lock(mutex_);
+    if (back) {
+      at_cards_.erase(request.number);
+      request.unfinished = 0;
+    }
+    while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by the request
+  }
+
+  // The collector's thread.
+  void collect(ChunkWork& work) {
+    std::shared_ptr<Request> request;
+    {
+      MutexLock lock(mutex_);
+      request = std::move(at_cards_.extract(work.lease.lease.stream).mapped());
+    }
+    if (work.failure.empty()) {
+      const size_t bytes = context_->fields()[0].bytes_per_sample();
+      for (size_t i = 0; i < work.records.size(); ++i) {
+        request->batch.reasons_[i] = std::move(work.records[i].reason);
+        finish(work.memory + i * bytes, *request, i);
+      }
+    } else {
+      request->failure = std::make_exception_ptr(Error(ErrorKind::runtime, work.failure));
+    }
+    MutexLock lock(mutex_);
+    request->unfinished = 0;
+    done_.notify_all();
   }
 
   void stop() {
@@ -308,6 +417,7 @@ class PreprocessorImpl {
       queued_.notify_all();
     }
     for (std::thread& thread : threads_) thread.join();
+    cards_.reset();
   }
 
   const pid_t owner_ = ::getpid();
@@ -325,7 +435,11 @@ class PreprocessorImpl {
   // Requests of which an image has not been taken yet, oldest first.
   std::deque<std::shared_ptr<Request>> queue_ PENSTOCK_GUARDED_BY(mutex_);
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::map<uint64_t, std::shared_ptr<Request>> at_cards_ PENSTOCK_GUARDED_BY(mutex_);
+  uint64_t last_number_ PENSTOCK_GUARDED_BY(mutex_) = 0;
+  int num_threads_ = 0;
+  std::vector<std::thread> threads_;             // empty where there are cards
+  std::unique_ptr<CollectingExecutor> cards_;
 };
 
 int64_t ImageBatch::num_good() const noexcept {
@@ -397,6 +511,7 @@ int Preprocessor::width() const noexcept { return impl_->width(); }
 DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
 int Preprocessor::threads() const noexcept { return impl_->threads(); }
 const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
+std::vector<PreprocessorCard> Preprocessor::cards() const { return impl_->cards(); }
 std::string Preprocessor::spec() const { return canonical_json(impl_->split()); }
 std::string Preprocessor::fingerprint() const { return pipeline_fingerprint(impl_->split()); }
 std::string Preprocessor::state() const { return pipeline_state(impl_->split()); }

@@ -16,13 +16,14 @@ namespace {
 constexpr uint16_t kSubstitutePosition = 0xFFFF;
 
 // One pool for the dataset and the functions of a split; nothing where neither is in Python.
-std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Pipeline& pipeline,
+std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Variants& variants,
                                                   const PythonHost& python) {
   const DatasetSpec& dataset = split.split.dataset;
-  if (!dataset.is_python() && pipeline.functions().empty()) return nullptr;
+  const std::vector<std::string> functions = variants.functions();
+  if (!dataset.is_python() && functions.empty()) return nullptr;
   const std::string title = dataset.is_python() ? "the dataset " + dataset.title() + " of split '" + split.name + "'"
                                                 : "the Python transforms of split '" + split.name + "'";
-  return std::make_shared<PythonWorkers>(python, python_config(dataset, pipeline.functions()), title);
+  return std::make_shared<PythonWorkers>(python, python_config(dataset, functions), title);
 }
 
 }  // namespace
@@ -33,9 +34,10 @@ int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attemp
   return draws.below(static_cast<uint32_t>(dataset_size));
 }
 
-Pipeline make_pipeline(const ResolvedSplit& split) {
+Variants make_variants(const ResolvedSplit& split) {
   try {
-    Pipeline pipeline(split.split.pipeline, arithmetic_of(split.arithmetic));
+    const Arithmetic arithmetic = arithmetic_of(split.arithmetic);
+    Pipeline pipeline(split.split.pipeline, arithmetic);
     if (pipeline.soft_classes() > 0 && split.split.mode == Mode::eval) {
       throw Error(ErrorKind::config, "MixUp and CutMix are for training, and this split's mode is eval",
                   "leave them out of it");
@@ -43,7 +45,8 @@ Pipeline make_pipeline(const ResolvedSplit& split) {
     if (pipeline.soft_classes() > 0 && split.split.dataset.is_paired()) {
       throw Error(ErrorKind::config, "MixUp and CutMix mix labels, and pictures in pairs have none", "leave them out");
     }
-    return pipeline;
+    if (split.split.card_pipeline.empty()) return Variants(std::move(pipeline));
+    return {std::move(pipeline), Pipeline(split.split.card_pipeline, arithmetic), split.split.cpu_fraction.value_or(1)};
   } catch (const Error& error) {
     throw Error(error.kind(), "split '" + split.name + "': " + error.message(), error.remedy());
   }
@@ -87,9 +90,9 @@ std::span<const FieldSpec> extra_fields(const FieldTable& fields) {
 
 SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
     : split_(split),
-      pipeline_(make_pipeline(split)),
-      workers_(make_workers(split, pipeline_, python)),
-      fields_(raw_fields(pipeline_)) {}
+      variants_(make_variants(split)),
+      workers_(make_workers(split, variants_, python)),
+      fields_(raw_fields(pipeline())) {}
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
                                                        const PythonHost& python, const SourceBudget& budget,
@@ -110,7 +113,7 @@ std::shared_ptr<const SplitContext> SplitContext::with_source(const ResolvedSpli
 
 void SplitContext::adopt(std::unique_ptr<Source> source) {
   source_ = std::move(source);
-  if (pipeline_.soft_classes() > 0 && !source_->labelled()) {
+  if (pipeline().soft_classes() > 0 && !source_->labelled()) {
     throw Error(ErrorKind::config,
                 "split '" + split_.name + "': MixUp and CutMix mix labels, and " + split_.split.dataset.title() +
                     " has none",
@@ -140,13 +143,15 @@ SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
 Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image) {
   const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
   WireWriter body;
-  body.u16(static_cast<uint16_t>(number));
+  const std::vector<std::string>& functions = pipeline_->functions();
+  const size_t before = context_->variants().first_function(context_->variants().of(key));
+  body.u16(static_cast<uint16_t>(before + number));
   body.u16(position);
   body.u32(static_cast<uint32_t>(image.height()));
   body.u32(static_cast<uint32_t>(image.width()));
   const std::vector<std::byte> who = python_request(key);
   body.raw(who.data(), who.size());
-  const std::string& name = context_->pipeline().functions()[number];
+  const std::string& name = functions[number];
   Verdict verdict = context_->workers()->call(
       {kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
       "'" + name + "' on sample " + std::to_string(key.index), answer_);
@@ -159,7 +164,8 @@ Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t po
 Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
                                 std::span<const std::byte> entry_points, LearntIndexes* learnt) {
   ImageHeader header;
-  const Verdict verdict = read_header(encoded, context_->split().limits, header, context_->pipeline().header_options());
+  const HeaderOptions& options = context_->variants().pipeline_of(key).header_options();
+  const Verdict verdict = read_header(encoded, context_->split().limits, header, options);
   if (!verdict.ok()) return verdict;
   if (!entry_points.empty() && SideIndex::read(entry_points, side_index_)) {
     return run_pipeline({encoded, {}, &side_index_}, header, key, image, record);
@@ -191,28 +197,35 @@ Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& he
                                   std::byte* image, SampleRecord& record) {
   record.width = header.width;
   record.height = header.height;
-  record.draws = context_->pipeline().draw(key, header);
+  pipeline_ = &context_->variants().pipeline_of(key);
+  record.draws = pipeline_->draw(key, header);
   times_.source_pixels += int64_t{header.width} * header.height;
   const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
-  if (taker_ != nullptr) {
+  if (taker_ != nullptr && is_for_cards(key)) {
     const MonotonicClock clock;
     const Nanoseconds begun = clock.now();
-    const bool taken = taker_->take(input, header, record.draws, out, scratch_);
+    const bool taken = taker_->take(*pipeline_, input, header, record.draws, out, scratch_);
     times_.decode_ns += clock.now() - begun;
     if (taken) return Verdict::good();
   }
   return apply(input, header, key, record.draws, out, ImageRole::image);
 }
 
+bool SampleMaker::is_for_cards(const DrawKey& key) const noexcept {
+  const Variants& variants = context_->variants();
+  if (variants.several()) return variants.of(key) == Variant::card;
+  return !cpu_fraction_ || draw_variant(key, *cpu_fraction_) == Variant::card;
+}
+
 Verdict SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
                            std::span<uint8_t> out, ImageRole role) {
   PixelFunction function;
-  if (!context_->pipeline().functions().empty()) {
+  if (!pipeline_->functions().empty()) {
     function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
       return run_function(key, number, position, pixels);
     };
   }
-  const Verdict verdict = context_->pipeline().apply(input, header, draws, out, scratch_, function, role);
+  const Verdict verdict = pipeline_->apply(input, header, draws, out, scratch_, function, role);
   times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
   times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
   return verdict;
@@ -227,7 +240,7 @@ Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const>
     const EncodedView encoded = sample_.fields.at(f - 2);
     times_.encoded_bytes += static_cast<int64_t>(encoded.size());
     ImageHeader header;
-    Verdict verdict = read_header(encoded, context_->split().limits, header, context_->pipeline().header_options());
+    Verdict verdict = read_header(encoded, context_->split().limits, header, pipeline_->header_options());
     if (verdict.ok() && (header.width != record.width || header.height != record.height)) {
       verdict = Verdict::bad("it has " + std::to_string(header.width) + " x " + std::to_string(header.height) +
                              " pixels, and its image " + std::to_string(record.width) + " x " +
@@ -275,6 +288,7 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   }
   if (verdict.ok()) verdict = make_others(key, fields, record);
   if (!verdict.ok()) return verdict;
+  context_->variants().note(key, record.draws);
   std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
   for (size_t f = 2; f < context_->fields().size() && verdict.ok(); ++f) {
     const FieldSpec& field = context_->fields()[f];

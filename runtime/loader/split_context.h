@@ -16,10 +16,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "runtime/augment/pipeline.h"
+#include "runtime/augment/variants.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/file_system.h"
 #include "runtime/config/job.h"
@@ -50,7 +52,8 @@ class SplitContext {
 
   const ResolvedSplit& split() const noexcept { return split_; }
   const Source& source() const noexcept { return *source_; }
-  const Pipeline& pipeline() const noexcept { return pipeline_; }
+  const Variants& variants() const noexcept { return variants_; }
+  const Pipeline& pipeline() const noexcept { return variants_.shared(); }  // for what all variants have in common
   const FieldTable& fields() const noexcept { return fields_; }  // raw: uint8 image [3, h, w], int64 label, others
   const PythonWorkers* workers() const noexcept { return workers_.get(); }    // nullptr: the split needs none
   LearntIndexes* learnt() const noexcept { return learnt_.get(); }            // nullptr: nothing is learnt
@@ -60,15 +63,15 @@ class SplitContext {
   void adopt(std::unique_ptr<Source> source);
 
   ResolvedSplit split_;
-  Pipeline pipeline_;
+  Variants variants_;
   std::shared_ptr<const PythonWorkers> workers_;
   std::unique_ptr<Source> source_;
   FieldTable fields_;
   std::unique_ptr<LearntIndexes> learnt_;  // thread-safe, and no part of what a split is
 };
 
-// The split's pipeline; its complaints name the split.
-Pipeline make_pipeline(const ResolvedSplit& split);
+// The split's pipelines; their complaints name the split.
+Variants make_variants(const ResolvedSplit& split);
 
 // The field table of a split before anything is opened, from the pipeline alone. Ports use it, and add what loaders say
 // that the dataset has besides.
@@ -106,8 +109,12 @@ class SampleMaker {
   // sample, or nullptr.
   Verdict make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
                      std::span<const std::byte> entry_points = {}, LearntIndexes* learnt = nullptr);
-  // Samples' first images, where the taker wants them; it must outlive the maker, or be replaced.
-  void leave_images_to(ImageTaker* taker) noexcept { taker_ = taker; }
+  // Samples' first images, where the taker wants them; it must outlive the maker, or be replaced. Not asked: images of
+  // the variant `cpu`; where there is one pipeline, `cpu_fraction` of them, drawn as variants are.
+  void leave_images_to(ImageTaker* taker, std::optional<double> cpu_fraction = {}) noexcept {
+    taker_ = taker;
+    cpu_fraction_ = cpu_fraction;
+  }
   const MakeTimes& times() const noexcept { return times_; }
   const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
@@ -116,6 +123,7 @@ class SampleMaker {
                    SampleRecord& record);
   Verdict make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key, std::byte* image,
                         SampleRecord& record, LearntIndexes& learnt);
+  bool is_for_cards(const DrawKey& key) const noexcept;
   Verdict run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key, std::byte* image,
                        SampleRecord& record);
   Verdict make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record);
@@ -124,7 +132,9 @@ class SampleMaker {
   Verdict run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image);
 
   std::shared_ptr<const SplitContext> context_;
+  const Pipeline* pipeline_ = nullptr;  // of the sample at hand
   ImageTaker* taker_ = nullptr;
+  std::optional<double> cpu_fraction_;
   Scratch scratch_;
   SourceSample sample_;
   SideIndex side_index_;  // of the sample at hand

@@ -99,7 +99,8 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     line["draws"] = nlohmann::json::array();
     if (!record.bad) {
       const ImageHeader header{ImageFormat::unknown, record.width, record.height};
-      const Pipeline::Description text = batch.pipeline->describe(header, record.draws);
+      const Pipeline::Description text = batch.variants->pipeline_of(record.draws).describe(header, record.draws);
+      if (const auto variant = Variants::noted(record.draws)) line["variant"] = name_of(*variant);
       if (text.has_crop) line["crop"] = {text.crop.x, text.crop.y, text.crop.width, text.crop.height};
       line["flip"] = {text.flip[0] ? 1 : 0, text.flip[1] ? 1 : 0};
       line["draws"] = draws_json(text.others);

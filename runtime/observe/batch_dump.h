@@ -12,6 +12,7 @@
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
 //     flip    [horizontal, vertical]
 //     draws   every other draw, as [[position, [values]], ...]
+//     variant   only where the split has a card_pipeline: "cpu" where pipeline made it, else "card"
 //     split, epoch, position, planned_index, planned_path, occurrence, valid, reason
 //     replica, batch_draws   only where MixUp or CutMix mix batches: whose batch, and [[position, [values]], ...]
 //     hash_draws   all draws, as they stand in the hash's record (runtime/base/hash.h)
@@ -26,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/augment/pipeline.h"
+#include "runtime/augment/variants.h"
 #include "runtime/base/fields.h"
 #include "runtime/protocol/chunk.h"
 
@@ -46,7 +47,7 @@ struct DumpedBatch {
   std::string split;
   const std::vector<SampleRecord>* records = nullptr;
   const std::vector<int64_t>* labels = nullptr;
-  const Pipeline* pipeline = nullptr;
+  const Variants* variants = nullptr;
   Draws draws;  // of the batch
   int64_t replica = 0;
   std::string dataset_folder;

@@ -26,11 +26,11 @@ void take_field(const PortSplit& split, size_t f, std::span<const std::byte> byt
 void mix(const PortSplit& split, const ChunkExpectation& expected, const SlotLayout& layout, std::byte* base,
          Slot& slot) {
   const auto epoch = static_cast<uint32_t>(expected.epoch);
-  slot.draws = split.pipeline->draw_batch(split.resolved.seed, epoch, slot.step, expected.replica);
+  slot.draws = split.pipeline().draw_batch(split.resolved.seed, epoch, slot.step, expected.replica);
   slot.hash.add_batch(batch_record(split.resolved.name, epoch, slot.step, expected.replica, slot.draws));
   if (!slot.problem.empty()) return;  // nobody will see it
   slot.problem =
-      mix_batch(*split.pipeline, split.finish, slot.draws, base + layout.fields[0], slot.labels,
+      mix_batch(split.pipeline(), split.finish, slot.draws, base + layout.fields[0], slot.labels,
                 reinterpret_cast<float*>(base + layout.fields[1]), [&](size_t i) { return slot.records[i].key; });
   if (!slot.problem.empty()) slot.remedy = "give num_classes as many as there are, or correct the label";
 }
@@ -86,7 +86,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   }
   const auto varying = packed_values(split.raw_fields, header.samples, payload);
   slot.chunk_taken[chunk] = true;
-  const bool soft = split.pipeline->soft_classes() > 0;
+  const bool soft = split.pipeline().soft_classes() > 0;
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
   std::vector<std::span<const std::byte>> content;  // what is hashed: all fields but the label
   for (int32_t i = 0; i < header.samples; ++i) {

@@ -208,7 +208,7 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   if (dumps(options_)) dump_slot(options_, pass.epoch, split, pool, index);
   const Delivery delivery{arithmetic_of(split.resolved.arithmetic), pass.epoch, slot.samples, now - pass.asked_at,
                           now - std::max(pass.first_asked, pass.last_answered)};
-  record_.delivered(split.resolved.name, slot.step, pass.plan.steps, delivery, slot.hash, slot.records);
+  record_.delivered(pass.connection, split.resolved.name, slot.step, pass.plan.steps, delivery, slot.hash, slot.records);
   pass.last_answered = now;
   pass.hash += slot.hash;
   slot.state = Slot::State::held;
@@ -236,7 +236,7 @@ void Passes::stop(StreamId id) {
   const auto it = passes_.find(id);
   if (it == passes_.end()) return;
   const Pass& pass = it->second;
-  record_.range_ended(split_name(pass), pass.range());
+  record_.range_ended(pass.connection, split_name(pass), pass.range());
   if (const auto pool = pools_.find(pass.pool); pool != pools_.end()) {
     for (const auto& [step, slot] : pass.slots) {
       pool->second.slots[static_cast<size_t>(slot)].state = Slot::State::free;
@@ -260,9 +260,11 @@ void Passes::split_closed(int32_t split) {
   std::erase_if(pools_, [&](const auto& item) { return item.second.split_id == split; });
 }
 
-std::vector<std::pair<std::string, DeliveredRange>> Passes::open_ranges() const {
+std::vector<std::pair<std::string, DeliveredRange>> Passes::open_ranges(std::optional<int> connection) const {
   std::vector<std::pair<std::string, DeliveredRange>> open;
-  for (const auto& [id, pass] : passes_) open.emplace_back(split_name(pass), pass.range());
+  for (const auto& [id, pass] : passes_) {
+    if (!connection || pass.connection == *connection) open.emplace_back(split_name(pass), pass.range());
+  }
   return open;
 }
 

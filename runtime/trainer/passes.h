@@ -72,7 +72,8 @@ class Passes {
   void stop_all_of(int connection);
   void split_closed(int32_t split);  // its pools go
 
-  std::vector<std::pair<std::string, DeliveredRange>> open_ranges() const;
+  // Of all clients, or of one.
+  std::vector<std::pair<std::string, DeliveredRange>> open_ranges(std::optional<int> connection = {}) const;
 
  private:
   struct Pass {

@@ -110,8 +110,10 @@ class Port::Impl {
 
   void end_serving(const std::string& reason) { send(options_.coordinator, EndServing{reason}); }
 
-  std::string report_json() const {
+  // `connection`: of the client that asks, which is told of its own share as well.
+  std::string report_json(std::optional<int> connection = {}) const {
     nlohmann::json report = record_.to_json(passes_.open_ranges());
+    if (connection) report["client"] = record_.client_json(*connection, passes_.open_ranges(connection));
     report["role"] = "trainer";
     report["trainer"] = options_.trainer;
     report["replica"] = options_.replica;
@@ -280,6 +282,7 @@ class Port::Impl {
 
   void drop_connection(int id) {
     passes_.stop_all_of(id);
+    record_.client_gone(id);
     for (const int32_t split : splits_.of(id)) {
       passes_.split_closed(split);
       splits_.close(split);
@@ -294,7 +297,7 @@ class Port::Impl {
                    [&](const ClientNext& m) { passes_.next(id, m); },
                    [&](const ClientRelease& m) { passes_.release(m); },
                    [&](const ClientStop& m) { passes_.stop(m.stream); },
-                   [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json()}); },
+                   [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
                      asked_to_end_.insert(id);

@@ -19,14 +19,20 @@ void PortRecord::chunk_done(Nanoseconds busy_ns, bool taken) {
   if (!taken) ++dropped_chunks_;
 }
 
-void PortRecord::delivered(const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
+void PortRecord::delivered(int connection, const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
                            const StreamHash& hash, const std::vector<SampleRecord>& records) {
   book_.delivered(split, delivery, hash, records);
+  clients_[connection].delivered(split, delivery, hash, records);
   latest_.split = split;
   latest_.arithmetic = delivery.arithmetic;
   latest_.epoch = delivery.epoch;
   latest_.step = step + 1;
   latest_.steps = steps;
+}
+
+void PortRecord::range_ended(int connection, const std::string& split, const DeliveredRange& range) {
+  book_.range_ended(split, range);
+  clients_[connection].range_ended(split, range);
 }
 
 PortFigures PortRecord::figures() const {
@@ -45,6 +51,12 @@ nlohmann::json PortRecord::to_json(const std::vector<std::pair<std::string, Deli
           {"dropped_chunks", dropped_chunks_},
           {"chunks_by_transport", chunks_by_transport_},
           {"splits", book_.to_json(open)}};
+}
+
+nlohmann::json PortRecord::client_json(int connection,
+                                       const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
+  const auto client = clients_.find(connection);
+  return client == clients_.end() ? nlohmann::json::object() : client->second.to_json(open);
 }
 
 }  // namespace penstock

@@ -2,10 +2,12 @@
 //
 //   PortRecord record;
 //   record.chunk_arrived("shm", payload.size());   record.chunk_done(busy_ns, taken);
-//   record.delivered("train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns}, slot.hash, slot.records);
-//   record.range_ended("train", range);             // a pass ended, or broke off
+//   record.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns}, slot.hash,
+//                    slot.records);
+//   record.range_ended(connection, "train", range);  // a pass ended, or broke off
 //   record.figures();                               // for progress lines
 //   record.to_json(open_ranges);                    // for the job's report (observe/report.h)
+//   record.client_json(connection, its_open_ranges); // what one client's DataLoader got of it
 //
 // Invariant: a batch is in the figures, in the hashes and in the list of unusable samples, or in none of them; it enters
 //   when next() is answered with it. A chunk is counted when it arrives, whatever becomes of it: received_bytes and
@@ -43,17 +45,21 @@ class PortRecord {
   void chunk_arrived(const std::string& transport, size_t bytes);
   void chunk_done(Nanoseconds busy_ns, bool taken);
 
-  // `step` of an epoch of `steps`.
-  void delivered(const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
+  // `connection`: of the client; `step` of an epoch of `steps`.
+  void delivered(int connection, const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
                  const StreamHash& hash, const std::vector<SampleRecord>& records);
-  void range_ended(const std::string& split, const DeliveredRange& range) { book_.range_ended(split, range); }
+  void range_ended(int connection, const std::string& split, const DeliveredRange& range);
+  void client_gone(int connection) { clients_.erase(connection); }
 
   PortFigures figures() const;
   // `open` holds the passes that are still going on: a program may end, or ask, in the middle of one.
   nlohmann::json to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const;
+  // By split, as in to_json()["splits"]; `open` holds that client's passes.
+  nlohmann::json client_json(int connection, const std::vector<std::pair<std::string, DeliveredRange>>& open) const;
 
  private:
   DeliveryBook book_;
+  std::map<int, DeliveryBook> clients_;  // by connection, while there is one
   PortFigures latest_;  // split, epoch and step of the last delivery
   std::map<std::string, int64_t> chunks_by_transport_;
   Nanoseconds busy_ns_ = 0;

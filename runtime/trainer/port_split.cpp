@@ -13,18 +13,18 @@ PortSplit split_of(const ClientOpen& message) {
   PortSplit split;
   split.fingerprint = fingerprint_of(message.json);
   split.resolved = split_from_json(message.json);
-  split.pipeline.emplace(make_pipeline(split.resolved));
-  split.raw_fields = raw_fields(*split.pipeline);
-  split.finish = split.pipeline->finish();
+  split.variants.emplace(make_variants(split.resolved));
+  split.raw_fields = raw_fields(split.pipeline());
+  split.finish = split.pipeline().finish();
   if (message.dtype >= 0) split.finish.dtype = static_cast<DType>(message.dtype);
   const bool last = message.channels_last >= 0 ? message.channels_last != 0 : split.resolved.split.channels_last;
   split.finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-  if (split.pipeline->mixing_needs_float() && split.finish.dtype == DType::uint8) {
+  if (split.pipeline().mixing_needs_float() && split.finish.dtype == DType::uint8) {
     throw Error(ErrorKind::config, "MixUp in split '" + split.resolved.name + "' needs images of a float dtype",
                 "ask for another dtype than uint8");
   }
-  split.finisher.emplace(finisher_of(*split.pipeline, split.finish));
-  split.fields = delivered_fields(split.raw_fields, *split.pipeline, split.finish);
+  split.finisher.emplace(finisher_of(split.pipeline(), split.finish));
+  split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.finish);
   return split;
 }
 
@@ -32,7 +32,7 @@ ClientOpened complete(PortSplit& split, const SplitOpened& opened, int32_t repli
   split.opened = true;
   split.fingerprint = opened.fingerprint;
   split.raw_fields.insert(split.raw_fields.end(), opened.extra_fields.begin(), opened.extra_fields.end());
-  split.fields = delivered_fields(split.raw_fields, *split.pipeline, split.finish);
+  split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.finish);
   split.shape = plan_spec(split.resolved, opened.dataset_size, num_replicas);
   split.plan = plan_shape(split.shape);
   ClientOpened answer;

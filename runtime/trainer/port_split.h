@@ -16,6 +16,7 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/augment/pipeline.h"
+#include "runtime/augment/variants.h"
 #include "runtime/base/fields.h"
 #include "runtime/config/job.h"
 #include "runtime/protocol/messages.h"
@@ -31,7 +32,7 @@ struct PortSplit {
   int32_t opening = 0;
   Fingerprint fingerprint = 0;
   ResolvedSplit resolved;
-  std::optional<Pipeline> pipeline;
+  std::optional<Variants> variants;
   FieldTable raw_fields;  // as chunks carry them
   FieldTable fields;      // as delivered
   FinishSpec finish;
@@ -39,6 +40,8 @@ struct PortSplit {
   PlanSpec shape;
   PlanShape plan;
   bool opened = false;  // the coordinator knows the dataset's size
+
+  const Pipeline& pipeline() const noexcept { return variants->shared(); }
 
   // Unreadable samples of an evaluation are masked instead of failing the job.
   bool masks_bad_samples() const noexcept {

@@ -11,7 +11,7 @@ namespace {
 void add_fields(const PortSplit& split, SlotPool& pool, int32_t index, bool raw, DumpedBatch& batch) {
   Slot& slot = pool.slots[static_cast<size_t>(index)];
   for (size_t f = 0; f < split.fields.size(); ++f) {
-    if (f == 1 && (raw || split.pipeline->soft_classes() == 0)) continue;
+    if (f == 1 && (raw || split.pipeline().soft_classes() == 0)) continue;
     std::byte* data = pool.slot_data(static_cast<size_t>(index)) + pool.layout.fields[f];
     FieldSpec field = split.fields[f];
     const bool image = field.kind == FieldKind::image;
@@ -39,7 +39,7 @@ void dump_slot(const PortOptions& options, int64_t epoch, const PortSplit& split
   batch.split = split.resolved.name;
   batch.records = &slot.records;
   batch.labels = &slot.labels;
-  batch.pipeline = &*split.pipeline;
+  batch.variants = &*split.variants;
   batch.draws = slot.draws;
   batch.replica = options.replica;
   batch.dataset_folder = split.resolved.split.dataset.title();

@@ -33,7 +33,7 @@ TEST_CASE("the canonical form, to the character") {
 }
 
 TEST_CASE("what does not change the stream is not in it; what does, is") {
-  for (const char* same : {"loader.threads=1", "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
+  for (const char* same : {"loader.threads=1", "loader.cpu_fraction=0.3", "loader.executor=card", "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
                            "balancer.policy=random", "mpi.max_message_bytes=4096", "splits.val.batch_size=1",
                            "splits.train.pipeline.1.RandomHorizontalFlip.p=0.5"}) {
     INFO(same);
@@ -78,6 +78,33 @@ TEST_CASE("round trip") {
   ResolvedSplit all_bits = train();  // a job made in code may use all 64 bits of the seed
   all_bits.seed = ~uint64_t{0};
   CHECK(split_from_json(canonical_json(all_bits)).seed == ~uint64_t{0});
+}
+
+TEST_CASE("a second list of transforms is part of the stream, and so is the share of the first") {
+  const std::vector<std::string> both{
+      "splits.train.cpu_fraction=0",
+      "splits.train.card_pipeline=[{Resize: {size: 224}}, {ToDtype: {dtype: float32, scale: true}}, "
+      "{Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}]"};
+  const std::string text = canonical(both);
+  CHECK(text != canonical());
+  CHECK(text.find(R"("card_pipeline":[{"Resize":{"max_size":null,"size":[224]}},)") != std::string::npos);
+  CHECK(text.find(R"("cpu_fraction":0.0)") != std::string::npos);
+  const ResolvedSplit again = split_from_json(text);
+  CHECK(canonical_json(again) == text);
+  CHECK(again.split.card_pipeline.size() == 3);
+  CHECK(again.split.cpu_fraction == 0.0);
+  std::vector<std::string> other = both;
+  other[0] = "splits.train.cpu_fraction=0.25";
+  CHECK(first_difference(text, canonical(other)) == "splits.train.cpu_fraction: 0.0 here, 0.25 there");
+  CHECK(first_difference(canonical(), text).starts_with("splits.train.card_pipeline: absent here, "));
+  other = both;
+  other.emplace_back("splits.train.card_pipeline.Resize.size=223");
+  CHECK(first_difference(text, canonical(other)).starts_with("splits.train.card_pipeline.0.Resize.size: "));
+  // Shown, it reads back; without it, nothing of it is there.
+  const std::string shown = show_job_text(good_job, "/j/job.yaml", both, {}, true);
+  CHECK(canonical_json(resolve_split(parse_job(shown, "/j/job.yaml"), "train")) == text);
+  CHECK(shown.find("    card_pipeline:                      # command line\n") != std::string::npos);
+  CHECK(show_job_text(good_job, "/j/job.yaml", {}, {}, true).find("card_pipeline") == std::string::npos);
 }
 
 TEST_CASE("a peer's description is checked like a file") {
@@ -199,7 +226,7 @@ TEST_CASE("the schema is JSON and describes every key and transform") {
   };
   check_level(job_sections(), schema);
   check_level(split_sections(), split);
-  CHECK(keys == 83);
+  CHECK(keys == 85);
   CHECK(split["required"] == Json::array({"dataset", "pipeline"}));
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["default"] == 2);
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["minimum"] == 1);

@@ -111,7 +111,7 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
 TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(with_split("loader: 4\n")) ==
         "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, cells, cache_gb, spool_gb, "
-        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, cards and card_memory_mb, "
+        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, cards, card_memory_mb and cpu_fraction, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");
@@ -218,6 +218,45 @@ job.yaml:9:18: error: 'drop_last' would leave samples out of an eval split
   CHECK(contains(complaint(split_of(dataset + pipeline + "    batch_size: 0\n")), "between 1 and 1048576"));
   CHECK(contains(complaint(with_split("balancer: {heartbeat_s: 20}\n")),
                  "'balancer.lost_after_s' must be longer than 'balancer.heartbeat_s'"));
+}
+
+TEST_CASE("two lists of transforms: what each needs, and that both finish alike") {
+  const std::string normalize = "{Normalize: {mean: [0, 0, 0], std: [1, 1, 1]}}";
+  const std::string to_float = "{ToDtype: {dtype: float32}}";
+  const auto of = [&](const std::string& first, const std::string& second, const std::string& more) {
+    return complaint(split_of(dataset + "    pipeline: [{Resize: {size: 8}}" + first + "]\n    card_pipeline: [" + second +
+                              "]\n" + more));
+  };
+  const std::string share = "    cpu_fraction: 0.3\n";
+  CHECK(of(", " + to_float + ", " + normalize, "RandomHorizontalFlip, " + to_float + ", " + normalize, share) == "accepted");
+  CHECK(of("", "RandomHorizontalFlip", "    cpu_fraction: 0\n") == "accepted");
+  CHECK(of("", "RandomHorizontalFlip", "") ==
+        "job.yaml:5:20: error: 'card_pipeline' needs 'cpu_fraction' beside it\n"
+        "    5 |     card_pipeline: [RandomHorizontalFlip]\n"
+        "      |                    ^~~~~~~~~~~~~~~~~~~~~~ write cpu_fraction: 0.3 for three samples of ten to be made by "
+        "'pipeline'");
+  CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: null\n"), "needs 'cpu_fraction'"));
+  CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: 30\n"), "it must be between 0 and 1"));
+  CHECK(contains(of("", "Random", share), "5:21: error: unknown transform 'Random'"));
+  CHECK(contains(complaint(split_of(dataset + pipeline + "    card_pipelin: []\n")), "did you mean 'card_pipeline'?"));
+  CHECK(complaint(split_of(dataset + pipeline + share)) ==
+        "job.yaml:5:19: error: 'cpu_fraction' shares the samples between 'pipeline' and 'card_pipeline', which is not given\n"
+        "    5 |     cpu_fraction: 0.3\n"
+        "      |                   ^~~ with one list it says who makes a sample and changes nothing in it: write "
+        "loader.cpu_fraction");
+  CHECK(contains(of(", " + to_float, "{Resize: {size: 8}}", share),
+                 "5:20: error: 'card_pipeline' ends without the 'ToDtype' of 'pipeline'"));
+  CHECK(of(", " + to_float, "{Resize: {size: 8}}, {ToDtype: {dtype: float16}}", share) ==
+        "job.yaml:5:42: error: 'card_pipeline' ends otherwise than 'pipeline', from 'ToDtype' on\n"
+        "    5 |     card_pipeline: [{Resize: {size: 8}}, {ToDtype: {dtype: float16}}]\n"
+        "      |                                          ^~~~~~~~~~~~~~~~~~~~~~~~~~~ a batch has samples of both: let them end "
+        "with the same ToDtype, Normalize, MixUp and CutMix");
+  CHECK(contains(of(", " + to_float, to_float + ", " + normalize, share), "from 'Normalize' on"));
+  CHECK(complaint(with_split("loader: {cpu_fraction: 0.5}\n")) == "accepted");
+  CHECK(contains(complaint(with_split("loader: {cpu_fraction: 1.5}\n")), "it must be between 0 and 1"));
+  CHECK(contains(complaint(with_split("cpu_percentage: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
+  CHECK(contains(complaint(with_split("cpu_fraction: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
+  CHECK(contains(complaint(with_split("card_pipeline: []\n")), "did you mean 'splits.NAME.card_pipeline'?"));
 }
 
 TEST_CASE("syntax errors look the same and name the likely cause") {

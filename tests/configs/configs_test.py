@@ -23,6 +23,7 @@ JOBS = {
     "imagenet_train_val.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),
     "embedded.yaml": (0, []),
     "large_photos.yaml": (0, []),
+    "two_lists.yaml": (0, []),
     "small_pictures_png.yaml": (3, []),
     "substitute_bad_samples.yaml": (3, []),
     "multi_node.yaml": (3, ["roles.trainers=2", "loader.threads=1"]),

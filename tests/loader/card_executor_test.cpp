@@ -64,6 +64,7 @@ struct Chunk {
   std::vector<std::byte> cell;
   Message records;
   std::string failure;
+  int64_t of_first_list = 0;  // samples that the first of two lists made
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
@@ -95,6 +96,9 @@ class Epoch {
         Chunk& chunk = chunks_[work->lease.first_slot];
         chunk.failure = work->failure;
         chunk.records = encode_envelope({}, work->records);
+        for (const SampleRecord& record : work->records) {
+          chunk.of_first_list += Variants::noted(record.draws) == Variant::cpu;
+        }
         --left;
       }
     }
@@ -173,6 +177,52 @@ TEST_CASE("with cards, every chunk is what the CPU alone makes") {
     }
   }
   CHECK(notices.all().empty());
+}
+
+TEST_CASE("of two lists any executor makes either, and cards get the images of theirs") {
+  Notices notices;
+  const auto of = [](double fraction) {
+    return context_of("on_error: substitute\n",
+                      std::string(kCrop) + "], cpu_fraction: " + std::to_string(fraction) +
+                          ", card_pipeline: [{Resize: {size: [28, 36]}}, {RandomInvert: {p: 0.1}}");
+  };
+  const auto one_list = all_chunks(*make_cpu_executor(2, {}), context_of("on_error: substitute\n", kCrop), 12);
+  for (const double fraction : {0.0, 0.4, 1.0}) {
+    const auto context = of(fraction);
+    const auto wanted = all_chunks(*make_cpu_executor(3, {}), context, 12);
+    CHECK(wanted != one_list);  // the record says the variant
+    int64_t first = 0;
+    for (const auto& [slot, chunk] : wanted) first += chunk.of_first_list;
+    CHECK(first >= static_cast<int64_t>(fraction * kPictures * 0.6));
+    CHECK(first <= static_cast<int64_t>(fraction * kPictures * 1.4));
+    for (const int threads : {1, 4}) {
+      const auto executor =
+          with_cards({.threads = threads, .lanes = {.memory_bytes = int64_t{24} << 20, .lanes = 10}}, notices);
+      CHECK(all_chunks(*executor, context, 12) == wanted);
+      const int64_t images = images_of(executor->figures());
+      if (fraction == 1.0) CHECK(images == 0);
+      if (fraction < 1.0) CHECK(images > 0);
+      CHECK(images <= kPictures - first);
+    }
+  }
+}
+
+TEST_CASE("with one list a share may be kept from the cards, and nothing changes") {
+  const auto context = context_of("on_error: fail\n", kCrop);
+  const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, 12);
+  std::vector<int64_t> images;
+  for (const double fraction : {0.0, 0.5, 1.0}) {
+    std::vector<std::unique_ptr<Card>> cards;
+    cards.push_back(open_host_card(0, size_t{64} << 20));
+    const auto executor = make_card_executor(1, {}, std::move(cards),
+                                             {.memory_bytes = int64_t{24} << 20, .lanes = 10}, {}, fraction);
+    CHECK(all_chunks(*executor, context, 12) == wanted);
+    images.push_back(images_of(executor->figures()));
+  }
+  CHECK(images[0] >= kPictures * 9 / 12);
+  CHECK(images[1] > images[0] / 4);
+  CHECK(images[1] < images[0] * 3 / 4);
+  CHECK(images[2] == 0);
 }
 
 TEST_CASE("a card alone on a thread gets every image that is for cards") {

@@ -1,6 +1,7 @@
 """Whole jobs with `loader.executor: card`: the stream of the CPU, hashes and all, by cards that are this CPU; and what is
 said where there is no card."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -35,6 +36,47 @@ def test_same_stream():
         images = [cards["images"] for cards in cards_of(result)]
         assert sum(images) > 20, result.report["ranks"]  # of 128; the rest met a busy card
         assert all(cards["remade"] == 0 and "none" not in cards for cards in cards_of(result))
+
+
+def test_two_lists_are_one_stream():
+    # Which list makes a sample is drawn; whoever makes it, with cards or without, with one loader or three.
+    overrides = ["splits.train.cpu_fraction=0.4", "splits.train.card_pipeline=[{Resize: {size: 64}}, {CenterCrop: "
+                 "{size: 64}}, {RandomGrayscale: {p: 0.3}}, {ToDtype: {dtype: float32, scale: true}}, "
+                 "{Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}]"]
+    expected = go(0, overrides, "none").hashes()
+    assert expected["train"] != go(0, [], "none").hashes()["train"]
+    result = go(0, [*overrides, "loader.executor=card", "loader.threads=1"], "host")
+    assert result.hashes() == expected, result.log
+    assert sum(cards["images"] for cards in cards_of(result)) > 0, result.report["ranks"]
+    for ranks in (3, 4, 5):
+        if not shutil.which("mpirun"):
+            break
+        result = go(ranks, [*overrides, "loader.executor=auto", "loader.cards=2"], "host" if ranks == 4 else "none")
+        assert result.hashes() == expected, result.log
+    # The manifest says whose a sample is, and the hash covers it.
+    folder = os.path.join(work.name, "inspected")
+    with no_leftovers() as env:
+        said = run([PENSTOCK, "inspect", job, "--trainers=2", "--steps=9", "--raw", f"--out={folder}", *overrides], 60,
+                   env=env)
+    order, pixel = (line.split()[1] for line in said.stdout.splitlines()[:2])
+    assert (order, pixel) == expected["train"], (said.stdout, expected)
+    with open(os.path.join(folder, "manifest.jsonl")) as file:
+        lines = [json.loads(line) for line in file]
+    variants = [line["variant"] for line in lines]
+    assert set(variants) == {"cpu", "card"} and 20 < variants.count("cpu") < 60, variants
+    for line in lines:
+        assert line["hash_draws"][-1] == [0xFFFE, [["cpu", "card"].index(line["variant"])]], line
+        assert (line["crop"] is not None and len(line["hash_draws"]) == 3) or line["variant"] == "card", line
+
+
+def test_the_share_of_one_list_changes_no_byte():
+    expected = go(0, [], "none").hashes()
+    images = []
+    for share in (0, 1):
+        result = go(0, ["loader.executor=card", f"loader.cpu_fraction={share}"], "host")
+        assert result.hashes() == expected, result.log
+        images.append(sum(cards["images"] for cards in cards_of(result)))
+    assert images[0] > 20 and images[1] == 0, images
 
 
 def test_the_report_names_cards():

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 from jobs import run_job, run_tests, write_job
@@ -59,6 +60,44 @@ print(old.dataset_size, len(set(seen)), new.dataset_size, len(new), fresh)
 """
 
 
+TORCHRUN = """
+import sys
+import torch.distributed
+import penstock
+torch.distributed.init_process_group("gloo")
+train = penstock.DataLoader(sys.argv[1], split="train")
+assert not train.embedded and train.rank == torch.distributed.get_rank() and train.num_replicas == 2
+for images, labels in train:
+    torch.distributed.all_reduce(labels)  # a collective in every step, as DDP does it
+hashes = [None, None]
+torch.distributed.all_gather_object(hashes, [train.stats()["order_hash"], train.stats()["pixel_hash"]])
+if train.rank == 0:
+    print("hashes", *(f"{sum(int(one[i], 16) for one in hashes) % 2 ** 128:032x}" for i in range(2)))
+"""
+
+
+def test_torchruns_programs_get_the_stream_of_the_job():
+    try:
+        import torch.distributed.run  # noqa: F401
+    except ImportError as problem:
+        print(f"no torchrun: {problem}")
+        return
+    two = write_job(WORK, PHOTOS, trainers=2, name="torchrun.yaml")
+    program = os.path.join(WORK, "torchrun_program.py")
+    with open(program, "w") as file:
+        file.write(TORCHRUN)
+    expected = run_job(two).hashes()["train"]
+    with no_leftovers(wait_s=8) as env, Serving(two, env) as serving:
+        serving.wait_for("--stop")
+        # With a Python later than itself, torch 1.13 can start programs only where something is redirected: here stderr.
+        done = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv_backend=c10d",
+                    "--rdzv_endpoint=localhost:0", f"--log_dir={WORK}", "--redirects=2", "--tee=2", program, two], 60,
+                   env={**env, "PENSTOCK_ATTACH": "1", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.stdout.split() == ["hashes", *expected], (done.stdout, expected)
+        serving.end()
+
+
 def test_files_that_come_while_it_serves():
     """A loader made later sees them, and a pass that runs keeps its list; so does the next program."""
     photos = os.path.join(WORK, "growing")
@@ -71,6 +110,35 @@ def test_files_that_come_while_it_serves():
         for more, wanted in ((1, "80 80 81 6 96"), (0, "81 81 81 6 96"), (15, "81 81 96 6 96")):
             program = run([sys.executable, "-c", GROWING, growing, picture, folder, str(more)], 30, env=env)
             assert program.returncode == 0 and program.stdout.strip() == wanted, (program.stdout, program.stderr)
+        serving.end()
+
+
+HOLDING = """
+import sys
+import penstock
+train = penstock.DataLoader(sys.argv[1], split="train", attach=True)
+print("open", flush=True)
+sys.stdin.read()
+print(sum(len(labels) for _, labels in train))
+"""
+
+
+def test_two_programs_at_one_port():
+    """The second is refused by name, and the first goes on."""
+    with no_leftovers() as env, Serving(job, env) as serving:
+        serving.wait_for("--stop")
+        first = subprocess.Popen([sys.executable, "-c", HOLDING, job], env=env, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+        try:
+            assert first.stdout.readline() == "open\n"
+            second = attached(env)
+            assert second.returncode == 1 and "UsageError" in second.stderr, second.stderr
+            for word in ("split 'train'", f"process {first.pid}", "opens it too", "help: "):
+                assert word in second.stderr, (word, second.stderr)
+            assert first.communicate("", 30)[0] == "80\n" and first.returncode == 0
+        finally:
+            first.kill()
+            first.wait()
         serving.end()
 
 

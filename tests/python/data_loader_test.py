@@ -15,6 +15,8 @@ import penstock
 from jobs import run_job, run_tests
 from photos import JOB, TRAIN, VAL, WORK, raises, tiny_job
 
+T = penstock.transforms
+
 
 def indices_of(batches):
     return [batch.indices.tolist() for batch in batches]
@@ -374,6 +376,65 @@ def check_grid(grid, pictures, titles=None):
     else:
         print("no matplotlib: a Pillow grid instead, without titles")
         assert grid.size[0] >= 64 and grid.size[1] >= 64
+
+
+def test_stats_are_each_loaders_own():
+    # Three loaders of one process, two of them of one split: one port and one loader, and books of their own.
+    with penstock.DataLoader(JOB, "train") as one, penstock.DataLoader(JOB, "train") as two, \
+            penstock.DataLoader(JOB, "val") as val:
+        assert one.stats()["images"] == one.stats()["batches"] == 0 and one.stats()["pixel_hash"] == "0" * 32
+        list(map(len, one))
+        alone = one.stats()
+        assert (alone["images"], alone["batches"], len(alone["ranges"])) == (80, 5, 1)
+        for _ in zip(range(2), two):
+            pass
+        list(map(len, val))
+        assert one.stats()["pixel_hash"] == alone["pixel_hash"] and one.stats()["images"] == 80
+        first, second = one.stats(), two.stats()
+        assert second["batches"] == 2 and second["ranges"][0]["end_step"] == 2
+        assert second["pixel_hash"] == second["ranges"][0]["pixel_hash"] != first["pixel_hash"]
+        evaluated = val.stats()
+        assert evaluated["images"] == 32 and evaluated["images_per_s"] > 0  # 26 and padding
+        assert 0 <= evaluated["wait_fraction"] <= 1
+        # The process as a whole is the sum.
+        whole = first["splits"]["train"]
+        assert whole["images"] == 80 + 32 and set(first["splits"]) == {"train", "val"}
+        for key in ("order_hash", "pixel_hash"):
+            assert int(whole[key], 16) == (int(first[key], 16) + int(second[key], 16)) % 2 ** 128
+        two.set_epoch(0)
+        list(map(len, two))
+        assert two.stats()["ranges"][-1]["pixel_hash"] == first["pixel_hash"]
+        assert len(two.stats()["ranges"]) == 2 and two.stats()["images"] == 112
+    with penstock.DataLoader(JOB, "train") as again:  # another one begins at nothing
+        assert again.stats()["images"] == 0
+
+
+def test_two_lists_built_in_python():
+    first = [T.RandomResizedCrop(64), T.ToDtype("float32", scale=True)]
+    second = [T.Resize(64), T.CenterCrop(64), T.ToDtype("float32", scale=True)]
+    data = penstock.ImageFolder(TRAIN)
+    with penstock.DataLoader(data, transform=first, card_transform=T.Compose(second), cpu_fraction=0.4, batch_size=80,
+                             seed=3) as both, \
+            penstock.DataLoader(data, transform=first, batch_size=80, seed=3) as only_first, \
+            penstock.DataLoader(data, transform=second, batch_size=80, seed=3) as only_second:
+        mixed, firsts, seconds = (next(iter(one)) for one in (both, only_first, only_second))
+        assert mixed.indices.tolist() == firsts.indices.tolist() == seconds.indices.tolist()
+        of_first = [torch.equal(a, b) for a, b in zip(mixed[0], firsts[0])]
+        of_second = [torch.equal(a, b) for a, b in zip(mixed[0], seconds[0])]
+        assert all(a != b for a, b in zip(of_first, of_second)) and 15 < sum(of_first) < 50, sum(of_first)
+        # Whose a sample is stands in the order's hash, and in the state.
+        assert both.stats()["order_hash"] != only_first.stats()["order_hash"]
+        raises(penstock.ConfigError, lambda: only_first.load_state_dict(both.state_dict()), "card_pipeline")
+    with penstock.DataLoader(data, transform=first, card_transform=second, cpu_fraction=0.4, batch_size=80, seed=3,
+                             loader__threads=1, loader__executor="auto", loader__cpu_fraction=1.0) as again:
+        assert torch.equal(next(iter(again))[0], mixed[0])
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, card_transform=second), "cpu_fraction")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, cpu_fraction=0.4), "card_pipeline")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction=0.4), "loader.cpu_fraction")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", card_transform=second),
+           "splits.NAME.card_pipeline")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, card_transform=T.CenterCrop(32),
+                                                             cpu_fraction=0.4), "ToDtype")
 
 
 def test_show_gives_back_the_pixels():

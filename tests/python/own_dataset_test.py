@@ -128,6 +128,23 @@ def test_a_transform_of_ones_own():
         assert order == expected[0] and pixels != expected[1]
 
 
+def test_functions_in_both_of_two_lists():
+    def images(*functions, **more):
+        lists = [[T.CenterCrop(32), *([T.Python(one)] if one else [])] for one in functions]
+        if len(lists) > 1:
+            more.update(card_transform=lists[1], cpu_fraction=0.5)
+        with penstock.DataLoader(penstock.ImageFolder(TRAIN), transform=lists[0], batch_size=40, seed=7, dtype="uint8",
+                                 output="numpy", **more) as loader:
+            return next(iter(loader))[0].copy()
+
+    plain, both = images(None), images(own_functions.dim, own_functions.negative)
+    negative = [np.array_equal(one, 255 - other) for one, other in zip(both, plain)]
+    dimmed = [one.shape == other.shape and 1 <= int((other.astype(int) - one).max()) < 10 and (one <= other).all()
+              for one, other in zip(both, plain)]
+    assert all(a != b for a, b in zip(negative, dimmed)) and 10 < sum(negative) < 30, (negative, dimmed)
+    assert np.array_equal(images(own_functions.dim, own_functions.negative, loader__threads=1), both)
+
+
 class Some(Captioned):
     def __init__(self, count):
         self.count = count

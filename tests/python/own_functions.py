@@ -10,6 +10,11 @@ def dim(image, generator):
     return (image - np.minimum(image, generator.integers(1, 10, dtype=np.uint8))).astype(np.uint8)
 
 
+def negative(image, generator):
+    """A transform that draws nothing."""
+    return 255 - image
+
+
 class Slow:
     """A dataset some of whose samples take longer than whole batches of others."""
 

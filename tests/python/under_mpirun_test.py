@@ -54,14 +54,14 @@ def embedded(job):
             for name in ("train", "val")}, states
 
 
-def test_the_same_stream_with_one_and_two_loaders():
+def test_the_same_stream_with_one_to_three_loaders():
     folder = tempfile.mkdtemp(dir=WORK)
     job = write_job(folder, PHOTOS, trainers=2)
     program = os.path.join(folder, "program.py")
     with open(program, "w") as file:
         file.write(_PROGRAM)
     wanted, states = embedded(job)
-    for ranks in (3, 4):
+    for ranks in (3, 4, 5):
         with no_leftovers(wait_s=8) as env:
             result = run_job(job, ranks=ranks, program=[sys.executable, program, job, folder], env=env, timeout=90)
         assert result.code == 0, result.log
@@ -73,6 +73,9 @@ def test_the_same_stream_with_one_and_two_loaders():
             assert out["states"] == states  # any rank may save any other's, and the embedded program's
             stats = out["stats"]
             assert [one["role"] for one in stats["ranks"]] == ["trainer"] and stats["images_per_s"] > 0
+            part = stats["splits"]["train"]  # the port's whole split is this loader's: it is the only one
+            assert [stats[key] for key in ("order_hash", "pixel_hash", "images", "batches")] == [
+                part[key] for key in ("order_hash", "pixel_hash", "images", "batches")]
             assert "training program" in stats["bottleneck"] and "%" in stats["bottleneck"], stats["bottleneck"]
             os.remove(os.path.join(folder, str(rank)))
 

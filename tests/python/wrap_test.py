@@ -3,6 +3,7 @@ bad samples, epochs, breaking off, errors of the user's code; and the example.""
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -131,6 +132,90 @@ def test_prefetch_numpy_dtype_and_more_columns():
         for place, index in enumerate(batch.indices.tolist()):
             assert np.array_equal(images[place], wanted[index][0].numpy()) and labels[place] == wanted[index][1]
             assert names[place] == f"photo {index}"
+
+
+CARD_LIST = [{"Resize": {"size": 64}}, {"CenterCrop": {"size": 64}}, {"RandomGrayscale": {"p": 0.3}},
+             {"ToDtype": {"dtype": "float32", "scale": True}},
+             {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}]
+
+
+def two_lists(split="train", share=0.3):
+    return [f"splits.{split}.card_pipeline={json.dumps(CARD_LIST)}", f"splits.{split}.cpu_fraction={share}"]
+
+
+def test_two_lists_share_the_samples_by_a_draw():
+    every = {share: own("train", 1, overrides=two_lists(share=share)) for share in (0, 0.3, 0.6, 1)}
+    first = own("train", 1)  # the job's one list
+    chosen = {share: {i for i in first if torch.equal(images[i][0], first[i][0])} for share, images in every.items()}
+    assert len(chosen[0]) <= 2 and len(chosen[1]) == 80, chosen  # a random crop may happen to be the second list's
+    assert 10 < len(chosen[0.3]) < 40 and chosen[0.3] < chosen[0.6] and len(chosen[0.6]) < 70
+    for index in set(first) - chosen[0.3]:
+        assert torch.equal(every[0.3][index][0], every[0][index][0])  # the others are the second list's
+    # The same whoever reads, makes or batches them; the argument wins over the job's number.
+    for options in (dict(num_workers=2), dict(num_workers=0)):
+        for share, words in ((None, dict(overrides=two_lists())), (0.3, dict(overrides=two_lists(share=0.9))),
+                             (0.6, dict(overrides=two_lists(share=0.9), threads=1)),
+                             (0.3, dict(overrides=[*two_lists(share=1), "loader.executor=auto"]))):
+            train = penstock.wrap(torch_loader("train", shuffle=True, **options), JOB, split="train", cpu_fraction=share,
+                                  **words)
+            train.set_epoch(1)
+            assert check_same(train, every[share or 0.3]) == 80
+            train.close()
+    # With a card (one that is this CPU): it makes images of the second list alone.
+    os.environ["PENSTOCK_CARDS"] = "host"
+    try:
+        for share in (0.3, 1):
+            train = penstock.wrap(torch_loader("train"), JOB, split="train", overrides=two_lists(share=share), threads=1,
+                                  loader__executor="card")
+            train.set_epoch(1)
+            assert check_same(train, every[share]) == 80 and train.preprocessor.threads == 1
+            made = [card["images"] for card in train.preprocessor.cards]
+            assert len(made) == 1 and (0 < made[0] <= 80 - len(chosen[0.3]) + 2 if share < 1 else made[0] == 0), made
+            kept = next(iter(train))[0]
+            train.close()
+            assert kept.shape == (16, 3, 64, 64)
+        val = penstock.wrap(torch_loader("val", Photos("val", broken=[3])), JOB, split="val", on_error="substitute",
+                            loader__executor="auto", prefetch=4)
+        plain = penstock.wrap(torch_loader("val", Photos("val", broken=[3])), JOB, split="val", on_error="substitute")
+        for mine, theirs in zip(val, plain):
+            assert torch.equal(mine[0], theirs[0]) and torch.equal(mine.valid, theirs.valid)
+        assert val.preprocessor.cards[0]["images"] > 0 and plain.preprocessor.cards == []
+        for _ in zip(range(1), val):
+            break  # what is under way is taken back or awaited
+        val.reset()
+        os.environ["PENSTOCK_CARDS"] = "none"
+        raises(penstock.RunError, "no card can be used", penstock.Preprocessor, JOB, "val", loader__executor="card")
+        assert penstock.Preprocessor(JOB, "val", loader__executor="auto").cards == []
+    finally:
+        del os.environ["PENSTOCK_CARDS"]
+    # An eval split as well; and it counts for the state of a checkpoint.
+    val = penstock.wrap(torch_loader("val"), JOB, split="val", overrides=two_lists("val", 0.5))
+    assert check_same(val, own("val", overrides=two_lists("val", 0.5))) == 26
+    state = val.preprocessor.state_dict()
+    val.preprocessor.check(state)
+    other = penstock.Preprocessor(JOB, "val", overrides=two_lists("val", 0.5), cpu_fraction=0.25)
+    raises(penstock.ConfigError, "splits.val.cpu_fraction: 0.5 here, 0.25 there", other.check, state)
+    assert other.fingerprint != val.preprocessor.fingerprint
+    raises(penstock.ConfigError, "splits.val.card_pipeline", penstock.Preprocessor(JOB, "val").check, state)
+    # Which list it is, is drawn: without an index nobody can say.
+    assert other.random_transforms == ["cpu_fraction", "RandomGrayscale"]
+    raises(penstock.UsageError, "draws (cpu_fraction, RandomGrayscale)", other, Photos("val").files[0][0])
+
+
+def test_with_one_list_the_share_changes_nothing():
+    wanted, plain = own("val"), penstock.Preprocessor(JOB, "val")
+    for share in (0, 0.5, 1):
+        val = penstock.wrap(torch_loader("val"), JOB, split="val", cpu_fraction=share)
+        assert check_same(val, wanted) == 26
+        assert val.preprocessor.fingerprint == plain.fingerprint and not val.preprocessor.random_transforms
+    for share in (-0.1, 1.5, float("nan")):
+        raises(penstock.UsageError, "between 0 and 1", penstock.wrap, [], JOB, split="val", cpu_fraction=share)
+    raises(penstock.ConfigError, "write loader.cpu_fraction", penstock.wrap, [], JOB, split="val",
+           splits__val__cpu_fraction=0.5)
+    smaller = [{"CenterCrop": {"size": 32}}, *CARD_LIST[3:]]
+    raises(penstock.ConfigError, "split 'val': card_pipeline ends in 32 x 32 pixels, and pipeline in 64 x 64 pixels",
+           penstock.wrap, [], JOB, split="val", splits__val__cpu_fraction=0.5,
+           splits__val__card_pipeline=smaller)
 
 
 def test_repeated_indices_draw_again():

@@ -275,6 +275,34 @@ TEST_CASE("chunks in any order become batches in order, then the end") {
   CHECK(stats["dropped_chunks"] == 0);
 }
 
+TEST_CASE("each client's share stands beside the port's sum") {
+  World world;
+  Client one = world.client();
+  Client two = world.client();
+  const auto take = [&](Client& client, const std::string& split, int batches) {
+    const ClientStream stream = client.iterate(world.open(client, split_json(split), 8).split_id);
+    client.say(ClientNext{stream.stream});
+    world.work(2 * batches);
+    for (int i = 0; i < batches; ++i) {
+      if (i > 0) client.say(ClientNext{stream.stream});
+      const auto batch = client.expect<ClientBatch>();
+      client.say(ClientRelease{batch.pool, batch.slot});
+    }
+  };
+  CHECK(world.stats(one)["client"] == nlohmann::json::object());
+  take(one, "train", 2);
+  const auto alone = world.stats(one);
+  CHECK(alone["client"] == alone["splits"]);
+  CHECK(alone["client"]["train"]["images"] == 8);
+  take(two, "val", 1);
+  CHECK(world.stats(one)["client"] == alone["client"]);
+  const auto other = world.stats(two);
+  CHECK(other["client"].size() == 1);
+  CHECK(other["client"]["val"]["images"] == 4);
+  CHECK(other["client"]["val"]["ranges"].size() == 1);  // of a pass that goes on
+  CHECK(other["splits"].size() == 2);
+}
+
 TEST_CASE("a chunk counts once: repetitions and older generations are dropped, and released all the same") {
   World world;
   Client client = world.client();

@@ -20,6 +20,7 @@ SPLIT_KEYS = {
     "drop_last": "drop_last",
     "tail": "tail",
     "mode": "mode",
+    "cpu_fraction": "cpu_fraction",
 }
 
 
@@ -97,11 +98,13 @@ def overrides_of(split: str, named: Mapping[str, Any], more: Mapping[str, Any], 
 
 
 def build(dataset: Mapping[str, Any], split: str, pipeline: Sequence[Mapping[str, Any]],
-          named: Mapping[str, Any], seed: Optional[int]) -> dict:
+          named: Mapping[str, Any], seed: Optional[int], card_pipeline: Sequence[Mapping[str, Any]] = ()) -> dict:
     """The job of one split, as a job file would say it."""
     if named.get("batch_size") is None:
         named = dict(named, batch_size=1)
     spec: dict = {"dataset": dict(dataset), "pipeline": list(pipeline), "mode": named.get("mode") or "train"}
+    if card_pipeline:
+        spec["card_pipeline"] = list(card_pipeline)
     for key, value in named.items():
         if value is None or key == "mode":
             continue

@@ -19,9 +19,9 @@ class _Described:
     _native: Any = None
     _convert: Optional[Callable] = None
 
-    def _describe(self, native, convert, copied=False):
-        self._native = _Facts(native, convert) if copied else native
-        self._convert = _same if copied else convert
+    def _describe(self, native, convert=None):
+        self._native = native
+        self._convert = convert or _same
         return self
 
     def _fact(self, name):
@@ -67,11 +67,11 @@ class _Described:
         return self._fact("arithmetic")
 
 
-class _Facts:
-    """Copies of what a batch says, for copied fields: they must not hold its memory."""
+class Facts:
+    """What a batch says, for copied fields: nothing of it holds the batch's memory."""
 
-    def __init__(self, native, convert):
-        self.indices, self.valid, self.substituted = map(convert, (native.indices, native.valid, native.substituted))
+    def __init__(self, native, indices, valid, substituted):
+        self.indices, self.valid, self.substituted = indices, valid, substituted
         self.num_valid, self.epoch, self.step = native.num_valid, native.epoch, native.step
         self.arithmetic = native.arithmetic
 

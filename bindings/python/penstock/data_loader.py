@@ -25,11 +25,14 @@ from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 from . import _job, _penstock
 from ._place import of_distributed, place
 from ._program_order import Flattened, ProgramOrder
-from .batch import DictBatch, TupleBatch
+from ._tensors import made_as
+from .batch import DictBatch, Facts, TupleBatch
 from .errors import UsageError
 
 __all__ = ["DataLoader"]
 
+_NOTHING_YET = {"images": 0, "batches": 0, "order_hash": "0" * 32, "pixel_hash": "0" * 32, "ranges": [],
+                "bad_samples": [], "substituted": 0}
 _FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's order
 
 
@@ -63,6 +66,10 @@ class DataLoader:
         Keys of the split (job file: `batch_size`, `sampler.shuffle`, `drop_last`, `tail`, `mode`).
     transform
         For a dataset: a `penstock.transforms.Compose`, one transform, or a list of them.
+    card_transform, cpu_fraction
+        A second list for a dataset, and the share (0 to 1) of the samples that `transform` makes: keys of the split
+        (job file: `card_pipeline`, `cpu_fraction`). Which list a sample gets follows from seed, epoch and index, not from
+        who makes it; both have to end in the same size, dtype and normalisation.
     seed
         Of order and draws.
     output
@@ -79,10 +86,14 @@ class DataLoader:
     copy
         Give tensors memory of their own (one copy more), so that any number of batches may be kept.
     pin_memory
-        Give tensors in page-locked memory that torch allocated; needs CUDA. The loader's own memory is never registered
-        with CUDA: a non_blocking copy out of memory that is dropped at once would race.
+        Give tensors in page-locked memory that torch allocated; without a CUDA device a RuntimeWarning, as torch's own
+        DataLoader gives. The loader's own memory is never registered with CUDA: a non_blocking copy out of memory that is
+        dropped at once would race.
     device
-        Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU.
+        Copy tensors to this torch device; "auto": this rank's CUDA device (LOCAL_RANK) where there is one, else the CPU.
+        To a CUDA device they are copied on a stream of their own, through page-locked memory with `pin_memory`; the
+        stream that is current when a batch is taken waits for that copy, and the batch's memory goes back behind it. A
+        CUDA device that torch does not see: UsageError.
     attach
         True: be fed by the `penstock serve` of this job on this host, which torchrun's or Slurm's programs find by
         LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
@@ -118,6 +129,7 @@ class DataLoader:
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
                  batch_size: Optional[int] = None, shuffle: Optional[bool] = None, drop_last: Optional[bool] = None,
                  tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
+                 card_transform: Any = None, cpu_fraction: Optional[float] = None,
                  seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  attach: Optional[bool] = None,
@@ -132,9 +144,10 @@ class DataLoader:
                                  "it decides all of that itself")
             sampler = Flattened(batch_sampler, split)
             batch_size, drop_last, shuffle, tail = sampler.batch_size, False, None, tail or "torch"
-        named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode}
+        named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode,
+                 "cpu_fraction": cpu_fraction}
         self._output = output
-        self._convert, self._copied = _converter(output, copy, pin_memory, device)
+        self._tensors = made_as(output, copy, pin_memory, device)
         if batch not in ("tuple", "dict"):
             raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
         if keys is not None and batch != "dict":
@@ -142,7 +155,7 @@ class DataLoader:
         self._as_dict = batch == "dict"
         self._keys = dict(keys or {})
         self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more,
-                                                            _job.words_of(overrides))
+                                                            _job.words_of(overrides), card_transform)
         self._order = None if sampler is None else ProgramOrder(sampler, self.split)
         if sampler is not None:
             if shuffle:
@@ -318,22 +331,26 @@ class DataLoader:
         return self._native.embedded
 
     def stats(self) -> dict:
-        """What this rank has received so far, and what held it up.
+        """What this DataLoader has given so far, and what held it up.
 
-        `images_per_s` and `wait_fraction` (share of the time that the program waited for data, 0 to 1) of this split;
-        `bottleneck`, one sentence; `splits`: images, batches, hashes, unusable samples of each split that this port or
-        process has delivered; `ranks`: the report of this rank, and of the loader where it lives in this process.
+        Of this DataLoader alone: `images` (with an `eval` split's padding), `batches`; `order_hash` and `pixel_hash` (32 hexadecimal digits) over all of
+        it, and `ranges`, the same for each pass; `bad_samples` and `substituted`; `images_per_s`, and `wait_fraction`, the
+        share (0 to 1) of the time since its first next() that the program waited for data.
+        Of everything that this rank's port, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
+        the report of this rank, and of the loader where it lives in this process; `bottleneck`, one sentence.
         """
         report = json.loads(self._native.report_json())
-        split = report["splits"].get(self.split, {})
-        return {"images_per_s": split.get("images_per_s", 0.0), "wait_fraction": split.get("wait_fraction", 0.0),
-                **report}
+        own = report["ranks"][0].pop("client").get(self.split, _NOTHING_YET)
+        seconds, wait_s = own.pop("elapsed_s", 0.0), own.pop("wait_s", 0.0)
+        return {**_NOTHING_YET, **own, "images_per_s": own["images"] / seconds if seconds else 0.0,
+                "wait_fraction": wait_s / seconds if seconds else 0.0, **report}
 
     def close(self) -> None:
         """Lets go of the loader, and ends its passes; batches that are kept stay valid. The end of a `with` block does
         it, too."""
         for one in list(self._passes):
             one._stream = None
+        self._tensors.settle()
         self._native.close()
 
     def __enter__(self) -> "DataLoader":
@@ -355,15 +372,22 @@ class DataLoader:
         """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
         import torch
         if torch.device(device).type != "cpu":
-            self._convert, self._copied = _converter(self._output, False, False, device)
+            self._tensors.settle()
+            self._tensors = made_as(self._output, False, self._tensors.pinned, device)
 
     def _wrap(self, native):
+        tensors, facts = self._tensors, native
         values = [native[name] for name in self._names]
-        values = [one if isinstance(one, list) else self._convert(one) for one in values]
+        if tensors.copies:  # and then nothing may hold the batch's memory
+            *values, indices, valid, substituted = tensors.of(
+                [*values, native.indices, native.valid, native.substituted])
+            facts = Facts(native, indices, valid, substituted)
+        else:
+            values = tensors.of(values)
         if self._as_dict:
             named = zip((self._keys.get(name, name) for name in self._names), values)
-            return DictBatch(named)._describe(native, self._convert, self._copied)
-        return TupleBatch(values)._describe(native, self._convert, self._copied)
+            return DictBatch(named)._describe(facts, None if tensors.copies else tensors.one)
+        return TupleBatch(values)._describe(facts, None if tensors.copies else tensors.one)
 
 
 class _Pass:
@@ -403,6 +427,7 @@ class _Pass:
         stream = self._stream
         if stream is None:
             raise UsageError("this DataLoader was closed", "make a new one")
+        loader._tensors.settle()
         native = stream.next()
         if native is None:
             self._over = True
@@ -434,12 +459,13 @@ def _dtype_name(dtype: Any) -> Optional[str]:
     return text.rpartition(".")[2]
 
 
-def _read(job, split, named, transform, seed, more, words):
+def _read(job, split, named, transform, seed, more, words, card_transform=None):
     """(is it text, path or text, split, overrides) of whatever the user gave as a job."""
     if isinstance(job, (str, os.PathLike)) or isinstance(job, Mapping):
-        if transform is not None:
-            raise UsageError("transform belongs to a dataset; a job has its pipeline",
-                             "write splits.NAME.pipeline in the job")
+        for name, given in (("transform", transform), ("card_transform", card_transform)):
+            if given is not None:
+                key = name.replace("transform", "pipeline")
+                raise UsageError(f"{name} belongs to a dataset; a job has its {key}", f"write splits.NAME.{key} in the job")
         if seed is not None:
             more = dict(more, seed=seed)
         is_text = isinstance(job, Mapping)
@@ -454,10 +480,11 @@ def _read(job, split, named, transform, seed, more, words):
     if not pipeline:
         raise UsageError("transform is missing: what becomes of a picture",
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
-    own_code = "pickle" in spec or any("Python" in step for step in pipeline)
+    card_pipeline = transforms.pipeline_of(card_transform)
+    own_code = "pickle" in spec or any("Python" in step for step in [*pipeline, *card_pipeline])
     if own_code:
         spec = {"path": _pickled.import_path(), **spec}
-    made = _job.build(spec, split, pipeline, named, seed)
+    made = _job.build(spec, split, pipeline, named, seed, card_pipeline)
     if own_code:
         made["python"] = {"interpreter": sys.executable}  # that has what this program has
     return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)
@@ -468,40 +495,6 @@ def _only_split(job: str, is_text: bool, overrides: Sequence[str]) -> str:
     if len(names) != 1:
         raise UsageError(f"the job has {len(names)} splits: {', '.join(map(repr, names))}", "say split=…")
     return names[0]
-
-
-def _converter(output, copy, pin_memory, device):
-    """(array -> what the user asked for, does that have memory of its own?)"""
-    if output is None:
-        output = "torch" if _has_torch() else "numpy"
-    if output == "numpy":
-        if pin_memory or device is not None:
-            raise UsageError("pin_memory and device are torch's", 'use output="torch"')
-        return (lambda array: array.numpy().copy(order="K")) if copy else (lambda array: array.numpy()), copy
-    if output != "torch":
-        raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
-    import torch
-    from torch.utils.dlpack import from_dlpack
-    if device == "auto":
-        device = f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % torch.cuda.device_count()}" \
-            if torch.cuda.is_available() else None
-    if pin_memory and not torch.cuda.is_available():
-        warnings.warn("pin_memory: this torch sees no CUDA device; tensors stay in ordinary memory", stacklevel=3)
-        pin_memory = False
-    if device is not None:
-        target = torch.device(device)
-        # A copy that has ended when it returns: the batch's memory may go back at once.
-        return lambda array: from_dlpack(array).to(target, copy=True), True
-    if pin_memory:
-        return lambda array: from_dlpack(array).pin_memory(), True
-    if copy:
-        return lambda array: from_dlpack(array).clone(), True
-    return from_dlpack, False
-
-
-def _has_torch() -> bool:
-    import importlib.util
-    return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
 
 
 _PARAMETERS = [name for name, one in inspect.signature(DataLoader.__init__).parameters.items()

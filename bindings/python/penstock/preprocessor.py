@@ -16,7 +16,8 @@ import os
 from typing import Any, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
-from .data_loader import _converter, _dtype_name, _read
+from ._tensors import made_as
+from .data_loader import _dtype_name, _read
 from .errors import DatasetError, UsageError
 
 __all__ = ["Preprocessor"]
@@ -32,8 +33,10 @@ class Preprocessor:
     split
         Which of the job's splits. May be left out where there is one only.
     device
-        Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU. Decoding
-        runs on the CPU.
+        Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU. As for
+        `penstock.DataLoader`, on a stream of their own. (Which device decodes, `loader.executor` says.)
+    pin_memory
+        As for `penstock.DataLoader`.
     dtype
         Instead of the pipeline's ToDtype: "uint8", "float32", "float16", "bfloat16".
     channels_last
@@ -42,27 +45,30 @@ class Preprocessor:
         "torch" (default where torch is installed) or "numpy".
     threads
         Of this object's own pool; default: the job's `loader.threads`.
+    cpu_fraction
+        0 to 1, instead of the split's `cpu_fraction` where it has a `card_pipeline` (then it decides pixels, and belongs
+        to the fingerprint), else of the job's `loader.cpu_fraction` (then it changes nothing in them).
     overrides
         More keys, as "key.sub=value"; also as keywords, `limits__max_pixels=20_000_000`.
 
     Raises
     ------
-    ConfigError, UsageError (`penstock.errors`).
+    ConfigError, UsageError, RunError (`loader.executor` is `card`, and there is none) (`penstock.errors`).
     """
 
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
                  device: Any = None, dtype: Any = None, channels_last: Optional[bool] = None,
-                 output: Optional[str] = None, threads: Optional[int] = None, overrides: Sequence[str] = (),
-                 **more: Any) -> None:
+                 output: Optional[str] = None, threads: Optional[int] = None, pin_memory: bool = False,
+                 cpu_fraction: Optional[float] = None, overrides: Sequence[str] = (), **more: Any) -> None:
         if not isinstance(job, (str, os.PathLike, Mapping)):
             raise UsageError(f"a {type(job).__name__} is no job", "give a job file's path, or a job as a dict")
         if threads is not None and threads < 1:
             raise UsageError(f"threads={threads}: it is 1 or more")
-        self._convert, _ = _converter(output, False, False, device)
+        self._tensors = made_as(output, False, pin_memory, device)
         is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
         self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
                                               dtype=_dtype_name(dtype), channels_last=channels_last,
-                                              threads=threads or 0)
+                                              threads=threads or 0, cpu_fraction=cpu_fraction)
         self._arithmetic = json.loads(self._native.spec())["arithmetic"]
 
     def __call__(self, images: Any, *, index: Union[int, Sequence[int], None] = None, epoch: int = 0,
@@ -106,7 +112,7 @@ class Preprocessor:
 
     def _finish(self, pending):
         array, reasons = pending.wait()
-        return self._convert(array), reasons
+        return self._tensors.of([array])[0], reasons
 
     # ---- identity ----------------------------------------------------------------------------------------------------
     @property
@@ -147,12 +153,25 @@ class Preprocessor:
         return self._native.threads
 
     @property
+    def cards(self) -> list:
+        """Of each card that makes images here, where `loader.executor` is `card` or `auto`: {"name", "images" so far,
+        "failure": why it is not asked any more, or ""}. Empty: the CPU makes all. Cards give the CPU's bytes."""
+        return self._native.cards
+
+    @property
+    def pins(self) -> bool:
+        """Are tensors of the host in page-locked memory?"""
+        return self._tensors.pinned
+
+    @property
     def random_transforms(self) -> list:
-        """Names of the transforms that draw; empty: none does, and bytes are enough."""
+        """Names of the transforms that draw, after "cpu_fraction" where a draw says which list an image gets; empty:
+        nothing is drawn, and bytes are enough."""
         return self._native.random_transforms
 
     def close(self) -> None:
         """Ends the threads; tensors that are kept stay valid. The end of a `with` block does it, too."""
+        self._tensors.settle()
         self._native.close()
 
     def __enter__(self) -> "Preprocessor":

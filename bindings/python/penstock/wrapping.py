@@ -22,8 +22,8 @@ from collections import deque
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _penstock
+from ._tensors import has_torch
 from .batch import TupleBatch
-from .data_loader import _has_torch
 from .errors import DatasetError, UsageError
 from .preprocessor import Preprocessor
 
@@ -52,9 +52,9 @@ def collate_bytes(samples: Sequence[Any]) -> tuple:
 
 
 def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
-         prefetch: int = 1, device: Any = None, dtype: Any = None, channels_last: Optional[bool] = None,
-         output: Optional[str] = None, threads: Optional[int] = None, overrides: Sequence[str] = (),
-         **more: Any) -> "WrappedLoader":
+         prefetch: int = 1, cpu_fraction: Optional[float] = None, device: Any = None, pin_memory: bool = False,
+         dtype: Any = None, channels_last: Optional[bool] = None, output: Optional[str] = None,
+         threads: Optional[int] = None, overrides: Sequence[str] = (), **more: Any) -> "WrappedLoader":
     """The same loader, giving finished batches `(images, labels, …)` instead of encoded ones.
 
     Parameters
@@ -67,8 +67,13 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
         Pipeline, mode, seed, limits and on_error come from this split; its dataset, sampler and batch size are not used.
     prefetch
         So many batches are decoded while the program works on the one before: 0 or more.
-    device, dtype, channels_last, output, threads, overrides
-        As for `penstock.Preprocessor`; `device` moves labels and indices, too.
+    cpu_fraction
+        Share of the samples (0 to 1) that the CPU takes. With two lists of transforms in the split (`pipeline` for these
+        samples, `card_pipeline` for the others) it says which list a sample gets, by a draw from seed, epoch and index:
+        the same whoever makes it. With one list it says who makes a sample where `loader.executor` has cards, and
+        changes nothing in it. Default: what the job says.
+    device, pin_memory, dtype, channels_last, output, threads, overrides
+        As for `penstock.Preprocessor`; `device` and `pin_memory` hold for labels and indices, too.
 
     Returns
     -------
@@ -92,8 +97,8 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
     step, another rank has had the first one, and the repetition draws as the first did.
     """
     return WrappedLoader(loader, prefetch, Preprocessor(
-        job, split, device=device, dtype=dtype, channels_last=channels_last, output=output, threads=threads,
-        overrides=overrides, **more))
+        job, split, device=device, pin_memory=pin_memory, dtype=dtype, channels_last=channels_last, output=output,
+        threads=threads, cpu_fraction=cpu_fraction, overrides=overrides, **more))
 
 
 class WrappedLoader:
@@ -319,11 +324,11 @@ class _WrappedPass:
                 else:
                     labels[place] = _IGNORED_LABEL
                     valid[place] = 0
-        convert = _like(images)
+        convert = _like(images, owner.preprocessor.pins)
         facts = _Facts(convert(indices, "int64"), convert(valid, "uint8"), convert(substituted, "uint8"), sum(valid),
                        self._epoch, self._step, owner.preprocessor.arithmetic)
-        return TupleBatch([images, convert(labels, None), *(convert(column, None) for column in begun.rest)])._describe(
-            facts, lambda array: array)
+        return TupleBatch([images, convert(labels, None),
+                           *(convert(column, None) for column in begun.rest)])._describe(facts)
 
     def _check_bad(self, begun: _Begun, bad: list, reasons: list) -> None:
         owner, place = self._owner, bad[0]
@@ -389,9 +394,9 @@ def _copy(labels: Any) -> Any:
     return list(labels)
 
 
-def _like(images: Any):
-    """Puts lists and tensors of a batch where its images are: torch on their device, or NumPy."""
-    if _has_torch():
+def _like(images: Any, pinned: bool):
+    """Puts lists and tensors of a batch where its images are: torch on their device or in page-locked memory, or NumPy."""
+    if has_torch():
         import torch
         if isinstance(images, torch.Tensor):
             def to_torch(value, dtype):
@@ -399,7 +404,10 @@ def _like(images: Any):
                     if dtype is None and not _numbers(value):
                         return value
                     value = torch.as_tensor(value, dtype=getattr(torch, dtype) if dtype else None)
-                return value if value.device == images.device else value.to(images.device)
+                if value.device != images.device:
+                    return value.to(images.device)
+                # Columns of labels; what is on a card needs no pinning.
+                return value.pin_memory() if pinned and value.device.type == "cpu" and not value.is_pinned() else value
             return to_torch
     import numpy
 

@@ -1,0 +1,121 @@
+"""Tensors on a CUDA device and in page-locked memory, with one: bytes of what is copied and dropped at once. Without a
+card device_test.py plays torch.cuda."""
+
+import gc
+import os
+import sys
+import threading
+
+import torch
+
+import penstock
+from jobs import run_tests
+from photos import JOB, TRAIN
+
+if not torch.cuda.is_available():
+    print("SKIP: torch sees no CUDA device")
+    sys.exit(77)
+
+CARD = torch.device("cuda:0")
+PASSES = 20
+
+
+def plain():
+    with penstock.DataLoader(JOB, "train", copy=True, batch_size=8) as train:
+        return [(batch[0], batch[1]) for batch in train]
+
+
+def busy(milliseconds):
+    """Work on the current stream, so that what follows it is late."""
+    torch.cuda._sleep(int(milliseconds * 1_500_000))
+
+
+def check(got, wanted):
+    torch.cuda.synchronize()
+    assert len(got) == len(wanted)
+    for one, other in zip(got, wanted):
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(one, other))
+
+
+def test_non_blocking_copy_dropped_at_once():
+    wanted = plain()
+    for more in (dict(), dict(pin_memory=True)):
+        with penstock.DataLoader(JOB, "train", batch_size=8, **more) as train:
+            for _ in range(PASSES):
+                train.set_epoch(0)
+                got = []
+                for images, labels in train:
+                    busy(2)
+                    got.append((images.to(CARD, non_blocking=True), labels.to(CARD, non_blocking=True)))
+                    del images, labels
+                check(got, wanted)
+
+
+def test_device_on_a_stream_of_its_own():
+    wanted = plain()
+    for more in (dict(device=CARD), dict(device="auto"), dict(device=CARD, pin_memory=True)):
+        with penstock.DataLoader(JOB, "train", batch_size=8, **more) as train:
+            for epoch in range(PASSES):
+                train.set_epoch(0)
+                got = []
+                # Another current stream every other time: it is the one that waits.
+                stream = torch.cuda.Stream(CARD) if epoch % 2 else torch.cuda.current_stream(CARD)
+                with torch.cuda.stream(stream):
+                    for batch in train:
+                        images, labels = batch
+                        assert images.device == CARD and labels.device == CARD and batch.indices.device == CARD
+                        got.append((images.clone(), labels.clone()))
+                        busy(2)
+                        images.fill_(-1)  # late, on this stream; the allocator must not have given it away
+                        del images, labels, batch
+                check(got, wanted)
+
+
+def test_kept_after_the_loader():
+    wanted = plain()
+    train = penstock.DataLoader(JOB, "train", batch_size=8, device=CARD)
+    got = [tuple(batch) for batch in train]
+    train.close()
+    del train
+    gc.collect()
+    check(got, wanted)
+    pinned = penstock.DataLoader(JOB, "train", batch_size=8, pin_memory=True)
+    got = [tuple(batch) for batch in pinned]
+    pinned.close()
+    assert all(tensor.is_pinned() for batch in got for tensor in batch)
+    check(got, wanted)
+
+
+def test_preprocessor_and_wrap():
+    paths = [os.path.join(folder, name) for folder, _, names in sorted(os.walk(TRAIN)) for name in sorted(names)]
+    wanted = penstock.Preprocessor(JOB, "train")(paths, index=range(len(paths)), epoch=0)
+    for more in (dict(), dict(pin_memory=True)):
+        with penstock.Preprocessor(JOB, "train", device=CARD, **more) as preprocess:
+            problems = []
+
+            def ask():
+                for _ in range(5):
+                    if not torch.equal(preprocess(paths, index=range(len(paths)), epoch=0).cpu(), wanted):
+                        problems.append(1)
+
+            threads = [threading.Thread(target=ask) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not problems
+        batches = [(list(range(begin, begin + 8)), paths[begin:begin + 8], torch.arange(8))
+                   for begin in range(0, len(paths), 8)]
+
+        class Batches:
+            def __iter__(self):
+                for indices, some, labels in batches:
+                    yield indices, [open(path, "rb").read() for path in some], labels
+
+        with penstock.wrap(Batches(), JOB, split="train", device="auto", **more) as train:
+            got = list(train)
+        assert torch.equal(torch.cat([images for images, _ in got]).cpu(), wanted)
+        assert all(labels.device == CARD for _, labels in got)
+
+
+run_tests(globals())
