@@ -24,10 +24,6 @@ namespace penstock_test {
 using namespace penstock;
 using File = std::vector<std::byte>;
 
-inline bool full() {
-  return std::getenv("PENSTOCK_FULL") != nullptr;
-}
-
 inline Box random_box(std::mt19937& random, int width, int height) {
   const int w = draw(random, 1, width);
   const int h = draw(random, 1, height);

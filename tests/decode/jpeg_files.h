@@ -16,6 +16,11 @@
 
 namespace penstock_test {
 
+// More samples, in the full tests.
+inline bool full() {
+  return std::getenv("PENSTOCK_FULL") != nullptr;
+}
+
 struct JpegSpec {
   int width = 40;
   int height = 33;

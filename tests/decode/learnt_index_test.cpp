@@ -21,12 +21,11 @@ namespace {
 
 using namespace penstock;
 using penstock_test::draw;
+using penstock_test::full;
 using penstock_test::JpegSpec;
 using penstock_test::make_jpeg;
 using penstock_test::random_spec;
 using File = std::vector<std::byte>;
-
-bool full() { return std::getenv("PENSTOCK_FULL") != nullptr; }
 
 struct Decoded {
   Verdict verdict;

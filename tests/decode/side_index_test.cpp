@@ -45,7 +45,7 @@ TEST_CASE("with an index, the bytes are those without") {
   INFO("seed ", seed);
   std::mt19937 random(seed);
   JpegDecoder decoder({});
-  const int files = std::getenv("PENSTOCK_FULL") != nullptr ? 4000 : 150;
+  const int files = penstock_test::full() ? 4000 : 150;
   int64_t by_index = 0;
   int64_t boxes = 0;
   int64_t ours = 0;  // files that our decoder takes; it leaves slivers to the library

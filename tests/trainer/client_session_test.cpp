@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace penstock {
 namespace {
@@ -135,17 +136,6 @@ struct Talk {
   bool interrupt = false;
   std::optional<ClientSession> session;
 };
-
-template <class Act>
-Error error_of(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error;
-  }
-  FAIL("no error came");
-  return Error(ErrorKind::runtime, "none");
-}
 
 TEST_CASE("passes side by side: each gets its own answers, in any order") {
   Talk talk;

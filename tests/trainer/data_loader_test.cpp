@@ -19,6 +19,7 @@
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/thread_annotations.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tiny_dataset.h"
 #include "transport/unix_socket.h"
 
@@ -52,17 +53,6 @@ struct Environment {
   ~Environment() { ::unsetenv(name_); }
   const char* name_;
 };
-
-template <class Act>
-Error error_of(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error;
-  }
-  FAIL("no error came");
-  return Error(ErrorKind::runtime, "none");
-}
 
 TEST_CASE("an epoch: every sample once, shapes, labels, the short last batch") {
   const TinyDataset data(50);
