@@ -271,7 +271,8 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   if (bits.size() != samples || !equal || bits[0] > 64) return unsupported("this organisation of samples is");
   tiff.bits = static_cast<unsigned>(bits[0]);
   tiff.samples = static_cast<unsigned>(samples);
-  if (!choose_mode(tiff, photometric, format[0], fill, directory.list(kExtraSamples))) {
+  const std::vector<uint64_t> extra = directory.list(kExtraSamples);
+  if (!choose_mode(tiff, photometric, format[0], fill, extra)) {
     return unsupported(std::to_string(samples) + " samples of " + std::to_string(tiff.bits) +
                        " bits with photometric interpretation " + std::to_string(photometric) + " are");
   }
@@ -308,6 +309,10 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
     const bool coloured = tiff.mode == TiffHeader::Mode::rgb || tiff.mode == TiffHeader::Mode::cmyk;
     const bool jpeg_like = tiff.mode == TiffHeader::Mode::ycbcr;
     if (!jpeg_like && !(plain_bytes && (coloured || samples == 1))) return unsupported("these separate planes are");
+    // Pillow 9.4 counts three planes here, and shows tiles of the fourth in place of colours.
+    if (tiff.tiled && tiff.mode == TiffHeader::Mode::rgb && samples == 4 && extra.empty()) {
+      return unsupported("tiles of separate planes, of which the fourth has no name, are");
+    }
   }
   return Verdict::good();
 }

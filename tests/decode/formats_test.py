@@ -36,6 +36,7 @@ ALLOWED = [
     ("tiff", "the headers contradict each other", "Pillow and libtiff read different values; Pillow takes libtiff's"),
     ("tiff", "more strips or tiles than the image has", "Pillow paints the surplus over the image"),
     ("tiff", "no offsets of strips or tiles", "libtiff guesses them"),
+    ("tiff", "empty strips or tiles", "of tiles without a width Pillow's loop takes the first for the whole image"),
     ("tiff", "TIFF tile: image of", "tiles over the limits are refused before they are decoded"),
     ("gif", "over the limit", "limits.max_pixels refuses a little less than Pillow"),
     ("bmp", "over the limit", "limits.max_side"),
