@@ -53,9 +53,11 @@ class Directory {
     tiff_.big_endian = bytes_[0] == std::byte{'M'};
     tiff_.big_tiff = bytes_[2] == std::byte{43};
     if (tiff_.big_tiff && bytes_.size() < 16) return false;
-    read(tiff_.big_tiff ? integer(8, 8) : integer(4, 4));
+    begin_ = tiff_.big_tiff ? integer(8, 8) : integer(4, 4);
+    read(begin_);
     return true;
   }
+  uint64_t begin() const { return begin_; }
 
   bool has(unsigned tag) const { return find(tag) != nullptr; }
   // False: there is such a tag, of a type that is no integer.
@@ -130,6 +132,7 @@ class Directory {
 
   EncodedView bytes_;
   TiffHeader& tiff_;
+  uint64_t begin_ = 0;
   std::vector<Entry> entries_;
 };
 
@@ -236,6 +239,7 @@ uint64_t TiffHeader::value(EncodedView bytes, const Values& values, uint64_t ind
 Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   Directory directory(bytes, tiff);
   if (!directory.open()) return Verdict::bad("not a TIFF file");
+  if (directory.begin() == 0) return Verdict::bad("TIFF: no directory");
   uint64_t compression = 1;
   uint64_t planar = 1;
   uint64_t photometric = 0;
@@ -309,9 +313,9 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
     const bool coloured = tiff.mode == TiffHeader::Mode::rgb || tiff.mode == TiffHeader::Mode::cmyk;
     const bool jpeg_like = tiff.mode == TiffHeader::Mode::ycbcr;
     if (!jpeg_like && !(plain_bytes && (coloured || samples == 1))) return unsupported("these separate planes are");
-    // Pillow 9.4 counts three planes here, and shows tiles of the fourth in place of colours.
-    if (tiff.tiled && tiff.mode == TiffHeader::Mode::rgb && samples == 4 && extra.empty()) {
-      return unsupported("tiles of separate planes, of which the fourth has no name, are");
+    // Of these Pillow 9.4 shows the fourth plane in place of colours, but for uncompressed strips.
+    if (tiff.mode == TiffHeader::Mode::rgb && samples == 4 && extra.empty() && (tiff.tiled || compression != 1)) {
+      return unsupported("separate planes of which the fourth has no name are");
     }
   }
   return Verdict::good();
