@@ -419,7 +419,7 @@ def test_the_stream_is_the_same_under_mpirun():
     for transport in ("auto", "mpi"):
         with no_leftovers() as env:
             result = run_job(job, ranks=3, overrides=["roles.trainers=2", f"transport={transport}"], env=env,
-                             program=[sys.executable, "-c", PROGRAM, job])
+                             program=[sys.executable, "-c", PROGRAM, job], timeout=180)  # three imports of torch
         assert [int(text, 16) for text in result.hashes()["train"]] == total, transport
 
 
