@@ -57,7 +57,7 @@ if ((full)); then
   # The label `full`: tests that take a larger matrix, or more samples, with this variable.
   PENSTOCK_FULL=1 run_preset release -L full || status=1
   # clang compiles everything, warnings being errors.
-  cmake --preset analysis >/dev/null && cmake --build --preset analysis -- --quiet || status=1
+  cmake --preset analysis >/dev/null && cmake --build --preset analysis -- -k 0 --quiet || status=1
   # Every fuzz target for a while; longer runs by hand (tests/fuzz/run_fuzzers.py).
   cmake --preset fuzz >/dev/null && cmake --build --preset fuzz --target fuzzers -- --quiet &&
     ctest --test-dir build/fuzz --output-on-failure --no-tests=error || status=1
