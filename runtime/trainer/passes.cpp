@@ -11,7 +11,7 @@ namespace penstock {
 
 void Passes::begin(int connection, const ClientIterate& message) {
   const PortSplit* split = splits_.find_opened(message.split_id);
-  if (split == nullptr) throw Error(ErrorKind::usage, "the split was not opened");
+  if (split == nullptr || split->connection != connection) throw Error(ErrorKind::usage, "the split was not opened");
   const PlanShape plan = plan_of(*split, message);
   if (message.epoch > 0xFFFFFFFF) {
     throw Error(ErrorKind::usage,
@@ -42,6 +42,11 @@ void Passes::begin(int connection, const ClientIterate& message) {
   passes_[id] = std::move(pass);
   callbacks_.coordinator(OpenStream{id, split->fingerprint, options_.replica, message.epoch, message.first_step,
                                     message.order, split->program, split->opening});
+}
+
+Passes::Pass* Passes::find(int connection, StreamId id) {
+  const auto it = passes_.find(id);
+  return it == passes_.end() || it->second.connection != connection ? nullptr : &it->second;
 }
 
 SlotPool& Passes::pool_for(const PortSplit& split) {
@@ -108,15 +113,15 @@ bool Passes::take(const ChunkHeader& header, std::vector<SampleRecord>& records,
 }
 
 void Passes::next(int connection, const ClientNext& message) {
-  const auto it = passes_.find(message.stream);
-  if (it == passes_.end()) {
+  Pass* const found = find(connection, message.stream);
+  if (found == nullptr) {
     callbacks_.client(connection,
                       ClientFailed{static_cast<int32_t>(ErrorKind::usage), "this iteration has ended",
                                    "start a new one with begin()", message.stream},
                       -1);
     return;
   }
-  Pass& pass = it->second;
+  Pass& pass = *found;
   pass.waiting = true;
   pass.asked_at = clock_.now();
   if (pass.first_asked == 0) pass.first_asked = pass.asked_at;
@@ -220,9 +225,10 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   reserve(pass);
 }
 
-void Passes::release(const ClientRelease& message) {
+void Passes::release(int connection, const ClientRelease& message) {
   const auto it = pools_.find(message.pool);
   if (it == pools_.end() || message.slot < 0 || message.slot >= std::ssize(it->second.slots)) return;
+  if (splits_.at(it->second.split_id).connection != connection) return;
   Slot& slot = it->second.slots[static_cast<size_t>(message.slot)];
   if (slot.state != Slot::State::held) return;  // released twice: the first one counted
   slot.state = Slot::State::free;
@@ -232,7 +238,11 @@ void Passes::release(const ClientRelease& message) {
   }
 }
 
-void Passes::stop(StreamId id) {
+void Passes::stop(int connection, const ClientStop& message) {
+  if (find(connection, message.stream) != nullptr) end(message.stream);
+}
+
+void Passes::end(StreamId id) {
   const auto it = passes_.find(id);
   if (it == passes_.end()) return;
   const Pass& pass = it->second;
@@ -252,7 +262,7 @@ void Passes::stop_all_of(int connection) {
   for (const auto& [id, pass] : passes_) {
     if (pass.connection == connection) ids.push_back(id);
   }
-  for (const StreamId id : ids) stop(id);
+  for (const StreamId id : ids) end(id);
 }
 
 void Passes::split_closed(int32_t split) {

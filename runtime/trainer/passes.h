@@ -5,8 +5,8 @@
 //   passes.ready(stream_ready);             // the coordinator's answer: now it is told for which steps there is room
 //   passes.next(connection, client_next);   // answered with a batch, the end or a failure, whenever that is there
 //   passes.take(header, records, chunk);    // a chunk into its slot; then passes.serve(stream): perhaps next() waits
-//   passes.release(client_release);         // a slot back from the program
-//   passes.stop(stream);
+//   passes.release(connection, client_release);   // a slot back from the program
+//   passes.stop(connection, client_stop);
 //
 // The steps of a pass, which holds a slot for each one between its cursor and its next_reserve:
 //
@@ -19,6 +19,8 @@
 //   3. At most `prefetch` batches are reserved ahead of the client, and always at least one while a slot is free, so
 //      one split's prefetching cannot starve another's.
 //   4. Each next() has one answer. After a failure all further ones of the pass have the same.
+//   5. Passes, pools and splits are their client's alone: what another one says of them is as if they were not there.
+//      Numbers can be guessed, and a slot that somebody else gives back is written to while its client reads it.
 // A pool serves one pass at a time, and the next pass over its split when that is over (slot_pool.h).
 // Thread-safety: the port's event loop alone. Ownership: the slots' memory; programs that have it mapped keep it. What
 //   the constructor takes must outlive it.
@@ -58,8 +60,8 @@ class Passes {
 
   void begin(int connection, const ClientIterate& message);
   void next(int connection, const ClientNext& message);
-  void release(const ClientRelease& message);
-  void stop(StreamId id);
+  void release(int connection, const ClientRelease& message);
+  void stop(int connection, const ClientStop& message);
 
   void ready(const StreamReady& message);
   void failed(const StreamFailed& message);
@@ -100,7 +102,9 @@ class Passes {
     DeliveredRange range() const { return {epoch, first_step, cursor, hash}; }
   };
 
+  Pass* find(int connection, StreamId id);
   SlotPool& pool_for(const PortSplit& split);
+  void end(StreamId id);
   void reserve(Pass& pass);
   void serve(Pass& pass);
   void answer(Pass& pass, const ClientMessage& message);

@@ -295,8 +295,8 @@ class Port::Impl {
                    [&](const ClientOpen& m) { splits_.open(id, m); },
                    [&](const ClientIterate& m) { passes_.begin(id, m); },
                    [&](const ClientNext& m) { passes_.next(id, m); },
-                   [&](const ClientRelease& m) { passes_.release(m); },
-                   [&](const ClientStop& m) { passes_.stop(m.stream); },
+                   [&](const ClientRelease& m) { passes_.release(id, m); },
+                   [&](const ClientStop& m) { passes_.stop(id, m); },
                    [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");

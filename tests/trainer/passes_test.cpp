@@ -127,8 +127,8 @@ TEST_CASE("prefetch batches are reserved ahead of the client, and one more while
   CHECK(first.step == 0);
   CHECK(desk.reserved().empty());
   CHECK_FALSE(desk.make(stream.stream, 0));  // late: the slot is the program's
-  desk.passes.release({first.pool, first.slot});
-  desk.passes.release({first.pool, first.slot});  // twice: the first one counted
+  desk.passes.release(kClient, {first.pool, first.slot});
+  desk.passes.release(kClient, {first.pool, first.slot});  // twice: the first one counted
   CHECK(desk.reserved().empty());                 // 1 and 2 are ahead
   desk.passes.next(kClient, {stream.stream});
   CHECK(desk.heard<ClientBatch>().at(0).step == 1);
@@ -148,7 +148,7 @@ TEST_CASE("a program that holds all batches hears so once, and has the next when
   desk.passes.serve(stream.stream);
   CHECK(desk.to_client.empty());
   CHECK(desk.notices.size() == 1);
-  desk.passes.release({held[1].pool, held[1].slot});
+  desk.passes.release(kClient, {held[1].pool, held[1].slot});
   CHECK(desk.reserved() == Steps{3});
   CHECK(desk.make(stream.stream, 3));
   CHECK(desk.heard<ClientBatch>().at(0).slot == held[1].slot);
@@ -168,7 +168,7 @@ TEST_CASE("the end and a failure are the answers to every further next()") {
     desk.passes.next(kClient, {other.stream});
     CHECK(desk.heard<ClientFailed>().at(0).stream == other.stream);
   }
-  desk.passes.stop(other.stream);
+  desk.passes.stop(kClient, {other.stream});
   desk.passes.next(kClient, {other.stream});
   CHECK(desk.heard<ClientFailed>().at(0).error == "this iteration has ended");
   CHECK_THROWS_AS(desk.passes.begin(kClient, {1, 0, 8, {}}), Error);
@@ -180,7 +180,7 @@ TEST_CASE("passes side by side have pools of their own; one that is over leaves 
   const ClientStream beside = desk.begin();
   CHECK(first.pool != beside.pool);
   const ClientBatch held = desk.batch(first.stream, 0);
-  desk.passes.stop(first.stream);
+  desk.passes.stop(kClient, {first.stream});
   CHECK(desk.told<CloseStream>().at(0).stream == first.stream);
   CHECK_FALSE(desk.make(first.stream, 1));
   desk.reserved();
@@ -191,7 +191,7 @@ TEST_CASE("passes side by side have pools of their own; one that is over leaves 
   CHECK(desk.reserved() == Steps{0, 1});
   desk.passes.next(kClient, {next.stream});
   CHECK(desk.reserved().empty());  // the third slot is held
-  desk.passes.release({held.pool, held.slot});
+  desk.passes.release(kClient, {held.pool, held.slot});
   CHECK(desk.reserved() == Steps{2});
   CHECK(desk.passes.open_ranges().size() == 2);
 }
@@ -206,7 +206,7 @@ TEST_CASE("a client that goes takes its passes, pools and splits along") {
   desk.splits.close(1);
   CHECK(desk.told<SplitClosed>().at(0).fingerprint == 5);
   CHECK(desk.splits.of(kClient).empty());
-  desk.passes.release({held.pool, held.slot});  // of a pool that is gone: nothing
+  desk.passes.release(kClient, {held.pool, held.slot});  // of a pool that is gone: nothing
   CHECK(desk.passes.open_ranges().empty());
   CHECK(desk.record.to_json({})["splits"]["train"]["ranges"].size() == 1);
   desk.splits.open(kClient, {split_json(), -1, -1});

@@ -523,6 +523,40 @@ TEST_CASE("a client that hangs up is forgotten; the port serves the next one") {
   check_contents(client, client.expect<ClientBatch>());
 }
 
+TEST_CASE("a client's passes and slots are its own: what another one says of them does nothing") {
+  World world(/*prefetch=*/1, /*hold=*/0);
+  Client client = world.client();
+  Client stranger = world.client();
+  const ClientOpened opened = world.open(client, split_json("train"), 40);
+  const ClientStream stream = client.iterate(opened.split_id);
+  std::vector<ClientBatch> held;
+  for (int32_t i = 0; i < stream.slots; ++i) {
+    client.say(ClientNext{stream.stream});
+    world.work(2);
+    held.push_back(client.expect<ClientBatch>());
+  }
+  std::vector<std::byte> before(client.slot(held[0]), client.slot(held[0]) + stream.slot_bytes);
+
+  stranger.say(ClientIterate{opened.split_id, 0, 0});
+  CHECK(stranger.expect<ClientFailed>().error == "the split was not opened");
+  stranger.say(ClientNext{stream.stream});
+  CHECK(stranger.expect<ClientFailed>().error == "this iteration has ended");
+  stranger.say(ClientStop{stream.stream});
+  for (const ClientBatch& batch : held) stranger.say(ClientRelease{batch.pool, batch.slot});
+  (void)world.stats(stranger);  // all of it has been heard
+
+  // Every slot is still held, so nothing is written to.
+  client.say(ClientNext{stream.stream});
+  CHECK(client.expect<ClientNotice>().held_stream == stream.stream);
+  CHECK(client.silent());
+  CHECK(std::equal(before.begin(), before.end(), client.slot(held[0])));
+  client.say(ClientRelease{held[1].pool, held[1].slot});
+  world.work(2);
+  const auto batch = client.expect<ClientBatch>();
+  CHECK(batch.step == stream.slots);
+  check_contents(client, batch);
+}
+
 TEST_CASE("what the loader cannot do reaches the client as an error, not as silence") {
   World world;
   Client client = world.client();
