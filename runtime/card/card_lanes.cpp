@@ -19,17 +19,21 @@ CardLane::CardLane(Card& on, size_t number_of_card, size_t bytes)
 CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options, Done done)
     : cards_(std::move(cards)), options_(options), done_(std::move(done)) {
   size_t lanes = 0;
+  bool usable = false;
+  std::string why_none;
   {
     MutexLock lock(mutex_);
     for (size_t card = 0; card < cards_.size(); ++card) {
       const CardInfo& info = cards_[card]->info();
       figures_.push_back({.name = info.name, .number = info.number});
       add_lanes(card, options);
+      why_none = figures_[card].failure;
+      usable = usable || why_none.empty();
     }
     lanes = places_.size();
   }
-  if (lanes == 0) {
-    throw Error(ErrorKind::runtime, "no card has memory for a batch: " + why_none_,
+  if (!usable) {
+    throw Error(ErrorKind::runtime, "no card has memory for a batch: " + why_none,
                 "lower loader.card_memory_mb, free memory on the card, or say loader.executor: cpu");
   }
   for (size_t i = 0; i < lanes; ++i) threads_.emplace_back([this, i] { run(i); });
@@ -52,20 +56,25 @@ void CardLanes::stop() {
 
 void CardLanes::add_lanes(size_t card, const CardLanesOptions& options) {
   auto bytes = static_cast<size_t>(options.memory_bytes) / static_cast<size_t>(options.lanes);
-  int made = 0;
-  while (made < options.lanes && bytes >= smallest_lane_bytes) {
+  CardFigures& figures = figures_[card];
+  std::string why = "it was to have less than " + std::to_string(smallest_lane_bytes) + " bytes for a batch";
+  while (figures.lanes < options.lanes && bytes >= smallest_lane_bytes) {
     try {
       Place place;
       place.lane = std::make_unique<CardLane>(*cards_[card], card, bytes);
       places_.push_back(std::move(place));
-      figures_[card].memory_bytes += static_cast<int64_t>(bytes);
-      ++made;
+      figures.memory_bytes += static_cast<int64_t>(bytes);
+      ++figures.lanes;
     } catch (const CardError& error) {
-      why_none_ = error.message();
-      if (error.fault() != CardFault::out_of_memory) break;
+      why = error.message();
+      if (error.fault() != CardFault::out_of_memory) {
+        figures.failure = why;
+        return;
+      }
       bytes /= 2;
     }
   }
+  if (figures.lanes == 0) figures.failure = why;
 }
 
 CardLane* CardLanes::take() {

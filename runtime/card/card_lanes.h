@@ -10,10 +10,11 @@
 //
 // States of a lane: free → take() → the taker's → submit() → its thread's → done() → the taker's → give_back() → free.
 //   Only the one whose it is touches it; take(), submit() and done() hand it over with all that was written.
-// Memory: options.memory_bytes a card, in parts for its lanes (equal, unless memory was short), and pinned memory of three quarters of that here.
-//   Where a card has less, the lanes are halved until they fit, so that batches become smaller; a card on which not
-//   even smallest_lane_bytes can be had is left out.
-// Failure: the constructor throws where no card has a lane. done()'s error says which card failed and how; what the
+// Memory: options.memory_bytes a card, in parts for its lanes (equal, unless memory was short), and pinned memory of three
+//   quarters of that here. Where a card has less, the lanes are halved until they fit, so that batches become smaller; a
+//   card on which not even smallest_lane_bytes can be had is left out, and one that fails meanwhile is too. figures() says
+//   so from the beginning.
+// Failure: the constructor throws where no card is left. done()'s error says which card failed and how; what the
 //   batch held is then unmade. After anything but a want of memory the card is not asked again: its lanes are never
 //   free.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost.
@@ -50,11 +51,12 @@ struct CardFigures {
   std::string name;
   int number = 0;
   int64_t memory_bytes = 0;  // taken from it
+  int lanes = 0;
   int64_t batches = 0;
   int64_t images = 0;
   int64_t uploaded_bytes = 0;
   int64_t busy_ns = 0;  // of its lanes, from upload to the last byte fetched
-  std::string failure;  // why it is not asked any more
+  std::string failure;  // why it is not asked any more, or never was
 };
 
 struct LaneImage {
@@ -109,7 +111,6 @@ class CardLanes {
   std::vector<std::unique_ptr<Card>> cards_;
   CardLanesOptions options_;
   Done done_;
-  std::string why_none_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Place> places_ PENSTOCK_GUARDED_BY(mutex_);

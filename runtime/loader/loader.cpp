@@ -131,7 +131,8 @@ class Loader::Impl {
       try {
         auto executor = make_card_executor(options_.threads, options_.cpus, open_cards(options_.cards),
                                            options_.card_lanes, options_.on_notice, options_.cpu_fraction);
-        lanes_ = options_.cards.count * options_.card_lanes.lanes;
+        // Not those that were wished for: a node may have fewer cards, and a card less memory.
+        for (const CardFigures& card : executor->figures().cards) lanes_ += card.failure.empty() ? card.lanes : 0;
         return executor;
       } catch (const Error& error) {
         if (options_.executor == ExecutorKind::card) throw;

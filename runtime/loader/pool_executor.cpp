@@ -59,6 +59,7 @@ class PoolExecutor final : public Executor {
     figures_.threads = threads;
     lanes_ = std::make_unique<CardLanes>(std::move(cards), options,
                                          [this](CardLane& lane, const CardError* error) { collect(lane, error); });
+    say_who_is_left_out();
     start(threads, cpus);
   }
   ~PoolExecutor() override {
@@ -164,6 +165,15 @@ class PoolExecutor final : public Executor {
     Held held_;
   };
 
+  void say_who_is_left_out() const {
+    if (!on_notice_) return;
+    for (const CardFigures& card : lanes_->figures()) {
+      if (card.failure.empty()) continue;
+      on_notice_("card " + std::to_string(card.number) + " (" + card.name + ") is left out: " + card.failure +
+                 "; lower loader.card_memory_mb, or free memory on it");
+    }
+  }
+
   void start(int threads, const std::vector<int>& cpus) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this, cpus] { run(cpus); });
   }
@@ -256,8 +266,11 @@ class PoolExecutor final : public Executor {
         ++lane.pending;
         return {&lane, *place};
       }
-      // Full; or the sample is larger than a lane.
-      if (lane.batch.places() == 0) return {};
+      // Full; or the sample is larger than a lane, and another chunk may have use for it.
+      if (lane.batch.places() == 0) {
+        give_back_unused(item);
+        return {};
+      }
       close(item);
     }
     return {};
@@ -277,6 +290,11 @@ class PoolExecutor final : public Executor {
     item.open = lane;
     ++item.lanes;
     return true;
+  }
+
+  void give_back_unused(Item& item) PENSTOCK_REQUIRES(mutex_) {
+    --item.lanes;
+    lanes_->give_back(*std::exchange(item.open, nullptr));
   }
 
   // Nothing more is put into the chunk's lane.

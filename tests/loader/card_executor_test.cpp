@@ -3,7 +3,9 @@
 #include <poll.h>
 
 #include <cstdio>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
 #include <random>
 
@@ -261,6 +263,75 @@ TEST_CASE("where a card is short of memory, batches are smaller, and what does n
   CardWish none;
   none.faults->most_bytes = 1000;
   CHECK_THROWS_WITH_AS(with_cards(none, notices), doctest::Contains("no card has memory for a batch"), Error);
+}
+
+TEST_CASE("a card that is left out beside one that works is named, with the reason") {
+  Notices notices;
+  const auto context = context_of("on_error: fail\n", kCrop);
+  const auto short_of_memory = std::make_shared<CardFaults>();
+  short_of_memory->most_bytes = 1000;
+  std::vector<std::unique_ptr<Card>> cards;
+  cards.push_back(std::make_unique<FaultyCard>(open_host_card(4, size_t{64} << 20), short_of_memory));
+  cards.push_back(open_host_card(5, size_t{64} << 20));
+  const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3},
+                                           [&](const std::string& text) { notices.add(text); });
+  CHECK(notices.all().starts_with("card 4 ("));
+  CHECK(notices.all().find("is left out: a card of the test is short of memory") != std::string::npos);
+  CHECK(all_chunks(*executor, context, 12) == all_chunks(*make_cpu_executor(2, {}), context, 12));
+  const ExecutorFigures figures = executor->figures();
+  REQUIRE(figures.cards.size() == 2);
+  CHECK(figures.cards[0].lanes == 0);
+  CHECK(figures.cards[0].failure == "a card of the test is short of memory");
+  CHECK(figures.cards[1].lanes == 3);
+  CHECK(figures.cards[1].failure.empty());
+  CHECK(figures.cards[1].images > 0);
+}
+
+TEST_CASE("a picture larger than a lane leaves the lane to others") {
+  const auto context = context_of("on_error: fail\n", "{Resize: {size: [28, 36]}}");
+  const std::vector<std::byte> large = make_jpeg({.width = 1400, .height = 1400, .h = 1, .v = 1});
+  const std::vector<std::byte> small = make_jpeg({.width = 60, .height = 40});
+  std::vector<std::unique_ptr<Card>> cards;
+  cards.push_back(open_host_card(0, size_t{64} << 20));
+  const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{3} << 20, .lanes = 1}, {});
+
+  const size_t cell_bytes = chunk_layout(context->fields(), 1).total_bytes;
+  std::vector<std::byte> cells[2] = {std::vector<std::byte>(cell_bytes), std::vector<std::byte>(cell_bytes)};
+  std::promise<void> large_made;
+  std::promise<void> small_made;
+  const auto work_of = [&](size_t number, auto make) {
+    auto work = std::make_unique<ChunkWork>();
+    work->lease.samples.resize(1);
+    work->split = context;
+    work->memory = cells[number].data();
+    work->make = make;
+    return work;
+  };
+  // The large one's chunk goes on until the small one's is done.
+  executor->submit(work_of(0, [&](SampleMaker& maker, size_t, std::span<std::byte* const> fields) {
+    SampleRecord record;
+    CHECK(maker.make_image(large, {}, fields[0], record).ok());
+    large_made.set_value();
+    CHECK(small_made.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+    return record;
+  }));
+  REQUIRE(large_made.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  executor->submit(work_of(1, [&](SampleMaker& maker, size_t, std::span<std::byte* const> fields) {
+    SampleRecord record;
+    CHECK(maker.make_image(small, {}, fields[0], record).ok());
+    return record;
+  }));
+  const auto await_one = [&] {
+    while (executor->next_done() == nullptr) {
+      pollfd fd{executor->done_fd(), POLLIN, 0};
+      REQUIRE_MESSAGE(::poll(&fd, 1, 30'000) == 1, "no chunk for 30 s");
+    }
+  };
+  await_one();
+  CHECK(executor->figures().cards.at(0).images == 1);
+  small_made.set_value();
+  await_one();
+  CHECK(executor->figures().cards.at(0).images == 1);
 }
 
 TEST_CASE("a card that fails, wherever: the CPU makes what it had, and it is said") {
