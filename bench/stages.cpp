@@ -146,7 +146,8 @@ class Measurement {
     at[3] = cpu_ns();
     PixelView view;
     rows_.begin(box.width);
-    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view, index, more, 1, &rows_));
+    require(scratch_.decoder.decode(sample_.image, head, box, storage_, view,
+                                    {.index = index, .learnt = more, .rows = &rows_}));
     at[4] = cpu_ns();
     const std::span<uint8_t> out{reinterpret_cast<uint8_t*>(image_.data()), image_.size()};
     require(pipeline.apply(ImageInput{sample_.image, {}, index, more}, head, draws, out, scratch_, {}));

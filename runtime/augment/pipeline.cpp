@@ -91,7 +91,8 @@ class PipelinePlan {
   }
 
   // After build(), where the earliest run is of a JPEG file that is still to be decoded: has it decoded at 1/2, 1/4 or
-  // 1/8, where the resize behind it shrinks that much, and gives which; 1: nothing is changed.
+  // 1/8, where the resize behind it shrinks that much, and gives which; 1: nothing is changed. What the run would have read
+  // at full size is the caller's to keep: the verdict is about that.
   int reduce(const ImageHeader& header, Resampler& resampler) {
     if (runs.size() < 2) return 1;
     Run& first = runs.back();
@@ -620,6 +621,7 @@ class Pipeline::Impl {
     if (Verdict verdict = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !verdict.ok()) return verdict;
     const bool reducible = arithmetic_ == Arithmetic::fast && source.pixels.data == nullptr &&
                            header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
+    const Box judged = plan.runs.back().source;
     const int reduction = reducible ? plan.reduce(header, scratch.resampler) : 1;
     if (Verdict verdict = check_sizes(plan, scratch.limits); !verdict.ok()) return verdict;
 
@@ -648,7 +650,11 @@ class Pipeline::Impl {
         Verdict verdict = plan.role == ImageRole::mask
                               ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
                               : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
-                                                       source.index, source.learnt, reduction, rows);
+                                                       {.index = source.index,
+                                                        .learnt = source.learnt,
+                                                        .reduction = reduction,
+                                                        .judged = judged,
+                                                        .rows = rows});
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
         if (!verdict.ok()) return verdict;

@@ -21,43 +21,51 @@ size_t rounded_up(size_t n, size_t to) {
 
 }  // namespace
 
-bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
-                             PixelBuffer& storage, PixelView& pixels, int reduction, bool learn, int interval,
-                             RowSink* rows) {
+bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
+                             PixelBuffer& storage, PixelView& pixels) {
   if (!same_arithmetic_as_library) return false;
   if (!read_baseline_frame(bytes, frame_) && !rows_.read_progressive_frame(bytes, max_scans_, frame_)) return false;
   if (frame_.width != header.width || frame_.height != header.height) return false;
-  grid_ = sample_grid(frame_, reduction);
+  grid_ = sample_grid(frame_, wish.reduction);
   // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (baseline_frame.h).
   if (grid_.doubles_columns && grid_.interpolates && grid_.component_width[1] <= 2) return false;
   window_ = mcu_window(frame_, grid_, box);
+  if (wish.judges()) reach_judged_rows(wish);
   prepare(box);
   // Rows wide enough for whole vectors of pixels.
-  if (rows == nullptr) {
+  if (wish.rows == nullptr) {
     storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
   }
-  EntryNotes* const notes = learn && begin_notes(bytes, index, interval) ? &notes_ : nullptr;
-  if (!decode_rows(bytes, box, index, true, notes, storage, rows)) {
+  EntryNotes* const notes = wish.learnt != nullptr && begin_notes(bytes, wish.index) ? &notes_ : nullptr;
+  if (!decode_rows(bytes, box, wish, true, notes, storage)) {
     // Of what lanes refuse nothing is learnt: they would refuse it with an index, too.
     notes_.begin(0, 0, 0);
-    if (!rows_.without_lanes_may_help() || !decode_rows(bytes, box, index, false, nullptr, storage, rows)) {
-      return false;
-    }
+    if (!rows_.without_lanes_may_help() || !decode_rows(bytes, box, wish, false, nullptr, storage)) return false;
   }
   pixels = {};
-  if (rows == nullptr) pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
+  if (wish.rows == nullptr) pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
 
+// To the last row that the same pixels need at full size; what an index has of them is quiet.
+void BaselineDecoder::reach_judged_rows(const DecodeWish& wish) {
+  const int end = mcu_window(frame_, wish.judged).end_row;
+  const bool quiet = wish.index != nullptr && wish.index->fits(frame_) &&
+                     wish.index->quiet_mcus(frame_) >= int64_t{end} * frame_.mcu_columns;
+  if (!quiet) window_.end_row = std::max(window_.end_row, end);
+}
+
 // False: there is nothing to be learnt.
-bool BaselineDecoder::begin_notes(EncodedView bytes, const SideIndex* index, int interval) {
+bool BaselineDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
   notes_.begin(0, 0, 0);
   if (frame_.progressive || frame_.restart_interval != 0 || bytes.size() > UINT32_MAX ||
       (index != nullptr && !index->fits(frame_))) {
     return false;
   }
   const int64_t mcus = int64_t{frame_.mcu_columns} * frame_.mcu_rows;
-  interval_ = index != nullptr ? index->interval() : interval > 0 ? interval : learnt_interval(frame_, bytes.size());
+  interval_ = index != nullptr       ? index->interval()
+              : learnt_interval_ > 0 ? learnt_interval_
+                                     : learnt_interval(frame_, bytes.size());
   notes_.begin(interval_, index != nullptr ? static_cast<int64_t>(index->size()) * interval_ : 0, mcus);
   return notes_.wanted() != EntryNotes::none;
 }
@@ -74,21 +82,21 @@ SideIndex BaselineDecoder::learnt(const SideIndex* index) const {
   return more.size() > std::max<size_t>(before, 1) ? more : SideIndex{};
 }
 
-bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes,
-                                  EntryNotes* notes, PixelBuffer& storage, RowSink* rows) {
-  if (!rows_.begin(bytes, frame_, index, window_, lanes, notes)) return false;
+bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const DecodeWish& wish, bool lanes,
+                                  EntryNotes* notes, PixelBuffer& storage) {
+  if (!rows_.begin(bytes, frame_, wish.index, window_, lanes, notes)) return false;
   const auto width = static_cast<size_t>(box.width);
   const int end = box.y + box.height;
   int y = box.y;
   for (int r = window_.first_row; r < window_.end_row; ++r) {
-    if (!read_samples(r)) return false;
+    if (!read_row(r, y < end)) return false;
     // Interpolation between rows of chroma needs the next MCUs for the last two rows of these.
     int ready = (r + 1) * grid_.mcu_height;
     if (grid_.interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) {
       const SampleRow from = sample_row(y, box);
-      if (rows != nullptr) {
-        write_planes(from, width, rows->row(y - box.y));
+      if (wish.rows != nullptr) {
+        write_planes(from, width, wish.rows->row(y - box.y));
       } else {
         write_rgb(from, width, storage.row(y - box.y));
       }
@@ -116,9 +124,11 @@ void BaselineDecoder::prepare(const Box& box) {
   }
 }
 
-bool BaselineDecoder::read_samples(int mcu_row) {
+// `wanted`: its samples are; else it is read for the verdict alone.
+bool BaselineDecoder::read_row(int mcu_row, bool wanted) {
   const CoefficientTarget target = window_.target(frame_, mcu_row, coefficients_.data());
   if (!rows_.read_row(mcu_row, target)) return false;
+  if (!wanted) return true;
   for (int c = 0; c < frame_.components; ++c) {
     const auto i = static_cast<size_t>(c);
     if (target.tiles[i] == nullptr) continue;

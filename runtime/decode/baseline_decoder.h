@@ -2,8 +2,8 @@
 // equal to it in every byte.
 //
 //   BaselineDecoder decoder(limits.max_scans);
-//   if (!decoder.decode(bytes, header, box, index, storage, pixels)) ... // "not mine": ask libjpeg-turbo
-//   SideIndex more = decoder.learnt(index);                               // and what was passed on the way
+//   if (!decoder.decode(bytes, header, box, wish, storage, pixels)) ... // "not mine": ask libjpeg-turbo
+//   SideIndex more = decoder.learnt(wish.index);                        // and what was passed on the way
 //
 // Stages: headers (baseline_frame.h, progressive_scans.h), which MCUs (mcu_window.h), their coefficients
 //   (coefficient_rows.h), inverse transform, upsampling and colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the
@@ -28,25 +28,24 @@
 
 #include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
+#include "runtime/decode/decode_wish.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/mcu_window.h"
-#include "runtime/decode/row_sink.h"
 #include "runtime/decode/sample_grid.h"
 
 namespace penstock {
 
 class BaselineDecoder {
  public:
-  explicit BaselineDecoder(int max_scans) : max_scans_(max_scans) {}
+  // `learnt_interval`: MCUs between the points of an index that is learnt; 0: learnt_interval().
+  explicit BaselineDecoder(int max_scans, int learnt_interval = 0)
+      : max_scans_(max_scans), learnt_interval_(learnt_interval) {}
 
-  // `reduction` 1, 2, 4 or 8: of the image that is so many times smaller (sample_grid.h), whose pixels the box counts.
-  // `learn`: entry points are noted, `interval` MCUs apart (0: learnt_interval()).
-  // `rows`: where the pixels go; nullptr: to `storage`, and `pixels` is their view.
-  bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, const SideIndex* index,
-              PixelBuffer& storage, PixelView& pixels, int reduction = 1, bool learn = false, int interval = 0,
-              RowSink* rows = nullptr);
-  // After a decode() that learnt and was "mine": a partial index that reaches further than `index`, the one it was given;
-  // empty: it does not.
+  // The box counts pixels of the image that the wish's reduction makes (sample_grid.h).
+  bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
+              PixelBuffer& storage, PixelView& pixels);
+  // After a decode() with wish.learnt that was "mine": a partial index that reaches further than `index`, the one it was
+  // given; empty: it does not.
   SideIndex learnt(const SideIndex* index) const;
 
  private:
@@ -66,22 +65,24 @@ class BaselineDecoder {
   };
 
   void prepare(const Box& box);
-  bool decode_rows(EncodedView bytes, const Box& box, const SideIndex* index, bool lanes, EntryNotes* notes,
-                   PixelBuffer& storage, RowSink* rows);
-  bool begin_notes(EncodedView bytes, const SideIndex* index, int interval);
-  bool read_samples(int mcu_row);
+  void reach_judged_rows(const DecodeWish& wish);
+  bool decode_rows(EncodedView bytes, const Box& box, const DecodeWish& wish, bool lanes, EntryNotes* notes,
+                   PixelBuffer& storage);
+  bool begin_notes(EncodedView bytes, const SideIndex* index);
+  bool read_row(int mcu_row, bool wanted);
   void repeat_borders(int mcu_row);
   SampleRow sample_row(int y, const Box& box);
   void write_rgb(const SampleRow& from, size_t width, uint8_t* rgb) const;
   void write_planes(const SampleRow& from, size_t width, const PlanarRow& to) const;
 
   int max_scans_;
+  int learnt_interval_;
   BaselineFrame frame_;
   SampleGrid grid_;
   CoefficientRows rows_;
   EntryNotes notes_;
   int interval_ = 0;  // of the notes
-  McuWindow window_;  // that the box needs
+  McuWindow window_;  // that the box needs, and the verdict
   std::array<Plane, 3> planes_;
   std::vector<int16_t> coefficients_;
   std::array<std::vector<uint8_t>, 2> chroma_;  // one upsampled row each

@@ -42,10 +42,10 @@ class Decoder::Impl {
   Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
 
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index, SideIndex* learnt, int reduction, RowSink* rows) {
+                 const DecodeWish& wish) {
     switch (header.format) {
       case ImageFormat::jpeg:
-        return jpeg.decode(bytes, header, box, storage, pixels, index, learnt, reduction, rows);
+        return jpeg.decode(bytes, header, box, storage, pixels, wish);
       case ImageFormat::png:
         return png.decode(bytes, header, box, storage, pixels);
       case ImageFormat::pnm:
@@ -99,20 +99,21 @@ Verdict Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const
 }
 
 Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                        PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction, RowSink* rows) {
-  check_reduction(header, reduction);
+                        PixelView& pixels, const DecodeWish& wish) {
+  check_reduction(header, wish.reduction);
   ImageHeader reduced = header;
-  reduced.width = reduced_size(header.width, reduction);
-  reduced.height = reduced_size(header.height, reduction);
+  reduced.width = reduced_size(header.width, wish.reduction);
+  reduced.height = reduced_size(header.height, wish.reduction);
   check_box(reduced, box);
-  if (header.orientation <= 1) {
-    return impl_->decode(bytes, header, box, storage, pixels, index, learnt, reduction, rows);
-  }
+  if (wish.judges()) check_box(header, wish.judged);
+  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, wish);
   ImageHeader stored = header;
   if (header.swaps_sides()) std::swap(stored.width, stored.height);
+  DecodeWish of_stored = wish;
+  of_stored.rows = nullptr;
+  if (wish.judges()) of_stored.judged = stored_box(wish.judged, header);
   PixelView found;
-  const Verdict verdict =
-      impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, index, learnt, reduction, nullptr);
+  const Verdict verdict = impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, of_stored);
   if (!verdict.ok()) return verdict;
   turn(found, header.orientation, storage);
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};

@@ -23,9 +23,8 @@
 #include <memory>
 
 #include "runtime/base/error.h"
+#include "runtime/decode/decode_wish.h"
 #include "runtime/decode/image.h"
-#include "runtime/decode/row_sink.h"
-#include "runtime/decode/side_index.h"
 
 namespace penstock {
 
@@ -42,16 +41,9 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  // `index` and `learnt` as in jpeg_decoder.h; of other formats nothing is learnt.
-  // `reduction` 2, 4 or 8, of JPEG files: the image is decoded at so much less width and height (rounded up), straight from
-  // the coefficients, byte for byte as libjpeg-turbo's scaled decoding gives it (scale_denom); the box counts its
-  // pixels.
-  // The verdict covers the rows that this needs.
-  // `rows` (or nullptr): our own decoder of JPEG files gives the box's rows to it, as they are made, and leaves `storage`
-  // alone; then pixels.data is nullptr. What others decode stands in `pixels`, whatever `rows` was given before that.
+  // The box counts the pixels of the reduced image, where the wish is for one.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1,
-                 RowSink* rows = nullptr);
+                 const DecodeWish& wish = {});
 
   // A mask of class ids: each pixel's number three times. PNG files with a palette or of grey; others are bad.
   Verdict decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,

@@ -14,6 +14,7 @@
 
 #include "runtime/decode/baseline_decoder.h"
 #include "runtime/decode/color_math.h"
+#include "runtime/decode/sample_grid.h"
 
 namespace penstock {
 namespace {
@@ -25,6 +26,7 @@ struct ErrorState {
   std::jmp_buf escape;
   long max_warnings;
   int max_scans;
+  bool tolerant;  // the verdict is known to be good: no warning ends the decoding
   bool out_of_memory;
   char text[JMSG_LENGTH_MAX + 64];
 };
@@ -51,6 +53,7 @@ void on_message(j_common_ptr info, int level) {
   if (level >= 0) return;  // a trace message
   ErrorState& state = state_of(info);
   ++state.manager.num_warnings;
+  if (state.tolerant) return;
   if (state.manager.msg_code == JWRN_JPEG_EOF) {
     std::snprintf(state.text, sizeof state.text, "JPEG: premature end of the data (truncated file)");
     escape(info);
@@ -75,6 +78,24 @@ void on_progress(j_common_ptr info) {
 
 enum class Outcome { done, bad, start_over };
 
+// Ways through the library (jpeg_decoder.h).
+enum class Way {
+  region,     // only what the box needs; starts over at anything irregular
+  reference,  // rows 0 to the box's last
+  quiet,      // the same and beyond, to where the judged rows cannot but be quiet too; starts over at anything irregular
+  judge,      // rows 0 to the last that is judged, and no pixels
+  tolerant,   // rows 0 to the box's last, whatever they say
+};
+
+struct Task {
+  Way way = Way::reference;
+  int reduction = 1;
+  Box box;              // whose pixels are wanted, of the reduced image; of no height: none
+  int judged_rows = 0;  // of the image at full size, from row 0 on
+
+  bool strict() const noexcept { return way == Way::region || way == Way::quiet; }
+};
+
 }  // namespace
 
 class JpegDecoder::Impl {
@@ -82,7 +103,7 @@ class JpegDecoder::Impl {
   Impl(const DecodeLimits& limits, const DecodeOptions& options)
       // A limit that refuses every file is libjpeg's to enforce.
       : own_allowed_(options.own_jpeg && limits.max_scans >= 1 && limits.max_warnings >= 0),
-        learnt_interval_(options.learnt_interval), own_(limits.max_scans) {
+        own_(limits.max_scans, options.learnt_interval) {
     errors_.max_warnings = limits.max_warnings;
     errors_.max_scans = limits.max_scans;
     info_.err = jpeg_std_error(&errors_.manager);
@@ -96,22 +117,50 @@ class JpegDecoder::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // The choice of the way stands here and nowhere else.
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction, bool reference,
-                 const SideIndex* index, PixelBuffer& storage, PixelView& pixels, SideIndex* learnt, RowSink* rows) {
-    if (own_allowed_ && !reference &&
-        own_.decode(bytes, header, box, index, storage, pixels, reduction, learnt != nullptr, learnt_interval_, rows)) {
-      if (learnt != nullptr) {
-        if (SideIndex more = own_.learnt(index); !more.empty()) *learnt = std::move(more);
+  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
+                 const DecodeWish& wish) {
+    if (own_allowed_ && own_.decode(bytes, header, box, wish, storage, pixels)) {
+      if (wish.learnt != nullptr) {
+        if (SideIndex more = own_.learnt(wish.index); !more.empty()) *wish.learnt = std::move(more);
       }
       ++counts.own_jpeg;
-      if (index != nullptr) ++counts.indexed_jpeg;
+      if (wish.index != nullptr) ++counts.indexed_jpeg;
       return Verdict::good();
     }
     ++counts.library_jpeg;
-    reduction_ = reduction;
+    if (wish.judges()) return decode_judged(bytes, header, box, wish, storage, pixels);
     const bool covers_rows = box.x == 0 && box.y == 0 && box.width == header.width;
-    Outcome outcome = attempt(bytes, header, box, reference || covers_rows || reduction > 1, storage, pixels);
-    if (outcome == Outcome::start_over) outcome = attempt(bytes, header, box, true, storage, pixels);
+    Task task{.way = Way::region, .reduction = wish.reduction, .box = box};
+    if (covers_rows || wish.reduction > 1) task.way = Way::reference;
+    Outcome outcome = attempt(bytes, header, task, storage, pixels);
+    task.way = Way::reference;
+    if (outcome == Outcome::start_over) outcome = attempt(bytes, header, task, storage, pixels);
+    return verdict_of(outcome);
+  }
+
+  Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction,
+                           PixelBuffer& storage, PixelView& pixels) {
+    ++counts.library_jpeg;
+    return verdict_of(attempt(bytes, header, {.reduction = reduction, .box = box}, storage, pixels));
+  }
+
+  DecodeCounts counts;
+
+ private:
+  // The pixels of a scaled decode, with the verdict of full size.
+  Verdict decode_judged(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
+                        PixelBuffer& storage, PixelView& pixels) {
+    const int rows = wish.judged.y + wish.judged.height;
+    Task task{.way = Way::quiet, .reduction = wish.reduction, .box = box, .judged_rows = rows};
+    Outcome outcome = attempt(bytes, header, task, storage, pixels);
+    if (outcome != Outcome::start_over) return verdict_of(outcome);
+    outcome = attempt(bytes, header, {.way = Way::judge, .judged_rows = rows}, storage, pixels);
+    if (outcome != Outcome::done) return verdict_of(outcome);
+    task.way = Way::tolerant;
+    return verdict_of(attempt(bytes, header, task, storage, pixels));
+  }
+
+  Verdict verdict_of(Outcome outcome) const {
     if (outcome == Outcome::done) return Verdict::good();
     if (errors_.out_of_memory) {
       throw Error(ErrorKind::runtime, std::string("out of memory while decoding: ") + errors_.text,
@@ -120,12 +169,10 @@ class JpegDecoder::Impl {
     return Verdict::bad(errors_.text);
   }
 
-  DecodeCounts counts;
-
- private:
   // No object with a destructor may live between setjmp and a libjpeg call: hence members and plain pointers.
-  Outcome attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool reference, PixelBuffer& storage,
+  Outcome attempt(EncodedView bytes, const ImageHeader& header, const Task& task, PixelBuffer& storage,
                   PixelView& pixels) {
+    errors_.tolerant = task.way == Way::tolerant;
     errors_.manager.num_warnings = 0;
     errors_.out_of_memory = false;
     errors_.text[0] = '\0';
@@ -133,7 +180,7 @@ class JpegDecoder::Impl {
     if (setjmp(errors_.escape) != 0) {
       jpeg_abort_decompress(&info_);
       // The reference decides about everything that went wrong in the image itself.
-      return !reference && header_read ? Outcome::start_over : Outcome::bad;
+      return task.strict() && header_read ? Outcome::start_over : Outcome::bad;
     }
     // A fresh object for every file: an old one remembers the tables of the file before, and a damaged file without
     // tables of its own would decode, or not, by what came before it. Costs a microsecond or two.
@@ -146,23 +193,26 @@ class JpegDecoder::Impl {
     if (static_cast<int>(info_.image_width) != header.width || static_cast<int>(info_.image_height) != header.height) {
       return fail("JPEG: the headers contradict each other");
     }
-    if (!choose_colours()) return fail("JPEG: a colour space that cannot become RGB");
+    if (!choose_colours(task.reduction)) return fail("JPEG: a colour space that cannot become RGB");
     const long warnings_of_header = errors_.manager.num_warnings;  // NOLINT(google-runtime-int): libjpeg's type
     header_read = true;
     jpeg_start_decompress(&info_);
-    if (!reference && (errors_.manager.num_warnings != warnings_of_header || smooths_blocks())) {
+    const bool region = task.way == Way::region;
+    if (task.strict() && (errors_.manager.num_warnings != warnings_of_header || (region && smooths_blocks()))) {
       jpeg_abort_decompress(&info_);
       return Outcome::start_over;
     }
     JDIMENSION left = 0;
-    if (!reference) {
-      left = crop_columns(box);
-      if (box.y > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.y));
+    if (region) {
+      left = crop_columns(task.box);
+      if (task.box.y > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(task.box.y));
     }
-    read_rows(box, static_cast<int>(left), storage, pixels);
+    line_.resize((static_cast<size_t>(info_.output_width) + 16) * 4);
+    if (task.box.height > 0) read_rows(task.box, static_cast<int>(left), storage, pixels);
+    pass_to(last_row_of(task, header));
     const bool irregular = errors_.manager.num_warnings != warnings_of_header;
     jpeg_abort_decompress(&info_);
-    return irregular && !reference ? Outcome::start_over : Outcome::done;
+    return irregular && task.strict() ? Outcome::start_over : Outcome::done;
   }
 
   Outcome fail(const char* text) {
@@ -172,7 +222,7 @@ class JpegDecoder::Impl {
   }
 
   // What Pillow asks for: grey stays grey, three components become RGB, four CMYK (which then becomes RGB).
-  bool choose_colours() {
+  bool choose_colours(int reduction) {
     switch (info_.num_components) {
       case 1:
         info_.out_color_space = JCS_RGB;  // libjpeg replicates grey
@@ -187,7 +237,7 @@ class JpegDecoder::Impl {
         return false;
     }
     info_.scale_num = 1;
-    info_.scale_denom = static_cast<unsigned>(reduction_);
+    info_.scale_denom = static_cast<unsigned>(reduction);
     info_.dct_method = JDCT_ISLOW;
     info_.do_fancy_upsampling = TRUE;
     info_.do_block_smoothing = TRUE;
@@ -218,27 +268,35 @@ class JpegDecoder::Impl {
     return left;
   }
 
-  // Rows of the box, straight into `storage` with whatever columns come; `pixels` is the box within. Rows before the
-  // box, where they were not skipped, go to the first row and are overwritten.
+  // The rows that say what the verdict is, beyond the box's. Interpolation of chroma at full size takes libjpeg one row of
+  // MCUs further than a scaled decode of the same rows.
+  int last_row_of(const Task& task, const ImageHeader& header) const {
+    if (task.way == Way::judge) return task.judged_rows;
+    if (task.way != Way::quiet) return 0;
+    return reduced_size(std::min(task.judged_rows + info_.max_v_samp_factor * DCTSIZE, header.height), task.reduction);
+  }
+
+  // Reads rows before this one, where they were not skipped, for nothing but what libjpeg says of them.
+  void pass_to(int row) {
+    JSAMPROW line = line_.data();
+    while (static_cast<int>(info_.output_scanline) < row) jpeg_read_scanlines(&info_, &line, 1);
+  }
+
+  // Rows of the box, straight into `storage` with whatever columns come; `pixels` is the box within.
   void read_rows(const Box& box, int left, PixelBuffer& storage, PixelView& pixels) {
     const int width = static_cast<int>(info_.output_width);
     const bool four = info_.out_color_components == 4;
-    const bool pass_over = static_cast<int>(info_.output_scanline) < box.y;
-    if (four) wide_.resize((static_cast<size_t>(width) + 16) * 4);
     storage.resize(width, box.height);
+    pass_to(box.y);
     JSAMPROW rows[8];
-    if (pass_over) {
-      rows[0] = four ? wide_.data() : storage.row(0);
-      while (static_cast<int>(info_.output_scanline) < box.y) jpeg_read_scanlines(&info_, rows, 1);
-    }
     int y = 0;
     while (y < box.height) {
       if (four) {
-        rows[0] = wide_.data();
+        rows[0] = line_.data();
         jpeg_read_scanlines(&info_, rows, 1);
         uint8_t* out = storage.row(y);
         for (int x = 0; x < width; ++x) {
-          inverted_cmyk_to_rgb(wide_.data() + static_cast<size_t>(x) * 4, out + static_cast<size_t>(x) * 3);
+          inverted_cmyk_to_rgb(line_.data() + static_cast<size_t>(x) * 4, out + static_cast<size_t>(x) * 3);
         }
         ++y;
       } else {
@@ -255,10 +313,8 @@ class JpegDecoder::Impl {
 
   jpeg_decompress_struct info_{};
   ErrorState errors_{};
-  std::vector<uint8_t> wide_;  // one row of CMYK
+  std::vector<uint8_t> line_;  // a row that is not kept, or of CMYK
   bool own_allowed_;
-  int learnt_interval_;
-  int reduction_ = 1;  // of the file at hand
   BaselineDecoder own_;
 };
 
@@ -271,14 +327,13 @@ const DecodeCounts& JpegDecoder::counts() const noexcept {
 }
 
 Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels, const SideIndex* index, SideIndex* learnt, int reduction,
-                            RowSink* rows) {
-  return impl_->decode(bytes, header, box, reduction, false, index, storage, pixels, learnt, rows);
+                            PixelView& pixels, const DecodeWish& wish) {
+  return impl_->decode(bytes, header, box, storage, pixels, wish);
 }
 
 Verdict JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
                                       PixelBuffer& storage, PixelView& pixels, int reduction) {
-  return impl_->decode(bytes, header, box, reduction, true, nullptr, storage, pixels, nullptr, nullptr);
+  return impl_->decode_reference(bytes, header, box, reduction, storage, pixels);
 }
 
 // The libjpeg interface has no call for the version; this is that of the headers, which the API level in the library's

@@ -15,15 +15,17 @@
 // pixels. Progressive files whose coefficients are incomplete go the reference's way from the start, because libjpeg
 // smooths them over several blocks.
 // At 1/2, 1/4 and 1/8 there are the own way and the reference, which is libjpeg-turbo's scaled decode (scale_denom): the
-// same bytes by both.
+// same bytes by both. A scaled decode may need other rows of the file than the same pixels at full size, by one row of MCUs
+// or so. Where the verdict is to be that of full size (DecodeWish::judged), both read on until neither could have met
+// anything; a file that is not quiet so far is judged by the reference at full size, and what is good then is decoded
+// whatever the scaled decode would say.
 // Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
 #pragma once
 
 #include <memory>
 
+#include "runtime/decode/decode_wish.h"
 #include "runtime/decode/image.h"
-#include "runtime/decode/row_sink.h"
-#include "runtime/decode/side_index.h"
 
 namespace penstock {
 
@@ -32,12 +34,8 @@ class JpegDecoder {
   explicit JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options = {});
   ~JpegDecoder();
 
-  // `index`: the file's own, made from these bytes, or none. `learnt` (or nullptr): becomes a partial index that reaches
-  // further than `index`, if this decoding has passed entry points behind that; else it stays as it is. `reduction`
-  // and `rows`: Decoder's.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1,
-                 RowSink* rows = nullptr);
+                 const DecodeWish& wish = {});
 
   // The reference way alone: the yardstick of tests.
   Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,

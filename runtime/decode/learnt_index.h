@@ -5,7 +5,8 @@
 //   LearntIndexes indexes(memory);                                        // one per dataset, shared by all threads
 //   const auto known = indexes.find(sample, bytes);                       // nullptr: nothing of use
 //   SideIndex more;
-//   decoder.decode(bytes, header, box, storage, pixels, known ? &known->index : nullptr, indexes.learns() ? &more : nullptr);
+//   decoder.decode(bytes, header, box, storage, pixels,
+//                  {.index = known ? &known->index : nullptr, .learnt = indexes.learns() ? &more : nullptr});
 //   if (!more.empty()) indexes.keep(sample, bytes, known, std::move(more));
 //
 // How: without an index a decoder goes from the file's first MCU to the crop's last. On that way it notes where some MCUs

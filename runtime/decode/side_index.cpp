@@ -93,6 +93,10 @@ int64_t SideIndex::closed_mcus(const BaselineFrame& frame) const {
   return next >= mcus ? mcus : next - interval_;
 }
 
+int64_t SideIndex::quiet_mcus(const BaselineFrame& frame) const {
+  return partial_ ? (static_cast<int64_t>(count_) - 1) * interval_ : int64_t{frame.mcu_columns} * frame.mcu_rows;
+}
+
 std::string SideIndex::serialise() const {
   WireWriter out;
   out.u8(kVersion);

@@ -2,7 +2,7 @@
 //
 //   SideIndex index;
 //   if (build_side_index(bytes, {}, index)) ...                 // one pass over the whole file
-//   decoder.decode(bytes, header, box, storage, pixels, &index);
+//   decoder.decode(bytes, header, box, storage, pixels, {.index = &index});
 //   std::string text = index.serialise();                       // beside the data; SideIndex::read() takes it back
 //
 // A point stands before every interval-th MCU of the scan: where its first bit is, and the DC predictions there. With
@@ -62,6 +62,9 @@ class SideIndex {
   bool fits(const BaselineFrame& frame) const;
   // Of a file that it fits: MCUs, from the first on, that lie in stretches with an end. All of them if it is complete.
   int64_t closed_mcus(const BaselineFrame& frame) const;
+  // Those that it has been shown of, whatever is decoded by it, that libjpeg-turbo reads them without a word. Behind a
+  // partial index's last point nobody has been, also where the scan ends next.
+  int64_t quiet_mcus(const BaselineFrame& frame) const;
   int interval() const noexcept { return interval_; }
   size_t size() const noexcept { return count_; }
   EntryPoint at(size_t n) const;  // n < size()

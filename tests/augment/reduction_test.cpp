@@ -15,6 +15,7 @@
 #include "runtime/decode/sample_grid.h"
 #include "runtime/decode/side_index.h"
 #include "tests/augment/image_files.h"
+#include "tests/decode/jpeg_damage.h"
 
 namespace {
 
@@ -56,7 +57,7 @@ Bytes by_definition(EncodedView file, const ImageHeader& header, const Box& box,
   PixelBuffer storage;
   PixelView view;
   const Box all{0, 0, reduced_size(header.width, reduction), reduced_size(header.height, reduction)};
-  REQUIRE(decoder.decode(file, header, all, storage, view, nullptr, nullptr, reduction).ok());
+  REQUIRE(decoder.decode(file, header, all, storage, view, {.reduction = reduction}).ok());
   const auto edges = [&](int from, int length, int& first, int& count) {
     const double r = reduction;
     first = static_cast<int>(std::floor(from / r));
@@ -219,6 +220,45 @@ TEST_CASE("smooth pictures come out as by exact, whatever stands around the resi
     }
   }
   CHECK(different > 300);  // of 576
+}
+
+TEST_CASE("a damaged file is good or bad by fast where it is by exact: samples stand in for the same ones") {
+  std::mt19937 random(17);
+  Scratch scratch{DecodeLimits{}};
+  Scratch exact_scratch{DecodeLimits{}};
+  int good = 0;
+  int bad = 0;
+  for (int i = 0; i < 300; ++i) {
+    const int width = 120 + static_cast<int>(random() % 200);
+    const int height = 120 + static_cast<int>(random() % 200);
+    const auto file = penstock_test::encode_jpeg(penstock_test::make_rgb(width, height, random()), width, height, 85,
+                                                 1 + static_cast<int>(random() % 2));
+    const ImageHeader header = header_of(file);
+    const std::vector<TransformSpec> crop{
+        {"RandomResizedCrop", {{"size", List{16, 16}}, {"scale", List{0.2, 1.0}}}}};
+    const Pipeline fast(crop, Arithmetic::fast);
+    const Pipeline exact(crop);
+    for (int k = 0; k < 12; ++k) {
+      std::vector<std::byte> damaged = file;
+      const size_t at = file.size() / 4 + random() % (file.size() * 3 / 4);
+      if (k % 3 == 0) {
+        damaged.resize(at);
+      } else {
+        penstock_test::damage_at(damaged, at, random() % penstock_test::kinds_of_damage, std::byte(random() & 255));
+      }
+      const Draws draws = fast.draw({.seed = 3, .index = static_cast<uint64_t>(12 * i + k)}, header);
+      Bytes out(16 * 16 * 3);
+      const Verdict wanted = exact.apply(damaged, header, draws, out, exact_scratch);
+      const Verdict got = fast.apply(damaged, header, draws, out, scratch);
+      CAPTURE(i);
+      CAPTURE(k);
+      REQUIRE(got.ok() == wanted.ok());
+      (got.ok() ? good : bad)++;
+    }
+  }
+  MESSAGE(good << " good, " << bad << " bad");
+  CHECK(good > 500);
+  CHECK(bad > 500);
 }
 
 TEST_CASE("what fast cannot reduce is exact: nearest, PNG, padding, an image that something needs whole") {

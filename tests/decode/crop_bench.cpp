@@ -128,7 +128,9 @@ int main(int argc, char** argv) {
       by_library += t7 - t4;
       PixelView by_points;
       const bool same_verdict =
-          decoder.decode(view, header, box, indexed_storage, by_points, indices[i].empty() ? nullptr : &indices[i])
+          decoder
+              .decode(view, header, box, indexed_storage, by_points,
+                      {.index = indices[i].empty() ? nullptr : &indices[i]})
               .ok();
       by_index += Clock::now() - t7;
       for (int y = 0; y < box.height; ++y) {

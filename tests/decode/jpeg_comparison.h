@@ -71,7 +71,7 @@ class Comparison {
                  const SideIndex* index = nullptr) {
     PixelView got;
     PixelView wanted;
-    const Verdict own = own_.decode(file, header, box, got_storage_, got, index, nullptr, reduction);
+    const Verdict own = own_.decode(file, header, box, got_storage_, got, {.index = index, .reduction = reduction});
     const Verdict reference = reference_.decode_reference(file, header, box, wanted_storage_, wanted, reduction);
     REQUIRE(own.ok() == reference.ok());
     REQUIRE(own.reason == reference.reason);
@@ -97,7 +97,8 @@ class Comparison {
                     const PixelView& wanted) {
     PixelView got;
     rows_.begin(box);
-    REQUIRE(by_rows_.decode(file, header, box, got_storage_, got, index, nullptr, reduction, &rows_).ok());
+    const DecodeWish wish{.index = index, .reduction = reduction, .rows = &rows_};
+    REQUIRE(by_rows_.decode(file, header, box, got_storage_, got, wish).ok());
     if (got.data != nullptr) return;  // libjpeg-turbo's
     REQUIRE(rows_.count() == box.height);
     for (int y = 0; y < box.height; ++y) REQUIRE(rows_.equal(y, wanted.row(y)));

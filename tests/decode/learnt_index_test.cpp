@@ -98,7 +98,7 @@ TEST_CASE("with what was learnt, verdict and bytes are the reference's") {
       SideIndex more;
       const SideIndex* const known = index.empty() ? nullptr : &index;
       const Decoded got = decoded(box, [&](PixelBuffer& storage, PixelView& view) {
-        return decoder.decode(file, header, box, storage, view, known, &more);
+        return decoder.decode(file, header, box, storage, view, {.index = known, .learnt = &more});
       });
       const Decoded want = decoded(box, [&](PixelBuffer& storage, PixelView& view) {
         return decoder.decode_reference(file, header, box, storage, view);

@@ -105,7 +105,7 @@ TEST_CASE("the library's way at 1/2, 1/4 and 1/8 is libjpeg's scaled decoding, o
       Decoder decoder{DecodeLimits{}, DecodeOptions{.own_jpeg = i % 2 == 0}};
       const Box box = random_box(random, width, height);
       PixelView got;
-      REQUIRE(decoder.decode(file, header, box, storage, got, nullptr, nullptr, reduction).ok());
+      REQUIRE(decoder.decode(file, header, box, storage, got, {.reduction = reduction}).ok());
       for (int y = 0; y < box.height; ++y) {
         const uint8_t* const row = &wanted[static_cast<size_t>((y + box.y) * width + box.x) * 3];
         REQUIRE(std::memcmp(got.row(y), row, static_cast<size_t>(box.width) * 3) == 0);
@@ -247,16 +247,87 @@ TEST_CASE("a file cut at any byte has the library's verdict for rows that end an
   CHECK(bad > 1000);
 }
 
+TEST_CASE("judged at full size: that verdict, by either decoder, with the pixels of the scaled decode") {
+  const unsigned seed = full() ? std::random_device{}() : 43U;
+  MESSAGE("seed " << seed);
+  std::mt19937 random(seed);
+  JpegDecoder own{DecodeLimits{}, DecodeOptions{.learnt_interval = 3}};
+  JpegDecoder library{DecodeLimits{}, DecodeOptions{.own_jpeg = false}};
+  PixelBuffer storage[3];
+  PixelView got;
+  PixelView other;
+  PixelView unused;
+  int good = 0;
+  int bad = 0;
+  int otherwise = 0;  // than the scaled decode says
+  int learnt = 0;
+  const int rounds = full() ? 200'000 : 6'000;
+  File base;
+  SideIndex index;
+  for (int round = 0; round < rounds; ++round) {
+    if (round % 50 == 0) {
+      JpegSpec spec = random_spec(random, 99);
+      spec.progressive = round % 200 == 0;
+      base = make_jpeg(spec);
+    }
+    File file = base;
+    if (round % 10 != 0) damage(random, file);
+    if (round % 3 == 0) file.resize(file.size() / 2 + random() % (file.size() / 2));
+    ImageHeader header;
+    if (!read_header(file, {}, header).ok() || header.width * int64_t{header.height} > 100000) continue;
+    const int reduction = 2 << random() % 3;
+    const Box judged = random_box(random, header.width, header.height);
+    const Box box{judged.x / reduction, judged.y / reduction,
+                  reduced_size(judged.x + judged.width, reduction) - judged.x / reduction,
+                  reduced_size(judged.y + judged.height, reduction) - judged.y / reduction};
+    INFO("round ", round, " 1/", reduction, " of ", header.width, "x", header.height, " judged ", judged.x, " ", judged.y,
+         " ", judged.width, " ", judged.height);
+    bool indexed = random() % 2 == 0 && build_side_index(file, {.interval = draw(random, 1, 12)}, index);
+    if (!indexed) {  // what the way to some row has taught
+      index = {};
+      const Box above{0, 0, 1, 1 + draw(random, 0, header.height - 1)};
+      (void)own.decode(file, header, above, storage[2], unused, {.learnt = &index});
+      indexed = !index.empty();
+      learnt += indexed ? 1 : 0;
+    }
+    const DecodeWish wish{.index = indexed ? &index : nullptr, .reduction = reduction, .judged = judged};
+    const Verdict verdict = own.decode(file, header, box, storage[0], got, wish);
+    const Verdict by_library = library.decode(file, header, box, storage[1], other, {.reduction = reduction, .judged = judged});
+    const Verdict wanted = own.decode_reference(file, header, judged, storage[2], unused);
+    REQUIRE(verdict.ok() == wanted.ok());
+    REQUIRE(verdict.reason == wanted.reason);
+    REQUIRE(by_library.reason == wanted.reason);
+    (verdict.ok() ? good : bad)++;
+    if (!verdict.ok()) continue;
+    for (int y = 0; y < box.height; ++y) {
+      REQUIRE(std::memcmp(got.row(y), other.row(y), static_cast<size_t>(box.width) * 3) == 0);
+    }
+    PixelView scaled;
+    if (!own.decode_reference(file, header, box, storage[2], scaled, reduction).ok()) {
+      ++otherwise;
+      continue;
+    }
+    for (int y = 0; y < box.height; ++y) {
+      REQUIRE(std::memcmp(got.row(y), scaled.row(y), static_cast<size_t>(box.width) * 3) == 0);
+    }
+  }
+  MESSAGE(good << " good, " << bad << " bad, " << otherwise << " that the scaled decode would have refused");
+  CHECK(good > rounds / 4);
+  CHECK(bad > rounds / 20);
+  CHECK(otherwise > 0);
+  CHECK(learnt > rounds / 20);
+}
+
 TEST_CASE("a reduction is for JPEG files, and one of 2, 4 and 8") {
   Decoder decoder{DecodeLimits{}};
   PixelBuffer storage;
   PixelView pixels;
   const File file = make_jpeg({});
-  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 1, 1}, storage, pixels, nullptr, nullptr, 3), Error);
-  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::bmp, 40, 33}, {0, 0, 1, 1}, storage, pixels, nullptr, nullptr, 2), Error);
+  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 1, 1}, storage, pixels, {.reduction = 3}), Error);
+  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::bmp, 40, 33}, {0, 0, 1, 1}, storage, pixels, {.reduction = 2}), Error);
   // The box is one of the reduced image.
-  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 21, 1}, storage, pixels, nullptr, nullptr, 2), Error);
-  CHECK(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 16, 20, 1}, storage, pixels, nullptr, nullptr, 2).ok());
+  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 21, 1}, storage, pixels, {.reduction = 2}), Error);
+  CHECK(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 16, 20, 1}, storage, pixels, {.reduction = 2}).ok());
 }
 
 TEST_CASE("a turned file at a reduced size is the reduced file turned") {
@@ -264,11 +335,11 @@ TEST_CASE("a turned file at a reduced size is the reduced file turned") {
   const File file = make_jpeg({.width = 45, .height = 33});
   PixelBuffer plain_storage;
   PixelView plain;
-  REQUIRE(decoder.decode(file, {ImageFormat::jpeg, 45, 33}, {0, 0, 12, 9}, plain_storage, plain, nullptr, nullptr, 4).ok());
+  REQUIRE(decoder.decode(file, {ImageFormat::jpeg, 45, 33}, {0, 0, 12, 9}, plain_storage, plain, {.reduction = 4}).ok());
   PixelBuffer storage;
   PixelView turned;
   const ImageHeader upright{ImageFormat::jpeg, 33, 45, 6};  // a quarter turn to the right
-  REQUIRE(decoder.decode(file, upright, {2, 3, 7, 8}, storage, turned, nullptr, nullptr, 4).ok());
+  REQUIRE(decoder.decode(file, upright, {2, 3, 7, 8}, storage, turned, {.reduction = 4}).ok());
   for (int y = 0; y < 8; ++y) {
     for (int x = 0; x < 7; ++x) {
       REQUIRE(std::memcmp(turned.row(y) + 3 * x, plain.row(8 - (x + 2)) + 3 * (y + 3), 3) == 0);

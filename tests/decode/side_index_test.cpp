@@ -33,7 +33,7 @@ Decoded decode(JpegDecoder& decoder, const File& file, const Box& box, const Sid
   REQUIRE(read_header(file, {}, header).ok());
   PixelBuffer storage;
   PixelView view;
-  Decoded result{decoder.decode(file, header, box, storage, view, index), {}};
+  Decoded result{decoder.decode(file, header, box, storage, view, {.index = index}), {}};
   for (int y = 0; result.verdict.ok() && y < box.height; ++y) {
     result.pixels.append(reinterpret_cast<const char*>(view.row(y)), static_cast<size_t>(box.width) * 3);
   }

@@ -123,16 +123,23 @@ void compare_reduced(Decoders& decoders, EncodedView bytes, const ImageHeader& h
   const int reduction = 2 << choice.below(3);
   const auto reduced = [reduction](int side) { return (side + reduction - 1) / reduction; };
   const Box box = choice.window(reduced(header.width), reduced(header.height));
-  require_equal(decode(decoders.used, bytes, header, box, nullptr, nullptr, reduction),
-                decode(decoders.other, bytes, header, box, nullptr, nullptr, reduction), "one verdict at a reduced size",
+  require_equal(decode(decoders.used, bytes, header, box, {.reduction = reduction}),
+                decode(decoders.other, bytes, header, box, {.reduction = reduction}), "one verdict at a reduced size",
                 "the same pixels at a reduced size");
+  const Box judged = choice.window(header.width, header.height);
+  const Outcome at_full_size = decode(decoders.other, bytes, header, judged);
+  const DecodeWish wish{.reduction = reduction, .judged = judged};
+  const Outcome one = decode(decoders.used, bytes, header, box, wish);
+  require(one.verdict.reason == at_full_size.verdict.reason, "judged at full size, the verdict is that of full size");
+  require_equal(one, decode(decoders.other, bytes, header, box, wish), "one verdict, judged at full size",
+                "the same pixels, judged at full size");
 }
 
 // The file's own index changes nothing.
 void compare_indexed(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
   SideIndex index;
   if (!build_side_index(bytes, {.interval = 1 + choice.below(40)}, index)) return;
-  require_equal(decode(decoders.used, bytes, header, box, &index), decode(decoders.other, bytes, header, box),
+  require_equal(decode(decoders.used, bytes, header, box, {.index = &index}), decode(decoders.other, bytes, header, box),
                 "a file with an index is good", "the same pixels by an index");
 }
 
@@ -144,20 +151,20 @@ void use_made_up_index(Decoders& decoders, EncodedView bytes, const ImageHeader&
   const size_t tail = std::min(text.size() - std::min<size_t>(text.size(), 8), bytes.size());
   for (size_t i = 0; i < tail; ++i)
     text[text.size() - 1 - i] ^= static_cast<char>(bytes[bytes.size() - 1 - i] & std::byte{0x11});
-  if (SideIndex::read(std::as_bytes(std::span(text)), index)) (void)decode(decoders.used, bytes, header, box, &index);
+  if (SideIndex::read(std::as_bytes(std::span(text)), index)) (void)decode(decoders.used, bytes, header, box, {.index = &index});
 }
 
 // What was learnt on the way to a box above changes nothing either.
 void compare_learnt(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
   Decoder& decoder = decoders.learning[static_cast<size_t>(choice.below(3))];
   SideIndex index;
-  (void)decode(decoder, bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, nullptr, &index);
+  (void)decode(decoder, bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, {.learnt = &index});
   SideIndex more;
-  require_equal(decode(decoder, bytes, header, box, index.empty() ? nullptr : &index, &more),
+  require_equal(decode(decoder, bytes, header, box, {.index = index.empty() ? nullptr : &index, .learnt = &more}),
                 decode(decoders.other, bytes, header, box), "the same verdict by what was learnt",
                 "the same pixels by what was learnt");
   if (more.empty()) return;
-  require_equal(decode(decoder, bytes, header, box, &more), decode(decoders.other, bytes, header, box),
+  require_equal(decode(decoder, bytes, header, box, {.index = &more}), decode(decoders.other, bytes, header, box),
                 "the same verdict by all that was learnt", "the same pixels by all that was learnt");
 }
 

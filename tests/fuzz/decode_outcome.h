@@ -24,10 +24,10 @@ struct Outcome {
 };
 
 inline Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box,
-                      const SideIndex* index = nullptr, SideIndex* learnt = nullptr, int reduction = 1) {
+                      const DecodeWish& wish = {}) {
   static PixelBuffer storage;
   PixelView view;
-  Outcome outcome{decoder.decode(bytes, header, box, storage, view, index, learnt, reduction), {}};
+  Outcome outcome{decoder.decode(bytes, header, box, storage, view, wish), {}};
   if (!outcome.verdict.ok()) return outcome;
   require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
   const size_t row = static_cast<size_t>(view.width) * 3;
