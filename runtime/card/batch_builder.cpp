@@ -67,7 +67,10 @@ bool CardSample::prepare(EncodedView bytes, const ImageHeader& header, int max_s
   if (!resizes()) return true;
   const PlanRun& run = plan_.runs[0];
   const ResampleGeometry& g = run.geometry;
-  if (too_large({run.source.width, run.need.height})) return false;
+  if (too_large({run.source.width, run.need.height})) {
+    forget();
+    return false;
+  }
   taps_ = resampler.taps(g, run.source);
   if (taps_.columns == nullptr) {
     identity_taps(run.source.x, run.source.width, same_[0]);

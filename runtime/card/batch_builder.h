@@ -41,6 +41,8 @@ class CardSample {
 
   bool plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
             const Draws& draws);
+  // No batch takes it.
+  void forget() { reader_.forget(); }
   bool resizes() const noexcept { return plan_.runs.size() == 2; }
   const GeometricPlan& plan() const noexcept { return plan_; }
 

@@ -1,21 +1,10 @@
 #include "runtime/card/coefficient_reader.h"
 
 namespace penstock {
-namespace {
-
-// The card computes what libjpeg-turbo's x86 code does; elsewhere the library's own pixels differ on extreme files.
-#if defined(__x86_64__) || defined(__i386__)
-constexpr bool same_arithmetic_as_library = true;
-#else
-constexpr bool same_arithmetic_as_library = false;
-#endif
-
-}  // namespace
 
 bool CoefficientReader::open(EncodedView bytes, const ImageHeader& header, const Box& box, int max_scans) {
-  if (!same_arithmetic_as_library || header.format != ImageFormat::jpeg || header.orientation > 1) return false;
-  if (!read_baseline_frame(bytes, frame_) && !rows_.read_progressive_frame(bytes, max_scans, frame_)) return false;
-  if (frame_.width != header.width || frame_.height != header.height) return false;
+  if (header.format != ImageFormat::jpeg || header.orientation > 1) return false;
+  if (!rows_.read_frame(bytes, header, max_scans, frame_)) return false;
   bytes_ = bytes;
   window_ = mcu_window(frame_, box);
   coefficients_ = 0;
@@ -36,7 +25,7 @@ bool CoefficientReader::open(EncodedView bytes, const ImageHeader& header, const
 }
 
 bool CoefficientReader::read(const SideIndex* index, int16_t* to) {
-  return read_rows(index, true, to) || (rows_.without_lanes_may_help() && read_rows(index, false, to));
+  return rows_.with_lanes_or_without([&](bool lanes) { return read_rows(index, lanes, to); });
 }
 
 bool CoefficientReader::read_rows(const SideIndex* index, bool lanes, int16_t* to) {

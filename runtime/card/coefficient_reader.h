@@ -3,7 +3,8 @@
 //   CoefficientReader reader;                                  // one per thread
 //   if (reader.open(bytes, header, box, limits.max_scans)) {   // headers only
 //     ... room for reader.bytes() ...
-//     if (reader.read(index, room)) ...                        // entropy decoding
+//     if (reader.read(index, room)) ...                        // entropy decoding; or else:
+//     reader.forget();
 //   }
 // Only the MCUs that the box needs, component after component, each a rectangle of blocks in tiles
 //   (decode/coefficient_tiles.h).
@@ -44,6 +45,8 @@ class CoefficientReader {
 
   // `to` has bytes() bytes, which are written whole. `index`: the file's own, or none.
   bool read(const SideIndex* index, int16_t* to);
+  // Nobody reads what was opened: memory that grows with the file goes.
+  void forget() { rows_.forget(); }
 
  private:
   bool read_rows(const SideIndex* index, bool lanes, int16_t* to);

@@ -9,12 +9,6 @@
 namespace penstock {
 namespace {
 
-#if defined(__x86_64__) || defined(__i386__) || defined(_M_X64)
-constexpr bool same_arithmetic_as_library = true;
-#else
-constexpr bool same_arithmetic_as_library = false;
-#endif
-
 size_t rounded_up(size_t n, size_t to) {
   return (n + to - 1) / to * to;
 }
@@ -23,12 +17,13 @@ size_t rounded_up(size_t n, size_t to) {
 
 bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
                              PixelBuffer& storage, PixelView& pixels) {
-  if (!same_arithmetic_as_library) return false;
-  if (!read_baseline_frame(bytes, frame_) && !rows_.read_progressive_frame(bytes, max_scans_, frame_)) return false;
-  if (frame_.width != header.width || frame_.height != header.height) return false;
+  if (!rows_.read_frame(bytes, header, max_scans_, frame_)) return false;
   grid_ = sample_grid(frame_, wish.reduction);
   // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (baseline_frame.h).
-  if (grid_.doubles_columns && grid_.interpolates && grid_.component_width[1] <= 2) return false;
+  if (grid_.doubles_columns && grid_.interpolates && grid_.component_width[1] <= 2) {
+    rows_.forget();
+    return false;
+  }
   window_ = mcu_window(frame_, grid_, box);
   if (wish.judges()) reach_judged_rows(wish);
   prepare(box);
@@ -37,11 +32,13 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
     storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
   }
   EntryNotes* const notes = wish.learnt != nullptr && begin_notes(bytes, wish.index) ? &notes_ : nullptr;
-  if (!decode_rows(bytes, box, wish, true, notes, storage)) {
+  const bool mine = rows_.with_lanes_or_without([&](bool lanes) {
+    if (lanes) return decode_rows(bytes, box, wish, true, notes, storage);
     // Of what lanes refuse nothing is learnt: they would refuse it with an index, too.
     notes_.begin(0, 0, 0);
-    if (!rows_.without_lanes_may_help() || !decode_rows(bytes, box, wish, false, nullptr, storage)) return false;
-  }
+    return decode_rows(bytes, box, wish, false, nullptr, storage);
+  });
+  if (!mine) return false;
   pixels = {};
   if (wish.rows == nullptr) pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;

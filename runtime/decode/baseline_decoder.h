@@ -47,6 +47,7 @@ class BaselineDecoder {
   // After a decode() with wish.learnt that was "mine": a partial index that reaches further than `index`, the one it was
   // given; empty: it does not.
   SideIndex learnt(const SideIndex* index) const;
+  size_t kept_bytes() const noexcept { return rows_.kept_bytes(); }  // of the last file, that grow with it
 
  private:
   // Samples of one component: two rows of MCUs, of the columns decoded.

@@ -5,8 +5,12 @@
 
 namespace penstock {
 
-bool CoefficientRows::read_progressive_frame(EncodedView bytes, int max_scans, BaselineFrame& frame) {
-  return progressive_.read_headers(bytes, max_scans, frame);
+bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, BaselineFrame& frame) {
+  if (!jpeg_arithmetic_is_the_librarys) return false;
+  if (!read_baseline_frame(bytes, frame) && !progressive_.read_headers(bytes, max_scans, frame)) return false;
+  if (frame.width == header.width && frame.height == header.height) return true;
+  forget();
+  return false;
 }
 
 bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index,

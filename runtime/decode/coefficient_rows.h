@@ -1,9 +1,12 @@
 // The coefficients of a crop's rows of MCUs, by the fastest way that the file, the CPU and the index allow.
 //
 //   CoefficientRows rows;                                     // one per thread
-//   bool mine = rows.begin(bytes, frame, index, window, true, notes);       // mcu_window.h
-//   for (int row = window.first_row; mine && row < window.end_row; ++row) mine = rows.read_row(row, target);
-//   mine = mine && rows.finish();
+//   if (rows.read_frame(bytes, header, limits.max_scans, frame)) ...        // headers only
+//   bool mine = rows.with_lanes_or_without([&](bool lanes) {
+//     bool mine = rows.begin(bytes, frame, index, window, lanes, notes);    // mcu_window.h
+//     for (int row = window.first_row; mine && row < window.end_row; ++row) mine = rows.read_row(row, target);
+//     return mine && rows.finish();
+//   });
 //
 //                    | an index                           | none
 //   wide vectors     | indexed_rows.h, nothing else read  | speculative_rows.h, then entropy.h from where it ends
@@ -13,8 +16,8 @@
 // An index that cannot be the file's counts as none. From where a partial one ends, rows are decoded as without an index,
 //   only not from the first MCU on but from its last point.
 // `notes` (or nullptr) hears of the entry points that were passed behind the index's last; they are good if finish() is.
-// Failure: false means "not mine" (entropy.h). Where without_lanes_may_help() is true then, the same file may be "mine"
-//   without.
+// Failure: false means "not mine" (entropy.h).
+// Memory: what is kept of a file goes when it is done with: with the last row, when something is not mine, or by forget().
 // Thread-safety: one per thread.
 #pragma once
 
@@ -32,9 +35,17 @@ namespace penstock {
 
 class CoefficientRows {
  public:
-  // Instead of read_baseline_frame(), for a progressive file: false if it is none, or none of ours. Such files have no
-  // index.
-  bool read_progressive_frame(EncodedView bytes, int max_scans, BaselineFrame& frame);
+  // False: not a baseline or progressive file of ours, not the header's, or a CPU whose library has another arithmetic.
+  bool read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, BaselineFrame& frame);
+  // The file is not decoded after all.
+  void forget() { progressive_.forget(); }
+  size_t kept_bytes() const noexcept { return progressive_.kept_bytes(); }  // that grow with the file
+
+  // read(lanes): begin(), rows and finish(). Again without lanes where they may have been what refused the file.
+  template <class Read>
+  bool with_lanes_or_without(const Read& read) {
+    return read(true) || (without_lanes_may_help() && read(false));
+  }
   bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, const McuWindow& window,
              bool lanes, EntryNotes* notes = nullptr);
   // The next row, in order. The target's tiles are written whole.

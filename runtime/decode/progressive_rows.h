@@ -43,6 +43,9 @@ class ProgressiveRows {
   // Rows in rising order. The target's tiles must be zero beforehand.
   bool read_row(int row, const CoefficientTarget& target);
   bool finish();
+  // After read_headers(), where nothing follows.
+  void forget() { scans_.trim(); }
+  size_t kept_bytes() const noexcept { return scans_.kept_bytes(); }
 
  private:
   bool done(bool mine);

@@ -50,6 +50,7 @@ class ProgressiveScans {
   bool read(EncodedView bytes, int max_scans, BaselineFrame& frame);
   // The file is done with: memory beyond most_kept_bytes is given back.
   void trim();
+  size_t kept_bytes() const noexcept { return bytes_.capacity(); }
 
   const std::vector<ProgressiveScan>& list() const noexcept { return list_; }
   struct Bits {

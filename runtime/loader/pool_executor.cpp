@@ -144,7 +144,10 @@ class PoolExecutor final : public Executor {
               std::span<uint8_t> image, Scratch& scratch) override {
       if (!sample_.plan(pipeline, scratch, input, header, draws)) return false;
       held_ = executor_.reserve(*item_, number_, sample_, reinterpret_cast<std::byte*>(image.data()), image.size());
-      if (held_.lane == nullptr) return false;
+      if (held_.lane == nullptr) {
+        sample_.forget();
+        return false;
+      }
       if (held_.lane->batch.fill(held_.place, sample_, input.index)) return true;
       forget();
       return false;

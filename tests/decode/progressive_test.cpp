@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/decode/baseline_decoder.h"
 #include "tests/decode/jpeg_comparison.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/decode/progressive_files.h"
@@ -157,6 +158,36 @@ TEST_CASE("the limit of scans is the same for both ways") {
     const Verdict verdict = decoder.decode(file, header, {0, 0, 40, 33}, storage, pixels);
     CHECK(verdict.ok() == (scans >= 10));
     CHECK(decoder.counts().own_jpeg == (ours_here && scans >= 10 ? 1 : 0));
+  }
+}
+
+TEST_CASE("a large file's memory goes, also where nothing but its headers was read") {
+  if (!ours_here) return;
+  // 40 MB of zeros in a file's last scan: headers are read past them.
+  const auto large = [](const JpegSpec& spec) {
+    File file = make_jpeg(spec);
+    file.insert(file.end() - 2, size_t{40} << 20, std::byte{0});
+    return file;
+  };
+  constexpr size_t kept = ProgressiveScans::most_kept_bytes;
+  {
+    const File file = large({.width = 40, .height = 33, .progressive = true});
+    CoefficientRows rows;
+    BaselineFrame frame;
+    REQUIRE(rows.read_frame(file, {ImageFormat::jpeg, 40, 33}, 100, frame));
+    CHECK(rows.kept_bytes() > kept);  // it is to be decoded
+    rows.forget();
+    CHECK(rows.kept_bytes() <= kept);
+    CHECK_FALSE(rows.read_frame(file, {ImageFormat::jpeg, 41, 33}, 100, frame));  // another header's
+    CHECK(rows.kept_bytes() <= kept);
+  }
+  PixelBuffer storage;
+  PixelView pixels;
+  for (const int width : {4, 40}) {  // chroma of two columns is none of ours
+    const File file = large({.width = width, .height = 33, .progressive = true});
+    BaselineDecoder decoder(100);
+    CHECK_FALSE(decoder.decode(file, {ImageFormat::jpeg, width, 33}, {0, 0, width, 33}, {}, storage, pixels));
+    CHECK(decoder.kept_bytes() <= kept);
   }
 }
 
