@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <deque>
 #include <future>
+#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -188,6 +189,12 @@ class Loader::Impl {
     Fingerprint described = 0;
     Listed listed;
   };
+  // A split's list and cells, when it was opened anew while chunks were on their way: they stay until those are home.
+  struct Leaving {
+    std::shared_ptr<const SplitContext> context;
+    Arena arena;
+    std::vector<uint32_t> free_cells;
+  };
 
   static ReadAheadOptions ahead_options(const LoaderOptions& options) {
     ReadAheadOptions ahead = options.read_ahead;
@@ -279,21 +286,22 @@ class Loader::Impl {
   }
 
   void prepare(const PrepareSplit& m) {
+    Listed before;  // a list that is there already
     if (const auto known = splits_.find(m.fingerprint); known != splits_.end()) {
       known->second.closed = false;
       if (known->second.opened.valid()) return;  // the answer is on its way
-      if (in_use(known->second)) {               // of an iteration that ended: what was listed stands
-        tell(known->second.answer);
-        return;
+      // In use by an iteration that ended. Files may have changed since all the same.
+      if (in_use(known->second.arena)) {
+        before = set_aside(known);
+      } else {
+        retire(known);
       }
-      retire(known);
     }
     Split& split = splits_[m.fingerprint];
     split.max_chunk_samples = m.max_chunk_samples;
     split.described = fingerprint_of(m.json);
     split.like = m.like;
-    // A list that is there already: of a split that is open, or that was closed a while ago.
-    Listed before;
+    // Of a split that is open, or that was closed a while ago.
     if (const auto like = splits_.find(m.like); m.like != 0 && like != splits_.end() && like->second.context) {
       before = {like->second.context, like->second.stamps, like->second.answer};
     }
@@ -378,24 +386,38 @@ class Loader::Impl {
     fresh.answer.extra_fields.assign(extras.begin(), extras.end());
   }
 
-  bool in_use(const Split& split) const {
-    return split.context && std::any_of(cell_ports_.begin(), cell_ports_.end(),
-                                        [&](const auto& item) { return item.first.first == split.arena.id; });
+  bool in_use(const Arena& arena) const {  // cells of it are out, or worked in
+    return std::any_of(cell_ports_.begin(), cell_ports_.end(),
+                       [&](const auto& item) { return item.first.first == arena.id; });
   }
   // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
   // repaired, and what was listed no longer be so.
   void retire(std::map<Fingerprint, Split>::iterator split) {
-    arena_bytes_ -= split->second.arena.memory.size();
-    share_memory();
-    endpoint_->forget_arena(split->second.arena.id);
-    const auto& context = split->second.context;
-    if (context && context->workers() != nullptr) {
-      const auto replaced = replaced_workers(*context);
-      MutexLock lock(python_mutex_);
-      std::erase(python_splits_, context);
-      if (!replaced.is_null()) add_replaced(replaced_before_[context->split().name], replaced);
-    }
+    forget_arena(split->second.arena);
+    forget_workers(split->second.context);
     splits_.erase(split);
+  }
+  // Gives its list, for a look whether it holds still; workers in Python are begun anew.
+  Listed set_aside(std::map<Fingerprint, Split>::iterator it) {
+    Split& split = it->second;
+    Listed list;
+    if (split.context->workers() == nullptr) list = {split.context, std::move(split.stamps), split.answer};
+    forget_workers(split.context);
+    leaving_.push_back({std::move(split.context), std::move(split.arena), std::move(split.free_cells)});
+    splits_.erase(it);
+    return list;
+  }
+  void forget_arena(const Arena& arena) {
+    arena_bytes_ -= arena.memory.size();
+    share_memory();
+    endpoint_->forget_arena(arena.id);
+  }
+  void forget_workers(const std::shared_ptr<const SplitContext>& context) {
+    if (!context || context->workers() == nullptr) return;
+    const auto replaced = replaced_workers(*context);
+    MutexLock lock(python_mutex_);
+    std::erase(python_splits_, context);
+    if (!replaced.is_null()) add_replaced(replaced_before_[context->split().name], replaced);
   }
 
   void split_closed(const SplitClosed& m) {
@@ -410,7 +432,7 @@ class Loader::Impl {
   void let_closed_go() {
     for (auto it = splits_.begin(); it != splits_.end();) {
       const auto split = it++;
-      if (!split->second.closed || split->second.opened.valid() || in_use(split->second)) continue;
+      if (!split->second.closed || split->second.opened.valid() || in_use(split->second.arena)) continue;
       if (split->second.context && split->second.context->workers() == nullptr && split->second.worth_keeping) {
         kept_.push_back(
             {split->second.described, {split->second.context, std::move(split->second.stamps), split->second.answer}});
@@ -434,6 +456,7 @@ class Loader::Impl {
       sum.spool_bytes += taken.spool_bytes;
     };
     for (const auto& [fingerprint, split] : splits_) add(split.context);
+    for (const Leaving& one : leaving_) add(one.context);
     for (const Kept& one : kept_) add(one.listed.context);
     while (!kept_.empty() &&
            (sum.cache_bytes > options_.sources.cache_bytes || sum.spool_bytes > options_.sources.spool_bytes)) {
@@ -450,6 +473,7 @@ class Loader::Impl {
       Split& split = here->second;
       if (!split.opened.valid()) continue;
       if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+      if (waits_for_room(split)) continue;
       split.opened.get();
       split.opening.join();
       Listed fresh = std::exchange(split.fresh, {});
@@ -466,7 +490,7 @@ class Loader::Impl {
         split.context = std::move(fresh.context);
         split.stamps = std::move(fresh.stamps);
         try {
-          make_arena(split);
+          if (!take_back_cells(split)) make_arena(split);
         } catch (const Error& error) {
           answer.good = false;
           answer.error_kind = error.exit_code();
@@ -493,10 +517,40 @@ class Loader::Impl {
     let_closed_go();
   }
 
+  static size_t cell_bytes(const SplitContext& context, int32_t samples) {
+    constexpr size_t page = 4096;
+    return (chunk_layout(context.fields(), samples).total_bytes + page - 1) / page * page;
+  }
+
+  static bool has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context, int32_t samples) {
+    return one.context == context && one.arena.cell_bytes == cell_bytes(*context, samples);
+  }
+
+  // Where the list is still the same, so are the cells.
+  bool take_back_cells(Split& split) {
+    const auto same = std::find_if(leaving_.begin(), leaving_.end(), [&](const Leaving& one) {
+      return has_cells_for(one, split.context, split.max_chunk_samples);
+    });
+    if (same == leaving_.end()) return false;
+    split.arena = std::move(same->arena);
+    split.free_cells = std::move(same->free_cells);
+    leaving_.erase(same);
+    return true;
+  }
+
+  // Cells that are still out may be what its own have no room beside; ports give them back, or are lost.
+  bool waits_for_room(const Split& split) const {
+    const std::shared_ptr<const SplitContext>& context = split.fresh.context;
+    const int32_t samples = split.max_chunk_samples;
+    if (leaving_.empty() || !context || split.fresh.answer.same) return false;
+    const bool has_some = std::any_of(leaving_.begin(), leaving_.end(),
+                                      [&](const Leaving& one) { return has_cells_for(one, context, samples); });
+    const size_t total = cell_bytes(*context, samples) * static_cast<size_t>(options_.cells);
+    return !has_some && static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes;
+  }
+
   void make_arena(Split& split) {
-    const size_t cell_bytes = chunk_layout(split.context->fields(), split.max_chunk_samples).total_bytes;
-    const size_t page = 4096;
-    split.arena.cell_bytes = (cell_bytes + page - 1) / page * page;
+    split.arena.cell_bytes = cell_bytes(*split.context, split.max_chunk_samples);
     const size_t total = split.arena.cell_bytes * static_cast<size_t>(options_.cells);
     if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
       throw Error(ErrorKind::config,
@@ -617,8 +671,16 @@ class Loader::Impl {
     for (auto& [fingerprint, split] : splits_) {
       if (split.context && split.arena.id == cell.arena) split.free_cells.push_back(cell.cell);
     }
+    for (Leaving& one : leaving_) {
+      if (one.arena.id == cell.arena) one.free_cells.push_back(cell.cell);
+    }
     tell(CellBack{it->second});
     cell_ports_.erase(it);
+    std::erase_if(leaving_, [&](const Leaving& one) {
+      const bool home = !in_use(one.arena);
+      if (home) forget_arena(one.arena);
+      return home;
+    });
     let_closed_go();
   }
 
@@ -654,6 +716,7 @@ class Loader::Impl {
   // Of splits_ those with Python workers: what report_json() looks at, in whatever thread it is called.
   std::vector<std::shared_ptr<const SplitContext>> python_splits_ PENSTOCK_GUARDED_BY(python_mutex_);
   nlohmann::json replaced_before_ PENSTOCK_GUARDED_BY(python_mutex_);  // workers of splits that are gone, by name
+  std::list<Leaving> leaving_;
   std::deque<Kept> kept_;  // of splits that are closed, the last one at the end
   std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
   Wakeup wakeup_;

@@ -26,7 +26,6 @@
 namespace penstock {
 namespace {
 
-// Rank 0, coordinator and port in one: the test itself. Rank 1 is the loader in its thread.
 // Says that its messages lie on their way for a while, as MPI's do.
 class LateEndpoint final : public Endpoint {
  public:
@@ -53,6 +52,7 @@ class LateEndpoint final : public Endpoint {
   Nanoseconds delay_ns_;
 };
 
+// Rank 0, coordinator and port in one: the test itself. Rank 1 is the loader in its thread.
 class World {
  public:
   explicit World(LoaderOptions options, Nanoseconds delay_ns = 0) : inproc_(2), mine_(inproc_.endpoint(0)) {
@@ -373,21 +373,63 @@ TEST_CASE("a split is opened afresh when it is asked for again: repaired, or gro
   const SplitPrepared first = world.prepare(json);
   REQUIRE(first.good);
   CHECK(first.dataset_size == 10);
-  std::filesystem::remove(folder + "/" + TinyDataset::name(3));
-  // A chunk that nobody has released yet keeps the split as it is.
+  // A chunk that nobody has released yet keeps its cell, and no list.
   world.say(lease_of(json, 0, {0, 1}));
   const ChunkArrived chunk = world.expect_chunk();
   (void)world.expect<ChunkDone>();
-  CHECK(world.prepare(json).dataset_size == 10);
-  world.end().release(chunk.peer, chunk.token);
-  (void)world.expect<CellBack>();
+  const std::vector<std::byte> sent(chunk.payload.begin(), chunk.payload.end());
+  std::filesystem::remove(folder + "/" + TinyDataset::name(3));
   const SplitPrepared second = world.prepare(json);
   REQUIRE(second.good);
   CHECK(second.dataset_size == 9);
   CHECK(second.dataset_fingerprint != first.dataset_fingerprint);
   world.say(lease_of(json, 1, {8}));
-  const ChunkArrived last = world.expect_chunk();
-  CHECK(last.payload.size() > 0);
+  const ChunkArrived next = world.expect_chunk();
+  (void)world.expect<ChunkDone>();
+  CHECK(std::equal(sent.begin(), sent.end(), chunk.payload.begin(), chunk.payload.end()));
+  for (const ChunkArrived* one : {&chunk, &next}) {
+    world.end().release(one->peer, one->token);
+    (void)world.expect<CellBack>();
+  }
+  world.say(lease_of(json, 2, {0, 8}));
+  CHECK(world.expect_chunk().payload.size() > 0);
+}
+
+TEST_CASE("a split opened again while its cells are out waits for them where there is no room for both") {
+  TinyDataset data(10);
+  const std::string json = json_of(data);
+  const FieldTable fields = raw_fields(Pipeline(split_from_json(json).split.pipeline));
+  const size_t arena = (chunk_layout(fields, 8).total_bytes + 4095) / 4096 * 4096;
+  World world({.threads = 1, .cells = 1, .memory_bytes = static_cast<int64_t>(arena)});
+  (void)world.expect<LoaderHello>();
+  REQUIRE(world.prepare(json).good);
+  const auto chunk_of = [&](int64_t step) {
+    world.say(lease_of(json, step, {1}));
+    ChunkArrived chunk = world.expect_chunk();
+    (void)world.expect<ChunkDone>();
+    return chunk;
+  };
+  const auto release = [&](const ChunkArrived& chunk) {
+    world.end().release(chunk.peer, chunk.token);
+    (void)world.expect<CellBack>();
+  };
+  // The same list: its cells are taken back at once.
+  const ChunkArrived first = chunk_of(0);
+  CHECK(world.prepare(json).dataset_size == 10);
+  release(first);
+  const ChunkArrived second = chunk_of(1);
+  std::filesystem::remove(data.folder().path("data/" + TinyDataset::name(3)));
+  world.say(PrepareSplit{fingerprint_of(json), json, 8});
+  world.say(lease_of(json, 2, {8}));  // waits as well
+  CHECK(world.quiet());
+  release(second);
+  CHECK(world.expect<SplitPrepared>().dataset_size == 9);
+  ChunkHeader header;
+  std::vector<SampleRecord> records;
+  const ChunkArrived third = world.expect_chunk();
+  decode_envelope(third.envelope, header, records);
+  CHECK(header.lease.step == 2);
+  CHECK_FALSE(records.at(0).bad);
 }
 
 TEST_CASE("a split that is closed gives its cells back once they are home; its list is kept for a while") {
