@@ -5,6 +5,7 @@
 //   origins["loader.threads"]                       // "job.yaml:14"; absent: a default
 //
 // Reads on after every complaint; `job` is meaningful only when there was none.
+// Its parts: pipeline_reader.h (lists of transforms), split_checks.h (what in a split belongs together).
 // Internal to runtime/config: users call load_job (job.h).
 #pragma once
 
@@ -17,6 +18,25 @@
 namespace penstock {
 
 using Origins = std::map<std::string, std::string>;
+
+// What reading adds to, besides the job.
+struct Reading {
+  Origins& origins;
+  Complaints& complaints;
+
+  void note(const std::string& path, const YamlNode& node) {
+    if (node.span.source != nullptr) origins[path] = node.span.source->origin(node.span.offset);
+  }
+};
+
+// The value of a key, or of a key within a section; nullptr: it is not there.
+inline const YamlNode* value_at(const YamlNode& node, const std::string& first, const std::string& second = {}) {
+  const YamlNode::Entry* entry = node.find(first);
+  if (entry == nullptr) return nullptr;
+  if (second.empty()) return &entry->value;
+  const YamlNode::Entry* inner = entry->value.find(second);
+  return inner == nullptr ? nullptr : &inner->value;
+}
 
 void read_job(const YamlNode& root, Job& job, Origins& origins, Complaints& complaints);
 
