@@ -1,234 +1,20 @@
 #include "runtime/augment/pipeline.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "runtime/augment/catalog.h"
-#include "runtime/augment/reduction.h"
+#include "runtime/augment/pipeline_plan.h"
+#include "runtime/augment/run_pixels.h"
 #include "runtime/augment/transform.h"
 #include "runtime/base/clock.h"
 
 namespace penstock {
-
 namespace {
 
 // Batch transforms draw from places in the pipeline that no other transform has: from here on, by their number.
 constexpr uint16_t kBatchPosition = 0xFE00;
 constexpr size_t kMaxBatchTransforms = 64;
-
-bool is_empty(const Box& box) {
-  return box.width <= 0 || box.height <= 0;
-}
-
-Box intersection(const Box& a, const Box& b) {
-  const int x = std::max(a.x, b.x);
-  const int y = std::max(a.y, b.y);
-  return {x, y, std::max(0, std::min(a.x + a.width, b.x + b.width) - x),
-          std::max(0, std::min(a.y + a.height, b.y + b.height) - y)};
-}
-
-Verdict too_large(int64_t width, int64_t height, int64_t limit) {
-  return Verdict::bad("the pipeline needs an intermediate image of " + std::to_string(width) + " x " +
-                      std::to_string(height) + ", above the limit of " + std::to_string(limit) + " pixels");
-}
-
-}  // namespace
-
-// A pipeline's operations on one sample, cut into runs of crops and flips with a resize between each two:
-//
-//   decode(run n-1's source) → run n-1 → resize → run n-2 → ... → resize → run 0 → out
-//
-// Crops and flips of a run collapse into one integer mapping: the pixels of `source` go to `live`, mirrored or not, and
-// what is outside is painted, ring by ring, with the fills of the crops that reached outside their image. Walking from
-// the output backwards keeps every box as small as the result needs.
-class PipelinePlan {
- public:
-  using Ring = PlanRing;
-  using Run = PlanRun;
-
-  std::vector<GeometricOp> ops;  // since the image was last made whole
-  std::vector<Step> steps;       // of one transform
-  ImageRole role = ImageRole::image;
-  std::vector<Run> runs;         // backwards: runs[0] makes the output
-  std::vector<Ring> rings;
-
-  // Bad where a resize would read more than `max_pixels`. Asked before its window is known, because finding that takes
-  // memory for every row and column of it.
-  Verdict build(Size out, int64_t max_pixels, Resampler& resampler) {
-    runs.clear();
-    rings.clear();
-    begin_run({0, 0, out.width, out.height});
-    for (size_t i = ops.size(); i-- > 0;) {
-      const GeometricOp& op = ops[i];
-      Run& run = runs.back();
-      switch (op.kind) {
-        case OpKind::flip_horizontal:
-          run.source.x = op.in.width - (run.source.x + run.source.width);
-          run.flip_horizontal = !run.flip_horizontal;
-          break;
-        case OpKind::flip_vertical:
-          run.source.y = op.in.height - (run.source.y + run.source.height);
-          run.flip_vertical = !run.flip_vertical;
-          break;
-        case OpKind::crop:
-          undo_crop(run, op);
-          if (is_empty(run.live)) return Verdict::good();
-          break;
-        case OpKind::resize:
-          if (op.in == op.out) break;  // Pillow copies
-          if (Verdict verdict = check_resize(op, run.source, max_pixels); !verdict.ok()) return verdict;
-          run.after_resize = true;
-          run.geometry = {op.in.width, op.in.height, op.out.width, op.out.height, op.filter};
-          run.need = resampler.source_window(run.geometry, run.source);
-          begin_run(Box{run.need});
-          break;
-        case OpKind::paint:
-          break;  // never here: the image is made whole instead
-      }
-    }
-    return Verdict::good();
-  }
-
-  // After build(), where the earliest run is of a JPEG file that is still to be decoded: has it decoded at 1/2, 1/4 or
-  // 1/8, where the resize behind it shrinks that much, and gives which; 1: nothing is changed. What the run would have read
-  // at full size is the caller's to keep: the verdict is about that.
-  int reduce(const ImageHeader& header, Resampler& resampler) {
-    if (runs.size() < 2) return 1;
-    Run& first = runs.back();
-    Run& resized = runs[runs.size() - 2];
-    ResampleGeometry& g = resized.geometry;
-    if (!first.whole() || g.filter == Filter::nearest) return 1;
-    const int reduction = reduction_for({g.in_width, g.in_height}, {g.out_width, g.out_height});
-    // All that the resize takes in, of which the run holds what is needed.
-    const int x = first.flip_horizontal ? first.source.x + first.source.width + resized.need.x - g.in_width
-                                        : first.source.x - resized.need.x;
-    const int y = first.flip_vertical ? first.source.y + first.source.height + resized.need.y - g.in_height
-                                      : first.source.y - resized.need.y;
-    if (reduction == 1 || !Box{0, 0, header.width, header.height}.contains({x, y, g.in_width, g.in_height})) return 1;
-    const MirroredAxes mirrored = mirrored_axes(header);
-    const ReducedSpan columns = reduced_span(header.width, x, x + g.in_width, reduction, mirrored.x);
-    const ReducedSpan rows = reduced_span(header.height, y, y + g.in_height, reduction, mirrored.y);
-    g.in_width = columns.end - columns.begin;
-    g.in_height = rows.end - rows.begin;
-    g.columns = (first.flip_horizontal ? flipped(columns) : columns).span;
-    g.rows = (first.flip_vertical ? flipped(rows) : rows).span;
-    const Box need = resampler.source_window(g, resized.source);
-    resized.need = need;
-    first.source = {first.flip_horizontal ? columns.end - need.x - need.width : columns.begin + need.x,
-                    first.flip_vertical ? rows.end - need.y - need.height : rows.begin + need.y, need.width,
-                    need.height};
-    first.result = {need.width, need.height};
-    first.live = {0, 0, need.width, need.height};
-    return reduction;
-  }
-
- private:
-  // At least so many of `in` pixels go into `count` of `out` pixels.
-  static int64_t least_needed(int64_t count, int64_t in, int64_t out, Filter filter) {
-    return count == out && filter != Filter::nearest ? in : (count - 1) * in / out;
-  }
-
-  static Verdict check_resize(const GeometricOp& op, const Box& window, int64_t max_pixels) {
-    const int64_t width = least_needed(window.width, op.in.width, op.out.width, op.filter);
-    const int64_t height = least_needed(window.height, op.in.height, op.out.height, op.filter);
-    const int64_t rows = std::max<int64_t>(window.height, height);  // between the horizontal and the vertical pass
-    if (window.width * rows > max_pixels) return too_large(window.width, rows, max_pixels);
-    if (width * height > max_pixels) return too_large(width, height, max_pixels);
-    return Verdict::good();
-  }
-
-  void begin_run(const Box& window) {
-    runs.push_back({.source = window,
-                    .result = {window.width, window.height},
-                    .live = {0, 0, window.width, window.height},
-                    .first_ring = rings.size(),
-                    .last_ring = rings.size()});
-  }
-
-  void undo_crop(Run& run, const GeometricOp& op) {
-    const Box wanted{run.source.x + op.box.x, run.source.y + op.box.y, run.source.width, run.source.height};
-    const Box inside = intersection(wanted, {0, 0, op.in.width, op.in.height});
-    run.source = inside;
-    if (inside == wanted) return;
-    const int left = inside.x - wanted.x;
-    const int top = inside.y - wanted.y;
-    const int right = wanted.width - left - inside.width;
-    const int bottom = wanted.height - top - inside.height;
-    const Box outer = run.live;
-    if (is_empty(inside)) {
-      run.live = {outer.x, outer.y, 0, 0};
-    } else {
-      // Flips after this crop have mirrored the result, so what is cut off on the left there may be on the right here.
-      run.live = {outer.x + (run.flip_horizontal ? right : left), outer.y + (run.flip_vertical ? bottom : top),
-                  inside.width, inside.height};
-    }
-    rings.push_back({outer, run.live, op.fill.of(role)});
-    run.last_ring = rings.size();
-  }
-};
-
-namespace {
-
-using Run = PipelinePlan::Run;
-using Ring = PipelinePlan::Ring;
-
-// Calls paint(x, y, width, height) for the up to four rectangles of a ring.
-template <class Paint>
-void for_each_side(const Ring& ring, Paint paint) {
-  const Box& o = ring.outer;
-  const Box& i = ring.inner;
-  if (is_empty(i)) {
-    paint(o.x, o.y, o.width, o.height);
-    return;
-  }
-  paint(o.x, o.y, o.width, i.y - o.y);
-  paint(o.x, i.y + i.height, o.width, o.y + o.height - (i.y + i.height));
-  paint(o.x, i.y, i.x - o.x, i.height);
-  paint(i.x + i.width, i.y, o.x + o.width - (i.x + i.width), i.height);
-}
-
-void paint_interleaved(const Ring& ring, PixelBuffer& out) {
-  for_each_side(ring, [&](int x, int y, int width, int height) {
-    for (int row = y; row < y + height; ++row) {
-      uint8_t* p = out.row(row) + static_cast<size_t>(x) * 3;
-      for (int i = 0; i < width; ++i, p += 3) std::memcpy(p, ring.fill.data(), 3);
-    }
-  });
-}
-
-void paint_planar(const Ring& ring, Size size, uint8_t* out) {
-  for_each_side(ring, [&](int x, int y, int width, int height) {
-    if (width <= 0) return;
-    for (size_t channel = 0; channel < 3; ++channel) {
-      uint8_t* plane = out + channel * static_cast<size_t>(size.width) * static_cast<size_t>(size.height);
-      for (int row = y; row < y + height; ++row) {
-        std::memset(plane + static_cast<size_t>(row) * static_cast<size_t>(size.width) + x, ring.fill[channel],
-                    static_cast<size_t>(width));
-      }
-    }
-  });
-}
-
-// A run in the middle: its result, interleaved, for the resize that follows.
-void materialise(const Run& run, const std::vector<Ring>& rings, const PixelView& source, PixelBuffer& out) {
-  out.resize(run.result.width, run.result.height);
-  for (size_t i = run.first_ring; i < run.last_ring; ++i) paint_interleaved(rings[i], out);
-  for (int y = 0; y < run.live.height; ++y) {
-    const uint8_t* from = source.row(run.flip_vertical ? run.live.height - 1 - y : y);
-    uint8_t* to = out.row(run.live.y + y) + static_cast<size_t>(run.live.x) * 3;
-    const size_t width = static_cast<size_t>(run.live.width);
-    if (!run.flip_horizontal) {
-      std::memcpy(to, from, width * 3);
-      continue;
-    }
-    for (size_t x = 0; x < width; ++x) std::memcpy(to + x * 3, from + (width - 1 - x) * 3, 3);
-  }
-}
-
-PixelView view_of(const PixelBuffer& buffer) {
-  return {buffer.row(0), buffer.width(), buffer.height(), buffer.row_bytes()};
-}
 
 }  // namespace
 
@@ -384,7 +170,7 @@ class Pipeline::Impl {
       }
     }
     if (!plan.build(size_, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
-    if (!check_sizes(plan, scratch.limits).ok()) return false;
+    if (!plan.check_sizes(scratch.limits).ok()) return false;
     // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them.
     if (arithmetic_ == Arithmetic::fast && header.format == ImageFormat::jpeg &&
         plan.reduce(header, scratch.resampler) != 1) {
@@ -623,7 +409,7 @@ class Pipeline::Impl {
                            header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
     const Box judged = plan.runs.back().source;
     const int reduction = reducible ? plan.reduce(header, scratch.resampler) : 1;
-    if (Verdict verdict = check_sizes(plan, scratch.limits); !verdict.ok()) return verdict;
+    if (Verdict verdict = plan.check_sizes(scratch.limits); !verdict.ok()) return verdict;
 
     size_t run = plan.runs.size() - 1;
     PixelView view;
@@ -641,7 +427,7 @@ class Pipeline::Impl {
         // A resize that comes next takes rows as they are decoded.
         RowSink* rows = nullptr;
         if (run > 0 && plan.runs[run].trivial() && plan.runs[run - 1].geometry.filter != Filter::nearest) {
-          const Run& resized = plan.runs[run - 1];
+          const PlanRun& resized = plan.runs[run - 1];
           rows = writes_planes(run - 1)
                      ? &scratch.resampler.begin_planar(resized.geometry, resized.source, resized.flip_horizontal,
                                                        resized.flip_vertical, planar)
@@ -668,13 +454,13 @@ class Pipeline::Impl {
       }
     }
     for (; run > 0; --run) {
-      const Run& current = plan.runs[run];
+      const PlanRun& current = plan.runs[run];
       if (!current.trivial()) {
         materialise(current, plan.rings, view, scratch.pixels[next]);
         view = view_of(scratch.pixels[next]);
         next ^= 1;
       }
-      const Run& following = plan.runs[run - 1];
+      const PlanRun& following = plan.runs[run - 1];
       if (writes_planes(run - 1)) {
         scratch.resampler.run_planar(following.geometry, view, following.need, following.source,
                                      following.flip_horizontal, following.flip_vertical, planar);
@@ -688,49 +474,9 @@ class Pipeline::Impl {
     if (planar == nullptr) {
       materialise(plan.runs[0], plan.rings, view, *whole);
     } else if (!done) {
-      finish_planar(plan, view, scratch.pixels[next], planar);
+      finish_planar(plan.runs[0], plan.rings, view, size_, scratch.pixels[next], planar);
     }
     return Verdict::good();
-  }
-
-  // Memory is bounded before any is taken: by the decode limit, for intermediate images too. (A sliver of a file that
-  // is resized by its shorter edge and then as a whole would otherwise ask for gigabytes.)
-  static Verdict check_sizes(const PipelinePlan& plan, const DecodeLimits& limits) {
-    for (size_t i = 0; i < plan.runs.size(); ++i) {
-      const Run& run = plan.runs[i];
-      if (run.after_resize) {
-        // The window itself, and what is between the horizontal and the vertical pass.
-        const int64_t rows = std::max(run.source.height, run.need.height);
-        if (int64_t{run.source.width} * rows > limits.max_pixels) {
-          return too_large(run.source.width, rows, limits.max_pixels);
-        }
-      }
-      if (i > 0 && int64_t{run.result.width} * run.result.height > limits.max_pixels) {
-        return too_large(run.result.width, run.result.height, limits.max_pixels);
-      }
-    }
-    return Verdict::good();
-  }
-
-  // The last run where no resize wrote the output directly.
-  void finish_planar(const PipelinePlan& plan, const PixelView& view, PixelBuffer& spare, uint8_t* out) const {
-    const Run& run = plan.runs[0];
-    for (size_t i = run.first_ring; i < run.last_ring; ++i) paint_planar(plan.rings[i], size_, out);
-    if (is_empty(run.live)) return;
-    if (run.whole()) {
-      to_planar(view, run.flip_horizontal, run.flip_vertical, out);
-      return;
-    }
-    spare.resize(run.live.width, run.live.height);
-    const uint8_t* from = spare.row(0);
-    to_planar(view, run.flip_horizontal, run.flip_vertical, spare.row(0));
-    const auto width = static_cast<size_t>(size_.width);
-    const auto live_width = static_cast<size_t>(run.live.width);
-    for (size_t channel = 0; channel < 3; ++channel) {
-      uint8_t* to = out + channel * width * static_cast<size_t>(size_.height) +
-                    static_cast<size_t>(run.live.y) * width + static_cast<size_t>(run.live.x);
-      for (int y = 0; y < run.live.height; ++y, to += width, from += live_width) std::memcpy(to, from, live_width);
-    }
   }
 
   Arithmetic arithmetic_;

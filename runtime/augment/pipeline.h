@@ -41,7 +41,7 @@
 
 namespace penstock {
 
-class PipelinePlan;  // what apply() does to one sample; pipeline.cpp
+class PipelinePlan;  // what apply() does to one image; pipeline_plan.h
 
 // Buffers and decoder state of one thread.
 struct Scratch {
