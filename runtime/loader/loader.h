@@ -13,11 +13,10 @@
 // Samples of leases are read ahead in the order of the leases (dataset/read_ahead.h). While reads are slow the loader asks
 // for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
-// A split that is opened again is looked at again, also while chunks of an iteration that ended are on their way: a new
-// list gets cells of its own, and waits for those that are out where there is no room for both.
+// Splits, their lists and cells: loader_splits.h.
 //
-// Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published; the coordinator never
-//   grants more leases than cells are free, so taking one cannot fail; where it does, peers disagree: an Error.
+// Invariant: the coordinator never grants more leases than cells are free, so taking one cannot fail; where it does, peers
+//   disagree: an Error.
 // Failure: Error(peer_lost) when the coordinator is lost. A dead port only brings its cells back.
 #pragma once
 

@@ -1,0 +1,436 @@
+#include "runtime/loader/loader_splits.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/loader/loader.h"
+
+namespace penstock {
+namespace {
+
+// Of closed splits: train, val and another two.
+constexpr size_t kListsKept = 4;
+
+nlohmann::json replaced_workers_of(const SplitContext& context) {
+  const int64_t count = context.workers()->replaced();
+  if (count == 0) return nullptr;
+  return {{"count", count}, {"last", context.workers()->notices()}};
+}
+void add_replaced(nlohmann::json& sum, const nlohmann::json& more) {
+  const int64_t before = sum.is_null() ? 0 : sum.at("count").get<int64_t>();
+  sum = more;
+  sum["count"] = before + more.at("count").get<int64_t>();
+}
+
+size_t cell_bytes(const SplitContext& context, int32_t samples) {
+  constexpr size_t page = 4096;
+  return (chunk_layout(context.fields(), samples).total_bytes + page - 1) / page * page;
+}
+
+std::string memory_remedy(const FieldTable& fields) {
+  size_t all = 0;
+  size_t varying = 0;
+  for (const FieldSpec& field : fields) {
+    all += field.bytes_per_sample();
+    if (!field.fixed_size()) varying += field.bytes_per_sample();
+  }
+  const std::string others = "raise loader.memory_gb, or lower loader.cells or loader.chunk_samples";
+  if (2 * varying < all) return others;
+  return "lower limits.max_field_bytes: most of it is room for texts and bytes, in each sample for the longest one; "
+         "or " +
+         others;
+}
+
+[[noreturn]] void impossible_lease() {
+  throw Error(ErrorKind::peer_lost, "a lease came for which this loader has no room or no split",
+              "all ranks must run the same version of penstock");
+}
+
+}  // namespace
+
+LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Callbacks callbacks)
+    : options_(options),
+      endpoint_(endpoint),
+      ahead_(ahead),
+      tell_(std::move(callbacks.tell)),
+      begin_(std::move(callbacks.begin)),
+      wake_(std::move(callbacks.wake)),
+      learnt_(options.index_memory_bytes > 0 ? std::make_shared<LearntMemory>(learnt_limit(options.memory_bytes))
+                                             : nullptr) {}
+
+LoaderSplits::~LoaderSplits() {
+  stop();
+  join();
+}
+
+void LoaderSplits::join() {
+  for (auto& [fingerprint, split] : splits_) {
+    if (split.opening.joinable()) split.opening.join();
+  }
+}
+
+nlohmann::json LoaderSplits::replaced_workers() const {
+  std::vector<std::shared_ptr<const SplitContext>> python;
+  nlohmann::json all;
+  {
+    MutexLock lock(python_mutex_);
+    python = python_splits_;
+    all = replaced_before_;
+  }
+  for (const auto& context : python) {
+    const auto replaced = replaced_workers_of(*context);
+    if (!replaced.is_null()) add_replaced(all[context->split().name], replaced);
+  }
+  return all;
+}
+
+// Cells first; of the rest, half at most is for what is learnt.
+int64_t LoaderSplits::learnt_limit(int64_t left) const {
+  return std::min(options_.index_memory_bytes, std::max<int64_t>(left, 0) / 2);
+}
+void LoaderSplits::share_memory() {
+  const int64_t left = options_.memory_bytes - static_cast<int64_t>(arena_bytes_);
+  ahead_.set_memory(left - learnt_limit(left));
+  if (learnt_) learnt_->set_limit(learnt_limit(left));
+}
+
+void LoaderSplits::prepare(const PrepareSplit& m) {
+  Listed before;  // a list that is there already
+  if (const auto known = splits_.find(m.fingerprint); known != splits_.end()) {
+    known->second.closed = false;
+    if (known->second.opened.valid()) return;  // the answer is on its way
+    // In use by an iteration that ended. Files may have changed since all the same.
+    if (in_use(known->second.arena)) {
+      before = set_aside(known);
+    } else {
+      retire(known);
+    }
+  }
+  Split& split = splits_[m.fingerprint];
+  split.max_chunk_samples = m.max_chunk_samples;
+  split.described = fingerprint_of(m.json);
+  split.like = m.like;
+  // Of a split that is open, or that was closed a while ago.
+  if (const auto like = splits_.find(m.like); m.like != 0 && like != splits_.end() && like->second.context) {
+    before = {like->second.context, like->second.stamps, like->second.answer};
+  }
+  const auto kept =
+      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.described == split.described; });
+  if (m.like == 0 && kept != kept_.end()) {
+    before = std::move(kept->listed);
+    kept_.erase(kept);
+  }
+  std::promise<void> promise;
+  split.opened = promise.get_future();
+  split.opening = std::thread([this, &split, m, before = std::move(before), promise = std::move(promise)]() mutable {
+    try {
+      split.fresh = open(m, std::move(before));
+      promise.set_value();
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+    wake_();
+  });
+}
+
+// In the opening thread. `before`: a list of the same description, or nothing.
+LoaderSplits::Listed LoaderSplits::open(const PrepareSplit& m, Listed before) const {
+  Listed fresh;
+  SplitPrepared& answer = fresh.answer;
+  const auto fail = [&](int32_t kind, std::string error, std::string remedy) {
+    fresh = {};
+    answer.error_kind = kind;
+    answer.error = std::move(error);
+    answer.remedy = std::move(remedy);
+  };
+  try {
+    FileSystem& files = ahead_.files();
+    const Looked looked = before.context ? look(before.stamps, files) : Looked::changed;
+    if (looked == Looked::same) {
+      fresh = std::move(before);
+    } else {
+      if (looked == Looked::changed && m.like == 0) before = {};  // nobody needs the old one: its room is wanted
+      list_anew(m, files, fresh);
+      // Folders that changed and hold the same pictures; or that may have changed, and did not.
+      if (before.context && before.answer.dataset_fingerprint == answer.dataset_fingerprint &&
+          same_files(before.stamps, fresh.stamps)) {
+        fresh.context = std::move(before.context);
+        answer = std::move(before.answer);
+      } else {
+        before = {};
+      }
+    }
+    answer.same = m.like != 0 && fresh.context && answer.fingerprint == m.like;
+  } catch (const Error& error) {
+    fail(error.exit_code(), error.message(), error.remedy());
+  } catch (const std::bad_alloc&) {
+    fail(static_cast<int32_t>(ErrorKind::runtime), "out of memory while the dataset was listed", "");
+  } catch (const std::exception& error) {
+    fail(static_cast<int32_t>(ErrorKind::runtime), error.what(), "");
+  }
+  answer.fingerprint = m.fingerprint;
+  return fresh;
+}
+
+void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& fresh) const {
+  struct Opened {
+    explicit Opened(FileSystem& below) : files(below) {}
+    ListedFiles files;
+    std::shared_ptr<const SplitContext> context;  // reads through `files`: goes first
+  };
+  const auto opened = std::make_shared<Opened>(files);
+  opened->context =
+      SplitContext::open(split_from_json(m.json), opened->files,
+                         {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources, learnt_);
+  fresh.stamps = opened->files.finish();
+  fresh.context = {opened, opened->context.get()};
+  const Source& source = fresh.context->source();
+  fresh.answer.good = true;
+  fresh.answer.fingerprint = m.fingerprint;
+  fresh.answer.dataset_size = source.size();
+  fresh.answer.dataset_fingerprint = source.fingerprint().hex();
+  fresh.answer.classes = source.class_names();
+  fresh.answer.labelled = source.labelled();
+  const auto extras = extra_fields(fresh.context->fields());
+  fresh.answer.extra_fields.assign(extras.begin(), extras.end());
+}
+
+bool LoaderSplits::in_use(const Arena& arena) const {  // cells of it are out, or worked in
+  return std::any_of(cell_ports_.begin(), cell_ports_.end(),
+                     [&](const auto& item) { return item.first.first == arena.id; });
+}
+// The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
+// repaired, and what was listed no longer be so.
+void LoaderSplits::retire(Splits::iterator split) {
+  forget_arena(split->second.arena);
+  forget_workers(split->second.context);
+  splits_.erase(split);
+}
+// Gives its list, for a look whether it holds still; workers in Python are begun anew.
+LoaderSplits::Listed LoaderSplits::set_aside(Splits::iterator it) {
+  Split& split = it->second;
+  Listed list;
+  if (split.context->workers() == nullptr) list = {split.context, std::move(split.stamps), split.answer};
+  forget_workers(split.context);
+  leaving_.push_back({std::move(split.context), std::move(split.arena), std::move(split.free_cells)});
+  splits_.erase(it);
+  return list;
+}
+void LoaderSplits::forget_arena(const Arena& arena) {
+  arena_bytes_ -= arena.memory.size();
+  share_memory();
+  endpoint_.forget_arena(arena.id);
+}
+void LoaderSplits::forget_workers(const std::shared_ptr<const SplitContext>& context) {
+  if (!context || context->workers() == nullptr) return;
+  const auto replaced = replaced_workers_of(*context);
+  MutexLock lock(python_mutex_);
+  std::erase(python_splits_, context);
+  if (!replaced.is_null()) add_replaced(replaced_before_[context->split().name], replaced);
+}
+
+void LoaderSplits::close(const SplitClosed& m) {
+  const auto it = splits_.find(m.fingerprint);
+  if (it == splits_.end()) return;
+  it->second.closed = true;
+  it->second.worth_keeping = !m.failed;
+  let_closed_go();
+}
+// Lists of files are kept for a while, and with them what loader.cache_gb holds: a trainer that starts again opens
+// the same splits. Processes and cells are not.
+void LoaderSplits::let_closed_go() {
+  for (auto it = splits_.begin(); it != splits_.end();) {
+    const auto split = it++;
+    if (!split->second.closed || split->second.opened.valid() || in_use(split->second.arena)) continue;
+    if (split->second.context && split->second.context->workers() == nullptr && split->second.worth_keeping) {
+      kept_.push_back(
+          {split->second.described, {split->second.context, std::move(split->second.stamps), split->second.answer}});
+      if (kept_.size() > kListsKept) kept_.pop_front();
+    }
+    retire(split);
+  }
+  let_kept_go();
+}
+// What closed splits hold in memory and on disk must not come on top of what living ones may have.
+void LoaderSplits::let_kept_go() {
+  if (kept_.empty()) return;
+  if (learnt_ && learnt_->full()) {
+    for (const Kept& one : kept_) one.listed.context->learnt()->clear();
+  }
+  SourceBudget sum{0, 0};
+  const auto add = [&](const std::shared_ptr<const SplitContext>& context) {
+    if (!context) return;
+    const SourceBudget taken = context->source().taken();
+    sum.cache_bytes += taken.cache_bytes;
+    sum.spool_bytes += taken.spool_bytes;
+  };
+  for (const auto& [fingerprint, split] : splits_) add(split.context);
+  for (const Leaving& one : leaving_) add(one.context);
+  for (const Kept& one : kept_) add(one.listed.context);
+  while (!kept_.empty() &&
+         (sum.cache_bytes > options_.sources.cache_bytes || sum.spool_bytes > options_.sources.spool_bytes)) {
+    const SourceBudget taken = kept_.front().listed.context->source().taken();
+    sum.cache_bytes -= taken.cache_bytes;
+    sum.spool_bytes -= taken.spool_bytes;
+    kept_.pop_front();
+  }
+}
+
+void LoaderSplits::collect() {
+  for (auto it = splits_.begin(); it != splits_.end();) {
+    const auto here = it++;
+    Split& split = here->second;
+    if (!split.opened.valid()) continue;
+    if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+    if (waits_for_room(split)) continue;
+    split.opened.get();
+    split.opening.join();
+    Listed fresh = std::exchange(split.fresh, {});
+    SplitPrepared answer = std::move(fresh.answer);
+    if (answer.same) {
+      if (const auto like = splits_.find(split.like); like != splits_.end()) {
+        like->second.stamps = std::move(fresh.stamps);
+      }
+      tell_(answer);
+      splits_.erase(here);
+      continue;
+    }
+    if (answer.good) {
+      split.context = std::move(fresh.context);
+      split.stamps = std::move(fresh.stamps);
+      try {
+        if (!take_back_cells(split)) make_arena(split);
+      } catch (const Error& error) {
+        answer.good = false;
+        answer.error_kind = error.exit_code();
+        answer.error = error.message();
+        answer.remedy = error.remedy();
+        split.context = nullptr;  // a lease that crosses this answer finds no split here
+      }
+    }
+    if (split.context && split.context->workers() != nullptr) {
+      MutexLock lock(python_mutex_);
+      python_splits_.push_back(split.context);
+    }
+    tell_(answer);
+    split.answer = answer;
+    for (LeaseGranted& m : std::exchange(split.early, {})) {
+      if (answer.good) {
+        begin(split, std::move(m));
+      } else {
+        tell_(ChunkUndone{m.lease, answer.error});
+        tell_(CellBack{m.port});  // it was counted on, though never taken
+      }
+    }
+  }
+  let_closed_go();
+}
+
+bool LoaderSplits::has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
+                                 int32_t samples) {
+  return one.context == context && one.arena.cell_bytes == cell_bytes(*context, samples);
+}
+
+// Where the list is still the same, so are the cells.
+bool LoaderSplits::take_back_cells(Split& split) {
+  const auto same = std::find_if(leaving_.begin(), leaving_.end(), [&](const Leaving& one) {
+    return has_cells_for(one, split.context, split.max_chunk_samples);
+  });
+  if (same == leaving_.end()) return false;
+  split.arena = std::move(same->arena);
+  split.free_cells = std::move(same->free_cells);
+  leaving_.erase(same);
+  return true;
+}
+
+// Cells that are still out may be what its own have no room beside; ports give them back, or are lost.
+bool LoaderSplits::waits_for_room(const Split& split) const {
+  const std::shared_ptr<const SplitContext>& context = split.fresh.context;
+  const int32_t samples = split.max_chunk_samples;
+  if (leaving_.empty() || !context || split.fresh.answer.same) return false;
+  const bool has_some = std::any_of(leaving_.begin(), leaving_.end(),
+                                    [&](const Leaving& one) { return has_cells_for(one, context, samples); });
+  const size_t total = cell_bytes(*context, samples) * static_cast<size_t>(options_.cells);
+  return !has_some && static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes;
+}
+
+void LoaderSplits::make_arena(Split& split) {
+  split.arena.cell_bytes = cell_bytes(*split.context, split.max_chunk_samples);
+  const size_t total = split.arena.cell_bytes * static_cast<size_t>(options_.cells);
+  if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
+    throw Error(ErrorKind::config,
+                "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
+                    " MB of cells at each loader, and loader.memory_gb leaves " +
+                    std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
+                memory_remedy(split.context->fields()));
+  }
+  split.arena.id = next_arena_++;
+  split.arena.memory = SharedMemory::create("penstock-cells", total);
+  split.arena.memory.seal_future_writes();
+  arena_bytes_ += total;
+  share_memory();
+  endpoint_.register_arena(split.arena);
+  for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
+}
+
+void LoaderSplits::lease(LeaseGranted m) {
+  const auto it = splits_.find(m.fingerprint);
+  if (it == splits_.end() || m.samples.empty() || std::ssize(m.samples) > it->second.max_chunk_samples) {
+    impossible_lease();
+  }
+  Split& split = it->second;
+  // A loader that joins when others have opened the split is granted work at once.
+  if (split.opened.valid()) {
+    split.early.push_back(std::move(m));
+  } else {
+    begin(split, std::move(m));
+  }
+}
+
+void LoaderSplits::begin(Split& split, LeaseGranted m) {
+  if (!split.context) {  // a lease that crossed our word that the split cannot be opened
+    tell_(ChunkUndone{m.lease, "the split could not be opened here"});
+    tell_(CellBack{m.port});
+    return;
+  }
+  if (split.free_cells.empty()) impossible_lease();
+  const CellRef cell{split.arena.id, split.free_cells.back()};
+  std::byte* const memory = split.arena.cell(split.free_cells.back());
+  split.free_cells.pop_back();
+  cell_ports_[{cell.arena, cell.cell}] = m.port;
+  begin_({split.context, cell, memory}, std::move(m));
+}
+
+void LoaderSplits::revoke(const LeaseKey& lease) {
+  for (auto& [fingerprint, split] : splits_) {
+    const auto it = std::find_if(split.early.begin(), split.early.end(),
+                                 [&](const LeaseGranted& m) { return m.lease == lease; });
+    if (it == split.early.end()) continue;
+    tell_(CellBack{it->port});
+    split.early.erase(it);
+  }
+}
+
+void LoaderSplits::free_cell(const CellRef& cell) {
+  const auto it = cell_ports_.find({cell.arena, cell.cell});
+  if (it == cell_ports_.end()) return;  // not in use: freeing it again would give it to two works
+  for (auto& [fingerprint, split] : splits_) {
+    if (split.context && split.arena.id == cell.arena) split.free_cells.push_back(cell.cell);
+  }
+  for (Leaving& one : leaving_) {
+    if (one.arena.id == cell.arena) one.free_cells.push_back(cell.cell);
+  }
+  tell_(CellBack{it->second});
+  cell_ports_.erase(it);
+  std::erase_if(leaving_, [&](const Leaving& one) {
+    const bool home = !in_use(one.arena);
+    if (home) forget_arena(one.arena);
+    return home;
+  });
+  let_closed_go();
+}
+
+}  // namespace penstock

@@ -1,0 +1,153 @@
+// The splits that a loader has open: lists of files, cells, and what stays of them once they are closed.
+//
+//   LoaderSplits splits(options, endpoint, ahead, {.tell = …, .begin = …, .wake = …});
+//   splits.prepare(prepare_split);           // lists the dataset in a thread of its own; looks again where there is a list
+//   splits.collect();                        // after `wake`: answers, and begins the leases that waited for them
+//   splits.lease(lease_granted);             // begins it: a cell is its own from now on
+//   splits.free_cell(cell);                  // it is home
+//   splits.close(split_closed);              // nobody has it open any more
+//
+//   asked for --collect()--> open --close()--> closed --last cell home--> list kept for a while, cells given back
+//                             |  ^
+//                             |  '-- the same list: cells taken back
+//                             '--asked for again while cells are out--> the old list and its cells set aside until they are home
+//
+// A split that is asked for again is looked at again, also while chunks of an iteration that ended are on their way: a new
+// list gets cells of its own, and waits for those that are out where there is no room for both.
+//
+// Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published, for one port.
+// Memory: cells count within loader.memory_gb; what they leave is shared by what is read ahead and what is learnt.
+// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. `wake` is called by threads that list.
+// Ownership: lists and cells; whoever works with a split keeps its context. Endpoint and ReadAhead must outlive it.
+// Failure: a split that cannot be opened is answered with the reason; Error(peer_lost) for leases that cannot be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <list>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/thread_annotations.h"
+#include "runtime/dataset/listed_files.h"
+#include "runtime/dataset/read_ahead.h"
+#include "runtime/loader/split_context.h"
+#include "runtime/protocol/messages.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+struct LoaderOptions;
+
+class LoaderSplits {
+ public:
+  // Where a lease's chunk is made.
+  struct Place {
+    std::shared_ptr<const SplitContext> split;
+    CellRef cell;
+    std::byte* memory = nullptr;  // of the cell
+  };
+  struct Callbacks {
+    std::function<void(const ControlMessage&)> tell;  // the coordinator
+    std::function<void(const Place& place, LeaseGranted lease)> begin;
+    std::function<void()> wake;
+  };
+  LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Callbacks callbacks);
+  ~LoaderSplits();
+
+  void prepare(const PrepareSplit& m);
+  void close(const SplitClosed& m);
+  void collect();
+  void let_kept_go();  // now and then: lists that take more than their share
+
+  void lease(LeaseGranted m);
+  void revoke(const LeaseKey& lease);  // one that still waits for its split
+  void free_cell(const CellRef& cell);
+
+  // Workers in Python that had to be replaced, by split; null: none.
+  nlohmann::json replaced_workers() const;
+  const LearntMemory* learnt() const noexcept { return learnt_.get(); }  // nullptr: nothing is learnt
+
+  void stop() noexcept { python_stop_.request_stop(); }  // nobody waits for workers in Python any more
+  void join();                                           // with the threads that list
+
+ private:
+  // What a split was listed from, and what became of it.
+  struct Listed {
+    std::shared_ptr<const SplitContext> context;
+    FileStamps stamps;
+    SplitPrepared answer;
+  };
+  struct Split {
+    std::shared_ptr<const SplitContext> context;
+    FileStamps stamps;  // of what was listed
+    Fingerprint described = 0;
+    Fingerprint like = 0;  // that it may turn out to be the same as
+    Arena arena;
+    std::vector<uint32_t> free_cells;
+    std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
+    std::future<void> opened;
+    int32_t max_chunk_samples = 1;
+    Listed fresh;  // the opening thread's, until `opened` is ready
+    SplitPrepared answer;
+    std::vector<LeaseGranted> early;            // came while the dataset is being listed
+    bool closed = false;                        // nobody has it open: it goes with its last cell
+    bool worth_keeping = true;                  // its list
+  };
+  struct Kept {
+    Fingerprint described = 0;
+    Listed listed;
+  };
+  // A split's list and cells, when it was opened anew while chunks were on their way: they stay until those are home.
+  struct Leaving {
+    std::shared_ptr<const SplitContext> context;
+    Arena arena;
+    std::vector<uint32_t> free_cells;
+  };
+  using Splits = std::map<Fingerprint, Split>;
+
+  Listed open(const PrepareSplit& m, Listed before) const;
+  void list_anew(const PrepareSplit& m, FileSystem& files, Listed& fresh) const;
+  bool in_use(const Arena& arena) const;
+  void retire(Splits::iterator split);
+  Listed set_aside(Splits::iterator it);
+  void forget_arena(const Arena& arena);
+  void forget_workers(const std::shared_ptr<const SplitContext>& context);
+  void let_closed_go();
+  static bool has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context, int32_t samples);
+  bool take_back_cells(Split& split);
+  bool waits_for_room(const Split& split) const;
+  void make_arena(Split& split);
+  void begin(Split& split, LeaseGranted m);
+  int64_t learnt_limit(int64_t left) const;
+  void share_memory();
+
+  const LoaderOptions& options_;
+  Endpoint& endpoint_;
+  ReadAhead& ahead_;
+  std::function<void(const ControlMessage&)> tell_;
+  std::function<void(const Place& place, LeaseGranted lease)> begin_;
+  std::function<void()> wake_;
+  std::shared_ptr<LearntMemory> learnt_;
+  Splits splits_;
+  std::list<Leaving> leaving_;
+  std::deque<Kept> kept_;  // of splits that are closed, the last one at the end
+  std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
+  uint32_t next_arena_ = 1;
+  size_t arena_bytes_ = 0;
+  std::stop_source python_stop_;
+  mutable Mutex python_mutex_;
+  // Of splits_ those with Python workers: what replaced_workers() looks at, in whatever thread it is called.
+  std::vector<std::shared_ptr<const SplitContext>> python_splits_ PENSTOCK_GUARDED_BY(python_mutex_);
+  nlohmann::json replaced_before_ PENSTOCK_GUARDED_BY(python_mutex_);  // workers of splits that are gone, by name
+};
+
+}  // namespace penstock
