@@ -413,17 +413,23 @@ TEST_CASE("a chunk that does not fit its lease ends the port with an error that 
   CHECK(client.expect<ClientBatch>().step == 0);
 }
 
+// As many batches as there are slots, none of them given back.
+std::vector<ClientBatch> hold_all(World& world, Client& client, const ClientStream& stream) {
+  std::vector<ClientBatch> held;
+  for (int32_t i = 0; i < stream.slots; ++i) {
+    client.say(ClientNext{stream.stream});
+    world.work(2);
+    held.push_back(client.expect<ClientBatch>());
+  }
+  return held;
+}
+
 TEST_CASE("all slots held: one notice, silence, and the batch once a slot is back") {
   World world(/*prefetch=*/1, /*hold=*/0);
   Client client = world.client();
   const ClientOpened opened = world.open(client, split_json("train"), 40);
   const ClientStream stream = client.iterate(opened.split_id);
-  std::vector<ClientBatch> held;
-  for (int i = 0; i < stream.slots; ++i) {
-    client.say(ClientNext{stream.stream});
-    world.work(2);
-    held.push_back(client.expect<ClientBatch>());
-  }
+  const std::vector<ClientBatch> held = hold_all(world, client, stream);
   client.say(ClientNext{stream.stream});
   CHECK(client.expect<ClientNotice>().text.find("holds all") != std::string::npos);
   CHECK(client.silent());
@@ -529,12 +535,7 @@ TEST_CASE("a client's passes and slots are its own: what another one says of the
   Client stranger = world.client();
   const ClientOpened opened = world.open(client, split_json("train"), 40);
   const ClientStream stream = client.iterate(opened.split_id);
-  std::vector<ClientBatch> held;
-  for (int32_t i = 0; i < stream.slots; ++i) {
-    client.say(ClientNext{stream.stream});
-    world.work(2);
-    held.push_back(client.expect<ClientBatch>());
-  }
+  const std::vector<ClientBatch> held = hold_all(world, client, stream);
   std::vector<std::byte> before(client.slot(held[0]), client.slot(held[0]) + stream.slot_bytes);
 
   stranger.say(ClientIterate{opened.split_id, 0, 0});
