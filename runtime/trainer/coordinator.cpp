@@ -54,7 +54,7 @@ class Coordinator::Impl {
             [&](const LoaderHello& m) {
               joined_.insert(peer);
               lost_.erase(peer);
-              threads_ += std::max(1, m.threads);
+              threads_[peer] = std::max(1, m.threads);
               splits_.loader_joined(peer);
               apply(LoaderJoined{peer, m.depth, m.cells, node_of(peer)});
             },
@@ -86,6 +86,7 @@ class Coordinator::Impl {
 
   void peer_lost(PeerId peer, const std::string& reason) {
     const bool joined = joined_.erase(peer) != 0;
+    threads_.erase(peer);
     if (!lost_.insert(peer).second) return;
     figures_.lost.push_back("rank " + std::to_string(peer) + " (loader): " + reason);
     if (joined) apply(LoaderLost{peer, reason});
@@ -146,7 +147,9 @@ class Coordinator::Impl {
   // that the messages cost more than they save.
   int32_t choose_chunk(const OpenedSplit& split) const {
     if (options_.chunk_samples > 0) return split.max_chunk_samples;
-    const int64_t pieces = std::max<int64_t>(1, 2 * threads_ / std::max<int64_t>(1, std::ssize(options_.ports)));
+    int64_t threads = 0;
+    for (const auto& [loader, its] : threads_) threads += its;
+    const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, std::ssize(options_.ports)));
     const int64_t samples = (split.resolved.split.batch_size + pieces - 1) / pieces;
     return static_cast<int32_t>(std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples),
                                                     split.max_chunk_samples));
@@ -268,7 +271,7 @@ class Coordinator::Impl {
   std::ofstream log_;
   std::set<PeerId> joined_;
   std::set<PeerId> lost_;
-  int64_t threads_ = 0;
+  std::map<PeerId, int> threads_;  // of the loaders that have joined
   SplitRegistry splits_;
   ReplicaAgreement agreement_;
   std::map<PeerId, int32_t> programs_;  // that live at each port

@@ -23,13 +23,15 @@ std::string split_json(const std::vector<std::string>& overrides = {}) {
 
 // Ports 0 and 1, loaders 2 and 3.
 struct World {
-  World() : coordinator(options(), clock, [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
-  static CoordinatorOptions options() {
+  explicit World(int chunk_samples = 2)
+      : coordinator(options(chunk_samples), clock,
+                    [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
+  static CoordinatorOptions options(int chunk_samples = 2) {
     CoordinatorOptions o;
     o.ports = {0, 1};
     o.loaders = {2, 3};
     o.nodes = {0, 0, 0, 0};
-    o.chunk_samples = 2;
+    o.chunk_samples = chunk_samples;
     return o;
   }
   template <class T>
@@ -42,7 +44,7 @@ struct World {
     });
     return found;
   }
-  void join(PeerId loader) { coordinator.handle(loader, LoaderHello{8, 2, 1}); }
+  void join(PeerId loader, int threads = 1) { coordinator.handle(loader, LoaderHello{8, 2, threads}); }
   void prepared(PeerId loader, const std::string& json, int64_t size = 10, const std::string& fingerprint = "aa") {
     SplitPrepared m;
     m.fingerprint = fingerprint_of(json);
@@ -82,6 +84,29 @@ TEST_CASE("a split is opened when every loader has answered, and once for all po
   world.coordinator.handle(1, OpenSplit{json, 1, 2});
   CHECK(world.take<SplitOpened>(1).size() == 1);
   CHECK(world.take<PrepareSplit>(2).empty());
+}
+
+TEST_CASE("chunks are as small as the threads of the loaders that are there ask for") {
+  World world(/*chunk_samples=*/0);
+  const std::string json = split_json({"splits.train.batch_size=64"});
+  world.join(2, 8);
+  world.join(3, 8);
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId loader : {2, 3}) world.prepared(loader, json, 1000);
+  const auto chunk_of = [&](StreamId id) {
+    OpenStream stream;
+    stream.stream = id;
+    stream.fingerprint = fingerprint_of(json);
+    world.coordinator.handle(0, stream);
+    const int32_t samples = world.take<StreamReady>(0).at(0).chunk_samples;
+    world.coordinator.handle(0, CloseStream{id});
+    return samples;
+  };
+  CHECK(chunk_of(7) == 4);  // two chunks for each of 16 threads, which two trainers share
+  world.coordinator.peer_lost(3, "its socket closed");
+  CHECK(chunk_of(8) == 8);
+  world.join(3, 8);
+  CHECK(chunk_of(9) == 4);
 }
 
 TEST_CASE("replicas that open different splits are told which key differs") {
