@@ -135,7 +135,7 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
     }
   }
   if (!json && ways.own_jpeg + ways.library_jpeg > 0) {
-    std::printf("  JPEG: %lld by the decoder for baseline files (%lld of them entered at the crop), %lld by libjpeg-turbo\n",
+    std::printf("  JPEG: %lld by our own decoder (%lld of them entered at the crop), %lld by libjpeg-turbo\n",
                 static_cast<long long>(ways.own_jpeg), static_cast<long long>(ways.indexed_jpeg),
                 static_cast<long long>(ways.library_jpeg));
   }

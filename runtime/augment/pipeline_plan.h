@@ -44,8 +44,8 @@ class PipelinePlan {
   Verdict build(Size out, int64_t max_pixels, Resampler& resampler);
 
   // After build(), where the earliest run is of a JPEG file that is still to be decoded: has it decoded at 1/2, 1/4 or
-  // 1/8, where the resize behind it shrinks that much, and gives which; 1: nothing is changed. What the run would have read
-  // at full size is the caller's to keep: the verdict is about that.
+  // 1/8, where the resize behind it shrinks that much, and gives which; 1: nothing is changed. What the run would have
+  // read at full size is the caller's to keep: the verdict is about that.
   int reduce(const ImageHeader& header, Resampler& resampler);
 
   // Memory is bounded before any is taken: by the decode limit, for intermediate images too. (A sliver of a file that

@@ -1,7 +1,7 @@
 // The pixels of a plan's runs: what a run takes from its source, mirrored or not, and the fills around it.
 //
-//   materialise(run, plan.rings, source_view, buffer);                           // interleaved, for the resize that follows
-//   finish_planar(plan.runs[0], plan.rings, view, size, spare, out);             // the last one, to the output's planes
+//   materialise(run, plan.rings, source_view, buffer);                  // interleaved, for the resize that follows
+//   finish_planar(plan.runs[0], plan.rings, view, size, spare, out);    // the last one, to the output's planes
 //
 // Internal to runtime/augment. Ownership: all memory is the caller's; `out` has 3 x size pixels, buffers grow.
 // Thread-safety: pure functions.

@@ -10,10 +10,10 @@
 //
 // States of a lane: free → take() → the taker's → submit() → its thread's → done() → the taker's → give_back() → free.
 //   Only the one whose it is touches it; take(), submit() and done() hand it over with all that was written.
-// Memory: options.memory_bytes a card, in parts for its lanes (equal, unless memory was short), and pinned memory of three
-//   quarters of that here. Where a card has less, the lanes are halved until they fit, so that batches become smaller; a
-//   card on which not even smallest_lane_bytes can be had is left out, and one that fails meanwhile is too. figures() says
-//   so from the beginning.
+// Memory: options.memory_bytes a card, in parts for its lanes (equal, unless memory was short), and pinned memory of
+//   three quarters of that here. Where a card has less, the lanes are halved until they fit, so that batches become
+//   smaller; a card on which not even smallest_lane_bytes can be had is left out, and one that fails meanwhile is too.
+//   figures() says so from the beginning.
 // Failure: the constructor throws where no card is left. done()'s error says which card failed and how; what the
 //   batch held is then unmade. After anything but a want of memory the card is not asked again: its lanes are never
 //   free.

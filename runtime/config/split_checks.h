@@ -1,12 +1,12 @@
-// What in a split belongs together, once its keys have been read: where samples come from, in which order, how batches end.
+// What in a split belongs together, once its keys have been read: where samples come from, their order, the last batch.
 //
 //   check_dataset(node, key, "splits.train", job_path, split, reading);
 //   check_sampler(node, "splits.train", job_path, split, complaints);
 //   check_tail(node, split, complaints);
 //
 // Folders and files become absolute paths here, so that every process of the job means the same ones.
-// Internal to runtime/config. Thread-safety: pure functions, but that relative paths start from the process's folder or the
-//   job file's. Failure: complaints.
+// Internal to runtime/config. Thread-safety: pure functions, but that relative paths start from the process's folder or
+//   the job file's. Failure: complaints.
 #pragma once
 
 #include <string>

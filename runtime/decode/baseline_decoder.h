@@ -44,8 +44,8 @@ class BaselineDecoder {
   // The box counts pixels of the image that the wish's reduction makes (sample_grid.h).
   bool decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
               PixelBuffer& storage, PixelView& pixels);
-  // After a decode() with wish.learnt that was "mine": a partial index that reaches further than `index`, the one it was
-  // given; empty: it does not.
+  // After a decode() with wish.learnt that was "mine": a partial index that reaches further than `index`, the one it
+  // was given; empty: it does not.
   SideIndex learnt(const SideIndex* index) const;
   size_t kept_bytes() const noexcept { return rows_.kept_bytes(); }  // of the last file, that grow with it
 

@@ -55,8 +55,8 @@ struct BaselineFrame {
 
 bool read_baseline_frame(EncodedView bytes, BaselineFrame& frame);
 
-// Our arithmetic, here and on cards, is that of libjpeg-turbo's x86 code; the library's own differs on extreme files where
-// the CPU is another.
+// Our arithmetic, here and on cards, is that of libjpeg-turbo's x86 code; the library's own differs on extreme files
+// where the CPU is another.
 #if defined(__x86_64__) || defined(__i386__) || defined(_M_X64)
 inline constexpr bool jpeg_arithmetic_is_the_librarys = true;
 #else

@@ -17,7 +17,8 @@
 //   only not from the first MCU on but from its last point.
 // `notes` (or nullptr) hears of the entry points that were passed behind the index's last; they are good if finish() is.
 // Failure: false means "not mine" (entropy.h).
-// Memory: what is kept of a file goes when it is done with: with the last row, when something is not mine, or by forget().
+// Memory: what is kept of a file goes when it is done with: with the last row, when something is not mine, or by
+//   forget().
 // Thread-safety: one per thread.
 #pragma once
 

@@ -268,8 +268,8 @@ class JpegDecoder::Impl {
     return left;
   }
 
-  // The rows that say what the verdict is, beyond the box's. Interpolation of chroma at full size takes libjpeg one row of
-  // MCUs further than a scaled decode of the same rows.
+  // The rows that say what the verdict is, beyond the box's. Interpolation of chroma at full size takes libjpeg one row
+  // of MCUs further than a scaled decode of the same rows.
   int last_row_of(const Task& task, const ImageHeader& header) const {
     if (task.way == Way::judge) return task.judged_rows;
     if (task.way != Way::quiet) return 0;

@@ -71,8 +71,8 @@ class Executor {
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
 // Throws Error(runtime) where no card has the memory for a batch. `on_notice` hears, from any thread, of a card that
-// failed, or is left out from the beginning. `cpu_fraction`: of the images, which threads make though a card would take them; nothing: what cards leave.
-// Splits of two pipelines say it themselves.
+// failed, or is left out from the beginning. `cpu_fraction`: of the images, which threads make though a card would take
+// them; nothing: what cards leave. Splits of two pipelines say it themselves.
 std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
                                              std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
                                              std::function<void(const std::string&)> on_notice,

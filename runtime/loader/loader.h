@@ -15,8 +15,8 @@
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
 // Splits, their lists and cells: loader_splits.h.
 //
-// Invariant: the coordinator never grants more leases than cells are free, so taking one cannot fail; where it does, peers
-//   disagree: an Error.
+// Invariant: the coordinator never grants more leases than cells are free, so taking one cannot fail; where it does,
+//   peers disagree: an Error.
 // Failure: Error(peer_lost) when the coordinator is lost. A dead port only brings its cells back.
 #pragma once
 

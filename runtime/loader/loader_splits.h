@@ -1,7 +1,7 @@
 // The splits that a loader has open: lists of files, cells, and what stays of them once they are closed.
 //
 //   LoaderSplits splits(options, endpoint, ahead, {.tell = …, .begin = …, .wake = …});
-//   splits.prepare(prepare_split);           // lists the dataset in a thread of its own; looks again where there is a list
+//   splits.prepare(prepare_split);           // lists the dataset in a thread of its own, or looks at a list again
 //   splits.collect();                        // after `wake`: answers, and begins the leases that waited for them
 //   splits.lease(lease_granted);             // begins it: a cell is its own from now on
 //   splits.free_cell(cell);                  // it is home
@@ -10,14 +10,15 @@
 //   asked for --collect()--> open --close()--> closed --last cell home--> list kept for a while, cells given back
 //                             |  ^
 //                             |  '-- the same list: cells taken back
-//                             '--asked for again while cells are out--> the old list and its cells set aside until they are home
+//                             '--asked for again while cells are out--> old list and cells set aside until they are home
 //
-// A split that is asked for again is looked at again, also while chunks of an iteration that ended are on their way: a new
-// list gets cells of its own, and waits for those that are out where there is no room for both.
+// A split that is asked for again is looked at again, also while chunks of an iteration that ended are on their way: a
+// new list gets cells of its own, and waits for those that are out where there is no room for both.
 //
 // Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published, for one port.
 // Memory: cells count within loader.memory_gb; what they leave is shared by what is read ahead and what is learnt.
-// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. `wake` is called by threads that list.
+// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. `wake` is called by threads
+//   that list.
 // Ownership: lists and cells; whoever works with a split keeps its context. Endpoint and ReadAhead must outlive it.
 // Failure: a split that cannot be opened is answered with the reason; Error(peer_lost) for leases that cannot be.
 #pragma once

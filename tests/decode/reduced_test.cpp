@@ -292,7 +292,8 @@ TEST_CASE("judged at full size: that verdict, by either decoder, with the pixels
     }
     const DecodeWish wish{.index = indexed ? &index : nullptr, .reduction = reduction, .judged = judged};
     const Verdict verdict = own.decode(file, header, box, storage[0], got, wish);
-    const Verdict by_library = library.decode(file, header, box, storage[1], other, {.reduction = reduction, .judged = judged});
+    const Verdict by_library =
+        library.decode(file, header, box, storage[1], other, {.reduction = reduction, .judged = judged});
     const Verdict wanted = own.decode_reference(file, header, judged, storage[2], unused);
     REQUIRE(verdict.ok() == wanted.ok());
     REQUIRE(verdict.reason == wanted.reason);
