@@ -54,7 +54,15 @@ SlotPool& Passes::pool_for(const PortSplit& split) {
   pool.layout = slot_layout(split.fields, split.shape.batch_size);
   // One in use, `prefetch` ahead (two at least), and what the program may keep besides.
   pool.slots.resize(static_cast<size_t>(std::max(2, options_.prefetch) + 1 + options_.hold));
-  pool.memory = SharedMemory::create("penstock-slots", pool.layout.total_bytes * pool.slots.size());
+  const std::string& name = split.resolved.name;
+  try {
+    pool.memory = SharedMemory::create("penstock-slots", pool.layout.total_bytes * pool.slots.size());
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                error.message() + ", for " + std::to_string(pool.slots.size()) + " batches of " +
+                    std::to_string(split.shape.batch_size) + " samples of split '" + name + "'",
+                "lower splits." + name + ".batch_size, loader.prefetch or trainer.hold");
+  }
   return pools_.emplace(pool.id, std::move(pool)).first->second;
 }
 
