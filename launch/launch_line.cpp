@@ -259,12 +259,15 @@ int launch_exit_code(int wait_status, int interrupted_by) {
 }
 
 int run_launch_line(const LaunchLine& line) {
-  if (!line.session_folder.empty()) mkdir(line.session_folder.c_str(), 0700);
+  const char* const remedy = "set TMPDIR to a folder you may write to";
+  if (!line.session_folder.empty() && mkdir(line.session_folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw Error(ErrorKind::runtime,
+                "cannot make the session folder '" + line.session_folder + "': " + std::strerror(errno), remedy);
+  }
   SessionFolder folder(line.session_folder);
   if (!line.session_folder.empty() && !folder.held()) {
     throw Error(ErrorKind::runtime,
-                "the session folder '" + line.session_folder + "' is not a private folder of this user",
-                "set TMPDIR to a folder you may write to");
+                "the session folder '" + line.session_folder + "' is not a private folder of this user", remedy);
   }
   SignalFd signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
   const pid_t parent = getpid();
