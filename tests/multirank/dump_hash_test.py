@@ -122,6 +122,19 @@ def test_a_dump_is_not_added_to_another():
     assert run_job(job, options=[f"--dump={work.name}/beside"]).code == 0
 
 
+def test_a_batch_that_comes_twice_is_dumped_once():
+    out = os.path.join(work.name, "twice")
+    consume = [os.path.join(os.environ["PENSTOCK_BUILD"], "consume"), job, "--epochs=1"]
+    for ranks in (0, 3):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=ranks, options=[f"--dump={out}{ranks}", "--raw"], env=env,
+                             program=["sh", "-c", f"{' '.join(consume)} >/dev/null && exec {' '.join(consume)} >/dev/null"])
+        assert result.code == 0, result.log
+        assert result.report["splits"]["val"]["images"] == 2 * report["splits"]["val"]["images"], result.log
+        once = total(read_dump(os.path.join(f"{out}{ranks}", "val_e0")).values())
+        assert once == (report["splits"]["val"]["order_hash"], report["splits"]["val"]["pixel_hash"])
+
+
 def test_a_dump_that_cannot_be_written():
     blocked = os.path.join(work.name, "a_file")
     open(blocked, "w").close()
