@@ -257,10 +257,7 @@ class JobCheck {
       if (const std::string why = label_of_no_class(*context); !why.empty()) found(ErrorKind::dataset, "  " + why);
     }
     if (!source.class_names().empty()) classes_[name] = source.class_names();
-    if (const auto splits = splits_as_classes(spec.dataset.folder); !spec.dataset.folder.empty() && !splits.empty()) {
-      std::printf("  are these classes? %s hold class folders of their own: the splits' folders may be meant, as in %s/%s\n",
-                  list_of(splits, "and").c_str(), spec.dataset.folder.c_str(), splits.front().c_str());
-    }
+    if (!spec.dataset.folder.empty()) doubt_classes(spec.dataset.folder);
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job_, job_.roles.trainers)));
@@ -324,6 +321,17 @@ class JobCheck {
   void found(ErrorKind kind, const std::string& what) {
     std::printf("%s\n", what.c_str());
     if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
+  }
+
+  // What may be meant so, and hardly ever is.
+  static void doubt_classes(const std::string& folder) {
+    if (const auto splits = splits_as_classes(folder); !splits.empty()) {
+      std::printf("  are these classes? %s hold class folders of their own: the splits' folders may be meant, as in %s/%s\n",
+                  list_of(splits, "and").c_str(), folder.c_str(), splits.front().c_str());
+    }
+    if (const auto lost = lost_classes(folder); !lost.empty()) {
+      std::printf("  is a class missing? Links that lead nowhere are left out: %s\n", list_of(lost, "and").c_str());
+    }
   }
 
   void look_at_samples(const SplitContext& context, const PlanShape& shape) {

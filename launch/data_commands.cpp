@@ -53,7 +53,8 @@ void add_demo_data(CLI::App& app, Chosen& chosen) {
       ->check(CLI::IsMember({"mixed", "4:2:0", "4:4:4"}).description(""));
   auto sizes = std::make_shared<std::pair<int, int>>(0, 0);
   command->add_option("--megapixels", *sizes, "large photos, of this size to that, as in: --megapixels 2 24")
-      ->type_name("MIN MAX");
+      ->type_name("MIN MAX")
+      ->check(CLI::Range(1, 100).description(""));
   command->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
   command->callback([=, &chosen] {
     chosen.run = [=] {

@@ -54,6 +54,20 @@ void refuse_splits_as_classes(const std::string& folder) {
               "name one of them, as in '" + folder + "/" + names.front() + "'");
 }
 
+std::vector<std::string> lost_classes(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  std::filesystem::directory_iterator entry(folder, ignored);
+  for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    std::string name = entry->path().filename().string();
+    // Editors lock files by hidden links that lead nowhere.
+    const bool lost = name[0] != '.' && entry->is_symlink(ignored) && !entry->exists(ignored);
+    if (lost) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 DatasetSpec dataset_in(const std::string& given, std::string& line) {
   const std::string folder = std::filesystem::absolute(given).lexically_normal().string();
   DatasetSpec dataset;

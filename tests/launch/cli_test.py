@@ -96,6 +96,9 @@ def test_a_folder_of_splits_is_no_data_set():
         os.makedirs(os.path.join(vehicles, name))
         os.symlink(os.path.join(photos, "val"), os.path.join(vehicles, name, "photos"))
     assert penstock("init", "--data", vehicles).returncode == 0
+    os.symlink("/not/mounted", os.path.join(vehicles, "car"))
+    said = penstock("check", job, f"splits.train.dataset.folder={vehicles}").stdout
+    assert "is a class missing? Links that lead nowhere are left out: car" in said and "are these classes" not in said, said
 
 
 def test_check_looks_at_memory():
@@ -291,6 +294,7 @@ def test_numbers_out_of_range_are_refused_in_short():
                           (["check", job, "--most=-1"], "'-1' is not 0 or more"),
                           (["launch", job, "-n", "0"], "'0' is not a number above 0"),
                           (["inspect", job, "--out=x", "--trainers=-1"], "'-1' is not 0 or more"),
+                          (["demo-data", "x", "--megapixels", "0", "0"], "not in range"),
                           (["bench", job, "--seconds=inf"], "'inf' is no number of seconds"),
                           (["serve", job, "--idle-s=1e300"], "'1e300' is no number of seconds")):
         result = penstock(*words)
