@@ -157,6 +157,11 @@ def test_a_limit_on_file_sizes_is_a_full_disk():
     assert said.returncode == 0 and said.stdout.split() == ["SigBlk:", "0000000000000000"] * 2, said
 
 
+def test_a_balancers_log_that_cannot_be_written():
+    said = penstock("run", job, "--quiet", "balancer.log=/dev/full")
+    assert said.returncode == 1 and "cannot write the balancer's log '/dev/full'" in said.stderr, said
+
+
 def test_closed_standard_streams():
     for closed in ((0,), (1,), (2,), (0, 1, 2)):
         pack = os.path.join(work.name, f"closed{len(closed)}{closed[0]}")
