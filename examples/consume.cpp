@@ -58,13 +58,14 @@ int main(int argc, char** argv) {
   options.on_warning = [](const std::string& text) { std::fprintf(stderr, "consume: warning: %s\n", text.c_str()); };
   try {
     penstock::DataLoader train(argv[1], "train", options);
+    // Open from the beginning on: what is wrong with it is said now, and not after the last epoch.
+    penstock::DataLoader val(argv[1], "val", options);
     for (int epoch = 0; epoch < epochs; ++epoch) {
       train.set_epoch(epoch);
       const Totals totals = consume(train);
       std::printf("trainer %d of %d: epoch %d, %lld images in %lld batches, checksum %.6e\n", train.rank(),
                   train.num_replicas(), epoch, totals.images, static_cast<long long>(train.size()), totals.sum);
     }
-    penstock::DataLoader val(argv[1], "val", options);
     const Totals totals = consume(val);
     std::printf("trainer %d of %d: validation, %lld images, %lld of them count\n", val.rank(), val.num_replicas(),
                 totals.images, totals.counted);

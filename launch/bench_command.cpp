@@ -173,7 +173,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("bench", "how fast this machine makes a split's samples, stage by stage");
   add_job_arguments(*command, *arguments);
   command->add_option("--split", *split, "split")->capture_default_str();
-  command->add_option("--seconds", *seconds, "how long")->capture_default_str()->check(positive());
+  command->add_option("--seconds", *seconds, "how long")->capture_default_str()->check(some_seconds());
   command->add_flag("--json", *json, "one JSON object on stdout");
   command->callback([=, &chosen] { chosen.run = [=] { return bench(*arguments, *split, *seconds, *json); }; });
 }

@@ -1,6 +1,4 @@
 // `penstock check`: would this job run here? Config, datasets (counts, unreadable files), memory, MPI.
-#include <sys/sysinfo.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -9,17 +7,22 @@
 #include <filesystem>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "launch/command.h"
+#include "launch/dataset_given.h"
 #include "launch/launch_line.h"
 #include "launch/pack_check.h"
 #include "launch/work_line.h"
 #include "runtime/card/cards.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
+#include "runtime/config/suggest.h"
 #include "runtime/dataset/pack_format.h"
 #include "runtime/loader/loader.h"
 #include "runtime/loader/split_context.h"
@@ -254,13 +257,15 @@ class JobCheck {
       if (const std::string why = label_of_no_class(*context); !why.empty()) found(ErrorKind::dataset, "  " + why);
     }
     if (!source.class_names().empty()) classes_[name] = source.class_names();
+    if (!spec.dataset.folder.empty()) doubt_classes(spec.dataset.folder);
     check_numbers(context->split(), read_sampler_file(context->split()), source.size());
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job_, job_.roles.trainers)));
-    std::printf("  %lld batches of %lld for each of %d trainers (on one node)\n", static_cast<long long>(shape.steps),
-                static_cast<long long>(spec.batch_size), job_.roles.trainers);
+    std::printf("  %s %s of %s for each of %d %s (on one node)\n", thousands(shape.steps).c_str(),
+                shape.steps == 1 ? "batch" : "batches", thousands(std::min(spec.batch_size, shape.samples_per_replica)).c_str(),
+                job_.roles.trainers, job_.roles.trainers == 1 ? "trainer" : "trainers");
     look_at_samples(*context, shape);
-    add_memory(*context);
+    add_memory(name, *context);
   }
 
   void compare_classes() {
@@ -269,7 +274,11 @@ class JobCheck {
 
   // As a loader will find it.
   void look_for_cards() {
-    if (job_.loader.executor == ExecutorKind::cpu) return;
+    if (job_.loader.executor == ExecutorKind::cpu) {
+      const std::string keys = card_keys_without_effect(job_);
+      if (!keys.empty()) std::printf("cards: without effect, because loader.executor is cpu: %s\n", keys.c_str());
+      return;
+    }
     try {
       for (const auto& card : open_cards(loader_.cards)) std::printf("card: %s\n", card->info().name.c_str());
     } catch (const Error& error) {
@@ -283,16 +292,15 @@ class JobCheck {
     }
   }
 
-  void print_machine() const {
-    struct sysinfo machine {};
-    ::sysinfo(&machine);
-    const double free_mb = static_cast<double>(machine.freeram + machine.bufferram) * machine.mem_unit / 1e6;
+  void print_machine() {
     std::string cache;
     if (cache_mb_ > 0) {
       cache = ", up to " + thousands(std::llround(cache_mb_)) + " MB of samples kept there (loader.cache_gb)";
     }
+    const double free_mb = static_cast<double>(available_memory()) / 1e6;
     std::printf("memory: %.0f MB of cells at each loader%s, %.0f MB of slots at each trainer; %.0f MB are free here\n",
                 cells_mb_, cache.c_str(), slots_mb_, free_mb);
+    judge_memory(free_mb);
     try {
       const MpiFound mpi = find_mpirun();
       std::printf("MPI: %s is Open MPI %d.%d.%d\n", mpi.mpirun.c_str(), mpi.major, mpi.minor, mpi.patch);
@@ -315,6 +323,17 @@ class JobCheck {
     if (code_ != static_cast<int>(ErrorKind::runtime)) code_ = static_cast<int>(kind);
   }
 
+  // What may be meant so, and hardly ever is.
+  static void doubt_classes(const std::string& folder) {
+    if (const auto splits = splits_as_classes(folder); !splits.empty()) {
+      std::printf("  are these classes? %s hold class folders of their own: the splits' folders may be meant, as in %s/%s\n",
+                  list_of(splits, "and").c_str(), folder.c_str(), splits.front().c_str());
+    }
+    if (const auto lost = lost_classes(folder); !lost.empty()) {
+      std::printf("  is a class missing? Links that lead nowhere are left out: %s\n", list_of(lost, "and").c_str());
+    }
+  }
+
   void look_at_samples(const SplitContext& context, const PlanShape& shape) {
     const Source& source = context.source();
     const int64_t stride = most_ > 0 ? std::max<int64_t>(1, source.size() / most_) : 1;
@@ -328,8 +347,9 @@ class JobCheck {
     std::vector<std::string> lines;
     for (const auto& [index, why] : findings.unusable) lines.push_back("'" + source.key(index) + "': " + why);
     print_list("", lines);
-    judge_unusable(context, shape, std::ssize(findings.unusable));
-    if (const int64_t unreadable = findings.unreadable.load(); unreadable > 0) {
+    const int64_t unreadable = findings.unreadable.load();
+    judge_unusable(context, shape, std::ssize(findings.unusable) - unreadable);
+    if (unreadable > 0) {
       found(ErrorKind::runtime, "  " + std::to_string(unreadable) +
                                     " of them cannot be read at all, which ends a job whatever on_error says");
     }
@@ -351,15 +371,40 @@ class JobCheck {
     }
   }
 
-  void add_memory(const SplitContext& context) {
+  void add_memory(const std::string& name, const SplitContext& context) {
     const SplitSpec& spec = context.split().split;
     const Pipeline& pipeline = context.pipeline();
     const int64_t samples =
         std::min<int64_t>(spec.batch_size, job_.loader.chunk_samples > 0 ? job_.loader.chunk_samples : 16);
-    cells_mb_ += bytes_of(context.fields()) * static_cast<double>(samples) * loader_.cells / 1e6;
-    slots_mb_ += bytes_of(delivered_fields(context.fields(), pipeline, pipeline.finish())) *
-                 static_cast<double>(spec.batch_size) * (std::max(2, job_.loader.prefetch) + 1 + job_.trainer.hold) /
-                 1e6;
+    const double cells_mb = bytes_of(context.fields()) * static_cast<double>(samples) * loader_.cells / 1e6;
+    const double slots_mb = bytes_of(delivered_fields(context.fields(), pipeline, pipeline.finish())) *
+                            static_cast<double>(spec.batch_size) *
+                            (std::max(2, job_.loader.prefetch) + 1 + job_.trainer.hold) / 1e6;
+    cells_mb_ += cells_mb;
+    slots_mb_ += slots_mb;
+    most_cells_ = std::max(most_cells_, {cells_mb, name});
+    most_slots_ = std::max(most_slots_, {slots_mb, name});
+  }
+
+  // A program may have one split open at a time, so the largest one is what a job cannot do without.
+  void judge_memory(double free_mb) {
+    const double allowed_mb = static_cast<double>(loader_.memory_bytes) / 1e6;
+    const auto& [cells_mb, cells_split] = most_cells_;
+    if (cells_mb > allowed_mb) {
+      found(ErrorKind::config, "  the cells of split " + cells_split + " alone take " + thousands(std::llround(cells_mb)) +
+                                   " MB, and loader.memory_gb allows " + thousands(std::llround(allowed_mb)) +
+                                   ": raise it, or lower loader.cells, loader.threads or loader.chunk_samples");
+    } else if (cells_mb_ > allowed_mb) {
+      std::printf("  loader.memory_gb allows %s MB of cells: not all splits can be open at once\n",
+                  thousands(std::llround(allowed_mb)).c_str());
+    }
+    const auto& [slots_mb, slots_split] = most_slots_;
+    const double node_mb = slots_mb * job_.roles.trainers + cells_mb;
+    if (node_mb > free_mb) {
+      found(ErrorKind::runtime, "  split " + slots_split + " alone takes " + thousands(std::llround(node_mb)) +
+                                    " MB on a node of one loader, more than are free here: lower splits." + slots_split +
+                                    ".batch_size, loader.prefetch or trainer.hold");
+    }
   }
 
   const Job& job_;
@@ -370,6 +415,8 @@ class JobCheck {
   std::map<std::string, std::vector<std::string>> classes_;  // by split
   double cells_mb_ = 0;
   double slots_mb_ = 0;
+  std::pair<double, std::string> most_cells_;  // of one split
+  std::pair<double, std::string> most_slots_;
   int code_ = 0;
 };
 

@@ -42,6 +42,7 @@ void leave_it_to_rank_0(int rank);
 // What a number on the command line must be; said without the 309 digits of the largest double.
 CLI::Validator positive();
 CLI::Validator not_negative();
+CLI::Validator some_seconds();  // above 0, and few enough to be counted
 
 // "job.yaml a.b=c ...": the file, then overrides.
 struct JobArguments {

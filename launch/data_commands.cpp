@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "launch/command.h"
+#include "launch/dataset_given.h"
 #include "launch/demo_data.h"
 #include "launch/init_job.h"
 #include "runtime/dataset/image_folder.h"
@@ -26,6 +27,7 @@ void add_init(CLI::App& app, Chosen& chosen) {
         if (folder.empty()) return {};
         const bool pack = is_pack(folder);
         // A job for a folder without pictures would fail at its first run: say so now, before there is a file.
+        if (!pack) refuse_splits_as_classes(folder);
         if (!pack) ImageFolder(folder, DecodeLimits{}.max_encoded_bytes, posix_file_system());
         if (pack) (void)open_pack_table(folder, posix_file_system());  // refuses one that is not finished
         // The file may be saved anywhere, and relative folders in it would count from there.
@@ -51,7 +53,8 @@ void add_demo_data(CLI::App& app, Chosen& chosen) {
       ->check(CLI::IsMember({"mixed", "4:2:0", "4:4:4"}).description(""));
   auto sizes = std::make_shared<std::pair<int, int>>(0, 0);
   command->add_option("--megapixels", *sizes, "large photos, of this size to that, as in: --megapixels 2 24")
-      ->type_name("MIN MAX");
+      ->type_name("MIN MAX")
+      ->check(CLI::Range(1, 100).description(""));
   command->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
   command->callback([=, &chosen] {
     chosen.run = [=] {

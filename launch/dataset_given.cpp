@@ -1,11 +1,72 @@
 #include "launch/dataset_given.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 
+#include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
+#include "runtime/config/suggest.h"
+#include "runtime/dataset/image_folder.h"
 #include "runtime/dataset/pack_format.h"
 
 namespace penstock {
+namespace {
+
+constexpr std::array<std::string_view, 8> kSplitNames = {"train", "training",   "val",  "valid",
+                                                         "eval",  "validation", "test", "testing"};
+
+bool is_split_name(const std::string& name) {
+  return std::find(kSplitNames.begin(), kSplitNames.end(), lower_case(name)) != kSplitNames.end();
+}
+
+bool holds_folders_alone(const std::string& folder) {
+  const std::vector<DirectoryEntry> entries = posix_file_system().list_directory(folder).entries;
+  return std::any_of(entries.begin(), entries.end(), [](const DirectoryEntry& entry) { return entry.is_directory; }) &&
+         std::none_of(entries.begin(), entries.end(),
+                      [](const DirectoryEntry& entry) { return !entry.is_directory && has_image_extension(entry.name); });
+}
+
+}  // namespace
+
+std::vector<std::string> splits_as_classes(const std::string& folder) {
+  std::vector<std::string> names;
+  try {
+    for (DirectoryEntry& entry : posix_file_system().list_directory(folder).entries) {
+      if (!entry.is_directory) continue;
+      if (!is_split_name(entry.name) || !holds_folders_alone(folder + "/" + entry.name)) return {};
+      names.push_back(std::move(entry.name));
+    }
+  } catch (const FileError&) {  // whoever lists the data set says what is wrong
+    return {};
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void refuse_splits_as_classes(const std::string& folder) {
+  const std::vector<std::string> names = splits_as_classes(folder);
+  if (names.empty()) return;
+  throw Error(ErrorKind::usage,
+              "'" + folder + "' holds " + list_of(names, "and") +
+                  ", which are splits with class folders of their own: they would be taken for classes",
+              "name one of them, as in '" + folder + "/" + names.front() + "'");
+}
+
+std::vector<std::string> lost_classes(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  std::filesystem::directory_iterator entry(folder, ignored);
+  for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    std::string name = entry->path().filename().string();
+    // Editors lock files by hidden links that lead nowhere.
+    const bool lost = name[0] != '.' && entry->is_symlink(ignored) && !entry->exists(ignored);
+    if (lost) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 DatasetSpec dataset_in(const std::string& given, std::string& line) {
   const std::string folder = std::filesystem::absolute(given).lexically_normal().string();
@@ -33,6 +94,7 @@ DatasetSpec dataset_in(const std::string& given, std::string& line) {
     dataset.parquet = folder + "/*.parquet";
     line = "parquet: \"" + dataset.parquet + "\"";
   } else {
+    refuse_splits_as_classes(folder);
     dataset.folder = folder;
     line = "folder: " + folder;
   }

@@ -105,8 +105,15 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
   check_place(dataset, out);
   auto shards =
       std::make_shared<ShardFiles>(posix_file_system(), static_cast<uint64_t>(loader_options(job).sources.spool_bytes));
-  SampleTable table = dataset.parquet.empty() ? index_table(dataset, job.limits, posix_file_system(), *shards)
-                                              : copy_parquet(dataset, out, job.python, job.limits);
+  SampleTable table = [&] {
+    if (!dataset.parquet.empty()) return copy_parquet(dataset, out, job.python, job.limits);
+    try {
+      return index_table(dataset, job.limits, posix_file_system(), *shards);
+    } catch (const FileError& error) {
+      // At the start a file that is not there is a mistake about the data.
+      throw Error(ErrorKind::dataset, error.message(), error.remedy());
+    }
+  }();
   if (request.headers) {
     TableBuilder builder(table);
     const std::string root = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);

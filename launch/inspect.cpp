@@ -199,6 +199,12 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
   check_numbers(split, numbers, context->source().size());
   const auto plan = epoch_plan(split, numbers, context->source().size(), replicas, request.epoch);
 
+  if (request.first_step >= plan->steps()) {
+    throw Error(ErrorKind::usage,
+                "--first-step is " + std::to_string(request.first_step) + ", and an epoch of split '" + split.name +
+                    "' has " + std::to_string(plan->steps()) + " steps, counted from 0");
+  }
+  clear_dump(request.out);
   Inspector inspector(context, request);
   const int64_t end = std::min(plan->steps(), request.first_step + request.steps);
   for (int64_t step = request.first_step; step < end; ++step) {
@@ -236,10 +242,14 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
   command->add_option("--first-step", request->first_step, "the first of them")
       ->capture_default_str()
       ->check(not_negative());
-  command->add_option("--trainers", request->trainers, "number of replicas; 0: the job's")->capture_default_str();
-  command->add_option("--out", request->out, "folder to write to")->required()->type_name("DIR");
+  command->add_option("--trainers", request->trainers, "number of replicas; 0: the job's")
+      ->capture_default_str()
+      ->check(not_negative());
+  command->add_option("--out", request->out, "folder to write to; an earlier dump in it is removed")->required()->type_name("DIR");
   command->add_flag("--raw", request->raw, "write the uint8 pixels before finishing");
-  command->add_option("--sheet", request->sheet, "pictures on the contact sheet")->capture_default_str();
+  command->add_option("--sheet", request->sheet, "pictures on the contact sheet")
+      ->capture_default_str()
+      ->check(not_negative());
   command->callback([=, &chosen] { chosen.run = [=] { return inspect(*arguments, *request); }; });
 }
 

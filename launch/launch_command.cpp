@@ -9,7 +9,9 @@
 
 #include "launch/command.h"
 #include "launch/launch_line.h"
+#include "launch/run.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/config/job.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
@@ -27,6 +29,7 @@ std::string own_path() {
 
 int launch(const JobArguments& arguments, LaunchRequest request, bool run, const std::string& mpirun,
            std::vector<std::string> program) {
+  refuse_job_that_is_read_once(arguments.file);
   const Job job = load_job(arguments.file, arguments.overrides);
   request.job = arguments.file;
   request.overrides = arguments.overrides;
@@ -41,7 +44,10 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   request.environment = current_environment();
   if (!request.hostfile.empty()) {
     std::ifstream file(request.hostfile);
-    if (!file) throw Error(ErrorKind::usage, "cannot read the host file '" + request.hostfile + "'");
+    if (!file) {
+      throw Error(ErrorKind::usage, system_error_text("cannot read the host file '" + request.hostfile + "'"),
+                  "--hostfile names a file as mpirun takes it: a host on each line");
+    }
     std::stringstream text;
     text << file.rdbuf();
     request.hostfile_hosts = count_hosts(text.str());
@@ -95,7 +101,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   CLI::Option* print_flag = command->add_flag("--print", *print, "print the line (the default)");
   command->add_flag("--run", *run, "run it")->excludes(print_flag);
   CLI::Option* serve_flag = command->add_flag("--serve", *serve, "`penstock serve` instead of `penstock run`");
-  command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag);
+  command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag)->check(some_seconds());
   command->add_flag("--json", *json, "passed on to `penstock run`");
   command->add_flag("--quiet", *quiet, "passed on");
   command->add_option("--epochs", *epochs, "passed on")->excludes(serve_flag);

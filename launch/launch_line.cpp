@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -62,6 +63,11 @@ pid_t spawn(const std::vector<std::string>& argv, Prepare prepare) {
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 bool is_local(const std::string& host) {
@@ -259,14 +265,20 @@ int launch_exit_code(int wait_status, int interrupted_by) {
 }
 
 int run_launch_line(const LaunchLine& line) {
-  if (!line.session_folder.empty()) mkdir(line.session_folder.c_str(), 0700);
+  const char* const remedy = "set TMPDIR to a folder you may write to";
+  if (!line.session_folder.empty() && mkdir(line.session_folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw Error(ErrorKind::runtime,
+                "cannot make the session folder '" + line.session_folder + "': " + std::strerror(errno), remedy);
+  }
   SessionFolder folder(line.session_folder);
   if (!line.session_folder.empty() && !folder.held()) {
     throw Error(ErrorKind::runtime,
-                "the session folder '" + line.session_folder + "' is not a private folder of this user",
-                "set TMPDIR to a folder you may write to");
+                "the session folder '" + line.session_folder + "' is not a private folder of this user", remedy);
   }
   SignalFd signals({SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD});
+  // A terminal that is closed, or Ctrl-\: without us nobody would remove the session folder. nohup's wish stands.
+  std::optional<SignalFd> hang_up;
+  if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
   const pid_t parent = getpid();
   // mpirun stays in our process group: in one of its own it could not read the terminal.
   const pid_t pid = spawn(line.argv, [&] {
@@ -281,8 +293,12 @@ int run_launch_line(const LaunchLine& line) {
   for (;;) {
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == pid || (ended < 0 && errno != EINTR)) break;
-    pollfd readable{signals.fd(), POLLIN, 0};
-    poll(&readable, 1, -1);
+    std::array<pollfd, 2> readable{{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}}};
+    poll(readable.data(), readable.size(), -1);
+    while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
+      interrupted_by = arrived->signal;
+      kill(pid, SIGTERM);
+    }
     while (const auto arrived = signals.next()) {
       if (arrived->signal == SIGCHLD) continue;
       if (arrived->signal == SIGTERM && line.end_in_order && line.end_in_order()) continue;

@@ -14,6 +14,8 @@
 #include "runtime/base/switches.h"
 #include "runtime/config/suggest.h"
 #include "runtime/process/launcher.h"
+#include "runtime/process/signals.h"
+#include "runtime/process/standard_streams.h"
 
 namespace penstock {
 namespace {
@@ -87,7 +89,8 @@ int run(int argc, char** argv) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {
     let_rank_0_speak_first();
-    std::fprintf(stderr, "penstock: %s\n  help: penstock %s --help\n", error.what(), own.empty() ? "" : own[0].c_str());
+    std::fprintf(stderr, "penstock: %s\n  help: penstock %s--help\n", error.what(),
+                 known_command ? (own[0] + " ").c_str() : "");
     return static_cast<int>(ErrorKind::usage);
   }
   const int code = chosen.run();
@@ -125,6 +128,16 @@ CLI::Validator positive() {
 CLI::Validator not_negative() {
   return number_above(0, true, "0 or more");
 }
+CLI::Validator some_seconds() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && value > 0 && value <= 1e9 ? std::string()
+                                                   : "'" + text + "' is no number of seconds above 0, at most 1e9";
+      },
+      "");
+}
 
 void add_job_arguments(CLI::App& command, JobArguments& arguments) {
   command.add_option("job", arguments.file, "job file")->required()->type_name("JOB.yaml");
@@ -135,6 +148,8 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
 
 int main(int argc, char** argv) {
   try {
+    penstock::fill_standard_streams();
+    penstock::block_file_size_signal();
     return penstock::run(argc, argv);
   } catch (const penstock::Error& error) {
     penstock::let_rank_0_speak_first();

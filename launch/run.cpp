@@ -1,15 +1,45 @@
 #include "launch/run.h"
 
+#include <filesystem>
+
 #include "launch/command.h"
+#include "launch/trainer.h"
 #include "runtime/base/error.h"
+#include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
+#include "runtime/observe/batch_dump.h"
 #include "runtime/process/launcher.h"
 #include "runtime/trainer/attach.h"
 
 namespace penstock {
 
+namespace {
+
+// Before any rank has written: what is in the folder is not this job's.
+void refuse_earlier_dump(const RunRequest& request, const Job& job) {
+  std::vector<std::string> splits;
+  for (const auto& [name, spec] : job.splits) splits.push_back(name);
+  const std::string found = request.dump_folder.empty() ? "" : earlier_dump(request.dump_folder, splits);
+  if (found.empty()) return;
+  throw Error(ErrorKind::usage, "the folder '" + request.dump_folder + "' has a dump in it already: '" + found + "'",
+              "remove it, or name another folder: batches would be written over, and the manifest have lines of both");
+}
+
+}  // namespace
+
+void refuse_job_that_is_read_once(const std::string& path) {
+  std::error_code ignored;
+  const bool mine = path.starts_with("/dev/") || path.starts_with("/proc/");  // another process's is another file
+  const auto status = std::filesystem::status(path, ignored);
+  if (!mine && !std::filesystem::is_other(status)) return;
+  throw Error(ErrorKind::usage, "'" + path + "' is no file that several processes can read, and ranks and program each do",
+              "save the job to a file");
+}
+
 int run_job(const RunRequest& request) {
+  refuse_job_that_is_read_once(request.job_file);
   Job job = load_job(request.job_file, request.overrides);
+  refuse_earlier_dump(request, job);
   if (request.serve) {
     (void)serving_name(job);  // a name that cannot be served is found now
     if (job.roles.ranks_per_replica > 1) {
@@ -19,6 +49,9 @@ int run_job(const RunRequest& request) {
     }
   }
   const LauncherInfo launcher = detect_launcher(current_environment());
+  if (const std::string keys = card_keys_without_effect(job); !keys.empty() && launcher.rank.value_or(0) == 0 && !request.quiet) {
+    print_notice("without effect, because loader.executor is cpu: " + keys);
+  }
   if (launcher.kind == LauncherKind::none) return run_here(request, job);
   return run_rank(request, job);
 }
@@ -33,7 +66,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");
-  command->add_option("--dump", request->dump_folder, "write every delivered batch to this folder")->type_name("DIR");
+  command->add_option("--dump", request->dump_folder, "write every delivered batch to this folder, new or without a dump in it")->type_name("DIR");
   command->add_flag("--raw", request->dump_raw, "dump the uint8 pixels before finishing");
   command->footer("The program and its arguments stand after --:  mpirun -n 4 penstock run job.yaml -- ./train\n"
                   "Without a program every batch is taken and dropped.");

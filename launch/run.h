@@ -35,6 +35,8 @@ struct RunRequest {
 };
 
 int run_job(const RunRequest& request);
+// Error(usage) for a pipe (`<(penstock init ...)`) and the like.
+void refuse_job_that_is_read_once(const std::string& path);
 
 // Its two ways. In this process: trainers' ports and one loader, each run by a thread (run_here.cpp).
 int run_here(const RunRequest& request, const Job& job);

@@ -27,7 +27,7 @@ void add_serve(CLI::App& app, Chosen& chosen) {
   add_job_arguments(*command, *arguments);
   command->add_flag("--stop", *ending, "end the serving job of this name, from any of its hosts, and wait for that");
   command->add_option("--idle-s", request->idle_s, "end after so many seconds without a program, once one was there")
-      ->check(positive());
+      ->check(some_seconds());
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");

@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cinttypes>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -31,24 +30,6 @@ UniqueFd UniqueFd::duplicate() const {
 }
 
 std::string system_error_text(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-namespace {
-
-// What the kernel thinks can be had without swapping; the largest number where it does not say.
-uint64_t available_memory() {
-  std::FILE* file = std::fopen("/proc/meminfo", "re");
-  if (file == nullptr) return ~uint64_t{0};
-  uint64_t kilobytes = 0;
-  bool found = false;
-  char line[128];
-  while (!found && std::fgets(line, sizeof line, file) != nullptr) {
-    found = std::sscanf(line, "MemAvailable: %" SCNu64, &kilobytes) == 1;
-  }
-  std::fclose(file);
-  return found ? kilobytes * 1024 : ~uint64_t{0};
-}
-
-}  // namespace
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   if (this != &other) {

@@ -22,7 +22,8 @@ void unknown_key(const YamlNode::Entry& entry, const std::string& prefix, const 
     hint = did_you_mean(entry.key, known);
     if (hint.empty()) {
       const std::string elsewhere = name_elsewhere(entry.key);
-      if (!elsewhere.empty()) hint = "did you mean '" + elsewhere + "'?";
+      const bool top = elsewhere.find('.') == std::string::npos;
+      if (!elsewhere.empty()) hint = top ? "it stands at the top level" : "did you mean '" + elsewhere + "'?";
     }
     if (hint.empty()) hint = "known here: " + list_of(known, "and");
   }

@@ -471,6 +471,7 @@ std::string name_elsewhere(const std::string& key) {
     };
     for (const auto& section : job_sections()) {
       for (const auto& entry : section.keys) note("", section.name, entry.info.name);
+      if (!section.name.empty()) note("", "", section.name);
     }
     for (const auto& section : split_sections()) {
       for (const auto& entry : section.keys) note("splits.NAME.", section.name, entry.info.name);

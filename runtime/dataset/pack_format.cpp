@@ -239,8 +239,9 @@ SampleTable open_pack_table(const std::string& folder, FileSystem& files) {
         map_table(folder + "/" + kPackIndex, "dataset.pack names a folder that `penstock pack` made", files);
     check_pack(table, folder, files);
     return table;
-  } catch (const FileError&) {
-    throw;
+  } catch (const FileError& error) {
+    // At the start a file that is not there is a mistake about the data.
+    throw Error(ErrorKind::dataset, error.message(), error.remedy());
   } catch (const Error& error) {
     // The table's own advice is that of an index.
     const bool damaged = error.remedy().find("penstock index") != std::string::npos;

@@ -8,6 +8,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/image_folder.h"
 #include "runtime/dataset/json_numbers.h"
@@ -95,12 +96,16 @@ Json description(const TableFacts& facts) {
 // Names in a data set may be any bytes; JSON holds UTF-8 only, and Python's way around it (surrogateescape) is not
 // JSON.
 std::string as_json(const TableFacts& facts) {
-  try {
-    return description(facts).dump();
-  } catch (const Json::exception&) {
-    throw Error(ErrorKind::dataset, "a file, class or field of the data set has a name that is not UTF-8",
+  std::vector<std::string_view> names(facts.classes.begin(), facts.classes.end());
+  for (const TableFile& file : facts.files) names.push_back(file.path);
+  for (const FieldSpec& field : facts.fields) names.push_back(field.name);
+  for (const std::string_view name : names) {
+    if (first_not_utf8(name) == name.size()) continue;
+    throw Error(ErrorKind::dataset,
+                "a folder, file, class or field of the data set has a name that is not UTF-8: '" + std::string(name) + "'",
                 "rename it");
   }
+  return description(facts).dump();
 }
 
 void check_path(const std::string& path) {

@@ -21,10 +21,12 @@ Verdict check_size(uint64_t width, uint64_t height, const DecodeLimits& limits, 
   const std::string size = std::to_string(width) + "x" + std::to_string(height);
   if (width == 0 || height == 0) return Verdict::bad("image of size " + size);
   if (width > static_cast<uint64_t>(limits.max_side) || height > static_cast<uint64_t>(limits.max_side)) {
-    return Verdict::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side));
+    return Verdict::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side) +
+                        " (limits.max_side)");
   }
   if (static_cast<int64_t>(width * height) > limits.max_pixels) {
-    return Verdict::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels));
+    return Verdict::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels) +
+                        " (limits.max_pixels)");
   }
   header.width = static_cast<int>(width);
   header.height = static_cast<int>(height);
@@ -165,7 +167,7 @@ Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& 
   if (bytes.empty()) return Verdict::bad("empty file");
   if (static_cast<int64_t>(bytes.size()) > limits.max_encoded_bytes) {
     return Verdict::bad("file of " + std::to_string(bytes.size()) + " bytes: over the limit of " +
-                        std::to_string(limits.max_encoded_bytes));
+                        std::to_string(limits.max_encoded_bytes) + " (limits.max_encoded_bytes)");
   }
   header.format = format_of(bytes);
   const Verdict verdict = read_sizes(bytes, limits, header);

@@ -71,7 +71,7 @@ void on_progress(j_common_ptr info) {
   ErrorState& state = state_of(info);
   const auto* decompress = reinterpret_cast<j_decompress_ptr>(info);
   if (decompress->input_scan_number > state.max_scans) {
-    std::snprintf(state.text, sizeof state.text, "JPEG: over the limit of %d scans", state.max_scans);
+    std::snprintf(state.text, sizeof state.text, "JPEG: over the limit of %d scans (limits.max_scans)", state.max_scans);
     escape(info);
   }
 }

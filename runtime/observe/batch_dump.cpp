@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
@@ -13,6 +15,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr const char* kManifest = "manifest.jsonl";
 
 nlohmann::json draws_json(const Draws& draws) {
   nlohmann::json list = nlohmann::json::array();
@@ -38,6 +42,19 @@ void write_varying(const std::string& stem, const FieldSpec& field, const std::b
   }
   write_npy(stem + "field_" + file_part(field.name) + ".npy", NpyType::uint8, {std::ssize(values)}, values.data());
   write_npy(stem + "ends_" + file_part(field.name) + ".npy", NpyType::int64, {std::ssize(ends)}, ends.data());
+}
+
+// "t0_s3_images.npy"
+bool is_array_of_dump(std::string_view name) {
+  const auto number = [&name](char before) {
+    if (!name.starts_with(before)) return false;
+    const size_t end = std::min(name.find_first_not_of("0123456789", 1), name.size());
+    name.remove_prefix(end);
+    return end > 1 && name.starts_with('_');
+  };
+  if (!number('t')) return false;
+  name.remove_prefix(1);
+  return number('s') && name.ends_with(".npy");
 }
 
 void append(const std::string& path, const std::string& text) {
@@ -137,7 +154,46 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
   write_npy(stem + "labels.npy", NpyType::int64, {count}, batch.labels->data());
   write_npy(stem + "indices.npy", NpyType::int64, {count}, indices.data());
   write_npy(stem + "valid.npy", NpyType::boolean, {count}, valid.data());
-  append(folder + "/manifest.jsonl", lines);
+  append(folder + "/" + kManifest, lines);
+}
+
+void clear_dump(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code problem;
+  if (!fs::exists(folder, problem)) return;
+  const auto check = [&](const std::string& path) {
+    if (!problem) return;
+    throw Error(ErrorKind::runtime, "cannot clear '" + path + "' of an earlier dump: " + problem.message(),
+                "choose another folder for the dump");
+  };
+  std::vector<fs::path> earlier;
+  fs::directory_iterator entry(folder, problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
+    const std::string name = entry->path().filename().string();
+    if (name == kManifest || is_array_of_dump(name)) earlier.push_back(entry->path());
+  }
+  check(folder);
+  for (const fs::path& path : earlier) {
+    fs::remove(path, problem);
+    check(path.string());
+  }
+}
+
+std::string earlier_dump(const std::string& folder, const std::vector<std::string>& splits) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<std::string> there;
+  fs::directory_iterator entry(folder, ignored);
+  for (; !ignored && entry != fs::directory_iterator(); entry.increment(ignored)) {
+    if (fs::exists(entry->path() / kManifest, ignored)) there.push_back(entry->path().filename().string());
+  }
+  std::sort(there.begin(), there.end());
+  for (const std::string& split : splits) {
+    for (const std::string& name : there) {
+      if (name.starts_with(split + "_e")) return name;
+    }
+  }
+  return {};
 }
 
 }  // namespace penstock

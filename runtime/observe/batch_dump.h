@@ -58,6 +58,13 @@ struct DumpedBatch {
 // Makes the folder where it does not exist.
 void write_batch(const std::string& folder, const DumpedBatch& batch);
 
+// Removes the files of an earlier dump, and no others: lines are added to a manifest, and the earlier ones would speak of
+// batches that are written over.
+void clear_dump(const std::string& folder);
+// Where `folder` holds dumps of whole jobs, one folder for each split and epoch: the first of `splits` whose dump is
+// there; empty: none is.
+std::string earlier_dump(const std::string& folder, const std::vector<std::string>& splits);
+
 // The view of `samples` values of a field lying one after another.
 TensorView field_batch_view(void* data, const FieldSpec& field, int64_t samples);
 

@@ -23,19 +23,10 @@
 #include "runtime/process/helper_protocol.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/session_folder.h"
+#include "runtime/process/standard_streams.h"
 #include "runtime/process/tree.h"
 
 namespace penstock {
-namespace {
-
-// Closed standard streams would give their numbers to our sockets, and the program would write into those.
-void fill_standard_streams() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
-  }
-}
-
-}  // namespace
 
 Helper Helper::fork_now() {
   const char* folder = std::getenv(kSessionFolderVariable);

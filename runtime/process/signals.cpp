@@ -48,4 +48,11 @@ std::optional<ArrivedSignal> SignalFd::next() {
   return arrived;
 }
 
+void block_file_size_signal() noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 }  // namespace penstock

@@ -39,4 +39,9 @@ class SignalFd {
   int fd_ = -1;
 };
 
+// A write beyond the limit on file sizes (ulimit -f) then fails like one to a full disk (EFBIG), where it would have
+// ended the process without a word. Early in main, before any thread exists. Blocked and not ignored, so that programs
+// started later have it as they expect.
+void block_file_size_signal() noexcept;
+
 }  // namespace penstock

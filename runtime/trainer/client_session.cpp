@@ -32,7 +32,7 @@ const ClientOpened& ClientSession::open(const ClientOpen& message) {
   MutexLock lock(mutex_);
   say(message);
   try {
-    opened_ = expect<ClientOpened>("open split '" + options_.split + "'", /*interruptible=*/true);
+    opened_ = expect<ClientOpened>("the opening", /*interruptible=*/true);
   } catch (const Error&) {
     throw;
   } catch (...) {  // interrupted by while_waiting
@@ -52,7 +52,7 @@ uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> 
   }
   MutexLock lock(mutex_);
   say(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
-  const auto answer = expect<ClientStream>("begin an epoch");
+  const auto answer = expect<ClientStream>("the beginning of an epoch");
   if (!pools_.contains(answer.pool)) {
     const auto pool = std::make_shared<PoolMapping>();
     pool->slot_bytes = answer.slot_bytes;
@@ -237,7 +237,7 @@ void ClientSession::hung_up(const std::string& what) {
   std::string why = !failure_.empty() ? failure_ : options_.problem ? options_.problem() : "";
   if (why.empty()) {
     why = "the port of trainer " + std::to_string(opened_.replica) + " on host " + host_name() +
-          " went away while the program waited for " + what;
+          " went away while the program waited for " + what + " of split '" + options_.split + "'";
   }
   throw Error(ErrorKind::peer_lost, why, options_.server.empty() ? "" : "see the messages of " + options_.server);
 }

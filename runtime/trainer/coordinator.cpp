@@ -222,7 +222,10 @@ class Coordinator::Impl {
   void apply(const Event& event) {
     const int64_t now = clock_.now();
     const std::vector<Action> actions = balancer_.step(now, event);
-    if (log_.is_open()) log_ << log_lines(now, event, actions) << std::flush;
+    if (log_.is_open() && !(log_ << log_lines(now, event, actions) << std::flush)) {
+      throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options_.balancer.log + "'",
+                  "make room on its disk, or leave balancer.log out");
+    }
     for (const Action& action : actions) {
       std::visit(overloaded{
                      [&](const Grant& a) { grant(a); },

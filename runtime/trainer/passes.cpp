@@ -59,7 +59,15 @@ SlotPool& Passes::pool_for(const PortSplit& split) {
   pool.layout = slot_layout(split.fields, split.shape.batch_size);
   // One in use, `prefetch` ahead (two at least), and what the program may keep besides.
   pool.slots.resize(static_cast<size_t>(std::max(2, options_.prefetch) + 1 + options_.hold));
-  pool.memory = SharedMemory::create("penstock-slots", pool.layout.total_bytes * pool.slots.size());
+  const std::string& name = split.resolved.name;
+  try {
+    pool.memory = SharedMemory::create("penstock-slots", pool.layout.total_bytes * pool.slots.size());
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                error.message() + ", for " + std::to_string(pool.slots.size()) + " batches of " +
+                    std::to_string(split.shape.batch_size) + " samples of split '" + name + "'",
+                "lower splits." + name + ".batch_size, loader.prefetch or trainer.hold");
+  }
   return pools_.emplace(pool.id, std::move(pool)).first->second;
 }
 
@@ -206,11 +214,17 @@ std::string Passes::over_budget(Pass& pass, const PortSplit& split, const Slot& 
          "' are unusable in epoch " + std::to_string(pass.epoch) + "; the last: " + last;
 }
 
+// A program may take an epoch several times (an evaluation after each of training): the same batches, whose lines would
+// stand in the manifest as often. Where it gives the order itself, each pass is another.
+bool Passes::is_new_to_dump(const Pass& pass, const PortSplit& split, const Slot& slot) {
+  return split.resolved.split.sampler.program || dumped_.insert({split.fingerprint, pass.epoch, slot.step}).second;
+}
+
 void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index) {
   Slot& slot = pool.slots[static_cast<size_t>(index)];
   const Nanoseconds now = clock_.now();
   // First what may fail: a batch that cannot be dumped is not delivered, and not counted.
-  if (dumps(options_)) dump_slot(options_, pass.epoch, split, pool, index);
+  if (dumps(options_) && is_new_to_dump(pass, split, slot)) dump_slot(options_, pass.epoch, split, pool, index);
   const Delivery delivery{arithmetic_of(split.resolved.arithmetic), pass.epoch, slot.samples, now - pass.asked_at,
                           now - std::max(pass.first_asked, pass.last_answered)};
   record_.delivered(pass.connection, split.resolved.name, slot.step, pass.plan.steps, delivery, slot.hash, slot.records);

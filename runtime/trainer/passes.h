@@ -33,7 +33,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -111,6 +113,7 @@ class Passes {
   void warn_if_held(Pass& pass, const PortSplit& split, const SlotPool& pool);
   std::optional<ClientFailed> trouble_with(Pass& pass, const PortSplit& split, const Slot& slot) const;
   std::string over_budget(Pass& pass, const PortSplit& split, const Slot& slot) const;
+  bool is_new_to_dump(const Pass& pass, const PortSplit& split, const Slot& slot);
   void deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index);
   const std::string& split_name(const Pass& pass) const { return splits_.at(pass.split_id).resolved.name; }
 
@@ -121,6 +124,7 @@ class Passes {
   Callbacks callbacks_;
   std::map<StreamId, Pass> passes_;
   std::map<int32_t, SlotPool> pools_;
+  std::set<std::tuple<Fingerprint, int64_t, int64_t>> dumped_;  // split, epoch, step
   uint32_t next_stream_ = 1;
   int32_t next_pool_ = 1;
 };

@@ -259,6 +259,13 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   CHECK(contains(complaint(with_split("card_pipeline: []\n")), "did you mean 'splits.NAME.card_pipeline'?"));
 }
 
+TEST_CASE("a key or section of the top level that is written in a split") {
+  const std::string split = "    dataset: {folder: data}\n    pipeline: [{CenterCrop: {size: 8}}]\n    batch_size: 2\n";
+  for (const char* key : {"seed: 3", "transport: shm", "loader: {threads: 2}", "limits: {max_side: 9}"}) {
+    CHECK(contains(complaint(split_of(split + "    " + key + "\n")), "it stands at the top level"));
+  }
+}
+
 TEST_CASE("syntax errors look the same and name the likely cause") {
   CHECK(complaint(with_split("loader:\n\tthreads: 3\n")) ==
         "job.yaml:2:9: error: not valid YAML: illegal map value\n"

@@ -90,6 +90,14 @@ def test_what_does_not_fit():
         open(path, "w").close()
         assert "it is empty" in complaint(dataset)
 
+        index(top, dataset)
+        os.remove(shard)  # a shard that is not there is a mistake about the data, with an index and without
+        for command in ("check", "index"):
+            for changed in (dataset, {"tar": tars}):
+                words = ["--split=train", f"--out={top}/none"] if command == "index" else []
+                code, said = refused(command, write_job(top, changed), *words)
+                assert code == 4 and "cannot " in said and shard in said, (command, said)
+
         assert "says where its index is" in refused("index", write_job(top, {"tar": tars}))[1]
 
 

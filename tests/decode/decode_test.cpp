@@ -146,10 +146,10 @@ TEST_CASE("limits are checked before memory is taken") {
   put_big_endian(huge, frame + 5, 65535);
   put_big_endian(huge, frame + 7, 65535);
   ImageHeader header;
-  CHECK(read_header(huge, {}, header).reason == "image of 65535x65535 pixels: sides over the limit of 65500");
+  CHECK(read_header(huge, {}, header).reason == "image of 65535x65535 pixels: sides over the limit of 65500 (limits.max_side)");
   put_big_endian(huge, frame + 5, 60000);
   put_big_endian(huge, frame + 7, 60000);
-  CHECK(read_header(huge, {}, header).reason == "image of 60000x60000 pixels: over the limit of 178956970");
+  CHECK(read_header(huge, {}, header).reason == "image of 60000x60000 pixels: over the limit of 178956970 (limits.max_pixels)");
   put_big_endian(huge, frame + 5, 0);
   CHECK(read_header(huge, {}, header).reason == "image of size 60000x0");
 
@@ -180,7 +180,7 @@ TEST_CASE("a progressive file of too many scans is refused") {
   DecodeLimits limits;
   limits.max_scans = 3;
   Decoder strict(limits);
-  CHECK(decode(strict, file, {0, 0, 40, 33}, limits).reason == "JPEG: over the limit of 3 scans");
+  CHECK(decode(strict, file, {0, 0, 40, 33}, limits).reason == "JPEG: over the limit of 3 scans (limits.max_scans)");
   Decoder usual({});
   CHECK(decode(usual, file, {0, 0, 40, 33}).reason.empty());
 }

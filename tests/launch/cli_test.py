@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import subprocess
 import tempfile
@@ -43,6 +44,8 @@ def test_a_mistyped_command_or_option():
         result = penstock(*words)
         assert result.returncode == 2, (words, result.returncode, result.stderr)
         assert wanted in result.stderr and "help" in result.stderr and result.stdout == "", (words, result.stderr)
+    for words in ([], ["--nonsense"]):
+        assert penstock(*words).stderr.endswith("\n  help: penstock --help\n"), words
 
 
 def test_a_mistyped_switch():
@@ -79,6 +82,108 @@ def test_doctor():
 def test_check_of_a_folder():
     said = penstock("check", work.name)
     assert said.returncode == 2 and "is a folder, and no pack" in said.stderr and "penstock init --data" in said.stderr, said
+
+
+def test_a_folder_of_splits_is_no_data_set():
+    photos = demo_photos()
+    for words in (["init", "--data", photos], ["pack", photos, f"{work.name}/p"], ["index", photos, f"--out={work.name}/i"]):
+        said = penstock(*words)
+        assert said.returncode == 2 and "train and val, which are splits" in said.stderr and photos + "/train" in said.stderr, said
+    said = penstock("check", job, f"splits.train.dataset.folder={photos}")
+    assert "are these classes? train and val" in said.stdout, said.stdout
+    vehicles = os.path.join(work.name, "vehicles")  # COCO has a class "train"
+    for name in ("bus", "train"):
+        os.makedirs(os.path.join(vehicles, name))
+        os.symlink(os.path.join(photos, "val"), os.path.join(vehicles, name, "photos"))
+    assert penstock("init", "--data", vehicles).returncode == 0
+    os.symlink("/not/mounted", os.path.join(vehicles, "car"))
+    said = penstock("check", job, f"splits.train.dataset.folder={vehicles}").stdout
+    assert "is a class missing? Links that lead nowhere are left out: car" in said and "are these classes" not in said, said
+
+
+def test_check_looks_at_memory():
+    fits = penstock("check", job)
+    assert fits.returncode == 0 and "at once" not in fits.stdout, fits.stdout
+    for words, code, wanted in ((["loader.memory_gb=0.001"], 3, "alone take 3 MB, and loader.memory_gb allows 1"),
+                                (["loader.memory_gb=0.004"], 0, "not all splits can be open at once"),
+                                (["splits.train.batch_size=1048576", "trainer.hold=64"], 1,
+                                 "lower splits.train.batch_size")):
+        said = penstock("check", job, *words)
+        assert said.returncode == code and wanted in said.stdout, (words, said.stdout, said.stderr)
+    failed = penstock("run", job, "--quiet", "splits.train.batch_size=1048576", "trainer.hold=64")
+    assert failed.returncode == 1 and "batches of 1048576 samples of split 'train'" in failed.stderr, failed
+    assert "help: lower splits.train.batch_size" in failed.stderr, failed
+
+
+def test_keys_of_cards_without_cards():
+    for command in ("check", "run"):
+        said = penstock(command, job, "loader.cards=2", "loader.cpu_fraction=0.5")
+        said = said.stdout + said.stderr
+        assert "without effect, because loader.executor is cpu: loader.cards and loader.cpu_fraction" in said, said
+        assert "without effect" not in penstock(command, job).stdout, command
+
+
+def test_inspect_again_in_the_same_folder():
+    out = os.path.join(work.name, "again")
+    own = os.path.join(out, "notes_t0_s0_images.npy")
+    for words in (["--steps=3"], ["seed=4"]):
+        result = penstock("inspect", job, f"--out={out}", "--trainers=2", *words)
+        assert result.returncode == 0, result.stderr
+        open(own, "a").close()  # the user's: nothing to do with a dump
+    with open(os.path.join(out, "manifest.jsonl")) as file:
+        lines = [json.loads(line) for line in file]
+    assert len(lines) == 32 and {line["step"] for line in lines} == {0}, len(lines)
+    assert sorted(name[:5] for name in os.listdir(out) if name.endswith("_images.npy")) == ["notes", "t0_s0", "t1_s0"]
+    beyond = penstock("inspect", job, f"--out={out}", "--first-step=3")
+    assert beyond.returncode == 2 and "has 3 steps, counted from 0" in beyond.stderr, beyond
+
+
+def test_a_job_file_that_can_be_read_once():
+    for words in (["run"], ["launch", "-n", "3"], ["serve"]):
+        read, write = os.pipe()
+        os.write(write, b"splits: {}")
+        os.close(write)
+        said = penstock(words[0], f"/dev/fd/{read}", *words[1:], pass_fds=[read])
+        os.close(read)
+        assert said.returncode == 2 and "save the job to a file" in said.stderr, said
+
+
+def test_a_limit_on_file_sizes_is_a_full_disk():
+    for words in (["inspect", job, f"--out={work.name}/limited"], ["run", job, "--quiet", f"--dump={work.name}/limited_run"]):
+        said = penstock(*words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)))
+        assert said.returncode == 1 and "File too large" in said.stderr, said
+    # Programs have the signal as they know it.
+    said = penstock("run", job, "--quiet", "--", "sh", "-c", "grep SigBlk /proc/self/status")
+    assert said.returncode == 0 and said.stdout.split() == ["SigBlk:", "0000000000000000"] * 2, said
+
+
+def test_a_balancers_log_that_cannot_be_written():
+    said = penstock("run", job, "--quiet", "balancer.log=/dev/full")
+    assert said.returncode == 1 and "cannot write the balancer's log '/dev/full'" in said.stderr, said
+
+
+def test_closed_standard_streams():
+    for closed in ((0,), (1,), (2,), (0, 1, 2)):
+        pack = os.path.join(work.name, f"closed{len(closed)}{closed[0]}")
+        said = penstock("pack", demo_photos() + "/val", pack, preexec_fn=lambda: [os.close(fd) for fd in closed])
+        assert said.returncode == 0, (closed, said)
+        assert penstock("check", pack).returncode == 0, closed
+
+
+def test_a_session_folder_that_cannot_be_made():
+    said = penstock("launch", "--run", job, "-n", "3", env={**os.environ, "TMPDIR": "/nowhere"})
+    assert said.returncode == 1 and "cannot make the session folder '/nowhere/" in said.stderr, said
+    assert "No such file" in said.stderr and "set TMPDIR" in said.stderr, said
+
+
+def test_consume_says_at_once_that_a_split_is_missing():
+    with open(job) as file:
+        text = file.read()
+    alone = os.path.join(work.name, "alone.yaml")
+    with open(alone, "w") as file:
+        file.write(text[:text.index("  val:")])
+    said = run([os.path.join(BUILD, "consume"), alone], 30)
+    assert said.returncode == 2 and "has no split 'val'" in said.stderr and said.stdout == "", said
 
 
 def test_a_mistyped_split():
@@ -192,7 +297,11 @@ def test_check_looks_at_all_fields_as_a_loader_does():
 def test_numbers_out_of_range_are_refused_in_short():
     for words, wanted in ((["run", job, "--epochs=-3"], "'-3' is not a number above 0"),
                           (["check", job, "--most=-1"], "'-1' is not 0 or more"),
-                          (["launch", job, "-n", "0"], "'0' is not a number above 0")):
+                          (["launch", job, "-n", "0"], "'0' is not a number above 0"),
+                          (["inspect", job, "--out=x", "--trainers=-1"], "'-1' is not 0 or more"),
+                          (["demo-data", "x", "--megapixels", "0", "0"], "not in range"),
+                          (["bench", job, "--seconds=inf"], "'inf' is no number of seconds"),
+                          (["serve", job, "--idle-s=1e300"], "'1e300' is no number of seconds")):
         result = penstock(*words)
         assert result.returncode == 2 and wanted in result.stderr and len(result.stderr) < 200, result.stderr
 

@@ -239,7 +239,7 @@ TEST_CASE("verdicts: a reason for each image, an exception for a single one") {
   CHECK(reasons[0] == "empty file");
   CHECK(reasons[1].empty());
   CHECK(reasons[2].find("premature end") != std::string::npos);
-  CHECK(reasons[3] == "image of 80x80 pixels: over the limit of 5000");
+  CHECK(reasons[3] == "image of 80x80 pixels: over the limit of 5000 (limits.max_pixels)");
   CHECK(reasons[4].find("not a JPEG, PNG, GIF") == 0);
   CHECK(batch.num_good() == 1);
   const float* pixels = batch.images().as<float>();

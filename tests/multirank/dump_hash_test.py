@@ -112,6 +112,29 @@ def test_finished_is_the_normalised_raw():
             assert (finished[key].labels == batch.labels).all() and (finished[key].indices == batch.indices).all()
 
 
+def test_a_dump_is_not_added_to_another():
+    for ranks in (0, 3):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=ranks, options=[f"--dump={RAW}"], env=env)
+        assert result.code == 2 and f"'{RAW}' has a dump in it already: 'train_e0'" in result.stderr, result.log
+        assert result.stderr.count("has a dump") == 1, result.log  # not once a rank
+    os.makedirs(os.path.join(work.name, "beside", "train_e0"))  # a folder that is no dump is in nobody's way
+    assert run_job(job, options=[f"--dump={work.name}/beside"]).code == 0
+
+
+def test_a_batch_that_comes_twice_is_dumped_once():
+    out = os.path.join(work.name, "twice")
+    consume = [os.path.join(os.environ["PENSTOCK_BUILD"], "consume"), job, "--epochs=1"]
+    for ranks in (0, 3):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=ranks, options=[f"--dump={out}{ranks}", "--raw"], env=env,
+                             program=["sh", "-c", f"{' '.join(consume)} >/dev/null && exec {' '.join(consume)} >/dev/null"])
+        assert result.code == 0, result.log
+        assert result.report["splits"]["val"]["images"] == 2 * report["splits"]["val"]["images"], result.log
+        once = total(read_dump(os.path.join(f"{out}{ranks}", "val_e0")).values())
+        assert once == (report["splits"]["val"]["order_hash"], report["splits"]["val"]["pixel_hash"])
+
+
 def test_a_dump_that_cannot_be_written():
     blocked = os.path.join(work.name, "a_file")
     open(blocked, "w").close()
@@ -120,9 +143,9 @@ def test_a_dump_that_cannot_be_written():
             result = run_job(job, ranks=ranks, options=[f"--dump={blocked}"], env=env)
         assert result.code == 1 and "a_file" in result.stderr, result.log
     # Only trainer 1 meets this one, in its own process: the job says so all the same.
-    taken = os.path.join(work.name, "taken")
-    os.makedirs(os.path.join(taken, "train_e0", "t1_s0_images.npy"))
     for ranks in (0, 3):
+        taken = os.path.join(work.name, f"taken{ranks}")
+        os.makedirs(os.path.join(taken, "train_e0", "t1_s0_images.npy"))
         with no_leftovers() as env:
             result = run_job(job, ranks=ranks, options=[f"--dump={taken}"], env=env)
         assert result.code == 1 and "t1_s0_images.npy" in result.stderr, result.log

@@ -95,7 +95,7 @@ def test_a_failing_program_ends_the_job():
 
 
 def test_sigint_and_sigterm_give_the_program_its_grace():
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         with no_leftovers() as env:
             job = Job(env, CHECKPOINT)
             job.process.send_signal(number)
@@ -111,6 +111,17 @@ def test_a_signal_to_the_whole_group_too():
         assert job.end() == 130, job.text()
         job.wait_for("saved", 5)
     job.forget()
+
+
+def test_a_terminal_that_is_closed_while_mpirun_starts():
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        for delay_s in (0.05, 0.15):  # before a rank holds the session folder
+            with no_leftovers() as env:
+                process = subprocess.Popen([STAND_IN, "launch", "3", "1", "sleep", "30"], env=env, start_new_session=True,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(delay_s)
+                os.killpg(process.pid, number)
+                assert process.wait(20) in (-number, 128 + number)
 
 
 def test_kill_9_of_mpirun():

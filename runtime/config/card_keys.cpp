@@ -1,0 +1,17 @@
+#include "runtime/config/card_keys.h"
+
+#include "runtime/config/suggest.h"
+
+namespace penstock {
+
+std::string card_keys_without_effect(const Job& job) {
+  if (job.loader.executor != ExecutorKind::cpu) return {};
+  const LoaderSpec usual;
+  std::vector<std::string> keys;
+  if (job.loader.cards != usual.cards) keys.emplace_back("loader.cards");
+  if (job.loader.card_memory_mb != usual.card_memory_mb) keys.emplace_back("loader.card_memory_mb");
+  if (job.loader.cpu_fraction) keys.emplace_back("loader.cpu_fraction");
+  return list_of(keys, "and");
+}
+
+}  // namespace penstock
