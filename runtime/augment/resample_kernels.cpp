@@ -34,14 +34,20 @@ void SplitQuads(Taps& taps) {
   taps.quad_words.clear();
 }
 
-void ResampleBand(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* /*scratch*/, const QuadRows& out) {
+void PlanBand(const Taps& /*taps*/, bool mirror, BandPlan& plan) {
+  plan.mirror = mirror;
+  plan.scratch_bytes = 64;
+}
+
+void ResampleBand(const PlanarBand& band, const Taps& taps, const BandPlan& plan, uint8_t* /*scratch*/,
+                  const QuadRows& out) {
   const int count = taps.count();
   for (size_t plane = 0; plane < 3; ++plane) {
     for (size_t row = 0; row < resample_band_rows; ++row) {
       const uint8_t* const from = band.data + plane * band.plane_stride + row * band.row_stride;
       uint8_t* const to = out.data + row / 4 * out.group_stride + plane * out.plane_stride + row % 4;
       for (int x = 0; x < count; ++x) {
-        const int i = mirror ? count - 1 - x : x;
+        const int i = plan.mirror ? count - 1 - x : x;
         const auto at = static_cast<size_t>(i);
         to[4 * static_cast<size_t>(x)] =
             resample_value(from + (taps.start[at] - band.first_column), 1, taps.coefficients(i), taps.size[at]);
@@ -78,10 +84,6 @@ void InterleaveRow(const uint8_t* r, const uint8_t* g, const uint8_t* b, int pix
     *rgb++ = g[x];
     *rgb++ = b[x];
   }
-}
-
-size_t BandScratchBytes(const Taps& /*taps*/) {
-  return 64;
 }
 
 #else
@@ -136,23 +138,51 @@ HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
   }
 }
 
-struct Sum {
-  V32 s0, s1, s2;
-
-  HWY_INLINE void start() {
-    s0 = hn::Set(d32, resample_half);
-    s1 = s2 = hn::Zero(d32);
+// Of `vectors` vectors of quads that lie `apart` bytes from each other, with the same coefficients.
+template <int fixed, size_t vectors>
+HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, const uint32_t* words, int any,
+                              V32* HWY_RESTRICT sums) {
+  const auto byte = [](V32 sum, V8 quad, uint32_t word) {
+    return V32{_mm512_dpbusd_epi32(sum.raw, quad.raw, _mm512_set1_epi32(static_cast<int>(word)))};
+  };
+  if constexpr (fixed > 0) {
+    // From the highest byte on: the lower ones' products come to what was made of it, shifted.
+    const auto add = [&](V32 sum, size_t v, size_t part) {
+      HWY_UNROLL(4)
+      for (size_t n = 0; n < fixed; ++n) {
+        sum = byte(sum, hn::Load(d8, quads + v * apart + n * step), words[n * words_per_quad + part]);
+      }
+      return sum;
+    };
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < vectors; ++v) {
+      V32 sum = add(hn::Set(d32, resample_half >> 16), v, 2);
+      sum = add(hn::ShiftLeft<8>(sum), v, 1);
+      sum = add(hn::ShiftLeft<8>(sum), v, 0);
+      sums[v] = hn::ShiftRight<resample_precision_bits>(sum);
+    }
+  } else {
+    V32 parts[vectors][words_per_quad];
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < vectors; ++v) {
+      parts[v][0] = hn::Set(d32, resample_half);
+      parts[v][1] = parts[v][2] = hn::Zero(d32);
+    }
+    for (; any > 0; --any, quads += step, words += words_per_quad) {
+      HWY_UNROLL(4)
+      for (size_t v = 0; v < vectors; ++v) {
+        const V8 quad = hn::Load(d8, quads + v * apart);
+        HWY_UNROLL(4)
+        for (size_t part = 0; part < words_per_quad; ++part) parts[v][part] = byte(parts[v][part], quad, words[part]);
+      }
+    }
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < vectors; ++v) {
+      const V32 total = hn::Add(hn::Add(parts[v][0], hn::ShiftLeft<8>(parts[v][1])), hn::ShiftLeft<16>(parts[v][2]));
+      sums[v] = hn::ShiftRight<resample_precision_bits>(total);
+    }
   }
-  HWY_INLINE void add(V8 quads, const uint32_t* words) {
-    s0 = V32{_mm512_dpbusd_epi32(s0.raw, quads.raw, _mm512_set1_epi32(static_cast<int>(words[0])))};
-    s1 = V32{_mm512_dpbusd_epi32(s1.raw, quads.raw, _mm512_set1_epi32(static_cast<int>(words[1])))};
-    s2 = V32{_mm512_dpbusd_epi32(s2.raw, quads.raw, _mm512_set1_epi32(static_cast<int>(words[2])))};
-  }
-  HWY_INLINE V32 result() const {
-    const V32 total = hn::Add(hn::Add(s0, hn::ShiftLeft<8>(s1)), hn::ShiftLeft<16>(s2));
-    return hn::ShiftRight<resample_precision_bits>(total);
-  }
-};
+}
 
 #else
 
@@ -164,32 +194,47 @@ HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
   words[2 + place % 2] |= (static_cast<uint32_t>(k) & 0x7FFF) << (place / 2 * 16);
 }
 
-// Some targets need a second accumulator for products of pairs; the total is the sum of both.
-struct Sum {
-  V32 high, high_rest, low, low_rest;
+HWY_INLINE V16 coefficients(uint32_t word) {
+  return hn::BitCast(d16, hn::Set(d32, static_cast<int32_t>(word)));
+}
 
-  HWY_INLINE void start() {
-    high = high_rest = low_rest = hn::Zero(d32);
-    low = hn::Set(d32, resample_half);
+// Of `vectors` vectors of quads that lie `apart` bytes from each other, with the same coefficients. Some targets need a
+// second accumulator for products of pairs; the total is the sum of both.
+template <int fixed, size_t vectors>
+HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, const uint32_t* words, int any,
+                              V32* HWY_RESTRICT sums) {
+  const int count = fixed > 0 ? fixed : any;
+  struct Parts {
+    V32 high, high_rest, low, low_rest;
+  } parts[vectors];
+  HWY_UNROLL(4)
+  for (size_t v = 0; v < vectors; ++v) {
+    Parts& p = parts[v];
+    p.high = p.high_rest = p.low_rest = hn::Zero(d32);
+    p.low = hn::Set(d32, resample_half);
   }
-  HWY_INLINE void add(V8 quads, const uint32_t* words) {
-    const V16 even = hn::And(hn::BitCast(d16, quads), hn::Set(d16, 0xFF));
-    const hn::RebindToUnsigned<D16> du16;
-    const V16 odd = hn::BitCast(d16, hn::ShiftRight<8>(hn::BitCast(du16, quads)));
-    high = hn::ReorderWidenMulAccumulate(d32, even, coefficients(words[0]), high, high_rest);
-    high = hn::ReorderWidenMulAccumulate(d32, odd, coefficients(words[1]), high, high_rest);
-    low = hn::ReorderWidenMulAccumulate(d32, even, coefficients(words[2]), low, low_rest);
-    low = hn::ReorderWidenMulAccumulate(d32, odd, coefficients(words[3]), low, low_rest);
+  for (int n = 0; n < count; ++n, quads += step, words += words_per_quad) {
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < vectors; ++v) {
+      const V16 quad = hn::BitCast(d16, hn::Load(d8, quads + v * apart));
+      const V16 even = hn::And(quad, hn::Set(d16, 0xFF));
+      const hn::RebindToUnsigned<D16> du16;
+      const V16 odd = hn::BitCast(d16, hn::ShiftRight<8>(hn::BitCast(du16, quad)));
+      Parts& p = parts[v];
+      p.high = hn::ReorderWidenMulAccumulate(d32, even, coefficients(words[0]), p.high, p.high_rest);
+      p.high = hn::ReorderWidenMulAccumulate(d32, odd, coefficients(words[1]), p.high, p.high_rest);
+      p.low = hn::ReorderWidenMulAccumulate(d32, even, coefficients(words[2]), p.low, p.low_rest);
+      p.low = hn::ReorderWidenMulAccumulate(d32, odd, coefficients(words[3]), p.low, p.low_rest);
+    }
   }
-  HWY_INLINE V32 result() const {
-    const V32 total = hn::Add(hn::ShiftLeft<15>(hn::RearrangeToOddPlusEven(high, high_rest)),
-                              hn::RearrangeToOddPlusEven(low, low_rest));
-    return hn::ShiftRight<resample_precision_bits>(total);
+  HWY_UNROLL(4)
+  for (size_t v = 0; v < vectors; ++v) {
+    const Parts& p = parts[v];
+    const V32 total = hn::Add(hn::ShiftLeft<15>(hn::RearrangeToOddPlusEven(p.high, p.high_rest)),
+                              hn::RearrangeToOddPlusEven(p.low, p.low_rest));
+    sums[v] = hn::ShiftRight<resample_precision_bits>(total);
   }
-  static HWY_INLINE V16 coefficients(uint32_t word) {
-    return hn::BitCast(d16, hn::Set(d32, static_cast<int32_t>(word)));
-  }
-};
+}
 
 #endif
 
@@ -246,33 +291,55 @@ HWY_INLINE void transpose_quads(V8* HWY_RESTRICT v) {
 // Outputs that share one stretch of transposed quads: as many as keep the stretch within the first-level cache.
 constexpr int stretch_budget = 96;
 
-struct Group {
-  int end = 0;  // outputs, in order of output position
-  int first_quad = 0;
-  int end_quad = 0;
-};
-
-// The group that begins at output `from`; whole fours but for the last.
-Group group_from(const Taps& taps, bool mirror, int from) {
+// The one that begins at output `from`; whole fours but for the last.
+BandPlan::Stretch stretch_from(const Taps& taps, bool mirror, int from) {
   const int count = taps.count();
-  Group group{from, INT32_MAX, 0};
-  while (group.end < count) {
-    Group longer{std::min(group.end + 4, count), group.first_quad, group.end_quad};
-    for (int x = group.end; x < longer.end; ++x) {
+  BandPlan::Stretch stretch{from, INT32_MAX, 0};
+  while (stretch.end_output < count) {
+    BandPlan::Stretch longer = stretch;
+    longer.end_output = std::min(stretch.end_output + 4, count);
+    for (int x = stretch.end_output; x < longer.end_output; ++x) {
       const int i = mirror ? count - 1 - x : x;
       longer.first_quad = std::min(longer.first_quad, taps.first_quad(i));
       longer.end_quad = std::max(longer.end_quad, taps.first_quad(i) + taps.quad_count(i));
     }
-    if (group.end > from && longer.end_quad - longer.first_quad > stretch_budget) break;
-    group = longer;
+    if (stretch.end_output > from && longer.end_quad - longer.first_quad > stretch_budget) break;
+    stretch = longer;
   }
-  return group;
+  return stretch;
 }
 
-// The group's quads of all three planes, of `lanes` rows: quad, plane, row.
-void transpose_band(const PlanarBand& band, size_t row, const Group& group, uint8_t* quads) {
-  const uint8_t* from = band.data + row * band.row_stride + 4 * group.first_quad - band.first_column;
-  for (int quad = group.first_quad; quad < group.end_quad; quad += 4, from += 16, quads += 12 * vector_bytes) {
+void PlanBand(const Taps& taps, bool mirror, BandPlan& plan) {
+  const int count = taps.count();
+  plan.mirror = mirror;
+  plan.stretches.clear();
+  plan.fours.clear();
+  int longest = 0;
+  for (int from = 0; from < count; from = plan.stretches.back().end_output) {
+    const BandPlan::Stretch stretch = stretch_from(taps, mirror, from);
+    plan.stretches.push_back(stretch);
+    int end = 0;
+    for (int x0 = from; x0 < stretch.end_output; x0 += 4) {
+      BandPlan::Four& four = plan.fours.emplace_back();
+      for (int x = 0; x < 4; ++x) {
+        const int at = std::min(x0 + x, count - 1);
+        const int i = mirror ? count - 1 - at : at;
+        four.first_quad[static_cast<size_t>(x)] = static_cast<uint32_t>(taps.first_quad(i) - stretch.first_quad);
+        four.words[static_cast<size_t>(x)] = static_cast<uint32_t>(taps.quads(i) - taps.quad_words.data());
+        four.quads = std::max(four.quads, taps.quad_count(i));
+      }
+      const uint32_t last = *std::max_element(four.first_quad.begin(), four.first_quad.end());
+      end = std::max(end, static_cast<int>(last) + four.quads);
+    }
+    longest = std::max({longest, stretch.end_quad - stretch.first_quad + 3, end});
+  }
+  plan.scratch_bytes = static_cast<size_t>(longest) * 3 * vector_bytes;
+}
+
+// The stretch's quads of all three planes, of `lanes` rows: quad, plane, row.
+void transpose_band(const PlanarBand& band, size_t row, const BandPlan::Stretch& stretch, uint8_t* quads) {
+  const uint8_t* from = band.data + row * band.row_stride + 4 * stretch.first_quad - band.first_column;
+  for (int quad = stretch.first_quad; quad < stretch.end_quad; quad += 4, from += 16, quads += 12 * vector_bytes) {
     for (size_t plane = 0; plane < 3; ++plane) {
       V8 v[4];
       for (size_t r = 0; r < 4; ++r) {
@@ -284,64 +351,63 @@ void transpose_band(const PlanarBand& band, size_t row, const Group& group, uint
   }
 }
 
-void ResampleBand(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* scratch, const QuadRows& out) {
-  const int count = taps.count();
-  Group group;
-  for (int from = 0; from < count; from = group.end) {
-    group = group_from(taps, mirror, from);
-    for (size_t row = 0; row < resample_band_rows; row += lanes) {
-      transpose_band(band, row, group, scratch);
-      uint8_t* const to = out.data + row / 4 * out.group_stride;
-      for (int x0 = from; x0 < group.end; x0 += 4) {
-        V32 sums[3][4];
-        for (int x = 0; x < 4; ++x) {
-          const int at = std::min(x0 + x, count - 1);
-          const int i = mirror ? count - 1 - at : at;
-          const uint8_t* quad = scratch + static_cast<size_t>(taps.first_quad(i) - group.first_quad) * 3 * vector_bytes;
-          const uint32_t* words = taps.quads(i);
-          Sum red, green, blue;
-          red.start();
-          green.start();
-          blue.start();
-          for (int n = taps.quad_count(i); n > 0; --n, quad += 3 * vector_bytes, words += words_per_quad) {
-            red.add(hn::Load(d8, quad), words);
-            green.add(hn::Load(d8, quad + vector_bytes), words);
-            blue.add(hn::Load(d8, quad + 2 * vector_bytes), words);
-          }
-          sums[0][x] = red.result();
-          sums[1][x] = green.result();
-          sums[2][x] = blue.result();
-        }
-        for (size_t plane = 0; plane < 3; ++plane) {
-          const V32* const s = sums[plane];
-          store_blocks(d8, pack_sums(s[0], s[1], s[2], s[3]),
-                       to + plane * out.plane_stride + 4 * static_cast<size_t>(x0), out.group_stride);
-        }
-      }
-    }
+template <int fixed>
+HWY_INLINE void resample_four(const BandPlan::Four& four, const uint32_t* words, const uint8_t* scratch,
+                              const QuadRows& out, uint8_t* to) {
+  constexpr size_t step = 3 * vector_bytes;
+  V32 sums[4][3];
+  HWY_UNROLL(4)
+  for (size_t x = 0; x < 4; ++x) {
+    weighted_sums<fixed, 3>(scratch + four.first_quad[x] * step, vector_bytes, step, words + four.words[x], four.quads,
+                            sums[x]);
+  }
+  HWY_UNROLL(3)
+  for (size_t plane = 0; plane < 3; ++plane) {
+    store_blocks(d8, pack_sums(sums[0][plane], sums[1][plane], sums[2][plane], sums[3][plane]),
+                 to + plane * out.plane_stride, out.group_stride);
   }
 }
 
-void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {
+void ResampleBand(const PlanarBand& band, const Taps& taps, const BandPlan& plan, uint8_t* scratch,
+                  const QuadRows& out) {
+  const uint32_t* const words = taps.quad_words.data();
+  const BandPlan::Four* first = plan.fours.data();
+  size_t x = 0;
+  for (const BandPlan::Stretch& stretch : plan.stretches) {
+    const size_t fours = (static_cast<size_t>(stretch.end_output) - x + 3) / 4;
+    for (size_t row = 0; row < resample_band_rows; row += lanes) {
+      transpose_band(band, row, stretch, scratch);
+      uint8_t* to = out.data + row / 4 * out.group_stride + 4 * x;
+      for (size_t n = 0; n < fours; ++n, to += 16) {
+        switch (first[n].quads) {
+          case 1:
+            resample_four<1>(first[n], words, scratch, out, to);
+            break;
+          case 2:
+            resample_four<2>(first[n], words, scratch, out, to);
+            break;
+          default:
+            resample_four<0>(first[n], words, scratch, out, to);
+        }
+      }
+    }
+    first += fours;
+    x += 4 * fours;
+  }
+}
+
+template <int fixed>
+HWY_INLINE void resample_down(const uint8_t* quads, size_t group_stride, const uint32_t* words, int count, size_t width,
+                              uint8_t* out) {
   // Packing leaves the columns of each of four sums in every block.
   alignas(64) int32_t order[lanes];
   for (size_t k = 0; k < lanes; ++k) order[k] = static_cast<int32_t>(k % blocks * 4 + k / blocks);
   const auto in_order = hn::SetTableIndices(d32, order);
   for (size_t x = 0; x < width; x += vector_bytes) {
-    const uint8_t* from = quads + 4 * x;
-    const uint32_t* words = taps.quads(i);
-    Sum s0, s1, s2, s3;
-    s0.start();
-    s1.start();
-    s2.start();
-    s3.start();
-    for (int n = taps.quad_count(i); n > 0; --n, from += group_stride, words += words_per_quad) {
-      s0.add(hn::Load(d8, from), words);
-      s1.add(hn::Load(d8, from + vector_bytes), words);
-      s2.add(hn::Load(d8, from + 2 * vector_bytes), words);
-      s3.add(hn::Load(d8, from + 3 * vector_bytes), words);
-    }
-    const V8 packed = pack_sums(s0.result(), s1.result(), s2.result(), s3.result());
+    const uint8_t* const from = quads + 4 * x;
+    V32 sums[4];
+    weighted_sums<fixed, 4>(from, vector_bytes, group_stride, words, count, sums);
+    const V8 packed = pack_sums(sums[0], sums[1], sums[2], sums[3]);
     const V8 bytes = hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(d32, packed), in_order));
     if (x + vector_bytes <= width) {
       hn::StoreU(bytes, d8, out + x);
@@ -350,6 +416,18 @@ void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, i
       hn::Store(bytes, d8, rest);
       std::memcpy(out + x, rest, width - x);
     }
+  }
+}
+
+void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {
+  const int count = taps.quad_count(i);
+  switch (count) {
+    case 1:
+      return resample_down<1>(quads, group_stride, taps.quads(i), count, width, out);
+    case 2:
+      return resample_down<2>(quads, group_stride, taps.quads(i), count, width, out);
+    default:
+      return resample_down<0>(quads, group_stride, taps.quads(i), count, width, out);
   }
 }
 
@@ -395,19 +473,6 @@ void InterleaveRow(const uint8_t* r, const uint8_t* g, const uint8_t* b, int pix
   }
 }
 
-// For the longest stretch, in whole fours of quads.
-size_t BandScratchBytes(const Taps& taps) {
-  int longest = 0;
-  for (const bool mirror : {false, true}) {
-    Group group;
-    for (int from = 0; from < taps.count(); from = group.end) {
-      group = group_from(taps, mirror, from);
-      longest = std::max(longest, group.end_quad - group.first_quad);
-    }
-  }
-  return (static_cast<size_t>(longest) + 3) * 3 * vector_bytes;
-}
-
 #endif  // HWY_TARGET
 
 const char* TargetName() {
@@ -431,18 +496,19 @@ HWY_EXPORT(ResampleDown);
 HWY_EXPORT(DeinterleaveRow);
 HWY_EXPORT(InterleaveRow);
 HWY_EXPORT(TargetName);
-HWY_EXPORT(BandScratchBytes);
+HWY_EXPORT(PlanBand);
 
 void split_quads(Taps& taps) {
   HWY_DYNAMIC_DISPATCH(SplitQuads)(taps);
 }
 
-size_t band_scratch_bytes(const Taps& taps) {
-  return HWY_DYNAMIC_DISPATCH(BandScratchBytes)(taps);
+void plan_band(const Taps& taps, bool mirror, BandPlan& plan) {
+  HWY_DYNAMIC_DISPATCH(PlanBand)(taps, mirror, plan);
 }
 
-void resample_band(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* scratch, const QuadRows& out) {
-  HWY_DYNAMIC_DISPATCH(ResampleBand)(band, taps, mirror, scratch, out);
+void resample_band(const PlanarBand& band, const Taps& taps, const BandPlan& plan, uint8_t* scratch,
+                   const QuadRows& out) {
+  HWY_DYNAMIC_DISPATCH(ResampleBand)(band, taps, plan, scratch, out);
 }
 
 void resample_down(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {

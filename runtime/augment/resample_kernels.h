@@ -10,8 +10,10 @@
 // resample_value() byte for byte.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "runtime/augment/resample_taps.h"
 
@@ -42,9 +44,30 @@ struct QuadRows {
 // Fills the taps' quads from their coefficients.
 void split_quads(Taps& taps);
 
-// The pass along a band's rows: four groups. `mirror` reverses the outputs. Scratch is aligned to 64 bytes.
-size_t band_scratch_bytes(const Taps& taps);
-void resample_band(const PlanarBand& band, const Taps& taps, bool mirror, uint8_t* scratch, const QuadRows& out);
+// What the passes along all bands of an image have in common: which outputs share transposed quads, and where each
+// begins. `mirror` reverses the outputs.
+struct BandPlan {
+  struct Four {
+    std::array<uint32_t, 4> first_quad;  // of its stretch
+    std::array<uint32_t, 4> words;       // of the taps' quad_words: where the output's begin
+    int quads = 0;                       // of the output that has most; what the others lack are zeros
+  };
+  struct Stretch {
+    int end_output = 0;
+    int first_quad = 0;
+    int end_quad = 0;
+  };
+
+  bool mirror = false;
+  std::vector<Stretch> stretches;
+  std::vector<Four> fours;  // outputs 0 to 3, 4 to 7, ...
+  size_t scratch_bytes = 0;
+};
+void plan_band(const Taps& taps, bool mirror, BandPlan& plan);
+
+// The pass along a band's rows: four groups. Scratch is aligned to 64 bytes.
+void resample_band(const PlanarBand& band, const Taps& taps, const BandPlan& plan, uint8_t* scratch,
+                   const QuadRows& out);
 
 // The pass down the columns: row `i` of the taps' outputs, one plane. `quads`: that plane's columns, from the group on
 // that holds the first row. Writes exactly `width` bytes.

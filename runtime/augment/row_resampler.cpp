@@ -47,7 +47,8 @@ void RowResampler::begin(const Taps& across, const Taps& down, const ResampleTar
   quads_.group_stride = 3 * quads_.plane_stride;
   group_capacity_ = most_groups_kept(down) + band_groups + spare_groups;
   quads_.data = quad_memory_.get(quads_.group_stride * static_cast<size_t>(group_capacity_));
-  scratch_.get(band_scratch_bytes(across));
+  plan_band(across, target.mirror_x, plan_);
+  scratch_.get(plan_.scratch_bytes);
   if (!target.planar) line_.get(3 * width);
   start();
 }
@@ -74,7 +75,7 @@ void RowResampler::take_band() {
   make_room();
   QuadRows to = quads_;
   to.data += static_cast<size_t>(band_row_ / 4 - first_group_) * quads_.group_stride;
-  resample_band(band_, *across_, target_.mirror_x, scratch_.data(), to);
+  resample_band(band_, *across_, plan_, scratch_.data(), to);
   const int end = band_row_ + filled_;
   band_row_ += band_rows;
   filled_ = 0;

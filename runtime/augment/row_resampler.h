@@ -46,6 +46,7 @@ class RowResampler final : public RowSink {
   const Taps* down_ = nullptr;
   ResampleTarget target_;
   PlanarBand band_;
+  BandPlan plan_;
   QuadRows quads_;
   AlignedBytes band_memory_;
   AlignedBytes quad_memory_;

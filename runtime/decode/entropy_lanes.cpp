@@ -1,5 +1,8 @@
 #include "runtime/decode/entropy_lanes.h"
 
+// AVX-512 CPUs since Ice Lake and Zen 4: shifts across two numbers.
+#define HWY_WANT_AVX3_DL
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/decode/entropy_lanes.cpp"
 #include <hwy/foreach_target.h>  // compiles the rest of this file once per target
@@ -11,7 +14,11 @@
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/zigzag.h"
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vbmi2")  // which Highway 1.0.3 forgets
+#else
 HWY_BEFORE_NAMESPACE();
+#endif
 namespace penstock::lane_vectors {
 namespace HWY_NAMESPACE {
 
@@ -20,16 +27,15 @@ namespace HWY_NAMESPACE {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 
 using V = __m512i;
-// Lanes of a group. A second group would hide its gathers behind the first one's, and leave more lanes idle at the end of
-// a crop, which costs more.
-constexpr size_t width = 16;
-constexpr size_t groups = most_lanes / width;
-constexpr int lookups_per_fetch = 4;
+// More lanes than a vector holds would hide the gathers of some behind those of others; but what they write leaves the
+// nearest cache, and more of them are idle at the end of a crop, which costs as much.
+static_assert(most_lanes == sizeof(V) / sizeof(uint32_t));
+constexpr int lookups_per_fetch = 5;
 // A lane holds 57 bits or more after a fetch; an entry of the tables takes 22 at most.
 constexpr uint32_t held_bits = 57;
 constexpr uint32_t most_used_before_lookup = held_bits - 22;
 constexpr uint32_t block_bytes = 128;
-constexpr uint32_t idle_place = 128;  // in the scratch
+constexpr int next_shift = 24;
 
 HWY_INLINE V all(uint32_t value) {
   return _mm512_set1_epi32(static_cast<int>(value));
@@ -41,32 +47,64 @@ HWY_INLINE __m256i upper(V v) {
   return _mm512_extracti64x4_epi64(v, 1);
 }
 
-// What a group keeps in memory while its lanes change their stretches.
+// The upper 32 bits of two numbers of 32 bits each, side by side, that are shifted left by 0 to 31.
+HWY_INLINE V shifted_left(V high, V low, V by) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  return _mm512_shldv_epi32(high, low, by);
+#else
+  return _mm512_or_si512(_mm512_sllv_epi32(high, by), _mm512_srlv_epi32(low, _mm512_sub_epi32(all(32), by)));
+#endif
+}
+
+// What lanes keep in memory while some change their stretches. As in LanePlace, but for `turn`, the block's number.
 struct alignas(64) Saved {
-  uint32_t bit[width], end_bit[width], block[width], next[width], left[width], turn[width], turns[width];
-  uint32_t dc[width], ac[width];
+  uint32_t bit[most_lanes], end_bit[most_lanes], block[most_lanes], end_block[most_lanes], next[most_lanes],
+      turn[most_lanes];
 };
 
-// And in registers, while they decode. Numbers of 32 bits, one a lane; the bits themselves 64 a lane, left-aligned.
-struct Group {
-  V bits_a, bits_b;  // of lanes 0 to 7 and 8 to 15
-  V used;            // bits taken since the fetch
-  V next;            // twice the number of the next coefficient; 0 to 126
-  V block;           // byte where the block begins
-  V left;            // blocks of the stretch; 0: idle
-  V turn;            // four times the block's number within the MCU
+// And in registers, while they decode: numbers of 32 bits, one a lane.
+struct Lanes {
+  V high, low;  // the bits that follow
+  V used;       // bits taken since the fetch
+  V most_used;  // the same with those of the last lookup's second symbol, whether it counts or not
+  V next;       // in the highest byte: twice the number of the next coefficient, 0 to 126
+  V block;      // byte where the block begins; not before its stretch's end: the lane is idle
+  V turn;       // a word of Turns
+  V table;      // number of the table for the next lookup
+  V furthest;   // that a coefficient has led, in bytes of its block
+};
+
+// The blocks of an MCU, as one table lookup a step: words by the block's number.
+struct Turns {
+  static constexpr int number_shift = 24;
+  static constexpr int ac_shift = 28;
+
+  explicit Turns(const LaneLayout& layout) {
+    alignas(64) uint32_t words[most_lanes] = {};
+    alignas(64) uint32_t dc_numbers[most_lanes] = {};
+    for (uint32_t n = 0; n < layout.blocks; ++n) {
+      const uint32_t next = n + 1 == layout.blocks ? 0 : n + 1;
+      words[n] = next | n << number_shift | (layout.ac_tables >> (4 * n) & 15) << ac_shift;
+      dc_numbers[n] = layout.dc_tables >> (4 * n) & 15;
+    }
+    word = _mm512_load_si512(words);
+    dc = _mm512_load_si512(dc_numbers);
+  }
+
+  V word;  // bits 0 to 3: number of the block that follows; 24 to 27: the block's own; 28 to 31: its AC table's
+  V dc;    // number of the DC table
 };
 
 // Codes that the tables do not hold. A lane whose bits do not suffice stands still until the next fetch.
-HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used, V number, V& how, V& values,
+HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used, V table, V& how, V& values,
                                      uint32_t& live, uint32_t& failed) {
-  alignas(64) uint32_t bits[width], taken[width], numbers[width], entry[width], value[width];
+  alignas(64) uint32_t bits[most_lanes], taken[most_lanes], numbers[most_lanes], entry[most_lanes], value[most_lanes];
   _mm512_store_si512(bits, window);
   _mm512_store_si512(taken, used);
-  _mm512_store_si512(numbers, number);
+  _mm512_store_si512(numbers, table);
   _mm512_store_si512(entry, how);
   _mm512_store_si512(value, values);
-  for (uint32_t left = _mm512_movepi32_mask(how); left != 0; left &= left - 1) {
+  for (uint32_t left = _mm512_test_epi32_mask(how, all(LaneTables::long_entry)); left != 0; left &= left - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(left));
     entry[i] = value[i] = 0;
     const uint64_t wide = uint64_t{bits[i]} << 32;
@@ -82,8 +120,7 @@ HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used,
       live &= ~(1U << i);
       continue;
     }
-    const bool ends = !dc && size == 0 && run != 15;
-    entry[i] = takes | (ends ? 1U : run + 1) << 11 | (ends ? LaneTables::block_end << 17 : 0U);
+    entry[i] = LaneTables::entry_of(takes, run, !dc && size == 0 && run != 15);
     if (size > 0) {
       const auto raw = static_cast<unsigned>(wide << length >> (64 - size));
       value[i] = static_cast<uint16_t>(extend_value(raw, size));
@@ -93,82 +130,91 @@ HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used,
   values = _mm512_load_si512(value);
 }
 
-HWY_INLINE void fetch(const uint8_t* bytes, V bit, Group& g) {
-  const V reversed = _mm512_broadcast_i32x4(_mm_setr_epi8(7, 6, 5, 4, 3, 2, 1, 0, 15, 14, 13, 12, 11, 10, 9, 8));
+HWY_INLINE void fetch(const uint8_t* bytes, V bit, Lanes& g) {
+  const V even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const V odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  const V reversed = _mm512_broadcast_i32x4(_mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
   const V at = _mm512_srli_epi32(bit, 3);
   const V within = _mm512_and_si512(bit, all(7));
   const V a = _mm512_i32gather_epi64(lower(at), bytes, 1);
   const V b = _mm512_i32gather_epi64(upper(at), bytes, 1);
-  g.bits_a = _mm512_sllv_epi64(_mm512_shuffle_epi8(a, reversed), _mm512_cvtepu32_epi64(lower(within)));
-  g.bits_b = _mm512_sllv_epi64(_mm512_shuffle_epi8(b, reversed), _mm512_cvtepu32_epi64(upper(within)));
+  const V high = _mm512_shuffle_epi8(_mm512_permutex2var_epi32(a, even, b), reversed);
+  const V low = _mm512_shuffle_epi8(_mm512_permutex2var_epi32(a, odd, b), reversed);
+  g.high = shifted_left(high, low, within);
+  g.low = _mm512_sllv_epi32(low, within);
   g.used = _mm512_setzero_si512();
 }
 
-// One lookup a lane. `failed` gathers lanes that met what is not a code, or went past their block's end.
+// One lookup a lane. `failed` gathers lanes that met what is not a code.
 template <bool first>
-HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8_t* out, const Saved& s, Group& g,
-                        uint32_t& failed) {
+HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8_t* out, const Turns& turns,
+                        V end_block, Lanes& g, uint32_t& failed) {
   const V even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const V odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  uint32_t live = _mm512_test_epi32_mask(g.left, g.left);
-  if (!first) live = _mm512_mask_cmple_epu32_mask(static_cast<__mmask16>(live), g.used, all(most_used_before_lookup));
+  uint32_t live = _mm512_cmplt_epu32_mask(g.block, end_block);
+  if (!first)
+    live = _mm512_mask_cmple_epu32_mask(static_cast<__mmask16>(live), g.most_used, all(most_used_before_lookup));
 
-  const V window = _mm512_permutex2var_epi32(g.bits_a, odd, g.bits_b);  // the next 32 bits
-  const V all_numbers =
-      _mm512_mask_mov_epi32(_mm512_load_si512(s.dc), _mm512_test_epi32_mask(g.next, g.next), _mm512_load_si512(s.ac));
-  const V number = _mm512_and_si512(_mm512_srlv_epi32(all_numbers, g.turn), all(15));
+#if HWY_TARGET <= HWY_AVX3_DL
+  const V index = _mm512_maskz_shldi_epi32(static_cast<__mmask16>(live), g.table, g.high, LaneTables::lookup_bits);
+#else
   const V index =
-      _mm512_maskz_add_epi32(static_cast<__mmask16>(live), _mm512_srli_epi32(window, 32 - LaneTables::lookup_bits),
-                             _mm512_slli_epi32(number, LaneTables::lookup_bits));
+      _mm512_maskz_or_epi32(static_cast<__mmask16>(live), _mm512_srli_epi32(g.high, 32 - LaneTables::lookup_bits),
+                            _mm512_slli_epi32(g.table, LaneTables::lookup_bits));
+#endif
   const V entry_a = _mm512_i32gather_epi64(lower(index), entries, 8);
   const V entry_b = _mm512_i32gather_epi64(upper(index), entries, 8);
   V how = _mm512_permutex2var_epi32(entry_a, even, entry_b);
   V values = _mm512_permutex2var_epi32(entry_a, odd, entry_b);
-  static_assert(LaneTables::long_entry == 1U << 31);
-  if (_mm512_movepi32_mask(how) != 0) [[unlikely]] {
-    look_up_long_codes(tables, window, g.used, number, how, values, live, failed);
+  if (_mm512_test_epi32_mask(how, all(LaneTables::long_entry)) != 0) [[unlikely]] {
+    look_up_long_codes(tables, g.high, g.used, g.table, how, values, live, failed);
   }
 
+  // Twice the coefficients' numbers, in the highest byte. The second counts only where the first is not the last of its
+  // block: what follows that is another table's.
+  const V after_first = _mm512_add_epi32(_mm512_rol_epi32(how, 8), g.next);
+  const V after = _mm512_add_epi32(how, g.next);
+  const __mmask16 one = _mm512_movepi32_mask(after_first);
+  const __mmask16 ended = _mm512_movepi32_mask(after);
+
   // Open entries: the value is made of the last bits taken, JPEG's way; `values` is their mask.
-  const V takes = _mm512_and_si512(how, all(63));
   const __mmask16 open = _mm512_test_epi32_mask(how, all(LaneTables::open_entry));
-  const V raw = _mm512_and_si512(_mm512_srlv_epi32(window, _mm512_sub_epi32(all(32), takes)), values);
+  const V raw = _mm512_and_si512(_mm512_rolv_epi32(g.high, how), values);
   const __mmask16 negative = _mm512_mask_cmple_epu32_mask(open, raw, _mm512_srli_epi32(values, 1));
   V pair = _mm512_mask_mov_epi32(values, open, raw);
   pair = _mm512_mask_sub_epi32(pair, negative, pair, values);
+  pair = _mm512_mask_and_epi32(pair, static_cast<__mmask16>(open | one), pair, all(0xFFFF));
+  const V reached = _mm512_srli_epi32(after_first, next_shift);
+  g.furthest = _mm512_max_epu32(g.furthest, reached);
+  _mm512_mask_i32scatter_epi32(out - 2, static_cast<__mmask16>(live), _mm512_add_epi32(g.block, reached), pair, 1);
 
-  // The second counts only where the first is not the last of its block: what follows that is another table's.
-  const V after_first = _mm512_add_epi32(g.next, _mm512_and_si512(_mm512_srli_epi32(how, 10), all(62)));
-  const __mmask16 both = _mm512_cmplt_epi32_mask(after_first, all(block_bytes));
-  const auto alone = static_cast<__mmask16>(open | ~both);
-  pair = _mm512_mask_and_epi32(pair, alone, pair, all(0xFFFF));
-  const V place = _mm512_mask_add_epi32(all(idle_place), static_cast<__mmask16>(live), g.block, after_first);
-  _mm512_i32scatter_epi32(out - 2, place, pair, 1);
-
-  const V second_takes = _mm512_and_si512(_mm512_srli_epi32(how, 6), all(15));
-  const V taken = _mm512_mask_sub_epi32(takes, static_cast<__mmask16>(~both), takes, second_takes);
+  // Both outcomes are made before it is known which one holds: the next lookup waits for this.
+  const V all_bits = _mm512_and_si512(how, all(31));
+  const V first_bits = _mm512_and_si512(_mm512_srli_epi32(how, 5), all(31));
+  const V after_all = shifted_left(g.high, g.low, all_bits);
+  g.high = _mm512_mask_mov_epi32(after_all, one, shifted_left(g.high, g.low, first_bits));
+  const V taken = _mm512_mask_mov_epi32(all_bits, one, first_bits);
+  g.most_used = _mm512_add_epi32(g.used, all_bits);
   g.used = _mm512_add_epi32(g.used, taken);
-  g.bits_a = _mm512_sllv_epi64(g.bits_a, _mm512_cvtepu32_epi64(lower(taken)));
-  g.bits_b = _mm512_sllv_epi64(g.bits_b, _mm512_cvtepu32_epi64(upper(taken)));
+  g.low = _mm512_sllv_epi32(g.low, taken);
 
-  const V second_advance = _mm512_and_si512(_mm512_srli_epi32(how, 16), all(254));
-  const V after = _mm512_mask_add_epi32(after_first, both, after_first, second_advance);
-  const __mmask16 within_block = _mm512_cmplt_epi32_mask(after, all(block_bytes));
-  const auto ended = static_cast<__mmask16>(~within_block);
-  // Past the 64th, but not by an end of block, which leads further.
-  failed |= _mm512_cmplt_epu32_mask(_mm512_sub_epi32(after, all(block_bytes + 2)),
-                                    all(2 * LaneTables::block_end - block_bytes - 2));
-  g.next = _mm512_maskz_mov_epi32(within_block, after);
+  const V table = _mm512_mask_srli_epi32(g.table, static_cast<__mmask16>(live), g.turn, Turns::ac_shift);
+  g.table = _mm512_mask_mov_epi32(table, ended, _mm512_permutexvar_epi32(g.turn, turns.dc));
+  g.turn = _mm512_mask_permutexvar_epi32(g.turn, ended, g.turn, turns.word);
+  g.next = _mm512_maskz_and_epi32(static_cast<__mmask16>(~ended), after, all(0xFF000000));
   g.block = _mm512_mask_add_epi32(g.block, ended, g.block, all(block_bytes));
-  g.left = _mm512_mask_sub_epi32(g.left, ended, g.left, all(1));
-  const V turn = _mm512_mask_add_epi32(g.turn, ended, g.turn, all(4));
-  g.turn = _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(turn, _mm512_load_si512(s.turns)), turn);
 }
 
 class Run {
  public:
-  Run(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder, LaneLog* log)
-      : tables_(tables), bytes_(bytes), out_(reinterpret_cast<uint8_t*>(coefficients)), feeder_(feeder), log_(log) {}
+  Run(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
+      LaneFeeder& feeder, LaneLog* log)
+      : tables_(tables),
+        turns_(layout),
+        bytes_(bytes),
+        out_(reinterpret_cast<uint8_t*>(coefficients)),
+        feeder_(feeder),
+        log_(log) {}
 
   void operator()() {
     for (size_t lane = 0; lane < most_lanes; ++lane) feed(lane, nullptr);
@@ -177,99 +223,110 @@ class Run {
 
  private:
   void feed(size_t lane, const LaneEnd* end) {
-    Saved& s = saved_[lane / width];
-    const size_t i = lane % width;
+    Saved& s = saved_;
     LaneUnit unit;
-    s.next[i] = s.turn[i] = 0;
+    s.next[lane] = s.turn[lane] = 0;
     if (!feeder_.feed(lane, end, unit)) {
       busy_ &= ~(1U << lane);
-      s.bit[i] = s.left[i] = s.block[i] = 0;
-      s.end_bit[i] = ~0U;
+      s.bit[lane] = s.block[lane] = s.end_block[lane] = 0;
+      s.end_bit[lane] = ~0U;
       return;
     }
     busy_ |= 1U << lane;
-    s.bit[i] = unit.bit;
-    s.end_bit[i] = unit.end_bit;
-    s.block[i] = unit.out_byte;
-    s.left[i] = unit.blocks;
-    s.turns[i] = 4 * unit.layout->blocks;
-    s.dc[i] = unit.layout->dc_tables;
-    s.ac[i] = unit.layout->ac_tables;
+    s.bit[lane] = unit.bit;
+    s.end_bit[lane] = unit.end_bit;
+    s.block[lane] = unit.out_byte;
+    s.end_block[lane] = unit.out_byte + unit.blocks * block_bytes;
   }
 
-  void note(const V* bit, const Group* group) {
+  void note(V bit, const Lanes& lanes) {
     uint32_t* const to = log_->add();
     if (to == nullptr) {
       log_ = nullptr;
       return;
     }
-    for (size_t g = 0; g < groups; ++g) {
-      const V rest =
-          _mm512_or_si512(_mm512_or_si512(group[g].block, group[g].next), _mm512_slli_epi32(group[g].turn, 24));
-      _mm512_storeu_si512(to + g * width, bit[g]);
-      _mm512_storeu_si512(to + most_lanes + g * width, rest);
-    }
+    const V place = _mm512_or_si512(lanes.block, _mm512_srli_epi32(lanes.next, next_shift));
+    const V turn = _mm512_and_si512(lanes.turn, all(15U << Turns::number_shift));
+    _mm512_storeu_si512(to, bit);
+    _mm512_storeu_si512(to + most_lanes, _mm512_or_si512(place, turn));
   }
 
   void decode_until_a_stretch_ends() {
-    Group group[groups];
-    V bit[groups];
-    uint32_t failed[groups] = {};
     const uint64_t* const entries = tables_.entries();
-    for (size_t g = 0; g < groups; ++g) {
-      bit[g] = _mm512_load_si512(saved_[g].bit);
-      group[g].next = _mm512_load_si512(saved_[g].next);
-      group[g].block = _mm512_load_si512(saved_[g].block);
-      group[g].left = _mm512_load_si512(saved_[g].left);
-      group[g].turn = _mm512_load_si512(saved_[g].turn);
-    }
+    const V end_block = _mm512_load_si512(saved_.end_block);
+    const V end_bit = _mm512_load_si512(saved_.end_bit);
+    const V next = _mm512_load_si512(saved_.next);
+    const V turn = _mm512_load_si512(saved_.turn);
+    V bit = _mm512_load_si512(saved_.bit);
+    Lanes lanes;
+    lanes.next = _mm512_slli_epi32(next, next_shift);
+    lanes.block = _mm512_load_si512(saved_.block);
+    lanes.turn = _mm512_permutexvar_epi32(turn, turns_.word);
+    lanes.table = _mm512_mask_permutexvar_epi32(_mm512_srli_epi32(lanes.turn, Turns::ac_shift),
+                                                _mm512_testn_epi32_mask(next, next), turn, turns_.dc);
+    lanes.furthest = _mm512_setzero_si512();
+    uint32_t failed = 0;
     uint32_t events = 0;
     do {
-      if (log_ != nullptr) note(bit, group);
-      for (size_t g = 0; g < groups; ++g) fetch(bytes_, bit[g], group[g]);
-      for (size_t g = 0; g < groups; ++g) look_up<true>(tables_, entries, out_, saved_[g], group[g], failed[g]);
+      if (log_ != nullptr) note(bit, lanes);
+      fetch(bytes_, bit, lanes);
+      look_up<true>(tables_, entries, out_, turns_, end_block, lanes, failed);
       HWY_UNROLL(lookups_per_fetch)
       for (int n = 1; n < lookups_per_fetch; ++n) {
-        for (size_t g = 0; g < groups; ++g) look_up<false>(tables_, entries, out_, saved_[g], group[g], failed[g]);
+        look_up<false>(tables_, entries, out_, turns_, end_block, lanes, failed);
       }
-      for (size_t g = 0; g < groups; ++g) {
-        bit[g] = _mm512_add_epi32(bit[g], group[g].used);
-        const uint32_t stops = _mm512_testn_epi32_mask(group[g].left, group[g].left) |
-                               _mm512_cmpgt_epu32_mask(bit[g], _mm512_load_si512(saved_[g].end_bit)) | failed[g];
-        events |= stops << (g * width);
-      }
-      events &= busy_;
+      bit = _mm512_add_epi32(bit, lanes.used);
+      failed |= _mm512_cmpgt_epu32_mask(lanes.furthest, all(block_bytes));
+      events =
+          busy_ & (_mm512_cmpge_epu32_mask(lanes.block, end_block) | _mm512_cmpgt_epu32_mask(bit, end_bit) | failed);
     } while (events == 0);
-    for (size_t g = 0; g < groups; ++g) {
-      _mm512_store_si512(saved_[g].bit, bit[g]);
-      _mm512_store_si512(saved_[g].next, group[g].next);
-      _mm512_store_si512(saved_[g].block, group[g].block);
-      _mm512_store_si512(saved_[g].left, group[g].left);
-      _mm512_store_si512(saved_[g].turn, group[g].turn);
-    }
+    _mm512_store_si512(saved_.bit, bit);
+    _mm512_store_si512(saved_.next, _mm512_srli_epi32(lanes.next, next_shift));
+    _mm512_store_si512(saved_.block, lanes.block);
+    _mm512_store_si512(saved_.turn, _mm512_and_si512(_mm512_srli_epi32(lanes.turn, Turns::number_shift), all(15)));
     for (; events != 0; events &= events - 1) {
       const auto lane = static_cast<size_t>(std::countr_zero(events));
-      const Saved& s = saved_[lane / width];
-      const size_t i = lane % width;
-      LaneEnd end{LaneEnd::Why::all_blocks, {s.bit[i], s.block[i], s.next[i], s.turn[i]}};
-      if (s.bit[i] > s.end_bit[i]) end.why = LaneEnd::Why::past_end;
-      if ((failed[lane / width] >> i & 1) != 0) end.why = LaneEnd::Why::failed;
+      const Saved& s = saved_;
+      LaneEnd end{LaneEnd::Why::all_blocks, {s.bit[lane], s.block[lane], s.next[lane], 4 * s.turn[lane]}};
+      if (s.bit[lane] > s.end_bit[lane]) end.why = LaneEnd::Why::past_end;
+      if ((failed >> lane & 1) != 0) end.why = LaneEnd::Why::failed;
       feed(lane, &end);
     }
   }
 
   const LaneTables& tables_;
+  const Turns turns_;
   const uint8_t* bytes_;
   uint8_t* out_;
   LaneFeeder& feeder_;
   LaneLog* log_;
   uint32_t busy_ = 0;
-  Saved saved_[groups] = {};
+  Saved saved_ = {};
 };
 
-void DecodeLanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder,
-                 LaneLog* log) {
-  Run(tables, bytes, coefficients, feeder, log)();
+void DecodeLanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
+                 LaneFeeder& feeder, LaneLog* log) {
+  Run(tables, layout, bytes, coefficients, feeder, log)();
+}
+
+Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t* in_end, uint8_t* out, const uint8_t* out_end) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  constexpr ptrdiff_t step = sizeof(V);
+  while (in_end - in > step && out_end - out >= step) {
+    const V bytes = _mm512_loadu_si512(in);
+    const uint64_t ff = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(-1));
+    const uint64_t before_zero = _mm512_testn_epi8_mask(_mm512_loadu_si512(in + 1), _mm512_set1_epi8(-1));
+    if ((ff & ~before_zero) != 0) break;
+    const uint64_t kept = ~(ff << 1);
+    _mm512_storeu_si512(out, _mm512_maskz_compress_epi8(kept, bytes));
+    in += step + static_cast<ptrdiff_t>(ff >> 63);
+    out += std::popcount(kept);
+  }
+#else
+  (void)in_end;
+  (void)out_end;
+#endif
+  return {in, out};
 }
 
 constexpr std::array<int16_t, 32> order_of_half(int half) {
@@ -318,7 +375,7 @@ bool LanesSupported() {
 
 #else
 
-void DecodeLanes(const LaneTables&, const uint8_t*, int16_t*, LaneFeeder&, LaneLog*) {}
+void DecodeLanes(const LaneTables&, const LaneLayout&, const uint8_t*, int16_t*, LaneFeeder&, LaneLog*) {}
 
 void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
   for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
@@ -326,6 +383,10 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
       for (size_t k = 0; k < 64; ++k) tiles[i * 8 + tile_offset(zigzag_order[k])] = blocks[i][k];
     }
   }
+}
+
+Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t*, uint8_t* out, const uint8_t*) {
+  return {in, out};
 }
 
 bool LanesSupported() {
@@ -336,12 +397,17 @@ bool LanesSupported() {
 
 }  // namespace HWY_NAMESPACE
 }  // namespace penstock::lane_vectors
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+HWY_POP_ATTRIBUTES
+#else
 HWY_AFTER_NAMESPACE();
+#endif
 
 #if HWY_ONCE
 namespace penstock {
 namespace lane_vectors {
 HWY_EXPORT(DecodeLanes);
+HWY_EXPORT(UnstuffInVectors);
 HWY_EXPORT(ZigzagBlocksToTiles);
 HWY_EXPORT(LanesSupported);
 }  // namespace lane_vectors
@@ -351,9 +417,13 @@ bool lanes_supported() {
   return HWY_DYNAMIC_DISPATCH(LanesSupported)();
 }
 
-void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder,
-                  LaneLog* log) {
-  HWY_DYNAMIC_DISPATCH(DecodeLanes)(tables, bytes, coefficients, feeder, log);
+void decode_lanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
+                  LaneFeeder& feeder, LaneLog* log) {
+  HWY_DYNAMIC_DISPATCH(DecodeLanes)(tables, layout, bytes, coefficients, feeder, log);
+}
+
+Unstuffed unstuff_in_vectors(const uint8_t* in, const uint8_t* in_end, uint8_t* out, const uint8_t* out_end) {
+  return HWY_DYNAMIC_DISPATCH(UnstuffInVectors)(in, in_end, out, out_end);
 }
 
 void zigzag_blocks_to_tiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {

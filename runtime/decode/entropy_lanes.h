@@ -1,7 +1,7 @@
 // Entropy decoding of baseline scans in vector lanes: many stretches of MCUs at once, each in a lane of its own.
 //
 //   struct Feeder : LaneFeeder { bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override; } feeder;
-//   if (lanes_supported()) decode_lanes(tables, bytes, coefficients, feeder);
+//   if (lanes_supported()) decode_lanes(tables, layout, bytes, coefficients, feeder);
 //
 // A lane takes a stretch (a LaneUnit: where its first bit is, how many blocks), decodes it to its end and asks the
 //   feeder for another; the call returns when every lane was told that there is none. So lanes stay busy, whatever the
@@ -9,7 +9,7 @@
 // One step of a lane, without branches: the tables of the block at hand by its number within the MCU; an entry by the
 //   next `lookup_bits`; value, position, bits and block by arithmetic under masks; one store of two neighbouring
 //   coefficients. Coefficients are stored in zigzag order, as stores of two then never touch what another step has
-//   written. Four steps are made from 57 bits, then the bits are fetched anew.
+//   written. Five steps are made from 57 bits, then the bits are fetched anew.
 // Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
 //   and one block more than the stretch has must be writable: with zeros, unless the stretch fails. DC values stay
 //   differences.
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "runtime/decode/lane_tables.h"
+#include "runtime/decode/stuffing.h"
 
 namespace penstock {
 
@@ -40,7 +41,6 @@ struct LaneUnit {
   uint32_t end_bit = 0;   // none of these or later ones belong to the stretch
   uint32_t blocks = 0;    // at least 1
   uint32_t out_byte = 0;  // of `coefficients`: where the first block goes; a multiple of 4
-  const LaneLayout* layout = nullptr;
 };
 
 // Where a lane stands: the next bit; the block at hand (as LaneUnit::out_byte); twice the number of its next
@@ -78,14 +78,12 @@ class LaneLog {
   LanePlace at(size_t entry, size_t lane) const noexcept {
     const uint32_t* const words = words_.data() + 2 * most_lanes * entry;
     const uint32_t rest = words[most_lanes + lane];
-    return {words[lane], rest & 0x00FFFF80, rest & 127, rest >> 24};
+    return {words[lane], rest & 0x00FFFF80, rest & 127, rest >> 24 << 2};
   }
 
-  // For decode_lanes(): place for `most_lanes` bits, then as many of the rest, block | next | turn << 24; nullptr:
+  // For decode_lanes(): place for `most_lanes` bits, then as many of the rest, block | next | turn / 4 << 24; nullptr:
   // full.
-  uint32_t* add() noexcept {
-    return used_ < room_ ? words_.data() + 2 * most_lanes * used_++ : nullptr;
-  }
+  uint32_t* add() noexcept { return used_ < room_ ? words_.data() + 2 * most_lanes * used_++ : nullptr; }
 
  private:
   std::vector<uint32_t> words_;
@@ -105,11 +103,14 @@ class LaneFeeder {
 // Whether this CPU has vectors wide enough for lanes to be faster than entropy.h; decode_lanes() needs it.
 bool lanes_supported();
 
-// The first 256 bytes of `coefficients` are scratch: lanes without work write there.
+// No block lies in the first 256 bytes of `coefficients`.
 inline constexpr size_t lane_scratch_bytes = 256;
 // With a log, blocks lie below 16 MB of `coefficients`, at multiples of 128.
-void decode_lanes(const LaneTables& tables, const uint8_t* bytes, int16_t* coefficients, LaneFeeder& feeder,
-                  LaneLog* log = nullptr);
+void decode_lanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
+                  LaneFeeder& feeder, LaneLog* log = nullptr);
+
+// unstuff() as far as vectors go: up to a marker or the last bytes, which are left to it.
+Unstuffed unstuff_in_vectors(const uint8_t* in, const uint8_t* in_end, uint8_t* out, const uint8_t* out_end);
 
 // Blocks in zigzag order to tiles (coefficient_tiles.h): four a tile, `count` tiles.
 void zigzag_blocks_to_tiles(const int16_t* const* blocks, size_t count, int16_t* tiles);

@@ -100,7 +100,7 @@ bool IndexedRows::read_band(int first_row) {
   given_ = 0;
   next_in_band_ = 0;
   mine_ = true;
-  decode_lanes(tables_, bytes_.data(), coefficients_.data(), *this);
+  decode_lanes(tables_, layout_, bytes_.data(), coefficients_.data(), *this);
   return mine_;
 }
 
@@ -110,8 +110,9 @@ bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
   const uint8_t* const end = file_ + (to_a_point ? stretch.to.byte : file_size_);
   unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + stretch.from.bit);
   uint8_t* const begin = bytes_.data();
-  const Unstuffed at = unstuff(file_ + stretch.from.byte, end, file_ + file_size_, begin + bytes_used_,
-                               begin + bytes_.size(), [](uint8_t*) {});
+  uint8_t* const room_end = begin + bytes_.size();
+  Unstuffed at = unstuff_in_vectors(file_ + stretch.from.byte, end, begin + bytes_used_, room_end);
+  at = unstuff(at.in, end, file_ + file_size_, at.out, room_end, [](uint8_t*) {});
   bytes_used_ = static_cast<size_t>(at.out - begin);
   stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
   if (!to_a_point) return at.in != end && end - at.in >= 2;  // the marker that ends the scan
@@ -131,7 +132,6 @@ bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   Stretch& stretch = stretches_[given_++];
   unit.blocks = static_cast<uint32_t>(stretch.mcus) * layout_.blocks;
   unit.out_byte = static_cast<uint32_t>(lane_scratch_bytes + stretch.block * block_bytes);
-  unit.layout = &layout_;
   std::memset(block(stretch.block), 0, (unit.blocks + 1) * block_bytes);
   mine_ = add_bytes(stretch, unit);
   unit.end_bit = stretch.end_bit;
@@ -158,8 +158,8 @@ bool IndexedRows::read_row(int row, const CoefficientTarget& target) {
   for (int64_t mcu = first + columns_.first; mcu < first + columns_.end; ++mcu) {
     while (mcu >= stretches_[next_in_band_].first_mcu + stretches_[next_in_band_].mcus) ++next_in_band_;
     const Stretch& stretch = stretches_[next_in_band_];
-    const int16_t* from = block(stretch.block + static_cast<size_t>(mcu - stretch.first_mcu) * layout_.blocks);
-    for (size_t b = 0; b < layout_.blocks; ++b, from += 64) row_.add(from);
+    const int16_t* const from = block(stretch.block + static_cast<size_t>(mcu - stretch.first_mcu) * layout_.blocks);
+    row_.add_mcu(from);
   }
   row_.write(target);
   return true;

@@ -30,12 +30,9 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
   const bool dc = place.next == 0;
   const size_t number = (dc ? layout.dc_tables : layout.ac_tables) >> place.turn & 15;
   const uint64_t entry = tables.entries()[number * LaneTables::lookup_size + (bits >> (64 - LaneTables::lookup_bits))];
-  const auto how = static_cast<uint32_t>(entry);
-  uint32_t takes = how & 63;
-  uint32_t first_advance = how >> 11 & 31;
-  uint32_t second_advance = how >> 17 & 127;
+  auto how = static_cast<uint32_t>(entry);
   auto values = static_cast<uint32_t>(entry >> 32);
-  bool alone = (how & LaneTables::open_entry) != 0;
+  const bool open = (how & LaneTables::open_entry) != 0;
   if ((how & LaneTables::long_entry) != 0) {
     int symbol = 0;
     const int length = tables.codes(number).symbol(bits, symbol);
@@ -43,25 +40,21 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
     const int size = dc ? symbol : symbol & 15;
     const auto run = static_cast<uint32_t>(dc ? 0 : symbol >> 4);
     const bool ends = !dc && size == 0 && run != 15;
-    takes = static_cast<uint32_t>(length + size);
-    first_advance = ends ? 1 : run + 1;
-    second_advance = ends ? LaneTables::block_end : 0;
+    how = LaneTables::entry_of(static_cast<uint32_t>(length + size), run, ends);
     const auto raw = static_cast<unsigned>(size == 0 ? 0 : bits << length >> (64 - size));
     values = static_cast<uint16_t>(extend_value(raw, size));
-  } else if (alone) {
-    const auto raw = static_cast<uint32_t>(bits >> (64 - takes)) & values;
+  } else if (open) {
+    const auto raw = static_cast<uint32_t>(bits >> (64 - (how & 31))) & values;
     values = raw <= values >> 1 ? raw - values : raw;
   }
-  uint32_t after = place.next + 2 * first_advance;
-  const bool both = after < 128;
-  if (alone || !both) values &= 0xFFFF;
-  if constexpr (store) std::memcpy(reinterpret_cast<uint8_t*>(coefficients) + place.block + after - 2, &values, 4);
-  if (both) {
-    after += 2 * second_advance;
-  } else {
-    takes -= how >> 6 & 15;
+  const uint32_t after_first = place.next + (how >> 16 & 255);
+  const bool both = after_first < 128;
+  if (open || !both) values &= 0xFFFF;
+  if constexpr (store) {
+    std::memcpy(reinterpret_cast<uint8_t*>(coefficients) + place.block + after_first - 2, &values, 4);
   }
-  place.bit += takes;
+  place.bit += (both ? how : how >> 5) & 31;
+  const uint32_t after = place.next + (how >> 24);
   if (after < 128) {
     place.next = after;
     return true;
@@ -69,7 +62,7 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
   place.next = 0;
   place.block += 128;
   place.turn = place.turn + 4 == 4 * layout.blocks ? 0 : place.turn + 4;
-  return after == 128 || after >= 2 * LaneTables::block_end;
+  return after_first <= 128;
 }
 
 }  // namespace penstock

@@ -7,17 +7,17 @@ namespace penstock {
 namespace {
 
 constexpr int all_bits = LaneTables::lookup_bits;
-// Open entries take at most so many bits of value, so that four lookups fit into what a lane holds.
+// Open entries take at most so many bits of value: a lane must hold as many, and those of the code, before a lookup.
 constexpr int longest_open = 11;
 
 constexpr uint32_t bits_of(uint32_t how) {
-  return how & 63;
+  return how & 31;
 }
 constexpr uint32_t advance_of(uint32_t how) {
-  return how >> 11 & 31;
+  return how >> 16 & 255;
 }
 constexpr bool ends_block(uint32_t how) {
-  return how >> 17 == LaneTables::block_end;
+  return how >> 24 == LaneTables::block_end;
 }
 
 }  // namespace
@@ -25,21 +25,14 @@ constexpr bool ends_block(uint32_t how) {
 LaneTables::LaneTables() : entries_(lookup_size), tables_(1) {}
 
 bool LaneTables::lay_out(const BaselineFrame& frame, LaneLayout& layout) {
-  bool room = true;
-  if (number_all(frame, layout, room)) return true;
-  if (room) return false;
-  tables_.resize(1);
-  return number_all(frame, layout, room);
-}
-
-bool LaneTables::number_all(const BaselineFrame& frame, LaneLayout& layout, bool& room) {
+  static_assert(most_tables > 1 + 6, "those of one image have room");
+  ++image_;
   layout = {};
   for (int c = 0; c < frame.components; ++c) {
     const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
     const size_t dc = number_of(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanCodes::Kind::dc);
     const size_t ac = number_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac);
-    room = dc < most_tables && ac < most_tables;
-    if (!room || !tables_[dc]->valid || !tables_[ac]->valid) return false;
+    if (!tables_[dc]->valid || !tables_[ac]->valid) return false;
     for (int b = 0; b < component.h * component.v; ++b) {
       layout.dc_tables |= static_cast<uint32_t>(dc) << (4 * layout.blocks);
       layout.ac_tables |= static_cast<uint32_t>(ac) << (4 * layout.blocks);
@@ -51,19 +44,26 @@ bool LaneTables::number_all(const BaselineFrame& frame, LaneLayout& layout, bool
 
 size_t LaneTables::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
   const size_t size = 16 + static_cast<size_t>(spec.values);
+  size_t oldest = 1;
   for (size_t n = 1; n < tables_.size(); ++n) {
-    const Table& known = *tables_[n];
+    Table& known = *tables_[n];
     if (known.codes.kind() == kind && known.spec.size() == size &&
         std::memcmp(known.spec.data(), spec.bytes, size) == 0) {
+      known.used = image_;
       return n;
     }
+    if (known.used < tables_[oldest]->used) oldest = n;
   }
-  if (tables_.size() == most_tables) return most_tables;
-  const auto& made = tables_.emplace_back(std::make_unique<Table>());
-  made->spec.assign(spec.bytes, spec.bytes + size);
-  made->valid = made->codes.build(spec, kind);
-  if (made->valid) fill_entries(tables_.size() - 1);
-  return tables_.size() - 1;
+  if (tables_.size() < most_tables) {
+    oldest = tables_.size();
+    tables_.push_back(std::make_unique<Table>());
+  }
+  Table& made = *tables_[oldest];
+  made.spec.assign(spec.bytes, spec.bytes + size);
+  made.used = image_;
+  made.valid = made.codes.build(spec, kind);
+  if (made.valid) fill_entries(oldest);
+  return oldest;
 }
 
 void LaneTables::fill_entries(size_t number) {
@@ -77,8 +77,7 @@ void LaneTables::fill_entries(size_t number) {
     const auto run = static_cast<uint32_t>(dc ? 0 : symbol >> 4);
     if (length > all_bits || size > longest_open) return;
     const bool ends = !dc && size == 0 && run != 15;
-    const uint32_t how =
-        static_cast<uint32_t>(length + size) | (ends ? 1 : run + 1) << 11 | (ends ? block_end << 17 : 0);
+    const uint32_t how = entry_of(static_cast<uint32_t>(length + size), run, ends);
     // All inputs that begin with this code; those of one value are neighbours.
     uint64_t* const begin = entries + (size_t{code} << (all_bits - length));
     if (length + size > all_bits) {
@@ -106,9 +105,9 @@ void LaneTables::pair_entries(uint64_t* entries) {
     const auto second = static_cast<uint32_t>(next);
     if ((second & (long_entry | open_entry)) != 0 || used + bits_of(second) > static_cast<uint32_t>(all_bits)) continue;
     const bool ends = ends_block(second);
-    if (!ends && advance_of(second) != 1) continue;
-    const uint32_t how =
-        (used + bits_of(second)) | bits_of(second) << 6 | advance_of(first) << 11 | (ends ? block_end : 1U) << 17;
+    if (!ends && advance_of(second) != 2) continue;
+    const uint32_t advance = advance_of(first);
+    const uint32_t how = (used + bits_of(second)) | used << 5 | advance << 16 | (ends ? block_end : advance + 2) << 24;
     entries[lookup] = how | (single_[lookup] >> 32 & 0xFFFF) << 32 | next >> 32 << 48;
   }
 }

@@ -7,12 +7,12 @@
 //
 // One lookup by the next `lookup_bits` bits gives a whole coefficient, or two that are neighbours in zigzag order, or a
 //   coefficient and the end of its block. Fields of an entry:
-//     bits  0..5   bits taken, all in all
-//          6..9    of these, the second's
-//         11..15   advance to the first: run + 1; 1 for an end of block, 16 for sixteen zeros
-//         17..23   advance from the first to the second; block_end for the end of the block
-//         30       open: the value's bits are not among those looked up; then bits 32..47 are their mask
-//         31       not here: a longer code, or none: ask codes(number)
+//     bits  0..4   bits taken, all in all
+//          5..9    bits taken where the second does not count
+//         10       open: the value's bits are not among those looked up; then bits 32..47 are their mask
+//         11       not here: a longer code, or none: ask codes(number)
+//         16..23   advance to the first: run + 1; 1 for an end of block, 16 for sixteen zeros. Twice that, in bytes
+//         24..31   advance to the second, all in all, or block_end; in bytes
 //         32..47   value of the first
 //         48..63   value of the second
 //   An entry of zeros takes nothing and stores nothing; table 0 is made of them.
@@ -42,10 +42,16 @@ class LaneTables {
  public:
   static constexpr int lookup_bits = 10;
   static constexpr size_t lookup_size = size_t{1} << lookup_bits;
-  static constexpr size_t most_tables = 16;  // with table 0: numbers have four bits
-  static constexpr uint32_t block_end = 96;
-  static constexpr uint32_t open_entry = 1U << 30;
-  static constexpr uint32_t long_entry = 1U << 31;
+  static constexpr size_t most_tables = 16;   // with table 0: numbers have four bits
+  static constexpr uint32_t block_end = 128;  // wherever in the block, this leads to its end
+  static constexpr uint32_t open_entry = 1U << 10;
+  static constexpr uint32_t long_entry = 1U << 11;
+
+  // The lower half of an entry for a symbol alone.
+  static constexpr uint32_t entry_of(uint32_t bits, uint32_t run, bool ends) {
+    const uint32_t advance = ends ? 2 : 2 * (run + 1);
+    return bits | bits << 5 | advance << 16 | (ends ? block_end : advance) << 24;
+  }
 
   LaneTables();
 
@@ -57,18 +63,19 @@ class LaneTables {
  private:
   struct Table {
     std::vector<uint8_t> spec;
-    bool valid;
+    bool valid = false;
+    uint64_t used = 0;  // by which image last
     HuffmanCodes codes;
   };
 
-  // Its number; most_tables: no room.
+  // Its number. One that is new takes the place of the one unused longest, where all are taken.
   size_t number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind);
-  bool number_all(const BaselineFrame& frame, LaneLayout& layout, bool& room);
   void fill_entries(size_t number);
   void pair_entries(uint64_t* entries);
 
   std::vector<uint64_t> entries_;
   std::vector<std::unique_ptr<Table>> tables_;
+  uint64_t image_ = 0;
   std::vector<uint64_t> single_;  // a table's entries before they are paired
 };
 

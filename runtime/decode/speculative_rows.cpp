@@ -87,7 +87,7 @@ bool SpeculativeRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   Lane& own = lanes_[lane];
   if (end == nullptr) {
     const uint32_t begin = lane == 0 ? bit_ : lanes_[lane - 1].end_bit;
-    unit = {begin, own.end_bit, lane_blocks, first_block(lane), &layout_};
+    unit = {begin, own.end_bit, lane_blocks, first_block(lane)};
     return true;
   }
   own.end = *end;
@@ -100,7 +100,7 @@ bool SpeculativeRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   const uint32_t last = first_block(lane) + static_cast<uint32_t>(lane_blocks) * block_bytes;
   if (bit >= own.end_bit || reached >= last) return false;
   own.started_anew = reached;
-  unit = {bit, own.end_bit, (last - reached) / block_bytes, reached, &layout_};
+  unit = {bit, own.end_bit, (last - reached) / block_bytes, reached};
   return true;
 }
 
@@ -126,7 +126,7 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   }
   stepped_.clear();
   log_.clear(notes_ != nullptr && notes_->wanted() != EntryNotes::none ? noted_places_of_all : noted_places);
-  decode_lanes(tables_, bytes_.data(), coefficients_.data(), *this, &log_);
+  decode_lanes(tables_, layout_, bytes_.data(), coefficients_.data(), *this, &log_);
   if (!join_lanes()) return Row::not_mine;
   add_predictions();
   return Row::read;

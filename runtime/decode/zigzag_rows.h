@@ -35,6 +35,11 @@ class ZigzagRow {
       ++column_;
     }
   }
+  // All blocks of an MCU, which follow each other; where an MCU begins.
+  void add_mcu(const int16_t* blocks) {
+    for (size_t b = 0; b < blocks_; ++b) places_[place_of_[b] + column_ * step_of_[b]] = blocks + 64 * b;
+    ++column_;
+  }
   void write(const CoefficientTarget& target) const;
 
  private:

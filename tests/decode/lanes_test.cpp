@@ -18,6 +18,7 @@
 #include "runtime/decode/lane_step.h"
 #include "runtime/decode/side_index.h"
 #include "runtime/decode/speculative_rows.h"
+#include "runtime/decode/stuffing.h"
 #include "runtime/decode/zigzag.h"
 #include "tests/decode/jpeg_files.h"
 
@@ -158,14 +159,13 @@ TEST_CASE("lanes do what single steps do, also on garbage") {
       unit.end_bit = unit.bit + static_cast<uint32_t>(random() % (8 * size - unit.bit));
       unit.blocks = static_cast<uint32_t>(draw(random, 1, 40));
       unit.out_byte = out;
-      unit.layout = &layout;
       out += (unit.blocks + 1) * 128;
       stretches.units.push_back(unit);
     }
     stretches.ends.resize(stretches.units.size());
     std::vector<int16_t> coefficients(out / 2);
     std::vector<int16_t> by_steps(out / 2 + 64 * 64);
-    decode_lanes(tables, bytes.data(), coefficients.data(), stretches);
+    decode_lanes(tables, layout, bytes.data(), coefficients.data(), stretches);
     for (size_t n = 0; n < stretches.units.size(); ++n) {
       const LaneUnit& unit = stretches.units[n];
       const LaneEnd& end = stretches.ends[n];
@@ -176,8 +176,8 @@ TEST_CASE("lanes do what single steps do, also on garbage") {
         fine = lane_step(tables, layout, bytes.data(), by_steps.data(), place);
       }
       if (end.why == LaneEnd::Why::failed) {
-        // Lanes notice up to four lookups later.
-        for (int more = 0; more < 4 && fine && place.block < last; ++more)
+        // Lanes notice up to five lookups later.
+        for (int more = 0; more < 5 && fine && place.block < last; ++more)
           fine = lane_step(tables, layout, bytes.data(), by_steps.data(), place);
         CHECK_FALSE(fine);
         ++failed;
@@ -199,6 +199,32 @@ TEST_CASE("lanes do what single steps do, also on garbage") {
   CHECK(all > 0);
   CHECK(past > 0);
   CHECK(failed > 0);
+}
+
+TEST_CASE("stuffing is taken out in vectors as byte by byte, up to a marker") {
+  const unsigned seed = std::random_device{}();
+  INFO("seed ", seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<uint8_t> in(draw(random, 1, 600));
+    const int stuffed = draw(random, 0, 8);
+    for (size_t n = 0; n < in.size(); ++n) {
+      if (n > 0 && in[n - 1] == 0xFF && random() % 400 != 0) continue;
+      in[n] = static_cast<int>(random() % 16) < stuffed ? 0xFF : static_cast<uint8_t>(random());
+    }
+    const uint8_t* const begin = in.data();
+    const uint8_t* const end = begin + draw(random, 0, static_cast<int>(in.size()));
+    const size_t room = random() % 700;
+    std::vector<uint8_t> want(room), got(room);
+    const auto rest = [](uint8_t*) {};
+    const Unstuffed slow = unstuff(begin, end, begin + in.size(), want.data(), want.data() + room, rest);
+    Unstuffed fast = unstuff_in_vectors(begin, end, got.data(), got.data() + room);
+    fast = unstuff(fast.in, end, begin + in.size(), fast.out, got.data() + room, rest);
+    const auto size = static_cast<size_t>(slow.out - want.data());
+    REQUIRE(fast.in == slow.in);
+    REQUIRE(static_cast<size_t>(fast.out - got.data()) == size);
+    REQUIRE(std::equal(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(size), got.begin()));
+  }
 }
 
 TEST_CASE("zigzag blocks become tiles in natural order") {
