@@ -27,7 +27,8 @@ class Loader::Impl {
       : options_(options),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
-        way_(2 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
+        // A result and the lease that answers it, both at the wrong end of the naps: twice as long as on average.
+        way_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
         ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
         splits_(options_, *endpoint_, *ahead_,
                 {.tell = [this](const ControlMessage& m) { tell(m); },
