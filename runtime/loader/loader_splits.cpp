@@ -103,7 +103,7 @@ void LoaderSplits::prepare(const PrepareSplit& m) {
     known->second.closed = false;
     if (known->second.opened.valid()) return;  // the answer is on its way
     // In use by an iteration that ended. Files may have changed since all the same.
-    if (in_use(known->second.arena)) {
+    if (in_use(*known->second.arena)) {
       before = set_aside(known);
     } else {
       retire(known);
@@ -205,7 +205,7 @@ bool LoaderSplits::in_use(const Arena& arena) const {  // cells of it are out, o
 // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
 // repaired, and what was listed no longer be so.
 void LoaderSplits::retire(Splits::iterator split) {
-  forget_arena(split->second.arena);
+  forget_arena(*split->second.arena);
   forget_workers(split->second.context);
   splits_.erase(split);
 }
@@ -244,7 +244,7 @@ void LoaderSplits::close(const SplitClosed& m) {
 void LoaderSplits::let_closed_go() {
   for (auto it = splits_.begin(); it != splits_.end();) {
     const auto split = it++;
-    if (!split->second.closed || split->second.opened.valid() || in_use(split->second.arena)) continue;
+    if (!split->second.closed || split->second.opened.valid() || in_use(*split->second.arena)) continue;
     if (split->second.context && split->second.context->workers() == nullptr && split->second.worth_keeping) {
       kept_.push_back(
           {split->second.described, {split->second.context, std::move(split->second.stamps), split->second.answer}});
@@ -331,7 +331,7 @@ void LoaderSplits::collect() {
 
 bool LoaderSplits::has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
                                  int32_t samples) {
-  return one.context == context && one.arena.cell_bytes == cell_bytes(*context, samples);
+  return one.context == context && one.arena->cell_bytes == cell_bytes(*context, samples);
 }
 
 // Where the list is still the same, so are the cells.
@@ -358,8 +358,8 @@ bool LoaderSplits::waits_for_room(const Split& split) const {
 }
 
 void LoaderSplits::make_arena(Split& split) {
-  split.arena.cell_bytes = cell_bytes(*split.context, split.max_chunk_samples);
-  const size_t total = split.arena.cell_bytes * static_cast<size_t>(options_.cells);
+  split.arena->cell_bytes = cell_bytes(*split.context, split.max_chunk_samples);
+  const size_t total = split.arena->cell_bytes * static_cast<size_t>(options_.cells);
   if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
     throw Error(ErrorKind::config,
                 "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
@@ -367,12 +367,12 @@ void LoaderSplits::make_arena(Split& split) {
                     std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
                 memory_remedy(split.context->fields()));
   }
-  split.arena.id = next_arena_++;
-  split.arena.memory = SharedMemory::create("penstock-cells", total);
-  split.arena.memory.seal_future_writes();
+  split.arena->id = next_arena_++;
+  split.arena->memory = SharedMemory::create("penstock-cells", total);
+  split.arena->memory.seal_future_writes();
   arena_bytes_ += total;
   share_memory();
-  endpoint_.register_arena(split.arena);
+  endpoint_.register_arena(*split.arena);
   for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
 }
 
@@ -397,8 +397,8 @@ void LoaderSplits::begin(Split& split, LeaseGranted m) {
     return;
   }
   if (split.free_cells.empty()) impossible_lease();
-  const CellRef cell{split.arena.id, split.free_cells.back()};
-  std::byte* const memory = split.arena.cell(split.free_cells.back());
+  const CellRef cell{split.arena->id, split.free_cells.back()};
+  std::byte* const memory = split.arena->cell(split.free_cells.back());
   split.free_cells.pop_back();
   cell_ports_[{cell.arena, cell.cell}] = m.port;
   begin_({split.context, cell, memory}, std::move(m));
@@ -418,16 +418,16 @@ void LoaderSplits::free_cell(const CellRef& cell) {
   const auto it = cell_ports_.find({cell.arena, cell.cell});
   if (it == cell_ports_.end()) return;  // not in use: freeing it again would give it to two works
   for (auto& [fingerprint, split] : splits_) {
-    if (split.context && split.arena.id == cell.arena) split.free_cells.push_back(cell.cell);
+    if (split.context && split.arena->id == cell.arena) split.free_cells.push_back(cell.cell);
   }
   for (Leaving& one : leaving_) {
-    if (one.arena.id == cell.arena) one.free_cells.push_back(cell.cell);
+    if (one.arena->id == cell.arena) one.free_cells.push_back(cell.cell);
   }
   tell_(CellBack{it->second});
   cell_ports_.erase(it);
   std::erase_if(leaving_, [&](const Leaving& one) {
-    const bool home = !in_use(one.arena);
-    if (home) forget_arena(one.arena);
+    const bool home = !in_use(*one.arena);
+    if (home) forget_arena(*one.arena);
     return home;
   });
   let_closed_go();

@@ -92,7 +92,7 @@ class LoaderSplits {
     FileStamps stamps;  // of what was listed
     Fingerprint described = 0;
     Fingerprint like = 0;  // that it may turn out to be the same as
-    Arena arena;
+    std::unique_ptr<Arena> arena = std::make_unique<Arena>();  // the endpoint knows it by its place
     std::vector<uint32_t> free_cells;
     std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
     std::future<void> opened;
@@ -110,7 +110,7 @@ class LoaderSplits {
   // A split's list and cells, when it was opened anew while chunks were on their way: they stay until those are home.
   struct Leaving {
     std::shared_ptr<const SplitContext> context;
-    Arena arena;
+    std::unique_ptr<Arena> arena;
     std::vector<uint32_t> free_cells;
   };
   using Splits = std::map<Fingerprint, Split>;

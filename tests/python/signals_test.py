@@ -124,7 +124,8 @@ def interrupt():
 try:
     threading.Thread(target=interrupt).start()
     penstock.DataLoader(job, output="numpy")
-    time.sleep(10)
+    for _ in range(1000):
+        time.sleep(0.01)  # a signal just before a sleep is seen when that is over
 except KeyboardInterrupt:
     print(f"interrupted {{time.monotonic() - at[0]:.3f}}")
 loader = penstock.DataLoader(other, output="numpy")
