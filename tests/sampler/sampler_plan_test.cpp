@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/base/error.h"
 #include "sampler/samplers.h"
+#include "tests/support/error_of.h"
 
 using namespace penstock;
 using Indices = std::vector<int64_t>;
@@ -40,16 +40,6 @@ std::vector<PlannedSample> whole_epoch(const Plan& plan) {
     samples.insert(samples.end(), more.begin(), more.end());
   }
   return samples;
-}
-
-template <class Make>
-Error refusal(Make make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(ErrorKind::runtime, "nothing was refused");
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -152,14 +142,14 @@ TEST_CASE("eval with anything that drops is refused, naming the keys") {
   const PlanSpec eval{.dataset_size = 12, .num_replicas = 2, .batch_size = 3, .mode = Mode::eval};
   PlanSpec spec = eval;
   spec.tail = Tail::drop;
-  Error error = refusal([&] { Plan(spec, 0); });
+  Error error = error_of([&] { Plan(spec, 0); });
   CHECK(error.kind() == ErrorKind::config);
   CHECK(has(error.message(), "mode: eval"));
   CHECK(has(error.message(), "tail: drop"));
 
   spec = eval;
   spec.sampler_drop_last = spec.batch_drop_last = true;
-  error = refusal([&] { plan_shape(spec); });
+  error = error_of([&] { plan_shape(spec); });
   CHECK(error.kind() == ErrorKind::config);
   CHECK(has(error.message(), "sampler.drop_last: true, drop_last: true"));
   CHECK(has(error.remedy(), "drop_last"));
@@ -170,7 +160,7 @@ TEST_CASE("what cannot work is refused with a remedy") {
   const auto refused = [&good](ErrorKind kind, const std::string& part, auto change) {
     PlanSpec spec = good;
     change(spec);
-    const Error error = refusal([&] { plan_shape(spec); });
+    const Error error = error_of([&] { plan_shape(spec); });
     CAPTURE(error.what());
     CHECK(error.kind() == kind);
     CHECK(has(error.message(), part));
@@ -197,11 +187,11 @@ TEST_CASE("what cannot work is refused with a remedy") {
   CHECK(plan_shape({.dataset_size = 1, .num_replicas = 65536, .batch_size = 4}).steps == 1);
 
   const Plan plan(good, 0);
-  CHECK(refusal([&] { plan.batch(plan.steps(), 0); }).kind() == ErrorKind::usage);
-  CHECK(refusal([&] { plan.batch(-1, 0); }).kind() == ErrorKind::usage);
-  CHECK(refusal([&] { plan.batch(0, 2); }).kind() == ErrorKind::usage);
-  CHECK(refusal([&] { plan.at(plan.shape().samples); }).kind() == ErrorKind::usage);
-  CHECK(refusal([&] { Plan(good, -1); }).kind() == ErrorKind::usage);
+  CHECK(error_of([&] { plan.batch(plan.steps(), 0); }).kind() == ErrorKind::usage);
+  CHECK(error_of([&] { plan.batch(-1, 0); }).kind() == ErrorKind::usage);
+  CHECK(error_of([&] { plan.batch(0, 2); }).kind() == ErrorKind::usage);
+  CHECK(error_of([&] { plan.at(plan.shape().samples); }).kind() == ErrorKind::usage);
+  CHECK(error_of([&] { Plan(good, -1); }).kind() == ErrorKind::usage);
 }
 
 TEST_CASE("property: positions, occurrences, validity and counts of any epoch") {
@@ -333,7 +323,7 @@ TEST_CASE("a given order without repetitions is a permutation: occurrences are r
 
 TEST_CASE("a given order that cannot be is refused by name") {
   for (const int64_t wrong : {int64_t{-1}, int64_t{8}, int64_t{1} << 62}) {
-    const Error error = refusal([&] { (void)GivenOrder::make({0, 7, wrong}, 8, "order.npy"); });
+    const Error error = error_of([&] { (void)GivenOrder::make({0, 7, wrong}, 8, "order.npy"); });
     CHECK(error.kind() == ErrorKind::dataset);
     CHECK(error.message() ==
           "order.npy: index " + std::to_string(wrong) + " at position 2 is outside the dataset of 8 samples");
@@ -342,8 +332,8 @@ TEST_CASE("a given order that cannot be is refused by name") {
   const PlanSpec spec{.dataset_size = 65536, .batch_size = 64};
   CHECK(Plan(spec, 0, many).at(65535).occurrence == 65535);
   const auto too_many = GivenOrder::make(Indices(65537, 1), 2, "order.npy");
-  const Error error = refusal([&] { (void)Plan({.dataset_size = 65537, .batch_size = 64}, 0, too_many); });
+  const Error error = error_of([&] { (void)Plan({.dataset_size = 65537, .batch_size = 64}, 0, too_many); });
   CHECK(error.kind() == ErrorKind::config);
   CHECK(has(error.message(), "65537 times"));
-  CHECK(refusal([&] { (void)Plan({.dataset_size = 4}, 0, many); }).kind() == ErrorKind::usage);
+  CHECK(error_of([&] { (void)Plan({.dataset_size = 4}, 0, many); }).kind() == ErrorKind::usage);
 }
