@@ -46,7 +46,8 @@ using PeerId = int32_t;  // rank in the job, loaders and trainers alike
 using Message = std::vector<std::byte>;
 
 // Cells of one size in one piece of shared memory. Owned by the loader; registered with its endpoint, which shows it to
-// peers that can read it in place. The endpoint must not outlive it, unless it was told to forget it.
+// peers that can read it in place. The endpoint keeps its address: it stays where it is, until the endpoint has gone or was
+// told to forget it.
 struct Arena {
   uint32_t id = 0;  // unique at this rank
   SharedMemory memory;
