@@ -24,6 +24,7 @@
 #include "runtime/config/sampler_file.h"
 #include "runtime/config/suggest.h"
 #include "runtime/dataset/pack_format.h"
+#include "runtime/dataset/split_folders.h"
 #include "runtime/loader/loader.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/trainer/epoch_plan.h"

@@ -1,49 +1,15 @@
 #include "launch/dataset_given.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
 #include "runtime/config/suggest.h"
-#include "runtime/dataset/image_folder.h"
 #include "runtime/dataset/pack_format.h"
+#include "runtime/dataset/split_folders.h"
 
 namespace penstock {
-namespace {
-
-constexpr std::array<std::string_view, 8> kSplitNames = {"train", "training",   "val",  "valid",
-                                                         "eval",  "validation", "test", "testing"};
-
-bool is_split_name(const std::string& name) {
-  return std::find(kSplitNames.begin(), kSplitNames.end(), lower_case(name)) != kSplitNames.end();
-}
-
-bool holds_folders_alone(const std::string& folder) {
-  const std::vector<DirectoryEntry> entries = posix_file_system().list_directory(folder).entries;
-  return std::any_of(entries.begin(), entries.end(), [](const DirectoryEntry& entry) { return entry.is_directory; }) &&
-         std::none_of(entries.begin(), entries.end(),
-                      [](const DirectoryEntry& entry) { return !entry.is_directory && has_image_extension(entry.name); });
-}
-
-}  // namespace
-
-std::vector<std::string> splits_as_classes(const std::string& folder) {
-  std::vector<std::string> names;
-  try {
-    for (DirectoryEntry& entry : posix_file_system().list_directory(folder).entries) {
-      if (!entry.is_directory) continue;
-      if (!is_split_name(entry.name) || !holds_folders_alone(folder + "/" + entry.name)) return {};
-      names.push_back(std::move(entry.name));
-    }
-  } catch (const FileError&) {  // whoever lists the data set says what is wrong
-    return {};
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 void refuse_splits_as_classes(const std::string& folder) {
   const std::vector<std::string> names = splits_as_classes(folder);

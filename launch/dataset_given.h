@@ -15,13 +15,10 @@ namespace penstock {
 
 DatasetSpec dataset_in(const std::string& given, std::string& line);
 
-// The names of a folder's folders, where they are names of splits (train, val, test, …) and hold class folders of their
-// own: as a data set of class folders they would be the classes. Empty: they are not.
-std::vector<std::string> splits_as_classes(const std::string& folder);
 // Links in the folder that lead nowhere: to class folders on a disk that is not mounted? As torchvision, loaders leave
 // them out, and the labels of the classes behind them are others.
 std::vector<std::string> lost_classes(const std::string& folder);
-// Error(usage) where splits_as_classes() finds any.
+// Error(usage) where splits_as_classes() (runtime/dataset/split_folders.h) finds any.
 void refuse_splits_as_classes(const std::string& folder);
 
 }  // namespace penstock

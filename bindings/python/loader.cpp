@@ -8,6 +8,7 @@
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
 #include "runtime/config/job.h"
+#include "runtime/dataset/split_folders.h"
 
 namespace nb = nanobind;
 
@@ -113,6 +114,8 @@ void register_loader(nb::module_& module) {
         return names;
       },
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
+  module.def(
+      "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 

@@ -171,6 +171,7 @@ void register_preprocessor(nb::module_& module) {
                      }
                      return out;
                    })
+      .def_prop_ro("no_card", [](PreprocessorHandle& self) { return self->no_card(); })
       .def_prop_ro("random_transforms", [](PreprocessorHandle& self) { return self->random_transforms(); });
 }
 

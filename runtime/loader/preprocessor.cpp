@@ -237,6 +237,8 @@ class PreprocessorImpl {
   int width() const noexcept { return context_->pipeline().out_width(); }
   DType dtype() const noexcept { return finisher_.spec().dtype; }
   int threads() const noexcept { return num_threads_; }
+  const std::string& no_card() const noexcept { return no_card_; }
+
   std::vector<PreprocessorCard> cards() const {
     std::vector<PreprocessorCard> out;
     if (!cards_) return out;
@@ -353,8 +355,9 @@ class PreprocessorImpl {
       cards_ = std::make_unique<CollectingExecutor>(
           make_card_executor(num_threads_, {}, open_cards(options.cards), options.card_lanes, {}, options.cpu_fraction),
           [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (job.loader.executor == ExecutorKind::card) throw;
+      no_card_ = error.message();
     }
   }
 
@@ -440,6 +443,7 @@ class PreprocessorImpl {
   int num_threads_ = 0;
   std::vector<std::thread> threads_;             // empty where there are cards
   std::unique_ptr<CollectingExecutor> cards_;
+  std::string no_card_;
 };
 
 int64_t ImageBatch::num_good() const noexcept {
@@ -512,6 +516,7 @@ DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
 int Preprocessor::threads() const noexcept { return impl_->threads(); }
 const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
 std::vector<PreprocessorCard> Preprocessor::cards() const { return impl_->cards(); }
+const std::string& Preprocessor::no_card() const noexcept { return impl_->no_card(); }
 std::string Preprocessor::spec() const { return canonical_json(impl_->split()); }
 std::string Preprocessor::fingerprint() const { return pipeline_fingerprint(impl_->split()); }
 std::string Preprocessor::state() const { return pipeline_state(impl_->split()); }

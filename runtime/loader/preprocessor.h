@@ -123,6 +123,7 @@ class Preprocessor {
   int threads() const noexcept;
   const std::vector<std::string>& random_transforms() const noexcept;  // those that draw; empty: nothing is drawn
   std::vector<PreprocessorCard> cards() const;  // empty: the CPU makes all
+  const std::string& no_card() const noexcept;  // why, where the job's executor is `auto`; else empty
   std::string spec() const;         // the split as canonical JSON, as DataLoader::spec()
 
   // 32 hexadecimal digits, equal exactly where transforms with all parameters, arithmetic and decoder versions are

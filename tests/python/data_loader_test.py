@@ -437,6 +437,16 @@ def test_two_lists_built_in_python():
                                                              cpu_fraction=0.4), "ToDtype")
 
 
+def test_the_folder_above_the_splits_is_doubted():
+    parent = os.path.dirname(TRAIN)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with penstock.DataLoader(penstock.ImageFolder(parent), transform=T.CenterCrop(8)) as above:
+            assert above.classes == ["train", "val"]  # as torchvision has them
+    assert [one.category for one in seen] == [RuntimeWarning] and seen[0].filename == __file__, seen
+    assert f"penstock.ImageFolder('{parent}/train')" in str(seen[0].message)
+
+
 def test_show_gives_back_the_pixels():
     from PIL import Image
     with penstock.DataLoader(JOB, "train", dtype="uint8") as raw, penstock.DataLoader(JOB, "train") as finished:

@@ -178,7 +178,8 @@ def test_close_del_and_break_wait_for_the_copy():
             elif how == "del":
                 del steps, train
             else:
-                del steps
+                del steps  # what a loop's break does: nobody asks for another batch
+                assert not cuda.alive()
                 next(iter(train))
                 train.close()
             gc.collect()

@@ -185,7 +185,9 @@ def test_two_lists_share_the_samples_by_a_draw():
         val.reset()
         os.environ["PENSTOCK_CARDS"] = "none"
         raises(penstock.RunError, "no card can be used", penstock.Preprocessor, JOB, "val", loader__executor="card")
-        assert penstock.Preprocessor(JOB, "val", loader__executor="auto").cards == []
+        without = penstock.Preprocessor(JOB, "val", loader__executor="auto")
+        assert without.cards == [] and "no card can be used" in without.no_card
+        assert penstock.Preprocessor(JOB, "val", loader__executor="cpu").no_card == ""
     finally:
         del os.environ["PENSTOCK_CARDS"]
     # An eval split as well; and it counts for the state of a checkpoint.

@@ -444,6 +444,14 @@ class _Pass:
     def __len__(self) -> int:
         return len(self._loader)
 
+    def __del__(self) -> None:
+        # A loop that was left asks for no further batch, which is what sees to the end of a copy to a card.
+        if not getattr(self, "_over", True):
+            try:
+                self._loader._tensors.settle()
+            except Exception:  # at the end of the interpreter
+                pass
+
 
 def _warn(text: str) -> None:
     if "the program holds all" in text:
@@ -476,6 +484,7 @@ def _read(job, split, named, transform, seed, more, words, card_transform=None):
     from . import _pickled, datasets, transforms
     split = split or "train"
     spec = datasets.spec_of(job)
+    _doubt_classes(spec.get("folder"))
     pipeline = transforms.pipeline_of(transform)
     if not pipeline:
         raise UsageError("transform is missing: what becomes of a picture",
@@ -488,6 +497,14 @@ def _read(job, split, named, transform, seed, more, words, card_transform=None):
     if own_code:
         made["python"] = {"interpreter": sys.executable}  # that has what this program has
     return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)
+
+
+def _doubt_classes(folder):
+    """What may be meant so, and hardly ever is."""
+    names = _penstock.splits_as_classes(folder) if folder else []
+    if names:
+        warnings.warn(f"the classes of '{folder}' are {', '.join(names)}, which hold class folders of their own: the splits' "
+                      f"folders may be meant, as in penstock.ImageFolder('{folder}/{names[0]}')", RuntimeWarning, stacklevel=4)
 
 
 def _only_split(job: str, is_text: bool, overrides: Sequence[str]) -> str:

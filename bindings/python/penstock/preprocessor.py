@@ -159,6 +159,11 @@ class Preprocessor:
         return self._native.cards
 
     @property
+    def no_card(self) -> str:
+        """Why the CPU makes all where `loader.executor` is `auto`; else ""."""
+        return self._native.no_card
+
+    @property
     def pins(self) -> bool:
         """Are tensors of the host in page-locked memory?"""
         return self._tensors.pinned
