@@ -238,11 +238,15 @@ class PythonWorkers::Impl {
   std::unique_ptr<Worker> take(const std::string& what) {
     {
       const MonotonicClock clock;
-      // Whoever has a worker keeps it for so long at most.
+      // Whoever has a worker keeps it for so long at most; there may be many who wait for one.
       const double limit_s = (spec_.timeout_s + spec_.start_timeout_s + 2 * kGrace_s) * spec_.attempts;
-      const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
       MutexLock lock(mutex_);
-      while (idle_.empty() && spec_.workers > 0 && living_ >= spec_.workers) {
+      Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
+      for (int64_t seen = returned_; idle_.empty() && spec_.workers > 0 && living_ >= spec_.workers;) {
+        if (returned_ != seen) {  // somebody else took it: the workers do work
+          seen = returned_;
+          deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
+        }
         if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker was free");
         if (clock.now() > deadline) {
           throw Error(
@@ -271,6 +275,7 @@ class PythonWorkers::Impl {
     drain(*worker);
     MutexLock lock(mutex_);
     idle_.push_back(std::move(worker));
+    ++returned_;
     changed_.notify_one();
   }
 
@@ -380,6 +385,7 @@ class PythonWorkers::Impl {
   CondVar changed_;
   std::vector<std::unique_ptr<Worker>> idle_ PENSTOCK_GUARDED_BY(mutex_);
   int living_ PENSTOCK_GUARDED_BY(mutex_) = 0;
+  int64_t returned_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // how often a worker was brought back
   int64_t replaced_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
 };

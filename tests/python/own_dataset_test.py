@@ -94,6 +94,31 @@ def test_fields_and_an_unusable_sample():
         raises(penstock.DatasetError, lambda: list(own), "13", "no picture today")
 
 
+class Talkative(Arrays):
+    """Says more than is read of it, in letters of three bytes."""
+
+    def __getitem__(self, index):
+        if index == 4:
+            raise ValueError("\u9519" * 3000)
+        if index == 5:
+            sys.exit("\u9519" * 3000)
+        return super().__getitem__(index)
+
+
+def test_a_long_complaint_is_cut():
+    with load(Talkative(), transform=[T.CenterCrop(32)], on_error="substitute", bad_samples__max_count=5) as own:
+        assert sum(int(batch.substituted.sum()) for batch in own) == 3
+        assert any("\u9519" * 1000 in one["reason"] for one in own.stats()["splits"]["train"]["bad_samples"])
+
+
+class Undecodable(Arrays):
+    classes = [os.fsdecode(b"caf\xe9"), "b", "c"]
+
+
+def test_a_class_that_is_no_text_is_named():
+    raises(penstock.DatasetError, lambda: load(Undecodable(), transform=[T.CenterCrop(32)]), "'caf\\udce9' is no text")
+
+
 def test_text_and_bytes():
     options = dict(batch_size=5, transform=[T.CenterCrop(32)], limits__max_field_bytes=200, on_error="substitute",
                    bad_samples__max_count=5)

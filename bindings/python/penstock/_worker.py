@@ -56,6 +56,7 @@ PICTURE = struct.Struct("<HHII")    # number of the function, position in the pi
 PHILOX_KEY = 0x70656E73746F636B
 DTYPES = ("uint8", "int64", "float32", "float16", "bfloat16", "int32", "float64")
 VARYING = ("text", "bytes")
+LONGEST_REASON = 4096               # bytes
 LEARN_FROM = 10                     # the fields are those of the first good sample among so many
 
 
@@ -121,7 +122,12 @@ def why(error):
               and not frame.filename.startswith("<")]
     if frames and not isinstance(error, Refused):
         text += f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
-    return " ".join(text.split())[:2000] or type(error).__name__
+    return " ".join(text.split()) or type(error).__name__
+
+
+def as_reply(text):
+    """At most LONGEST_REASON bytes of UTF-8; more than that the loader takes for a broken worker."""
+    return text.encode(errors="replace")[:LONGEST_REASON].decode(errors="ignore").encode()
 
 
 def as_array(value):
@@ -233,6 +239,9 @@ class Worker:
         answer["size"] = len(self.dataset)
         classes = getattr(self.dataset, "classes", None)
         answer["classes"] = [str(one) for one in classes] if isinstance(classes, (list, tuple)) else []
+        for one in answer["classes"]:
+            if any("\ud800" <= character <= "\udfff" for character in one):  # os.listdir's way of showing other bytes
+                raise Refused(f"the class {ascii(one)} is no text: rename its folder, or give classes other names")
         for attribute in ("fingerprint", "version"):
             value = getattr(self.dataset, attribute, None)
             if value is not None:
@@ -325,9 +334,9 @@ class Worker:
             try:
                 status, answer = GOOD, kinds[kind](body)
             except Exception as error:
-                status, answer = ENVIRONMENT if about_the_machine(error) else BAD, why(error).encode(errors="replace")
+                status, answer = ENVIRONMENT if about_the_machine(error) else BAD, as_reply(why(error))
             except SystemExit as error:
-                status, answer = BAD, f"SystemExit: {error}".encode(errors="replace")
+                status, answer = BAD, as_reply(f"SystemExit: {error}")
             sys.stdout.flush()
             sys.stderr.flush()
             self.connection.sendall(REPLY.pack(len(answer), status))
