@@ -187,6 +187,24 @@ def test_close_del_and_break_wait_for_the_copy():
         assert cuda.gone and not cuda.gone_too_early
 
 
+def test_a_pass_may_end_anywhere():
+    """As where the garbage collector finds one while another one's batch is being copied."""
+    with Cuda(), penstock.DataLoader(JOB, "train", device="cuda:0") as train:
+        left = iter(train)
+        next(left)
+        cycle = [left]
+        cycle.append(cycle)
+        del left, cycle
+        steps, to = iter(train), torch.Tensor.to
+
+        def collecting(*args, **more):
+            gc.collect()
+            return to(*args, **more)
+
+        with mock.patch.object(torch.Tensor, "to", collecting):
+            next(steps)
+
+
 def test_the_watch_sees_a_batch_that_goes_too_early():
     from penstock._tensors import _OnCard
 

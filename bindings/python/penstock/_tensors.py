@@ -46,7 +46,8 @@ class _OnCard(Tensors):
         self._device = device
         self._stream: Any = None
         self._under_way: Optional[tuple] = None  # the copy's event, and what it reads
-        self._lock = threading.Lock()
+        # The garbage collector may run inside of(), and end a pass of the same loader: in this thread, and with settle().
+        self._lock = threading.RLock()
 
     def of(self, arrays: Sequence[Any]) -> list:
         import torch
