@@ -71,7 +71,7 @@ PackInput::PackInput(const DatasetSpec& dataset, const DecodeLimits& limits, uin
     } else {
       root_ = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
       table_ = std::make_unique<const SampleTable>(dataset.index.empty() ? index_table(dataset, limits, files, *shards_)
-                                                                         : open_index(dataset, files));
+                                                                         : open_index(dataset, limits, files));
     }
   } catch (const FileError& error) {
     // At the start a file that is not there is a mistake about the data.

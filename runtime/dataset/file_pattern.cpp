@@ -18,6 +18,16 @@ constexpr size_t kMaxNames = 100'000;
   throw Error(ErrorKind::dataset, "'" + pattern + "': " + why, remedy);
 }
 
+// As a pattern of fnmatch(), which knows more than '*' and '?'.
+std::string stars_and_marks_alone(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '[' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 bool number_of(std::string_view text, int64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() && value > -1'000'000'000'000 &&
@@ -122,10 +132,11 @@ std::vector<std::string> find_files(const std::string& pattern, FileSystem& file
       refuse(pattern, "'*' and '?' may stand for part of a file's name, not of a folder's", "name the folder");
     }
     const std::string folder = folder_of(path);
+    const std::string stars = stars_and_marks_alone(name);
     std::vector<std::string> found;
     try {
       for (const DirectoryEntry& entry : files.list_directory(folder).entries) {
-        if (!entry.is_directory && ::fnmatch(name.c_str(), entry.name.c_str(), FNM_PERIOD | FNM_NOESCAPE) == 0) {
+        if (!entry.is_directory && ::fnmatch(stars.c_str(), entry.name.c_str(), FNM_PERIOD) == 0) {
           found.push_back(folder + "/" + entry.name);
         }
       }

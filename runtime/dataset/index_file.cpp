@@ -99,7 +99,8 @@ SampleTable map_table(const std::string& path, const std::string& remedy_if_miss
 namespace {
 
 // What differs between the index and the data; empty: nothing.
-std::string difference(const SampleTable& table, const DatasetSpec& dataset, FileSystem& files) {
+std::string difference(const SampleTable& table, const DatasetSpec& dataset, const DecodeLimits& limits,
+                       FileSystem& files) {
   const TableFacts& facts = table.facts();
   const std::string container = container_kind(dataset);
   const std::string kind = container.empty() ? "folder" : container;
@@ -109,6 +110,11 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, Fil
   if (facts.options != container_options(dataset)) {
     return "it was made with other options: " + facts.options.substr(0, 200) + ", and here it is " +
            container_options(dataset);
+  }
+  const uint64_t then_passed_over = facts.passed_over_above;
+  if (then_passed_over != 0 && then_passed_over != static_cast<uint64_t>(limits.max_encoded_bytes)) {
+    return "it was made with limits.max_encoded_bytes " + std::to_string(then_passed_over) +
+           ", and records above that were not looked into; here it is " + std::to_string(limits.max_encoded_bytes);
   }
   const std::string root = root_of(dataset);
   if (kind == "tar" || kind == "tfrecord" || kind == "parquet") {
@@ -158,10 +164,10 @@ void write_index(const SampleTable& table, const std::string& path) {
   }
 }
 
-SampleTable open_index(const DatasetSpec& dataset, FileSystem& files) {
+SampleTable open_index(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files) {
   try {
     SampleTable table = map_table(dataset.index, remedy(dataset, ""), files);
-    if (const std::string why = difference(table, dataset, files); !why.empty()) {
+    if (const std::string why = difference(table, dataset, limits, files); !why.empty()) {
       throw Error(ErrorKind::dataset, "it does not fit '" + dataset.title() + "': " + why);
     }
     return table;

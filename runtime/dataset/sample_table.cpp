@@ -80,6 +80,7 @@ Json description(const TableFacts& facts) {
   out["kind"] = facts.kind;
   out["options"] = facts.options;
   out["labelled"] = facts.labelled;
+  if (facts.passed_over_above != 0) out["passed_over_above"] = facts.passed_over_above;
   out["classes"] = facts.classes;
   out["pixels"] = {layout_name(facts.pixels.layout), facts.pixels.width, facts.pixels.height};
   out["files"] = Json::array();
@@ -149,6 +150,9 @@ TableFacts facts_of(std::string_view text) {
     facts.kind = json.at("kind").get<std::string>();
     facts.options = json.at("options").get<std::string>();
     facts.labelled = json.at("labelled").get<bool>();
+    if (json.contains("passed_over_above") && !whole_number(json["passed_over_above"], facts.passed_over_above)) {
+      refuse("the size of what was passed over is no whole number");
+    }
     facts.classes = json.at("classes").get<std::vector<std::string>>();
     const Json& pixels = json.at("pixels");
     facts.pixels.layout = value_named(pixels.at(0).get<std::string>(),

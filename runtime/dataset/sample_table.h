@@ -102,6 +102,9 @@ struct TableFacts {
   std::vector<std::string> classes;
   PixelFormat pixels;
   bool labelled = true;
+  // Not 0: records of more bytes were passed over, and their rows are bad samples, which they need not be where the limit
+  // is another one.
+  uint64_t passed_over_above = 0;
 };
 
 class SampleTable {

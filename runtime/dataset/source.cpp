@@ -21,7 +21,7 @@ std::unique_ptr<Source> open_files(const DatasetSpec& dataset, const DecodeLimit
   if (container || !dataset.index.empty()) {
     auto shards = std::make_shared<ShardFiles>(files, static_cast<uint64_t>(budget.spool_bytes));
     SampleTable table = dataset.index.empty() ? list_samples({dataset, *shards, files, limits.max_encoded_bytes})
-                                              : open_index(dataset, files);
+                                              : open_index(dataset, limits, files);
     const std::string root = container ? container_root(dataset) : dataset.folder;
     return std::make_unique<TableSource>(std::move(table), root, limits, std::move(shards), files);
   }

@@ -193,7 +193,7 @@ class TfListing {
       std::string why = read_frame_header(header, left, length);
       if (!why.empty()) refuse_shard(file, at, why, kCopyAgain);
       const std::string key = name + "[" + std::to_string(place) + "]";
-      if (length > static_cast<uint64_t>(input_.max_encoded_bytes) + kBesidesImage) {
+      if (const auto limit = static_cast<uint64_t>(input_.max_encoded_bytes); length > limit + kBesidesImage) {
         if (table_.size() == 0) {
           refuse_shard(file, at,
                        "the first record has " + std::to_string(length) +
@@ -201,6 +201,7 @@ class TfListing {
                        "raise limits.max_encoded_bytes, or write this record elsewhere");
         }
         add_too_large(key, number, at + kTfHeaderBytes, length);
+        table_.facts().passed_over_above = limit;
         at += kTfHeaderBytes + length + kTfFooterBytes;
         continue;
       }

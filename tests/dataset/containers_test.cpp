@@ -91,6 +91,9 @@ TEST_CASE("braces stand for what they stand for in a shell") {
   CHECK_THROWS_WITH_AS((void)find_files(folder.path("c*"), posix_file_system()),
                        doctest::Contains("no file of that name"), Error);
   CHECK_THROWS_AS((void)find_files(folder.path("*/a"), posix_file_system()), Error);
+  for (const char* name : {"run[1]-a.tar", "run1-a.tar", "x\\1.tar"}) folder.write(name, "");
+  CHECK(find_files(folder.path("run[1]-*.tar"), posix_file_system()) == Names{folder.path("run[1]-a.tar")});
+  CHECK(find_files(folder.path("x\\*"), posix_file_system()) == Names{folder.path("x\\1.tar")});
 }
 
 TEST_CASE("CSV by RFC 4180") {
@@ -506,6 +509,13 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   CHECK(contains(with_large->load(second, refused).reason, "more than limits.max_encoded_bytes (1000)"));
   second.index = 2;
   CHECK(with_large->load(second, refused).ok());
+  // An index holds what was seen under that limit; under another one the record would have a picture.
+  ShardFiles shards(posix_file_system(), 0);
+  write_index(index_table(third, small, posix_file_system(), shards), folder.path("c.index"));
+  DatasetSpec indexed = third;
+  indexed.index = folder.path("c.index");
+  CHECK(make_source(indexed, small)->size() == 3);
+  CHECK_THROWS_WITH_AS(make_source(indexed, {}), doctest::Contains("it was made with limits.max_encoded_bytes 1000"), Error);
   folder.write("c.tfrecord", large + one);
   CHECK_THROWS_WITH_AS(make_source(third, small), doctest::Contains("the first record has 17825792 bytes"), Error);
   const std::string huge = raw(~uint64_t{0} - 15) + raw(masked_crc(as_bytes_of(raw(~uint64_t{0} - 15))));
