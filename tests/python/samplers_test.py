@@ -320,6 +320,45 @@ def test_batch_samplers_as_torch_has_them():
             raises(penstock.UsageError, words, lambda: iter(train))
 
 
+class OfOneKind:
+    """As torchvision's GroupedBatchSampler: batches of even, and of odd indices; what is left over is dropped."""
+
+    def __init__(self, sampler, batch_size):
+        self.sampler = sampler
+        self.batch_size = batch_size
+
+    def batches(self):
+        for kind in (0, 1):
+            some = [index for index in self.sampler if index % 2 == kind]
+            yield from (some[at:at + self.batch_size] for at in range(0, len(some) - self.batch_size + 1, self.batch_size))
+
+    def __iter__(self):
+        return self.batches()
+
+    def __len__(self):
+        return len(list(self.batches()))
+
+
+def test_a_batch_sampler_may_drop_samples_of_its_own_accord():
+    with penstock.DataLoader(job, "train", batch_sampler=OfOneKind(range(14), 4)) as train:
+        assert len(train) == len(list(train)) == 2  # and a sampler of 14 would fill 4
+        state = train.state_dict()
+        train.load_state_dict(state)
+        assert len(list(train)) == 2
+
+
+def test_what_a_sampler_raises_is_its_own():
+    class Failing:
+        def __len__(self):
+            return 4
+
+        def __iter__(self):
+            return iter([None + 1])
+
+    with penstock.DataLoader(job, "train", sampler=Failing(), tail="torch") as train:
+        raises(TypeError, "unsupported operand", lambda: iter(train))
+
+
 def test_a_sampler_that_cannot_be_is_refused():
     raises(penstock.UsageError, "exclude each other", lambda: loader([1], shuffle=True))
     raises(penstock.UsageError, "gave no index", lambda: list(loader([])))

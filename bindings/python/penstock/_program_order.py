@@ -47,12 +47,13 @@ class Flattened:
 
     def __len__(self) -> int:
         """Exact for a BatchSampler over a sampler; else the last batch counts as full."""
-        sampler = getattr(self.batches, "sampler", None)
+        full = len(self.batches) * self.batch_size
         try:
-            samples = len(sampler)
+            samples = len(getattr(self.batches, "sampler", None))
         except TypeError:
-            return len(self.batches) * self.batch_size
-        return samples // self.batch_size * self.batch_size if getattr(self.batches, "drop_last", False) else samples
+            return full
+        # One that drops or repeats samples of its own accord has another number of batches than its sampler would fill.
+        return samples if full - self.batch_size < samples <= full else full
 
 
 class ProgramOrder:
@@ -66,8 +67,9 @@ class ProgramOrder:
         """The order of a pass over `epoch`, and what to remember of it."""
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
+        given = list(self.sampler)  # what it raises itself is its own
         try:
-            order = list(map(operator.index, self.sampler))
+            order = list(map(operator.index, given))
         except TypeError as problem:
             raise UsageError(f"the sampler of split {self._split!r} has to give integers, one a sample: {problem}",
                              "a batch sampler is given as batch_sampler=") from None
