@@ -182,7 +182,15 @@ void register_loader(nb::module_& module) {
       .def_prop_ro("num_replicas", [](LoaderHandle& self) { return self->num_replicas(); })
       .def_prop_ro("ranks_per_replica", [](LoaderHandle& self) { return self->ranks_per_replica(); })
       .def_prop_ro("rank", [](LoaderHandle& self) { return self->rank(); })
-      .def_prop_ro("class_names", [](LoaderHandle& self) { return self->class_names(); })
+      .def_prop_ro("class_names",
+                   [](LoaderHandle& self) {
+                     nb::list out;  // of folders' names, which may be any bytes: as os.listdir shows them
+                     for (const std::string& name : self->class_names()) {
+                       out.append(nb::steal(
+                           PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape")));
+                     }
+                     return out;
+                   })
       .def_prop_ro("embedded", [](LoaderHandle& self) { return self->embedded(); });
 }
 

@@ -4,6 +4,7 @@ import gc
 import itertools
 import json
 import os
+import shutil
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -445,6 +446,16 @@ def test_the_folder_above_the_splits_is_doubted():
             assert above.classes == ["train", "val"]  # as torchvision has them
     assert [one.category for one in seen] == [RuntimeWarning] and seen[0].filename == __file__, seen
     assert f"penstock.ImageFolder('{parent}/train')" in str(seen[0].message)
+
+
+def test_names_of_classes_may_be_any_bytes():
+    root = os.path.join(WORK, "bytes").encode()
+    for name in (b"caf\xe9", b"tea"):
+        os.makedirs(os.path.join(root, name))
+        some = next(os.scandir(os.scandir(TRAIN).__next__().path)).path
+        shutil.copy(some, os.path.join(root, name, b"a.jpg"))
+    with penstock.DataLoader(penstock.ImageFolder(root.decode()), transform=T.CenterCrop(8)) as loader:
+        assert loader.classes == [os.fsdecode(b"caf\xe9"), "tea"]
 
 
 def test_show_gives_back_the_pixels():

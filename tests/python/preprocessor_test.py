@@ -134,6 +134,9 @@ def test_broken_bytes_say_why():
     raises(penstock.DatasetError, f"'{cut}' cannot be used", preprocess, pathlib.Path(cut))
     images, statuses = preprocess([b"", PHOTOS.good], errors="status")
     assert statuses == ["empty file", None]
+    images, statuses = preprocess(["/nowhere.jpg", PHOTOS.good, "/dev/zero"], errors="status")
+    assert "No such file" in statuses[0] and statuses[1] is None and "not a file" in statuses[2], statuses
+    raises(OSError, "not a file: '/dev/zero'", preprocess, "/dev/zero")
     assert torch.equal(images[1], preprocess(PHOTOS.good)[0])
     # A black picture, finished: what an evaluating loader puts there.
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])

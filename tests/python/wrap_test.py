@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import traceback
+from unittest import mock
 
 import numpy as np
 import torch
@@ -294,6 +295,17 @@ def test_errors_of_the_users_code_come_after_the_batches_before_them():
         raises(penstock.UsageError, part, lambda: list(penstock.wrap(loader, JOB, split="val")))
     raises(penstock.UsageError, "a sample is a tuple", penstock.collate_bytes, [b"abc"])
     raises(penstock.UsageError, "prefetch=-1", penstock.wrap, [], JOB, split="val", prefetch=-1)
+
+
+def test_ctrl_c_loses_no_batch():
+    wanted = [batch.indices.tolist() for batch in penstock.wrap(torch_loader("train"), JOB, split="train")]
+    with penstock.wrap(torch_loader("train"), JOB, split="train") as train:
+        steps, finish, got = iter(train), train.preprocessor._finish, []
+        got.append(next(steps).indices.tolist())
+        with mock.patch.object(train.preprocessor, "_finish", side_effect=KeyboardInterrupt):
+            raises(KeyboardInterrupt, "", lambda: next(steps))
+        got += [batch.indices.tolist() for batch in steps]
+        assert got == wanted
 
 
 def test_break_reset_and_close_leave_nothing():

@@ -11,8 +11,10 @@ The tensor is, byte for byte, what a DataLoader of that split gives for the same
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from typing import Any, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
@@ -85,7 +87,8 @@ class Preprocessor:
         errors
             "raise": DatasetError says what is wrong with the first image that cannot be used. "status": return
             (tensor, statuses) instead, with None for each good image and the reason for each other, whose place in the
-            tensor is that of a black picture.
+            tensor is that of a black picture. A path that cannot be read is such an image; alone, or with "raise", it is
+            an OSError.
         """
         if errors not in ("raise", "status"):
             raise UsageError(f"errors={errors!r}", 'say "raise" or "status"')
@@ -94,9 +97,10 @@ class Preprocessor:
             images = [images]
             index = None if index is None else [index]
             occurrence = None if occurrence is None else [occurrence]
-        tensor, reasons = self._finish(self._submit(images, index, epoch, occurrence))
+        unread = {} if errors == "status" and not single else None
+        tensor, reasons = self._finish(self._submit(images, index, epoch, occurrence, unread))
         if errors == "status":
-            return tensor, [reason or None for reason in reasons]
+            return tensor, [(unread or {}).get(place) or reason or None for place, reason in enumerate(reasons)]
         for place, reason in enumerate(reasons):
             if reason:
                 name = _path_of(images[place])
@@ -106,9 +110,19 @@ class Preprocessor:
                                    + ("" if single else ', or say errors="status"'))
         return tensor
 
-    def _submit(self, images, index, epoch, occurrence):
-        return self._native.submit([_encoded(image) for image in images], None if index is None else list(index),
-                                   epoch, None if occurrence is None else list(occurrence))
+    def _submit(self, images, index, epoch, occurrence, unread=None):
+        """`unread` gets, by place, why a path could not be read; None: that is raised."""
+        encoded = []
+        for place, image in enumerate(images):
+            try:
+                encoded.append(_encoded(image))
+            except OSError as problem:
+                if unread is None:
+                    raise
+                unread[place] = str(problem)
+                encoded.append(b"")
+        return self._native.submit(encoded, None if index is None else list(index), epoch,
+                                   None if occurrence is None else list(occurrence))
 
     def _finish(self, pending):
         array, reasons = pending.wait()
@@ -203,6 +217,8 @@ def _encoded(image: Any) -> Any:
     """Something with the buffer protocol."""
     path = _path_of(image)
     if path is not None:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # of a pipe the end may never come
+            raise OSError(errno.EINVAL, "not a file", path)
         with open(path, "rb") as file:
             return file.read()
     to_numpy = getattr(image, "numpy", None)  # torch tensors have no buffer protocol

@@ -265,9 +265,10 @@ class _WrappedPass:
                     # Its traceback holds this frame: no cycle of ours shall keep torch's iterator and its workers.
                     del failure
             raise StopIteration
-        begun = self._begun.popleft()
         try:
-            batch = self._finish(begun)
+            # Ctrl-C ends this waiting, not the pass: the batch stays the next one until it is there.
+            made = self._owner.preprocessor._finish(self._begun[0].pending)
+            batch = self._finish(self._begun.popleft(), *made)
         except Exception:
             self._stop("failed")
             raise
@@ -308,9 +309,8 @@ class _WrappedPass:
         pending = owner.preprocessor._submit(images, indices, self._epoch, occurrences)
         return _Begun(pending, indices, occurrences, labels, rest)
 
-    def _finish(self, begun: _Begun) -> TupleBatch:
+    def _finish(self, begun: _Begun, images: Any, reasons: list) -> TupleBatch:
         owner = self._owner
-        images, reasons = owner.preprocessor._finish(begun.pending)
         indices, labels = list(begun.indices), begun.labels
         valid, substituted = [1] * len(indices), [0] * len(indices)
         bad = [place for place, reason in enumerate(reasons) if reason]
