@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "runtime/augment/border.h"
@@ -82,8 +83,12 @@ class Pad final : public Transform {
   }
 
  private:
+  // Sides that no image may have stay just that.
   Size padded(Size in) const noexcept {
-    return {in.width + padding_[0] + padding_[2], in.height + padding_[1] + padding_[3]};
+    const auto side = [](int64_t a, int64_t b, int64_t c) {
+      return static_cast<int>(std::min<int64_t>(a + b + c, std::numeric_limits<int>::max()));
+    };
+    return {side(in.width, padding_[0], padding_[2]), side(in.height, padding_[1], padding_[3])};
   }
 
   std::array<int, 4> padding_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -199,7 +200,10 @@ std::vector<ImageFolder::ClassListing> ImageFolder::list_classes() {
     // Listing waits for the disk, not for the processor, so the number of threads has nothing to do with cores.
     std::vector<std::jthread> helpers;
     const size_t wanted = std::min<size_t>(8, classes_.size());
-    for (size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+    try {
+      for (size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+    } catch (const std::system_error&) {  // a limit on threads: fewer do it
+    }
     work();
   }
   for (const std::exception_ptr& error : errors) {
