@@ -396,7 +396,9 @@ std::vector<Section<SplitSpec>> make_split_sections() {
                                            "penstock.DataLoader, not by hand."),
                                       PENSTOCK_MEMBER(dataset.pickle)),
                        key<SplitSpec>(content,
-                                      text("main", {}, "With pickle: the program whose __main__ has the classes."),
+                                      text("main", {},
+                                           "With pickle: the program whose __main__ has the classes, and its arguments; "
+                                           "written by penstock.DataLoader, not by hand."),
                                       PENSTOCK_MEMBER(dataset.main))}});
   for (Key<SplitSpec>& one : sections.back().keys) one.sparse = true;
   for (const DatasetKind& kind : dataset_kinds) sections.back().one_of.push_back(kind.key);

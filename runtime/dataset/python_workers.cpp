@@ -217,7 +217,8 @@ class PythonWorkers::Impl {
       if (status == kGood) return Verdict::good();
       if (status == kBad) return Verdict::bad(text_of(answer));
       throw Error(ErrorKind::runtime, title_ + ": " + what + ": " + text_of(answer),
-                  "an error of the machine, not of the sample: check files, network and memory");
+                  "an error of the machine, not of the sample: check files, network and memory, and the modules of " +
+                      argv_.front() + " (python.interpreter), which the workers run");
     }
     throw Error(ErrorKind::runtime,
                 title_ + ": " + what + " was given up after " + std::to_string(spec_.attempts) + " workers: " + problem,

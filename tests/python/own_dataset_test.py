@@ -4,7 +4,9 @@ import json
 import os
 import pickle
 import random
+import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -242,6 +244,50 @@ def test_a_large_list_of_paths_is_sent_compressed_and_resumes():
         noisy.noise = b""
         with load(noisy, transform=[T.CenterCrop(32)]) as other:
             raises(penstock.ConfigError, lambda: other.load_state_dict(state), "dataset.pickle")
+
+
+PROGRAM = """
+import sys
+import numpy, penstock
+{imports}
+NUMBER = int(sys.argv[1])
+
+class Own:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return numpy.zeros((8, 8, 3), numpy.uint8), NUMBER
+
+def main():
+    with penstock.DataLoader(Own(), batch_size=4, transform=[penstock.transforms.CenterCrop(8)]) as loader:
+        print([labels.tolist() for _, labels in loader])
+
+{guard}main()
+"""
+GUARD = "if __name__ == '__main__':\n    "
+
+
+def test_a_programs_own_class_sees_its_arguments_and_its_package():
+    """As with multiprocessing's spawn; without cloudpickle, which sends the class itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(os.path.join(folder, "own_package"))
+        for name, imports, guard in (("plain.py", "", GUARD), ("own_package/train.py", "from . import helper", GUARD),
+                                     ("own_package/__init__.py", "", ""), ("own_package/helper.py", "", ""),
+                                     ("unguarded.py", "", "")):
+            with open(os.path.join(folder, name), "w") as file:
+                file.write("" if name[-11:] in ("__init__.py", "e/helper.py") else PROGRAM.format(imports=imports, guard=guard))
+        with open(os.path.join(folder, "cloudpickle.py"), "w") as file:
+            file.write("raise ImportError('not here')")
+
+        def run(*arguments):
+            return subprocess.run([sys.executable, *arguments, "77"], cwd=folder, capture_output=True, text=True, timeout=120)
+
+        for arguments in (["plain.py"], ["-m", "own_package.train"]):
+            done = run(*arguments)
+            assert (done.returncode, done.stdout) == (0, "[[77, 77, 77, 77]]\n"), done
+        done = run("unguarded.py")
+        assert done.returncode != 0 and 'put what the program does under if __name__ == "__main__":' in done.stderr, done
 
 
 def test_what_cannot_be_sent_says_why():

@@ -6,8 +6,8 @@
 The object travels as a pickle inside the job, so every loader rank, on whatever node, makes the same object of it. With
 cloudpickle installed, what this program defines itself (classes and functions of `__main__`) travels by value. Without
 it, pickle names such a class, and workers first run the program's file under the name `__mp_main__`, as
-multiprocessing's spawn does: what the file does at the top level then happens in every worker, so keep it under
-`if __name__ == "__main__":`.
+multiprocessing's spawn does, with the program's arguments: what the file does at the top level then happens in every
+worker, so keep it under `if __name__ == "__main__":`.
 
 All trainers must open the same dataset. They are compared by these bytes, so an object whose pickle differs from one
 process to the next (it holds a set of strings, a time, an address) is refused where several trainers open it; give it a
@@ -19,6 +19,7 @@ program: run it as you would run one.
 """
 
 import base64
+import json
 import os
 import sys
 import zlib
@@ -47,6 +48,10 @@ def dataset_spec(obj):
     for method in ("__len__", "__getitem__"):
         if not hasattr(obj, method):
             raise TypeError(f"{type(obj).__name__} has no {method}: a dataset has __len__ and __getitem__")
+    if type(obj).__module__ == "__mp_main__":
+        raise UnpicklableDataset(
+            f"the program makes its DataLoader at its top level, and that runs in every worker, because {type(obj).__name__} "
+            'is defined there: put what the program does under if __name__ == "__main__":, or move the class into a module')
     in_main = type(obj).__module__ == "__main__"
     data, by_value = _dumps(obj)
     size = len(data)
@@ -66,7 +71,9 @@ def dataset_spec(obj):
             raise UnpicklableDataset(
                 f"{type(obj).__name__} is defined in a program without a file (a notebook or `python -c`), where workers "
                 "cannot find it: pip install cloudpickle, or move the class into a module")
-        spec["main"] = os.path.abspath(main)
+        named = getattr(sys.modules["__main__"], "__spec__", None)  # python -m: imports within its package work by name
+        spec["main"] = json.dumps({"file": os.path.abspath(main), "module": named.name if named else "",
+                                   "arguments": sys.argv[1:]})
     return spec
 
 

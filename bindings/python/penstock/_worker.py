@@ -96,13 +96,18 @@ def resolve(name):
     return found
 
 
-def run_main(path):
+def run_main(main):
     """As multiprocessing's spawn does: the program's classes under the name __mp_main__, its `if __name__ ==
-    "__main__":` part left out."""
+    "__main__":` part left out. `main`: _pickled.dataset_spec()."""
     import runpy
     import types
+    main = json.loads(main)
+    sys.argv[:] = [main["file"], *main["arguments"]]
     module = types.ModuleType("__mp_main__")
-    module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
+    # A package's __main__ has no guard as a rule, and is left alone by spawn too.
+    by_name = main["module"] and main["module"].rpartition(".")[2] != "__main__"
+    module.__dict__.update(runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True) if by_name else
+                           runpy.run_path(main["file"], run_name="__mp_main__"))
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
