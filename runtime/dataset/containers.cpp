@@ -59,6 +59,7 @@ std::vector<std::string> cifar_files(const DatasetSpec& dataset, bool hundred, F
     names = {"test_batch.bin"};
   }
   std::string missing;
+  size_t most = 0;
   for (const std::string& folder : {top, top + below}) {
     std::vector<std::string> there;
     try {
@@ -68,14 +69,17 @@ std::vector<std::string> cifar_files(const DatasetSpec& dataset, bool hundred, F
       continue;
     }
     std::vector<std::string> out;
+    std::string first_missing;
     for (const std::string& name : names) {
       if (std::find(there.begin(), there.end(), name) != there.end()) {
         out.push_back(folder + "/" + name);
-      } else if (missing.empty()) {
-        missing = "'" + folder + "' has no " + name;
+      } else if (first_missing.empty()) {
+        first_missing = "'" + folder + "' has no " + name;
       }
     }
     if (out.size() == names.size()) return out;
+    if (missing.empty() || out.size() > most) missing = first_missing;
+    most = std::max(most, out.size());
   }
   throw Error(ErrorKind::dataset, missing,
               std::string("name the folder with the binary version of CIFAR, ") + below.substr(1) + " or its parent");

@@ -1,6 +1,7 @@
 #include "runtime/dataset/label_column.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "runtime/dataset/containers.h"
@@ -26,6 +27,17 @@ std::string_view without_point_zero(std::string_view text) {
   return whole && integer_of(text.substr(0, point), ignored) ? text.substr(0, point) : text;
 }
 
+// "0.9", "1e20", "nan", "+3", "0x10": measures, or labels that another program would read as integers, but no names.
+bool is_number(std::string_view text) {
+  if (!text.empty() && (text[0] == '+' || text[0] == '-')) text.remove_prefix(1);
+  const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
+  if (hexadecimal) text.remove_prefix(2);
+  double ignored = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ignored,
+                                            hexadecimal ? std::chars_format::hex : std::chars_format::general);
+  return error != std::errc::invalid_argument && end == text.data() + text.size();
+}
+
 }  // namespace
 
 std::string LabelColumn::add_text(std::string_view given) {
@@ -38,6 +50,7 @@ std::string LabelColumn::add_text(std::string_view given) {
   if (text.size() > 4096) return "a label of " + std::to_string(text.size()) + " bytes";
   if (kind_ == Kind::names && integer_of(text, label))
     return "label " + shown + " is an integer, and those before it are names";
+  if (is_number(text)) return "label " + shown + " is a number, but no integer of 64 bits: measures are fields, not labels";
   kind_ = Kind::names;
   const auto [found, added] = place_.try_emplace(std::string(text), static_cast<int64_t>(names_.size()));
   if (added) names_.emplace_back(text);

@@ -162,6 +162,13 @@ TEST_CASE("a CSV file: columns by name, labels of both kinds, numbers; mistakes 
                  name + ":3: label 'cat' is no integer, and those before it are"));
   CHECK(contains(complaint("image,label\na,cat\nb,1\n"),
                  name + ":3: label '1' is an integer, and those before it are names"));
+  for (const char* measure : {"0.9", "-1e20", "nan", "+3", "0x10", "9223372036854775808"}) {
+    CHECK(contains(complaint("image,label\na," + std::string(measure) + "\n"),
+                   "label '" + std::string(measure) + "' is a number, but no integer"));
+  }
+  for (const char* label : {"3d", "0x", "1e", "naan", "-"}) {
+    CHECK(contains(complaint("image,label\na," + std::string(label) + "\nb,1\n"), "those before it are names"));
+  }
   CHECK(contains(complaint("image,label\n\"a\nb\",cat\n,x\n"), name + ":4: the picture's path is empty"));
   CHECK(contains(complaint("image,label\na,\"1\n"), name + ":2: a quote that is never closed"));
   CHECK(contains(complaint("image,image\n"), name + ":1: two columns are named 'image'"));
@@ -230,6 +237,8 @@ TEST_CASE("CIFAR: planes become pixels; wrong sizes and labels are refused") {
   CHECK(contains(error_of(spec), "no multiple of 3073 bytes"));
   folder.write("cifar-10-batches-bin/data_batch_5.bin", record + std::string(3073, '\x0C'));
   CHECK(contains(error_of(spec), "data_batch_5.bin' at byte 3073: label 12; there are 10 classes"));
+  std::filesystem::remove(folder.path("cifar-10-batches-bin/data_batch_3.bin"));
+  CHECK(contains(error_of(spec), "cifar-10-batches-bin' has no data_batch_3.bin"));
 
   DatasetSpec hundred;
   hundred.cifar100 = folder.path("c100");
