@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 import penstock
-from jobs import run_job, run_tests
+from jobs import PENSTOCK, run_job, run_tests
 from photos import JOB, TRAIN, VAL, WORK, raises, tiny_job
 
 T = penstock.transforms
@@ -446,6 +447,27 @@ def test_the_folder_above_the_splits_is_doubted():
             assert above.classes == ["train", "val"]  # as torchvision has them
     assert [one.category for one in seen] == [RuntimeWarning] and seen[0].filename == __file__, seen
     assert f"penstock.ImageFolder('{parent}/train')" in str(seen[0].message)
+
+
+def test_wrong_arguments_are_named():
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, split=3), "a split has a name")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", overrides=5), "no list of texts")
+    raises(penstock.UsageError, lambda: T.Compose(T.CenterCrop(3)), "a list of transforms")
+    raises(penstock.UsageError, lambda: penstock.Preprocessor(JOB, "val", threads=1.5), "no integer")
+    raises(penstock.UsageError, lambda: penstock.Preprocessor(JOB, "val", threads=10**9), "1 to 1024")
+    raises(penstock.UsageError, lambda: penstock.WebDataset(["a.tar", "b.tar"]), "is no path")
+    with penstock.DataLoader(JOB, "train") as train:
+        raises(penstock.UsageError, lambda: train.state_dict(consumed=1.5), "no integer")
+    raises(penstock.UsageError, lambda: penstock.DataLoader(penstock.ImageFolder(""), transform=T.CenterCrop(8)), "is empty")
+    with penstock.DataLoader(penstock.ImageFolder(TRAIN.encode()), transform=T.CenterCrop(8)) as loader:
+        assert loader.dataset_size == 80
+    index = os.path.join(WORK, "of_folder.index")
+    with open(os.path.join(WORK, "of_folder.yaml"), "w") as file:
+        json.dump({"splits": {"train": {"dataset": {"folder": TRAIN, "index": index}, "pipeline": [{"CenterCrop": {"size": 8}}]}}},
+                  file)
+    subprocess.run([PENSTOCK, "index", file.name], check=True, capture_output=True, timeout=60)
+    with penstock.DataLoader(penstock.ImageFolder(TRAIN, index=index), transform=T.CenterCrop(8)) as loader:
+        assert loader.dataset_size == 80
 
 
 def test_names_of_classes_may_be_any_bytes():

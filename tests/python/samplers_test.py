@@ -162,6 +162,16 @@ class Spiral:
         return self.count
 
 
+def test_numpys_integers_are_integers():
+    one, two = numpy.int64(1), numpy.int64(2)
+    assert list(penstock.DistributedSampler(numpy.int64(10), two, one, shuffle=0)) == [1, 3, 5, 7, 9]
+    assert len(penstock.RandomSampler(numpy.int64(10))) == 10 and len(penstock.RandomSampler(10, num_samples=two)) == 2
+    assert list(penstock.BatchSampler(range(3), two, False)) == [[0, 1], [2]]
+    sampler = penstock.RandomSampler(10)
+    sampler.set_epoch(two)
+    raises(penstock.UsageError, "1.5 is no integer", lambda: sampler.set_epoch(1.5))
+
+
 def test_any_sampler_gives_the_order():
     spiral = Spiral(37)
     with loader(spiral) as train:

@@ -172,6 +172,13 @@ def test_states_without_a_batch_between():
         steps = iter(resumed)
         assert resumed.state_dict() == state
         assert key(next(steps)) == STREAM[6]
+        resumed.load_state_dict(state)
+        steps = iter(resumed)
+        steps = iter(resumed)  # a notebook's cell, run again: the pass before it still lives
+        assert key(next(steps)) == STREAM[6] and key(next(iter(resumed))) == STREAM[10]
+    with train() as resumed:  # a place that somebody wrote into the state, where it is not looked for
+        for wrong in (dict(epoch=5), dict(batch=2), dict(epoch="x"), dict(batch=None)):
+            raises(penstock.ConfigError, lambda: resumed.load_state_dict({**state, **wrong}), "its position is epoch 1, batch 1")
     with train() as resumed:  # two loads in a row: the last one counts
         resumed.load_state_dict(state)
         resumed.load_state_dict(fresh)

@@ -405,6 +405,22 @@ def test_decoding_overlaps_the_programs_step():
     assert passing._begun[0].pending.ready and len(passing._begun) == 1
 
 
+def test_set_epoch_reaches_the_sampler_of_a_batch_sampler():
+    data = Photos("train")
+    inner = penstock.DistributedSampler(len(data), 1, 0, seed=2)
+    loader = torch.utils.data.DataLoader(data, batch_sampler=torch.utils.data.BatchSampler(inner, 16, False),
+                                         collate_fn=penstock.collate_bytes)
+    with penstock.wrap(loader, JOB, split="train") as train:
+        orders = []
+        for epoch in (0, 1):
+            train.set_epoch(np.int64(epoch))
+            orders.append([index for batch in train for index in batch.indices.tolist()])
+            inner.set_epoch(epoch)
+            assert orders[-1] == list(inner)
+        assert orders[0] != orders[1]
+        raises(penstock.UsageError, "set_epoch(1.5)", train.set_epoch, 1.5)
+
+
 def test_set_epoch_reaches_the_sampler():
     sampler = torch.utils.data.DistributedSampler(Photos("train"), num_replicas=2, rank=1, shuffle=True, seed=3)
     train = penstock.wrap(torch_loader("train", sampler=sampler), JOB, split="train")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import operator
 import os
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from .errors import UsageError
 
@@ -61,6 +62,23 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is a {type(value).__name__}")
 
 
+def integer(what: str, value: Any) -> int:
+    """A Python int of it, or of NumPy's."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"{what}: {value!r} is no integer") from None
+
+
+def epoch_of(value: Any) -> int:
+    epoch = integer(f"set_epoch({value!r})", value)
+    if not 0 <= epoch < 2**32:
+        raise UsageError(f"set_epoch({epoch}): epochs count from 0 to 2^32 - 1")
+    return epoch
+
+
 def check_keywords(more: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuses keywords that name neither a parameter nor a key of the job."""
     for name in more:
@@ -83,6 +101,8 @@ def words_of(overrides: Union[None, str, Sequence[str], Mapping[str, Any]]) -> l
         return [overrides]
     if isinstance(overrides, Mapping):
         return [f"{key}={_text(value)}" for key, value in overrides.items()]
+    if not isinstance(overrides, Iterable):
+        raise UsageError(f"overrides: {overrides!r} is no list of texts", 'say overrides=["loader.threads=4"]')
     words = list(overrides)
     for word in words:
         if not isinstance(word, str):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import operator
 import os
 import sys
 import warnings
@@ -27,7 +26,7 @@ from ._place import of_distributed, place
 from ._program_order import Flattened, ProgramOrder
 from ._tensors import made_as
 from .batch import DictBatch, Facts, TupleBatch
-from .errors import UsageError
+from .errors import ConfigError, UsageError
 
 __all__ = ["DataLoader"]
 
@@ -80,7 +79,8 @@ class DataLoader:
     keys
         New names of fields for batch="dict", as in {"image": "pixel_values", "label": "labels"}.
     dtype
-        Of images, instead of the pipeline's ToDtype: "uint8", "float32", "float16", "bfloat16".
+        Of images, instead of the pipeline's ToDtype: "float32", "float16", "bfloat16"; or "uint8", pixels as they are,
+        neither scaled nor normalised.
     channels_last
         Memory format of images; their shape stays [n, 3, height, width].
     copy
@@ -192,14 +192,16 @@ class DataLoader:
         self._cursor = (0, 0)                   # of the next batch, in the pass that moved last
         self._last_epoch = -1
         self._resumed_epoch_said = False        # by set_epoch, since
-        self._unasked: Optional[tuple] = None   # the newest pass (weakly), epoch, step, while nobody asked it for a batch
+        # The newest pass (weakly), epoch, step, of a loaded state?; while nobody asked that pass for a batch.
+        self._unasked: Optional[tuple] = None
         self._loads = 0                         # how often load_state_dict was called
 
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
+        loaded = self._resumed is not None or (self._unasked is not None and self._unasked[3])
         epoch, step = self._start()
         made = _Pass(self, epoch, step)
-        self._unasked = weakref.ref(made), epoch, step
+        self._unasked = weakref.ref(made), epoch, step, loaded
         return made
 
     def __len__(self) -> int:
@@ -213,12 +215,7 @@ class DataLoader:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
         epoch 0. A pass that is dropped before its first batch does not count: Lightning calls `iter()` to see whether it
         can."""
-        try:
-            epoch = operator.index(epoch)
-        except TypeError:
-            raise UsageError(f"set_epoch({epoch!r}): an epoch is an integer") from None
-        if not 0 <= epoch < 2**32:
-            raise UsageError(f"set_epoch({epoch}): epochs count from 0 to 2^32 - 1")
+        epoch = _job.epoch_of(epoch)
         if self._resumed is not None and self._resumed[0] == epoch:
             self._resumed_epoch_said = True
             return  # a training loop that says what the state says
@@ -240,8 +237,9 @@ class DataLoader:
             return epoch, step
         if self._next_epoch is not None:
             return self._next_epoch, 0
-        if self._unasked is not None and self._unasked[0]() is None:
-            return self._unasked[1:]
+        # `steps = iter(train)` once more, as in a notebook, still has the pass before it: a loaded place is not lost by that.
+        if self._unasked is not None and (self._unasked[0]() is None or self._unasked[3]):
+            return self._unasked[1:3]
         return (self._last_epoch + 1 if self._training else 0), 0
 
     def _start(self, exactly: bool = False) -> tuple:
@@ -260,6 +258,7 @@ class DataLoader:
         """
         epoch, step = self._cursor
         if consumed is not None:
+            consumed = _job.integer(f"state_dict(consumed={consumed!r})", consumed)
             if not 0 <= consumed <= len(self):
                 raise UsageError(f"state_dict(consumed={consumed}): an epoch has {len(self)} batches")
             # What a reader ahead has ended is not ended for the program.
@@ -285,6 +284,11 @@ class DataLoader:
         else:
             self._order.check(state, self.rank, self.num_replicas)
             where = self._native.resume(text, self._order.samples())
+        said = state.get("epoch"), state.get("batch")
+        if said != tuple(where):
+            raise ConfigError(f"cannot resume split {self.split!r}: the state says epoch {said[0]!r} and batch {said[1]!r}, and "
+                              f"its position is epoch {where[0]}, batch {where[1]}", "load a state as it was saved; for "
+                              "another place there are state_dict(consumed=…) and set_epoch()")
         self._resumed = tuple(where)
         self._resumed_epoch_said = False
         self._next_epoch = self._unasked = None
@@ -469,6 +473,8 @@ def _dtype_name(dtype: Any) -> Optional[str]:
 
 def _read(job, split, named, transform, seed, more, words, card_transform=None):
     """(is it text, path or text, split, overrides) of whatever the user gave as a job."""
+    if split is not None and not isinstance(split, str):
+        raise UsageError(f"split={split!r}", "a split has a name")
     if isinstance(job, (str, os.PathLike)) or isinstance(job, Mapping):
         for name, given in (("transform", transform), ("card_transform", card_transform)):
             if given is not None:

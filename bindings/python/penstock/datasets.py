@@ -14,21 +14,31 @@ __all__ = ["CIFAR10", "CIFAR100", "CSVDataset", "FileList", "ImageFolder", "MDS"
 
 def _absolute(path: str) -> str:
     """But for URLs, which the job's reader refuses in its own words."""
+    if not path:
+        raise UsageError("the path of a dataset is empty", "'.' is the folder that the program runs in")
     return path if "://" in path else os.path.abspath(path)
+
+
+def _text(path: Union[str, os.PathLike], what: str) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"{what}: {path!r} is no path") from None
 
 
 class ImageFolder:
     """Pictures in class folders, `root/CLASS/….jpg`, in the order of torchvision's ImageFolder.
 
     Gives the fields "image" (uint8 [3, height, width] before finishing) and "label" (int64: place of the class's name
-    in sorted order).
+    in sorted order). `index`: what `penstock index` made of the folder.
     """
 
-    def __init__(self, root: Union[str, os.PathLike]) -> None:
-        self.root = os.fspath(root)
+    def __init__(self, root: Union[str, os.PathLike], *, index: Union[str, os.PathLike, None] = None) -> None:
+        self.root = _text(root, "ImageFolder")
+        self.index = None if index is None else _text(index, "ImageFolder(index=…)")
 
     def to_spec(self) -> dict:
-        return {"folder": _absolute(self.root)}
+        return {"folder": _absolute(self.root), **({} if self.index is None else {"index": _absolute(self.index)})}
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.root!r})"
@@ -63,7 +73,7 @@ class _Files:
     _kind = ""
 
     def __init__(self, place: Union[str, os.PathLike], **options: Any) -> None:
-        self._place = os.fspath(place)
+        self._place = _text(place, type(self).__name__)
         self._options = {name: value for name, value in options.items() if value is not None}
         fields = self._options.get("fields")
         if fields is not None and not isinstance(fields, str):

@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import stat
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from . import _job, _penstock
 from ._tensors import made_as
@@ -64,8 +64,10 @@ class Preprocessor:
                  cpu_fraction: Optional[float] = None, overrides: Sequence[str] = (), **more: Any) -> None:
         if not isinstance(job, (str, os.PathLike, Mapping)):
             raise UsageError(f"a {type(job).__name__} is no job", "give a job file's path, or a job as a dict")
-        if threads is not None and threads < 1:
-            raise UsageError(f"threads={threads}: it is 1 or more")
+        if threads is not None:
+            threads = _job.integer("threads", threads)
+            if not 1 <= threads <= 1024:
+                raise UsageError(f"threads={threads}: it is 1 to 1024")
         self._tensors = made_as(output, False, pin_memory, device)
         is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
         self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
@@ -92,7 +94,10 @@ class Preprocessor:
         """
         if errors not in ("raise", "status"):
             raise UsageError(f"errors={errors!r}", 'say "raise" or "status"')
+        epoch = _job.integer("epoch", epoch)
         single = not isinstance(images, (list, tuple))
+        if not single and not all(one is None or isinstance(one, Iterable) for one in (index, occurrence)):
+            raise UsageError("index and occurrence of a list of images are lists", "give one for each image")
         if single:
             images = [images]
             index = None if index is None else [index]

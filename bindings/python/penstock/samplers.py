@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import array
 import itertools
+import operator
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Sized, Union
 
-from . import _penstock
+from . import _job, _penstock
 from ._place import place
 from .errors import UsageError
 
@@ -28,16 +29,17 @@ __all__ = ["BatchSampler", "DistributedSampler", "RandomSampler", "SequentialSam
 
 
 def _size_of(dataset: Union[Sized, int]) -> int:
-    size = dataset if isinstance(dataset, int) else len(dataset)
+    size = operator.index(dataset) if hasattr(dataset, "__index__") else len(dataset)
     if size < 0:
         raise UsageError(f"a dataset of {size} samples")
     return size
 
 
 def _positive(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+    number = _job.integer(name, value)
+    if number <= 0:
         raise UsageError(f"{name}={value!r}", f"{name} is a positive integer")
-    return value
+    return number
 
 
 def _torch(why: str):
@@ -56,9 +58,10 @@ class _Epochs:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`."""
+        epoch = _job.integer(f"set_epoch({epoch!r})", epoch)
         if epoch < 0:
             raise UsageError(f"set_epoch({epoch}): epochs count from 0")
-        self.epoch = int(epoch)
+        self.epoch = epoch
 
     def _seed_now(self) -> int:
         return (self.seed + self.epoch) % 2**64
@@ -105,7 +108,7 @@ class RandomSampler(_Advancing):
     def __init__(self, data_source: Union[Sized, int], replacement: bool = False, num_samples: Optional[int] = None,
                  generator: Any = None, *, seed: int = 0) -> None:
         if num_samples is not None:
-            _positive("num_samples", num_samples)
+            num_samples = _positive("num_samples", num_samples)
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
@@ -145,14 +148,14 @@ class DistributedSampler(_Epochs):
                                  "torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
             num_replicas = world if num_replicas is None else num_replicas
             rank = here if rank is None else rank
-        _positive("num_replicas", num_replicas)
+        num_replicas, rank = _positive("num_replicas", num_replicas), _job.integer("rank", rank)
         if not 0 <= rank < num_replicas:
             raise UsageError(f"rank={rank} of num_replicas={num_replicas}", "ranks count from 0")
         size = _size_of(dataset)
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank
-        self.shuffle = shuffle
+        self.shuffle = bool(shuffle)  # torch takes 0 and 1 as well
         self.seed = seed
         self.drop_last = drop_last
         self.num_samples = size // num_replicas if drop_last else -(-size // num_replicas)
@@ -180,7 +183,7 @@ class WeightedRandomSampler(_Advancing):
 
     def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None, *,
                  seed: int = 0) -> None:
-        _positive("num_samples", num_samples)
+        num_samples = _positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise UsageError(f"replacement={replacement!r}", "say True or False")
         self.weights = array.array("d", weights.tolist() if hasattr(weights, "tolist") else weights)

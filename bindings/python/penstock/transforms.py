@@ -58,6 +58,8 @@ class Compose:
     """Several transforms, one after the other."""
 
     def __init__(self, transforms: Sequence[Any]) -> None:
+        if not isinstance(transforms, (list, tuple)):
+            raise UsageError(f"Compose({transforms!r})", "give a list of transforms")
         self.transforms = list(transforms)
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ import weakref
 from collections import deque
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
-from . import _penstock
+from . import _job, _penstock
 from ._tensors import has_torch
 from .batch import TupleBatch
 from .errors import DatasetError, UsageError
@@ -138,12 +138,12 @@ class WrappedLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`; told to the loader's sampler as well, where it has a set_epoch."""
-        if epoch < 0:
-            raise UsageError(f"set_epoch({epoch}): epochs count from 0")
-        self._next_epoch = int(epoch)
-        sampler = getattr(self.loader, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(int(epoch))
+        self._next_epoch = _job.epoch_of(epoch)
+        batches = getattr(self.loader, "batch_sampler", None)
+        for one in (batches, getattr(batches, "sampler", None), getattr(self.loader, "sampler", None)):
+            if hasattr(one, "set_epoch"):
+                one.set_epoch(self._next_epoch)
+                return
 
     def reset(self) -> None:
         """Ends the pass that is under way and drops what was decoded ahead; the next `iter()` begins the next epoch. After
