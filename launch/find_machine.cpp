@@ -62,8 +62,8 @@ void find_cpus(Findings& findings) {
   const std::string model = value_of("/proc/cpuinfo", "model name");
   Finding finding{"cpu", (model.empty() ? "" : model + ", ") + std::to_string(allowed) + " of " +
                              std::to_string(online) + " CPUs, " +
-                             (lanes_supported() ? "AVX-512: JPEG's entropy decoding in sixteen lanes"
-                                                : "no AVX-512: JPEG's entropy decoding is scalar")};
+                             (lane_shape().vectors ? "AVX-512: JPEG's entropy decoding in sixteen lanes"
+                                                   : "no AVX-512: JPEG's entropy decoding in scalar lanes")};
   if (allowed < online) {
     finding.level = FindingLevel::note;
     finding.remedy = "a launcher, container or taskset keeps this process to some CPUs; loader.threads shares those";
@@ -149,7 +149,8 @@ void find_single_copy(Findings& findings) {
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   const bool restricted = !scope.empty() && scope != "0";
   if (allowed && !restricted) {
-    findings.push_back({"single copy", "processes of one user may read each other's memory: MPI copies once on a node"});
+    findings.push_back(
+        {"single copy", "processes of one user may read each other's memory: MPI copies once on a node"});
     return;
   }
   findings.push_back({"single copy",

@@ -1,4 +1,4 @@
-// The coefficients of a crop's rows of MCUs, by the fastest way that the file, the CPU and the index allow.
+// The coefficients of a crop's rows of MCUs, by the fastest way that the file and the index allow.
 //
 //   CoefficientRows rows;                                     // one per thread
 //   if (rows.read_frame(bytes, header, limits.max_scans, frame)) ...        // headers only
@@ -9,8 +9,9 @@
 //   });
 //
 //                    | an index                           | none
-//   wide vectors     | indexed_rows.h, nothing else read  | speculative_rows.h, then entropy.h from where it ends
-//   otherwise        | entropy.h, entered row by row      | entropy.h from the first MCU on
+//   in lanes         | indexed_rows.h, nothing else read  | speculative_rows.h, then entropy.h from where it ends
+//   where they are   |                                    |
+//     no use         | entropy.h, entered row by row      | entropy.h from the first MCU on
 //   progressive file |                                    | progressive_rows.h
 // All ways give the same coefficients; they differ in how often they say "not mine" (below).
 // An index that cannot be the file's counts as none. From where a partial one ends, rows are decoded as without an index,

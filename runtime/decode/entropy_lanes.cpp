@@ -10,8 +10,10 @@
 
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/scalar_lanes.h"
 #include "runtime/decode/zigzag.h"
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
@@ -22,8 +24,8 @@ HWY_BEFORE_NAMESPACE();
 namespace penstock::lane_vectors {
 namespace HWY_NAMESPACE {
 
-// AVX-512's own intrinsics: the code lives on gathers, scatters and masks of 16 lanes. With AVX2 (8 lanes, no scatter)
-// the same steps are no faster than entropy.h.
+// AVX-512's own intrinsics: the code lives on gathers, scatters and masks of 16 lanes. AVX2 has none of the latter two,
+// and half the lanes: scalar ones (scalar_lanes.h) do there.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 
 using V = __m512i;
@@ -190,7 +192,7 @@ HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8
 
   // Both outcomes are made before it is known which one holds: the next lookup waits for this.
   const V all_bits = _mm512_and_si512(how, all(31));
-  const V first_bits = _mm512_and_si512(_mm512_srli_epi32(how, 5), all(31));
+  const V first_bits = _mm512_and_si512(_mm512_srli_epi32(how, 6), all(31));
   const V after_all = shifted_left(g.high, g.low, all_bits);
   g.high = _mm512_mask_mov_epi32(after_all, one, shifted_left(g.high, g.low, first_bits));
   const V taken = _mm512_mask_mov_epi32(all_bits, one, first_bits);
@@ -369,13 +371,18 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
   }
 }
 
-bool LanesSupported() {
-  return true;
+LaneShape Shape() {
+  return {most_lanes, lookups_per_fetch, true};
 }
 
 #else
 
-void DecodeLanes(const LaneTables&, const LaneLayout&, const uint8_t*, int16_t*, LaneFeeder&, LaneLog*) {}
+void DecodeLanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
+                 LaneFeeder& feeder, LaneLog* log) {
+  decode_scalar_lanes(tables, layout, bytes, coefficients, feeder, log);
+}
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
 
 void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
   for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
@@ -385,12 +392,93 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
   }
 }
 
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Which bytes of each eighth of a block in zigzag order go to a row, for shuffles that make zeros of 0x80.
+struct RowBytes {
+  alignas(16) uint8_t from[8][16];
+  bool any[8];
+};
+constexpr std::array<RowBytes, 8> row_bytes() {
+  std::array<RowBytes, 8> rows{};
+  for (RowBytes& row : rows) {
+    for (auto& eighth : row.from) {
+      for (uint8_t& byte : eighth) byte = 0x80;
+    }
+  }
+  for (size_t k = 0; k < 64; ++k) {
+    RowBytes& row = rows[zigzag_order[k] / 8];
+    row.any[k / 8] = true;
+    for (size_t byte = 0; byte < 2; ++byte) {
+      row.from[k / 8][zigzag_order[k] % 8 * 2 + byte] = static_cast<uint8_t>(k % 8 * 2 + byte);
+    }
+  }
+  return rows;
+}
+alignas(16) constexpr auto rows_of_zigzag = row_bytes();
+
+// Blocks side by side in one vector: two where it has 32 bytes, else one.
+#if HWY_TARGET == HWY_AVX2
+using Bytes = hn::FixedTag<uint8_t, 32>;
+constexpr size_t blocks_at_once = 2;
+HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
+  const hn::FixedTag<uint8_t, 16> half;
+  return hn::Combine(Bytes{}, hn::LoadU(half, reinterpret_cast<const uint8_t*>(blocks[1] + 8 * n)),
+                     hn::LoadU(half, reinterpret_cast<const uint8_t*>(blocks[0] + 8 * n)));
+}
+#else
+using Bytes = hn::FixedTag<uint8_t, 16>;
+constexpr size_t blocks_at_once = 1;
+HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
+  return hn::LoadU(Bytes{}, reinterpret_cast<const uint8_t*>(blocks[0] + 8 * n));
+}
+#endif
+
+template <size_t row, size_t eighth>
+HWY_INLINE void add_eighth(const hn::Vec<Bytes>* eighths, hn::Vec<Bytes>& sum) {
+  if constexpr (rows_of_zigzag[row].any[eighth]) {
+    const auto from = hn::LoadDup128(Bytes{}, rows_of_zigzag[row].from[eighth]);
+    sum = hn::Or(sum, hn::TableLookupBytesOr0(eighths[eighth], from));
+  }
+}
+
+template <size_t row>
+HWY_INLINE void store_row(const hn::Vec<Bytes>* eighths, int16_t* tile) {
+  auto sum = hn::Zero(Bytes{});
+  [&]<size_t... eighth>(std::index_sequence<eighth...>) HWY_ATTR {
+    (add_eighth<row, eighth>(eighths, sum), ...);
+  }
+  (std::make_index_sequence<8>{});
+  hn::StoreU(sum, Bytes{}, reinterpret_cast<uint8_t*>(tile + 32 * row));
+}
+
+void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
+  for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
+    for (size_t i = 0; i < blocks_per_tile; i += blocks_at_once) {
+      hn::Vec<Bytes> eighths[8];
+      for (size_t n = 0; n < 8; ++n) eighths[n] = eighth_of(blocks + i, n);
+      store_row<0>(eighths, tiles + 8 * i);
+      store_row<1>(eighths, tiles + 8 * i);
+      store_row<2>(eighths, tiles + 8 * i);
+      store_row<3>(eighths, tiles + 8 * i);
+      store_row<4>(eighths, tiles + 8 * i);
+      store_row<5>(eighths, tiles + 8 * i);
+      store_row<6>(eighths, tiles + 8 * i);
+      store_row<7>(eighths, tiles + 8 * i);
+    }
+  }
+}
+
+#endif
+
 Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t*, uint8_t* out, const uint8_t*) {
   return {in, out};
 }
 
-bool LanesSupported() {
-  return false;
+LaneShape Shape() {
+  return {scalar_lanes, scalar_lookups_per_fetch, false};
 }
 
 #endif
@@ -409,12 +497,12 @@ namespace lane_vectors {
 HWY_EXPORT(DecodeLanes);
 HWY_EXPORT(UnstuffInVectors);
 HWY_EXPORT(ZigzagBlocksToTiles);
-HWY_EXPORT(LanesSupported);
+HWY_EXPORT(Shape);
 }  // namespace lane_vectors
 using namespace lane_vectors;  // for the dispatch macros alone
 
-bool lanes_supported() {
-  return HWY_DYNAMIC_DISPATCH(LanesSupported)();
+LaneShape lane_shape() {
+  return HWY_DYNAMIC_DISPATCH(Shape)();
 }
 
 void decode_lanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,

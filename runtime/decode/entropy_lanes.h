@@ -1,7 +1,8 @@
-// Entropy decoding of baseline scans in vector lanes: many stretches of MCUs at once, each in a lane of its own.
+// Entropy decoding of baseline scans in lanes: many stretches of MCUs at once, each in a lane of its own. With AVX-512
+// these are the sixteen of a vector, else four scalar ones side by side (scalar_lanes.h).
 //
 //   struct Feeder : LaneFeeder { bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override; } feeder;
-//   if (lanes_supported()) decode_lanes(tables, layout, bytes, coefficients, feeder);
+//   decode_lanes(tables, layout, bytes, coefficients, feeder);          // asks for lane_shape().count stretches at first
 //
 // A lane takes a stretch (a LaneUnit: where its first bit is, how many blocks), decodes it to its end and asks the
 //   feeder for another; the call returns when every lane was told that there is none. So lanes stay busy, whatever the
@@ -9,7 +10,7 @@
 // One step of a lane, without branches: the tables of the block at hand by its number within the MCU; an entry by the
 //   next `lookup_bits`; value, position, bits and block by arithmetic under masks; one store of two neighbouring
 //   coefficients. Coefficients are stored in zigzag order, as stores of two then never touch what another step has
-//   written. Five steps are made from 57 bits, then the bits are fetched anew.
+//   written. Some steps are made from 57 bits, then the bits are fetched anew.
 // Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
 //   and one block more than the stretch has must be writable: with zeros, unless the stretch fails. DC values stay
 //   differences.
@@ -34,7 +35,7 @@
 namespace penstock {
 
 inline constexpr size_t lane_padding = 32;
-inline constexpr size_t most_lanes = 16;
+inline constexpr size_t most_lanes = 16;  // on any CPU
 
 struct LaneUnit {
   uint32_t bit = 0;       // of `bytes`: the first of the stretch, at an MCU's beginning
@@ -67,7 +68,8 @@ struct LaneEnd {
 // Notes the lanes' places before every fetch of bits, as far as there is room.
 class LaneLog {
  public:
-  explicit LaneLog(size_t entries) : words_(2 * most_lanes * entries), room_(entries) {}
+  // `lanes`: as many as decode_lanes() has.
+  LaneLog(size_t entries, size_t lanes) : lanes_(lanes), words_(2 * lanes * entries), room_(entries) {}
 
   // Room for `entries` at most, of those that were asked for.
   void clear(size_t entries) noexcept {
@@ -76,16 +78,17 @@ class LaneLog {
   }
   size_t size() const noexcept { return used_; }
   LanePlace at(size_t entry, size_t lane) const noexcept {
-    const uint32_t* const words = words_.data() + 2 * most_lanes * entry;
-    const uint32_t rest = words[most_lanes + lane];
+    const uint32_t* const words = words_.data() + 2 * lanes_ * entry;
+    const uint32_t rest = words[lanes_ + lane];
     return {words[lane], rest & 0x00FFFF80, rest & 127, rest >> 24 << 2};
   }
 
-  // For decode_lanes(): place for `most_lanes` bits, then as many of the rest, block | next | turn / 4 << 24; nullptr:
+  // For decode_lanes(): place for every lane's bit, then as many of the rest, block | next | turn / 4 << 24; nullptr:
   // full.
-  uint32_t* add() noexcept { return used_ < room_ ? words_.data() + 2 * most_lanes * used_++ : nullptr; }
+  uint32_t* add() noexcept { return used_ < room_ ? words_.data() + 2 * lanes_ * used_++ : nullptr; }
 
  private:
+  size_t lanes_ = 0;
   std::vector<uint32_t> words_;
   size_t room_ = 0;
   size_t used_ = 0;
@@ -100,8 +103,13 @@ class LaneFeeder {
   ~LaneFeeder() = default;
 };
 
-// Whether this CPU has vectors wide enough for lanes to be faster than entropy.h; decode_lanes() needs it.
-bool lanes_supported();
+// What decode_lanes() is on this CPU.
+struct LaneShape {
+  size_t count = 0;  // of lanes, most_lanes at most
+  size_t lookups_per_fetch = 0;
+  bool vectors = false;
+};
+LaneShape lane_shape();
 
 // No block lies in the first 256 bytes of `coefficients`.
 inline constexpr size_t lane_scratch_bytes = 256;

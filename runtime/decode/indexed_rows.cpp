@@ -15,8 +15,7 @@ constexpr size_t block_bytes = 128;
 
 bool IndexedRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex& index, McuColumns columns,
                         int first_row, int end_row) {
-  static const bool supported = lanes_supported();
-  if (!supported || frame.restart_interval != 0 || bytes.size() > largest_file) return false;
+  if (frame.restart_interval != 0 || bytes.size() > largest_file) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
   // Points so far apart are worth little, and their stretches would take memory that no row needs.
   if (static_cast<size_t>(index.interval()) * layout_.blocks * block_bytes > band_bytes) return false;

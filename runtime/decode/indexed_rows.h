@@ -1,4 +1,4 @@
-// Coefficients of the rows of MCUs that a crop needs, from a side index, decoded in vector lanes.
+// Coefficients of the rows of MCUs that a crop needs, from a side index, decoded in lanes (entropy_lanes.h).
 //
 //   IndexedRows rows;                                          // one per thread; keeps tables and memory
 //   bool mine = rows.begin(bytes, frame, index, {first_mcu, end_mcu}, first_row, end_row);
@@ -9,7 +9,7 @@
 // Verdict: as with entropy.h and an index: every stretch that is read to its end, and the last one always is, must end
 //   at just the bit and the DC predictions that the next entry point names, so an index of another file is found out.
 //   The last stretch of a scan must end right before a marker.
-// Failure: begin() is false where lanes are no use: a CPU without wide vectors, restart markers, a file above 256 MB,
+// Failure: begin() is false where lanes are no use: restart markers, a file above 256 MB,
 //   points far apart. read_row() is false for "not mine", as in entropy.h.
 // Memory: about `band_bytes` of coefficients, more only where the stretches of one row have more; and the bytes of its
 //   stretches. An index is untrusted: what it asks for is bounded by the file's size and `most_scratch_bytes`.

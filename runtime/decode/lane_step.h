@@ -1,5 +1,5 @@
-// What one lane does in one step, as plain code: the reference of entropy_lanes.cpp's vector code, and what goes on
-// where a lane has left off.
+// What one lane does in one step, as plain code: the reference of entropy_lanes.cpp's vector code and of
+// scalar_lanes.cpp, and what goes on where a lane has left off.
 #pragma once
 
 #include <bit>
@@ -18,6 +18,12 @@ inline uint64_t lane_bits(const uint8_t* bytes, uint32_t bit) {
   std::memcpy(&word, bytes + (bit >> 3), 8);
   if constexpr (std::endian::native == std::endian::little) word = __builtin_bswap64(word);
   return word << (bit & 7);
+}
+
+// Two neighbouring coefficients, the first in the lower half.
+inline void store_two(uint32_t values, uint8_t* to) {
+  if constexpr (std::endian::native == std::endian::big) values = std::rotl(values, 16);
+  std::memcpy(to, &values, 4);
 }
 
 // `store` false: coefficients are left alone.
@@ -51,9 +57,9 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
   const bool both = after_first < 128;
   if (open || !both) values &= 0xFFFF;
   if constexpr (store) {
-    std::memcpy(reinterpret_cast<uint8_t*>(coefficients) + place.block + after_first - 2, &values, 4);
+    store_two(values, reinterpret_cast<uint8_t*>(coefficients) + place.block + after_first - 2);
   }
-  place.bit += (both ? how : how >> 5) & 31;
+  place.bit += (both ? how : how >> 6) & 31;
   const uint32_t after = place.next + (how >> 24);
   if (after < 128) {
     place.next = after;

@@ -7,8 +7,6 @@ namespace penstock {
 namespace {
 
 constexpr int all_bits = LaneTables::lookup_bits;
-// Open entries take at most so many bits of value: a lane must hold as many, and those of the code, before a lookup.
-constexpr int longest_open = 11;
 
 constexpr uint32_t bits_of(uint32_t how) {
   return how & 31;
@@ -71,11 +69,11 @@ void LaneTables::fill_entries(size_t number) {
   const bool dc = codes.kind() == HuffmanCodes::Kind::dc;
   if (entries_.size() < (number + 1) * lookup_size) entries_.resize((number + 1) * lookup_size);
   uint64_t* const entries = entries_.data() + number * lookup_size;
-  std::fill_n(entries, lookup_size, uint64_t{long_entry});
+  std::fill_n(entries, lookup_size, uint64_t{long_entry | pair_entry | block_end << 16});
   codes.for_short_codes([&](unsigned code, int length, int symbol) {
     const int size = dc ? symbol : symbol & 15;
     const auto run = static_cast<uint32_t>(dc ? 0 : symbol >> 4);
-    if (length > all_bits || size > longest_open) return;
+    if (length > all_bits || length + size > most_bits) return;
     const bool ends = !dc && size == 0 && run != 15;
     const uint32_t how = entry_of(static_cast<uint32_t>(length + size), run, ends);
     // All inputs that begin with this code; those of one value are neighbours.
@@ -107,7 +105,8 @@ void LaneTables::pair_entries(uint64_t* entries) {
     const bool ends = ends_block(second);
     if (!ends && advance_of(second) != 2) continue;
     const uint32_t advance = advance_of(first);
-    const uint32_t how = (used + bits_of(second)) | used << 5 | advance << 16 | (ends ? block_end : advance + 2) << 24;
+    const uint32_t how =
+        (used + bits_of(second)) | used << 6 | advance << 16 | (ends ? block_end : advance + 2) << 24 | pair_entry;
     entries[lookup] = how | (single_[lookup] >> 32 & 0xFFFF) << 32 | next >> 32 << 48;
   }
 }

@@ -22,12 +22,14 @@ constexpr size_t left_at_end(size_t scan) {
 
 }  // namespace
 
-SpeculativeRows::SpeculativeRows() : log_(noted_places_of_all) {}
+SpeculativeRows::SpeculativeRows()
+    : count_(lane_shape().count),
+      noted_places_of_all_(noted_lookups / lane_shape().lookups_per_fetch),
+      log_(noted_places_of_all_, count_) {}
 
 bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuColumns columns, int first_row,
                             int end_row, const Start& from, EntryNotes* notes) {
-  static const bool supported = lanes_supported();
-  if (!supported || frame.restart_interval != 0 || first_row >= end_row) return false;
+  if (frame.restart_interval != 0 || first_row >= end_row) return false;
   if (from.point.byte < frame.scan_begin || from.point.byte >= bytes.size()) return false;
   const size_t scan = bytes.size() - frame.scan_begin;
   const auto columns_of_all = static_cast<size_t>(frame.mcu_columns);
@@ -40,7 +42,7 @@ bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuCo
   // end is left to those who can tell what the file's end means.
   const size_t guess = ahead * mcus_needed / mcus_ahead;
   const size_t wanted = std::min(guess + guess / 32, ahead - std::min(ahead, left_at_end(scan)));
-  if (wanted < most_lanes * smallest_chunk) return false;
+  if (wanted < count_ * smallest_chunk) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
   if (scan < mcus * layout_.blocks * fewest_bytes_per_block) return false;
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -49,7 +51,7 @@ bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuCo
   columns_ = columns;
   end_row_ = end_row;
   wanted_end_ = from.point.byte + wanted;
-  bands_ = (wanted + most_lanes * chunk_bytes - 1) / (most_lanes * chunk_bytes);
+  bands_ = (wanted + count_ * chunk_bytes - 1) / (count_ * chunk_bytes);
   raw_ = from.point.byte;
   bit_ = from.point.bit;
   mcu_ = from.mcu;
@@ -58,14 +60,14 @@ bool SpeculativeRows::begin(EncodedView bytes, const BaselineFrame& frame, McuCo
   notes_ = notes;
   runs_.clear();
   band_mcu_ = mcu_;
-  if (coefficients_.empty()) coefficients_.resize((lane_scratch_bytes + most_lanes * lane_bytes) / sizeof(int16_t));
+  if (coefficients_.empty()) coefficients_.resize((lane_scratch_bytes + count_ * lane_bytes) / sizeof(int16_t));
   clean();
   return true;
 }
 
 // What the lanes have written is zeroed where it is not needed any more: how much it is, is known only then.
 void SpeculativeRows::clean() {
-  for (size_t lane = 0; lane < most_lanes; ++lane) {
+  for (size_t lane = 0; lane < count_; ++lane) {
     const uint32_t begin = first_block(lane);
     if (dirty_end_[lane] > begin) std::memset(coefficients_.data() + begin / 2, 0, dirty_end_[lane] - begin);
     dirty_end_[lane] = 0;
@@ -112,20 +114,20 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   band_raw_ = raw_;
   band_bit_ = bit_;
   if (bands_ == 0 || raw_ >= wanted_end_) return Row::ended;
-  size_t chunk = (wanted_end_ - raw_) / bands_ / most_lanes;
+  size_t chunk = (wanted_end_ - raw_) / bands_ / count_;
   --bands_;
-  take_bytes(chunk * most_lanes + 4096);  // up to the end of the MCU that the last chunk ends in
-  if (bytes_used_ < chunk * most_lanes + lane_padding) {
+  take_bytes(chunk * count_ + 4096);  // up to the end of the MCU that the last chunk ends in
+  if (bytes_used_ < chunk * count_ + lane_padding) {
     // The scan ends long before the file does.
     bands_ = 0;
-    chunk = (bytes_used_ - std::min(bytes_used_, left_at_end(bytes_used_))) / most_lanes;
+    chunk = (bytes_used_ - std::min(bytes_used_, left_at_end(bytes_used_))) / count_;
   }
   if (chunk < smallest_chunk) return Row::ended;
-  for (size_t lane = 0; lane < most_lanes; ++lane) {
+  for (size_t lane = 0; lane < count_; ++lane) {
     lanes_[lane] = {static_cast<uint32_t>((lane + 1) * chunk * 8), 0, {}, 0};
   }
   stepped_.clear();
-  log_.clear(notes_ != nullptr && notes_->wanted() != EntryNotes::none ? noted_places_of_all : noted_places);
+  log_.clear(notes_ != nullptr && notes_->wanted() != EntryNotes::none ? noted_places_of_all_ : noted_places);
   decode_lanes(tables_, layout_, bytes_.data(), coefficients_.data(), *this, &log_);
   if (!join_lanes()) return Row::not_mine;
   add_predictions();
@@ -150,7 +152,7 @@ bool SpeculativeRows::join_lanes() {
   uint32_t from = first_block(0);
   LanePlace place = lanes_[0].end.place;
   if (lanes_[0].end.why == LaneEnd::Why::failed) return false;
-  for (size_t next = 1; next < most_lanes; ++next) {
+  for (size_t next = 1; next < count_; ++next) {
     // A lane that never comes to a place of the next one's goes on to those of the one after.
     bool met = false;
     for (size_t n = 0; n < log_.size() && !met;) {
@@ -203,7 +205,7 @@ void SpeculativeRows::add_predictions() {
   size_t before = 0;  // blocks of the band before the run
   size_t turn = 0;
   stuffed_before_ = 0;
-  note_lane_ = most_lanes;
+  note_lane_ = count_;
   for (size_t r = 0; r < runs_.size(); ++r) {
     const size_t part = std::min(runs_[r].blocks, all - before);
     int16_t* const blocks = coefficients_.data() + runs_[r].block / 2;

@@ -1,4 +1,4 @@
-// Coefficients of a crop's rows of MCUs without an index, decoded in vector lanes all the same.
+// Coefficients of a crop's rows of MCUs without an index, decoded in lanes (entropy_lanes.h) all the same.
 //
 //   SpeculativeRows rows;                            // one per thread; keeps tables and memory
 //   bool mine = rows.begin(bytes, frame, {first_mcu, end_mcu}, first_row, end_row, {}, notes);
@@ -26,8 +26,8 @@
 // Verdict: as entropy.h's for the rows read, or "not mine" more often: where too few bytes remain behind the rows to
 //   know that libjpeg-turbo would stop quietly, blocks of very few bytes, overfull blocks. Callers then decode with
 //   entropy.h from the start.
-// Failure: begin() is false where lanes are no use: a CPU without wide vectors, restart markers, few bytes.
-// Memory: about 4 MB.
+// Failure: begin() is false where lanes are no use: restart markers, few bytes.
+// Memory: about 250 KB a lane.
 // Thread-safety: one per thread.
 #pragma once
 
@@ -74,9 +74,9 @@ class SpeculativeRows final : private LaneFeeder {
   static constexpr size_t lane_blocks = 1792;
   static constexpr size_t spare_blocks = 128;  // for going on past a chunk's end
   static constexpr size_t lane_bytes = (lane_blocks + spare_blocks + 2) * 128;
-  // For meeting, some hundred are enough; for entry points, so many as a lane's chunk takes fetches.
+  // For meeting, some hundred are enough; for entry points, so many as a lane's chunk takes.
   static constexpr size_t noted_places = 640;
-  static constexpr size_t noted_places_of_all = 3072;
+  static constexpr size_t noted_lookups = 15360;
   static constexpr int most_steps_to_entry = 64;
 
   // Blocks one after the other in the right order.
@@ -112,6 +112,8 @@ class SpeculativeRows final : private LaneFeeder {
   const int16_t* block(uint32_t at) const { return coefficients_.data() + at / 2; }
   static uint32_t first_block(size_t lane) { return static_cast<uint32_t>(lane_scratch_bytes + lane * lane_bytes); }
 
+  size_t count_;  // of lanes
+  size_t noted_places_of_all_;
   const uint8_t* file_ = nullptr;
   size_t file_size_ = 0;
   const BaselineFrame* frame_ = nullptr;

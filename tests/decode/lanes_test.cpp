@@ -16,6 +16,7 @@
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
 #include "runtime/decode/lane_step.h"
+#include "runtime/decode/scalar_lanes.h"
 #include "runtime/decode/side_index.h"
 #include "runtime/decode/speculative_rows.h"
 #include "runtime/decode/stuffing.h"
@@ -31,12 +32,6 @@ using penstock_test::JpegSpec;
 using penstock_test::make_jpeg;
 using penstock_test::random_spec;
 using File = std::vector<std::byte>;
-
-bool skip_without_lanes() {
-  if (lanes_supported()) return false;
-  MESSAGE("skipped: this CPU has no vectors of 512 bits");
-  return true;
-}
 
 // A scan without its stuffing.
 std::vector<uint8_t> plain_scan(const File& file, const BaselineFrame& frame) {
@@ -128,8 +123,9 @@ struct Stretches final : LaneFeeder {
   }
 };
 
-TEST_CASE("lanes do what single steps do, also on garbage") {
-  if (skip_without_lanes()) return;
+using DecodeLanes = void (*)(const LaneTables&, const LaneLayout&, const uint8_t*, int16_t*, LaneFeeder&, LaneLog*);
+
+void check_lanes_against_steps(DecodeLanes decode) {
   const unsigned seed = std::random_device{}();
   INFO("seed ", seed);
   std::mt19937 random(seed);
@@ -165,7 +161,7 @@ TEST_CASE("lanes do what single steps do, also on garbage") {
     stretches.ends.resize(stretches.units.size());
     std::vector<int16_t> coefficients(out / 2);
     std::vector<int16_t> by_steps(out / 2 + 64 * 64);
-    decode_lanes(tables, layout, bytes.data(), coefficients.data(), stretches);
+    decode(tables, layout, bytes.data(), coefficients.data(), stretches, nullptr);
     for (size_t n = 0; n < stretches.units.size(); ++n) {
       const LaneUnit& unit = stretches.units[n];
       const LaneEnd& end = stretches.ends[n];
@@ -199,6 +195,15 @@ TEST_CASE("lanes do what single steps do, also on garbage") {
   CHECK(all > 0);
   CHECK(past > 0);
   CHECK(failed > 0);
+}
+
+TEST_CASE("lanes do what single steps do, also on garbage") {
+  MESSAGE(lane_shape().count, " lanes", lane_shape().vectors ? ", of vectors" : "");
+  check_lanes_against_steps(decode_lanes);
+}
+
+TEST_CASE("scalar lanes do what single steps do, whatever vectors this CPU has") {
+  check_lanes_against_steps(decode_scalar_lanes);
 }
 
 TEST_CASE("stuffing is taken out in vectors as byte by byte, up to a marker") {
@@ -283,7 +288,6 @@ JpegSpec large_spec(std::mt19937& random) {
 }
 
 TEST_CASE("without an index, lanes read what is read from the start") {
-  if (skip_without_lanes()) return;
   const unsigned seed = std::random_device{}();
   INFO("seed ", seed);
   std::mt19937 random(seed);
@@ -324,7 +328,6 @@ TEST_CASE("without an index, lanes read what is read from the start") {
 
 // Rows longer than a band, and images of many bands.
 TEST_CASE("large and wide photos stay with the lanes") {
-  if (skip_without_lanes()) return;
   std::mt19937 random(5);
   CoefficientRows rows;
   for (const auto& size :
@@ -347,7 +350,6 @@ TEST_CASE("large and wide photos stay with the lanes") {
 }
 
 TEST_CASE("with an index, lanes read what single decoding from its points reads; and refuse with it") {
-  if (skip_without_lanes()) return;
   const unsigned seed = std::random_device{}();
   INFO("seed ", seed);
   std::mt19937 random(seed);
@@ -384,7 +386,6 @@ TEST_CASE("with an index, lanes read what single decoding from its points reads;
 }
 
 TEST_CASE("an index of another picture of the same size is found out") {
-  if (skip_without_lanes()) return;
   std::mt19937 random(9);
   CoefficientRows rows;
   int fits = 0;
