@@ -84,7 +84,6 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   auto run = std::make_shared<bool>(false);
   auto serve = std::make_shared<bool>(false);
   auto idle_s = std::make_shared<double>(0);
-  auto print = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   auto quiet = std::make_shared<bool>(false);
   auto epochs = std::make_shared<int>(0);
@@ -98,7 +97,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_option("--host", request->hosts, "hosts, as mpirun takes them")->delimiter(',');
   command->add_option("--hostfile", request->hostfile, "file of hosts");
   command->add_option("--mpirun", *mpirun, "another mpirun")->capture_default_str();
-  CLI::Option* print_flag = command->add_flag("--print", *print, "print the line (the default)");
+  CLI::Option* print_flag = command->add_flag("--print")->description("print the line (the default)");
   command->add_flag("--run", *run, "run it")->excludes(print_flag);
   CLI::Option* serve_flag = command->add_flag("--serve", *serve, "`penstock serve` instead of `penstock run`");
   command->add_option("--idle-s", *idle_s, "passed on to `penstock serve`")->needs(serve_flag)->check(some_seconds());
