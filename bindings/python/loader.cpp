@@ -66,7 +66,10 @@ class LoaderHandle {
     (void)**this;
     return loader_;
   }
-  void close() { loader_.reset(); }
+  void close() {
+    if (loader_) loader_->end_waits();
+    loader_.reset();
+  }
   bool closed() const { return !loader_; }
 
  private:

@@ -178,6 +178,10 @@ std::optional<ClientMessage> ClientSession::receive_once(const std::string& what
       return message;
     }
     if (socket_.closed()) hung_up(what);
+    if (stream != 0 && waits_ended_.load(std::memory_order_relaxed)) {
+      throw Error(ErrorKind::usage, "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
+                  "close it when nobody asks it any more");
+    }
     switch (patience.look(holds_all(stream), released_ != 0)) {
       case Patience::Verdict::wait:
         break;

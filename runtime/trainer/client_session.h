@@ -72,6 +72,8 @@ class ClientSession {
   std::optional<LentBatch> next(uint64_t stream);                           // nothing at the end
   void release(const ClientBatch& batch) noexcept;
   void stop(uint64_t stream) noexcept;
+  // From any thread: whoever waits in next(), or will, has an Error(usage) within a tenth of a second. All else goes on.
+  void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
   std::string stats();
 
   // To the program: on_warning now, and take_warnings() at any time.
@@ -123,6 +125,7 @@ class ClientSession {
 
   // Batches given back: all of them, and how many it were when the port said of a pass that all are held.
   std::atomic<int64_t> released_ = 0;  // publishes nothing
+  std::atomic<bool> waits_ended_ = false;  // publishes nothing
   std::map<uint64_t, int64_t> released_when_held_ PENSTOCK_GUARDED_BY(mutex_);
 };
 

@@ -218,5 +218,6 @@ std::string DataLoader::stats_json() { return impl_->session().stats(); }
 std::string DataLoader::report_json() { return impl_->report(); }
 std::vector<std::string> DataLoader::fields() const { return impl_->field_names(); }
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
+void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
 
 }  // namespace penstock

@@ -7,6 +7,8 @@ import queue
 import resource
 import sys
 import threading
+import time
+import warnings
 
 import numpy as np
 import torch
@@ -299,6 +301,29 @@ def test_thousands_of_batches_leak_nothing():
             array["image"].__dlpack__(max_version=(1, 0))
             array.indices
         assert abs(sys.getrefcount(None) - count) < 100
+
+
+def test_close_ends_another_threads_wait():
+    loader = penstock.DataLoader(JOB, "train", output="numpy", batch_size=4, trainer__hold=1, loader__prefetch=1)
+    kept, said = [], []
+
+    def take_all():  # and keep them: at last the next one is waited for
+        try:
+            kept.extend(iter(loader))
+        except penstock.UsageError as problem:
+            said.append(str(problem))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the program holds all batches
+        thread = threading.Thread(target=take_all)
+        thread.start()
+        time.sleep(1)
+        assert not said and 2 <= len(kept) < len(loader), (said, len(kept))
+        began = time.monotonic()
+        loader.close()
+        thread.join(30)
+    assert "was closed while a batch of split 'train' was waited for" in said[0], said
+    assert time.monotonic() - began < 3
 
 
 _AT_EXIT = """
