@@ -11,7 +11,7 @@ A host is a process that holds a network, a host-name and a mount namespace: its
 other files, the process numbers, is the machine's. The hosts hang on a bridge in a namespace of its own; nothing is ever
 made in the machine's own namespaces, and all of it goes with the holding processes, which end with this one however that
 ends. mpirun starts its daemon on another host through `agent`, a script that stands for ssh: it gives the command to a
-shell there, with none of the environment but PATH, HOME and the mark of support/leftovers.py.
+shell there, with none of the environment but PATH, HOME, the mark of support/leftovers.py and a sanitizer's options.
 
 At the end every host's TMPDIR and /dev/shm must be empty, and no abstract socket of ours may be there; processes are found
 by no_leftovers, which must therefore be the outer one.
@@ -52,7 +52,8 @@ case $host in
 {cases}
 *) echo "no such host: $host" >&2; exit 255 ;;
 esac
-exec nsenter --target "$pid" --net --uts --mount env -i PATH="$PATH" HOME=/ {mark}="${mark}" /bin/sh -c "$*"
+exec nsenter --target "$pid" --net --uts --mount env -i PATH="$PATH" HOME=/ {mark}="${mark}" \
+  ${{ASAN_OPTIONS:+ASAN_OPTIONS="$ASAN_OPTIONS"}} /bin/sh -c "$*"
 """
 
 
