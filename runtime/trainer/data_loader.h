@@ -172,7 +172,7 @@ class DataLoader {
   std::string state(int64_t epoch, int64_t step, int64_t order_samples = 0) const;
   Cursor resume(const std::string& state, int64_t order_samples = 0) const;  // Error(config) naming what differs
 
-  // From any thread: ends the passes of this loader; whoever waits for a batch has an Error(usage) soon.
+  // From any thread: whoever waits for a batch of this loader, or will, has an Error(usage) soon.
   void end_waits() noexcept;
 
   void set_epoch(int64_t epoch);

@@ -10,7 +10,8 @@ multiprocessing's spawn does, with the program's arguments: what the file does a
 worker, so keep it under `if __name__ == "__main__":`.
 
 All trainers must open the same dataset. They are compared by these bytes, so an object whose pickle differs from one
-process to the next (it holds a set of strings, a time, an address) is refused where several trainers open it; give it a
+process to the next (it holds a set of strings, a time, an address) is refused where several trainers open it, and so is a
+class of the program itself where the programs' arguments differ (a launcher that passes --local-rank); give it a
 `__getstate__` without those, or name a factory instead: `dataset: {python: "module:function"}`.
 
 Trust: unpickling runs code. Workers unpickle only what a program of the same job and user sent through the job's own

@@ -14,6 +14,14 @@ from . import _penstock
 from .errors import ConfigError, UsageError
 
 
+def tell_epoch(epoch: int, *samplers: Any) -> None:
+    """To the first of them that has a set_epoch: torch's BatchSampler has none itself, but its sampler may."""
+    for one in samplers:
+        if hasattr(one, "set_epoch"):
+            one.set_epoch(epoch)
+            return
+
+
 class Flattened:
     """A batch sampler as a sampler: the indices of its batches, which all have `batch_size` but the last."""
 
@@ -27,10 +35,7 @@ class Flattened:
         self.batch_size = size
 
     def set_epoch(self, epoch: int) -> None:
-        for one in (self.batches, getattr(self.batches, "sampler", None)):  # torch's BatchSampler has none itself
-            if hasattr(one, "set_epoch"):
-                one.set_epoch(epoch)
-                return
+        tell_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))
 
     def __iter__(self) -> Iterator[Any]:
         short = None
@@ -65,8 +70,7 @@ class ProgramOrder:
 
     def evaluate(self, epoch: int, step: int) -> Tuple[List[int], Tuple[int, int, str]]:
         """The order of a pass over `epoch`, and what to remember of it."""
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
+        tell_epoch(epoch, self.sampler)
         given = list(self.sampler)  # what it raises itself is its own
         try:
             order = list(map(operator.index, given))

@@ -22,6 +22,7 @@ from collections import deque
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _job, _penstock
+from ._program_order import tell_epoch
 from ._tensors import has_torch
 from .batch import TupleBatch
 from .errors import DatasetError, UsageError
@@ -140,10 +141,7 @@ class WrappedLoader:
         """The epoch of the next `iter()`; told to the loader's sampler as well, where it has a set_epoch."""
         self._next_epoch = _job.epoch_of(epoch)
         batches = getattr(self.loader, "batch_sampler", None)
-        for one in (batches, getattr(batches, "sampler", None), getattr(self.loader, "sampler", None)):
-            if hasattr(one, "set_epoch"):
-                one.set_epoch(self._next_epoch)
-                return
+        tell_epoch(self._next_epoch, batches, getattr(batches, "sampler", None), getattr(self.loader, "sampler", None))
 
     def reset(self) -> None:
         """Ends the pass that is under way and drops what was decoded ahead; the next `iter()` begins the next epoch. After
