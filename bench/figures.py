@@ -252,8 +252,11 @@ def _handover_line(results):
     found = []
     for name in results.names:
         base = name.replace("_embedded", "")
-        if name != base and base in results.names:
-            found.append(f"{base} {_shown(results.ratios(base, name, images_per_s), 3, interval=True)}")
+        if name == base:
+            continue
+        for delivered in (base, base + "_mpi"):
+            if delivered in results.names:
+                found.append(f"{delivered} {_shown(results.ratios(delivered, name, images_per_s), 3, interval=True)}")
     return ["", "Delivered over embedded, images/s: " + "; ".join(found) + "."] if found else []
 
 

@@ -193,7 +193,7 @@ class Statistics(unittest.TestCase):
         self.assertIsNone(figures.epochs_to_pay(results, prepared, "penstock_indexed", "dali"))
 
     def test_tables_of_goals_formats_threads_and_hand_over(self):
-        speeds = {"penstock": 1000, "penstock_indexed": 1500, "penstock_embedded": 1010, "penstock@1": 500}
+        speeds = {"penstock": 1000, "penstock_indexed": 1500, "penstock_embedded": 1010, "penstock_mpi": 909, "penstock@1": 500}
         results = results_of({**speeds, "torch": 400})
         data = {"kb": {"mean": 100.0}, "summary": "photos"}
         results.header.update(arguments={"threads": [2, 1]}, goals=run.GOALS["delivery"], data=data)
@@ -205,7 +205,7 @@ class Statistics(unittest.TestCase):
         self.assertIn("| 100.00 | 200.00 | 0.9 | 100.0, as they are |", text)
         self.assertIn("| 0.9 | 75.0 | never | never |", text)
         self.assertRegex(text, r"\| penstock \| 1 \| \d+ \| 2 threads are 2\.0\d \(")
-        self.assertRegex(text, r"Delivered over embedded, images/s: penstock (0\.9|1\.0)")
+        self.assertRegex(text, r"Delivered over embedded, images/s: penstock (0\.9|1\.0)[^;]*; penstock_mpi 0\.(89|9)")
 
     def test_goals_are_missed_by_name(self):
         results = results_of({"penstock": 1000, "penstock_indexed": 1500, "torch": 400})
