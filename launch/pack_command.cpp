@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
@@ -161,15 +162,19 @@ int pack(const PackRequest& request) {
   options.limits = chosen.job.limits;
   options.threads = request.threads;
   Interruption interruption;  // before there are threads: they must not take the signals
-  WorkLine line("pack", input.size(), !request.quiet);
+  std::unique_ptr<WorkLine> line;
   PackProgress last;
   options.go_on = [&](const PackProgress& progress) {
+    // Each with a pace of its own: reading is faster than making.
+    if (!line || progress.checking != last.checking) {
+      line = std::make_unique<WorkLine>(progress.checking ? "check" : "pack", progress.total, !request.quiet);
+    }
     last = progress;
-    line.show(progress.samples, progress.bytes);
+    line->show(progress.samples, progress.bytes);
     return !interruption.came();
   };
   const PackResult result = write_pack(input, options);
-  line.done();
+  line.reset();
   if (!result.again.empty()) std::fprintf(stderr, "penstock: made again: %s\n", result.again.c_str());
   if (!result.finished) {
     std::fprintf(stderr, "penstock: interrupted with %zu whole shards; the same command goes on from there\n",

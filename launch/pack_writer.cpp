@@ -65,7 +65,7 @@ class PackWriter {
 
   PackResult run() {
     check_places(input_, options_.folder);
-    open_folder();
+    if (!open_folder()) return std::move(result_);
     int64_t first = 0;
     for (const FinishedShard& shard : finished_) first += shard.table.size();
     result_.found = first;
@@ -90,7 +90,8 @@ class PackWriter {
             {"decoders", decoder_versions()}};
   }
 
-  void open_folder() {
+  // False: go_on said stop.
+  bool open_folder() {
     std::error_code code;
     fs::create_directories(options_.folder, code);
     if (code) {
@@ -122,13 +123,12 @@ class PackWriter {
     if (index) {
       refuse_folder(options_.folder, "it holds a finished pack", "name another folder, or remove this one first");
     }
-    if (state) {
-      resume();
-    } else if (!other.empty()) {
+    if (state) return resume();
+    if (!other.empty()) {
       refuse_folder(options_.folder, "it is not empty: '" + other + "' is in it", "name an empty or new folder");
-    } else {
-      write_state();
     }
+    write_state();
+    return true;
   }
 
   [[noreturn]] void fail_unlink() const {
@@ -155,7 +155,8 @@ class PackWriter {
     write_new_file(path(kPackState), as_bytes_of(text));
   }
 
-  void resume() {
+  // What the state says is there, as far as it is. False: go_on said stop.
+  bool resume() {
     const std::string remedy = "remove '" + options_.folder + "' to pack anew, or pack as before";
     std::vector<std::byte> bytes;
     const bool read = posix_file_system().read_file(path(kPackState), int64_t{256} << 20, bytes);
@@ -183,20 +184,25 @@ class PackWriter {
                     remedy);
       }
       int64_t first = 0;
-      for (const Json& shard : state.at("shards")) {
+      const Json& shards = state.at("shards");
+      for (const Json& shard : shards) {
         int64_t samples = 0;
         if (!whole_number(shard.at(0), samples) || samples < 1 || samples > input_.size() - first) damaged();
-        if (!take_shard(first, samples, Sum128::from_hex(shard.at(1).get<std::string>()))) break;
+        const Taken taken = take_shard(first, samples, Sum128::from_hex(shard.at(1).get<std::string>()), shards.size());
+        if (taken == Taken::stopped) return false;
+        if (taken == Taken::damaged) break;
         check_stamps(first, samples, Sum128::from_hex(shard.at(2).get<std::string>()), remedy);
         first += samples;
       }
     } catch (const Json::exception&) {
       damaged();
     }
+    return true;
   }
 
-  // False: it is not what was written, and is made again.
-  bool take_shard(int64_t first, int64_t samples, const Sum128& sum) {
+  enum class Taken { whole, damaged, stopped };  // damaged: not what was written, and made again
+
+  Taken take_shard(int64_t first, int64_t samples, const Sum128& sum, size_t known_shards) {
     const std::string name = shard_name(finished_.size());
     try {
       const std::unique_ptr<FileReader> file = posix_file_system().open_file(path(name));
@@ -207,27 +213,31 @@ class PackWriter {
           Sum128{header.id[0], header.id[1]} != id_ || header.first_sample != static_cast<uint64_t>(first)) {
         throw Error(ErrorKind::dataset, "'" + file->path() + "' is another shard");
       }
-      check_records_of(*file, table);
+      if (!check_records_of(*file, table, first, known_shards)) return Taken::stopped;
       for (int64_t i = 0; i < samples; ++i) note(first + i, notes_of(table, i), entry_bytes(table, i));
       finished_.push_back({std::move(table), trailer, {}});
-      return true;
+      return Taken::whole;
     } catch (const Error& error) {
       result_.again = error.message();
-      return false;
+      return Taken::damaged;
     }
   }
 
-  // What a machine that lost its power had not written yet reads as zeros, under a name that says it is whole.
-  static void check_records_of(const FileReader& file, const SampleTable& table) {
+  // What a machine that lost its power had not written yet reads as zeros, under a name that says it is whole. False:
+  // go_on said stop; shards may be many, and disks slow.
+  bool check_records_of(const FileReader& file, const SampleTable& table, int64_t first, size_t known_shards) {
     std::vector<std::byte> bytes;
     for (int64_t i = 0; i < table.size(); ++i) {
+      if (options_.go_on && !options_.go_on({true, first + i, input_.size(), checked_, known_shards})) return false;
       const PackRecord record = record_of(table, i);
       bytes.resize(static_cast<size_t>(record.bytes));
       file.read_at(record.offset, bytes);
+      checked_ += record.bytes;
       if (sum_of_record(bytes) == table.row(i).check) continue;
       throw Error(ErrorKind::dataset,
                   "'" + file.path() + "' is damaged: sample '" + std::string(table.key(i)) + "' has a wrong checksum");
     }
+    return true;
   }
 
   void check_stamps(int64_t first, int64_t samples, const Sum128& then, const std::string& remedy) {
@@ -259,7 +269,7 @@ class PackWriter {
 
   bool goes_on() {
     if (!options_.go_on) return true;
-    return options_.go_on({result_.samples, input_.size(), written_, finished_.size()});
+    return options_.go_on({false, result_.samples, input_.size(), written_, finished_.size()});
   }
 
   void finish(std::optional<ShardWriter>& shard) {
@@ -349,6 +359,7 @@ class PackWriter {
   Sum128 id_;
   UniqueFd folder_;
   std::vector<FinishedShard> finished_;
+  uint64_t checked_ = 0;  // bytes of what was there
   uint64_t written_ = 0;
   PackResult result_;
 };

@@ -8,8 +8,8 @@
 //   are written in the source's order, and a shard ends where the next record would make it larger than asked.
 // Breaking off: every file appears under its name when it is whole and on the disk (new_file.h). pack.state says which
 //   shards are, and what they were made of; pack.index is written last, and pack.state goes with it. A run that finds a
-//   pack.state checks all that, of shards their headers, tables and trailers (not their records: check_whole_pack()
-//   reads those), and makes the rest. One at a time: the folder is locked meanwhile.
+//   pack.state checks all that, reads those shards from end to end (a machine that lost its power may have left zeros in
+//   them), and makes the rest. One at a time: the folder is locked meanwhile.
 // Memory: at most 256 MiB of made samples wait to be written (pack_makers.h), and `threads` are being made.
 // Failure: Error(usage) for a folder that holds something else, a finished pack, a pack of another source or options;
 //   Error(dataset) for a source that changed; FileError for disks, with the path. What is finished stays for
@@ -28,10 +28,11 @@
 namespace penstock {
 
 struct PackProgress {
-  int64_t samples = 0;  // written, or found written
+  bool checking = false;  // what an earlier run has written; nothing is written yet
+  int64_t samples = 0;    // checked so far; or written, or found written
   int64_t total = 0;
-  uint64_t bytes = 0;  // written by this run
-  size_t shards = 0;   // whole ones
+  uint64_t bytes = 0;  // read by the check; or written by this run
+  size_t shards = 0;   // whole ones, as far as is known
 };
 
 struct PackOptions {

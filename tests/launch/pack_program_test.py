@@ -290,6 +290,12 @@ def _begin_and_end(photos, target, how):
     return process.returncode, said
 
 
+def interrupt_at_once():
+    """Of a process to be: a SIGINT that is there already, and waits for whoever asks for it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_broken_off_and_resumed():
     with tempfile.TemporaryDirectory(prefix="pack-") as top:
         photos = copy_photos(top)
@@ -332,6 +338,13 @@ def test_broken_off_and_resumed():
         with open(os.path.join(target, "shard-00000.pack"), "r+b") as file:
             file.seek(5000)
             file.write(bytes(1000))
+        # Reading what is there may take hours, so Ctrl-C ends that too; here it is there before anything is read.
+        state = containers.content(os.path.join(target, "pack.state"))
+        said = leftovers.run([PENSTOCK, "pack", photos, target, *words], 60, preexec_fn=interrupt_at_once)
+        assert said.returncode == 130 and "the same command goes on from there" in said.stderr, said.stderr
+        known = len(json.loads(state)["shards"])
+        assert "made again" not in said.stderr and f"with {known} whole shards" in said.stderr, said.stderr
+        assert containers.content(os.path.join(target, "pack.state")) == state
         said = leftovers.run([PENSTOCK, "pack", photos, target, *words], 60)
         assert said.returncode == 0 and "has a wrong checksum" in said.stderr and same_files(whole, target), said.stderr
 
