@@ -187,9 +187,15 @@ class Unpacker {
     std::string name;
     uint64_t part;  // 1: the picture; others: fields by their places
   };
+  // None where its record would have to be read for that and is damaged: run() leaves such a sample out.
   std::vector<File> files_of(int64_t index, const PackNotes& notes) {
     const std::string stem = source_.key(index);
-    std::vector<File> files = {{picture_file(stem, extension(index, stem)), 1}};
+    std::vector<File> files;
+    try {
+      files.push_back({picture_file(stem, extension(index, stem)), 1});
+    } catch (const FileError&) {
+      return files;
+    }
     for (size_t f = 2; f < source_.fields().size(); ++f) {
       if (std::string name = field_file(stem, f, notes); !name.empty()) files.push_back({std::move(name), f});
     }

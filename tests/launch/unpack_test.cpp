@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <vector>
@@ -140,6 +141,27 @@ TEST_CASE("a name that is too long only with what comes behind it is refused bef
   CHECK(has(refusal(folder), "a step of it is longer than 255 bytes"));
   write_pack(folder, "tar", {}, {{"a"}, {std::string(251, 'k')}});
   CHECK(refusal(folder).empty());
+}
+
+TEST_CASE("a damaged record costs its sample alone, also where names are checked by what is in it") {
+  const TemporaryFolder folder;
+  // Pictures without a name of their own, beside fields that may be called what a picture is.
+  write_pack(folder, "tar", {field("jpg")}, {{"a"}, {"b"}, {"c"}});
+  const std::string shard = folder.path("pack/" + shard_name(0));
+  std::FILE* const file = std::fopen(shard.c_str(), "r+b");
+  REQUIRE(file != nullptr);
+  REQUIRE(std::fseek(file, sizeof(PackHeader), SEEK_SET) == 0);
+  std::fputc('x', file);
+  std::fclose(file);
+  const UnpackResult result = unpack({.pack = folder.path("pack"), .folder = folder.path("files")});
+  CHECK(result.finished);
+  REQUIRE(result.damaged.size() == 1);
+  CHECK(has(result.damaged[0], "sample 'a' at byte 64 has a wrong checksum"));
+  CHECK(result.samples == 2);
+  CHECK(result.written == 5);
+  for (const char* name : {"b.ppm", "b.jpg", "c.ppm", "c.jpg", "samples.csv"}) {
+    CHECK_MESSAGE(std::filesystem::exists(folder.path("files/" + std::string(name))), name);
+  }
 }
 
 TEST_CASE("names that lead out of a folder") {
