@@ -23,11 +23,11 @@ void NewFile::fail(const std::string& action, const std::string& path, int code)
 }
 
 NewFile::NewFile(std::string path) : path_(std::move(path)), part_(path_ + kPartSuffix) {
+  buffer_.reserve(kBuffer);  // before there is a file: no destructor would remove it
   // What a killed run left may be a link that somebody planted: never written through.
   if (::unlink(part_.c_str()) != 0 && errno != ENOENT) fail("remove", part_, errno);
   fd_ = UniqueFd(::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd_) fail("create", part_, errno);
-  buffer_.reserve(kBuffer);
 }
 
 NewFile::~NewFile() {

@@ -5,8 +5,8 @@
 //
 // A pure function of the sample's bytes and the options: any number of threads makes the same pack.
 // `verify`: every picture is decoded whole, once. One that cannot be is packed as it is, and noted.
-// `rewrite`: JPEG files written anew without loss (jpeg_rewrite.h), where both files, decoded, agree in every byte;
-//   else the file is kept. This comparison is made without `verify` as well.
+// `rewrite`: JPEG files written anew without loss (jpeg_rewrite.h), where both files, decoded, agree in every byte and
+//   the new one is within the limits as well (of a progressive file it may be the larger one); else the file is kept. This comparison is made without `verify` as well.
 // Thread-safety: one thread. Failure: what reading the source throws, with the sample's name.
 #pragma once
 
