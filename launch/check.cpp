@@ -18,6 +18,7 @@
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
+#include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
@@ -133,10 +134,7 @@ void examine(const SplitContext& context, int64_t stride, bool decode, int threa
       if (!problem) problem = std::current_exception();
     }
   };
-  {
-    std::vector<std::jthread> pool;
-    for (int i = 0; i < threads; ++i) pool.emplace_back(work);
-  }
+  work_on_threads(static_cast<size_t>(threads), work);
   if (problem) std::rethrow_exception(problem);
 }
 

@@ -16,6 +16,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
 
 namespace penstock {
@@ -641,13 +642,8 @@ DemoDataResult make_demo_data(const DemoDataOptions& options) {
       if (!error) error = std::current_exception();
     }
   };
-  {
-    const size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    const size_t wanted = std::min(options.threads > 0 ? static_cast<size_t>(options.threads) : cores, tasks.size());
-    std::vector<std::jthread> helpers;
-    for (size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
-    work();
-  }
+  const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  work_on_threads(std::min(options.threads > 0 ? static_cast<size_t>(options.threads) : cores, tasks.size()), work);
   if (error) std::rethrow_exception(error);
   return result;
 }

@@ -9,6 +9,7 @@
 #include "launch/dataset_given.h"
 #include "launch/parquet_data.h"
 #include "runtime/base/error.h"
+#include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/config/job.h"
 #include "runtime/dataset/containers.h"
@@ -71,10 +72,7 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
       }
     }
   };
-  {
-    std::vector<std::jthread> pool;
-    for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
-  }
+  work_on_threads(std::thread::hardware_concurrency(), work);
   if (trouble) std::rethrow_exception(trouble);
   Summary out;
   out.bytes = bytes;

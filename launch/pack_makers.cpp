@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <system_error>
 #include <utility>
+
+#include "runtime/base/error.h"
 
 namespace penstock {
 namespace {
@@ -22,7 +26,10 @@ PackMakers::PackMakers(const PackInput& input, const PackContent& content, const
       written_(first) {
   const size_t count = threads > 0 ? static_cast<size_t>(threads) : std::max(1U, std::thread::hardware_concurrency());
   try {
-    for (size_t i = 0; i < count; ++i) pool_.emplace_back([this] { work(); });
+    while (pool_.size() < count) pool_.emplace_back([this] { work(); });
+  } catch (const std::system_error& problem) {
+    // A limit on threads: fewer do it.
+    if (pool_.empty()) throw Error(ErrorKind::runtime, std::string("cannot start a thread: ") + problem.what());
   } catch (...) {
     // No destructor will: those that there are would wait for it for ever.
     stop();

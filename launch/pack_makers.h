@@ -7,7 +7,7 @@
 //
 // Memory: a thread does not begin a sample while kMostHeldBytes of made ones wait to be taken, but for the next one.
 // Thread-safety: take() from one thread. Threads are joined by the destructor, which waits for the samples in the
-// making. Failure: take() rethrows what a thread met.
+// making. Failure: take() rethrows what a thread met; Error(runtime) where there is not one thread to be had.
 #pragma once
 
 #include <exception>

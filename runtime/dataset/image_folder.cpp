@@ -4,10 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <exception>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include "runtime/base/several_threads.h"
 #include "runtime/dataset/folder_walk.h"
 
 namespace penstock {
@@ -196,16 +195,8 @@ std::vector<ImageFolder::ClassListing> ImageFolder::list_classes() {
       }
     }
   };
-  {
-    // Listing waits for the disk, not for the processor, so the number of threads has nothing to do with cores.
-    std::vector<std::jthread> helpers;
-    const size_t wanted = std::min<size_t>(8, classes_.size());
-    try {
-      for (size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
-    } catch (const std::system_error&) {  // a limit on threads: fewer do it
-    }
-    work();
-  }
+  // Listing waits for the disk, not for the processor, so the number of threads has nothing to do with cores.
+  work_on_threads(std::min<size_t>(8, classes_.size()), work);
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
