@@ -72,8 +72,7 @@ const HuffmanTable* EntropyDecoder::table_of(const HuffmanSpec& spec, HuffmanTab
 bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   scan_begin_ = frame.scan_begin;
-  raw_ = file_ + scan_begin_;
-  raw_end_ = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size();
+  raw_end_ = file_ + bytes.size();
   blocks_ = 0;
   for (int c = 0; c < frame.components; ++c) {
     const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
@@ -89,15 +88,20 @@ bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
   restart_interval_ = until_restart_ = frame.restart_interval;
   next_restart_ = 0;
   prediction_.fill(0);
-  bytes_end_ = bytes_.data();
-  segment_ended_ = false;
-  marker_ = -1;
-  state_ = BitState{0, bytes_.data(), 0};
-  known_ = bytes_.data();
-  known_raw_ = raw_;
+  begin_bytes(file_ + scan_begin_);
   next_mcu_ = 0;
   mcus_ = int64_t{frame.mcu_columns} * frame.mcu_rows;
   return true;
+}
+
+// A segment's bytes from `raw` on; none of them is unstuffed yet.
+void EntropyDecoder::begin_bytes(const uint8_t* raw) {
+  raw_ = known_raw_ = raw;
+  bytes_end_ = bytes_.data();
+  known_ = bytes_.data();
+  state_ = BitState{0, bytes_.data(), 0};
+  segment_ended_ = false;
+  marker_ = -1;
 }
 
 // So that `next` is the byte of the next bit, of which `count` tells how many are left: 0 or fewer than 8 were taken
@@ -135,18 +139,9 @@ void EntropyDecoder::more_bytes() {
 // Between two segments: the marker must follow directly and be the right one. What a segment leaves unused are the bits
 // that fill its last byte.
 bool EntropyDecoder::restart() {
-  BitState& state = state_;
-  if (!segment_ended_ && bytes_end_ - state.next < 16) more_bytes();
-  const std::ptrdiff_t left = (bytes_end_ - state.next) * 8 + state.count;
-  if (!segment_ended_ || left < 0 || left >= 8 || marker_ != 0xD0 + next_restart_) return false;
+  if (!at_segment_end() || marker_ != 0xD0 + next_restart_) return false;
   next_restart_ = (next_restart_ + 1) & 7;
-  raw_ += 2;
-  segment_ended_ = false;
-  marker_ = -1;
-  bytes_end_ = bytes_.data();
-  state = BitState{0, bytes_.data(), 0};
-  known_ = bytes_.data();
-  known_raw_ = raw_;
+  begin_bytes(raw_ + 2);
   prediction_.fill(0);
   until_restart_ = restart_interval_;
   return true;
@@ -174,13 +169,7 @@ bool EntropyDecoder::position(EntryPoint& point) {
 bool EntropyDecoder::enter(const EntryPoint& point, int64_t mcu) {
   const auto length = static_cast<size_t>(raw_end_ - file_);
   if (point.byte < scan_begin_ || point.byte > length || mcu < 0 || mcu >= mcus_) return false;
-  raw_ = file_ + point.byte;
-  bytes_end_ = bytes_.data();
-  segment_ended_ = false;
-  marker_ = -1;
-  state_ = BitState{0, bytes_.data(), 0};
-  known_ = bytes_.data();
-  known_raw_ = raw_;
+  begin_bytes(file_ + point.byte);
   for (size_t c = 0; c < 3; ++c) prediction_[c] = point.dc[c];
   next_mcu_ = mcu;
   if (restart_interval_ != 0) {
@@ -328,10 +317,15 @@ bool EntropyDecoder::read_mcus(int begin, int end, const CoefficientTarget* targ
   return true;
 }
 
-bool EntropyDecoder::at_scan_end() {
+// Whether nothing is left of the segment but the bits that fill its last byte.
+bool EntropyDecoder::at_segment_end() {
   if (!segment_ended_ && bytes_end_ - state_.next < 16) more_bytes();
   const std::ptrdiff_t left = (bytes_end_ - state_.next) * 8 + state_.count;
-  return segment_ended_ && marker_ > 0 && left >= 0 && left < 8;
+  return segment_ended_ && left >= 0 && left < 8;
+}
+
+bool EntropyDecoder::at_scan_end() {
+  return at_segment_end() && marker_ > 0;
 }
 
 bool EntropyDecoder::library_would_stop_quietly() {

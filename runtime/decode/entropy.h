@@ -91,7 +91,9 @@ class EntropyDecoder {
   };
 
   const HuffmanTable* table_of(const HuffmanSpec& spec, HuffmanTable::Kind kind);
+  void begin_bytes(const uint8_t* raw);
   void more_bytes();
+  bool at_segment_end();
   bool restart();
   void give_back_bits();
   bool read_mcus(int begin, int end, const CoefficientTarget* target);
