@@ -53,7 +53,7 @@ class EntropyStage {
     const McuWindow window = mcu_window(frame_, box);
     const int interval = learn && frame_.restart_interval == 0 ? learnt_interval(frame_, bytes.size()) : 0;
     notes_.begin(interval, 0, int64_t{frame_.mcu_columns} * frame_.mcu_rows);
-    return read(bytes, window, index, true) || (rows_.without_lanes_may_help() && read(bytes, window, index, false));
+    return rows_.with_lanes_or_without([&](bool lanes) { return read(bytes, window, index, lanes); });
   }
 
   // Of the last run: the box's rows one after the other.
@@ -63,7 +63,7 @@ class EntropyStage {
 
  private:
   bool read(EncodedView bytes, const McuWindow& window, const SideIndex* index, bool lanes) {
-    if (!rows_.begin(bytes, frame_, index, window, lanes, &notes_)) return false;
+    if (!rows_.begin(bytes, frame_, index, window, lanes, lanes ? &notes_ : nullptr)) return false;
     const size_t row_size = window.most_coefficients(frame_);
     const size_t rows = keep_rows_ ? static_cast<size_t>(window.end_row - window.first_row) : 1;
     used_ = rows * row_size;
