@@ -47,6 +47,8 @@ class BaselineDecoder {
   // After a decode() with wish.learnt that was "mine": a partial index that reaches further than `index`, the one it
   // was given; empty: it does not.
   SideIndex learnt(const SideIndex* index) const;
+  // After a decode() that was "mine": whether the wish's index was of use, as one of another file is not.
+  bool used_index() const noexcept { return rows_.has_index(); }
   size_t kept_bytes() const noexcept { return rows_.kept_bytes(); }  // of the last file, that grow with it
 
  private:

@@ -52,6 +52,8 @@ class CoefficientRows {
              bool lanes, EntryNotes* notes = nullptr);
   // The next row, in order. The target's tiles are written whole.
   bool read_row(int row, const CoefficientTarget& target);
+  // Whether begin() took the index for the file's.
+  bool has_index() const noexcept { return index_ != nullptr; }
   // After the last row: whether libjpeg-turbo would end there without a word, and the index belongs to the file.
   bool finish();
 

@@ -67,7 +67,7 @@ struct DecodeOptions {
 // How many images went which way.
 struct DecodeCounts {
   int64_t own_jpeg = 0;
-  int64_t indexed_jpeg = 0;  // of these, those that had an index
+  int64_t indexed_jpeg = 0;  // of these, those decoded by an index
   int64_t library_jpeg = 0;
 };
 

@@ -124,7 +124,7 @@ class JpegDecoder::Impl {
         if (SideIndex more = own_.learnt(wish.index); !more.empty()) *wish.learnt = std::move(more);
       }
       ++counts.own_jpeg;
-      if (wish.index != nullptr) ++counts.indexed_jpeg;
+      if (own_.used_index()) ++counts.indexed_jpeg;
       return Verdict::good();
     }
     ++counts.library_jpeg;

@@ -78,7 +78,7 @@ EntryPoint SideIndex::at(size_t n) const {
 }
 
 bool SideIndex::fits(const BaselineFrame& frame) const {
-  if (empty() || components_ != frame.components) return false;
+  if (empty() || frame.progressive || components_ != frame.components) return false;
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   const int64_t all = (mcus + interval_ - 1) / interval_;
   const auto count = static_cast<int64_t>(count_);

@@ -183,12 +183,28 @@ TEST_CASE("a large file's memory goes, also where nothing but its headers was re
   }
   PixelBuffer storage;
   PixelView pixels;
-  for (const int width : {4, 40}) {  // chroma of two columns is none of ours
-    const File file = large({.width = width, .height = 33, .progressive = true});
-    BaselineDecoder decoder(100);
-    CHECK_FALSE(decoder.decode(file, {ImageFormat::jpeg, width, 33}, {0, 0, width, 33}, {}, storage, pixels));
-    CHECK(decoder.kept_bytes() <= kept);
-  }
+  const File file = large({.width = 40, .height = 33, .progressive = true});
+  BaselineDecoder decoder(100);
+  CHECK_FALSE(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 40, 33}, {}, storage, pixels));
+  CHECK(decoder.kept_bytes() <= kept);
+  // Chroma of two columns is none of ours. At full size the headers tell, here those of a reduced image do, that is after
+  // all scans were looked through.
+  const File narrow = large({.width = 8, .height = 33, .v = 1, .progressive = true});
+  const ImageHeader header{ImageFormat::jpeg, 8, 33};
+  BaselineDecoder reducing(100);
+  CHECK_FALSE(reducing.decode(narrow, header, {0, 0, 4, 17}, {.reduction = 2}, storage, pixels));
+  CHECK(reducing.kept_bytes() <= kept);
+}
+
+TEST_CASE("an index does not belong to a progressive file, whatever it says") {
+  const File file = make_jpeg({.width = 64, .height = 48, .progressive = true});
+  SideIndex index(1, 3);
+  for (int mcu = 0; mcu < 12; ++mcu) REQUIRE(index.add({}));
+  Comparison comparison;
+  CHECK(comparison.compare(file, {20, 20, 30, 20}, {ImageFormat::jpeg, 64, 48}, 1, &index) ==
+        Comparison::Result::good);
+  CHECK(comparison.counts().own_jpeg == (ours_here ? 1 : 0));
+  CHECK(comparison.counts().indexed_jpeg == 0);
 }
 
 TEST_CASE("quantisers may come between the scans; a component keeps those of its first one") {

@@ -142,6 +142,19 @@ TEST_CASE("an index of another file, or a damaged one") {
   CHECK(own < 100);  // of 120: most of the wrong ones were noticed, and the library did the work
 }
 
+TEST_CASE("an index of a file of another size is none, and not counted") {
+  const File file = make_jpeg({.width = 120, .height = 120});
+  SideIndex index;
+  REQUIRE(build_side_index(make_jpeg({.width = 120, .height = 104}), {.interval = 3}, index));
+  JpegDecoder decoder({});
+  const Box box{40, 40, 60, 60};
+  CHECK(decode(decoder, file, box, &index).pixels == decode(decoder, file, box, nullptr).pixels);
+  CHECK(decoder.counts().indexed_jpeg == 0);
+  REQUIRE(build_side_index(file, {.interval = 3}, index));
+  CHECK(decode(decoder, file, box, &index).verdict.ok());
+  CHECK(decoder.counts().indexed_jpeg == decoder.counts().own_jpeg / 3);
+}
+
 TEST_CASE("text that is no index") {
   SideIndex index;
   REQUIRE(build_side_index(make_jpeg({.width = 60, .height = 60}), {.interval = 1}, index));
