@@ -12,7 +12,7 @@
 //   as far as the decoder would go; the decoder makes the crop's rows (IDCT to colour is what it takes beyond the
 //   entropy stage); the pipeline makes the image (resampling is what it takes beyond the decoder). `whole` is
 //   SampleMaker and Finisher in one go, in passes of their own; `other` is what the stages' sum lacks of that.
-// Files that the baseline decoder does not take have no entropy stage; they are left out, and counted.
+// Files that are not baseline JPEG of our own decoder's have no entropy stage here; they are left out, and counted.
 #include <time.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/config/job.h"
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/jpeg_kernels.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/row_sink.h"
@@ -45,7 +45,7 @@ int64_t cpu_ns() {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
-// The entropy stage of BaselineDecoder::decode and nothing else of it.
+// The entropy stage of OwnJpegDecoder::decode and nothing else of it.
 class EntropyStage {
  public:
   bool run(EncodedView bytes, const Box& box, const SideIndex* index, bool learn = false) {
@@ -76,7 +76,7 @@ class EntropyStage {
     return rows_.finish();
   }
 
-  BaselineFrame frame_;
+  JpegFrame frame_;
   CoefficientRows rows_;
   EntryNotes notes_;
   bool keep_rows_ = false;
@@ -242,7 +242,7 @@ int run(const std::string& job_file, const std::string& split, double seconds, i
   std::vector<int64_t> chosen;
   const int64_t end = cpu_ns() + static_cast<int64_t>(seconds * 1e9);
   for (int64_t next = 0; counted == 0 || cpu_ns() < end; next += stretch) {
-    if (left_out >= size && counted == 0) throw std::runtime_error("no file is the baseline decoder's");
+    if (left_out >= size && counted == 0) throw std::runtime_error("no file is baseline JPEG that our own decoder takes");
     chosen.clear();
     for (int64_t i = next; i < next + stretch; ++i) {
       if (measurement.by_stages(i % size, times)) {

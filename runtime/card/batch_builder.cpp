@@ -182,7 +182,7 @@ CardTaps BatchBuilder::place_taps(const Taps& taps, bool by_tap) {
 }
 
 void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& counts) {
-  const BaselineFrame& frame = sample.reader_.frame();
+  const JpegFrame& frame = sample.reader_.frame();
   const PlanRun& earliest = sample.plan_.runs.back();
   const uint64_t coefficients_at = upload(sample.reader_.bytes());
   entry.components = frame.components;

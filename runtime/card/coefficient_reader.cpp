@@ -9,7 +9,7 @@ bool CoefficientReader::open(EncodedView bytes, const ImageHeader& header, const
   window_ = mcu_window(frame_, box);
   coefficients_ = 0;
   for (size_t c = 0; c < static_cast<size_t>(frame_.components); ++c) {
-    const BaselineComponent& component = frame_.component[c];
+    const JpegComponent& component = frame_.component[c];
     const int first = c == 0 ? window_.first_luma_row : window_.first_row;
     const int end = c == 0 ? window_.end_luma_row : window_.end_row;
     Blocks& blocks = blocks_[c];

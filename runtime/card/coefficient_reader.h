@@ -8,7 +8,7 @@
 //   }
 // Only the MCUs that the box needs, component after component, each a rectangle of blocks in tiles
 //   (decode/coefficient_tiles.h).
-// Failure: false means "not mine" as for decode/baseline_decoder.h, and the verdict is the same: true means that
+// Failure: false means "not mine" as for decode/own_jpeg_decoder.h, and the verdict is the same: true means that
 //   libjpeg-turbo decodes these rows without a word. Whatever is not mine goes the CPU's way.
 // Ownership: the file's bytes must outlive read(). Thread-safety: one per thread.
 #pragma once
@@ -17,9 +17,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/side_index.h"
 
@@ -39,7 +39,7 @@ class CoefficientReader {
 
   // `max_scans`: of the job's limits.
   bool open(EncodedView bytes, const ImageHeader& header, const Box& box, int max_scans);
-  const BaselineFrame& frame() const noexcept { return frame_; }
+  const JpegFrame& frame() const noexcept { return frame_; }
   const Blocks& blocks(int component) const noexcept { return blocks_[static_cast<size_t>(component)]; }
   size_t bytes() const noexcept { return coefficients_ * sizeof(int16_t); }
 
@@ -52,7 +52,7 @@ class CoefficientReader {
   bool read_rows(const SideIndex* index, bool lanes, int16_t* to);
 
   EncodedView bytes_;
-  BaselineFrame frame_;
+  JpegFrame frame_;
   McuWindow window_;
   std::array<Blocks, 3> blocks_;
   size_t coefficients_ = 0;

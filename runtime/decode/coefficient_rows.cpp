@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, BaselineFrame& frame) {
+bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, JpegFrame& frame) {
   if (!jpeg_arithmetic_is_the_librarys) return false;
   if (!read_baseline_frame(bytes, frame) && !progressive_.read_headers(bytes, max_scans, frame)) return false;
   if (frame.width == header.width && frame.height == header.height) return true;
@@ -13,7 +13,7 @@ bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, i
   return false;
 }
 
-bool CoefficientRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index,
+bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index,
                             const McuWindow& window, bool lanes, EntryNotes* notes) {
   bytes_ = bytes;
   frame_ = &frame;

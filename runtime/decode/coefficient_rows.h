@@ -23,11 +23,11 @@
 // Thread-safety: one per thread.
 #pragma once
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entry_notes.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/indexed_rows.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/progressive_rows.h"
 #include "runtime/decode/side_index.h"
@@ -38,7 +38,7 @@ namespace penstock {
 class CoefficientRows {
  public:
   // False: not a baseline or progressive file of ours, not the header's, or a CPU whose library has another arithmetic.
-  bool read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, BaselineFrame& frame);
+  bool read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, JpegFrame& frame);
   // The file is not decoded after all.
   void forget() { progressive_.forget(); }
   size_t kept_bytes() const noexcept { return progressive_.kept_bytes(); }  // that grow with the file
@@ -48,7 +48,7 @@ class CoefficientRows {
   bool with_lanes_or_without(const Read& read) {
     return read(true) || (without_lanes_may_help() && read(false));
   }
-  bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex* index, const McuWindow& window,
+  bool begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window,
              bool lanes, EntryNotes* notes = nullptr);
   // The next row, in order. The target's tiles are written whole.
   bool read_row(int row, const CoefficientTarget& target);
@@ -72,7 +72,7 @@ class CoefficientRows {
 
   Way way_ = Way::from_start;
   EncodedView bytes_;
-  const BaselineFrame* frame_ = nullptr;
+  const JpegFrame* frame_ = nullptr;
   const SideIndex* index_ = nullptr;
   EntryNotes* notes_ = nullptr;
   bool lanes_ = false;

@@ -69,13 +69,13 @@ const HuffmanTable* EntropyDecoder::table_of(const HuffmanSpec& spec, HuffmanTab
   return oldest->valid ? &oldest->table : nullptr;
 }
 
-bool EntropyDecoder::begin(EncodedView bytes, const BaselineFrame& frame) {
+bool EntropyDecoder::begin(EncodedView bytes, const JpegFrame& frame) {
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   scan_begin_ = frame.scan_begin;
   raw_end_ = file_ + bytes.size();
   blocks_ = 0;
   for (int c = 0; c < frame.components; ++c) {
-    const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
+    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     const HuffmanTable* dc = table_of(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanTable::Kind::dc);
     const HuffmanTable* ac = table_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanTable::Kind::ac);
     if (dc == nullptr || ac == nullptr) return false;

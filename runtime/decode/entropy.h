@@ -25,9 +25,9 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/huffman_table.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/side_index.h"
 
 namespace penstock {
@@ -45,7 +45,7 @@ class EntropyDecoder {
  public:
   EntropyDecoder();
 
-  bool begin(EncodedView bytes, const BaselineFrame& frame);
+  bool begin(EncodedView bytes, const JpegFrame& frame);
 
   // The number of the next MCU, counted along rows.
   int64_t next_mcu() const noexcept { return next_mcu_; }

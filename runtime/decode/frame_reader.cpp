@@ -129,7 +129,7 @@ bool FrameReader::lay_out() {
       if (id[c] == id[other]) return false;
     }
   }
-  BaselineComponent& luma = frame.component[0];
+  JpegComponent& luma = frame.component[0];
   if (count == 1) {
     if (luma.h < 1 || luma.h > 4 || luma.v < 1 || luma.v > 4) return false;
     frame.row_group = luma.v;
@@ -144,7 +144,7 @@ bool FrameReader::lay_out() {
   frame.max_h = luma.h;
   frame.max_v = luma.v;
   for (size_t c = 0; c < count; ++c) {
-    BaselineComponent& component = frame.component[c];
+    JpegComponent& component = frame.component[c];
     component.width = (frame.width * component.h + frame.max_h - 1) / frame.max_h;
     component.height = (frame.height * component.v + frame.max_v - 1) / frame.max_v;
   }

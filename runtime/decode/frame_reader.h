@@ -1,10 +1,10 @@
-// The header segments of a JPEG file, one by one, into a BaselineFrame: what baseline_frame.cpp and progressive_scans.cpp
+// The header segments of a JPEG file, one by one, into a JpegFrame: what jpeg_frame.cpp and progressive_scans.cpp
 // have in common. For these two alone.
 //
 //   size_t at = begin_of_segments;
 //   while (next_segment(bytes, at, marker, segment)) switch (marker) ... default: reader.take(marker, segment) ...
 //
-// Strict, as baseline_frame.h says: false is "not mine".
+// Strict, as jpeg_frame.h says: false is "not mine".
 // Thread-safety: a value.
 #pragma once
 
@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
 
@@ -52,7 +52,7 @@ struct Segment {
 bool next_segment(EncodedView bytes, size_t& at, unsigned& marker, Segment& segment);
 
 struct FrameReader {
-  BaselineFrame& frame;
+  JpegFrame& frame;
   std::array<std::array<uint16_t, 64>, 4> quant{};
   std::array<bool, 4> has_quant{};
   std::array<int, 3> id{};

@@ -18,7 +18,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
 

@@ -13,7 +13,7 @@ constexpr size_t block_bytes = 128;
 
 }  // namespace
 
-bool IndexedRows::begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex& index, McuColumns columns,
+bool IndexedRows::begin(EncodedView bytes, const JpegFrame& frame, const SideIndex& index, McuColumns columns,
                         int first_row, int end_row) {
   if (frame.restart_interval != 0 || bytes.size() > largest_file) return false;
   if (!tables_.lay_out(frame, layout_)) return false;

@@ -21,10 +21,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/lane_tables.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/side_index.h"
@@ -38,7 +38,7 @@ class IndexedRows final : private LaneFeeder {
   static constexpr size_t most_scratch_bytes = size_t{64} << 20;
 
   // The index fits the frame, and outlives the rows.
-  bool begin(EncodedView bytes, const BaselineFrame& frame, const SideIndex& index, McuColumns columns, int first_row,
+  bool begin(EncodedView bytes, const JpegFrame& frame, const SideIndex& index, McuColumns columns, int first_row,
              int end_row);
   // The next row, in order. Tiles that the target names are written whole.
   bool read_row(int row, const CoefficientTarget& target);
@@ -68,7 +68,7 @@ class IndexedRows final : private LaneFeeder {
 
   const uint8_t* file_ = nullptr;
   size_t file_size_ = 0;
-  const BaselineFrame* frame_ = nullptr;
+  const JpegFrame* frame_ = nullptr;
   const SideIndex* index_ = nullptr;
   McuColumns columns_;
   int end_row_ = 0;

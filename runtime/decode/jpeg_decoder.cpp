@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/decode/baseline_decoder.h"
 #include "runtime/decode/color_math.h"
+#include "runtime/decode/own_jpeg_decoder.h"
 #include "runtime/decode/sample_grid.h"
 
 namespace penstock {
@@ -315,7 +315,7 @@ class JpegDecoder::Impl {
   ErrorState errors_{};
   std::vector<uint8_t> line_;  // a row that is not kept, or of CMYK
   bool own_allowed_;
-  BaselineDecoder own_;
+  OwnJpegDecoder own_;
 };
 
 JpegDecoder::JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options)

@@ -4,7 +4,7 @@
 //   Verdict verdict = decoder.decode(bytes, header, box, storage, pixels);
 //
 // Three ways give the same answer; decode() takes the first that may:
-//   own         baseline_decoder.h, unless options.own_jpeg is off. It declares every file "not mine" about which
+//   own         own_jpeg_decoder.h, unless options.own_jpeg is off. It declares every file "not mine" about which
 //               libjpeg-turbo would say anything, so it never gives a verdict but "good".
 //   reference   libjpeg-turbo: whole rows, from row 0 to the box's last, none skipped. It defines pixels and verdict:
 //               bad means an error, premature end of the data, or a limit; other warnings pass, up to a number.

@@ -3,7 +3,7 @@
 #include <cstring>
 
 // The vector code is written for x86, whose packing and pairwise products libjpeg-turbo's arithmetic is made of; other
-// CPUs and targets take the plain loops. (Our decoder serves x86 alone: see baseline_decoder.h.)
+// CPUs and targets take the plain loops. (Our decoder serves x86 alone: see own_jpeg_decoder.h.)
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_RVV)
 
 #undef HWY_TARGET_INCLUDE

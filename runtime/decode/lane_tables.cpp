@@ -22,12 +22,12 @@ constexpr bool ends_block(uint32_t how) {
 
 LaneTables::LaneTables() : entries_(lookup_size), tables_(1) {}
 
-bool LaneTables::lay_out(const BaselineFrame& frame, LaneLayout& layout) {
+bool LaneTables::lay_out(const JpegFrame& frame, LaneLayout& layout) {
   static_assert(most_tables > 1 + 6, "those of one image have room");
   ++image_;
   layout = {};
   for (int c = 0; c < frame.components; ++c) {
-    const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
+    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     const size_t dc = number_of(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanCodes::Kind::dc);
     const size_t ac = number_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac);
     if (!tables_[dc]->valid || !tables_[ac]->valid) return false;

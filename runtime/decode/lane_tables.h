@@ -26,8 +26,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/huffman_table.h"
+#include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
 
@@ -58,7 +58,7 @@ class LaneTables {
 
   LaneTables();
 
-  bool lay_out(const BaselineFrame& frame, LaneLayout& layout);
+  bool lay_out(const JpegFrame& frame, LaneLayout& layout);
 
   const uint64_t* entries() const noexcept { return entries_.data(); }
   const HuffmanCodes& codes(size_t number) const { return tables_[number]->codes; }

@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-McuWindow mcu_window(const BaselineFrame& frame, const SampleGrid& grid, const Box& box) {
+McuWindow mcu_window(const JpegFrame& frame, const SampleGrid& grid, const Box& box) {
   McuWindow window;
   const int last_x = box.x + box.width - 1;
   if (grid.doubles_columns && grid.interpolates) {
@@ -28,22 +28,22 @@ McuWindow mcu_window(const BaselineFrame& frame, const SampleGrid& grid, const B
   return window;
 }
 
-size_t McuWindow::most_coefficients(const BaselineFrame& frame) const {
+size_t McuWindow::most_coefficients(const JpegFrame& frame) const {
   size_t tiles = 0;
   for (int c = 0; c < frame.components; ++c) {
-    const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
+    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     tiles += tiles_across(component, columns.count()) * static_cast<size_t>(component.v);
   }
   return tiles * tile_coefficients;
 }
 
-CoefficientTarget McuWindow::target(const BaselineFrame& frame, int row, int16_t* tiles) const {
+CoefficientTarget McuWindow::target(const JpegFrame& frame, int row, int16_t* tiles) const {
   CoefficientTarget target;
   target.first_mcu = columns.first;
   target.end_mcu = columns.end;
   const bool luma = row >= first_luma_row && row < end_luma_row;
   for (size_t c = luma ? 0 : 1; c < static_cast<size_t>(frame.components); ++c) {
-    const BaselineComponent& component = frame.component[c];
+    const JpegComponent& component = frame.component[c];
     target.tiles[c] = tiles;
     target.row_stride[c] = tiles_across(component, columns.count()) * tile_coefficients;
     tiles += target.row_stride[c] * static_cast<size_t>(component.v);

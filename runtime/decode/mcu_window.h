@@ -1,4 +1,4 @@
-// Which MCUs of a baseline file a box of pixels depends on, and where a row of their coefficients goes.
+// Which MCUs of a JPEG file a box of pixels depends on, and where a row of their coefficients goes.
 //
 //   const McuWindow window = mcu_window(frame, box);     // or, of a reduced image (sample_grid.h), (frame, grid, box)
 //   std::vector<int16_t> tiles(window.most_coefficients(frame));
@@ -14,10 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/sample_grid.h"
 
 namespace penstock {
@@ -37,19 +37,19 @@ struct McuWindow {
   int end_luma_row = 0;
 
   // Of one row, luma included.
-  size_t most_coefficients(const BaselineFrame& frame) const;
+  size_t most_coefficients(const JpegFrame& frame) const;
   // One component after the other from `tiles` on; luma has no place in rows without it.
-  CoefficientTarget target(const BaselineFrame& frame, int row, int16_t* tiles) const;
+  CoefficientTarget target(const JpegFrame& frame, int row, int16_t* tiles) const;
 };
 
 // The box is one of the grid's pixels.
-McuWindow mcu_window(const BaselineFrame& frame, const SampleGrid& grid, const Box& box);
-inline McuWindow mcu_window(const BaselineFrame& frame, const Box& box) {
+McuWindow mcu_window(const JpegFrame& frame, const SampleGrid& grid, const Box& box);
+inline McuWindow mcu_window(const JpegFrame& frame, const Box& box) {
   return mcu_window(frame, sample_grid(frame, 1), box);
 }
 
 // Tiles of a row of blocks of a component, over so many columns of MCUs.
-inline size_t tiles_across(const BaselineComponent& component, size_t columns) {
+inline size_t tiles_across(const JpegComponent& component, size_t columns) {
   return tiles_of(columns * static_cast<size_t>(component.h));
 }
 

@@ -13,7 +13,7 @@ bool ends_here(const ProgressiveStream& stream) {
 
 }  // namespace
 
-bool ProgressiveRows::read_headers(EncodedView bytes, int max_scans, BaselineFrame& frame) {
+bool ProgressiveRows::read_headers(EncodedView bytes, int max_scans, JpegFrame& frame) {
   return scans_.read(bytes, max_scans, frame) || done(false);
 }
 
@@ -23,7 +23,7 @@ bool ProgressiveRows::done(bool mine) {
   return mine;
 }
 
-bool ProgressiveRows::begin(const BaselineFrame& frame) {
+bool ProgressiveRows::begin(const JpegFrame& frame) {
   frame_ = &frame;
   next_row_ = 0;
   states_.clear();
@@ -53,7 +53,7 @@ bool ProgressiveRows::begin(const BaselineFrame& frame) {
   size_t blocks = 0;
   std::array<size_t, 3> begin{};
   for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
-    const BaselineComponent& component = frame.component[c];
+    const JpegComponent& component = frame.component[c];
     begin[c] = blocks;
     if (refined[c]) blocks += static_cast<size_t>(component.v) * static_cast<size_t>(blocks_across(component));
   }
@@ -116,7 +116,7 @@ bool ProgressiveRows::by_segments(const ProgressiveScan& scan, State& state, siz
 }
 
 // Of the row of MCUs, rows of blocks that a scan of the component alone has.
-int ProgressiveRows::blocks_down_in_row(const BaselineComponent& component) const {
+int ProgressiveRows::blocks_down_in_row(const JpegComponent& component) const {
   return std::min(component.v, blocks_down(component) - next_row_ * component.v);
 }
 
@@ -143,14 +143,14 @@ bool ProgressiveRows::read_dc(const ProgressiveScan& scan, State& state, const C
   };
   if (scan.components > 1) {
     for (size_t i = 0; i < static_cast<size_t>(scan.components); ++i) {
-      const BaselineComponent& component = frame_->component[scan.component[i]];
+      const JpegComponent& component = frame_->component[scan.component[i]];
       for (int down = 0; down < component.v; ++down) {
         for (int across = 0; across < component.h; ++across) add(i, down, across, component.h);
       }
     }
     return by_segments(scan, state, static_cast<size_t>(frame_->mcu_columns), read);
   }
-  const BaselineComponent& component = frame_->component[scan.component[0]];
+  const JpegComponent& component = frame_->component[scan.component[0]];
   for (int down = 0; down < blocks_down_in_row(component); ++down) {
     count = 0;
     add(0, down, 0, 1);
@@ -161,7 +161,7 @@ bool ProgressiveRows::read_dc(const ProgressiveScan& scan, State& state, const C
 
 bool ProgressiveRows::read_ac(const ProgressiveScan& scan, State& state, const CoefficientTarget* target) {
   const size_t c = scan.component[0];
-  const BaselineComponent& component = frame_->component[c];
+  const JpegComponent& component = frame_->component[c];
   const auto across = static_cast<size_t>(blocks_across(component));
   const ProgressiveBand band{state.tables[0], static_cast<unsigned>(scan.first), static_cast<unsigned>(scan.last),
                              scan.low, scan.refined};

@@ -26,9 +26,9 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/progressive_blocks.h"
 #include "runtime/decode/progressive_scans.h"
 #include "runtime/decode/progressive_table.h"
@@ -38,8 +38,8 @@ namespace penstock {
 class ProgressiveRows {
  public:
   // False: not a progressive file, or not one that is ours. The frame must outlive the rows.
-  bool read_headers(EncodedView bytes, int max_scans, BaselineFrame& frame);
-  bool begin(const BaselineFrame& frame);
+  bool read_headers(EncodedView bytes, int max_scans, JpegFrame& frame);
+  bool begin(const JpegFrame& frame);
   // Rows in rising order. The target's tiles must be zero beforehand.
   bool read_row(int row, const CoefficientTarget& target);
   bool finish();
@@ -60,13 +60,13 @@ class ProgressiveRows {
   bool read_next_row(const CoefficientTarget* target);
   bool read_dc(const ProgressiveScan& scan, State& state, const CoefficientTarget* target);
   bool read_ac(const ProgressiveScan& scan, State& state, const CoefficientTarget* target);
-  int blocks_down_in_row(const BaselineComponent& component) const;
+  int blocks_down_in_row(const JpegComponent& component) const;
   void enter_segment(const ProgressiveScan& scan, State& state, size_t segment);
   template <class Read>
   bool by_segments(const ProgressiveScan& scan, State& state, size_t count, const Read& read);
 
   ProgressiveScans scans_;
-  const BaselineFrame* frame_ = nullptr;
+  const JpegFrame* frame_ = nullptr;
   int next_row_ = 0;
   std::vector<State> states_;
   std::vector<std::unique_ptr<ProgressiveTable>> tables_;

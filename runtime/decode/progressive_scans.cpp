@@ -21,7 +21,7 @@ struct Progress {
 };
 
 bool start_of_scan(FrameReader& reader, Segment s, Progress& progress, ProgressiveScan& scan) {
-  BaselineFrame& frame = reader.frame;
+  JpegFrame& frame = reader.frame;
   const unsigned count = s.u8();
   if (count < 1 || count > static_cast<unsigned>(frame.components) || s.left != 2 * count + 3) return false;
   scan.components = static_cast<int>(count);
@@ -64,7 +64,7 @@ bool start_of_scan(FrameReader& reader, Segment s, Progress& progress, Progressi
   return true;
 }
 
-bool known_to_the_last_bit(const BaselineFrame& frame, const Progress& progress) {
+bool known_to_the_last_bit(const JpegFrame& frame, const Progress& progress) {
   for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
     for (size_t k = 0; k <= last_smoothed; ++k) {
       if (progress.low[c][k] != 0) return false;
@@ -85,8 +85,8 @@ void find_refined(std::vector<ProgressiveScan>& scans) {
 
 }  // namespace
 
-bool ProgressiveScans::read(EncodedView bytes, int max_scans, BaselineFrame& frame) {
-  frame = BaselineFrame{};
+bool ProgressiveScans::read(EncodedView bytes, int max_scans, JpegFrame& frame) {
+  frame = JpegFrame{};
   list_.clear();
   segment_ends_.clear();
   FrameReader reader{.frame = frame};
@@ -126,13 +126,13 @@ bool ProgressiveScans::read(EncodedView bytes, int max_scans, BaselineFrame& fra
 }
 
 // From `at` to the marker that ends the scan, segment by segment.
-bool ProgressiveScans::read_bits(EncodedView file, size_t& at, const BaselineFrame& frame, ProgressiveScan& scan) {
+bool ProgressiveScans::read_bits(EncodedView file, size_t& at, const JpegFrame& frame, ProgressiveScan& scan) {
   const auto* const begin = reinterpret_cast<const uint8_t*>(file.data());
   const uint8_t* const end = begin + file.size();
   scan.segment = segment_ends_.size();
   scan.segments = 1;
   if (scan.restart_interval != 0) {
-    const BaselineComponent& only = frame.component[scan.component[0]];
+    const JpegComponent& only = frame.component[scan.component[0]];
     const int64_t mcus = scan.components > 1 ? int64_t{frame.mcu_columns} * frame.mcu_rows
                                              : int64_t{blocks_across(only)} * blocks_down(only);
     scan.segments = static_cast<size_t>((mcus + scan.restart_interval - 1) / scan.restart_interval);

@@ -4,7 +4,7 @@
 //   if (scans.read(bytes, limits.max_scans, frame)) { ... scans.list(), scans.segment(n) ... }
 //
 // The whole file is walked, from marker to marker up to the end of the image, before anything is decoded.
-// Strict as baseline_frame.h: true only for a file of which libjpeg-turbo's marker reader and scan set-up would say
+// Strict as jpeg_frame.h: true only for a file of which libjpeg-turbo's marker reader and scan set-up would say
 //   nothing, whose scans come in a legal order, each coefficient's first pass once and its bits one by one, and which
 //   knows DC and the first nine AC coefficients of every component to the last bit at the end, as libjpeg smooths blocks
 //   otherwise. Everything else is "not mine".
@@ -20,8 +20,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
 
@@ -47,7 +47,7 @@ class ProgressiveScans {
   static constexpr size_t most_segments = size_t{1} << 20;  // of all scans together
   static constexpr size_t most_kept_bytes = size_t{32} << 20;
 
-  bool read(EncodedView bytes, int max_scans, BaselineFrame& frame);
+  bool read(EncodedView bytes, int max_scans, JpegFrame& frame);
   // The file is done with: memory beyond most_kept_bytes is given back.
   void trim();
   size_t kept_bytes() const noexcept { return bytes_.capacity(); }
@@ -63,7 +63,7 @@ class ProgressiveScans {
   }
 
  private:
-  bool read_bits(EncodedView file, size_t& at, const BaselineFrame& frame, ProgressiveScan& scan);
+  bool read_bits(EncodedView file, size_t& at, const JpegFrame& frame, ProgressiveScan& scan);
 
   std::vector<ProgressiveScan> list_;
   std::vector<uint8_t> bytes_;
@@ -71,10 +71,10 @@ class ProgressiveScans {
 };
 
 // Blocks of a component across and down, as a scan of it alone has them: without those that only fill MCUs.
-inline int blocks_across(const BaselineComponent& component) {
+inline int blocks_across(const JpegComponent& component) {
   return (component.width + 7) / 8;
 }
-inline int blocks_down(const BaselineComponent& component) {
+inline int blocks_down(const JpegComponent& component) {
   return (component.height + 7) / 8;
 }
 

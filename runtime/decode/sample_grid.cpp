@@ -2,7 +2,7 @@
 
 namespace penstock {
 
-SampleGrid sample_grid(const BaselineFrame& frame, int reduction) {
+SampleGrid sample_grid(const JpegFrame& frame, int reduction) {
   SampleGrid grid;
   const int luma = 8 / reduction;
   grid.width = reduced_size(frame.width, reduction);
@@ -11,7 +11,7 @@ SampleGrid sample_grid(const BaselineFrame& frame, int reduction) {
   grid.mcu_height = luma * frame.max_v;
   for (int c = 0; c < frame.components; ++c) {
     const auto i = static_cast<size_t>(c);
-    const BaselineComponent& component = frame.component[i];
+    const JpegComponent& component = frame.component[i];
     int block = luma;
     while (block < 8 && grid.mcu_width % (component.h * block * 2) == 0 &&
            grid.mcu_height % (component.v * block * 2) == 0) {

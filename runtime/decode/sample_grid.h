@@ -1,4 +1,4 @@
-// How many samples and pixels become of a baseline file's blocks where it is decoded at full size, 1/2, 1/4 or 1/8.
+// How many samples and pixels become of a JPEG file's blocks where it is decoded at full size, 1/2, 1/4 or 1/8.
 //
 //   const SampleGrid grid = sample_grid(frame, 2);
 //   grid.block[1];           // samples of a block of Cb, across and down: 8 of a 4:2:0 file, whose luma has 4 then
@@ -12,7 +12,7 @@
 
 #include <array>
 
-#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
 
@@ -38,6 +38,6 @@ struct SampleGrid {
 };
 
 // reduction: 1, 2, 4 or 8.
-SampleGrid sample_grid(const BaselineFrame& frame, int reduction);
+SampleGrid sample_grid(const JpegFrame& frame, int reduction);
 
 }  // namespace penstock

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "runtime/base/wire.h"
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
+#include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
 namespace {
@@ -21,7 +21,7 @@ constexpr uint8_t kVersion = 1;
 }  // namespace
 
 // Smaller files would spend more than a per cent on a handful of points, and gain nothing.
-int side_index_interval(const SideIndexOptions& options, const BaselineFrame& frame, size_t file_bytes) {
+int side_index_interval(const SideIndexOptions& options, const JpegFrame& frame, size_t file_bytes) {
   if (options.interval > 0) return std::min(options.interval, kLongestInterval);
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   const auto affordable = static_cast<int64_t>(file_bytes) / 100 * 4 / (frame.components == 1 ? 17 : 29);
@@ -30,7 +30,7 @@ int side_index_interval(const SideIndexOptions& options, const BaselineFrame& fr
   return static_cast<int>(std::clamp<int64_t>(interval, kShortestInterval, kLongestInterval));
 }
 
-int learnt_interval(const BaselineFrame& frame, size_t file_bytes) {
+int learnt_interval(const JpegFrame& frame, size_t file_bytes) {
   const int interval = side_index_interval({}, frame, file_bytes);
   return std::min(interval + (2 * interval + 4) / 5, kLongestInterval);
 }
@@ -77,7 +77,7 @@ EntryPoint SideIndex::at(size_t n) const {
   return point;
 }
 
-bool SideIndex::fits(const BaselineFrame& frame) const {
+bool SideIndex::fits(const JpegFrame& frame) const {
   if (empty() || frame.progressive || components_ != frame.components) return false;
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   const int64_t all = (mcus + interval_ - 1) / interval_;
@@ -87,13 +87,13 @@ bool SideIndex::fits(const BaselineFrame& frame) const {
   return first.byte == frame.scan_begin && first.bit == 0 && first.dc == std::array<int16_t, 3>{};
 }
 
-int64_t SideIndex::closed_mcus(const BaselineFrame& frame) const {
+int64_t SideIndex::closed_mcus(const JpegFrame& frame) const {
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   const int64_t next = static_cast<int64_t>(count_) * interval_;
   return next >= mcus ? mcus : next - interval_;
 }
 
-int64_t SideIndex::quiet_mcus(const BaselineFrame& frame) const {
+int64_t SideIndex::quiet_mcus(const JpegFrame& frame) const {
   return partial_ ? (static_cast<int64_t>(count_) - 1) * interval_ : int64_t{frame.mcu_columns} * frame.mcu_rows;
 }
 
@@ -129,7 +129,7 @@ bool SideIndex::read(std::span<const std::byte> text, SideIndex& index) {
 
 bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIndex& index) {
   index = {};
-  BaselineFrame frame;
+  JpegFrame frame;
   EntropyDecoder entropy;
   if (bytes.size() > UINT32_MAX || !read_baseline_frame(bytes, frame) || !entropy.begin(bytes, frame)) return false;
   const int interval = side_index_interval(options, frame, bytes.size());

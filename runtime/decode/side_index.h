@@ -43,7 +43,7 @@ struct EntryPoint {
   friend bool operator==(const EntryPoint&, const EntryPoint&) = default;
 };
 
-struct BaselineFrame;
+struct JpegFrame;
 
 class SideIndex {
  public:
@@ -59,12 +59,12 @@ class SideIndex {
   bool empty() const noexcept { return count_ == 0; }
   // Whether it can be the index of such a file: as many points as it has MCUs for (no more, if partial), its components,
   // its scan's beginning.
-  bool fits(const BaselineFrame& frame) const;
+  bool fits(const JpegFrame& frame) const;
   // Of a file that it fits: MCUs, from the first on, that lie in stretches with an end. All of them if it is complete.
-  int64_t closed_mcus(const BaselineFrame& frame) const;
+  int64_t closed_mcus(const JpegFrame& frame) const;
   // Those that it has been shown of, whatever is decoded by it, that libjpeg-turbo reads them without a word. Behind a
   // partial index's last point nobody has been, also where the scan ends next.
-  int64_t quiet_mcus(const BaselineFrame& frame) const;
+  int64_t quiet_mcus(const JpegFrame& frame) const;
   int interval() const noexcept { return interval_; }
   size_t size() const noexcept { return count_; }
   EntryPoint at(size_t n) const;  // n < size()
@@ -93,10 +93,10 @@ struct SideIndexOptions {
 };
 
 // MCUs between points for a file of so many bytes; 0: none is worth it.
-int side_index_interval(const SideIndexOptions& options, const BaselineFrame& frame, size_t file_bytes);
+int side_index_interval(const SideIndexOptions& options, const JpegFrame& frame, size_t file_bytes);
 // The same for an index that is learnt: each point costs the decoding that learns it some 100 ns, and up to one and a half
 // times as far apart they serve as well.
-int learnt_interval(const BaselineFrame& frame, size_t file_bytes);
+int learnt_interval(const JpegFrame& frame, size_t file_bytes);
 
 bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIndex& index);
 

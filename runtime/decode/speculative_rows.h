@@ -36,11 +36,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
 #include "runtime/decode/entry_notes.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/lane_tables.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/zigzag_rows.h"
@@ -62,7 +62,7 @@ class SpeculativeRows final : private LaneFeeder {
     EntryPoint point;
   };
   // `notes` (or nullptr) outlives the rows.
-  bool begin(EncodedView bytes, const BaselineFrame& frame, McuColumns columns, int first_row, int end_row,
+  bool begin(EncodedView bytes, const JpegFrame& frame, McuColumns columns, int first_row, int end_row,
              const Start& from, EntryNotes* notes);
   // Rows in order, from first_row on. `ended`: no more rows are decoded here than those before, and the MCUs of this
   // one up to that which hand_over() goes on with; the target's tiles hold those of them that are wanted, and zeros.
@@ -116,7 +116,7 @@ class SpeculativeRows final : private LaneFeeder {
   size_t noted_places_of_all_;
   const uint8_t* file_ = nullptr;
   size_t file_size_ = 0;
-  const BaselineFrame* frame_ = nullptr;
+  const JpegFrame* frame_ = nullptr;
   LaneTables tables_;
   LaneLayout layout_;
   McuColumns columns_;

@@ -20,7 +20,7 @@ void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout,
   }
 }
 
-void ZigzagRow::begin(const BaselineFrame& frame, const LaneLayout& layout, size_t columns) {
+void ZigzagRow::begin(const JpegFrame& frame, const LaneLayout& layout, size_t columns) {
   frame_ = &frame;
   blocks_ = layout.blocks;
   columns_ = columns;
@@ -28,7 +28,7 @@ void ZigzagRow::begin(const BaselineFrame& frame, const LaneLayout& layout, size
   size_t row = 0;
   size_t b = 0;
   for (int c = 0; c < frame.components; ++c) {
-    const BaselineComponent& component = frame.component[static_cast<size_t>(c)];
+    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     for (int down = 0; down < component.v; ++down) {
       for (int across = 0; across < component.h; ++across, ++b) {
         place_of_[b] = row + static_cast<size_t>(across);
@@ -43,7 +43,7 @@ void ZigzagRow::begin(const BaselineFrame& frame, const LaneLayout& layout, size
 void ZigzagRow::write(const CoefficientTarget& target) const {
   const int16_t* const* row = places_.data();
   for (size_t c = 0; c < static_cast<size_t>(frame_->components); ++c) {
-    const BaselineComponent& component = frame_->component[c];
+    const JpegComponent& component = frame_->component[c];
     const size_t tiles = tiles_across(component, columns_);
     for (int down = 0; down < component.v; ++down, row += tiles * blocks_per_tile) {
       if (target.tiles[c] == nullptr) continue;

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/entropy.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/lane_tables.h"
 #include "runtime/decode/mcu_window.h"
 
@@ -27,7 +27,7 @@ void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout,
 
 class ZigzagRow {
  public:
-  void begin(const BaselineFrame& frame, const LaneLayout& layout, size_t columns);
+  void begin(const JpegFrame& frame, const LaneLayout& layout, size_t columns);
   void add(const int16_t* block) {
     places_[place_of_[turn_] + column_ * step_of_[turn_]] = block;
     if (++turn_ == blocks_) {
@@ -43,7 +43,7 @@ class ZigzagRow {
   void write(const CoefficientTarget& target) const;
 
  private:
-  const BaselineFrame* frame_ = nullptr;
+  const JpegFrame* frame_ = nullptr;
   size_t blocks_ = 0;  // of an MCU
   size_t columns_ = 0;
   std::array<size_t, 6> place_of_{};    // of the first MCU's block, in places_

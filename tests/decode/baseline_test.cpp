@@ -1,6 +1,6 @@
 // Our own decoder of baseline JPEG: equal to libjpeg-turbo in every byte and every verdict, on regular, extreme and
 // damaged files; its vector code equal to plain loops on every target of this CPU.
-#include "runtime/decode/baseline_decoder.h"
+#include "runtime/decode/own_jpeg_decoder.h"
 
 #include <doctest/doctest.h>
 

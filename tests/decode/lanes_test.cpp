@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/entropy.h"
 #include "runtime/decode/entropy_lanes.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/lane_step.h"
 #include "runtime/decode/scalar_lanes.h"
 #include "runtime/decode/side_index.h"
@@ -34,7 +34,7 @@ using penstock_test::random_spec;
 using File = std::vector<std::byte>;
 
 // A scan without its stuffing.
-std::vector<uint8_t> plain_scan(const File& file, const BaselineFrame& frame) {
+std::vector<uint8_t> plain_scan(const File& file, const JpegFrame& frame) {
   std::vector<uint8_t> bytes;
   for (size_t i = frame.scan_begin; i < file.size(); ++i) {
     const auto byte = static_cast<uint8_t>(file[i]);
@@ -50,7 +50,7 @@ TEST_CASE("a step takes one or two coefficients, as the codes say them one by on
   std::mt19937 random(seed);
   for (int i = 0; i < (full() ? 400 : 20); ++i) {
     const File file = make_jpeg(random_spec(random, 60));
-    BaselineFrame frame;
+    JpegFrame frame;
     LaneTables tables;
     LaneLayout layout;
     if (!read_baseline_frame(file, frame)) continue;
@@ -134,7 +134,7 @@ void check_lanes_against_steps(DecodeLanes decode) {
   int64_t failed = 0;
   for (int i = 0; i < (full() ? 2000 : 60); ++i) {
     const File file = make_jpeg(random_spec(random, 200));
-    BaselineFrame frame;
+    JpegFrame frame;
     LaneTables tables;
     LaneLayout layout;
     if (!read_baseline_frame(file, frame)) continue;
@@ -253,7 +253,7 @@ struct Rows {
   std::vector<int16_t> coefficients;
 };
 
-Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, const Box& box, bool lanes,
+Rows read_rows(CoefficientRows& rows, const File& file, const JpegFrame& frame, const Box& box, bool lanes,
                const SideIndex* index = nullptr) {
   const McuWindow window = mcu_window(frame, box);
   const size_t size = window.most_coefficients(frame);
@@ -269,7 +269,7 @@ Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& fra
   return result;
 }
 
-Box random_box(std::mt19937& random, const BaselineFrame& frame) {
+Box random_box(std::mt19937& random, const JpegFrame& frame) {
   const bool narrow = random() % 3 == 0;
   const int w = draw(random, 1, narrow ? std::min(frame.width, 20) : frame.width);
   const int h = draw(random, 1, frame.height);
@@ -298,7 +298,7 @@ TEST_CASE("without an index, lanes read what is read from the start") {
   for (int i = 0; i < (full() ? 1500 : 40); ++i) {
     File file = make_jpeg(large_spec(random));
     const bool damaged = i % 4 == 3;
-    BaselineFrame frame;
+    JpegFrame frame;
     REQUIRE(read_baseline_frame(file, frame));
     if (damaged) {
       for (int n = draw(random, 1, 6); n > 0; --n) {
@@ -334,7 +334,7 @@ TEST_CASE("large and wide photos stay with the lanes") {
        {std::array{8000, 300, 90}, std::array{5000, 2000, 75}, std::array{300, 6000, 95}, std::array{16000, 64, 98}}) {
     const int width = size[0], height = size[1];
     const File file = make_jpeg({.width = width, .height = height, .quality = size[2], .noise_bits = 6});
-    BaselineFrame frame;
+    JpegFrame frame;
     REQUIRE(read_baseline_frame(file, frame));
     for (int n = 0; n < 3; ++n) {
       const Box box = n == 0 ? Box{0, 0, width, height} : random_box(random, frame);
@@ -358,7 +358,7 @@ TEST_CASE("with an index, lanes read what single decoding from its points reads;
   int64_t refused = 0;
   for (int i = 0; i < (full() ? 1500 : 60); ++i) {
     const File file = make_jpeg(i % 2 == 0 ? large_spec(random) : random_spec(random, 200));
-    BaselineFrame frame;
+    JpegFrame frame;
     SideIndex index;
     if (!read_baseline_frame(file, frame)) continue;
     if (!build_side_index(file, {.interval = draw(random, 1, i % 5 == 0 ? 3000 : 30)}, index)) continue;
@@ -395,7 +395,7 @@ TEST_CASE("an index of another picture of the same size is found out") {
     const File file = make_jpeg(spec);
     ++spec.seed;
     const File other = make_jpeg(spec);
-    BaselineFrame frame;
+    JpegFrame frame;
     SideIndex index;
     REQUIRE(read_baseline_frame(file, frame));
     if (!build_side_index(other, {.interval = draw(random, 2, 60)}, index)) continue;

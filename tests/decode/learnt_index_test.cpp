@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/decoder.h"
 #include "runtime/decode/jpeg_decoder.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "tests/decode/jpeg_files.h"
 
 namespace {
@@ -139,7 +139,7 @@ struct Rows {
   std::vector<int16_t> coefficients;
 };
 
-Rows read_rows(CoefficientRows& rows, const File& file, const BaselineFrame& frame, const Box& box, bool lanes,
+Rows read_rows(CoefficientRows& rows, const File& file, const JpegFrame& frame, const Box& box, bool lanes,
                const SideIndex* index, EntryNotes* notes) {
   const McuWindow window = mcu_window(frame, box);
   const size_t size = window.most_coefficients(frame);
@@ -166,7 +166,7 @@ TEST_CASE("points are noted one by one, whichever way rows are read") {
     spec.restart = 0;
     spec.progressive = false;
     const File file = make_jpeg(spec);
-    BaselineFrame frame;
+    JpegFrame frame;
     SideIndex all;
     const int interval = draw(random, 1, 40);
     if (!read_baseline_frame(file, frame) || !build_side_index(file, {.interval = interval}, all)) continue;

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/decode/baseline_decoder.h"
+#include "runtime/decode/own_jpeg_decoder.h"
 #include "tests/decode/jpeg_comparison.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/decode/progressive_files.h"
@@ -173,7 +173,7 @@ TEST_CASE("a large file's memory goes, also where nothing but its headers was re
   {
     const File file = large({.width = 40, .height = 33, .progressive = true});
     CoefficientRows rows;
-    BaselineFrame frame;
+    JpegFrame frame;
     REQUIRE(rows.read_frame(file, {ImageFormat::jpeg, 40, 33}, 100, frame));
     CHECK(rows.kept_bytes() > kept);  // it is to be decoded
     rows.forget();
@@ -184,14 +184,14 @@ TEST_CASE("a large file's memory goes, also where nothing but its headers was re
   PixelBuffer storage;
   PixelView pixels;
   const File file = large({.width = 40, .height = 33, .progressive = true});
-  BaselineDecoder decoder(100);
+  OwnJpegDecoder decoder(100);
   CHECK_FALSE(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 40, 33}, {}, storage, pixels));
   CHECK(decoder.kept_bytes() <= kept);
   // Chroma of two columns is none of ours. At full size the headers tell, here those of a reduced image do, that is after
   // all scans were looked through.
   const File narrow = large({.width = 8, .height = 33, .v = 1, .progressive = true});
   const ImageHeader header{ImageFormat::jpeg, 8, 33};
-  BaselineDecoder reducing(100);
+  OwnJpegDecoder reducing(100);
   CHECK_FALSE(reducing.decode(narrow, header, {0, 0, 4, 17}, {.reduction = 2}, storage, pixels));
   CHECK(reducing.kept_bytes() <= kept);
 }

@@ -1,4 +1,4 @@
-#include "runtime/decode/baseline_frame.h"
+#include "runtime/decode/jpeg_frame.h"
 
 #include "runtime/decode/frame_reader.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 bool start_of_scan(FrameReader& reader, Segment s) {
   if (!reader.has_frame) return false;
-  BaselineFrame& frame = reader.frame;
+  JpegFrame& frame = reader.frame;
   const auto count = static_cast<size_t>(frame.components);
   if (s.u8() != count || s.left != 2 * count + 3) return false;
   for (size_t c = 0; c < count; ++c) {
@@ -22,7 +22,7 @@ bool start_of_scan(FrameReader& reader, Segment s) {
 
 // What can be said once the scan begins, when later tables can no longer replace earlier ones.
 bool complete(FrameReader& reader) {
-  const BaselineFrame& frame = reader.frame;
+  const JpegFrame& frame = reader.frame;
   for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
     if (!reader.take_quant_table(c)) return false;
     if (frame.dc[static_cast<size_t>(frame.component[c].dc_table)].bytes == nullptr) return false;
@@ -33,8 +33,8 @@ bool complete(FrameReader& reader) {
 
 }  // namespace
 
-bool read_baseline_frame(EncodedView bytes, BaselineFrame& frame) {
-  frame = BaselineFrame{};
+bool read_baseline_frame(EncodedView bytes, JpegFrame& frame) {
+  frame = JpegFrame{};
   FrameReader reader{.frame = frame};
   if (bytes.size() < 4 || bytes[0] != std::byte{0xFF} || bytes[1] != std::byte{0xD8}) return false;
   size_t at = 2;

@@ -1,11 +1,11 @@
 // Our own decoder of JPEG regions, of baseline and progressive files: the common ones, faster than libjpeg-turbo and
 // equal to it in every byte.
 //
-//   BaselineDecoder decoder(limits.max_scans);
+//   OwnJpegDecoder decoder(limits.max_scans);
 //   if (!decoder.decode(bytes, header, box, wish, storage, pixels)) ... // "not mine": ask libjpeg-turbo
 //   SideIndex more = decoder.learnt(wish.index);                        // and what was passed on the way
 //
-// Stages: headers (baseline_frame.h, progressive_scans.h), which MCUs (mcu_window.h), their coefficients
+// Stages: headers (jpeg_frame.h, progressive_scans.h), which MCUs (mcu_window.h), their coefficients
 //   (coefficient_rows.h), inverse transform, upsampling and colour (jpeg_kernels.h, jpeg_math.h) for the blocks that the
 //   box depends on. Two rows of MCUs of samples are kept, never the image.
 // The same verdict as the reference (jpeg_decoder.h): what libjpeg-turbo reads for rows 0 to the box's last is read here
@@ -26,19 +26,19 @@
 #include <array>
 #include <vector>
 
-#include "runtime/decode/baseline_frame.h"
 #include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/decode_wish.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/sample_grid.h"
 
 namespace penstock {
 
-class BaselineDecoder {
+class OwnJpegDecoder {
  public:
   // `learnt_interval`: MCUs between the points of an index that is learnt; 0: learnt_interval().
-  explicit BaselineDecoder(int max_scans, int learnt_interval = 0)
+  explicit OwnJpegDecoder(int max_scans, int learnt_interval = 0)
       : max_scans_(max_scans), learnt_interval_(learnt_interval) {}
 
   // The box counts pixels of the image that the wish's reduction makes (sample_grid.h).
@@ -80,7 +80,7 @@ class BaselineDecoder {
 
   int max_scans_;
   int learnt_interval_;
-  BaselineFrame frame_;
+  JpegFrame frame_;
   SampleGrid grid_;
   CoefficientRows rows_;
   EntryNotes notes_;

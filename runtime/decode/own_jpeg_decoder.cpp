@@ -1,4 +1,4 @@
-#include "runtime/decode/baseline_decoder.h"
+#include "runtime/decode/own_jpeg_decoder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,11 +15,11 @@ size_t rounded_up(size_t n, size_t to) {
 
 }  // namespace
 
-bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
+bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
                              PixelBuffer& storage, PixelView& pixels) {
   if (!rows_.read_frame(bytes, header, max_scans_, frame_)) return false;
   grid_ = sample_grid(frame_, wish.reduction);
-  // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (baseline_frame.h).
+  // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (jpeg_frame.h).
   if (grid_.doubles_columns && grid_.interpolates && grid_.component_width[1] <= 2) {
     rows_.forget();
     return false;
@@ -45,7 +45,7 @@ bool BaselineDecoder::decode(EncodedView bytes, const ImageHeader& header, const
 }
 
 // To the last row that the same pixels need at full size; what an index has of them is quiet.
-void BaselineDecoder::reach_judged_rows(const DecodeWish& wish) {
+void OwnJpegDecoder::reach_judged_rows(const DecodeWish& wish) {
   const int end = mcu_window(frame_, wish.judged).end_row;
   const bool quiet = wish.index != nullptr && wish.index->fits(frame_) &&
                      wish.index->quiet_mcus(frame_) >= int64_t{end} * frame_.mcu_columns;
@@ -53,7 +53,7 @@ void BaselineDecoder::reach_judged_rows(const DecodeWish& wish) {
 }
 
 // False: there is nothing to be learnt.
-bool BaselineDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
+bool OwnJpegDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
   notes_.begin(0, 0, 0);
   if (frame_.progressive || frame_.restart_interval != 0 || bytes.size() > UINT32_MAX ||
       (index != nullptr && !index->fits(frame_))) {
@@ -67,7 +67,7 @@ bool BaselineDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
   return notes_.wanted() != EntryNotes::none;
 }
 
-SideIndex BaselineDecoder::learnt(const SideIndex* index) const {
+SideIndex OwnJpegDecoder::learnt(const SideIndex* index) const {
   if (notes_.points().empty()) return {};
   SideIndex more = index != nullptr ? *index : SideIndex(interval_, frame_.components, true);
   const size_t before = more.size();
@@ -79,7 +79,7 @@ SideIndex BaselineDecoder::learnt(const SideIndex* index) const {
   return more.size() > std::max<size_t>(before, 1) ? more : SideIndex{};
 }
 
-bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const DecodeWish& wish, bool lanes,
+bool OwnJpegDecoder::decode_rows(EncodedView bytes, const Box& box, const DecodeWish& wish, bool lanes,
                                   EntryNotes* notes, PixelBuffer& storage) {
   if (!rows_.begin(bytes, frame_, wish.index, window_, lanes, notes)) return false;
   const auto width = static_cast<size_t>(box.width);
@@ -102,9 +102,9 @@ bool BaselineDecoder::decode_rows(EncodedView bytes, const Box& box, const Decod
   return rows_.finish();
 }
 
-void BaselineDecoder::prepare(const Box& box) {
+void OwnJpegDecoder::prepare(const Box& box) {
   for (int c = 0; c < frame_.components; ++c) {
-    const BaselineComponent& component = frame_.component[static_cast<size_t>(c)];
+    const JpegComponent& component = frame_.component[static_cast<size_t>(c)];
     Plane& plane = planes_[static_cast<size_t>(c)];
     const size_t tiles = tiles_of(static_cast<size_t>((window_.columns.end - window_.columns.first) * component.h));
     const int block = grid_.block[static_cast<size_t>(c)];
@@ -122,14 +122,14 @@ void BaselineDecoder::prepare(const Box& box) {
 }
 
 // `wanted`: its samples are; else it is read for the verdict alone.
-bool BaselineDecoder::read_row(int mcu_row, bool wanted) {
+bool OwnJpegDecoder::read_row(int mcu_row, bool wanted) {
   const CoefficientTarget target = window_.target(frame_, mcu_row, coefficients_.data());
   if (!rows_.read_row(mcu_row, target)) return false;
   if (!wanted) return true;
   for (int c = 0; c < frame_.components; ++c) {
     const auto i = static_cast<size_t>(c);
     if (target.tiles[i] == nullptr) continue;
-    const BaselineComponent& component = frame_.component[i];
+    const JpegComponent& component = frame_.component[i];
     for (int v = 0; v < component.v; ++v) {
       const int16_t* const tiles = target.tiles[i] + static_cast<size_t>(v) * target.row_stride[i];
       const size_t count = target.row_stride[i] / tile_coefficients;
@@ -154,7 +154,7 @@ bool BaselineDecoder::read_row(int mcu_row, bool wanted) {
 }
 
 // Interpolation along rows takes the image's first and last sample as their own neighbours.
-void BaselineDecoder::repeat_borders(int mcu_row) {
+void OwnJpegDecoder::repeat_borders(int mcu_row) {
   for (size_t c = 1; c < 3; ++c) {
     const int block = grid_.block[c];
     const int end = grid_.component_width[c] - block * window_.columns.first;
@@ -166,7 +166,7 @@ void BaselineDecoder::repeat_borders(int mcu_row) {
   }
 }
 
-void BaselineDecoder::write_rgb(const SampleRow& from, size_t width, uint8_t* rgb) const {
+void OwnJpegDecoder::write_rgb(const SampleRow& from, size_t width, uint8_t* rgb) const {
   if (frame_.components == 1) {
     grey_row_to_rgb(from.luma, width, rgb);
   } else {
@@ -174,7 +174,7 @@ void BaselineDecoder::write_rgb(const SampleRow& from, size_t width, uint8_t* rg
   }
 }
 
-void BaselineDecoder::write_planes(const SampleRow& from, size_t width, const PlanarRow& to) const {
+void OwnJpegDecoder::write_planes(const SampleRow& from, size_t width, const PlanarRow& to) const {
   if (frame_.components == 1) {
     for (uint8_t* plane : {to.red, to.green, to.blue}) std::memcpy(plane, from.luma, width);
   } else {
@@ -182,7 +182,7 @@ void BaselineDecoder::write_planes(const SampleRow& from, size_t width, const Pl
   }
 }
 
-BaselineDecoder::SampleRow BaselineDecoder::sample_row(int y, const Box& box) {
+OwnJpegDecoder::SampleRow OwnJpegDecoder::sample_row(int y, const Box& box) {
   SampleRow row;
   row.luma = planes_[0].row(y) + (box.x - window_.columns.first * grid_.mcu_width);
   if (frame_.components == 1) return row;

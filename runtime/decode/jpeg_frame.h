@@ -1,13 +1,13 @@
-// What the headers of a baseline JPEG file say, for our own decoder.
+// What the headers of a JPEG file say, for our own decoder.
 //
-//   BaselineFrame frame;
+//   JpegFrame frame;                         // of a progressive file: progressive_scans.h makes it
 //   if (read_baseline_frame(bytes, frame)) { ... frame.scan_begin is where the entropy-coded data starts ... }
 //
-// Strict on purpose: true only for a file whose headers libjpeg-turbo accepts without error and without warning, and
-//   whose kind our decoder handles: Huffman, sequential, 8 bits, one scan, grey or YCbCr with chroma subsampled by at
-//   most 2 each way. Everything else (progressive, arithmetic, CMYK, RGB, other factors, several scans, tables missing,
-//   bytes between markers, unusual component numbers, ...) is false, which means "not mine", never "bad file": libjpeg
-//   then gives pixels or verdict.
+// Strict on purpose: read_baseline_frame() is true only for a file whose headers libjpeg-turbo accepts without error and
+//   without warning, and whose kind our decoder handles by a single scan: Huffman, sequential, 8 bits, grey or YCbCr with
+//   chroma subsampled by at most 2 each way. Everything else (progressive, arithmetic, CMYK, RGB, other factors, several
+//   scans, tables missing, bytes between markers, unusual component numbers, ...) is false, which means "not mine", never
+//   "bad file": libjpeg then gives pixels or verdict.
 // Safety: all reads are bounded by `bytes`; the frame points into them, so they must outlive it.
 // Thread-safety: a pure function.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace penstock {
 
-struct BaselineComponent {
+struct JpegComponent {
   int h = 1;  // blocks in an MCU, across and down; a grey image has one block, whatever its factors
   int v = 1;
   int width = 0;  // samples, without the padding to whole blocks
@@ -36,11 +36,11 @@ struct HuffmanSpec {
   int values = 0;
 };
 
-struct BaselineFrame {
+struct JpegFrame {
   int width = 0;
   int height = 0;
   int components = 0;  // 1: grey; 3: YCbCr
-  std::array<BaselineComponent, 3> component;
+  std::array<JpegComponent, 3> component;
   int max_h = 1;
   int max_v = 1;
   int mcu_columns = 0;
@@ -53,7 +53,7 @@ struct BaselineFrame {
   size_t scan_begin = 0;
 };
 
-bool read_baseline_frame(EncodedView bytes, BaselineFrame& frame);
+bool read_baseline_frame(EncodedView bytes, JpegFrame& frame);
 
 // Our arithmetic, here and on cards, is that of libjpeg-turbo's x86 code; the library's own differs on extreme files
 // where the CPU is another.
