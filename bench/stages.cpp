@@ -276,14 +276,23 @@ int main(int argc, char** argv) {
   std::string split = "train";
   double seconds = 3;
   int epochs = -1;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--job") job = argv[i + 1];
-    if (name == "--split") split = argv[i + 1];
-    if (name == "--seconds") seconds = std::stod(argv[i + 1]);
-    if (name == "--learnt") epochs = std::string_view(argv[i + 1]) == "first" ? 0 : std::stoi(argv[i + 1]);
-  }
   try {
+    for (int i = 1; i < argc; i += 2) {
+      const std::string name = argv[i];
+      if (i + 1 == argc) throw std::runtime_error("'" + name + "' has no value");
+      const std::string value = argv[i + 1];
+      if (name == "--job") {
+        job = value;
+      } else if (name == "--split") {
+        split = value;
+      } else if (name == "--seconds") {
+        seconds = std::stod(value);
+      } else if (name == "--learnt") {
+        epochs = value == "first" ? 0 : std::stoi(value);
+      } else {
+        throw std::runtime_error("there is no option '" + name + "'");
+      }
+    }
     return penstock::run(job, split, seconds, epochs);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_stages: %s\n", error.what());
