@@ -23,7 +23,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/augment/finish.h"

@@ -5,7 +5,7 @@
 //   line.show(done, bytes);      // as often as one likes
 //   line.done();                 // ends the live line
 //
-// NO_COLOR is respected by having no colours.
+// NO_COLOR is respected by having no colours. Thread-safety: one thread. Failure: none; lines may be lost.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 // four rows, which is just what the pass down the columns takes. Quads begin at multiples of four of the input's columns
 // and rows, and coefficients are padded with zeros to them. Each coefficient is split into parts that the CPU's
 // instructions multiply (split_quads); sums may wrap on the way because the total fits 32 bits. Results equal
-// resample_value() byte for byte.
+// resample_value() byte for byte. Thread-safety: functions without state. Failure: none.
 #pragma once
 
 #include <array>

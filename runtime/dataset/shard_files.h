@@ -5,8 +5,8 @@
 //   shard->read_at(512, buffer);
 //
 // At most kMaxOpen plain files stay open, the others are opened again; decompressed ones stay, in one file, their sum
-//   within spool_bytes. The file's size is compared with what the table says of it, so a shard that was replaced under
-//   us is an Error and not another picture.
+//   within spool_bytes. Whether a file is still the one that the table was made of is the reader's to compare: by its
+//   size (table_source.cpp, pack_input.cpp) or a record's checksum (pack_source.h).
 // Thread-safety: all functions, from any thread; a shard is decompressed by one while the others wait for it.
 // Ownership: a reader stays valid while the caller holds it. Failure: FileError, Error(dataset), both with the path.
 #pragma once

@@ -1,5 +1,5 @@
 // The loops from coefficients to RGB rows; the best version for this CPU is chosen at run time. Used by
-// own_jpeg_decoder.cpp only.
+// own_jpeg_decoder.cpp only. Thread-safety: functions without state. Failure: none.
 //
 // Results equal jpeg_math.h, value by value; `reference::` has the same functions as plain loops.
 // Memory: reads and writes may overrun what is asked for by up to `jpeg_row_padding` bytes or samples, before (reads of

@@ -1,5 +1,5 @@
 // What one lane does in one step, as plain code: the reference of entropy_lanes.cpp's vector code and of
-// scalar_lanes.cpp, and what goes on where a lane has left off.
+// scalar_lanes.cpp, and what goes on where a lane has left off. Thread-safety: functions of their arguments.
 #pragma once
 
 #include <bit>
