@@ -6,8 +6,9 @@
 Better is never a failure. Speed and CPU time are compared relative to the competitors that both runs have, so that a
 slower machine, or the same machine on a bad day, does not look like a slower penstock; with no competitor in common
 (or --absolute) the plain figures are compared. A figure is worse when its median changed for the worse by more than
-the tolerance and the 95 % intervals of old and new do not overlap: noise alone does not fail. Intervals need rounds:
-runs of fewer than five are refused (exit 2).
+the tolerance and the 95 % intervals of old and new do not overlap: noise alone does not fail. A competitor of the old
+run that the new one was asked for and could not measure is worse. Intervals need rounds: runs of fewer than five are
+refused (exit 2), and so are files that cannot be read.
 """
 
 import argparse
@@ -63,6 +64,15 @@ def compare(old, new, names, tolerance, absolute=False):
             )
 
 
+def read(path):
+    """The results; exit 2 where there are none, because 1 says that the new run is worse."""
+    try:
+        return bench.load(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"compare.py: {path} is no results file of bench/run.py: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old")
@@ -71,7 +81,7 @@ def main():
     parser.add_argument("--names", help="competitors to judge; default: those starting with 'penstock', or all")
     parser.add_argument("--absolute", action="store_true", help="do not divide by the peers")
     options = parser.parse_args()
-    old, new = bench.load(options.old), bench.load(options.new)
+    old, new = read(options.old), read(options.new)
     for path, run in ((options.old, old), (options.new, new)):
         if run.rounds < 5:
             print(f"compare.py: {path} has {run.rounds} rounds; at least 5 are needed to tell noise", file=sys.stderr)
@@ -82,7 +92,9 @@ def main():
             print(f"compare.py: the files are of different runs: {key} {both}", file=sys.stderr)
             sys.exit(2)
     both = [name for name in old.names if name in new.names]
-    judged = options.names.split(",") if options.names else [n for n in both if bench.ours(n)] or both
+    # Whose pixels were wrong, or who ended, has no blocks.
+    asked = [name for name in old.names if name in new.names or name in new.header.get("names", ())]
+    judged = options.names.split(",") if options.names else [n for n in asked if bench.ours(n)] or asked
     missing = [name for name in judged if name not in new.names]
     rows = list(compare(old, new, [name for name in judged if name in both], options.tolerance, options.absolute))
     for name, title, before, after, change, worse in rows:

@@ -16,8 +16,6 @@ case " $* " in *" -h "* | *" --help "*)
   echo "Options of run.py:"
   exec "$here/run.py" --help ;;
 esac
-"$here/setup.sh" >&2
-
 data=no
 build=$root/build/release
 previous=
@@ -30,6 +28,7 @@ if [ ! -x "$build/penstock" ] || [ ! -x "$build/bench_consumer" ]; then
   echo "run.sh: $build/penstock or bench_consumer is missing: cmake --preset release && cmake --build --preset release" >&2
   exit 2
 fi
+"$here/setup.sh" >&2
 if [ "$data" = yes ]; then
   exec "$here/run.py" "$@"
 fi

@@ -264,6 +264,34 @@ class Comparison(unittest.TestCase):
             self.assertEqual([process.returncode for process in done], [0, 2])
             self.assertIn("'420' and '444'", done[1].stderr)
 
+    def test_one_is_the_exit_code_of_worse_runs_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def file_of(name, competitors, asked=(), end=""):
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(json.dumps({"kind": "header", "names": list(asked or competitors)}) + "\n")
+                    for competitor in competitors:
+                        for number in range(5):
+                            block = {"kind": "block", "round": number, "name": competitor, "images": 9, "seconds": 1}
+                            file.write(json.dumps(block) + "\n")
+                    file.write(end)
+                return path
+
+            def compared(*paths):
+                command = [sys.executable, os.path.join(HERE, "compare.py"), *paths]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                return done.returncode, done.stdout + done.stderr
+
+            both = ("penstock", "penstock_indexed", "dali")
+            old = file_of("old", both)
+            for broken in (os.path.join(folder, "nowhere"), folder, file_of("cut", both, end='{"kind": "blo')):
+                code, said = compared(old, broken)
+                self.assertEqual((code, said.count("is no results file")), (2, 1), said)
+            # Not asked for, or asked for and not measured, as where its pixels were wrong.
+            self.assertEqual(compared(old, file_of("fewer", ("penstock", "dali")))[0], 0)
+            code, said = compared(old, file_of("failed", ("penstock", "dali"), asked=both))
+            self.assertEqual((code, said.splitlines()[-1]), (1, "worse: penstock_indexed is missing in the new run"))
+
 
 class Driver(unittest.TestCase):
     def drive(self, folder, *flags, **environment):
