@@ -61,6 +61,7 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
           SideIndex found;
           if (entry_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
             points[static_cast<size_t>(index)] = found.serialise();
+            row.check = sum_of_picture(sample.image);
           }
         } else {
           ++unusable;

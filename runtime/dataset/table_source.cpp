@@ -49,6 +49,10 @@ void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored,
   }
 }
 
+uint32_t sum_of_picture(std::span<const std::byte> picture) {
+  return static_cast<uint32_t>(hash128(picture).low);
+}
+
 Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
   check_encoded(index);
   const SampleRow& row = table_.row(index);
@@ -95,7 +99,11 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
   }
   if (shown_ < facts.fields.size() && facts.fields[shown_].name == kEntryPoints) {
     const FieldPlace& place = table_.place(shown_, index);
-    if (place.file == kInTable) sample.entry_points = table_.value(place);
+    // Damage before a crop that decoding recovers from would otherwise show without an index, and not with one.
+    if (place.file == kInTable && place.bytes > 0 &&
+        (row.check == 0 || row.check == sum_of_picture(std::span(storage).first(image_bytes)))) {
+      sample.entry_points = table_.value(place);
+    }
   }
   size_t field_bytes = 0;
   for (size_t f = 0; f < shown_; ++f) {

@@ -6,12 +6,15 @@
 //
 // Pictures are encoded bytes, or decoded ones (CIFAR, MNIST) that become rows of RGB here; fields are read from where
 //   their places point.
+// Entry points are given only with the very bytes that they were made of: others are decoded as without an index.
 // Verdicts: an image over limits.max_encoded_bytes is a bad sample. A shard that cannot be read, or is not of the size
 //   that the table knows, is Error(runtime).
 // Thread-safety, ownership and failure: as source.h says.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +29,9 @@ namespace penstock {
 // Whether pictures that are not encoded are within the limits; and one of them as rows of RGB.
 Verdict check_pixels(const PixelFormat& pixels, const DecodeLimits& limits);
 void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb);
+
+// SampleRow::check of a picture that has entry points.
+uint32_t sum_of_picture(std::span<const std::byte> picture);
 
 class TableSource final : public TabulatedSource {
  public:

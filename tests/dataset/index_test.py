@@ -1,7 +1,9 @@
 """`penstock index`: the same stream with and without, and an index that does not fit is refused by name."""
 
+import glob
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -126,6 +128,24 @@ def test_entry_points():
         with open(changed, "r+b") as file:  # in place: the folder does not tell
             file.truncate()
             file.write(containers.content(source[-1][1]))
+        assert hashes(top, indexed) == hashes(top, plain) != before
+
+
+def test_damage_before_a_crop():
+    """A few bits of a file that went bad since: decoding recovers from them further down, as if nothing had been there."""
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        data = os.path.join(top, "data")
+        shutil.copytree(os.path.join(demo_photos(count=24, val_count=8, classes=3), "train"), data)
+        plain, indexed = {"folder": data}, {"folder": data, "index": "f.index"}
+        index(top, indexed)
+        before = hashes(top, plain)
+        assert hashes(top, indexed) == before
+        for path in sorted(glob.glob(os.path.join(data, "*", "*.jpg"))):
+            with open(path, "r+b") as file:
+                file.seek(os.path.getsize(path) // 5)
+                byte = file.read(1)[0]
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte ^ 0x10 if byte != 0xEF else 0xEE]))
         assert hashes(top, indexed) == hashes(top, plain) != before
 
 
