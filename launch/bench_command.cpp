@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 
 #include "launch/command.h"
@@ -123,17 +124,23 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
   std::vector<Spent> spent(static_cast<size_t>(job.loader.threads));
   const Nanoseconds begun = bench.clock.now();
   bench.end = begun + static_cast<Nanoseconds>(seconds * 1e9);
-  std::vector<std::thread> threads;
-  for (Spent& one : spent) {
-    threads.emplace_back([&bench, &one] {
-      try {
-        make_samples(bench, one);
-      } catch (const std::exception& error) {
-        one.problem = error.what();
-      }
-    });
+  std::vector<std::jthread> threads;
+  try {
+    for (Spent& one : spent) {
+      threads.emplace_back([&bench, &one] {
+        try {
+          make_samples(bench, one);
+        } catch (const std::exception& error) {
+          one.problem = error.what();
+        }
+      });
+    }
+  } catch (const std::system_error& problem) {
+    throw Error(ErrorKind::runtime,
+                "cannot start " + std::to_string(job.loader.threads) + " threads: " + problem.what(),
+                "lower loader.threads");
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   const double elapsed = static_cast<double>(bench.clock.now() - begun) * 1e-9;
   Spent all;
   for (const Spent& one : spent) {

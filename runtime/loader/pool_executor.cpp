@@ -12,10 +12,13 @@
 #include <deque>
 #include <list>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/executor.h"
 #include "transport/wakeup.h"
@@ -63,12 +66,7 @@ class PoolExecutor final : public Executor {
     start(threads, cpus);
   }
   ~PoolExecutor() override {
-    {
-      MutexLock lock(mutex_);
-      stopping_ = true;
-      changed_.notify_all();
-    }
-    for (std::thread& thread : threads_) thread.join();
+    end_threads();
     // What cards have is written to cells until this returns.
     if (lanes_) lanes_->stop();
   }
@@ -178,7 +176,22 @@ class PoolExecutor final : public Executor {
   }
 
   void start(int threads, const std::vector<int>& cpus) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, cpus] { run(cpus); });
+    try {
+      for (int i = 0; i < threads; ++i) threads_.emplace_back([this, cpus] { run(cpus); });
+    } catch (const std::system_error& problem) {
+      end_threads();  // no destructor will
+      throw Error(ErrorKind::runtime, "cannot start " + std::to_string(threads) + " threads: " + problem.what(),
+                  "lower loader.threads, or raise the limits on processes and memory");
+    }
+  }
+
+  void end_threads() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    for (std::thread& thread : threads_) thread.join();
   }
 
   void run(const std::vector<int>& cpus) {
