@@ -150,7 +150,8 @@ class PackWriter {
     try {
       text = state.dump(1) + "\n";
     } catch (const Json::exception&) {
-      throw Error(ErrorKind::dataset, "a file of the data set has a name that is not UTF-8", "rename it");
+      throw Error(ErrorKind::dataset,
+                  "the data set '" + input_.title() + "', or a file of it, has a path that is not UTF-8", "rename it");
     }
     write_new_file(path(kPackState), as_bytes_of(text));
   }
