@@ -17,6 +17,7 @@
 #include "runtime/card/cards.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
@@ -152,7 +153,8 @@ void print_classes(const Source& source) {
     high = std::max(high, count);
     if (++shown > most) continue;
     const std::string name = names.empty() ? std::string() : names[static_cast<size_t>(label)];
-    std::printf("    %4lld  %-24s %12s\n", static_cast<long long>(label), name.c_str(), thousands(count).c_str());
+    std::printf("    %4lld  %-24s %12s\n", static_cast<long long>(label), without_controls(name).c_str(),
+                thousands(count).c_str());
   }
   if (shown > most) {
     std::printf("    ... %zu more classes; %s to %s samples a class\n", shown - most, thousands(low).c_str(),
@@ -210,7 +212,9 @@ std::string summary(const Source& source, const std::string& title) {
 
 void print_list(const char* what, const std::vector<std::string>& list) {
   constexpr size_t most = 50;
-  for (size_t i = 0; i < std::min(list.size(), most); ++i) std::printf("    %s%s\n", what, list[i].c_str());
+  for (size_t i = 0; i < std::min(list.size(), most); ++i) {
+    std::printf("    %s%s\n", what, without_controls(list[i]).c_str());
+  }
   if (list.size() > most) std::printf("    ... and %zu more\n", list.size() - most);
 }
 
@@ -250,7 +254,7 @@ class JobCheck {
     const auto context = SplitContext::open(with_sampler_file(resolve_split(job_, name)), posix_file_system(),
                                             {job_.python}, loader_.sources);
     const Source& source = context->source();
-    std::printf("split %s: %s\n", name.c_str(), summary(source, spec.dataset.title()).c_str());
+    std::printf("split %s: %s\n", name.c_str(), without_controls(summary(source, spec.dataset.title())).c_str());
     if (!spec.dataset.is_python()) {  // labels come with the samples there
       if (source.labelled()) print_classes(source);
       if (const std::string why = label_of_no_class(*context); !why.empty()) found(ErrorKind::dataset, "  " + why);
@@ -442,6 +446,7 @@ int check(const CheckRequest& request) {
                 shards ? "make the pack again, in a new folder"
                        : "check a job file: `penstock init --data " + file + " > job.yaml` writes one");
   }
+  refuse_missing(file, "a job file", "the folder of a pack");
   const Job job = load_job(file, request.arguments.overrides);
   for (const auto& [name, spec] : job.splits) (void)make_variants(resolve_split(job, name));
   std::printf("job file: %s: fine\n", file.c_str());

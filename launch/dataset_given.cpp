@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
+#include "launch/init_job.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/utf8.h"
 #include "runtime/config/suggest.h"
 #include "runtime/dataset/pack_format.h"
 #include "runtime/dataset/split_folders.h"
@@ -34,6 +37,38 @@ std::vector<std::string> lost_classes(const std::string& folder) {
   return names;
 }
 
+std::string yaml_path(const std::string& path) {
+  const auto plain = [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/._-+").find(static_cast<char>(c)) != std::string_view::npos || c >= 0x80;
+  };
+  if (std::all_of(path.begin(), path.end(), plain)) return path;
+  // No job file can hold other bytes; whoever has such names reads them here at least.
+  return first_not_utf8(path) < path.size() ? without_controls(path) : yaml_quoted(path);
+}
+
+void refuse_missing(const std::string& given, const std::string& one, const std::string& other) {
+  std::error_code code;
+  const bool there = !given.empty() && std::filesystem::exists(given, code);
+  if (there || code) return;  // whoever opens it says why it cannot be read
+  throw Error(ErrorKind::config, "'" + given + "' is neither " + one + " nor " + other + ": there is nothing of that name",
+              "`penstock init --data DIR > job.yaml` writes a job file");
+}
+
+namespace {
+
+// Of shards of a folder: all of them by a pattern.
+std::string pattern_in(const std::string& folder, const char* files) {
+  if (folder.find_first_of("{}*?") != std::string::npos) {
+    throw Error(ErrorKind::usage,
+                "'" + folder + "' has one of the characters { } * ? in its path, which mean something in patterns of shards",
+                "name the folder by a link without them");
+  }
+  return folder + "/" + files;
+}
+
+}  // namespace
+
 DatasetSpec dataset_in(const std::string& given, std::string& line) {
   const std::string folder = std::filesystem::absolute(given).lexically_normal().string();
   DatasetSpec dataset;
@@ -49,20 +84,20 @@ DatasetSpec dataset_in(const std::string& given, std::string& line) {
   }
   if (pack) {
     dataset.pack = folder;
-    line = "pack: " + folder;
+    line = "pack: " + yaml_path(folder);
   } else if (mds) {
     dataset.mds = folder;
-    line = "mds: " + folder;
+    line = "mds: " + yaml_path(folder);
   } else if (tar) {
-    dataset.tar = folder + "/*.tar";
-    line = "tar: \"" + dataset.tar + "\"";
+    dataset.tar = pattern_in(folder, "*.tar");
+    line = "tar: " + yaml_path(dataset.tar);
   } else if (parquet) {
-    dataset.parquet = folder + "/*.parquet";
-    line = "parquet: \"" + dataset.parquet + "\"";
+    dataset.parquet = pattern_in(folder, "*.parquet");
+    line = "parquet: " + yaml_path(dataset.parquet);
   } else {
     refuse_splits_as_classes(folder);
     dataset.folder = folder;
-    line = "folder: " + folder;
+    line = "folder: " + yaml_path(folder);
   }
   return dataset;
 }

@@ -15,6 +15,12 @@ namespace penstock {
 
 DatasetSpec dataset_in(const std::string& given, std::string& line);
 
+// "dataset: {KIND: /path, index: /path}" has its paths as YAML needs them: in quotes where a character means something.
+std::string yaml_path(const std::string& path);
+
+// Error(config) where nothing has that name, which might have been either.
+void refuse_missing(const std::string& given, const std::string& one, const std::string& other);
+
 // Links in the folder that lead nowhere: to class folders on a disk that is not mounted? As torchvision, loaders leave
 // them out, and the labels of the classes behind them are others.
 std::vector<std::string> lost_classes(const std::string& folder);

@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/base/utf8.h"
 #include "runtime/config/job.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/index_file.h"
@@ -86,8 +87,19 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
   return out;
 }
 
-// Of class folders the index notes when each was changed last, and writing it there would be a change.
+// Before the pictures are looked at, which may take hours. Of class folders the index notes when each was changed last, and
+// writing it there would be a change.
 void check_place(const DatasetSpec& dataset, const std::string& out) {
+  std::error_code ignored;
+  const std::filesystem::file_status there = std::filesystem::status(out, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) {
+    throw Error(ErrorKind::usage, "the index '" + out + "' would replace a folder or a device", "name a file");
+  }
+  const std::filesystem::path parent = std::filesystem::path(out).parent_path();
+  if (!parent.empty() && !std::filesystem::is_directory(parent, ignored)) {
+    throw Error(ErrorKind::usage, "the index '" + out + "' cannot be written: there is no folder '" + parent.string() + "'",
+                "make the folder first");
+  }
   if (dataset.folder.empty()) return;
   const auto inside =
       std::filesystem::weakly_canonical(out).lexically_relative(std::filesystem::weakly_canonical(dataset.folder));
@@ -127,13 +139,17 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
     table = builder.finish();
   }
   write_index(table, out);
-  std::printf("%s: %lld samples of %s, %.1f MB\n", out.c_str(), static_cast<long long>(table.size()),
-              dataset.title().c_str(), static_cast<double>(table.bytes().size()) / 1e6);
+  std::printf("%s: %lld samples of %s, %.1f MB\n", without_controls(out).c_str(), static_cast<long long>(table.size()),
+              without_controls(dataset.title()).c_str(), static_cast<double>(table.bytes().size()) / 1e6);
 }
 
 int index(const JobArguments& arguments, const IndexRequest& request) {
   std::error_code ignored;
   if (std::filesystem::is_directory(arguments.file, ignored)) {
+    if (!request.split.empty() || !arguments.overrides.empty()) {
+      throw Error(ErrorKind::usage,
+                  "--split and overrides belong to a job file, and '" + arguments.file + "' is a folder");
+    }
     std::string line;
     const DatasetSpec dataset = dataset_in(arguments.file, line);
     std::string folder = std::filesystem::absolute(arguments.file).lexically_normal().string();
@@ -141,18 +157,25 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
     const std::string out = request.out.empty() ? folder + ".index" : request.out;
     make_index(dataset, out, Job{}, request);
     std::printf("  dataset: {%s, index: %s}\n", line.c_str(),
-                std::filesystem::absolute(out).lexically_normal().c_str());
+                yaml_path(std::filesystem::absolute(out).lexically_normal()).c_str());
     return 0;
   }
+  refuse_missing(arguments.file, "a folder of data", "a job file");
   const Job job = load_job(arguments.file, arguments.overrides);
+  if (!request.split.empty() && !job.splits.contains(request.split)) {
+    throw Error(ErrorKind::usage, "'" + arguments.file + "' has no split '" + request.split + "'");
+  }
+  const auto indexable = std::count_if(job.splits.begin(), job.splits.end(), [](const auto& split) {
+    return !split.second.dataset.is_python();
+  });
+  if (!request.out.empty() && request.split.empty() && indexable > 1) {
+    throw Error(ErrorKind::usage, "--out names one file, and the job has several splits", "say --split NAME as well");
+  }
   int made = 0;
   for (const auto& [name, split] : job.splits) {
     if (!request.split.empty() && name != request.split) continue;
     const std::string out = request.out.empty() ? split.dataset.index : request.out;
     if (out.empty() || split.dataset.is_python()) continue;
-    if (!request.out.empty() && made > 0) {
-      throw Error(ErrorKind::usage, "--out names one file, and the job has several splits", "say --split NAME as well");
-    }
     make_index(split.dataset, out, job, request);
     ++made;
   }

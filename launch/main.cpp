@@ -12,6 +12,7 @@
 #include "launch/command.h"
 #include "runtime/base/error.h"
 #include "runtime/base/switches.h"
+#include "runtime/base/utf8.h"
 #include "runtime/config/suggest.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/signals.h"
@@ -153,10 +154,10 @@ int main(int argc, char** argv) {
     return penstock::run(argc, argv);
   } catch (const penstock::Error& error) {
     penstock::let_rank_0_speak_first();
-    std::fprintf(stderr, "penstock: %s\n", error.what());
+    std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(error.what()).c_str());
     return error.exit_code();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "penstock: %s\n", error.what());
+    std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(error.what()).c_str());
     return 1;
   }
 }

@@ -14,6 +14,7 @@
 #include "launch/unpack.h"
 #include "launch/work_line.h"
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/config/job.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/signals.h"
@@ -53,6 +54,7 @@ DatasetChosen dataset_of(const PackRequest& request) {
     std::string line;
     return {dataset_in(request.source, line), Job{}};
   }
+  refuse_missing(request.source, "a folder of data", "a job file");
   Job job = load_job(request.source, request.overrides);
   std::string split = request.split;
   if (split.empty() && job.splits.size() == 1) split = job.splits.begin()->first;
@@ -90,7 +92,7 @@ void print_bad(const PackInput& input, const PackResult& result) {
       std::printf("    ... and %zu more\n", result.bad.size() - kMostListed);
       return;
     }
-    std::printf("    '%s': %s\n", std::string(input.table().key(index)).c_str(), why.c_str());
+    std::printf("    '%s': %s\n", without_controls(input.table().key(index)).c_str(), without_controls(why).c_str());
   }
 }
 
@@ -128,8 +130,8 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
     std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
-  std::printf("%s: %lld samples of %s in %zu %s, %.1f MB\n", request.target.c_str(),
-              static_cast<long long>(result.samples), input.title().c_str(), result.shards,
+  std::printf("%s: %lld samples of %s in %zu %s, %.1f MB\n", without_controls(request.target).c_str(),
+              static_cast<long long>(result.samples), without_controls(input.title()).c_str(), result.shards,
               result.shards == 1 ? "shard" : "shards", static_cast<double>(result.bytes) / 1e6);
   if (result.found > 0) {
     std::printf("  %lld of them were packed before\n", static_cast<long long>(result.found));
@@ -145,12 +147,13 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
   if (leading_out.count > 0) {
     std::printf(
         "  %lld samples have names that lead out of a folder, as '%s': the pack can be read, but not unpacked\n",
-        static_cast<long long>(leading_out.count), leading_out.first.c_str());
+        static_cast<long long>(leading_out.count), without_controls(leading_out.first).c_str());
   }
-  std::printf("  dataset: {pack: %s}\n", std::filesystem::absolute(request.target).lexically_normal().c_str());
+  std::printf("  dataset: {pack: %s}\n", yaml_path(std::filesystem::absolute(request.target).lexically_normal()).c_str());
 }
 
 int pack(const PackRequest& request) {
+  if (request.target.empty()) throw Error(ErrorKind::usage, "the folder of the pack has an empty name");
   const DatasetChosen chosen = dataset_of(request);
   const PackInput input(chosen.dataset, chosen.job.limits,
                         static_cast<uint64_t>(loader_options(chosen.job).sources.spool_bytes));
@@ -191,6 +194,7 @@ struct UnpackRequest {
 };
 
 int unpack_files(const UnpackRequest& request) {
+  if (request.options.folder.empty()) throw Error(ErrorKind::usage, "the folder to write to has an empty name");
   UnpackOptions options = request.options;
   Interruption interruption;
   std::unique_ptr<WorkLine> line;
@@ -217,7 +221,7 @@ int unpack_files(const UnpackRequest& request) {
   }
   constexpr size_t kNamed = 20;
   for (size_t i = 0; i < std::min(result.damaged.size(), kNamed); ++i) {
-    std::fprintf(stderr, "penstock: %s\n", result.damaged[i].c_str());
+    std::fprintf(stderr, "penstock: %s\n", without_controls(result.damaged[i]).c_str());
   }
   if (result.damaged.empty()) return 0;
   std::fprintf(stderr, "penstock: %zu damaged samples are left out\n  help: `penstock check %s` lists them all\n",

@@ -75,6 +75,12 @@ TEST_CASE("text is UTF-8; bytes are anything") {
   }
 }
 
+TEST_CASE("names on a terminal") {
+  CHECK(without_controls("a\nb\tc \xC3\xBC \xFF") == "a\nb\tc \xC3\xBC \xFF");
+  CHECK(without_controls("\x1b[2J\r\x7F" + std::string(1, '\0')) == "\\x1b[2J\\x0d\\x7f\\x00");
+  CHECK(without_controls("\xC2\x9B" "31m\xC2\xA0") == "\\u009b31m\xC2\xA0");
+}
+
 TEST_CASE("where one value ends and the next begins is part of the hash") {
   const FieldSpec field{.name = "note", .kind = FieldKind::text, .max_bytes = 8};
   const auto pixel = [&](std::string_view first, std::string_view second) {

@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -147,6 +148,51 @@ def test_damage_before_a_crop():
                 file.seek(-1, os.SEEK_CUR)
                 file.write(bytes([byte ^ 0x10 if byte != 0xEF else 0xEE]))
         assert hashes(top, indexed) == hashes(top, plain) != before
+
+
+def test_places_are_looked_at_first():
+    """Nothing is replaced but files, and nobody waits for hours to be told that a name was wrong."""
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        pipe = os.path.join(top, "pipe")
+        os.mkfifo(pipe)
+        for out, why in ((pipe, "would replace a folder or a device"), (top, "would replace a folder or a device"),
+                         (os.path.join(top, "none", "x.index"), f"there is no folder '{top}/none'")):
+            code, said = refused("index", photos, "--out", out)
+            assert code == 2 and why in said, (out, code, said)
+        assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+        for words in (("--split=train",), ("seed=3",)):
+            code, said = refused("index", photos, *words, f"--out={top}/x.index")
+            assert code == 2 and "belong to a job file" in said, (words, code, said)
+        job = write_job(top, {"folder": photos})
+        with open(job, "a") as file:
+            file.write(f"  other: {{dataset: {{folder: {photos}}}, pipeline: [{{CenterCrop: {{size: 8}}}}], batch_size: 1}}\n")
+        code, said = refused("index", job, f"--out={top}/x.index")
+        assert code == 2 and "several splits" in said, said
+        code, said = refused("index", job, f"--out={top}/x.index", "--split=trian")
+        assert code == 2 and "has no split 'trian'" in said, said
+        code, said = refused("index", os.path.join(top, "nowhere"))
+        assert code == 3 and "is neither a folder of data nor a job file" in said, said
+        assert sorted(os.listdir(top)) == ["job.yaml", "pipe"], os.listdir(top)
+
+
+def test_names_with_a_meaning_in_yaml():
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        for name in ("a, b", "x: y", "x #y", "brace}", 'quo"te', "esc\x1b[31m", "\u00fc"):
+            folder = os.path.join(top, name, "data")
+            shutil.copytree(photos, folder)
+            said = penstock("index", folder)
+            assert "\x1b" not in said, said
+            job = os.path.join(top, "named.yaml")
+            with open(job, "w") as file:
+                file.write(f"splits:\n  train:\n    batch_size: 4\n    pipeline: [{{CenterCrop: {{size: 8}}}}]\n  {said.splitlines()[-1]}\n")
+            checked = penstock("check", job)
+            assert "24 samples" in checked and "\x1b" not in checked, checked
+        folder = os.path.join(top, "a{1,2}b")
+        containers.write_tars(folder, containers.samples_of(photos))
+        code, said = refused("index", folder)
+        assert code == 2 and f"'{folder}' has one of the characters" in said, said
 
 
 def test_a_folder_that_changed():

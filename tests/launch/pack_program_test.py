@@ -5,6 +5,7 @@ import filecmp
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -360,6 +361,54 @@ def test_broken_off_and_resumed():
         assert "'class02' in it was changed" in said, said
 
 
+def interrupted_at_once():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)  # waits for whoever asks for it
+
+
+def test_interrupted_while_an_earlier_part_is_read():
+    """Of a large pack that takes minutes."""
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos, target = copy_photos(top), os.path.join(top, "p")
+        begin_and_end(photos, target, signal.SIGKILL)
+        whole = len(shards(target))
+        flip(os.path.join(target, "shard-00000.pack"), 70)
+        words = [PENSTOCK, "pack", photos, target, "--shard-size=20KB", "--threads=1", "--rewrite"]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=60, preexec_fn=interrupted_at_once)
+        # Before the damage is come upon.
+        assert result.returncode == 130 and "made again" not in result.stderr, (result.returncode, result.stderr)
+        assert "interrupted with " in result.stderr and " 0 whole" not in result.stderr and len(shards(target)) == whole, result.stderr
+        assert "24 samples" in penstock(*words[1:]) and "0 damaged" in penstock("check", target)
+
+
+def test_names_that_a_terminal_would_obey():
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        photos = copy_photos(top)
+        with open(os.path.join(photos, "class00", "\x1b[2J.jpg"), "wb") as file:
+            file.write(b"no picture")
+        said = penstock("pack", photos, os.path.join(top, "p"))
+        assert "\x1b" not in said and "'class00/\\x1b[2J.jpg'" in said, said
+        said = penstock("check", os.path.join(top, "p"))
+        assert "\x1b" not in said and "'class00/\\x1b[2J.jpg'" in said, said
+        said = penstock("run", write_job(top, {"pack": os.path.join(top, "p")}, on_error="fail"), "roles.trainers=1", code=4)
+        assert "\x1b" not in said and "\\x1b[2J.jpg" in said, said
+
+
+def test_more_threads_than_there_are_to_have():
+    with open(os.path.join(os.path.dirname(PENSTOCK), "CMakeCache.txt"), encoding="utf-8") as file:
+        if re.search(r"^PENSTOCK_SANITIZE:\w+=.", file.read(), re.M):
+            print("sanitizers need more address space than this test leaves")
+            return
+    with tempfile.TemporaryDirectory(prefix="pack-") as top:
+        limit = ["prlimit", f"--as={1 << 30}"]
+        job = write_job(top, {"folder": PHOTOS})
+        for words in (("pack", PHOTOS, os.path.join(top, "p"), "--threads=500"), ("bench", job, "--seconds=0.1", "loader.threads=500"),
+                      ("run", job, "roles.trainers=1", "loader.threads=500")):
+            result = leftovers.run([*limit, PENSTOCK, *words], 60)
+            assert result.returncode == 1 and "cannot start 500 threads" in result.stderr, (words[0], result.returncode, result.stderr)
+            assert "threads" in result.stderr.split("help:")[1], result.stderr
+
+
 def test_killed_again_and_again():
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)
@@ -412,7 +461,11 @@ def test_places_that_are_refused():
         penstock("pack", photos, pack)
         assert "holds a finished pack" in penstock("pack", photos, pack, code=2)
         assert "is a pack already" in penstock("pack", pack, os.path.join(top, "q"), code=2)
-        assert "nowhere" in penstock("pack", os.path.join(top, "nowhere"), os.path.join(top, "q"), code=3)
+        said = penstock("pack", os.path.join(top, "nowhere"), os.path.join(top, "q"), code=3)
+        assert f"'{top}/nowhere' is neither a folder of data nor a job file" in said, said
+        said = penstock("check", os.path.join(top, "nowhere"), code=3)
+        assert f"'{top}/nowhere' is neither a job file nor the folder of a pack" in said, said
+        assert "empty name" in penstock("pack", photos, "", code=2) and "empty name" in penstock("unpack", pack, "", code=2)
         job = write_job(top, {"python": "a:b"})
         assert "in Python cannot be packed" in penstock("pack", job, os.path.join(top, "q"), code=2)
         assert "has no split 'val'" in penstock("pack", job, os.path.join(top, "q"), "--split=val", code=2)
