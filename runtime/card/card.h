@@ -18,6 +18,7 @@
 // Thread-safety: a Card from any thread; a stream from one at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,21 @@ struct CardInfo {
 
 enum class CardMemory : uint8_t { device, pinned };  // on the card; here, where copies to and from a card are fast
 
+// What it was asked took, by the card's own clock. Where several streams are at work, a stage's time has what the card
+// did for others meanwhile.
+struct CardTimes {
+  Nanoseconds upload_ns = 0;
+  std::array<Nanoseconds, card_stages> stage_ns{};
+  Nanoseconds download_ns = 0;
+
+  CardTimes& operator+=(const CardTimes& other) {
+    upload_ns += other.upload_ns;
+    for (size_t s = 0; s < card_stages; ++s) stage_ns[s] += other.stage_ns[s];
+    download_ns += other.download_ns;
+    return *this;
+  }
+};
+
 class CardStream {
  public:
   virtual ~CardStream() = default;
@@ -59,6 +75,8 @@ class CardStream {
   virtual void download(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // CardError(lost) when the time passes first.
   virtual void wait(Nanoseconds timeout_ns) = 0;
+  // Of what was done since the last call; after wait().
+  virtual CardTimes take_times() = 0;
 };
 
 class Card {

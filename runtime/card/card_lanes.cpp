@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace penstock {
 
@@ -15,6 +16,10 @@ CardLane::CardLane(Card& on, size_t number_of_card, size_t bytes)
       outputs(on, bytes / 4, CardMemory::pinned),
       stream(on.stream()),
       batch(upload.data(), {bytes, bytes / 2, SIZE_MAX}) {}
+
+int64_t CardLane::wanted() const noexcept {
+  return std::count_if(images.begin(), images.end(), [](const LaneImage& one) { return one.image != nullptr; });
+}
 
 CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options, Done done)
     : cards_(std::move(cards)), options_(options), done_(std::move(done)) {
@@ -31,6 +36,7 @@ CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOp
       usable = usable || why_none.empty();
     }
     lanes = places_.size();
+    activity_.resize(cards_.size());
   }
   if (!usable) {
     throw Error(ErrorKind::runtime, "no card has memory for a batch: " + why_none,
@@ -77,16 +83,24 @@ void CardLanes::add_lanes(size_t card, const CardLanesOptions& options) {
   if (figures.lanes == 0) figures.failure = why;
 }
 
-CardLane* CardLanes::take() {
+CardLane* CardLanes::take(const std::function<double(size_t card)>& wait) {
   MutexLock lock(mutex_);
-  for (size_t i = 0; i < places_.size(); ++i) {
+  Place* found = nullptr;
+  size_t after = 0;
+  double least = 0;
+  for (size_t i = 0; i < places_.size() && (found == nullptr || wait); ++i) {
     Place& place = places_[(next_ + i) % places_.size()];
     if (!place.free || !figures_[place.lane->card].failure.empty()) continue;
-    place.free = false;
-    next_ = (next_ + i + 1) % places_.size();
-    return place.lane.get();
+    const double waits = wait ? wait(place.lane->card) : 0;
+    if (found != nullptr && waits >= least) continue;
+    found = &place;
+    least = waits;
+    after = (next_ + i + 1) % places_.size();
   }
-  return nullptr;
+  if (found == nullptr) return nullptr;
+  found->free = false;
+  next_ = after;
+  return found->lane.get();
 }
 
 void CardLanes::submit(CardLane& lane) {
@@ -113,6 +127,19 @@ std::vector<CardFigures> CardLanes::figures() const {
   return figures_;
 }
 
+void CardLanes::begin_batch(size_t card) {
+  Activity& activity = activity_[card];
+  if (activity.batches++ == 0) activity.since = MonotonicClock().now();
+}
+
+void CardLanes::end_batch(CardLane& lane) {
+  Activity& activity = activity_[lane.card];
+  const Nanoseconds now = MonotonicClock().now();
+  lane.card_ns = now - std::exchange(activity.since, now);
+  figures_[lane.card].active_ns += lane.card_ns;
+  --activity.batches;
+}
+
 void CardLanes::run(size_t number) {
   ::pthread_setname_np(::pthread_self(), "penstock-card");
   const MonotonicClock clock;
@@ -125,24 +152,31 @@ void CardLanes::run(size_t number) {
       places_[number].submitted = false;
       lane = places_[number].lane.get();
     }
+    {
+      MutexLock lock(mutex_);
+      begin_batch(lane->card);
+    }
     const Nanoseconds begun = clock.now();
     if (const std::optional<CardError> error = attempt(*lane)) {
       {
         MutexLock lock(mutex_);
         std::string& failure = figures_[lane->card].failure;
         if (error->fault() != CardFault::out_of_memory && failure.empty()) failure = error->message();
+        end_batch(*lane);
       }
       done_(*lane, &*error);
       continue;
     }
     {
       MutexLock lock(mutex_);
+      end_batch(*lane);
       CardFigures& figures = figures_[lane->card];
+      figures.times += lane->times;
+      figures.deliver_ns += lane->deliver_ns;
       figures.busy_ns += clock.now() - begun;
       figures.uploaded_bytes += static_cast<int64_t>(lane->batch.upload_bytes());
       ++figures.batches;
-      figures.images += std::count_if(lane->images.begin(), lane->images.end(),
-                                      [](const LaneImage& one) { return one.image != nullptr; });
+      figures.images += lane->wanted();
     }
     done_(*lane, nullptr);
   }
@@ -162,6 +196,7 @@ std::optional<CardError> CardLanes::attempt(CardLane& lane) const {
   if (found->fault() == CardFault::out_of_memory) {
     try {
       lane.stream->wait(options_.timeout_ns);
+      (void)lane.stream->take_times();  // of no batch
     } catch (const CardError& error) {
       found = error.fault() == CardFault::out_of_memory ? CardError(CardFault::failed, error.message()) : error;
     }
@@ -177,10 +212,14 @@ void CardLanes::make(CardLane& lane) const {
   for (const StageLaunch& launch : batch.launches()) stream.launch(lane.memory.data(), launch);
   stream.download(lane.outputs.data(), lane.memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
   stream.wait(options_.timeout_ns);
+  lane.times = stream.take_times();
+  const MonotonicClock clock;
+  const Nanoseconds fetched = clock.now();
   for (size_t place = 0; place < batch.places(); ++place) {
     std::byte* const image = lane.images[place].image;
     if (image != nullptr) std::memcpy(image, lane.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
   }
+  lane.deliver_ns = clock.now() - fetched;
 }
 
 }  // namespace penstock

@@ -55,7 +55,10 @@ struct CardFigures {
   int64_t batches = 0;
   int64_t images = 0;
   int64_t uploaded_bytes = 0;
-  int64_t busy_ns = 0;  // of its lanes, from upload to the last byte fetched
+  int64_t busy_ns = 0;    // of its lanes, from upload to the last byte fetched
+  int64_t active_ns = 0;  // with a batch of one lane at least
+  CardTimes times;        // of those batches, by stage
+  int64_t deliver_ns = 0; // of its lanes, from pinned memory to where images go
   std::string failure;  // why it is not asked any more, or never was
 };
 
@@ -81,6 +84,13 @@ struct CardLane {
   void* owner = nullptr;
   size_t pending = 0;
   bool closed = false;
+  // Images that are.
+  int64_t wanted() const noexcept;
+
+  // From the lane's thread, for done().
+  Nanoseconds card_ns = 0;  // the card's: since its batch before this one was back, or since it had nothing to do
+  Nanoseconds deliver_ns = 0;
+  CardTimes times;
 };
 
 class CardLanes {
@@ -90,7 +100,8 @@ class CardLanes {
   CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options, Done done);
   ~CardLanes();
 
-  CardLane* take();
+  // Of the free lanes, one of the card where `wait` is least; without it they take turns.
+  CardLane* take(const std::function<double(size_t card)>& wait = {});
   void submit(CardLane& lane);
   void give_back(CardLane& lane);
   void stop();
@@ -105,6 +116,8 @@ class CardLanes {
 
   void add_lanes(size_t card, const CardLanesOptions& options) PENSTOCK_REQUIRES(mutex_);
   void run(size_t place);
+  void begin_batch(size_t card) PENSTOCK_REQUIRES(mutex_);
+  void end_batch(CardLane& lane) PENSTOCK_REQUIRES(mutex_);
   std::optional<CardError> attempt(CardLane& lane) const;
   void make(CardLane& lane) const;
 
@@ -115,6 +128,11 @@ class CardLanes {
   CondVar changed_;
   std::vector<Place> places_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<CardFigures> figures_ PENSTOCK_GUARDED_BY(mutex_);
+  struct Activity {
+    int batches = 0;         // under way
+    Nanoseconds since = 0;   // counted so far
+  };
+  std::vector<Activity> activity_ PENSTOCK_GUARDED_BY(mutex_);  // of each card
   size_t next_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // where take() begins to look: lanes take turns
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -44,7 +44,7 @@ struct CudaComponent {
   Card* (*open)(int number, std::string* error) = nullptr;
   void (*describe)(CudaFacts* facts) = nullptr;
 };
-inline constexpr int kCudaComponentVersion = 2;  // of this struct, Card and batch_layout.h together
+inline constexpr int kCudaComponentVersion = 3;  // of this struct, Card and batch_layout.h together
 inline constexpr const char* kCudaComponentEntry = "penstock_cuda_component";
 using CudaComponentFunction = const CudaComponent* (*)();
 

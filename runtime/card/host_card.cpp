@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/thread_annotations.h"
@@ -15,22 +16,37 @@ namespace {
 class HostStream final : public CardStream {
  public:
   ~HostStream() override { HostStream::wait(0); }
-  void upload(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes); }
-  void download(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes); }
+  void upload(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes, times_.upload_ns); }
+  void download(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, times_.download_ns);
+  }
   void launch(std::byte* memory, const StageLaunch& launch) override {
-    work_.push_back([memory, launch] { run_on_host(reinterpret_cast<uint8_t*>(memory), launch); });
+    work_.push_back({[memory, launch] { run_on_host(reinterpret_cast<uint8_t*>(memory), launch); },
+                     &times_.stage_ns[static_cast<size_t>(launch.stage)]});
   }
   void wait(Nanoseconds) override {
-    for (const auto& one : work_) one();
+    const MonotonicClock clock;
+    Nanoseconds begun = clock.now();
+    for (const Work& one : work_) {
+      one.run();
+      const Nanoseconds now = clock.now();
+      *one.time += now - std::exchange(begun, now);
+    }
     work_.clear();
   }
+  CardTimes take_times() override { return std::exchange(times_, {}); }
 
  private:
-  void copy(std::byte* to, const std::byte* from, size_t bytes) {
-    work_.push_back([to, from, bytes] { std::memcpy(to, from, bytes); });
+  struct Work {
+    std::function<void()> run;
+    Nanoseconds* time;
+  };
+  void copy(std::byte* to, const std::byte* from, size_t bytes, Nanoseconds& time) {
+    work_.push_back({[to, from, bytes] { std::memcpy(to, from, bytes); }, &time});
   }
 
-  std::vector<std::function<void()>> work_;
+  std::vector<Work> work_;
+  CardTimes times_;
 };
 
 class HostCard final : public Card {

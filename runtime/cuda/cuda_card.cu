@@ -1,15 +1,17 @@
 // A card by CUDA: the kernels of ../card in grids, and memory, copies and waiting.
 //
-// The only file that sees CUDA's headers. It is compiled to libpenstock_cuda.so (README.md here).
+// The only file that sees CUDA's headers, but for NVTX's in stage_ranges.h. It is compiled to libpenstock_cuda.so (README.md here).
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "runtime/card/card.h"
 #include "runtime/card/cuda_component.h"
 #include "runtime/card/kernels.h"
+#include "runtime/cuda/stage_ranges.h"
 
 namespace penstock {
 namespace {
@@ -52,6 +54,75 @@ void check(cudaError_t code, const CardInfo& info, const char* what) {
                                       cudaGetErrorString(code));
 }
 
+// Events between the things that a stream was told, for how long each took.
+class Stopwatch {
+ public:
+  Stopwatch() = default;
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    for (const Mark& mark : marks_) (void)cudaEventDestroy(mark.event);
+  }
+
+  // Before the first thing, and behind each: what it was. The time goes there.
+  cudaError_t mark(cudaStream_t stream, Nanoseconds CardTimes::*member) { return add(stream, {nullptr, member, -1}); }
+  cudaError_t mark(cudaStream_t stream, CardStage stage) { return add(stream, {nullptr, nullptr, static_cast<int>(stage)}); }
+  cudaError_t begin(cudaStream_t stream) { return used_ > 0 ? cudaSuccess : add(stream, {nullptr, nullptr, -1}); }
+
+  // When all of it is done.
+  CardTimes take() {
+    CardTimes times;
+    for (size_t i = 1; i < used_; ++i) {
+      float ms = 0;
+      if (cudaEventElapsedTime(&ms, marks_[i - 1].event, marks_[i].event) != cudaSuccess) {
+        (void)cudaGetLastError();
+        continue;
+      }
+      const auto ns = static_cast<Nanoseconds>(static_cast<double>(ms) * 1e6);
+      if (marks_[i].member != nullptr) times.*marks_[i].member += ns;
+      if (marks_[i].stage >= 0) times.stage_ns[static_cast<size_t>(marks_[i].stage)] += ns;
+    }
+    used_ = 0;
+    return times;
+  }
+
+ private:
+  struct Mark {
+    cudaEvent_t event;
+    Nanoseconds CardTimes::*member;
+    int stage;
+  };
+  cudaError_t add(cudaStream_t stream, Mark mark) {
+    if (used_ == marks_.size()) {
+      if (const cudaError_t code = cudaEventCreate(&mark.event); code != cudaSuccess) return code;
+      marks_.push_back(mark);
+    } else {
+      mark.event = marks_[used_].event;
+      marks_[used_] = mark;
+    }
+    return cudaEventRecord(marks_[used_++].event, stream);
+  }
+
+  std::vector<Mark> marks_;
+  size_t used_ = 0;
+};
+
+const char* name_of(CardStage stage) {
+  switch (stage) {
+    case CardStage::inverse:
+      return "inverse";
+    case CardStage::colour:
+      return "colour";
+    case CardStage::across:
+      return "across";
+    case CardStage::down:
+      return "down";
+    case CardStage::finish:
+      return "finish";
+  }
+  return "?";
+}
+
 class CudaStream final : public CardStream {
  public:
   explicit CudaStream(const CardInfo& info) : info_(info) {
@@ -70,16 +141,24 @@ class CudaStream final : public CardStream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   void upload(std::byte* to, const std::byte* from, size_t bytes) override {
+    const StageRange range("upload");
     use();
+    begin();
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), info_, "copying to it");
+    time(stopwatch_.mark(stream_, &CardTimes::upload_ns));
   }
   void download(std::byte* to, const std::byte* from, size_t bytes) override {
+    const StageRange range("download");
     use();
+    begin();
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), info_, "copying from it");
+    time(stopwatch_.mark(stream_, &CardTimes::download_ns));
   }
 
   void launch(std::byte* at, const StageLaunch& stage) override {
+    const StageRange range(name_of(stage.stage));
     use();
+    begin();
     auto* const memory = reinterpret_cast<uint8_t*>(at);
     switch (stage.stage) {
       case CardStage::inverse:
@@ -99,9 +178,11 @@ class CudaStream final : public CardStream {
         break;
     }
     check(cudaGetLastError(), info_, "starting a kernel");
+    time(stopwatch_.mark(stream_, stage.stage));
   }
 
   void wait(Nanoseconds timeout_ns) override {
+    const StageRange range("wait");
     use();
     const MonotonicClock clock;
     const Nanoseconds begun = clock.now();
@@ -121,12 +202,19 @@ class CudaStream final : public CardStream {
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp<Nanoseconds>(waited / 8, 10'000, 500'000)));
     }
   }
+  CardTimes take_times() override {
+    use();
+    return stopwatch_.take();
+  }
 
  private:
   void use() const { check(cudaSetDevice(info_.number), info_, "choosing it"); }
+  void begin() { time(stopwatch_.begin(stream_)); }
+  void time(cudaError_t code) const { check(code, info_, "timing its work"); }
 
   CardInfo info_;
   cudaStream_t stream_ = nullptr;
+  Stopwatch stopwatch_;
 };
 
 class CudaCard final : public Card {

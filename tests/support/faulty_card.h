@@ -5,10 +5,13 @@
 //   faults->after(20, CardFault::failed);        // the 21st call from now on, and all behind it
 //   faults->once(3, CardFault::out_of_memory);   // only the 4th
 //   faults->most_bytes = 4 << 20;                // larger allocations fail
+//   faults->slow_ms = 50;                        // longer, every batch
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/thread_annotations.h"
@@ -21,6 +24,7 @@ class CardFaults {
   void after(int calls, CardFault fault) { set(calls, fault, false); }
   void once(int calls, CardFault fault) { set(calls, fault, true); }
   std::atomic<size_t> most_bytes = SIZE_MAX;
+  std::atomic<int> slow_ms = 0;
 
   // Of a stream's calls, waits too.
   void call(const CardInfo& info) {
@@ -80,8 +84,10 @@ class FaultyCard final : public Card {
     }
     void wait(Nanoseconds timeout_ns) override {
       faults_->call(info_);
+      std::this_thread::sleep_for(std::chrono::milliseconds(faults_->slow_ms));
       stream_->wait(timeout_ns);
     }
+    CardTimes take_times() override { return stream_->take_times(); }
 
    private:
     std::unique_ptr<CardStream> stream_;
