@@ -128,6 +128,23 @@ struct RolesSpec {
   int ranks_per_replica = 1;  // so many consecutive trainers get the same data
 };
 
+// Of the images that cards would take, those which the CPU makes all the same. Nothing said: what they leave.
+struct CpuFraction {
+  std::optional<double> share;
+  bool by_speed = false;  // `auto`: the share that learnt speeds give (card/speed_split.h)
+
+  CpuFraction() = default;
+  CpuFraction(std::optional<double> of_all) : share(of_all) {}
+  CpuFraction(double of_all) : share(of_all) {}
+  static CpuFraction automatic() {
+    CpuFraction out;
+    out.by_speed = true;
+    return out;
+  }
+  bool given() const noexcept { return share || by_speed; }
+  friend bool operator==(const CpuFraction&, const CpuFraction&) = default;
+};
+
 struct LoaderSpec {
   int threads = 2;        // CPU threads per loader rank
   int prefetch = 2;       // batches ahead, per port and split
@@ -144,7 +161,7 @@ struct LoaderSpec {
   ExecutorKind executor = ExecutorKind::cpu;
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
-  std::optional<double> cpu_fraction;  // of the images, which the CPU makes though there are cards; nothing: what they leave
+  CpuFraction cpu_fraction;
 };
 
 struct TrainerSpec {

@@ -44,8 +44,11 @@ Json type_schema(const ParamInfo& info) {
   switch (info.kind) {
     case ParamKind::integer:
       return scalar_schema(info, "integer");
-    case ParamKind::number:
-      return scalar_schema(info, "number");
+    case ParamKind::number: {
+      const Json number = scalar_schema(info, "number");
+      if (info.choices.empty()) return number;
+      return {{"anyOf", Json::array({number, Json{{"enum", info.choices}}})}};
+    }
     case ParamKind::boolean:
       return Json{{"type", "boolean"}};
     case ParamKind::text:

@@ -15,6 +15,8 @@ ParamValue to_value(const M& member, const ParamInfo& info) {
     return info.choices.at(static_cast<size_t>(member));
   } else if constexpr (std::is_same_v<M, std::optional<double>>) {
     return member ? ParamValue(*member) : ParamValue();
+  } else if constexpr (std::is_same_v<M, CpuFraction>) {
+    return member.by_speed ? ParamValue(info.choices.front()) : to_value(member.share, info);
   } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
     return member;
   } else {
@@ -31,6 +33,9 @@ void from_value(M& member, const ParamValue& value, const ParamInfo& info) {
   } else if constexpr (std::is_same_v<M, std::optional<double>>) {
     const auto* const number = std::get_if<double>(&value);
     member = number != nullptr ? M(*number) : M();
+  } else if constexpr (std::is_same_v<M, CpuFraction>) {
+    member.by_speed = std::holds_alternative<std::string>(value);
+    from_value(member.share, value, info);
   } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
     member = std::get<M>(value);
   } else {
@@ -66,6 +71,12 @@ ParamInfo integer(std::string name, double minimum, double maximum, std::string 
 }
 ParamInfo number(std::string name, double minimum, double maximum, std::string doc) {
   return {.name = std::move(name), .kind = ParamKind::number, .minimum = minimum, .maximum = maximum, .doc = doc};
+}
+ParamInfo number_or(std::vector<std::string> choices, std::string name, double minimum, double maximum,
+                    std::string doc) {
+  ParamInfo out = number(std::move(name), minimum, maximum, std::move(doc));
+  out.choices = std::move(choices);
+  return out;
 }
 ParamInfo boolean(std::string name, std::string doc) {
   return {.name = std::move(name), .kind = ParamKind::boolean, .doc = doc};
@@ -188,10 +199,11 @@ std::vector<Section<Job>> make_job_sections() {
                         "Memory taken of each card, in MB; three quarters as much pinned memory besides."),
                  PENSTOCK_MEMBER(loader.card_memory_mb)),
         key<Job>(machinery,
-                 number("cpu_fraction", 0, 1,
-                        "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. "
-                        "Default: the CPU makes what the cards do not take. In splits with card_pipeline, what that says "
-                        "counts."),
+                 number_or({"auto"}, "cpu_fraction", 0, 1,
+                           "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. "
+                           "auto: the share that makes most images a second, by speeds learnt while running. Default: "
+                           "the CPU makes what the cards do not take. In splits with card_pipeline, what that says counts, "
+                           "and auto shares what is for cards."),
                  PENSTOCK_MEMBER(loader.cpu_fraction))}});
   sections.push_back(
       {"trainer",

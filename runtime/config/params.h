@@ -17,7 +17,7 @@ namespace penstock {
 
 enum class ParamKind {
   integer,     // int64_t
-  number,      // double; integers are accepted
+  number,      // double; integers are accepted, and a text of `choices` as that text
   boolean,     // bool
   text,        // std::string; one of `choices` when there are any
   numbers,     // std::vector<double>; a single number is accepted as a list of one, a text of `choices` as that text

@@ -14,6 +14,10 @@ bool digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+bool is_choice(const YamlNode& node, const ParamInfo& info) {
+  return node.is_scalar() && std::find(info.choices.begin(), info.choices.end(), node.text) != info.choices.end();
+}
+
 std::string_view without_sign(std::string_view text) {
   return !text.empty() && (text[0] == '-' || text[0] == '+') ? text.substr(1) : text;
 }
@@ -59,6 +63,7 @@ void wrong_type(const YamlNode& node, const ParamInfo& info, const std::string& 
     const bool number = info.kind == ParamKind::number || info.kind == ParamKind::numbers;
     if (number && (low == "nan" || low == "inf" || low == "infinity")) hint = "numbers are finite here";
   }
+  if (info.kind == ParamKind::number && node.is_scalar() && hint.empty()) hint = did_you_mean(node.text, info.choices);
   complaints.add(node.span, in_quotes(path) + ": expected " + expected(info) + ", found " + describe(node), hint);
 }
 
@@ -195,7 +200,7 @@ std::string expected(const ParamInfo& info) {
     case ParamKind::integer:
       return "an integer";
     case ParamKind::number:
-      return "a number";
+      return info.choices.empty() ? "a number" : "a number or " + list_of(info.choices, "or");
     case ParamKind::boolean:
       return "true or false";
     case ParamKind::text:
@@ -258,9 +263,7 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
   switch (info.kind) {
     case ParamKind::integers:
     case ParamKind::numbers:
-      if (node.is_scalar() && std::find(info.choices.begin(), info.choices.end(), node.text) != info.choices.end()) {
-        return node.text;
-      }
+      if (is_choice(node, info)) return node.text;
       return read_list(node, info, path, complaints);
     case ParamKind::integer:
       if (const auto value = as_integer(node)) {
@@ -269,6 +272,7 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
       }
       break;
     case ParamKind::number:
+      if (is_choice(node, info)) return node.text;
       if (const auto value = as_number(node)) {
         if (!in_range(node, *value, info, path, complaints)) return std::nullopt;
         return *value;
@@ -279,8 +283,7 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
       break;
     case ParamKind::text:
       if (!node.is_scalar()) break;
-      if (!info.choices.empty() &&
-          std::find(info.choices.begin(), info.choices.end(), node.text) == info.choices.end()) {
+      if (!info.choices.empty() && !is_choice(node, info)) {
         complaints.add(node.span, in_quotes(path) + ": expected " + expected(info) + ", found " + describe(node),
                        did_you_mean(node.text, info.choices));
         return std::nullopt;

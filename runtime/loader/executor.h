@@ -36,6 +36,9 @@ struct ChunkWork {
   // How to make sample `i` where it is none of the split's source; may be called again for the same. Empty: as
   // SampleMaker::make() does.
   std::function<SampleRecord(SampleMaker& maker, size_t i, std::span<std::byte* const> fields)> make;
+  // What is done to sample `i` when its image is there, by one of the threads; before the work is done, and once, unless
+  // the work fails. Empty: nothing.
+  std::function<void(size_t i)> finish;
 
   // Filled by the executor.
   std::vector<SampleRecord> records;
@@ -54,6 +57,14 @@ struct ExecutorFigures {
   int64_t encoded_bytes = 0;
   int threads = 0;
   std::vector<CardFigures> cards;
+  int64_t fed = 0;      // images that threads left to cards
+  int64_t feed_ns = 0;  // of decode_ns: reading the coefficients of those
+  struct BySpeed {
+    double card_share = 0;  // aimed at now, of the images that either could make
+    double make_ns = 0;     // of a thread, for an image that it makes
+    double feed_ns = 0;     // and for one that it leaves to a card, reading and all
+  };
+  std::optional<BySpeed> by_speed;
   int64_t remade = 0;  // images that a card had and did not make
 };
 
@@ -72,10 +83,10 @@ class Executor {
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
 // Throws Error(runtime) where no card has the memory for a batch. `on_notice` hears, from any thread, of a card that
 // failed, or is left out from the beginning. `cpu_fraction`: of the images, which threads make though a card would take
-// them; nothing: what cards leave. Splits of two pipelines say it themselves.
+// them. Splits of two pipelines say it themselves; by speed, it is of those that are for cards.
 std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
                                              std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
                                              std::function<void(const std::string&)> on_notice,
-                                             std::optional<double> cpu_fraction = {});
+                                             const CpuFraction& cpu_fraction = {});
 
 }  // namespace penstock

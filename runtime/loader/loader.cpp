@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -99,7 +100,7 @@ class Loader::Impl {
       const LearntFigures learnt = splits_.learnt()->figures();
       report["learnt_index"] = {{"photos", learnt.photos}, {"bytes", learnt.bytes}, {"used", learnt.used}};
     }
-    if (options_.executor != ExecutorKind::cpu) report["cards"] = card_report(f);
+    if (options_.executor != ExecutorKind::cpu) report["cards"] = card_report(f, elapsed);
     if (auto replaced = splits_.replaced_workers(); !replaced.is_null()) {
       report["python_workers_replaced"] = std::move(replaced);
     }
@@ -126,22 +127,44 @@ class Loader::Impl {
     return make_cpu_executor(options_.threads, options_.cpus);
   }
 
-  nlohmann::json card_report(const ExecutorFigures& f) const {
+  static nlohmann::json one_card(const CardFigures& card, double elapsed) {
+    const auto s = [](int64_t ns) { return static_cast<double>(ns) * 1e-9; };
+    const auto stage = [&](CardStage of) { return s(card.times.stage_ns[static_cast<size_t>(of)]); };
+    nlohmann::json one{{"name", card.name},
+                       {"number", card.number},
+                       // Lanes share it in whole bytes, so that some hundredths of a kilobyte are left over.
+                       {"memory_mb", std::round(static_cast<double>(card.memory_bytes) / 1048576.0 * 1000) / 1000},
+                       {"images", card.images},
+                       {"images_per_s", elapsed > 0 ? static_cast<double>(card.images) / elapsed : 0},
+                       {"batches", card.batches},
+                       {"uploaded_bytes", card.uploaded_bytes},
+                       {"busy_s", s(card.busy_ns)},
+                       {"busy_fraction", elapsed > 0 ? s(card.active_ns) / elapsed : 0},
+                       {"copy_s", s(card.times.upload_ns + card.times.download_ns)},
+                       {"decode_s", stage(CardStage::inverse) + stage(CardStage::colour)},
+                       {"augment_s", stage(CardStage::across) + stage(CardStage::down) + stage(CardStage::finish)},
+                       {"deliver_s", s(card.deliver_ns)}};
+    if (!card.failure.empty()) one["failed"] = card.failure;
+    return one;
+  }
+
+  nlohmann::json card_report(const ExecutorFigures& f, double elapsed) const {
     nlohmann::json list = nlohmann::json::array();
     int64_t images = 0;
     for (const CardFigures& card : f.cards) {
       images += card.images;
-      nlohmann::json one{{"name", card.name},
-                         {"number", card.number},
-                         {"memory_mb", static_cast<double>(card.memory_bytes) / 1048576.0},
-                         {"images", card.images},
-                         {"batches", card.batches},
-                         {"uploaded_bytes", card.uploaded_bytes},
-                         {"busy_s", static_cast<double>(card.busy_ns) * 1e-9}};
-      if (!card.failure.empty()) one["failed"] = card.failure;
-      list.push_back(std::move(one));
+      list.push_back(one_card(card, elapsed));
     }
     nlohmann::json report{{"list", std::move(list)}, {"images", images}, {"remade", f.remade}};
+    if (!f.cards.empty()) {
+      report["cpu_images"] = f.samples - images;
+      report["entropy_s"] = static_cast<double>(f.feed_ns) * 1e-9;
+    }
+    if (f.by_speed) {
+      report["by_speed"] = {{"card_share", f.by_speed->card_share},
+                            {"cpu_ms", f.by_speed->make_ns * 1e-6},
+                            {"feed_ms", f.by_speed->feed_ns * 1e-6}};
+    }
     if (!no_card_.empty()) report["none"] = no_card_;
     return report;
   }

@@ -46,7 +46,7 @@ struct LoaderOptions {
   Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
   std::vector<int> cpus;      // for the executor's threads
   ExecutorKind executor = ExecutorKind::cpu;
-  std::optional<double> cpu_fraction;  // executor.h
+  CpuFraction cpu_fraction;   // executor.h
   CardChoice cards;           // where the executor has any; `taker` is for whoever starts several loaders on a node
   CardLanesOptions card_lanes;
   FileSystem* files = nullptr;  // null: the real one

@@ -4,7 +4,7 @@
 //
 // Of cards: a chunk's images are gathered in a lane; it is closed when it is full or the chunk's last sample has been
 // read, and submitted when no thread is filling a place of it any more. A chunk is done when all its samples are read
-// and all its lanes are back.
+// and finished and all its lanes are back.
 #include <pthread.h>
 #include <sched.h>
 
@@ -20,6 +20,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/card/speed_split.h"
 #include "runtime/loader/executor.h"
 #include "transport/wakeup.h"
 
@@ -56,13 +57,14 @@ class PoolExecutor final : public Executor {
     start(threads, cpus);
   }
   PoolExecutor(int threads, const std::vector<int>& cpus, std::vector<std::unique_ptr<Card>> cards,
-               const CardLanesOptions& options, std::optional<double> cpu_fraction,
+               const CardLanesOptions& options, const CpuFraction& cpu_fraction,
                std::function<void(const std::string&)> on_notice)
       : on_notice_(std::move(on_notice)), cpu_fraction_(cpu_fraction) {
     figures_.threads = threads;
+    if (cpu_fraction.by_speed) speeds_.emplace(threads, cards.size());
     lanes_ = std::make_unique<CardLanes>(std::move(cards), options,
                                          [this](CardLane& lane, const CardError* error) { collect(lane, error); });
-    say_who_is_left_out();
+    see_who_is_left_out();
     start(threads, cpus);
   }
   ~PoolExecutor() override {
@@ -107,6 +109,7 @@ class PoolExecutor final : public Executor {
     {
       MutexLock lock(mutex_);
       figures = figures_;
+      if (speeds_) figures.by_speed = {speeds_->card_share(), speeds_->make_ns(), speeds_->feed_ns()};
     }
     if (lanes_) figures.cards = lanes_->figures();
     return figures;
@@ -118,9 +121,22 @@ class PoolExecutor final : public Executor {
     size_t next = 0;  // sample that the next thread takes
     size_t unfinished = 0;
     FieldLayout layout;
-    std::vector<size_t> again;  // samples whose card failed: for the CPU
+    std::vector<size_t> again;     // samples whose card failed: for the CPU
+    std::vector<size_t> finish;    // samples whose card is done
+    int64_t for_cards = 0;         // images, by learnt speeds
     CardLane* open = nullptr;   // where its images go
     size_t lanes = 0;           // that have images of it
+  };
+
+  // What a thread does with a sample.
+  enum class Step : uint8_t { make, again, finish };
+  struct Done {
+    MakeTimes times;
+    Nanoseconds busy_ns = 0;
+    Nanoseconds feed_ns = 0;  // of it, for a card
+    bool either = false;      // a card could make the image
+    bool fed = false;         // a card makes it
+    std::string failure;
   };
 
   // Where a lane takes one image.
@@ -137,19 +153,33 @@ class PoolExecutor final : public Executor {
     void begin(Item& item, size_t sample) {
       item_ = &item;
       number_ = sample;
+      either_ = false;
+      feed_ns_ = 0;
     }
     bool take(const Pipeline& pipeline, const ImageInput& input, const ImageHeader& header, const Draws& draws,
               std::span<uint8_t> image, Scratch& scratch) override {
-      if (!sample_.plan(pipeline, scratch, input, header, draws)) return false;
+      const Nanoseconds begun = clock_.now();
+      either_ = header.format == ImageFormat::jpeg && input.pixels.data == nullptr;
+      if (!either_ || !executor_.wants(*item_)) return false;
+      either_ = sample_.plan(pipeline, scratch, input, header, draws);
+      if (!either_) return false;
       held_ = executor_.reserve(*item_, number_, sample_, reinterpret_cast<std::byte*>(image.data()), image.size());
       if (held_.lane == nullptr) {
         sample_.forget();
         return false;
       }
-      if (held_.lane->batch.fill(held_.place, sample_, input.index)) return true;
+      if (held_.lane->batch.fill(held_.place, sample_, input.index)) {
+        feed_ns_ = clock_.now() - begun;
+        return true;
+      }
+      either_ = false;
       forget();
       return false;
     }
+    // Of the sample at hand: whether a card could make its image, has it, and what reading its coefficients took.
+    bool either() const noexcept { return either_; }
+    bool fed() const noexcept { return held_.lane != nullptr; }
+    Nanoseconds feed_ns() const noexcept { return fed() ? feed_ns_ : 0; }
     void forget() override { end(false); }
     // The sample is whole, but for its image.
     void keep() { end(true); }
@@ -164,12 +194,18 @@ class PoolExecutor final : public Executor {
     size_t number_ = 0;
     CardSample sample_;
     Held held_;
+    MonotonicClock clock_;
+    bool either_ = false;
+    Nanoseconds feed_ns_ = 0;
   };
 
-  void say_who_is_left_out() const {
-    if (!on_notice_) return;
-    for (const CardFigures& card : lanes_->figures()) {
+  void see_who_is_left_out() {
+    const std::vector<CardFigures> cards = lanes_->figures();
+    for (size_t number = 0; number < cards.size(); ++number) {
+      const CardFigures& card = cards[number];
       if (card.failure.empty()) continue;
+      if (MutexLock lock(mutex_); speeds_) speeds_->lost(number);
+      if (!on_notice_) continue;
       on_notice_("card " + std::to_string(card.number) + " (" + card.name + ") is left out: " + card.failure +
                  "; lower loader.card_memory_mb, or free memory on it");
     }
@@ -209,7 +245,7 @@ class PoolExecutor final : public Executor {
     for (;;) {
       Item* item = nullptr;
       size_t sample = 0;
-      bool again = false;
+      Step step = Step::make;
       {
         MutexLock lock(mutex_);
         while ((item = next_item()) == nullptr) {
@@ -217,58 +253,85 @@ class PoolExecutor final : public Executor {
           changed_.wait(mutex_);
         }
         if (stopping_) return;
-        again = !item->again.empty();
-        if (again) {
-          sample = item->again.back();
-          item->again.pop_back();
-        } else {
-          sample = item->next++;
-        }
-        if (sample == 0 && !again) {
-          item->layout = chunk_layout(item->work->split->fields(), std::ssize(item->work->lease.samples));
-        }
+        step = begin_step(*item, sample);
         // Once an error of the environment has spoilt the chunk, the rest of it would be work for nothing.
         if (!item->work->failure.empty()) {
-          finish_sample(*item, 0, {}, again);
+          end_step(*item, step, {});
           continue;
         }
       }
       // A list's elements stay where they are while others come and go, and this item cannot go before we count off.
-      ChunkWork& work = *item->work;
       const Nanoseconds begun = clock.now();
-      MakeTimes times;
-      std::string failure;
-      if (taker) taker->begin(*item, sample);
+      Done done;
       try {
-        SampleMaker* const maker = makers.of(work.split);
-        maker->leave_images_to(taker && !again ? &*taker : nullptr, cpu_fraction_);
-        const MakeTimes before = maker->times();
-        std::vector<std::byte*> fields;
-        for (size_t f = 0; f < work.split->fields().size(); ++f) {
-          fields.push_back(work.memory + item->layout.offsets[f] + sample * work.split->fields()[f].bytes_per_sample());
-        }
-        work.records[sample] = work.make ? work.make(*maker, sample, fields)
-                                         : maker->make(work.lease.samples[sample], work.lease.epoch, fields);
-        const MakeTimes after = maker->times();
-        times = {after.read_ns - before.read_ns, after.decode_ns - before.decode_ns,
-                 after.augment_ns - before.augment_ns, after.encoded_bytes - before.encoded_bytes,
-                 after.source_pixels - before.source_pixels};
-        if (taker) taker->keep();
+        if (step != Step::finish) done = make(*item, sample, step, makers, taker ? &*taker : nullptr);
+        if (item->work->finish && !done.fed) item->work->finish(sample);
       } catch (const std::exception& error) {
-        failure = error.what();
+        done.failure = error.what();
         if (taker) taker->forget();
       }
+      done.busy_ns = clock.now() - begun;
       MutexLock lock(mutex_);
-      if (!failure.empty() && work.failure.empty()) work.failure = failure;
-      finish_sample(*item, clock.now() - begun, times, again);
+      if (!done.failure.empty() && item->work->failure.empty()) item->work->failure = done.failure;
+      end_step(*item, step, done);
     }
   }
 
   Item* next_item() PENSTOCK_REQUIRES(mutex_) {
     for (Item& item : queue_) {
-      if (!item.again.empty() || item.next < item.work->lease.samples.size()) return &item;
+      if (!item.finish.empty() || !item.again.empty() || item.next < item.work->lease.samples.size()) return &item;
     }
     return nullptr;
+  }
+
+  Step begin_step(Item& item, size_t& sample) PENSTOCK_REQUIRES(mutex_) {
+    for (const Step step : {Step::finish, Step::again}) {
+      std::vector<size_t>& samples = step == Step::finish ? item.finish : item.again;
+      if (samples.empty()) continue;
+      sample = samples.back();
+      samples.pop_back();
+      return step;
+    }
+    sample = item.next++;
+    if (sample == 0) {
+      const auto samples = std::ssize(item.work->lease.samples);
+      item.layout = chunk_layout(item.work->split->fields(), samples);
+      if (speeds_) item.for_cards = speeds_->for_cards(samples);
+    }
+    return Step::make;
+  }
+
+  Done make(Item& item, size_t sample, Step step, Makers& makers, Taker* taker) const {
+    ChunkWork& work = *item.work;
+    const FieldTable& table = work.split->fields();
+    if (taker != nullptr) taker->begin(item, sample);
+    SampleMaker* const maker = makers.of(work.split);
+    maker->leave_images_to(step == Step::make ? taker : nullptr, cpu_fraction_.share);
+    const MakeTimes before = maker->times();
+    std::vector<std::byte*> fields;
+    for (size_t f = 0; f < table.size(); ++f) {
+      fields.push_back(work.memory + item.layout.offsets[f] + sample * table[f].bytes_per_sample());
+    }
+    work.records[sample] = work.make ? work.make(*maker, sample, fields)
+                                     : maker->make(work.lease.samples[sample], work.lease.epoch, fields);
+    const MakeTimes after = maker->times();
+    Done done;
+    done.times = {after.read_ns - before.read_ns, after.decode_ns - before.decode_ns,
+                  after.augment_ns - before.augment_ns, after.encoded_bytes - before.encoded_bytes,
+                  after.source_pixels - before.source_pixels};
+    if (taker == nullptr) return done;
+    done.either = taker->either();
+    done.fed = taker->fed();
+    done.feed_ns = taker->feed_ns();
+    taker->keep();
+    return done;
+  }
+
+  // By learnt speeds: whether cards are to have more images of the chunk.
+  bool wants(const Item& item) {
+    if (!cpu_fraction_.by_speed) return true;
+    MutexLock lock(mutex_);
+    return item.for_cards > 0;
   }
 
   // A place for an image in the chunk's lane; no lane: the CPU has to make it.
@@ -280,6 +343,10 @@ class PoolExecutor final : public Executor {
       if (const std::optional<size_t> place = lane.batch.reserve(sample)) {
         lane.images.push_back({number, image});
         ++lane.pending;
+        if (speeds_) {
+          speeds_->begun(lane.card, 1);
+          if (--item.for_cards <= 0) close(item);
+        }
         return {&lane, *place};
       }
       // Full; or the sample is larger than a lane, and another chunk may have use for it.
@@ -293,7 +360,7 @@ class PoolExecutor final : public Executor {
   }
 
   bool open_lane(Item& item, size_t bytes) PENSTOCK_REQUIRES(mutex_) {
-    CardLane* const lane = lanes_->take();
+    CardLane* const lane = speeds_ ? take_soonest(item.for_cards) : lanes_->take();
     if (lane == nullptr) return false;
     const Pipeline& pipeline = item.work->split->pipeline();
     const size_t most = std::min(item.work->lease.samples.size(), lane->most_outputs(bytes));
@@ -306,6 +373,11 @@ class PoolExecutor final : public Executor {
     item.open = lane;
     ++item.lanes;
     return true;
+  }
+
+  CardLane* take_soonest(int64_t images) PENSTOCK_REQUIRES(mutex_) {
+    const SpeedSplit& speeds = *speeds_;
+    return lanes_->take([&](size_t card) { return speeds.wait_s(card, images); });
   }
 
   void give_back_unused(Item& item) PENSTOCK_REQUIRES(mutex_) {
@@ -337,16 +409,18 @@ class PoolExecutor final : public Executor {
     {
       MutexLock lock(mutex_);
       Item& item = *static_cast<Item*>(lane.owner);
-      if (error != nullptr) {
+      if (speeds_) learn(lane, error);
+      if (error != nullptr || item.work->finish) {
+        std::vector<size_t>& samples = error != nullptr ? item.again : item.finish;
         for (const LaneImage& one : lane.images) {
           if (one.image == nullptr) continue;
-          item.again.push_back(one.sample);
+          samples.push_back(one.sample);
           ++item.unfinished;
-          ++figures_.remade;
+          if (error != nullptr) ++figures_.remade;
         }
         changed_.notify_all();
-        notice = error->message();
       }
+      if (error != nullptr) notice = error->message();
       lanes_->give_back(lane);
       --item.lanes;
       finish_item(item);
@@ -354,16 +428,35 @@ class PoolExecutor final : public Executor {
     if (on_notice_ && !notice.empty()) on_notice_(notice + "; the CPU makes what it had");
   }
 
-  void finish_sample(Item& item, int64_t busy_ns, const MakeTimes& times, bool again) PENSTOCK_REQUIRES(mutex_) {
-    item.work->busy_ns += busy_ns;
+  void learn(const CardLane& lane, const CardError* error) PENSTOCK_REQUIRES(mutex_) {
+    speeds_->done(lane.card, std::ssize(lane.images), error != nullptr ? 0 : lane.wanted(), lane.card_ns);
+    if (error != nullptr && error->fault() != CardFault::out_of_memory) speeds_->lost(lane.card);
+  }
+
+  void end_step(Item& item, Step step, const Done& done) PENSTOCK_REQUIRES(mutex_) {
+    const MakeTimes& times = done.times;
+    item.work->busy_ns += done.busy_ns;
     item.work->bytes += times.encoded_bytes;
     item.work->pixels += times.source_pixels;
-    if (!again) ++figures_.samples;
-    figures_.busy_ns += busy_ns;
+    figures_.busy_ns += done.busy_ns;
     figures_.read_ns += times.read_ns;
     figures_.decode_ns += times.decode_ns;
     figures_.augment_ns += times.augment_ns;
     figures_.encoded_bytes += times.encoded_bytes;
+    if (step == Step::make) {
+      ++figures_.samples;
+      figures_.fed += done.fed ? 1 : 0;
+      figures_.feed_ns += done.feed_ns;
+      if (speeds_ && item.work->failure.empty()) {
+        if (done.fed) {
+          speeds_->fed(done.busy_ns);
+        } else if (done.either) {
+          speeds_->made(done.busy_ns);
+        } else {
+          speeds_->other(done.busy_ns);
+        }
+      }
+    }
     if (--item.unfinished == 0 && item.open != nullptr) close(item);
     finish_item(item);
   }
@@ -381,12 +474,13 @@ class PoolExecutor final : public Executor {
   }
 
   std::function<void(const std::string&)> on_notice_;
-  const std::optional<double> cpu_fraction_;
+  const CpuFraction cpu_fraction_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::list<Item> queue_ PENSTOCK_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<ChunkWork>> done_ PENSTOCK_GUARDED_BY(mutex_);
   ExecutorFigures figures_ PENSTOCK_GUARDED_BY(mutex_);
+  std::optional<SpeedSplit> speeds_ PENSTOCK_GUARDED_BY(mutex_);
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   Wakeup wakeup_;
   std::unique_ptr<CardLanes> lanes_;  // nullptr: no cards
@@ -402,7 +496,7 @@ std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>&
 std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
                                              std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
                                              std::function<void(const std::string&)> on_notice,
-                                             std::optional<double> cpu_fraction) {
+                                             const CpuFraction& cpu_fraction) {
   return std::make_unique<PoolExecutor>(threads, cpus, std::move(cards), options, cpu_fraction, std::move(on_notice));
 }
 

@@ -163,7 +163,11 @@ class PreprocessorImpl {
     }
     const auto found = job.splits.find(split);
     const bool two = found != job.splits.end() && !found->second.card_pipeline.empty();
-    (two ? found->second.cpu_fraction : job.loader.cpu_fraction) = options.cpu_fraction;
+    if (two) {
+      found->second.cpu_fraction = options.cpu_fraction;
+    } else {
+      job.loader.cpu_fraction = options.cpu_fraction;
+    }
     return job;
   }
 
@@ -371,6 +375,9 @@ class PreprocessorImpl {
     work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
       return make_raw(maker, request->images[i], {fields[0], context_->fields()[0].bytes_per_sample()});
     };
+    work->finish = [this, request](size_t i) {
+      finish(request->cell.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
+    };
     {
       MutexLock lock(mutex_);
       request->number = ++last_number_;
@@ -399,11 +406,7 @@ class PreprocessorImpl {
       request = std::move(at_cards_.extract(work.lease.lease.stream).mapped());
     }
     if (work.failure.empty()) {
-      const size_t bytes = context_->fields()[0].bytes_per_sample();
-      for (size_t i = 0; i < work.records.size(); ++i) {
-        request->batch.reasons_[i] = std::move(work.records[i].reason);
-        finish(work.memory + i * bytes, *request, i);
-      }
+      for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);
     } else {
       request->failure = std::make_exception_ptr(Error(ErrorKind::runtime, work.failure));
     }

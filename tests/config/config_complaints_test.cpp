@@ -254,6 +254,14 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   CHECK(contains(of(", " + to_float, to_float + ", " + normalize, share), "from 'Normalize' on"));
   CHECK(complaint(with_split("loader: {cpu_fraction: 0.5}\n")) == "accepted");
   CHECK(contains(complaint(with_split("loader: {cpu_fraction: 1.5}\n")), "it must be between 0 and 1"));
+  CHECK(complaint(with_split("loader: {cpu_fraction: auto}\n")) == "accepted");
+  CHECK(complaint(with_split("loader: {cpu_fraction: null}\n")) == "accepted");
+  CHECK(contains(complaint(with_split("loader: {cpu_fraction: atuo}\n")),
+                 "'loader.cpu_fraction': expected a number or auto, found the text 'atuo'"));
+  CHECK(contains(complaint(with_split("loader: {cpu_fraction: atuo}\n")), "did you mean 'auto'?"));
+  CHECK(contains(complaint(with_split("loader: {cpu_fraction: \"0.5\"}\n")), "leave out the quotes"));
+  // A split's share is content, and nothing that speeds decide.
+  CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: auto\n"), "expected a number, found the text 'auto'"));
   CHECK(contains(complaint(with_split("cpu_percentage: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
   CHECK(contains(complaint(with_split("cpu_fraction: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
   CHECK(contains(complaint(with_split("card_pipeline: []\n")), "did you mean 'splits.NAME.card_pipeline'?"));

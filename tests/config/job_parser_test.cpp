@@ -68,6 +68,8 @@ TEST_CASE("the rarer keys") {
   CHECK(job.loader.cards == 2);
   CHECK(job.loader.card_memory_mb == 64);
   CHECK(job.loader.cpu_fraction == 0.25);
+  CHECK(parse_job(with_split("loader: {cpu_fraction: auto}\n"), "job.yaml").loader.cpu_fraction == CpuFraction::automatic());
+  CHECK(!parse_job(with_split("loader: {cpu_fraction: null}\n"), "job.yaml").loader.cpu_fraction.given());
   CHECK(job.trainer.hold == 1);
   CHECK(job.trainer.timeout_s == 2.5);
   CHECK(job.balancer.policy == GrantPolicy::random);

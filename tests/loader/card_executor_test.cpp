@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <cstdio>
 #include <chrono>
 #include <cstring>
@@ -225,6 +226,100 @@ TEST_CASE("with one list a share may be kept from the cards, and nothing changes
   CHECK(images[1] > images[0] / 4);
   CHECK(images[1] < images[0] * 3 / 4);
   CHECK(images[2] == 0);
+}
+
+TEST_CASE("by learnt speeds, chunks are the CPU's too, and the slower of two cards has less to do") {
+  const auto slow = std::make_shared<CardFaults>();
+  slow->slow_ms = 60;
+  for (const char* const pipeline : {kCrop, "{Resize: {size: 40}}, {CenterCrop: {size: 32}}, {RandomInvert: {p: 0.3}}"}) {
+    const auto context = context_of("on_error: substitute\n", pipeline);
+    for (const size_t samples : {size_t{1}, size_t{7}, size_t{40}}) {
+      const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, samples);
+      std::vector<std::unique_ptr<Card>> cards;
+      cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), slow));
+      cards.push_back(open_host_card(1, size_t{64} << 20));
+      const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {},
+                                               CpuFraction::automatic());
+      for (int epoch = 0; epoch < 4; ++epoch) CHECK(all_chunks(*executor, context, samples) == wanted);
+      const ExecutorFigures figures = executor->figures();
+      CHECK(figures.samples == 4 * kPictures);
+      REQUIRE(figures.by_speed);
+      CHECK(figures.by_speed->card_share > 0);
+      CHECK(figures.by_speed->make_ns > 0);
+      CHECK(figures.fed >= images_of(figures));
+      CHECK(figures.cards[1].images > figures.cards[0].images);
+      CHECK(images_of(figures) < 4 * kPictures);
+      for (const CardFigures& card : figures.cards) CHECK(card.active_ns <= card.busy_ns + 1'000'000 * card.batches);
+    }
+  }
+}
+
+TEST_CASE("by learnt speeds, cards that fail leave everything to the CPU") {
+  const auto context = context_of("on_error: substitute\n", kCrop);
+  const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, 8);
+  for (const CardFault fault : {CardFault::failed, CardFault::lost, CardFault::out_of_memory}) {
+    const auto faults = std::make_shared<CardFaults>();
+    if (fault == CardFault::out_of_memory) faults->once(8, fault);
+    if (fault != CardFault::out_of_memory) faults->after(8, fault);
+    std::vector<std::unique_ptr<Card>> cards;
+    cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), faults));
+    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {},
+                                             CpuFraction::automatic());
+    for (int epoch = 0; epoch < 4; ++epoch) CHECK(all_chunks(*executor, context, 8) == wanted);
+    CHECK(executor->figures().remade > 0);
+    const double share = executor->figures().by_speed->card_share;
+    if (fault != CardFault::out_of_memory) CHECK(share == 0);
+    if (fault == CardFault::out_of_memory) CHECK(share > 0);  // it has memory again
+  }
+}
+
+TEST_CASE("every sample is finished once, by a thread of the pool, whoever made it") {
+  const auto context = context_of("on_error: substitute\n", kCrop);
+  for (const int fails_after : {1'000'000, 6}) {
+    const auto faults = std::make_shared<CardFaults>();
+    faults->after(fails_after, CardFault::failed);
+    std::vector<std::unique_ptr<Card>> cards;
+    cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), faults));
+    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {});
+    constexpr size_t kSamples = 60;
+    const std::vector<std::byte> file = make_jpeg({.width = 60, .height = 40});
+    std::vector<std::byte> cell(chunk_layout(context->fields(), kSamples).total_bytes);
+    std::vector<std::atomic<int>> finished(kSamples);
+    const size_t bytes = context->fields()[0].bytes_per_sample();
+    auto work = std::make_unique<ChunkWork>();
+    work->lease.samples.resize(kSamples);
+    work->split = context;
+    work->memory = cell.data();
+    work->make = [&](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
+      SampleRecord record;
+      CHECK(maker.make_image(file, {1, 0, i, 0}, fields[0], record).ok());
+      return record;
+    };
+    // What it sees is the image: nothing is written there behind it.
+    std::vector<std::vector<std::byte>> seen(kSamples);
+    work->finish = [&](size_t i) {
+      ++finished[i];
+      seen[i].assign(cell.begin() + static_cast<std::ptrdiff_t>(i * bytes),
+                     cell.begin() + static_cast<std::ptrdiff_t>((i + 1) * bytes));
+    };
+    executor->submit(std::move(work));
+    std::unique_ptr<ChunkWork> done;
+    while ((done = executor->next_done()) == nullptr) {
+      pollfd fd{executor->done_fd(), POLLIN, 0};
+      REQUIRE_MESSAGE(::poll(&fd, 1, 30'000) == 1, "no chunk for 30 s");
+    }
+    CHECK(done->failure.empty());
+    CHECK(executor->figures().fed > 0);
+    CHECK((executor->figures().remade > 0) == (fails_after == 6));
+    SampleMaker alone(context);
+    for (size_t i = 0; i < kSamples; ++i) {
+      CHECK(finished[i] == 1);
+      std::vector<std::byte> wanted(bytes);
+      SampleRecord record;
+      CHECK(alone.make_image(file, {1, 0, i, 0}, wanted.data(), record).ok());
+      CHECK(seen[i] == wanted);
+    }
+  }
 }
 
 TEST_CASE("a card alone on a thread gets every image that is for cards") {

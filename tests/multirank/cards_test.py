@@ -79,10 +79,36 @@ def test_the_share_of_one_list_changes_no_byte():
     assert images[0] > 20 and images[1] == 0, images
 
 
+def test_a_share_by_speed_changes_no_byte():
+    expected = go(0, [], "none").hashes()
+    overrides = ["loader.executor=card", "loader.cards=2", "loader.card_memory_mb=512", "loader.cpu_fraction=auto"]
+    for ranks in (0, 4):
+        if ranks and not shutil.which("mpirun"):
+            continue
+        result = go(ranks, overrides, "host")
+        assert result.code == 0 and result.hashes() == expected, result.log
+        for cards in cards_of(result):
+            assert 0 < cards["by_speed"]["card_share"] < 1, cards
+            for card in cards["list"]:
+                assert card["memory_mb"] == 512, card
+                assert 0 <= card["busy_fraction"] <= 1.01, card
+                stages = [card[stage] for stage in ("copy_s", "decode_s", "augment_s")]
+                assert (min(stages) > 0) == (card["batches"] > 0) and sum(stages) <= card["busy_s"] + 1e-6, card
+        loaders = [rank for rank in result.report["ranks"] if rank["role"] == "loader"]
+        for rank in loaders:
+            assert rank["cards"]["images"] + rank["cards"]["cpu_images"] == rank["images"], rank
+        assert sum(cards["cpu_images"] for cards in cards_of(result)) > 0, result.report
+    assert all("by_speed" not in cards for cards in cards_of(go(0, ["loader.executor=card"], "host")))
+
+
 def test_the_report_names_cards():
     with no_leftovers() as env:
         said = run([PENSTOCK, "run", job, "loader.executor=card"], 60, env=dict(env, PENSTOCK_CARDS="host"))
-        assert "cards of loader" in said.stdout and " images\n" in said.stdout, said.stdout
+        assert "cards of loader" in said.stdout and " % busy" in said.stdout, said.stdout
+        assert ": the CPU made " in said.stdout and "by learnt speeds" not in said.stdout, said.stdout
+        said = run([PENSTOCK, "run", job, "loader.executor=card", "loader.cpu_fraction=auto"], 60,
+                   env=dict(env, PENSTOCK_CARDS="host"))
+        assert "by learnt speeds" in said.stdout, said.stdout
         said = run([PENSTOCK, "run", job, "loader.executor=auto"], 60, env=dict(env, PENSTOCK_CARDS="none"))
         assert ": none, no card can be used: PENSTOCK_CARDS=none" in said.stdout, said.stdout
 
