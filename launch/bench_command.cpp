@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 
+#include "launch/bench_decode.h"
 #include "launch/command.h"
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
@@ -182,7 +183,14 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   command->add_option("--split", *split, "split")->capture_default_str();
   command->add_option("--seconds", *seconds, "how long")->capture_default_str()->check(some_seconds());
   command->add_flag("--json", *json, "one JSON object on stdout");
-  command->callback([=, &chosen] { chosen.run = [=] { return bench(*arguments, *split, *seconds, *json); }; });
+  // `bench decode` has a source of its own.
+  command->get_option("job")->required(false);
+  add_bench_decode(*command, chosen);
+  command->callback([=, &chosen] {
+    if (!command->get_subcommands().empty()) return;
+    if (arguments->file.empty()) throw CLI::RequiredError("job");
+    chosen.run = [=] { return bench(*arguments, *split, *seconds, *json); };
+  });
 }
 
 }  // namespace penstock

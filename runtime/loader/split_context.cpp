@@ -140,6 +140,11 @@ std::shared_ptr<const SplitContext> SplitContext::without_dataset(const Resolved
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
     : context_(std::move(context)), scratch_(context_->split().limits) {}
 
+SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context, const DecodeOptions& decoding)
+    : SampleMaker(std::move(context)) {
+  scratch_.decoder = Decoder(context_->split().limits, decoding);
+}
+
 Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image) {
   const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
   WireWriter body;

@@ -100,6 +100,7 @@ struct MakeTimes {
 class SampleMaker {
  public:
   explicit SampleMaker(std::shared_ptr<const SplitContext> context);
+  SampleMaker(std::shared_ptr<const SplitContext> context, const DecodeOptions& decoding);
 
   // `fields[i]` is where field i of the sample goes: fields()[i].bytes_per_sample() bytes (base/field_value.h).
   SampleRecord make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields);

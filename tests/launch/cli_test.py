@@ -389,6 +389,41 @@ def test_bench_measures_every_stage():
     assert "mix_ms" not in json.loads(penstock("bench", job, "--seconds=0.1", "--json").stdout)
 
 
+def test_bench_decode_checks_and_measures_cpu_and_cards_alike():
+    folder = os.path.join(demo_photos(), "train")
+    for source, more in ((folder, []), (job, ["--split=val"])):
+        keys = []
+        for device, cards in (("cpu", "host"), ("card", "host"), ("auto", "host"), ("auto", "none")):
+            said = penstock("bench", "decode", source, f"--device={device}", "--seconds=0.3", "--json", *more,
+                            env=dict(os.environ, PENSTOCK_CARDS=cards))
+            figures = json.loads(said.stdout)
+            used = "card" if device != "cpu" and cards == "host" else "cpu"
+            assert figures["device"] == used and figures["images_per_s"] > 0 and 0 < figures["checked"] <= 64, figures
+            assert figures["read_ms"] > 0 and figures["decode_ms"] >= 0, figures
+            assert (figures["entropy_ms"] is None) == (used == "cpu"), figures
+            assert [card["name"] for card in figures["cards"]] == ["this CPU"] * (used == "card"), figures
+            for card in figures["cards"]:
+                assert card["images"] > 0 and card["decode_ms"] > 0 and 0 < card["busy_fraction"] <= 1.01, card
+            assert ("no_card" in figures) == (cards == "none"), figures
+            keys.append([key for key in figures if key != "no_card"])
+        assert all(one == keys[0] for one in keys), keys
+    text = penstock("bench", "decode", folder, "--device=card", "--seconds=0.2", "loader.cpu_fraction=auto",
+                    env=dict(os.environ, PENSTOCK_CARDS="host")).stdout
+    assert "compared with libjpeg-turbo's before: equal" in text and "card 0 (this CPU): " in text, text
+
+
+def test_bench_decode_says_what_it_cannot():
+    folder = os.path.join(demo_photos(), "train")
+    for words, code, wanted in ((["--device=card"], 1, "PENSTOCK_CARDS=none is in the environment\n  help: `penstock doctor`"),
+                                (["--device=gpu"], 2, "gpu not in {cpu,card,auto}"), (["--split=test"], 0, ""),
+                                (["--check=0"], 2, "--check"), (["loader.thread=1"], 3, "did you mean 'threads'?")):
+        result = penstock("bench", "decode", folder, "--seconds=0.1", *words, env=dict(os.environ, PENSTOCK_CARDS="none"))
+        assert result.returncode == code and wanted in result.stderr, (words, result.stderr)
+    assert penstock("bench", "decode").returncode == 2
+    missing = penstock("bench", "decode", folder + "-not")
+    assert missing.returncode == 3 and "cannot read the job file" in missing.stderr, missing.stderr
+
+
 def test_check_says_so_where_memory_runs_out():
     with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
         if re.search(r"^PENSTOCK_SANITIZE:\w+=.", file.read(), re.M):
