@@ -238,6 +238,11 @@ TEST_CASE("wherever the bottleneck is, the share is near the best there is") {
     const double best = best_fixed(one.machine);
     std::printf("%-40s %6.0f images/s of %6.0f, share of cards %.3f\n", one.name, reached, best, learnt.split.card_share());
     CHECK(reached >= 0.95 * best);
+    const std::vector<int64_t>& images = learnt.simulation.images_of();
+    if (images.size() == 2) {
+      CHECK(images[0] > 0);
+      CHECK(images[1] > 5 * images[0]);  // a tenth of the speed
+    }
   }
 }
 
