@@ -126,7 +126,8 @@ int64_t compare(Bench& bench, const std::shared_ptr<const SplitContext>& context
         same = same && std::memcmp(work.memory + layout.offsets[f] + i * bytes, fields[f], bytes) == 0;
       }
       if (same) continue;
-      throw Error(ErrorKind::runtime, "'" + record.key + "' is not, byte for byte, what libjpeg-turbo and the CPU make of it",
+      throw Error(ErrorKind::runtime,
+                  "'" + record.key + "' is not, byte for byte, what libjpeg-turbo and the CPU make of it",
                   "nothing was timed; please report the file, and what `penstock doctor` says");
     }
   });
@@ -136,6 +137,7 @@ nlohmann::ordered_json card_json(const CardFigures& card, double elapsed) {
   const double count = std::max<double>(1, static_cast<double>(card.images));
   const auto ms = [&](int64_t ns) { return static_cast<double>(ns) / count * 1e-6; };
   const auto stage = [&](CardStage of) { return card.times.stage_ns[static_cast<size_t>(of)]; };
+  const int64_t resizing = stage(CardStage::across) + stage(CardStage::down) + stage(CardStage::finish);
   nlohmann::ordered_json one{{"name", card.name},
                              {"number", card.number},
                              {"images", card.images},
@@ -143,7 +145,7 @@ nlohmann::ordered_json card_json(const CardFigures& card, double elapsed) {
                              {"busy_fraction", static_cast<double>(card.active_ns) * 1e-9 / elapsed},
                              {"copy_ms", ms(card.times.upload_ns + card.times.download_ns)},
                              {"decode_ms", ms(stage(CardStage::inverse) + stage(CardStage::colour))},
-                             {"augment_ms", ms(stage(CardStage::across) + stage(CardStage::down) + stage(CardStage::finish))},
+                             {"augment_ms", ms(resizing)},
                              {"deliver_ms", ms(card.deliver_ns)}};
   if (!card.failure.empty()) one["failed"] = card.failure;
   return one;

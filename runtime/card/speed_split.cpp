@@ -45,8 +45,9 @@ double SpeedSplit::rate() const {
 double SpeedSplit::card_share() const {
   const bool none = std::all_of(cards_.begin(), cards_.end(), [](const Speed& card) { return card.lost; });
   if (none) return 0;
-  const bool measured =
-      std::any_of(cards_.begin(), cards_.end(), [](const Speed& card) { return !card.lost && card.batches > kFirstBatches; });
+  const bool measured = std::any_of(cards_.begin(), cards_.end(), [](const Speed& card) {
+    return !card.lost && card.batches > kFirstBatches;
+  });
   if (!measured || !make_.known() || !feed_.known()) return 0.5;
   // What cards never take is the threads' work besides, a part of it for each image of the others.
   const double either = either_.value();

@@ -1,6 +1,7 @@
 // A card by CUDA: the kernels of ../card in grids, and memory, copies and waiting.
 //
-// The only file that sees CUDA's headers, but for NVTX's in stage_ranges.h. It is compiled to libpenstock_cuda.so (README.md here).
+// The only file that sees CUDA's headers, but for NVTX's in stage_ranges.h. It is compiled to libpenstock_cuda.so
+// (README.md here).
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -33,7 +33,8 @@ TEST_CASE("the canonical form, to the character") {
 }
 
 TEST_CASE("what does not change the stream is not in it; what does, is") {
-  for (const char* same : {"loader.threads=1", "loader.cpu_fraction=0.3", "loader.cpu_fraction=auto", "loader.executor=card", "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
+  for (const char* same : {"loader.threads=1", "loader.cpu_fraction=0.3", "loader.cpu_fraction=auto",
+                           "loader.executor=card", "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
                            "balancer.policy=random", "mpi.max_message_bytes=4096", "splits.val.batch_size=1",
                            "splits.train.pipeline.1.RandomHorizontalFlip.p=0.5"}) {
     INFO(same);

@@ -414,7 +414,8 @@ def test_bench_decode_checks_and_measures_cpu_and_cards_alike():
 
 def test_bench_decode_says_what_it_cannot():
     folder = os.path.join(demo_photos(), "train")
-    for words, code, wanted in ((["--device=card"], 1, "PENSTOCK_CARDS=none is in the environment\n  help: `penstock doctor`"),
+    none = "PENSTOCK_CARDS=none is in the environment\n  help: `penstock doctor`"
+    for words, code, wanted in ((["--device=card"], 1, none),
                                 (["--device=gpu"], 2, "gpu not in {cpu,card,auto}"), (["--split=test"], 0, ""),
                                 (["--check=0"], 2, "--check"), (["loader.thread=1"], 3, "did you mean 'threads'?")):
         result = penstock("bench", "decode", folder, "--seconds=0.1", *words, env=dict(os.environ, PENSTOCK_CARDS="none"))
