@@ -42,41 +42,24 @@ void map_channels(PixelBuffer& image, const std::array<ByteTable, 3>& tables) {
   }
 }
 
-// ImageOps.autocontrast without cutoff: in doubles, as there.
 ByteTable autocontrast_table(const Histogram& histogram) {
   int low = 0;
   while (low < 255 && histogram[static_cast<size_t>(low)] == 0) ++low;
   int high = 255;
   while (high > 0 && histogram[static_cast<size_t>(high)] == 0) --high;
-  if (high <= low) return identity_table();
-  const double scale = 255.0 / (high - low);
-  const double offset = -low * scale;
   ByteTable table{};
-  for (int i = 0; i < 256; ++i) {
-    const auto value = static_cast<int>(i * scale + offset);
-    table[static_cast<size_t>(i)] = static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
-  }
+  for (int i = 0; i < 256; ++i) table[static_cast<size_t>(i)] = autocontrast_value(i, low, high);
   return table;
 }
 
 ByteTable equalize_table(const Histogram& histogram) {
-  int64_t total = 0;
-  int64_t last = 0;  // the count of the largest value there is
-  int values = 0;
-  for (const int64_t count : histogram) {
-    if (count == 0) continue;
-    total += count;
-    last = count;
-    ++values;
-  }
-  const int64_t step = (total - last) / 255;
-  if (values <= 1 || step == 0) return identity_table();
+  const int64_t step = equalize_step(histogram.data());
+  if (step == 0) return identity_table();
   ByteTable table{};
-  int64_t n = step / 2;
+  int64_t below = 0;
   for (size_t i = 0; i < 256; ++i) {
-    const int64_t value = n / step;
-    table[i] = static_cast<uint8_t>(value > 255 ? 255 : value);
-    n += histogram[i];
+    table[i] = equalize_value(below, step);
+    below += histogram[i];
   }
   return table;
 }
@@ -137,8 +120,7 @@ void adjust_contrast(PixelBuffer& image, float factor) {
   uint64_t sum = 0;
   const uint8_t* end = image.row(0) + byte_count(image);
   for (const uint8_t* p = image.row(0); p != end; p += 3) sum += grey_of(p[0], p[1], p[2]);
-  const uint64_t pixels = byte_count(image) / 3;
-  const auto mean = static_cast<int>((2 * sum + pixels) / (2 * pixels));  // rounded, halves up
+  const int mean = rounded_mean(sum, byte_count(image) / 3);
   ByteTable table{};
   for (int i = 0; i < 256; ++i) table[static_cast<size_t>(i)] = blend_value(mean, i, factor);
   map_bytes(image, table);

@@ -49,6 +49,43 @@ PENSTOCK_HOST_DEVICE inline uint8_t smooth_value(int neighbours, int middle) {
   return static_cast<uint8_t>((2 * (neighbours + 5 * middle) + 13) / 26);
 }
 
+// ImageStat's mean of so many grey values, rounded, halves up: what contrast turns around.
+PENSTOCK_HOST_DEVICE inline int rounded_mean(uint64_t sum, uint64_t count) {
+  return static_cast<int>((2 * sum + count) / (2 * count));
+}
+
+// ImageOps.autocontrast without cutoff, of a channel whose values lie between these two: in doubles, as there.
+PENSTOCK_HOST_DEVICE inline uint8_t autocontrast_value(int value, int low, int high) {
+  if (high <= low) return static_cast<uint8_t>(value);
+  const double scale = 255.0 / (high - low);
+  const double offset = -low * scale;
+  const double product = value * scale;
+  const auto stretched = static_cast<int>(product + offset);
+  return static_cast<uint8_t>(stretched < 0 ? 0 : stretched > 255 ? 255 : stretched);
+}
+
+// ImageOps.equalize: how many pixels make one grey level; 0: the channel stays as it is.
+template <class Count>
+PENSTOCK_HOST_DEVICE inline int64_t equalize_step(const Count* histogram) {
+  int64_t total = 0;
+  int64_t last = 0;  // the count of the largest value there is
+  int values = 0;
+  for (int i = 0; i < 256; ++i) {
+    const auto count = static_cast<int64_t>(histogram[i]);
+    if (count == 0) continue;
+    total += count;
+    last = count;
+    ++values;
+  }
+  return values <= 1 ? 0 : (total - last) / 255;
+}
+
+// Of a value that `below` pixels are less than.
+PENSTOCK_HOST_DEVICE inline uint8_t equalize_value(int64_t below, int64_t step) {
+  const int64_t value = (step / 2 + below) / step;
+  return static_cast<uint8_t>(value > 255 ? 255 : value);
+}
+
 namespace color_detail {
 
 // Pillow's floats, for the colours whose hue in 255ths is a whole number: there the rounding errors decide which one.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/augment/border.h"
+#include "runtime/augment/pixel_ops.h"
 #include "runtime/augment/transforms.h"
 
 namespace penstock {
@@ -68,14 +69,13 @@ class Pad final : public Transform {
     return padded({}) != Size{};
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t>, ImageRole, PaintScratch& scratch) const override {
-    const Size in{image.width(), image.height()};
+  bool list_ops(Size in, std::span<const int64_t>, ImageRole, PixelOpSink& to) const override {
     const Size out = padded(in);
-    std::vector<int> columns, rows;
-    for (int x = 0; x < out.width; ++x) columns.push_back(border_index(x - padding_[0], in.width, border_));
-    for (int y = 0; y < out.height; ++y) rows.push_back(border_index(y - padding_[1], in.height, border_));
-    cut_with_border(image, columns, rows, scratch);
-    return Verdict::good();
+    BorderOp op;
+    for (int x = 0; x < out.width; ++x) op.columns.push_back(border_index(x - padding_[0], in.width, border_));
+    for (int y = 0; y < out.height; ++y) op.rows.push_back(border_index(y - padding_[1], in.height, border_));
+    to.add(op);
+    return true;
   }
 
   std::optional<Size> fixed_size(std::optional<Size> in) const override {
@@ -189,10 +189,10 @@ class RandomCrop final : public Transform {
     return Verdict::good();
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole, PaintScratch& scratch) const override {
-    cut_with_border(image, cut(image.width(), size_.width, padding_[0], padding_[2], static_cast<int>(values[0])),
-                    cut(image.height(), size_.height, padding_[1], padding_[3], static_cast<int>(values[1])), scratch);
-    return Verdict::good();
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole, PixelOpSink& to) const override {
+    to.add(BorderOp{cut(in.width, size_.width, padding_[0], padding_[2], static_cast<int>(values[0])),
+                    cut(in.height, size_.height, padding_[1], padding_[3], static_cast<int>(values[1]))});
+    return true;
   }
 
   std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "runtime/augment/draw_gamma.h"
+#include "runtime/augment/pixel_ops.h"
 #include "runtime/augment/policy_ops.h"
 #include "runtime/augment/policy_tables.h"
 #include "runtime/augment/transforms.h"
@@ -18,17 +19,16 @@ class Policy : public Transform {
 
  protected:
   // One operation from its draws.
-  void run(PixelBuffer& image, const MagnitudeTable& table, int64_t op, int64_t bin, int bins, int64_t negated,
-           ImageRole role, PaintScratch& scratch) const {
+  void add(const MagnitudeTable& table, int64_t op, int64_t bin, int bins, int64_t negated, Size in, ImageRole role,
+           PixelOpSink& to) const {
     if (op < 0 || op >= kPolicyOps || bin < 0 || bin >= bins) {
       throw Error(ErrorKind::usage,
                   "there is no operation " + std::to_string(op) + " with magnitude bin " + std::to_string(bin),
                   "use the draws that Pipeline::draw made for this pipeline");
     }
     const auto operation = static_cast<PolicyOp>(op);
-    const double magnitude =
-        magnitude_of(table, operation, static_cast<int>(bin), bins, negated != 0, {image.width(), image.height()});
-    apply_op(image, operation, magnitude, filter_, fill_, role, scratch);
+    const double magnitude = magnitude_of(table, operation, static_cast<int>(bin), bins, negated != 0, in);
+    add_op(operation, magnitude, filter_, fill_, in, role, to);
   }
 
  private:
@@ -63,12 +63,11 @@ class RandAugment final : public Policy {
     return false;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
     for (size_t i = 0; i < values.size(); i += 2) {
-      run(image, MagnitudeTable{}, values[i], bin_, bins_, values[i + 1], role, scratch);
+      add(MagnitudeTable{}, values[i], bin_, bins_, values[i + 1], in, role, to);
     }
-    return Verdict::good();
+    return true;
   }
 
  private:
@@ -95,16 +94,15 @@ class TrivialAugmentWide final : public Policy {
     return values[0] != kIdentity;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
     constexpr MagnitudeTable wide{.shear = 0.99,
                                   .translate = 32,
                                   .translate_in_pixels = true,
                                   .rotate = 135,
                                   .enhance = 0.99,
                                   .posterize_range = 6};
-    run(image, wide, values[0], values[1], bins_, values[2], role, scratch);
-    return Verdict::good();
+    add(wide, values[0], values[1], bins_, values[2], in, role, to);
+    return true;
   }
 
  private:
@@ -136,8 +134,7 @@ class AutoAugment final : public Policy {
     return values[1] != 0 || values[3] != 0;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
     if (values[0] < 0 || values[0] > 24) {
       throw Error(ErrorKind::usage, "AutoAugment has 25 sub-policies, and none is number " + std::to_string(values[0]),
                   "use the draws that Pipeline::draw made for this pipeline");
@@ -147,9 +144,9 @@ class AutoAugment final : public Policy {
       const int64_t happens = values[next++];
       const int64_t negated = values[next++];
       if (happens == 0) continue;
-      run(image, MagnitudeTable{}, static_cast<int64_t>(entry.op), entry.bin, 10, negated, role, scratch);
+      add(MagnitudeTable{}, static_cast<int64_t>(entry.op), entry.bin, 10, negated, in, role, to);
     }
-    return Verdict::good();
+    return true;
   }
 
  private:
@@ -223,8 +220,10 @@ class AugMix final : public Policy {
       }
       chain_image.resize(image.width(), image.height());
       std::copy(original, original + bytes, chain_image.row(0));
+      Painter painter(chain_image, scratch);
       for (size_t i = 0; i < static_cast<size_t>(drawn[0]); ++i) {
-        run(chain_image, table(), drawn[1 + 3 * i], drawn[2 + 3 * i], 10, drawn[3 + 3 * i], role, scratch);
+        add(table(), drawn[1 + 3 * i], drawn[2 + 3 * i], 10, drawn[3 + 3 * i], {image.width(), image.height()}, role,
+            painter);
       }
       const auto weight = static_cast<float>(from_fixed(values[1 + chain]));
       const uint8_t* augmented = chain_image.row(0);

@@ -1,8 +1,7 @@
 #include "runtime/augment/policy_ops.h"
 
-#include "runtime/augment/color.h"
 #include "runtime/augment/draw_math.h"
-#include "runtime/augment/warp.h"
+#include "runtime/augment/pixel_ops.h"
 
 namespace penstock {
 
@@ -78,49 +77,47 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
   return negated && has_sign(op) ? -value : value;
 }
 
-void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, const Fills& fill, ImageRole role,
-              PaintScratch& scratch) {
+void add_op(PolicyOp op, double magnitude, Filter filter, const Fills& fill, Size in, ImageRole role, PixelOpSink& to) {
   const bool mask = role == ImageRole::mask;
-  const Filter geometric = mask ? Filter::nearest : filter;
-  const Fill outside = fill.of(role);
+  const auto warped = [&](const Rotation& by) {
+    to.add(WarpOp{by, mask ? Filter::nearest : filter, fill.of(role)});
+  };
   const auto pixels = static_cast<double>(static_cast<int>(magnitude));
   const auto factor = static_cast<float>(1.0 + magnitude);
   switch (op) {
     case PolicyOp::shear_x:
-      return warp(image, shear_map(magnitude, 0), geometric, outside, scratch);
+      return warped(by_map(shear_map(magnitude, 0), in));
     case PolicyOp::shear_y:
-      return warp(image, shear_map(0, magnitude), geometric, outside, scratch);
+      return warped(by_map(shear_map(0, magnitude), in));
     case PolicyOp::translate_x:
-      return warp(image, translate_map(pixels, 0), geometric, outside, scratch);
+      return warped(by_map(translate_map(pixels, 0), in));
     case PolicyOp::translate_y:
-      return warp(image, translate_map(0, pixels), geometric, outside, scratch);
-    case PolicyOp::rotate: {
-      const Size size{image.width(), image.height()};
-      return rotate(image, rotation_of(magnitude, size, false, std::nullopt), geometric, outside, scratch);
-    }
+      return warped(by_map(translate_map(0, pixels), in));
+    case PolicyOp::rotate:
+      return warped(rotation_of(magnitude, in, false, std::nullopt));
     default:
       break;
   }
   if (mask) return;
   switch (op) {
     case PolicyOp::brightness:
-      return adjust_brightness(image, factor);
+      return to.add(TableOp{brightness_table(factor)});
     case PolicyOp::color:
-      return adjust_saturation(image, factor);
+      return to.add(SaturationOp{factor});
     case PolicyOp::contrast:
-      return adjust_contrast(image, factor);
+      return to.add(ContrastOp{factor});
     case PolicyOp::sharpness:
-      return adjust_sharpness(image, factor, scratch);
+      return to.add(SharpnessOp{factor});
     case PolicyOp::posterize:
-      return map_bytes(image, posterize_table(static_cast<int>(magnitude)));
+      return to.add(TableOp{posterize_table(static_cast<int>(magnitude))});
     case PolicyOp::solarize:
-      return map_bytes(image, solarize_table(magnitude));
+      return to.add(TableOp{solarize_table(magnitude)});
     case PolicyOp::auto_contrast:
-      return autocontrast(image);
+      return to.add(AutocontrastOp{});
     case PolicyOp::equalize:
-      return equalize(image);
+      return to.add(EqualizeOp{});
     case PolicyOp::invert:
-      return map_bytes(image, invert_table());
+      return to.add(TableOp{invert_table()});
     default:
       return;
   }

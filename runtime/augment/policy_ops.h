@@ -1,7 +1,7 @@
 // The operations that the automatic augmentation policies choose from, with torchvision v2's magnitudes.
 //
 //   const double magnitude = magnitude_of(MagnitudeTable{}, PolicyOp::rotate, 9, 31, negated, size);
-//   apply_op(image, PolicyOp::rotate, magnitude, filter, fill, role, scratch);
+//   add_op(PolicyOp::rotate, magnitude, filter, fill, size, role, ops);
 //
 // Each does what torchvision's does on a PIL image. On a mask the geometric ones act (nearest), colour does not.
 // Thread-safety: pure functions. Failure: none, but for memory.
@@ -52,7 +52,7 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
 bool has_sign(PolicyOp op);
 bool has_magnitude(PolicyOp op);
 
-void apply_op(PixelBuffer& image, PolicyOp op, double magnitude, Filter filter, const Fills& fill, ImageRole role,
-              PaintScratch& scratch);
+// What it does to an image of size `in`, which it keeps; nothing, where that is nothing.
+void add_op(PolicyOp op, double magnitude, Filter filter, const Fills& fill, Size in, ImageRole role, PixelOpSink& to);
 
 }  // namespace penstock

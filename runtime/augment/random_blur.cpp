@@ -1,4 +1,4 @@
-#include "runtime/augment/blur.h"
+#include "runtime/augment/pixel_ops.h"
 #include "runtime/augment/transforms.h"
 
 namespace penstock {
@@ -28,13 +28,12 @@ class GaussianBlur final : public Transform {
     return size_[0] > 1 || size_[1] > 1;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
-    if (role == ImageRole::mask) return Verdict::good();
+  bool list_ops(Size, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::mask) return true;
     if (values[0] <= 0) throw Error(ErrorKind::usage, "GaussianBlur: sigma must be above 0");
     const double sigma = from_fixed(values[0]);
-    gaussian_blur(image, gaussian_weights(size_[0], sigma), gaussian_weights(size_[1], sigma), scratch);
-    return Verdict::good();
+    to.add(BlurOp{gaussian_weights(size_[0], sigma), gaussian_weights(size_[1], sigma)});
+    return true;
   }
 
  private:

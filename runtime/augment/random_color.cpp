@@ -1,19 +1,17 @@
 #include <functional>
 #include <utility>
 
-#include "runtime/augment/color.h"
+#include "runtime/augment/pixel_ops.h"
 #include "runtime/augment/transforms.h"
 
 namespace penstock {
 
 namespace {
 
-using ColourOperation = std::function<void(PixelBuffer&, PaintScratch&)>;
-
 // An operation that is fixed but for whether it happens. Draws: [1] when it does, else [0].
 class RandomColour final : public Transform {
  public:
-  RandomColour(const char* name, double p, ColourOperation operation)
+  RandomColour(const char* name, double p, PixelOp operation)
       : name_(name), p_(p), operation_(std::move(operation)) {}
 
   Kind kind() const noexcept override { return Kind::pixels; }
@@ -28,15 +26,15 @@ class RandomColour final : public Transform {
     return values[0] != 0;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t>, ImageRole role, PaintScratch& scratch) const override {
-    if (role == ImageRole::image) operation_(image, scratch);
-    return Verdict::good();
+  bool list_ops(Size, std::span<const int64_t>, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::image) to.add(operation_);
+    return true;
   }
 
  private:
   const char* name_;
   double p_;
-  ColourOperation operation_;
+  PixelOp operation_;
 };
 
 // torchvision's Grayscale. Draws nothing.
@@ -44,9 +42,9 @@ class Grayscale final : public Transform {
  public:
   Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
-  Verdict paint(PixelBuffer& image, std::span<const int64_t>, ImageRole role, PaintScratch&) const override {
-    if (role == ImageRole::image) grayscale(image);
-    return Verdict::good();
+  bool list_ops(Size, std::span<const int64_t>, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::image) to.add(GreyOp{});
+    return true;
   }
 };
 
@@ -84,8 +82,8 @@ class ColorJitter final : public Transform {
     return range_[0] || range_[1] || range_[2] || range_[3];
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role, PaintScratch&) const override {
-    if (role == ImageRole::mask) return Verdict::good();
+  bool list_ops(Size, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::mask) return true;
     for (size_t i = 0; i < 4; ++i) {
       const int64_t operation = values[i];
       if (operation < 0 || operation > 3) {
@@ -93,22 +91,23 @@ class ColorJitter final : public Transform {
                     "use the draws that Pipeline::draw made for this pipeline");
       }
       if (!range_[static_cast<size_t>(operation)]) continue;
-      const double factor = from_fixed(values[4 + static_cast<size_t>(operation)]);
+      const double drawn = from_fixed(values[4 + static_cast<size_t>(operation)]);
+      const auto factor = static_cast<float>(drawn);
       switch (operation) {
         case 0:
-          adjust_brightness(image, static_cast<float>(factor));
+          to.add(TableOp{brightness_table(factor)});
           break;
         case 1:
-          adjust_contrast(image, static_cast<float>(factor));
+          to.add(ContrastOp{factor});
           break;
         case 2:
-          adjust_saturation(image, static_cast<float>(factor));
+          to.add(SaturationOp{factor});
           break;
         default:
-          shift_hue(image, hue_shift(factor));
+          to.add(HueOp{hue_shift(drawn)});
       }
     }
-    return Verdict::good();
+    return true;
   }
 
   // What torchvision makes of a parameter: v is center - v to center + v, below 0 cut off but for the hue. Absent where
@@ -153,7 +152,7 @@ std::string check_grayscale(const ParamMap& params, std::string& culprit) {
 }
 
 TransformInfo colour_info(const char* name, const char* doc, double p, std::vector<ParamInfo> params,
-                          std::function<ColourOperation(const ParamMap&)> operation) {
+                          std::function<PixelOp(const ParamMap&)> operation) {
   params.push_back(probability_info(p, "probability that the image changes"));
   return {.name = name,
           .doc = doc,
@@ -161,15 +160,6 @@ TransformInfo colour_info(const char* name, const char* doc, double p, std::vect
           .make = [name, operation = std::move(operation)](const ParamMap& given) {
             return std::make_unique<RandomColour>(name, number_param(given, "p"), operation(given));
           }};
-}
-
-// An operation on the bytes one by one.
-ColourOperation mapped(const ByteTable& table) {
-  return [table](PixelBuffer& image, PaintScratch&) { map_bytes(image, table); };
-}
-
-ColourOperation plain(void (*operation)(PixelBuffer&)) {
-  return [operation](PixelBuffer& image, PaintScratch&) { operation(image); };
 }
 
 ParamInfo jitter_info(const char* name, const char* doc, double minimum) {
@@ -199,26 +189,26 @@ TransformInfo grayscale_info() {
 
 TransformInfo random_grayscale_info() {
   return colour_info("RandomGrayscale", "makes the three channels the image's luma with probability p", 0.1, {},
-                     [](const ParamMap&) { return plain(grayscale); });
+                     [](const ParamMap&) { return GreyOp{}; });
 }
 
 TransformInfo random_invert_info() {
   return colour_info("RandomInvert", "makes the negative with probability p", 0.5, {},
-                     [](const ParamMap&) { return mapped(invert_table()); });
+                     [](const ParamMap&) { return TableOp{invert_table()}; });
 }
 
 TransformInfo random_posterize_info() {
   return colour_info(
       "RandomPosterize", "keeps the highest bits of each byte with probability p", 0.5,
       {{.name = "bits", .kind = ParamKind::integer, .minimum = 0, .maximum = 8, .doc = "how many bits are kept"}},
-      [](const ParamMap& params) { return mapped(posterize_table(static_cast<int>(integer_param(params, "bits")))); });
+      [](const ParamMap& params) { return TableOp{posterize_table(static_cast<int>(integer_param(params, "bits")))}; });
 }
 
 TransformInfo random_solarize_info() {
   return colour_info(
       "RandomSolarize", "inverts bright bytes with probability p", 0.5,
       {{.name = "threshold", .kind = ParamKind::number, .doc = "bytes (0 to 255) at or above it are inverted"}},
-      [](const ParamMap& params) { return mapped(solarize_table(number_param(params, "threshold"))); });
+      [](const ParamMap& params) { return TableOp{solarize_table(number_param(params, "threshold"))}; });
 }
 
 TransformInfo random_adjust_sharpness_info() {
@@ -228,22 +218,19 @@ TransformInfo random_adjust_sharpness_info() {
                        .minimum = 0,
                        .maximum = 1e6,
                        .doc = "0 is smoothed, 1 the image, 2 twice as sharp"}},
-                     [](const ParamMap& params) -> ColourOperation {
-                       const auto factor = static_cast<float>(number_param(params, "sharpness_factor"));
-                       return [factor](PixelBuffer& image, PaintScratch& scratch) {
-                         adjust_sharpness(image, factor, scratch);
-                       };
+                     [](const ParamMap& params) {
+                       return SharpnessOp{static_cast<float>(number_param(params, "sharpness_factor"))};
                      });
 }
 
 TransformInfo random_autocontrast_info() {
   return colour_info("RandomAutocontrast", "stretches each channel to 0 to 255 with probability p", 0.5, {},
-                     [](const ParamMap&) { return plain(autocontrast); });
+                     [](const ParamMap&) { return AutocontrastOp{}; });
 }
 
 TransformInfo random_equalize_info() {
   return colour_info("RandomEqualize", "evens out each channel's histogram with probability p", 0.5, {},
-                     [](const ParamMap&) { return plain(equalize); });
+                     [](const ParamMap&) { return EqualizeOp{}; });
 }
 
 TransformInfo color_jitter_info() {

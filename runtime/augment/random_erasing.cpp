@@ -1,6 +1,6 @@
 #include <cmath>
-#include <cstring>
 
+#include "runtime/augment/pixel_ops.h"
 #include "runtime/augment/transforms.h"
 
 namespace penstock {
@@ -58,38 +58,22 @@ class RandomErasing final : public Transform {
     return values[2] > 0 && values[3] > 0;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role, PaintScratch&) const override {
-    if (role == ImageRole::mask) return Verdict::good();
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    if (role == ImageRole::mask) return true;
     const int64_t x = values[0], y = values[1], width = values[2], height = values[3];
-    if (x < 0 || y < 0 || width > image.width() || height > image.height() || x > image.width() - width ||
-        y > image.height() - height) {
+    if (x < 0 || y < 0 || width > in.width || height > in.height || x > in.width - width || y > in.height - height) {
       throw Error(ErrorKind::usage, "RandomErasing: the drawn box lies outside the image",
                   "use the draws that Pipeline::draw made for this sample");
     }
-    uint32_t block = 0;
-    for (int64_t row = y; row < y + height; ++row) {
-      uint8_t* to = image.row(static_cast<int>(row)) + x * 3;
-      if (noise_) {
-        block = fill_noise(static_cast<uint64_t>(values[4]), block, to, static_cast<size_t>(width) * 3);
-        continue;
-      }
-      for (int64_t i = 0; i < width; ++i, to += 3) std::memcpy(to, value_.data(), 3);
-    }
-    return Verdict::good();
+    EraseOp op{.box = {static_cast<int>(x), static_cast<int>(y), static_cast<int>(width), static_cast<int>(height)},
+               .noise = noise_,
+               .fill = value_};
+    if (noise_) op.seed = static_cast<uint64_t>(values[4]);
+    to.add(op);
+    return true;
   }
 
  private:
-  // Bytes of Philox blocks, each row beginning with a new one. Returns the next block's number.
-  static uint32_t fill_noise(uint64_t seed, uint32_t block, uint8_t* out, size_t bytes) {
-    for (size_t done = 0; done < bytes; done += 16) {
-      const PhiloxBlock noise =
-          philox4x32_10({{block++, 0, 0, 0}}, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-      const size_t count = bytes - done < 16 ? bytes - done : 16;
-      for (size_t i = 0; i < count; ++i) out[done + i] = static_cast<uint8_t>(noise.word[i / 4] >> (i % 4 * 8));
-    }
-    return block;
-  }
-
   double p_;
   bool noise_;
   std::array<double, 2> scale_{};

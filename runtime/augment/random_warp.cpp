@@ -1,5 +1,5 @@
+#include "runtime/augment/pixel_ops.h"
 #include "runtime/augment/transforms.h"
-#include "runtime/augment/warp.h"
 
 namespace penstock {
 
@@ -56,10 +56,9 @@ class RandomRotation final : public Warp {
     return Verdict::good();
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
-    rotate(image, rotation({image.width(), image.height()}, values), filter(role), fill(role), scratch);
-    return Verdict::good();
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
+    to.add(WarpOp{rotation(in, values), filter(role), fill(role)});
+    return true;
   }
 
   std::optional<Size> fixed_size(std::optional<Size> in) const override { return expand_ ? std::nullopt : in; }
@@ -111,15 +110,14 @@ class RandomAffine final : public Warp {
            values[5] != 0;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
     if (values[3] <= 0) throw Error(ErrorKind::usage, "RandomAffine: a scale must be above 0");
-    const Point center = center_.value_or(Point{image.width() * 0.5, image.height() * 0.5});
+    const Point center = center_.value_or(Point{in.width * 0.5, in.height * 0.5});
     const WarpMap map =
         affine_map(center, from_fixed(values[0]), {static_cast<double>(values[1]), static_cast<double>(values[2])},
                    from_fixed(values[3]), {from_fixed(values[4]), from_fixed(values[5])});
-    warp(image, map, filter(role), fill(role), scratch);
-    return Verdict::good();
+    to.add(WarpOp{by_map(map, in), filter(role), fill(role)});
+    return true;
   }
 
  private:
@@ -159,14 +157,13 @@ class RandomPerspective final : public Warp {
     return values[0] != 0;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {
     std::array<Point, 4> corners;
     for (size_t i = 0; i < 4; ++i) {
       corners[i] = {static_cast<double>(values[1 + 2 * i]), static_cast<double>(values[2 + 2 * i])};
     }
-    warp(image, perspective_map({image.width(), image.height()}, corners), filter(role), fill(role), scratch);
-    return Verdict::good();
+    to.add(WarpOp{by_map(perspective_map(in, corners), in), filter(role), fill(role)});
+    return true;
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "runtime/augment/transform.h"
 
+#include "runtime/augment/pixel_ops.h"
+
 namespace penstock {
 
 void Transform::draw(DrawStream&, Size, std::vector<int64_t>&) const {}
@@ -12,7 +14,14 @@ bool Transform::acts(std::span<const int64_t>) const {
   return true;
 }
 
-Verdict Transform::paint(PixelBuffer&, std::span<const int64_t>, ImageRole, PaintScratch&) const {
+bool Transform::list_ops(Size, std::span<const int64_t>, ImageRole, PixelOpSink&) const {
+  return false;
+}
+
+Verdict Transform::paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
+                         PaintScratch& scratch) const {
+  Painter painter(image, scratch);
+  (void)list_ops({image.width(), image.height()}, values, role, painter);
   return Verdict::good();
 }
 

@@ -16,8 +16,8 @@
 // The draws are made from the header alone, before anything is decoded. `draw` must take its values from the stream
 //   only; it returns integers, whose meaning each transform documents at its class.
 // A pixel transform (colour, blur, rotation) changes the whole image at its place in the pipeline: what precedes it is
-//   made whole, paint() runs on that, and the windows of what follows begin anew. Where its draws leave the image as it
-//   is (acts() false), it costs nothing and windows pass through it. Standing last, after the final resize, it sees an
+//   made whole, its operations (list_ops()) run on that, and the windows of what follows begin anew. Where its draws
+//   leave the image as it is (acts() false), it costs nothing and windows pass through it. Standing last, after the final resize, it sees an
 //   image of the final size only. Draws, records and hashes are the same as a geometric transform's.
 // A group (RandomApply, RandomChoice) stands for the transforms inside it that its draws choose: expand().
 // Thread-safety: immutable after construction, all methods const. Failure: a sample that does not suit the transform
@@ -129,6 +129,8 @@ struct MixBatch {
 };
 
 class Transform;
+struct PixelOp;      // pixel_ops.h
+class PixelOpSink;  // pixel_ops.h
 
 // A transform with its draws.
 struct Step {
@@ -141,7 +143,7 @@ class Transform {
   enum class Kind : uint8_t {
     upright,    // nothing but a wish: images come turned as EXIF says; must stand first in the pipeline
     geometric,  // draw() and geometry()
-    pixels,     // draw(), acts() and paint(); geometry() where the size changes
+    pixels,     // draw(), acts() and list_ops(), or paint(); geometry() where the size changes
     group,      // draw() and expand()
     views,      // views() and view(): several images of one, with nothing but finishing after it
     function,   // function(): code of the user's that gets the whole image at this point and keeps its size
@@ -167,9 +169,12 @@ class Transform {
   // Of a pixel transform: whether an image with these draws changes at all.
   virtual bool acts(std::span<const int64_t> values) const;
 
-  // Of a pixel transform, only where it acts: changes the whole image at this point. A mask holds class ids, three
-  // equal bytes a pixel; it gets the geometry (nearest) and no colour. The size afterwards must be the one geometry()
-  // says.
+  // Of a pixel transform, only where it acts: what it does to the whole image at this point. A mask holds class ids,
+  // three equal bytes a pixel; it gets the geometry (nearest) and no colour. The size afterwards must be the one
+  // geometry() says. False, with nothing added: it is not made of these operations, and paint() is its own.
+  virtual bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const;
+
+  // The same, done here; by list_ops() where a transform has no paint() of its own.
   virtual Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
                         PaintScratch& scratch) const;
 

@@ -43,49 +43,43 @@ void fill_all(PixelBuffer& image, const Fill& fill) {
   for (int y = 1; y < image.height(); ++y) std::memcpy(image.row(y), first, image.row_bytes());
 }
 
-void copy_pixel(const RgbPlane& in, int x, int y, uint8_t* out) {
-  std::memcpy(out, in.row(y) + static_cast<size_t>(x) * 3, 3);
+void append_places(double scale, double shift, int in, int out, std::vector<int32_t>& places) {
+  double at = shift + scale * 0.5;
+  for (int i = 0; i < out; ++i, at += scale) {
+    places.push_back(at >= 0.0 && at < in ? static_cast<int32_t>(at) : -1);
+  }
 }
 
-// Pillow's three ways of a nearest affine map. They differ in the last bit of a coordinate, and so do their pixels.
-
-// ImagingScaleAffine: no rotation, no shear; coordinates are added up.
-void scale_nearest(const RgbPlane& in, const double* a, PixelBuffer& out, std::vector<int32_t>& columns) {
-  columns.assign(static_cast<size_t>(out.width()), -1);
-  double x = a[2] + a[0] * 0.5;
-  for (int32_t& column : columns) {
-    if (x >= 0.0 && x < in.width) column = static_cast<int32_t>(x);
-    x += a[0];
-  }
-  double y = a[5] + a[4] * 0.5;
-  for (int row = 0; row < out.height(); ++row, y += a[4]) {
-    if (!(y >= 0.0 && y < in.height)) continue;
+void scale_nearest(const RgbPlane& in, const double* a, PixelBuffer& out, std::vector<int32_t>& both) {
+  const auto width = static_cast<size_t>(out.width());
+  both.clear();  // columns, then rows
+  append_places(a[0], a[2], in.width, out.width(), both);
+  append_places(a[4], a[5], in.height, out.height(), both);
+  for (int row = 0; row < out.height(); ++row) {
+    const int32_t y = both[width + static_cast<size_t>(row)];
+    if (y < 0) continue;
     uint8_t* to = out.row(row);
-    for (const int32_t column : columns) {
-      if (column >= 0) copy_pixel(in, column, static_cast<int>(y), to);
-      to += 3;
+    for (size_t column = 0; column < width; ++column, to += 3) {
+      if (both[column] >= 0) copy_pixel_at(in, both[column], y, to);
     }
   }
 }
 
-// affine_fixed: Q16.
-void fixed_nearest(const RgbPlane& in, const double* a, PixelBuffer& out) {
-  const auto fix = [](double v) { return static_cast<int64_t>(std::floor(v * 65536.0 + 0.5)); };
-  const int64_t a0 = fix(a[0]), a1 = fix(a[1]), a3 = fix(a[3]), a4 = fix(a[4]);
-  int64_t row_x = fix(a[2] + a[0] * 0.5 + a[1] * 0.5);
-  int64_t row_y = fix(a[5] + a[3] * 0.5 + a[4] * 0.5);
-  for (int row = 0; row < out.height(); ++row, row_x += a1, row_y += a4) {
+// sample_fixed() for all, added up: these are integers.
+void fixed_nearest(const RgbPlane& in, const FixedMap map, PixelBuffer& out) {
+  int64_t row_x = map.a[2];
+  int64_t row_y = map.a[5];
+  for (int row = 0; row < out.height(); ++row, row_x += map.a[1], row_y += map.a[4]) {
     uint8_t* to = out.row(row);
     int64_t x = row_x, y = row_y;
-    for (int column = 0; column < out.width(); ++column, x += a0, y += a3, to += 3) {
+    for (int column = 0; column < out.width(); ++column, x += map.a[0], y += map.a[3], to += 3) {
       const int64_t from_x = x >> 16, from_y = y >> 16;
       if (from_x < 0 || from_x >= in.width || from_y < 0 || from_y >= in.height) continue;
-      copy_pixel(in, static_cast<int>(from_x), static_cast<int>(from_y), to);
+      copy_pixel_at(in, static_cast<int>(from_x), static_cast<int>(from_y), to);
     }
   }
 }
 
-// The rest of ImagingTransformAffine: maps that leave the range of Q16; coordinates are added up.
 void added_nearest(const RgbPlane& in, const double* a, PixelBuffer& out) {
   double row_x = a[2] + a[1] * 0.5 + a[0] * 0.5;
   double row_y = a[5] + a[4] * 0.5 + a[3] * 0.5;
@@ -99,18 +93,13 @@ void added_nearest(const RgbPlane& in, const double* a, PixelBuffer& out) {
 }
 
 void affine_nearest(const RgbPlane& in, const WarpMap& map, PixelBuffer& out, PaintScratch& scratch) {
-  const double* a = map.a;
-  if (a[1] == 0 && a[3] == 0) {
-    scale_nearest(in, a, out, scratch.ints);
-    return;
-  }
-  const auto fits = [&](int x, int y) {
-    return std::fabs(x * a[0] + y * a[1] + a[2]) < 32768.0 && std::fabs(x * a[3] + y * a[4] + a[5]) < 32768.0;
-  };
-  if (fits(0, 0) && fits(out.width(), out.height()) && fits(0, out.height()) && fits(out.width(), 0)) {
-    fixed_nearest(in, a, out);
-  } else {
-    added_nearest(in, a, out);
+  switch (nearest_way(map, {out.width(), out.height()})) {
+    case NearestWay::scaled:
+      return scale_nearest(in, map.a, out, scratch.ints);
+    case NearestWay::fixed:
+      return fixed_nearest(in, fixed_map(map), out);
+    case NearestWay::added:
+      return added_nearest(in, map.a, out);
   }
 }
 
@@ -129,11 +118,11 @@ void warp_to(PixelBuffer& image, Size size, const WarpMap& map, Filter filter, c
   fill_all(out, fill);
   const RgbPlane in = plane_of(image);
   if (filter == Filter::bicubic) {
-    every_pixel(in, map, out, sample_bicubic);
+    every_pixel(in, map, out, sample_bicubic<RgbPlane>);
   } else if (filter == Filter::bilinear) {
-    every_pixel(in, map, out, sample_bilinear);
+    every_pixel(in, map, out, sample_bilinear<RgbPlane>);
   } else if (map.perspective) {
-    every_pixel(in, map, out, sample_nearest);
+    every_pixel(in, map, out, sample_nearest<RgbPlane>);
   } else {
     affine_nearest(in, map, out, scratch);
   }
@@ -141,6 +130,32 @@ void warp_to(PixelBuffer& image, Size size, const WarpMap& map, Filter filter, c
 }
 
 }  // namespace
+
+NearestWay nearest_way(const WarpMap& map, Size out) {
+  const double* a = map.a;
+  if (a[1] == 0 && a[3] == 0) return NearestWay::scaled;
+  const auto fits = [&](int x, int y) {
+    return std::fabs(x * a[0] + y * a[1] + a[2]) < 32768.0 && std::fabs(x * a[3] + y * a[4] + a[5]) < 32768.0;
+  };
+  return fits(0, 0) && fits(out.width, out.height) && fits(0, out.height) && fits(out.width, 0) ? NearestWay::fixed
+                                                                                                : NearestWay::added;
+}
+
+FixedMap fixed_map(const WarpMap& map) {
+  const double* a = map.a;
+  const auto fix = [](double v) { return static_cast<int64_t>(std::floor(v * 65536.0 + 0.5)); };
+  return {{fix(a[0]), fix(a[1]), fix(a[2] + a[0] * 0.5 + a[1] * 0.5), fix(a[3]), fix(a[4]),
+           fix(a[5] + a[3] * 0.5 + a[4] * 0.5)}};
+}
+
+void scaled_places(double scale, double shift, int in, int out, std::vector<int32_t>& places) {
+  places.clear();
+  append_places(scale, shift, in, out, places);
+}
+
+Rotation by_map(const WarpMap& map, Size out) {
+  return {.kind = Rotation::Kind::map, .out = out, .map = map};
+}
 
 Rotation rotation_of(double degrees, Size in, bool expand, std::optional<Point> center) {
   const double angle = modulo_turn(degrees);
@@ -260,21 +275,17 @@ void rotate(PixelBuffer& image, const Rotation& rotation, Filter filter, const F
     for (int x = 0; x < out.width(); ++x, to += 3) {
       switch (rotation.kind) {
         case Rotation::Kind::quarter:
-          copy_pixel(in, right - y, x, to);
+          copy_pixel_at(in, right - y, x, to);
           break;
         case Rotation::Kind::half:
-          copy_pixel(in, right - x, bottom - y, to);
+          copy_pixel_at(in, right - x, bottom - y, to);
           break;
         default:
-          copy_pixel(in, y, bottom - x, to);
+          copy_pixel_at(in, y, bottom - x, to);
       }
     }
   }
   std::swap(image, out);
-}
-
-void warp(PixelBuffer& image, const WarpMap& map, Filter filter, const Fill& fill, PaintScratch& scratch) {
-  warp_to(image, {image.width(), image.height()}, map, filter, fill, scratch);
 }
 
 }  // namespace penstock

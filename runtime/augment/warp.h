@@ -2,7 +2,7 @@
 //
 //   Rotation rotation = rotation_of(30.0, size, /*expand=*/true, std::nullopt);
 //   rotate(image, rotation, Filter::bilinear, fill, scratch);
-//   warp(image, affine_map(...), Filter::nearest, fill, scratch);   // keeps the size
+//   rotate(image, by_map(affine_map(...), size), Filter::nearest, fill, scratch);   // any map
 //
 // The maps are computed once a sample, in doubles, with the sine and cosine of draw_math.h: the last bit of a
 // coefficient can differ from Pillow's, which takes libm's; what the pixels do with equal coefficients is exact.
@@ -10,7 +10,9 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "runtime/augment/transform.h"
 #include "runtime/augment/warp_math.h"
@@ -27,6 +29,7 @@ struct Rotation {
   Size out;
   WarpMap map;  // Kind::map
 };
+Rotation by_map(const WarpMap& map, Size out);
 Rotation rotation_of(double degrees, Size in, bool expand, std::optional<Point> center);
 
 // torchvision's inverse of: shear, scale and rotate (clockwise) about `center`, then translate. Angles in degrees.
@@ -36,7 +39,16 @@ WarpMap affine_map(Point center, double angle, Point translate, double scale, Po
 // coefficients are rounded to float, as there. Identity where no such map exists.
 WarpMap perspective_map(Size size, const std::array<Point, 4>& corners);
 
-void rotate(PixelBuffer& image, const Rotation& rotation, Filter filter, const Fill& fill, PaintScratch& scratch);
-void warp(PixelBuffer& image, const WarpMap& map, Filter filter, const Fill& fill, PaintScratch& scratch);
+// Pillow's three ways of a nearest affine map. They differ in the last bit of a coordinate, and so do their pixels.
+enum class NearestWay : uint8_t {
+  scaled,  // ImagingScaleAffine: no rotation, no shear; coordinates are added up
+  fixed,   // affine_fixed: Q16
+  added,   // the rest of ImagingTransformAffine: maps that leave the range of Q16; coordinates are added up
+};
+NearestWay nearest_way(const WarpMap& map, Size out);
+FixedMap fixed_map(const WarpMap& map);
+// The source's columns or rows of a scaled map, for `out` of them; -1: outside.
+void scaled_places(double scale, double shift, int in, int out, std::vector<int32_t>& places);
 
+void rotate(PixelBuffer& image, const Rotation& rotation, Filter filter, const Fill& fill, PaintScratch& scratch);
 }  // namespace penstock
