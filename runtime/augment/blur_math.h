@@ -17,6 +17,7 @@ namespace penstock {
 
 // Where index `i` of a mirrored axis of `size` lies; beyond one reflection it goes on, as torchvision's does not.
 PENSTOCK_HOST_DEVICE inline int reflected(int i, int size) {
+  if (i >= 0 && i < size) return i;
   if (size == 1) return 0;
   const int period = 2 * (size - 1);
   int rest = i % period;

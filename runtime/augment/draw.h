@@ -15,26 +15,14 @@
 // Thread-safety: a DrawStream is a value. Usable in device code (-fmad=false).
 #pragma once
 
-#include <Random123/philox.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "runtime/augment/draw_math.h"
+#include "runtime/augment/philox.h"
 #include "runtime/base/sample.h"
 
 namespace penstock {
-
-struct PhiloxBlock {
-  uint32_t word[4];
-};
-
-PENSTOCK_HD inline PhiloxBlock philox4x32_10(const PhiloxBlock& counter, uint32_t key0, uint32_t key1) noexcept {
-  const philox4x32_ctr_t in = {{counter.word[0], counter.word[1], counter.word[2], counter.word[3]}};
-  const philox4x32_key_t key = {{key0, key1}};
-  const philox4x32_ctr_t out = philox4x32_R(10, in, key);
-  return {{out.v[0], out.v[1], out.v[2], out.v[3]}};
-}
 
 class DrawStream {
  public:

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "runtime/augment/draw.h"
+#include "runtime/augment/philox.h"
 #include "runtime/base/host_device.h"
 
 namespace penstock {

@@ -1,9 +1,7 @@
-// The geometry of a pipeline on one sample, as plain data: what Pipeline::apply() goes by, and other executors too.
+// A pipeline's crops, flips and resizes on one sample, as plain data: what Pipeline::apply() goes by, and other executors
+// too (image_plan.h).
 //
-//   GeometricPlan plan;
-//   if (pipeline.plan(header, draws, scratch, plan)) ...
-//
-// Runs stand backwards: the last of them cuts its result from the source image, each earlier one from what a resize
+// Runs stand backwards: the last of them cuts its result from the image that is there, each earlier one from what a resize
 //   makes of the result before it, and runs[0] is the output. Within a run, crops and flips are one mapping: the pixels
 //   of `source` go to `live`, mirrored or not; what is outside is painted, ring by ring in order, with the fills of the
 //   crops that reached outside their image.

@@ -152,7 +152,8 @@ class Pipeline::Impl {
     return verdict;
   }
 
-  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, GeometricPlan& found) const {
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found) const {
+    found.stages.clear();
     if (views_ > 1 || !functions_.empty()) return false;
     PipelinePlan& plan = *scratch.plan;
     plan.ops.clear();
@@ -163,22 +164,13 @@ class Pipeline::Impl {
       list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
       for (const Step& step : plan.steps) {
         if (step.transform->kind() == Transform::Kind::pixels) {
-          if (step.transform->acts(step.values)) return false;
+          if (step.transform->acts(step.values) && !plan_pixels(step, header, size, scratch, found)) return false;
         } else if (step.transform->kind() != Transform::Kind::geometric || !add_geometry(step, size, plan).ok()) {
           return false;
         }
       }
     }
-    if (!plan.build(size_, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
-    if (!plan.check_sizes(scratch.limits).ok()) return false;
-    // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them.
-    if (arithmetic_ == Arithmetic::fast && header.format == ImageFormat::jpeg &&
-        plan.reduce(header, scratch.resampler) != 1) {
-      return false;
-    }
-    found.runs = plan.runs;
-    found.rings = plan.rings;
-    return true;
+    return plan_stage(header, size_, scratch, found);
   }
 
   Description describe(const ImageHeader& header, const Draws& draws) const {
@@ -242,6 +234,15 @@ class Pipeline::Impl {
   struct Placed {
     uint16_t position = 0;
     std::unique_ptr<Transform> transform;
+  };
+
+  class KeptOps final : public PixelOpSink {
+   public:
+    explicit KeptOps(std::vector<PixelOp>& ops) : ops_(ops) {}
+    void add(const PixelOp& op) override { ops_.push_back(op); }
+
+   private:
+    std::vector<PixelOp>& ops_;
   };
 
   // Where the sample stands: `source` and the operations gathered since make an image of `size`.
@@ -395,6 +396,35 @@ class Pipeline::Impl {
     return Verdict::good();
   }
 
+  // paint(), as data.
+  bool plan_pixels(const Step& step, const ImageHeader& header, Size& size, Scratch& scratch, ImagePlan& found) const {
+    OpList ops(size);
+    if (!step.transform->geometry(size, step.values, ops).ok()) return false;
+    if (!check_size(ops.size(), scratch.limits).ok() || !check_size(size, scratch.limits).ok()) return false;
+    if (!plan_stage(header, size, scratch, found)) return false;
+    KeptOps kept(found.stages.back().ops);
+    if (!step.transform->list_ops(size, step.values, ImageRole::image, kept)) return false;
+    size = ops.size();
+    return true;
+  }
+
+  // What run_stage() would do with the geometry gathered so far, as data; nothing, where there is none behind a stage.
+  bool plan_stage(const ImageHeader& header, Size size, Scratch& scratch, ImagePlan& found) const {
+    PipelinePlan& plan = *scratch.plan;
+    const bool first = found.stages.empty();
+    if (!first && plan.ops.empty()) return true;
+    if (!plan.build(size, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
+    if (!plan.check_sizes(scratch.limits).ok()) return false;
+    // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them.
+    if (first && arithmetic_ == Arithmetic::fast && header.format == ImageFormat::jpeg &&
+        plan.reduce(header, scratch.resampler) != 1) {
+      return false;
+    }
+    found.stages.push_back({{plan.runs, plan.rings}, {}});
+    plan.ops.clear();
+    return true;
+  }
+
   static Verdict check_size(Size size, const DecodeLimits& limits) {
     if (int64_t{size.width} * size.height <= limits.max_pixels) return Verdict::good();
     return too_large(size.width, size.height, limits.max_pixels);
@@ -507,7 +537,7 @@ Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, cons
   return impl_->apply(input, header, draws, out, scratch, function, role);
 }
 
-bool Pipeline::plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, GeometricPlan& plan) const {
+bool Pipeline::plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan) const {
   return impl_->plan(header, draws, scratch, plan);
 }
 

@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "runtime/augment/finish.h"
-#include "runtime/augment/geometric_plan.h"
+#include "runtime/augment/image_plan.h"
 #include "runtime/augment/resample.h"
 #include "runtime/augment/transform.h"
 #include "runtime/base/arithmetic.h"
@@ -92,9 +92,9 @@ class Pipeline {
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
-  // What apply() would do to an image, as data, for executors that do it elsewhere. False: it would not be geometry alone
-  // here, or it would refuse the sample; then apply() has to be asked.
-  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, GeometricPlan& plan) const;
+  // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data (AugMix,
+  // functions, several views), or it would refuse the sample; then apply() has to be asked.
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan) const;
 
   // The Python functions in it, in order; most pipelines have none.
   const std::vector<std::string>& functions() const noexcept;

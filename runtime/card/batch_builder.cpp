@@ -1,10 +1,9 @@
 #include "runtime/card/batch_builder.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <numeric>
-
-#include "runtime/augment/resample_math.h"
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -23,77 +22,57 @@ CardBox card_box(const Box& box) {
   return {box.x, box.y, box.width, box.height};
 }
 
-// Taps that change nothing, where a pass is left out.
-void identity_taps(int first, int count, Taps& taps) {
-  taps.first = first;
-  taps.stride = 1;
-  taps.start.resize(static_cast<size_t>(count));
-  std::iota(taps.start.begin(), taps.start.end(), first);
-  taps.size.assign(static_cast<size_t>(count), 1);
-  taps.q22.assign(static_cast<size_t>(count), 1 << resample_precision_bits);
-}
-
 uint32_t area(int width, int height) {
   return static_cast<uint32_t>(width) * static_cast<uint32_t>(height);
 }
 
-// Above it 32-bit counts of units might not do; such pictures are rare, and the CPU makes them.
-constexpr int64_t kMostPixels = int64_t{1} << 29;
+uint32_t area(Size size) {
+  return area(size.width, size.height);
+}
 
-bool too_large(Size size) {
-  return int64_t{size.width} * size.height > kMostPixels;
+size_t image_bytes(Size size) {
+  return size_t{area(size)} * 3;
+}
+
+// The tally that a tone is made from.
+size_t tally_bytes(ToneKind kind) {
+  return kind == ToneKind::contrast ? sizeof(uint64_t) : 3 * 256 * sizeof(uint32_t);
+}
+
+size_t weights_bytes(const GaussianWeights& weights) {
+  return (static_cast<size_t>(weights.half) + 1) * sizeof(float);
+}
+
+size_t tables_in(const std::vector<PixelOp>& ops, size_t first, size_t count) {
+  return static_cast<size_t>(std::count_if(ops.begin() + static_cast<ptrdiff_t>(first),
+                                           ops.begin() + static_cast<ptrdiff_t>(first + count),
+                                           [](const PixelOp& op) { return std::holds_alternative<TableOp>(op); }));
+}
+
+WarpKind kind_of(const WarpOp& op) {
+  if (op.filter == Filter::bicubic) return WarpKind::bicubic;
+  if (op.filter == Filter::bilinear) return WarpKind::bilinear;
+  return op.rotation.map.perspective ? WarpKind::nearest : WarpKind::fixed;
 }
 
 }  // namespace
 
-bool CardSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
-                      const Draws& draws) {
-  if (input.pixels.data != nullptr || header.format != ImageFormat::jpeg) return false;
-  // A limit that refuses every file is libjpeg's to enforce.
-  const DecodeLimits& limits = scratch.limits;
-  if (limits.max_scans < 1 || limits.max_warnings < 0) return false;
-  return pipeline.plan(header, draws, scratch, plan_) &&
-         prepare(input.bytes, header, limits.max_scans, scratch.resampler);
+void BatchBuilder::Counts::add(const CardStep& step) {
+  ++parts[step.index()];
+  spans[step.index()] += spans_of(std::visit([](const auto& part) { return part.units; }, step));
 }
 
-bool CardSample::prepare(EncodedView bytes, const ImageHeader& header, int max_scans, Resampler& resampler) {
-  if (plan_.runs.empty() || plan_.runs.size() > 2) return false;
-  const PlanRun& earliest = plan_.runs.back();
-  if (earliest.after_resize || too_large(earliest.result) || too_large(plan_.runs[0].result)) return false;
-  for (const PlanRun& run : plan_.runs) {
-    if (run.live.width < 1 || run.live.height < 1) return false;  // nothing of the image is seen
-  }
-  if (!reader_.open(bytes, header, earliest.source, max_scans)) return false;
-  if (!resizes()) return true;
-  const PlanRun& run = plan_.runs[0];
-  const ResampleGeometry& g = run.geometry;
-  if (too_large({run.source.width, run.need.height})) {
-    forget();
-    return false;
-  }
-  taps_ = resampler.taps(g, run.source);
-  if (taps_.columns == nullptr) {
-    identity_taps(run.source.x, run.source.width, same_[0]);
-    taps_.columns = &same_[0];
-  }
-  if (taps_.rows == nullptr) {
-    identity_taps(run.source.y, run.source.height, same_[1]);
-    taps_.rows = &same_[1];
-  }
-  return true;
-}
-
-void BatchBuilder::Counts::add(CardStage stage, uint32_t units) {
-  ++parts[static_cast<size_t>(stage)];
-  spans[static_cast<size_t>(stage)] += spans_of(units);
+size_t BatchBuilder::part_bytes(size_t stage) {
+  static constexpr auto bytes = []<size_t... S>(std::index_sequence<S...>) {
+    return std::array{sizeof(std::variant_alternative_t<S, CardStep>)...};
+  }(std::make_index_sequence<card_stages>());
+  return bytes[stage];
 }
 
 size_t BatchBuilder::Counts::bytes() const {
-  constexpr size_t part_bytes[card_stages] = {sizeof(InversePart), sizeof(ColourPart), sizeof(AcrossPart),
-                                              sizeof(DownPart), sizeof(FinishPart)};
   size_t sum = 0;
   for (size_t s = 0; s < card_stages; ++s) {
-    sum += aligned(parts[s] * part_bytes[s]) + aligned(spans[s] * sizeof(PartSpan));
+    sum += aligned(parts[s] * part_bytes(s)) + aligned(spans[s] * sizeof(PartSpan));
   }
   return sum;
 }
@@ -142,7 +121,6 @@ std::optional<size_t> BatchBuilder::reserve(const CardSample& sample) {
   const size_t uploaded = uploaded_;
   const size_t scratch_end = scratch_end_;
   Counts counts = counts_;
-  entries_[places_] = {};
   describe(sample, entries_[places_], counts);
   const size_t whole_upload = uploaded_ + counts.bytes();
   if (whole_upload > limits_.upload_bytes || whole_upload > scratch_end_) {
@@ -182,14 +160,75 @@ CardTaps BatchBuilder::place_taps(const Taps& taps, bool by_tap) {
 }
 
 void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& counts) {
-  const JpegFrame& frame = sample.reader_.frame();
-  const PlanRun& earliest = sample.plan_.runs.back();
-  const uint64_t coefficients_at = upload(sample.reader_.bytes());
-  entry.components = frame.components;
-  ColourPart& colour = entry.colour;
+  entry.used = true;
+  entry.steps.clear();
+  entry.step_of.clear();
+  entry.next = 0;
+  const uint64_t output = outputs_at_ + places_ * output_bytes_;
+  // Where the finishing pass comes behind, the image of bytes is in between.
+  const uint64_t last = finisher_ != nullptr ? scratch(image_bytes({width_, height_})) : output;
+  Images images;
+  const std::vector<CardAct>& acts = sample.acts();
+  for (size_t a = 0; a < acts.size(); ++a) {
+    const CardAct& act = acts[a];
+    entry.step_of.push_back(entry.steps.size());
+    if (act.kind == CardActKind::tone) {
+      describe_ops(sample, act, images.at, 0, entry);
+      continue;
+    }
+    const uint64_t from = images.at;
+    if (a + 1 < acts.size() && act.kind != CardActKind::point) {
+      const size_t bytes = image_bytes(act.out);
+      const bool fits = bytes <= images.spare_bytes;
+      images = {fits ? images.spare_at : scratch(bytes), fits ? images.spare_bytes : aligned(bytes), images.at,
+                images.bytes};
+    }
+    const uint64_t to = a + 1 < acts.size() ? images.at : last;
+    const std::vector<PlanRun>& runs = sample.plan().stages[act.stage].geometry.runs;
+    switch (act.kind) {
+      case CardActKind::colour:
+        describe_colour(sample, runs[act.at], to, entry);
+        break;
+      case CardActKind::place: {
+        const PlanRun& run = runs[act.at];
+        PlacePart part;
+        part.units = area(act.out);
+        part.place = place_run(run, run.source.x, run.source.y);
+        part.from_width = act.in.width;
+        part.from_height = act.in.height;
+        part.from_at = from;
+        part.to_at = to;
+        entry.steps.emplace_back(part);
+        break;
+      }
+      case CardActKind::resize:
+        describe_resize(sample, act, from, to, entry);
+        break;
+      default:
+        describe_ops(sample, act, from, to, entry);
+    }
+  }
+  if (finisher_ != nullptr) {
+    FinishPart finish;
+    finish.units = area(width_, height_);
+    finish.element_bytes = static_cast<uint32_t>(size_of(finisher_->spec().dtype));
+    finish.interleaved = finisher_->spec().memory_format == MemoryFormat::channels_last ? 1 : 0;
+    finish.table_at = table_at_;
+    finish.from_at = last;
+    finish.to_at = output;
+    entry.steps.emplace_back(finish);
+  }
+  for (const CardStep& step : entry.steps) counts.add(step);
+}
+
+void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
+  const CoefficientReader& reader = sample.reader();
+  const JpegFrame& frame = reader.frame();
+  const uint64_t coefficients_at = upload(reader.bytes());
+  ColourPart colour;
   for (int c = 0; c < frame.components; ++c) {
-    const CoefficientReader::Blocks& blocks = sample.reader_.blocks(c);
-    InversePart& part = entry.inverse[static_cast<size_t>(c)];
+    const CoefficientReader::Blocks& blocks = reader.blocks(c);
+    InversePart part;
     part.across = static_cast<uint32_t>(blocks.columns);
     part.units = area(blocks.columns, blocks.rows);
     part.coefficients_at = coefficients_at + blocks.at * sizeof(int16_t);
@@ -201,66 +240,223 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
     const auto& quant = frame.component[static_cast<size_t>(c)].quant;
     std::copy(quant.begin(), quant.end(), part.quant);
     (c == 0 ? colour.luma : colour.chroma[c - 1]) = part.samples;
-    counts.add(CardStage::inverse, part.units);
+    entry.steps.emplace_back(part);
   }
-  const uint64_t output = outputs_at_ + places_ * output_bytes_;
-  // Where the finishing pass comes behind, the image of bytes is in between.
-  const uint64_t image = finisher_ != nullptr ? scratch(size_t{area(width_, height_)} * 3) : output;
-
-  colour.place = place_run(earliest, earliest.source.x, earliest.source.y);
-  colour.units = area(earliest.result.width, earliest.result.height);
+  colour.place = place_run(run, run.source.x, run.source.y);
+  colour.units = area(run.result);
   colour.components = frame.components;
   colour.h = frame.max_h;
   colour.v = frame.max_v;
   colour.chroma_width = frame.component[1].width;
   colour.chroma_height = frame.component[1].height;
-  colour.planes_at = sample.resizes() ? scratch(size_t{colour.units} * 3) : image;
-  counts.add(CardStage::colour, colour.units);
+  colour.to_at = to;
+  entry.steps.emplace_back(colour);
+}
 
-  entry.resized = sample.resizes();
-  if (entry.resized) {
-    const PlanRun& run = sample.plan_.runs[0];
-    AcrossPart& across = entry.across;
-    across.width = run.source.width;
-    across.height = run.need.height;
-    across.units = area(across.width, across.height);
-    across.from_width = run.need.width;
-    across.taps = place_taps(*sample.taps_.columns, true);
-    across.from_at = colour.planes_at;
-    across.to_at = scratch(size_t{across.units} * 3);
-    counts.add(CardStage::across, across.units);
-    DownPart& down = entry.down;
-    down.place = place_run(run, 0, 0);
-    down.units = area(run.result.width, run.result.height);
-    down.from_width = across.width;
-    down.from_height = across.height;
-    down.taps = place_taps(*sample.taps_.rows, false);
-    down.from_at = across.to_at;
-    down.to_at = image;
-    counts.add(CardStage::down, down.units);
-  }
-  if (finisher_ != nullptr) {
-    FinishPart& finish = entry.finish;
-    finish.units = area(width_, height_);
-    finish.element_bytes = static_cast<uint32_t>(size_of(finisher_->spec().dtype));
-    finish.interleaved = finisher_->spec().memory_format == MemoryFormat::channels_last ? 1 : 0;
-    finish.table_at = table_at_;
-    finish.from_at = image;
-    finish.to_at = output;
-    counts.add(CardStage::finish, finish.units);
+void BatchBuilder::describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to,
+                                   Entry& entry) {
+  const PlanRun& run = sample.plan().stages[act.stage].geometry.runs[act.at];
+  const std::array<Taps, 2>& taps = sample.taps(act.own);
+  AcrossPart across;
+  across.width = run.source.width;
+  across.height = run.need.height;
+  across.units = area(across.width, across.height);
+  across.from_width = run.need.width;
+  across.taps = place_taps(taps[0], true);
+  across.from_at = from;
+  across.to_at = scratch(size_t{across.units} * 3);
+  entry.steps.emplace_back(across);
+  DownPart down;
+  down.place = place_run(run, 0, 0);
+  down.units = area(run.result);
+  down.from_width = across.width;
+  down.from_height = across.height;
+  down.taps = place_taps(taps[1], false);
+  down.from_at = across.to_at;
+  down.to_at = to;
+  entry.steps.emplace_back(down);
+}
+
+void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to,
+                                Entry& entry) {
+  const std::vector<PixelOp>& ops = sample.plan().stages[act.stage].ops;
+  const PixelOp& op = ops[act.at];
+  const uint32_t pixels = area(act.out);
+  switch (act.kind) {
+    case CardActKind::point: {
+      PointPart part{.units = pixels, .width = act.out.width, .steps = static_cast<uint32_t>(act.count)};
+      part.steps_at = upload(aligned(act.count * sizeof(PointStep)) +
+                             tables_in(ops, act.at, act.count) * sizeof(ByteTable));
+      part.from_at = from;
+      part.to_at = to;
+      entry.steps.emplace_back(part);
+      return;
+    }
+    case CardActKind::tone: {
+      const ToneKind kind = std::holds_alternative<ContrastOp>(op)       ? ToneKind::contrast
+                            : std::holds_alternative<AutocontrastOp>(op) ? ToneKind::autocontrast
+                                                                         : ToneKind::equalize;
+      TallyPart tally{.units = (pixels + tally_pixels - 1) / tally_pixels, .kind = kind, .pixels = pixels};
+      tally.from_at = from;
+      tally.to_at = upload(tally_bytes(kind));
+      entry.steps.emplace_back(tally);
+      TonePart tone{.units = kind == ToneKind::contrast ? 256U : 768U, .kind = kind, .pixels = pixels};
+      if (kind == ToneKind::contrast) tone.factor = std::get<ContrastOp>(op).factor;
+      tone.from_at = tally.to_at;
+      tone.to_at = scratch(tone.units);
+      entry.steps.emplace_back(tone);
+      return;
+    }
+    case CardActKind::smooth: {
+      SmoothPart part{.units = pixels, .width = act.out.width, .height = act.out.height};
+      part.factor = std::get<SharpnessOp>(op).factor;
+      part.from_at = from;
+      part.to_at = to;
+      entry.steps.emplace_back(part);
+      return;
+    }
+    case CardActKind::blur: {
+      const auto& blur = std::get<BlurOp>(op);
+      BlurPart part{.units = pixels, .width = act.out.width, .height = act.out.height, .half = blur.across.half};
+      part.weights_at = upload(weights_bytes(blur.across));
+      part.from_at = from;
+      part.to_at = scratch(size_t{pixels} * 3 * sizeof(float));
+      entry.steps.emplace_back(Across{part});
+      part.half = blur.down.half;
+      part.weights_at = upload(weights_bytes(blur.down));
+      part.from_at = part.to_at;
+      part.to_at = to;
+      entry.steps.emplace_back(Down{part});
+      return;
+    }
+    case CardActKind::warp: {
+      const auto& warp = std::get<WarpOp>(op);
+      WarpPart part{.units = pixels, .kind = kind_of(warp), .map = warp.rotation.map, .width = act.out.width};
+      if (part.kind == WarpKind::fixed) part.fixed = fixed_map(warp.rotation.map);
+      part.from_width = act.in.width;
+      part.from_height = act.in.height;
+      std::copy(warp.fill.begin(), warp.fill.end(), part.fill);
+      part.from_at = from;
+      part.to_at = to;
+      entry.steps.emplace_back(part);
+      return;
+    }
+    case CardActKind::gather: {
+      const GatheredPlaces& places = sample.gathered(act.own);
+      GatherPart part{.units = pixels, .width = act.out.width};
+      part.from_width = act.in.width;
+      part.from_height = act.in.height;
+      part.turned = places.turned ? 1 : 0;
+      std::copy(places.fill.begin(), places.fill.end(), part.fill);
+      part.columns_at = upload(places.columns.size() * sizeof(int32_t));
+      part.rows_at = upload(places.rows.size() * sizeof(int32_t));
+      part.from_at = from;
+      part.to_at = to;
+      entry.steps.emplace_back(part);
+      return;
+    }
+    case CardActKind::colour:
+    case CardActKind::place:
+    case CardActKind::resize:
+      return;
   }
 }
 
 bool BatchBuilder::fill(size_t place, CardSample& sample, const SideIndex* index) {
   const Entry& entry = entries_[place];
-  const std::vector<PlanRun>& runs = sample.plan_.runs;
-  write_rings(entry.colour.place, runs.back(), sample.plan_.rings);
-  if (entry.resized) {
-    write_rings(entry.down.place, runs[0], sample.plan_.rings);
-    write_taps(entry.across.taps, *sample.taps_.columns, runs[0].need.x, true);
-    write_taps(entry.down.taps, *sample.taps_.rows, runs[0].need.y, false);
+  const std::vector<CardAct>& acts = sample.acts();
+  for (size_t a = 0; a < acts.size(); ++a) write_act(sample, acts[a], entry, entry.step_of[a]);
+  const auto& first = std::get<InversePart>(entry.steps.front());
+  return sample.reader().read(index, reinterpret_cast<int16_t*>(upload_ + first.coefficients_at));
+}
+
+template <class Value>
+void BatchBuilder::write_array(uint64_t at, const Value* values, size_t count) {
+  std::memcpy(upload_ + at, values, count * sizeof(Value));
+}
+
+void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step) {
+  const PlanStage& stage = sample.plan().stages[act.stage];
+  const std::vector<CardStep>& steps = entry.steps;
+  switch (act.kind) {
+    case CardActKind::colour: {
+      const auto components = static_cast<size_t>(sample.reader().frame().components);
+      write_rings(std::get<ColourPart>(steps[step + components]).place, stage.geometry.runs[act.at],
+                  stage.geometry.rings);
+      return;
+    }
+    case CardActKind::place:
+      write_rings(std::get<PlacePart>(steps[step]).place, stage.geometry.runs[act.at], stage.geometry.rings);
+      return;
+    case CardActKind::resize: {
+      const PlanRun& run = stage.geometry.runs[act.at];
+      const std::array<Taps, 2>& taps = sample.taps(act.own);
+      const auto& down = std::get<DownPart>(steps[step + 1]);
+      write_taps(std::get<AcrossPart>(steps[step]).taps, taps[0], run.need.x, true);
+      write_rings(down.place, run, stage.geometry.rings);
+      write_taps(down.taps, taps[1], run.need.y, false);
+      return;
+    }
+    case CardActKind::point:
+      write_points(sample, act, entry, step);
+      return;
+    case CardActKind::tone: {
+      const auto& tally = std::get<TallyPart>(steps[step]);
+      std::memset(upload_ + tally.to_at, 0, tally_bytes(tally.kind));
+      return;
+    }
+    case CardActKind::blur: {
+      const auto& blur = std::get<BlurOp>(stage.ops[act.at]);
+      const auto write = [&](const BlurPart& part, const GaussianWeights& weights) {
+        write_array(part.weights_at, weights.weight.data(), static_cast<size_t>(weights.half) + 1);
+      };
+      write(std::get<Across>(steps[step]), blur.across);
+      write(std::get<Down>(steps[step + 1]), blur.down);
+      return;
+    }
+    case CardActKind::gather: {
+      const GatheredPlaces& places = sample.gathered(act.own);
+      const auto& part = std::get<GatherPart>(steps[step]);
+      write_array(part.columns_at, places.columns.data(), places.columns.size());
+      write_array(part.rows_at, places.rows.data(), places.rows.size());
+      return;
+    }
+    case CardActKind::smooth:
+    case CardActKind::warp:
+      return;
   }
-  return sample.reader_.read(index, reinterpret_cast<int16_t*>(upload_ + entry.inverse[0].coefficients_at));
+}
+
+void BatchBuilder::write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step) {
+  const auto& part = std::get<PointPart>(entry.steps[step]);
+  uint64_t table_at = part.steps_at + aligned(act.count * sizeof(PointStep));
+  for (size_t i = 0; i < act.count; ++i) {
+    const PixelOp& op = sample.plan().stages[act.stage].ops[act.at + i];
+    PointStep written;
+    if (const auto* table = std::get_if<TableOp>(&op)) {
+      written.table_at = table_at;
+      write_array(table_at, table->table.data(), table->table.size());
+      table_at += sizeof(ByteTable);
+    } else if (const auto* saturation = std::get_if<SaturationOp>(&op)) {
+      written.kind = PointKind::saturation;
+      written.factor = saturation->factor;
+    } else if (const auto* hue = std::get_if<HueOp>(&op)) {
+      written.kind = PointKind::hue;
+      written.shift = hue->shift;
+    } else if (const auto* erase = std::get_if<EraseOp>(&op)) {
+      written.kind = erase->noise ? PointKind::noise : PointKind::fill;
+      written.box = card_box(erase->box);
+      std::copy(erase->fill.begin(), erase->fill.end(), written.colour);
+      written.seed = erase->seed;
+    } else if (std::holds_alternative<GreyOp>(op)) {
+      written.kind = PointKind::grey;
+    } else {  // its tables are what the step before this one makes
+      const auto& tone = std::get<TonePart>(entry.steps[step - 1]);
+      written.table_at = tone.to_at;
+      written.turn = tone.units > 256 ? 256 : 0;
+    }
+    write_array(part.steps_at + i * sizeof(PointStep), &written, 1);
+  }
 }
 
 void BatchBuilder::write_rings(const Placement& place, const PlanRun& run, const std::vector<PlanRing>& rings) {
@@ -291,40 +487,47 @@ void BatchBuilder::write_taps(const CardTaps& place, const Taps& taps, int origi
   }
 }
 
-template <class Part, class Visit>
-void BatchBuilder::write_stage(CardStage stage, Visit visit) {
-  const auto s = static_cast<size_t>(stage);
-  if (counts_.parts[s] == 0) return;
-  StageLaunch launch{.stage = stage,
-                     .spans_at = upload(counts_.spans[s] * sizeof(PartSpan)),
-                     .parts_at = upload(counts_.parts[s] * sizeof(Part))};
-  auto* const spans = reinterpret_cast<PartSpan*>(upload_ + launch.spans_at);
-  auto* const parts = reinterpret_cast<Part*>(upload_ + launch.parts_at);
-  uint32_t part_count = 0;
-  const auto add = [&](const Part& part) {
-    for (uint32_t first = 0; first < part.units; first += span_threads) spans[launch.spans++] = {part_count, first};
-    parts[part_count++] = part;
-  };
-  for (size_t i = 0; i < places_; ++i) {
-    if (entries_[i].used) visit(entries_[i], add);
-  }
-  if (launch.spans > 0) launches_.push_back(launch);
-}
-
 void BatchBuilder::seal() {
   launches_.clear();
-  write_stage<InversePart>(CardStage::inverse, [](const Entry& entry, const auto& add) {
-    for (size_t c = 0; c < static_cast<size_t>(entry.components); ++c) add(entry.inverse[c]);
-  });
-  write_stage<ColourPart>(CardStage::colour, [](const Entry& entry, const auto& add) { add(entry.colour); });
-  write_stage<AcrossPart>(CardStage::across, [](const Entry& entry, const auto& add) {
-    if (entry.resized) add(entry.across);
-  });
-  write_stage<DownPart>(CardStage::down, [](const Entry& entry, const auto& add) {
-    if (entry.resized) add(entry.down);
-  });
-  if (finisher_ != nullptr) {
-    write_stage<FinishPart>(CardStage::finish, [](const Entry& entry, const auto& add) { add(entry.finish); });
+  struct StageArrays {
+    uint64_t spans_at = 0;
+    uint64_t parts_at = 0;
+    uint32_t spans = 0;
+    uint32_t parts = 0;
+  };
+  StageArrays arrays[card_stages];
+  for (size_t s = 0; s < card_stages; ++s) {
+    if (counts_.parts[s] == 0) continue;
+    arrays[s].spans_at = upload(counts_.spans[s] * sizeof(PartSpan));
+    arrays[s].parts_at = upload(counts_.parts[s] * part_bytes(s));
+  }
+  const std::span<Entry> entries(entries_.data(), places_);
+  const auto left = [](const Entry& entry) { return entry.used ? entry.steps.size() - entry.next : 0; };
+  for (;;) {
+    const auto longest = std::max_element(entries.begin(), entries.end(),
+                                          [&](const Entry& a, const Entry& b) { return left(a) < left(b); });
+    if (longest == entries.end() || left(*longest) == 0) return;
+    const size_t stage = longest->steps[longest->next].index();
+    StageArrays& array = arrays[stage];
+    StageLaunch launch{.stage = static_cast<CardStage>(stage),
+                       .spans_at = array.spans_at + array.spans * sizeof(PartSpan),
+                       .parts_at = array.parts_at};
+    const auto add = [&](const auto& part) {
+      for (uint32_t first = 0; first < part.units; first += span_threads) {
+        const PartSpan span{array.parts, first};
+        write_array(array.spans_at + array.spans++ * sizeof span, &span, 1);
+        ++launch.spans;
+      }
+      write_array(array.parts_at + array.parts++ * sizeof part, &part, 1);
+    };
+    for (Entry& entry : entries) {
+      while (left(entry) > 0 && entry.steps[entry.next].index() == stage) {
+        std::visit(add, entry.steps[entry.next++]);
+        // Components do not wait for each other.
+        if (launch.stage != CardStage::inverse) break;
+      }
+    }
+    launches_.push_back(launch);
   }
 }
 

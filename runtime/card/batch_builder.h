@@ -1,60 +1,33 @@
 // Samples gathered to a batch for a card: what is uploaded, what is launched, where the results are.
 //
-//   CardSample sample;                                                   // one per thread
-//   if (!sample.plan(pipeline, scratch, input, header, draws)) ...       // not for cards: the CPU makes it
 //   std::optional<size_t> place = batch.reserve(sample);                 // nullopt: full
 //   if (!batch.fill(*place, sample, index)) batch.drop(*place);          // not for cards, after all
 //   ...
 //   batch.seal();                                                        // all places are filled or dropped
 //   // upload batch.upload_bytes() to the card's memory, run batch.launches() in order, fetch from batch.outputs_at()
 //
-// What a card takes: JPEG that our decoder takes (coefficient_reader.h), upright, one image a sample, in a
-//   pipeline whose draws leave geometry with at most one resize. The verdict on such a sample is good, and known here.
+// Samples go their ways step by step (card_sample.h); a launch takes all that stand before a step of its stage. Those
+//   with the longest way to go are served first, so that the others wait for them where their ways meet, and launches
+//   are few.
 // Memory: `memory_bytes` on the card and `upload_bytes` here bound a batch; reserve() refuses what exceeds them.
-//   Nothing is allocated by size of a picture but within a CardSample, whose vectors are kept.
+//   Images of a sample on its way take turns in two pieces of memory. Nothing here is allocated by size of a picture.
 // Thread-safety: reserve(), drop() and seal() under the caller's lock; fill() of different places at the same time as
 //   anything but seal() and begin().
 // Ownership: the upload buffer is the caller's. Failure: none but out of memory.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "runtime/augment/finish.h"
-#include "runtime/augment/pipeline.h"
-#include "runtime/augment/resample_taps.h"
 #include "runtime/card/batch_layout.h"
-#include "runtime/card/coefficient_reader.h"
+#include "runtime/card/card_sample.h"
 
 namespace penstock {
-
-// What one sample wants done. Good until the scratch that it was planned with is used again.
-class CardSample {
- public:
-  CardSample() = default;
-  CardSample(const CardSample&) = delete;
-  CardSample& operator=(const CardSample&) = delete;
-
-  bool plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
-            const Draws& draws);
-  // No batch takes it.
-  void forget() { reader_.forget(); }
-  bool resizes() const noexcept { return plan_.runs.size() == 2; }
-  const GeometricPlan& plan() const noexcept { return plan_; }
-
- private:
-  friend class BatchBuilder;
-  bool prepare(EncodedView bytes, const ImageHeader& header, int max_scans, Resampler& resampler);
-
-  GeometricPlan plan_;
-  CoefficientReader reader_;
-  WindowTaps taps_;           // the scratch's resampler keeps them
-  std::array<Taps, 2> same_;  // where a size does not change
-};
 
 struct BatchLimits {
   size_t memory_bytes = 0;  // of the card
@@ -82,32 +55,49 @@ class BatchBuilder {
   size_t output_bytes() const noexcept { return output_bytes_; }  // of one sample; place after place
 
  private:
+  // Alternative k is the part of stage k.
+  struct Across : BlurPart {};
+  struct Down : BlurPart {};
+  using CardStep = std::variant<InversePart, ColourPart, AcrossPart, DownPart, PlacePart, PointPart, TallyPart, TonePart,
+                                SmoothPart, Across, Down, WarpPart, GatherPart, FinishPart>;
+  static_assert(std::variant_size_v<CardStep> == card_stages);
+
   struct Entry {
     bool used = true;
-    std::array<InversePart, 3> inverse;
-    int components = 0;
-    ColourPart colour;
-    bool resized = false;
-    AcrossPart across;
-    DownPart down;
-    FinishPart finish;
+    std::vector<CardStep> steps;
+    std::vector<size_t> step_of;  // the first of each act
+    size_t next = 0;              // of steps, as launches are made
   };
   struct Counts {
     size_t parts[card_stages] = {};
     size_t spans[card_stages] = {};
-    void add(CardStage stage, uint32_t units);
+    void add(const CardStep& step);
     size_t bytes() const;
   };
 
+  // Where a sample's image is, and a piece of memory that its next one may take.
+  struct Images {
+    uint64_t at = 0;
+    size_t bytes = 0;
+    uint64_t spare_at = 0;
+    size_t spare_bytes = 0;
+  };
+
+  static size_t part_bytes(size_t stage);
   uint64_t upload(size_t bytes);
   uint64_t scratch(size_t bytes);
   Placement place_run(const PlanRun& run, int source_x, int source_y);
   CardTaps place_taps(const Taps& taps, bool by_tap);
   void describe(const CardSample& sample, Entry& entry, Counts& counts);
+  void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
+  void describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
+  void describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
+  void write_act(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
+  void write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
   void write_taps(const CardTaps& place, const Taps& taps, int origin, bool by_tap);
   void write_rings(const Placement& place, const PlanRun& run, const std::vector<PlanRing>& rings);
-  template <class Part, class Visit>
-  void write_stage(CardStage stage, Visit visit);
+  template <class Value>
+  void write_array(uint64_t at, const Value* values, size_t count);
 
   std::byte* upload_;
   BatchLimits limits_;

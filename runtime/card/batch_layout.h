@@ -1,30 +1,57 @@
 // What a card is told about a batch of pictures: descriptors, one array a stage, pictures of any sizes mixed.
 //
-// A batch lies in one piece of card memory, and every place in it is an offset from its beginning. A stage is one
-//   launch over an array of *parts* (all of one type, any number a picture) and an array of *spans*: a span is
+// A batch lies in one piece of card memory, and every place in it is an offset from its beginning. A stage works on
+//   *parts* (all of one type, any number a picture), and a launch on a stretch of its array of *spans*: a span is
 //   span_threads consecutive units of work of one part, so a group of threads finds its part without searching.
 //
-//   upload                                              scratch                        outputs
-//   [coefficients, taps, rings, tables | parts, spans]  [samples, planes, half-resized] [one after the other]
+//   upload                                                      scratch                         outputs
+//   [coefficients, taps, rings, tables, tallies | parts, spans] [samples, planes, half-resized] [one after the other]
 //
-//   stage      | unit of work              | reads                    | writes
-//   inverse    | a block                   | coefficients             | samples of a component
-//   colour     | a pixel                   | samples                  | planes; or the output, where nothing is resized
-//   across     | a pixel                   | planes                   | planes of the output's width
-//   down       | a pixel                   | those                    | the output: planes of uint8 (CHW)
-//   finish     | a pixel                   | the output               | a tensor (FinishSpec)
+//   stage        | unit of work              | reads                    | writes
+//   inverse      | a block                   | coefficients             | samples of a component
+//   colour       | a pixel                   | samples                  | an image
+//   across       | a pixel                   | an image                 | one of the output's width
+//   down         | a pixel                   | that                     | an image
+//   place        | a pixel                   | an image                 | one cut, mirrored and framed
+//   point        | a pixel                   | an image                 | one of the same size, or itself
+//   tally        | 16 pixels                 | an image                 | its grey sum or histograms, by adding
+//   tone         | an entry of a table       | the tally                | tables for point
+//   smooth       | a pixel                   | an image                 | one of the same size
+//   blur_across  | a pixel                   | an image                 | floats
+//   blur_down    | a pixel                   | those                    | an image
+//   warp         | a pixel                   | an image                 | an image
+//   gather       | a pixel                   | an image                 | an image
+//   finish       | a pixel                   | the last image           | a tensor (FinishSpec)
+// An image is three planes of uint8, without gaps; the last one of a picture is its output.
 // Plain data with fixed layout, compiled by host and card alike; filled by batch_builder.h, read by kernels.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/augment/warp_math.h"
+
 namespace penstock {
 
 inline constexpr uint32_t span_threads = 256;
 
-enum class CardStage : uint8_t { inverse, colour, across, down, finish };
-inline constexpr size_t card_stages = 5;
+enum class CardStage : uint8_t {
+  inverse,
+  colour,
+  across,
+  down,
+  place,
+  point,
+  tally,
+  tone,
+  smooth,
+  blur_across,
+  blur_down,
+  warp,
+  gather,
+  finish
+};
+inline constexpr size_t card_stages = 14;
 
 struct PartSpan {
   uint32_t part = 0;
@@ -94,7 +121,7 @@ struct ColourPart {
   int32_t v = 1;
   int32_t chroma_width = 0;  // of the whole image: its borders are what interpolation goes by
   int32_t chroma_height = 0;
-  uint64_t planes_at = 0;  // three, row after row
+  uint64_t to_at = 0;
 };
 
 // A dimension's weights: `count` outputs; output i takes sources start[i] .. start[i] + size[i] - 1.
@@ -122,6 +149,109 @@ struct DownPart {
   int32_t from_width = 0;
   int32_t from_height = 0;
   CardTaps taps;  // by row of that window
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+struct PlacePart {
+  uint32_t units = 0;  // pixels of place's result
+  Placement place;
+  int32_t from_width = 0;
+  int32_t from_height = 0;
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+enum class PointKind : uint32_t { table, grey, saturation, hue, fill, noise };
+
+// One change of a pixel by itself.
+struct PointStep {
+  PointKind kind = PointKind::table;
+  uint32_t turn = 0;      // table: from one channel's to the next one's; 0: one for all
+  uint64_t table_at = 0;  // 256 bytes
+  float factor = 1;       // saturation
+  uint32_t shift = 0;     // hue
+  CardBox box;            // fill, noise
+  uint8_t colour[4] = {};
+  uint64_t seed = 0;
+};
+
+struct PointPart {
+  uint32_t units = 0;  // pixels
+  int32_t width = 0;
+  uint32_t steps = 0;
+  uint64_t steps_at = 0;
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;  // may be from_at
+};
+
+inline constexpr uint32_t tally_pixels = 16;
+
+enum class ToneKind : uint32_t { contrast, autocontrast, equalize };
+
+// The tally begins as zeros in what is uploaded: for contrast a uint64_t, else three histograms of 256 uint32_t.
+struct TallyPart {
+  uint32_t units = 0;
+  ToneKind kind = ToneKind::contrast;
+  uint32_t pixels = 0;
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+struct TonePart {
+  uint32_t units = 0;  // entries: of one table or of three
+  ToneKind kind = ToneKind::contrast;
+  uint32_t pixels = 0;
+  float factor = 1;  // contrast
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+struct SmoothPart {
+  uint32_t units = 0;  // pixels
+  int32_t width = 0;
+  int32_t height = 0;
+  float factor = 1;
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+// One direction of a blur, by weights of the middle and of each distance from it.
+struct BlurPart {
+  uint32_t units = 0;  // pixels
+  int32_t width = 0;
+  int32_t height = 0;
+  int32_t half = 0;
+  uint64_t weights_at = 0;  // half + 1 floats
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+enum class WarpKind : uint32_t { nearest, fixed, bilinear, bicubic };
+
+struct WarpPart {
+  uint32_t units = 0;  // pixels made
+  WarpKind kind = WarpKind::nearest;
+  WarpMap map;
+  FixedMap fixed;  // WarpKind::fixed
+  int32_t width = 0;
+  int32_t from_width = 0;
+  int32_t from_height = 0;
+  uint8_t fill[4] = {};
+  uint64_t from_at = 0;
+  uint64_t to_at = 0;
+};
+
+// Pixel (x, y) is the image's (columns[x], rows[y]), with `turned` its (columns[y], rows[x]); -1: the fill.
+struct GatherPart {
+  uint32_t units = 0;  // pixels made
+  int32_t width = 0;
+  int32_t from_width = 0;
+  int32_t from_height = 0;
+  uint32_t turned = 0;
+  uint8_t fill[4] = {};
+  uint64_t columns_at = 0;  // int32_t each
+  uint64_t rows_at = 0;
   uint64_t from_at = 0;
   uint64_t to_at = 0;
 };

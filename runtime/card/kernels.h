@@ -2,8 +2,9 @@
 //
 //   colour_pixel(memory, part, unit);         // memory: of the batch (batch_layout.h); unit < part.units
 //
-// ../cuda wraps them in grids, run_on_host.h in loops. Integers only; the arithmetic is that of decode/jpeg_math.h and
-//   augment/resample_math.h, which the CPU path is tested against too.
+// ../cuda wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of the
+//   wanted size, in integers, by the arithmetic of decode/jpeg_math.h and augment/resample_math.h, which the CPU path is
+//   tested against too; what happens to pixels then is in pixel_kernels.h.
 // Safety: parts are made by batch_builder.h from numbers that it has checked; nothing here looks at a file's bytes but
 //   as coefficients, of which every value is harmless.
 // Thread-safety: different units of a stage write different bytes, and read nothing that the stage writes.
@@ -15,6 +16,7 @@
 #include "runtime/augment/resample_math.h"
 #include "runtime/base/host_device.h"
 #include "runtime/card/batch_layout.h"
+#include "runtime/card/pixel_kernels.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/jpeg_math.h"
 
@@ -81,10 +83,6 @@ PENSTOCK_HOST_DEVICE inline int chroma_at(const uint8_t* memory, const ColourPar
   return right ? upsample_right_of_sums(near, far) : upsample_left_of_sums(near, far);
 }
 
-PENSTOCK_HOST_DEVICE inline bool holds(const CardBox& box, int x, int y) {
-  return x >= box.x && y >= box.y && x < box.x + box.width && y < box.y + box.height;
-}
-
 // What stands at (x, y) of the result: true and the source's pixel, or false and a colour.
 PENSTOCK_HOST_DEVICE inline bool find_source(const uint8_t* memory, const Placement& place, int x, int y, int& source_x,
                                              int& source_y, uint8_t* fill) {
@@ -104,10 +102,6 @@ PENSTOCK_HOST_DEVICE inline bool find_source(const uint8_t* memory, const Placem
   return false;
 }
 
-PENSTOCK_HOST_DEVICE inline void store_pixel(uint8_t* planes, uint32_t area, uint32_t unit, const uint8_t* rgb) {
-  for (uint32_t c = 0; c < 3; ++c) planes[uint64_t{c} * area + unit] = rgb[c];
-}
-
 PENSTOCK_HOST_DEVICE inline void colour_pixel(uint8_t* memory, const ColourPart& part, uint32_t unit) {
   const auto width = static_cast<uint32_t>(part.place.width);
   const auto row = static_cast<int>(unit / width);
@@ -124,7 +118,7 @@ PENSTOCK_HOST_DEVICE inline void colour_pixel(uint8_t* memory, const ColourPart&
                  rgb);
     }
   }
-  store_pixel(memory + part.planes_at, part.units, unit, rgb);
+  store_pixel(memory + part.to_at, part.units, unit, rgb);
 }
 
 // Three values of one output. `step` is from one source to the next, `area` from one plane to the next.
@@ -167,6 +161,17 @@ PENSTOCK_HOST_DEVICE inline void down_pixel(uint8_t* memory, const DownPart& par
   store_pixel(memory + part.to_at, part.units, unit, rgb);
 }
 
+PENSTOCK_HOST_DEVICE inline void place_pixel(uint8_t* memory, const PlacePart& part, uint32_t unit) {
+  const auto width = static_cast<uint32_t>(part.place.width);
+  uint8_t rgb[3] = {};
+  int x = 0;
+  int y = 0;
+  if (find_source(memory, part.place, static_cast<int>(unit % width), static_cast<int>(unit / width), x, y, rgb)) {
+    copy_pixel_at(PlanarImage{memory + part.from_at, part.from_width, part.from_height}, x, y, rgb);
+  }
+  store_pixel(memory + part.to_at, part.units, unit, rgb);
+}
+
 PENSTOCK_HOST_DEVICE inline void finish_pixel(uint8_t* memory, const FinishPart& part, uint32_t unit) {
   const auto* const table = reinterpret_cast<const uint32_t*>(memory + part.table_at);
   for (uint32_t c = 0; c < 3; ++c) {
@@ -183,26 +188,47 @@ PENSTOCK_HOST_DEVICE inline void finish_pixel(uint8_t* memory, const FinishPart&
   }
 }
 
-// Each stage's part and function, for whoever makes loops or grids of them: kernel.run(memory, part, unit).
-struct InverseKernel {
-  using Part = InversePart;
-  PENSTOCK_HOST_DEVICE static void run(uint8_t* m, const Part& part, uint32_t unit) { inverse_block(m, part, unit); }
+// A stage's part and function, for whoever makes loops or grids of them.
+template <CardStage Stage, class PartType, void (*Run)(uint8_t*, const PartType&, uint32_t)>
+struct CardKernel {
+  using Part = PartType;
+  static constexpr CardStage stage = Stage;
+  PENSTOCK_HOST_DEVICE static void run(uint8_t* memory, const Part& part, uint32_t unit) { Run(memory, part, unit); }
 };
-struct ColourKernel {
-  using Part = ColourPart;
-  PENSTOCK_HOST_DEVICE static void run(uint8_t* m, const Part& part, uint32_t unit) { colour_pixel(m, part, unit); }
-};
-struct AcrossKernel {
-  using Part = AcrossPart;
-  PENSTOCK_HOST_DEVICE static void run(uint8_t* m, const Part& part, uint32_t unit) { across_pixel(m, part, unit); }
-};
-struct DownKernel {
-  using Part = DownPart;
-  PENSTOCK_HOST_DEVICE static void run(uint8_t* m, const Part& part, uint32_t unit) { down_pixel(m, part, unit); }
-};
-struct FinishKernel {
-  using Part = FinishPart;
-  PENSTOCK_HOST_DEVICE static void run(uint8_t* m, const Part& part, uint32_t unit) { finish_pixel(m, part, unit); }
-};
+
+// Calls visit.operator()<Kernel>() with the stage's.
+template <class Visit>
+void with_kernel(CardStage stage, const Visit& visit) {
+  switch (stage) {
+    case CardStage::inverse:
+      return visit.template operator()<CardKernel<CardStage::inverse, InversePart, inverse_block>>();
+    case CardStage::colour:
+      return visit.template operator()<CardKernel<CardStage::colour, ColourPart, colour_pixel>>();
+    case CardStage::across:
+      return visit.template operator()<CardKernel<CardStage::across, AcrossPart, across_pixel>>();
+    case CardStage::down:
+      return visit.template operator()<CardKernel<CardStage::down, DownPart, down_pixel>>();
+    case CardStage::place:
+      return visit.template operator()<CardKernel<CardStage::place, PlacePart, place_pixel>>();
+    case CardStage::point:
+      return visit.template operator()<CardKernel<CardStage::point, PointPart, point_pixel>>();
+    case CardStage::tally:
+      return visit.template operator()<CardKernel<CardStage::tally, TallyPart, tally_pixels_of>>();
+    case CardStage::tone:
+      return visit.template operator()<CardKernel<CardStage::tone, TonePart, tone_entry>>();
+    case CardStage::smooth:
+      return visit.template operator()<CardKernel<CardStage::smooth, SmoothPart, smooth_pixel>>();
+    case CardStage::blur_across:
+      return visit.template operator()<CardKernel<CardStage::blur_across, BlurPart, blur_pixel_across>>();
+    case CardStage::blur_down:
+      return visit.template operator()<CardKernel<CardStage::blur_down, BlurPart, blur_pixel_down>>();
+    case CardStage::warp:
+      return visit.template operator()<CardKernel<CardStage::warp, WarpPart, warp_pixel>>();
+    case CardStage::gather:
+      return visit.template operator()<CardKernel<CardStage::gather, GatherPart, gather_pixel>>();
+    case CardStage::finish:
+      return visit.template operator()<CardKernel<CardStage::finish, FinishPart, finish_pixel>>();
+  }
+}
 
 }  // namespace penstock

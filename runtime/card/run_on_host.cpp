@@ -21,18 +21,7 @@ void run_all(uint8_t* memory, const StageLaunch& launch) {
 }  // namespace
 
 void run_on_host(uint8_t* memory, const StageLaunch& launch) {
-  switch (launch.stage) {
-    case CardStage::inverse:
-      return run_all<InverseKernel>(memory, launch);
-    case CardStage::colour:
-      return run_all<ColourKernel>(memory, launch);
-    case CardStage::across:
-      return run_all<AcrossKernel>(memory, launch);
-    case CardStage::down:
-      return run_all<DownKernel>(memory, launch);
-    case CardStage::finish:
-      return run_all<FinishKernel>(memory, launch);
-  }
+  with_kernel(launch.stage, [&]<class Kernel>() { run_all<Kernel>(memory, launch); });
 }
 
 }  // namespace penstock

@@ -161,23 +161,7 @@ class CudaStream final : public CardStream {
     use();
     begin();
     auto* const memory = reinterpret_cast<uint8_t*>(at);
-    switch (stage.stage) {
-      case CardStage::inverse:
-        launch_kernel<InverseKernel>(memory, stage, stream_);
-        break;
-      case CardStage::colour:
-        launch_kernel<ColourKernel>(memory, stage, stream_);
-        break;
-      case CardStage::across:
-        launch_kernel<AcrossKernel>(memory, stage, stream_);
-        break;
-      case CardStage::down:
-        launch_kernel<DownKernel>(memory, stage, stream_);
-        break;
-      case CardStage::finish:
-        launch_kernel<FinishKernel>(memory, stage, stream_);
-        break;
-    }
+    with_kernel(stage.stage, [&]<class Kernel>() { launch_kernel<Kernel>(memory, stage, stream_); });
     check(cudaGetLastError(), info_, "starting a kernel");
     time(stopwatch_.mark(stream_, stage.stage));
   }

@@ -143,14 +143,14 @@ void check_batches(Card& card) {
         if (!sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws)) {
           // Chroma of a column or two is libjpeg's; and where nothing but padding is seen, no card is needed.
           const bool narrow = !spec.grey && spec.h == 2 && spec.width <= 4;
-          const Box& live = sample.plan().runs.back().live;
+          const Box& live = sample.plan().stages.front().geometry.runs.back().live;
           REQUIRE_MESSAGE((narrow || live.width < 1 || live.height < 1),
                           "pipeline " << round % lists.size() << " on " << sampling_of(spec) << ", " << spec.width
                                       << " x " << spec.height);
           ++refused;
           continue;
         }
-        count(coverage[sampling_of(spec)], sample.plan().runs.back().source, picture.header);
+        count(coverage[sampling_of(spec)], sample.plan().stages.front().geometry.runs.back().source, picture.header);
         const auto place = bench.batch.reserve(sample);
         REQUIRE(place == pictures.size());
         // Half of them entered at the crop.

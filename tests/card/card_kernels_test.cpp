@@ -46,10 +46,14 @@ TEST_CASE("what a card does not take is said before or while it is decoded, and 
   CHECK_FALSE(takes(plain, make_jpeg({.width = 3})));  // two columns of chroma
   CHECK_FALSE(takes(plain, penstock_test::encode_png(penstock_test::make_rgb(20, 20, 1), 20, 20)));
   CHECK_FALSE(takes(Pipeline({{"FiveCrop", {{"size", int64_t{8}}}}}), make_jpeg({})));
-  CHECK_FALSE(takes(Pipeline({{"Resize", {{"size", List{30, 30}}}}, {"RandomInvert", {{"p", 1.0}}}}), make_jpeg({})));
-  CHECK(takes(Pipeline({{"Resize", {{"size", List{30, 30}}}}, {"RandomInvert", {{"p", 0.0}}}}), make_jpeg({})));
-  CHECK_FALSE(
-      takes(Pipeline({{"Resize", {{"size", List{30, 30}}}}, {"Resize", {{"size", List{20, 9}}}}}), make_jpeg({})));
+  // Of pixel transforms: mixtures of images, and maps that Pillow walks by adding up.
+  const TransformSpec resized{"Resize", {{"size", List{30, 30}}}};
+  const auto moved = [](double by) -> TransformSpec {
+    return {"RandomAffine", {{"degrees", List{10, 10}}, {"scale", List{by, by}}}};
+  };
+  CHECK(takes(Pipeline({resized, moved(0.1)}), make_jpeg({})));
+  CHECK_FALSE(takes(Pipeline({resized, moved(0.0001)}), make_jpeg({})));
+  CHECK_FALSE(takes(Pipeline({resized, {"AugMix", {}}}), make_jpeg({})));
   // A crop that shows nothing but padding.
   const Pipeline padded({{"RandomCrop", {{"size", int64_t{8}}, {"padding", int64_t{50}}}}});
   Picture unseen = picture_of(padded, make_jpeg({}), 5);

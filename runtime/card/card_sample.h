@@ -1,0 +1,91 @@
+// What one sample wants of a card, step by step, before any place in a batch is known.
+//
+//   CardSample sample;                                                  // one per thread
+//   if (!sample.plan(pipeline, scratch, input, header, draws)) ...      // not for cards: the CPU makes it
+//   for (const CardAct& act : sample.acts()) ...                        // batch_builder.h
+//
+// What a card takes: JPEG that our decoder takes (coefficient_reader.h), upright, one image a sample, in a pipeline that is
+//   data for these draws (Pipeline::plan()). Of that it leaves to the CPU: images of which nothing is seen but fills, and
+//   nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The verdict on what it takes is
+//   good, and known here.
+// Ownership: the file's bytes must outlive the filling of a batch. Memory: vectors that are kept from sample to sample.
+// Thread-safety: one per thread. Failure: false, and Error(usage) for draws of another pipeline.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/augment/pipeline.h"
+#include "runtime/augment/resample_taps.h"
+#include "runtime/card/coefficient_reader.h"
+
+namespace penstock {
+
+enum class CardActKind : uint8_t {
+  colour,  // the first run of all, from the decoded components
+  place,   // a later stage's first run
+  resize,  // and the run behind it
+  point,   // operations of one pixel each, all at once
+  tone,    // tables that depend on the whole image, for the point that follows
+  smooth,
+  blur,
+  warp,
+  gather
+};
+
+struct CardAct {
+  CardActKind kind = CardActKind::colour;
+  size_t stage = 0;  // of the plan
+  size_t at = 0;     // its run, or its first operation
+  size_t count = 0;  // operations
+  size_t own = 0;    // resize: which taps(); gather: which gathered()
+  Size in;
+  Size out;
+};
+
+// Output (x, y) is pixel (columns[x], rows[y]), or where `turned` (columns[y], rows[x]); -1: the fill.
+struct GatheredPlaces {
+  std::vector<int32_t> columns;
+  std::vector<int32_t> rows;
+  bool turned = false;
+  Fill fill{};
+};
+
+class CardSample {
+ public:
+  CardSample() = default;
+  CardSample(const CardSample&) = delete;
+  CardSample& operator=(const CardSample&) = delete;
+
+  bool plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
+            const Draws& draws);
+  // No batch takes it.
+  void forget() { reader_.forget(); }
+
+  const ImagePlan& plan() const noexcept { return plan_; }
+  const std::vector<CardAct>& acts() const noexcept { return acts_; }
+  // Columns, rows.
+  const std::array<Taps, 2>& taps(size_t resize) const noexcept { return taps_[resize]; }
+  const GatheredPlaces& gathered(size_t which) const noexcept { return gathered_[which]; }
+  const CoefficientReader& reader() const noexcept { return reader_; }
+  CoefficientReader& reader() noexcept { return reader_; }
+
+ private:
+  bool list_acts(Size size, Resampler& resampler);
+  bool add_runs(size_t stage, Size& size, Resampler& resampler);
+  bool add_ops(size_t stage, Size& size);
+  bool add_warp(CardAct act, const WarpOp& op);
+  GatheredPlaces& add_gather(CardAct act);
+
+  ImagePlan plan_;
+  CoefficientReader reader_;
+  std::vector<CardAct> acts_;
+  std::vector<std::array<Taps, 2>> taps_;
+  std::vector<GatheredPlaces> gathered_;
+  size_t resizes_ = 0;
+  size_t gathers_ = 0;
+};
+
+}  // namespace penstock
