@@ -17,7 +17,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-PENSTOCK_HOST_DEVICE inline PhiloxBlock philox4x32_10(const PhiloxBlock& counter, uint32_t key0, uint32_t key1) noexcept {
+PENSTOCK_HOST_DEVICE inline PhiloxBlock philox4x32_10(const PhiloxBlock& counter, uint32_t key0,
+                                                      uint32_t key1) noexcept {
   const philox4x32_ctr_t in = {{counter.word[0], counter.word[1], counter.word[2], counter.word[3]}};
   const philox4x32_key_t key = {{key0, key1}};
   const philox4x32_ctr_t out = philox4x32_R(10, in, key);

@@ -79,9 +79,7 @@ double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins,
 
 void add_op(PolicyOp op, double magnitude, Filter filter, const Fills& fill, Size in, ImageRole role, PixelOpSink& to) {
   const bool mask = role == ImageRole::mask;
-  const auto warped = [&](const Rotation& by) {
-    to.add(WarpOp{by, mask ? Filter::nearest : filter, fill.of(role)});
-  };
+  const auto warped = [&](const Rotation& by) { to.add(WarpOp{by, mask ? Filter::nearest : filter, fill.of(role)}); };
   const auto pixels = static_cast<double>(static_cast<int>(magnitude));
   const auto factor = static_cast<float>(1.0 + magnitude);
   switch (op) {

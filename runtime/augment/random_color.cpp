@@ -11,8 +11,7 @@ namespace {
 // An operation that is fixed but for whether it happens. Draws: [1] when it does, else [0].
 class RandomColour final : public Transform {
  public:
-  RandomColour(const char* name, double p, PixelOp operation)
-      : name_(name), p_(p), operation_(std::move(operation)) {}
+  RandomColour(const char* name, double p, PixelOp operation) : name_(name), p_(p), operation_(std::move(operation)) {}
 
   Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
@@ -212,15 +211,14 @@ TransformInfo random_solarize_info() {
 }
 
 TransformInfo random_adjust_sharpness_info() {
-  return colour_info("RandomAdjustSharpness", "blurs or sharpens with probability p", 0.5,
-                     {{.name = "sharpness_factor",
-                       .kind = ParamKind::number,
-                       .minimum = 0,
-                       .maximum = 1e6,
-                       .doc = "0 is smoothed, 1 the image, 2 twice as sharp"}},
-                     [](const ParamMap& params) {
-                       return SharpnessOp{static_cast<float>(number_param(params, "sharpness_factor"))};
-                     });
+  return colour_info(
+      "RandomAdjustSharpness", "blurs or sharpens with probability p", 0.5,
+      {{.name = "sharpness_factor",
+        .kind = ParamKind::number,
+        .minimum = 0,
+        .maximum = 1e6,
+        .doc = "0 is smoothed, 1 the image, 2 twice as sharp"}},
+      [](const ParamMap& params) { return SharpnessOp{static_cast<float>(number_param(params, "sharpness_factor"))}; });
 }
 
 TransformInfo random_autocontrast_info() {

@@ -17,8 +17,8 @@
 //   only; it returns integers, whose meaning each transform documents at its class.
 // A pixel transform (colour, blur, rotation) changes the whole image at its place in the pipeline: what precedes it is
 //   made whole, its operations (list_ops()) run on that, and the windows of what follows begin anew. Where its draws
-//   leave the image as it is (acts() false), it costs nothing and windows pass through it. Standing last, after the final resize, it sees an
-//   image of the final size only. Draws, records and hashes are the same as a geometric transform's.
+//   leave the image as it is (acts() false), it costs nothing and windows pass through it. Standing last, after the final
+//   resize, it sees an image of the final size only. Draws, records and hashes are the same as a geometric transform's.
 // A group (RandomApply, RandomChoice) stands for the transforms inside it that its draws choose: expand().
 // Thread-safety: immutable after construction, all methods const. Failure: a sample that does not suit the transform
 //   (an image smaller than the crop) is a bad Verdict; draws that this transform cannot have made are Error(usage).

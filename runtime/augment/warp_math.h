@@ -167,10 +167,10 @@ PENSTOCK_HOST_DEVICE inline bool sample_bicubic(const Image& in, SourcePoint p, 
   }
   for (int c = 0; c < 3; ++c) {
     const size_t channel = in.channel(c);
-    const double v = warp_detail::cubic(
-        warp_detail::cubic_row(rows[0], offsets, channel, dx), warp_detail::cubic_row(rows[1], offsets, channel, dx),
-        warp_detail::cubic_row(rows[2], offsets, channel, dx), warp_detail::cubic_row(rows[3], offsets, channel, dx),
-        dy);
+    const double v = warp_detail::cubic(warp_detail::cubic_row(rows[0], offsets, channel, dx),
+                                        warp_detail::cubic_row(rows[1], offsets, channel, dx),
+                                        warp_detail::cubic_row(rows[2], offsets, channel, dx),
+                                        warp_detail::cubic_row(rows[3], offsets, channel, dx), dy);
     out[c] = v <= 0.0 ? uint8_t{0} : v >= 255.0 ? uint8_t{255} : static_cast<uint8_t>(v);
   }
   return true;

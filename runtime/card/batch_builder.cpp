@@ -65,7 +65,8 @@ void BatchBuilder::Counts::add(const CardStep& step) {
 size_t BatchBuilder::part_bytes(size_t stage) {
   static constexpr auto bytes = []<size_t... S>(std::index_sequence<S...>) {
     return std::array{sizeof(std::variant_alternative_t<S, CardStep>)...};
-  }(std::make_index_sequence<card_stages>());
+  }
+  (std::make_index_sequence<card_stages>());
   return bytes[stage];
 }
 
@@ -285,8 +286,8 @@ void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, ui
   switch (act.kind) {
     case CardActKind::point: {
       PointPart part{.units = pixels, .width = act.out.width, .steps = static_cast<uint32_t>(act.count)};
-      part.steps_at = upload(aligned(act.count * sizeof(PointStep)) +
-                             tables_in(ops, act.at, act.count) * sizeof(ByteTable));
+      part.steps_at =
+          upload(aligned(act.count * sizeof(PointStep)) + tables_in(ops, act.at, act.count) * sizeof(ByteTable));
       part.from_at = from;
       part.to_at = to;
       entry.steps.emplace_back(part);

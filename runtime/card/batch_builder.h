@@ -58,8 +58,8 @@ class BatchBuilder {
   // Alternative k is the part of stage k.
   struct Across : BlurPart {};
   struct Down : BlurPart {};
-  using CardStep = std::variant<InversePart, ColourPart, AcrossPart, DownPart, PlacePart, PointPart, TallyPart, TonePart,
-                                SmoothPart, Across, Down, WarpPart, GatherPart, FinishPart>;
+  using CardStep = std::variant<InversePart, ColourPart, AcrossPart, DownPart, PlacePart, PointPart, TallyPart,
+                                TonePart, SmoothPart, Across, Down, WarpPart, GatherPart, FinishPart>;
   static_assert(std::variant_size_v<CardStep> == card_stages);
 
   struct Entry {

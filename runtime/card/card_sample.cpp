@@ -71,8 +71,7 @@ bool CardSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInp
   // A limit that refuses every file is libjpeg's to enforce.
   const DecodeLimits& limits = scratch.limits;
   if (limits.max_scans < 1 || limits.max_warnings < 0) return false;
-  return pipeline.plan(header, draws, scratch, plan_) &&
-         list_acts({header.width, header.height}, scratch.resampler) &&
+  return pipeline.plan(header, draws, scratch, plan_) && list_acts({header.width, header.height}, scratch.resampler) &&
          reader_.open(input.bytes, header, plan_.stages.front().geometry.runs.back().source, limits.max_scans);
 }
 

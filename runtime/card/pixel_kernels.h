@@ -190,8 +190,8 @@ PENSTOCK_HOST_DEVICE inline void blur_pixel_down(uint8_t* memory, const BlurPart
   uint8_t rgb[3];
   for (uint32_t c = 0; c < 3; ++c) {
     const float* const plane = reinterpret_cast<const float*>(memory + part.from_at) + uint64_t{c} * part.units;
-    rgb[c] = blur_round(
-        blur_at(plane + (unit - y * width), width, static_cast<int>(y), part.height, weights, part.half));
+    rgb[c] =
+        blur_round(blur_at(plane + (unit - y * width), width, static_cast<int>(y), part.height, weights, part.half));
   }
   store_pixel(memory + part.to_at, part.units, unit, rgb);
 }

@@ -115,64 +115,73 @@ std::vector<uint8_t> made_by_cpu(const Pipeline& pipeline, const Picture& pictur
   return out;
 }
 
+void compare_batches(CardBench& bench, const std::vector<std::vector<TransformSpec>>& lists, size_t size,
+                     std::mt19937& random, BatchCounts& counts, const Planned& planned) {
+  Scratch scratch{DecodeLimits{}};
+  std::vector<CardSample> samples(size);
+  for (size_t number = 0; number < lists.size(); ++number) {
+    const Pipeline pipeline(lists[number]);
+    REQUIRE(bench.batch.begin(size, pipeline.out_width(), pipeline.out_height()));
+    std::vector<Picture> pictures;
+    while (pictures.size() < size) {
+      JpegSpec spec = random_spec(random, draw(random, 0, 3) == 0 ? 20 : 130);
+      spec.progressive = draw(random, 0, 5) == 0;
+      Picture picture = picture_of(pipeline, make_jpeg(spec), random());
+      CardSample& sample = samples[pictures.size()];
+      if (!sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws)) {
+        // Chroma of a column or two is libjpeg's; and where nothing but padding is seen, no card is needed.
+        const bool narrow = !spec.grey && spec.h == 2 && spec.width <= 4;
+        REQUIRE(!sample.plan().stages.empty());
+        const Box& live = sample.plan().stages.front().geometry.runs.back().live;
+        REQUIRE_MESSAGE(
+            (narrow || live.width < 1 || live.height < 1),
+            "pipeline " << number << " on " << sampling_of(spec) << ", " << spec.width << " x " << spec.height);
+        ++counts.refused;
+        continue;
+      }
+      if (planned) planned(sample, picture.header, sampling_of(spec));
+      const auto place = bench.batch.reserve(sample);
+      REQUIRE(place == pictures.size());
+      // Half of them entered at the crop.
+      SideIndex index;
+      const bool indexed = draw(random, 0, 1) == 1 && build_side_index(picture.file, {.interval = 3}, index);
+      counts.entered += indexed ? 1 : 0;
+      REQUIRE(bench.batch.fill(*place, sample, indexed ? &index : nullptr));
+      pictures.push_back(std::move(picture));
+    }
+    bench.run();
+    counts.most_launches = std::max(counts.most_launches, bench.batch.launches().size());
+    for (size_t i = 0; i < size; ++i) {
+      const std::vector<uint8_t> wanted = made_by_cpu(pipeline, pictures[i], scratch);
+      REQUIRE(wanted.size() == bench.batch.output_bytes());
+      const bool equal = std::memcmp(wanted.data(), bench.output(i), wanted.size()) == 0;
+      REQUIRE_MESSAGE(equal, "pipeline " << number << ":\n"
+                                         << pipeline.canonical() << "batch of " << size << ", sample " << i << " of "
+                                         << pictures[i].header.width << " x " << pictures[i].header.height);
+      ++counts.made;
+    }
+  }
+}
+
 void check_batches(Card& card) {
   constexpr uint32_t kSeed = 20261121;
   // With PENSTOCK_FULL=1, 20 times as many.
-  const size_t times = std::getenv("PENSTOCK_FULL") != nullptr ? 20 : 1;
+  const size_t times = full() ? 20 : 1;
   std::printf("batches: seed %u\n", kSeed);
   std::mt19937 random(kSeed);
-  Scratch scratch{DecodeLimits{}};
   Coverage coverage;
   CardBench bench(card);
-  std::vector<CardSample> samples(64);
-  int made = 0;
-  int entered = 0;
-  int refused = 0;
-  uint64_t number = 0;
-  const std::vector<Transforms> lists = pipelines();
+  BatchCounts counts;
+  const auto planned = [&](const CardSample& sample, const ImageHeader& header, const std::string& sampling) {
+    count(coverage[sampling], sample.plan().stages.front().geometry.runs.back().source, header);
+  };
   for (const size_t size : {size_t{1}, size_t{2}, size_t{7}, size_t{64}}) {
-    for (size_t round = 0; round < (size < 64 ? 2 : 3) * times * lists.size(); ++round) {
-      const Pipeline pipeline(lists[round % lists.size()]);
-      REQUIRE(bench.batch.begin(size, pipeline.out_width(), pipeline.out_height()));
-      std::vector<Picture> pictures;
-      while (pictures.size() < size) {
-        JpegSpec spec = random_spec(random, draw(random, 0, 3) == 0 ? 20 : 130);
-        spec.progressive = draw(random, 0, 5) == 0;
-        Picture picture = picture_of(pipeline, make_jpeg(spec), ++number);
-        CardSample& sample = samples[pictures.size()];
-        if (!sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws)) {
-          // Chroma of a column or two is libjpeg's; and where nothing but padding is seen, no card is needed.
-          const bool narrow = !spec.grey && spec.h == 2 && spec.width <= 4;
-          const Box& live = sample.plan().stages.front().geometry.runs.back().live;
-          REQUIRE_MESSAGE((narrow || live.width < 1 || live.height < 1),
-                          "pipeline " << round % lists.size() << " on " << sampling_of(spec) << ", " << spec.width
-                                      << " x " << spec.height);
-          ++refused;
-          continue;
-        }
-        count(coverage[sampling_of(spec)], sample.plan().stages.front().geometry.runs.back().source, picture.header);
-        const auto place = bench.batch.reserve(sample);
-        REQUIRE(place == pictures.size());
-        // Half of them entered at the crop.
-        SideIndex index;
-        const bool indexed = draw(random, 0, 1) == 1 && build_side_index(picture.file, {.interval = 3}, index);
-        entered += indexed ? 1 : 0;
-        REQUIRE(bench.batch.fill(*place, sample, indexed ? &index : nullptr));
-        pictures.push_back(std::move(picture));
-      }
-      bench.run();
-      for (size_t i = 0; i < size; ++i) {
-        const std::vector<uint8_t> wanted = made_by_cpu(pipeline, pictures[i], scratch);
-        REQUIRE(wanted.size() == bench.batch.output_bytes());
-        const bool equal = std::memcmp(wanted.data(), bench.output(i), wanted.size()) == 0;
-        REQUIRE_MESSAGE(equal, "pipeline " << round % lists.size() << ", batch of " << size << ", sample " << i
-                                           << " of " << pictures[i].header.width << " x " << pictures[i].header.height);
-        ++made;
-      }
+    for (size_t round = 0; round < (size < 64 ? 2 : 3) * times; ++round) {
+      compare_batches(bench, pipelines(), size, random, counts, planned);
     }
   }
-  std::printf("%d pictures, %d not for cards\n", made, refused);
-  CHECK(entered > made / 3);
+  std::printf("%d pictures, %d not for cards\n", counts.made, counts.refused);
+  CHECK(counts.entered > counts.made / 3);
   REQUIRE(coverage.size() == 5);
   for (const auto& sampling : coverage) {  // clang has no lambdas, as this check is one, over parts of a pair
     for (const int n : sampling.second) CHECK_MESSAGE(n >= 10, sampling.first);

@@ -6,6 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "runtime/augment/pipeline.h"
@@ -43,11 +47,32 @@ Picture picture_of(const penstock::Pipeline& pipeline, std::vector<std::byte> fi
 std::vector<uint8_t> made_by_cpu(const penstock::Pipeline& pipeline, const Picture& picture,
                                  penstock::Scratch& scratch);
 
+// Makes pictures of random sizes and samplings by these pipelines, in batches of `size`, one of each pipeline, and compares
+// them. `planned` hears of each that the card takes.
+using Planned = std::function<void(const penstock::CardSample&, const penstock::ImageHeader&, const std::string&)>;
+struct BatchCounts {
+  int made = 0;
+  int entered = 0;  // at a point of a side index
+  int refused = 0;
+  size_t most_launches = 0;
+};
+void compare_batches(CardBench& bench, const std::vector<std::vector<penstock::TransformSpec>>& lists, size_t size,
+                     std::mt19937& random, BatchCounts& counts, const Planned& planned = {});
+
 // Pictures of all samplings and sizes, crops at every border, eleven pipelines, batches of 1 to 64.
 void check_batches(penstock::Card& card);
 // Every dtype and memory format of the finishing pass.
 void check_finished(penstock::Card& card);
 // Coefficients as no encoder writes them.
 void check_inverse(penstock::Card& card);
+
+// Pixel transforms over their parameters' ranges, before, between and behind resizes, in batches of 1 to 64.
+void check_pixels(penstock::Card& card);
+// Hue, saturation and grey of all 2^24 colours; without PENSTOCK_FULL=1 one setting of each.
+void check_all_colours(penstock::Card& card);
+// The table that contrast makes of each mean.
+void check_tones(penstock::Card& card);
+// How few launches a batch of samples with steps in all orders takes.
+void check_launches(penstock::Card& card);
 
 }  // namespace penstock_test

@@ -32,6 +32,20 @@ TEST_CASE("the inverse transform on any coefficients is that of the CPU's vector
   check_inverse(*open_host_card(0, kCardBytes));
 }
 
+TEST_CASE("pixel transforms over their parameters' ranges equal the CPU's, in batches of any size") {
+  check_pixels(*open_host_card(0, kCardBytes));
+}
+
+TEST_CASE("hue, saturation and grey of all colours are the CPU's, and so is contrast around every mean") {
+  const auto card = open_host_card(0, kCardBytes);
+  check_all_colours(*card);
+  check_tones(*card);
+}
+
+TEST_CASE("samples that have the same to do in other orders share their launches") {
+  check_launches(*open_host_card(0, kCardBytes));
+}
+
 TEST_CASE("what a card does not take is said before or while it is decoded, and spoils no neighbour") {
   Scratch scratch{DecodeLimits{}};
   CardSample sample;

@@ -29,6 +29,10 @@ TEST_CASE("a card makes the CPU's bytes") {
   penstock_test::check_batches(*card);
   penstock_test::check_finished(*card);
   penstock_test::check_inverse(*card);
+  penstock_test::check_pixels(*card);
+  penstock_test::check_all_colours(*card);
+  penstock_test::check_tones(*card);
+  penstock_test::check_launches(*card);
 
   // Memory that is not there is an error by name, and no more than that.
   try {

@@ -101,6 +101,22 @@ def test_a_share_by_speed_changes_no_byte():
     assert all("by_speed" not in cards for cards in cards_of(go(0, ["loader.executor=card"], "host")))
 
 
+def test_pixel_transforms_are_made_by_cards():
+    # Colour before the crop, several resizes, all that a policy may draw, blur and noise: a card takes every sample that it
+    # has a place for, and the stream is the CPU's.
+    pipeline = ("[{ColorJitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.3}}, {RandomResizedCrop: {size: "
+                "72}}, RandomHorizontalFlip, {TrivialAugmentWide: {interpolation: bilinear}}, {RandomEqualize: {p: 0.3}}, "
+                "{Resize: {size: [60, 50]}}, {RandAugment: {}}, {GaussianBlur: {kernel_size: 5}}, {RandomCrop: {size: 64, "
+                "padding: 8, padding_mode: reflect}}, {RandomErasing: {p: 0.5, value: random}}, "
+                "{ToDtype: {dtype: float32, scale: true}}]")
+    overrides = [f"splits.train.pipeline={pipeline}", "loader.threads=1"]
+    expected = go(0, overrides, "none").hashes()
+    result = go(0, [*overrides, "loader.executor=card", "loader.card_memory_mb=600"], "host")
+    assert result.code == 0 and result.hashes() == expected, result.log
+    assert sum(cards["images"] for cards in cards_of(result)) > 20, result.report["ranks"]
+    assert all(cards["remade"] == 0 for cards in cards_of(result))
+
+
 def test_the_report_names_cards():
     with no_leftovers() as env:
         said = run([PENSTOCK, "run", job, "loader.executor=card"], 60, env=dict(env, PENSTOCK_CARDS="host"))
@@ -140,6 +156,14 @@ def test_real_photos():
     images = sum(cards["images"] for cards in cards_of(result))
     print(f"{images} of {sum(split['images'] for split in result.report['splits'].values())} images by cards")
     assert images > 100
+    # The same photos through colour before the crop, and everything that RandAugment draws.
+    overrides = [*overrides, "splits.train.pipeline=[{ColorJitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, "
+                 "hue: 0.5}}, {RandomResizedCrop: {size: 224}}, RandomHorizontalFlip, {RandAugment: {num_ops: 3}}, {GaussianBlur: "
+                 "{kernel_size: 9}}, {ToDtype: {dtype: float32, scale: true}}]"]
+    expected = go(0, overrides, "none").hashes()
+    result = go(0, [*overrides, "loader.executor=card"], "host")
+    assert result.hashes() == expected
+    assert sum(cards["images"] for cards in cards_of(result)) > 100
 
 
 def test_without_a_card():
