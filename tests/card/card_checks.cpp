@@ -192,7 +192,9 @@ void check_finished(Card& card) {
   std::mt19937 random(7);
   Scratch scratch{DecodeLimits{}};
   CardBench bench(card);
-  const Pipeline pipeline({{"RandomResizedCrop", {{"size", List{21, 34}}}}, {"RandomHorizontalFlip", {}}});
+  const Pipeline pipeline({{"RandomResizedCrop", {{"size", List{21, 34}}}},
+                           {"RandomHorizontalFlip", {}},
+                           {"ColorJitter", {{"brightness", List{0.5}}, {"contrast", List{0.5}}}}});
   for (const DType dtype : {DType::uint8, DType::float32, DType::float16, DType::bfloat16}) {
     for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
       FinishSpec spec{.dtype = dtype, .memory_format = format};
