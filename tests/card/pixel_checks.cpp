@@ -168,16 +168,16 @@ std::vector<Transforms> mixtures() {
           {{"RandomOrder", {{"transforms", all}}}, kCut, {"RandomOrder", {{"transforms", all}}}}};
 }
 
-std::vector<uint8_t> colours_from(uint32_t first, uint32_t count, uint32_t step) {
+std::vector<uint8_t> colours_from(uint32_t first, uint32_t count) {
   std::vector<uint8_t> planes(size_t{3} * count);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t colour = (first + i * step) & 0xFFFFFF;
+    const uint32_t colour = first + i;
     for (uint32_t c = 0; c < 3; ++c) planes[size_t{c} * count + i] = static_cast<uint8_t>(colour >> (16 - 8 * c));
   }
   return planes;
 }
 
-// A launch over one part, whose arrays lie at `at` of a block that begins with `head` bytes of the caller's.
+// A launch over one part; both arrays are written from `at` on.
 template <class Part>
 StageLaunch launch_of(std::byte* here, uint64_t at, CardStage stage, const Part& part) {
   StageLaunch launch{.stage = stage, .spans_at = at + 1024, .parts_at = at};
@@ -243,7 +243,7 @@ void check_all_colours(Card& card) {
       step.kind = PointKind::grey;
     }
     for (uint32_t first = 0; first < (1U << 24); first += kSlab) {
-      const std::vector<uint8_t> planes = colours_from(first, kSlab, 1);
+      const std::vector<uint8_t> planes = colours_from(first, kSlab);
       std::memcpy(here.data(), planes.data(), kImage);
       std::memcpy(here.data() + 2 * kImage, &step, sizeof step);
       PointPart part{.units = kSlab, .width = 1024, .steps = 1, .steps_at = 2 * kImage, .from_at = 0, .to_at = kImage};
