@@ -136,16 +136,14 @@ int64_t compare(Bench& bench, const std::shared_ptr<const SplitContext>& context
 nlohmann::ordered_json card_json(const CardFigures& card, double elapsed) {
   const double count = std::max<double>(1, static_cast<double>(card.images));
   const auto ms = [&](int64_t ns) { return static_cast<double>(ns) / count * 1e-6; };
-  const auto stage = [&](CardStage of) { return card.times.stage_ns[static_cast<size_t>(of)]; };
-  const int64_t resizing = stage(CardStage::across) + stage(CardStage::down) + stage(CardStage::finish);
   nlohmann::ordered_json one{{"name", card.name},
                              {"number", card.number},
                              {"images", card.images},
                              {"images_per_s", static_cast<double>(card.images) / elapsed},
                              {"busy_fraction", static_cast<double>(card.active_ns) * 1e-9 / elapsed},
                              {"copy_ms", ms(card.times.upload_ns + card.times.download_ns)},
-                             {"decode_ms", ms(stage(CardStage::inverse) + stage(CardStage::colour))},
-                             {"augment_ms", ms(resizing)},
+                             {"decode_ms", ms(card.times.decode_ns())},
+                             {"augment_ms", ms(card.times.augment_ns())},
                              {"deliver_ms", ms(card.deliver_ns)}};
   if (!card.failure.empty()) one["failed"] = card.failure;
   return one;

@@ -92,11 +92,15 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   output_bytes_ = finisher != nullptr ? finisher->bytes_per_sample() : size_t{area(width, height)} * 3;
   const size_t outputs = aligned(samples_ * output_bytes_);
   const size_t table = finisher != nullptr ? finisher->table().size() * sizeof(uint32_t) : 0;
+  const size_t verdicts = samples_ * sizeof(uint32_t);
+  const size_t uploaded = aligned(table) + aligned(verdicts);
   const size_t end = limits_.memory_bytes / kAlignment * kAlignment;
-  if (samples_ == 0 || outputs + aligned(table) > end || aligned(table) > limits_.upload_bytes) return false;
+  if (samples_ == 0 || outputs + uploaded > end || uploaded > limits_.upload_bytes) return false;
   if (entries_.size() < samples_) entries_.resize(samples_);
   scratch_end_ = end - outputs;
   outputs_at_ = scratch_end_;
+  verdicts_at_ = upload(verdicts);
+  std::memset(upload_ + verdicts_at_, 0, verdicts);
   if (finisher != nullptr) {
     table_at_ = upload(table);
     std::memcpy(upload_ + table_at_, finisher->table().data(), table);
@@ -225,7 +229,8 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
 void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
   const CoefficientReader& reader = sample.reader();
   const JpegFrame& frame = reader.frame();
-  const uint64_t coefficients_at = upload(reader.bytes());
+  const uint64_t coefficients_at = sample.leaves_entropy() ? scratch(reader.bytes()) : upload(reader.bytes());
+  if (sample.leaves_entropy()) describe_entropy(sample, coefficients_at, entry);
   ColourPart colour;
   for (int c = 0; c < frame.components; ++c) {
     const CoefficientReader::Blocks& blocks = reader.blocks(c);
@@ -252,6 +257,34 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
   colour.chroma_height = frame.component[1].height;
   colour.to_at = to;
   entry.steps.emplace_back(colour);
+}
+
+void BatchBuilder::describe_entropy(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
+  const JpegFrame& frame = sample.reader().frame();
+  const StretchPlanner& stretches = sample.stretches();
+  EntropyPart part;
+  part.units = static_cast<uint32_t>(stretches.stretches().size());
+  part.bytes = static_cast<uint32_t>(stretches.bytes());
+  part.stretches_at = upload(part.units * sizeof(CardStretch));
+  part.bytes_at = upload(part.bytes);
+  part.tables_at = upload(stretches.tables().size() * sizeof(CodeTable));
+  part.verdict_at = verdicts_at_ + places_ * sizeof(uint32_t);
+  part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
+  part.turns = static_cast<uint32_t>(stretches.turns().size());
+  std::copy(stretches.turns().begin(), stretches.turns().end(), part.turn);
+  for (int c = 0; c < frame.components; ++c) {
+    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
+    const CoefficientReader::Blocks& blocks = sample.reader().blocks(c);
+    part.h[c] = component.h;
+    part.v[c] = component.v;
+    part.coefficients[c] = {.at = coefficients_at + blocks.at * sizeof(int16_t),
+                            .row_bytes = blocks.row_stride * sizeof(int16_t),
+                            .first_column = blocks.first_column,
+                            .first_row = blocks.first_row,
+                            .end_column = blocks.first_column + blocks.columns,
+                            .end_row = blocks.first_row + blocks.rows};
+  }
+  entry.steps.emplace_back(part);
 }
 
 void BatchBuilder::describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to,
@@ -363,12 +396,22 @@ void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, ui
   }
 }
 
-bool BatchBuilder::fill(size_t place, CardSample& sample, const SideIndex* index) {
+bool BatchBuilder::fill(size_t place, CardSample& sample) {
   const Entry& entry = entries_[place];
   const std::vector<CardAct>& acts = sample.acts();
   for (size_t a = 0; a < acts.size(); ++a) write_act(sample, acts[a], entry, entry.step_of[a]);
+  if (sample.leaves_entropy()) {
+    write_entropy(std::get<EntropyPart>(entry.steps.front()), sample.stretches());
+    return true;
+  }
   const auto& first = std::get<InversePart>(entry.steps.front());
-  return sample.reader().read(index, reinterpret_cast<int16_t*>(upload_ + first.coefficients_at));
+  return sample.reader().read(sample.index(), reinterpret_cast<int16_t*>(upload_ + first.coefficients_at));
+}
+
+void BatchBuilder::write_entropy(const EntropyPart& part, const StretchPlanner& stretches) {
+  write_array(part.stretches_at, stretches.stretches().data(), stretches.stretches().size());
+  write_array(part.tables_at, stretches.tables().data(), stretches.tables().size());
+  stretches.copy_bytes(upload_ + part.bytes_at);
 }
 
 template <class Value>
@@ -382,7 +425,8 @@ void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const
   switch (act.kind) {
     case CardActKind::colour: {
       const auto components = static_cast<size_t>(sample.reader().frame().components);
-      write_rings(std::get<ColourPart>(steps[step + components]).place, stage.geometry.runs[act.at],
+      const size_t entropy = sample.leaves_entropy() ? 1 : 0;
+      write_rings(std::get<ColourPart>(steps[step + entropy + components]).place, stage.geometry.runs[act.at],
                   stage.geometry.rings);
       return;
     }

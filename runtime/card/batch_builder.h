@@ -1,10 +1,12 @@
 // Samples gathered to a batch for a card: what is uploaded, what is launched, where the results are.
 //
 //   std::optional<size_t> place = batch.reserve(sample);                 // nullopt: full
-//   if (!batch.fill(*place, sample, index)) batch.drop(*place);          // not for cards, after all
+//   if (!batch.fill(*place, sample)) batch.drop(*place);                 // not for cards, after all
 //   ...
 //   batch.seal();                                                        // all places are filled or dropped
-//   // upload batch.upload_bytes() to the card's memory, run batch.launches() in order, fetch from batch.outputs_at()
+//   // upload batch.upload_bytes() to the card's memory, run batch.launches() in order, fetch from batch.outputs_at(), and
+//   // batch.verdict_bytes() from batch.verdicts_at() to the same place of the upload buffer
+//   if (batch.good(*place)) ...                                          // else: the CPU makes it
 //
 // Samples go their ways step by step (card_sample.h); a launch takes all that stand before a step of its stage. Those
 //   with the longest way to go are served first, so that the others wait for them where their ways meet, and launches
@@ -44,7 +46,7 @@ class BatchBuilder {
   bool begin(size_t samples, int width, int height, const Finisher* finisher = nullptr);
 
   std::optional<size_t> reserve(const CardSample& sample);
-  bool fill(size_t place, CardSample& sample, const SideIndex* index);
+  bool fill(size_t place, CardSample& sample);
   void drop(size_t place) { entries_[place].used = false; }
   size_t places() const noexcept { return places_; }
 
@@ -53,12 +55,18 @@ class BatchBuilder {
   std::span<const StageLaunch> launches() const noexcept { return launches_; }
   uint64_t outputs_at() const noexcept { return outputs_at_; }
   size_t output_bytes() const noexcept { return output_bytes_; }  // of one sample; place after place
+  uint64_t verdicts_at() const noexcept { return verdicts_at_; }
+  // None where no sample waits for one.
+  size_t verdict_bytes() const noexcept { return counts_.parts[0] > 0 ? places_ * sizeof(uint32_t) : 0; }
+  bool good(size_t place) const noexcept {
+    return reinterpret_cast<const uint32_t*>(upload_ + verdicts_at_)[place] == 0;
+  }
 
  private:
   // Alternative k is the part of stage k.
   struct Across : BlurPart {};
   struct Down : BlurPart {};
-  using CardStep = std::variant<InversePart, ColourPart, AcrossPart, DownPart, PlacePart, PointPart, TallyPart,
+  using CardStep = std::variant<EntropyPart, InversePart, ColourPart, AcrossPart, DownPart, PlacePart, PointPart, TallyPart,
                                 TonePart, SmoothPart, Across, Down, WarpPart, GatherPart, FinishPart>;
   static_assert(std::variant_size_v<CardStep> == card_stages);
 
@@ -89,9 +97,11 @@ class BatchBuilder {
   Placement place_run(const PlanRun& run, int source_x, int source_y);
   CardTaps place_taps(const Taps& taps, bool by_tap);
   void describe(const CardSample& sample, Entry& entry, Counts& counts);
+  void describe_entropy(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
   void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
   void describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
+  void write_entropy(const EntropyPart& part, const StretchPlanner& stretches);
   void write_act(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
   void write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
   void write_taps(const CardTaps& place, const Taps& taps, int origin, bool by_tap);
@@ -107,6 +117,7 @@ class BatchBuilder {
   size_t uploaded_ = 0;     // from the memory's beginning
   size_t scratch_end_ = 0;  // scratch grows towards the beginning
   uint64_t outputs_at_ = 0;
+  uint64_t verdicts_at_ = 0;  // in the upload, where a card writes them
   size_t output_bytes_ = 0;
   size_t samples_ = 0;
   int width_ = 0;

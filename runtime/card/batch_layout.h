@@ -7,7 +7,11 @@
 //   upload                                                      scratch                         outputs
 //   [coefficients, taps, rings, tables, tallies | parts, spans] [samples, planes, half-resized] [one after the other]
 //
+// Of a picture that has an index (decode/side_index.h) the bytes of its file are uploaded instead of coefficients, which
+//   are scratch then.
+//
 //   stage        | unit of work              | reads                    | writes
+//   entropy      | a stretch between entries | bytes of the file        | coefficients; a verdict, where it is not good
 //   inverse      | a block                   | coefficients             | samples of a component
 //   colour       | a pixel                   | samples                  | an image
 //   across       | a pixel                   | an image                 | one of the output's width
@@ -36,6 +40,7 @@ namespace penstock {
 inline constexpr uint32_t span_threads = 256;
 
 enum class CardStage : uint8_t {
+  entropy,
   inverse,
   colour,
   across,
@@ -51,7 +56,7 @@ enum class CardStage : uint8_t {
   gather,
   finish
 };
-inline constexpr size_t card_stages = 14;
+inline constexpr size_t card_stages = 15;
 
 struct PartSpan {
   uint32_t part = 0;
@@ -100,6 +105,58 @@ struct SamplePlane {
   uint32_t stride = 0;
   int32_t x = 0;  // of its first sample, in the component's coordinates
   int32_t y = 0;
+};
+
+// MCUs from an entry point on.
+struct CardStretch {
+  enum class End : uint32_t {
+    early,   // somewhere before the next entry point
+    point,   // there, with its predictions
+    marker,  // the scan's end
+  };
+  uint32_t byte = 0;  // of the part's bytes, that has the first bit
+  uint32_t bit = 0;
+  uint32_t end_byte = 0;  // the next entry point, or the marker
+  uint32_t end_bit = 0;
+  uint32_t first_mcu = 0;  // of the image
+  uint32_t mcus = 0;
+  End end = End::early;
+  int16_t dc[3] = {};
+  int16_t end_dc[3] = {};
+};
+
+// A component's quantised coefficients: rows of tiles (decode/coefficient_tiles.h).
+struct CardCoefficients {
+  uint64_t at = 0;
+  uint64_t row_bytes = 0;
+  int32_t first_column = 0;  // in blocks of the component
+  int32_t first_row = 0;
+  int32_t end_column = 0;
+  int32_t end_row = 0;
+};
+
+// A block of an MCU.
+struct CardTurn {
+  uint32_t component = 0;
+  uint32_t across = 0;
+  uint32_t down = 0;
+  uint32_t dc = 0;  // number of its table
+  uint32_t ac = 0;
+};
+
+struct EntropyPart {
+  uint32_t units = 0;  // stretches
+  uint32_t bytes = 0;
+  uint64_t stretches_at = 0;
+  uint64_t bytes_at = 0;    // the file's, stuffed as they are there
+  uint64_t tables_at = 0;   // CodeTable (decode/huffman_table.h), one after the other
+  uint64_t verdict_at = 0;  // uint32_t, 0 beforehand: 1 where the CPU has to look at the file
+  uint32_t mcu_columns = 0;
+  uint32_t turns = 0;
+  CardTurn turn[6];
+  int32_t h[3] = {};  // blocks of an MCU, by component
+  int32_t v[3] = {};
+  CardCoefficients coefficients[3];
 };
 
 struct InversePart {

@@ -58,6 +58,17 @@ struct CardTimes {
   std::array<Nanoseconds, card_stages> stage_ns{};
   Nanoseconds download_ns = 0;
 
+  // To pixels; and all that comes behind.
+  Nanoseconds decode_ns() const noexcept {
+    return stage_ns[static_cast<size_t>(CardStage::entropy)] + stage_ns[static_cast<size_t>(CardStage::inverse)] +
+           stage_ns[static_cast<size_t>(CardStage::colour)];
+  }
+  Nanoseconds augment_ns() const noexcept {
+    Nanoseconds sum = -decode_ns();
+    for (const Nanoseconds ns : stage_ns) sum += ns;
+    return sum;
+  }
+
   CardTimes& operator+=(const CardTimes& other) {
     upload_ns += other.upload_ns;
     for (size_t s = 0; s < card_stages; ++s) stage_ns[s] += other.stage_ns[s];

@@ -176,7 +176,8 @@ void CardLanes::run(size_t number) {
       figures.busy_ns += clock.now() - begun;
       figures.uploaded_bytes += static_cast<int64_t>(lane->batch.upload_bytes());
       ++figures.batches;
-      figures.images += lane->wanted();
+      figures.images += std::count_if(lane->images.begin(), lane->images.end(),
+                                      [](const LaneImage& one) { return one.made; });
     }
     done_(*lane, nullptr);
   }
@@ -211,13 +212,19 @@ void CardLanes::make(CardLane& lane) const {
   stream.upload(lane.memory.data(), lane.upload.data(), batch.upload_bytes());
   for (const StageLaunch& launch : batch.launches()) stream.launch(lane.memory.data(), launch);
   stream.download(lane.outputs.data(), lane.memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
+  if (batch.verdict_bytes() > 0) {
+    stream.download(lane.upload.data() + batch.verdicts_at(), lane.memory.data() + batch.verdicts_at(),
+                    batch.verdict_bytes());
+  }
   stream.wait(options_.timeout_ns);
   lane.times = stream.take_times();
   const MonotonicClock clock;
   const Nanoseconds fetched = clock.now();
   for (size_t place = 0; place < batch.places(); ++place) {
-    std::byte* const image = lane.images[place].image;
-    if (image != nullptr) std::memcpy(image, lane.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
+    LaneImage& one = lane.images[place];
+    if (one.image == nullptr) continue;
+    one.made = batch.good(place);
+    if (one.made) std::memcpy(one.image, lane.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
   }
   lane.deliver_ns = clock.now() - fetched;
 }

@@ -5,7 +5,7 @@
 //     lane->batch.begin(...); reserve and fill; lane->images.push_back({number, where the image goes});
 //     lanes.submit(*lane);                                  // seals, copies, launches, waits, in the lane's thread
 //   }
-//   ...                                                     // in done(): the images are there, or error is not null
+//   ...                                                     // in done(): images that are `made` are there, or error is set
 //   lanes.give_back(*lane);
 //
 // States of a lane: free → take() → the taker's → submit() → its thread's → done() → the taker's → give_back() → free.
@@ -65,6 +65,7 @@ struct CardFigures {
 struct LaneImage {
   size_t sample = 0;
   std::byte* image = nullptr;  // nullptr: not wanted any more
+  bool made = false;           // once it is back; else the CPU has to make it
 };
 
 struct CardLane {

@@ -71,8 +71,13 @@ bool CardSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInp
   // A limit that refuses every file is libjpeg's to enforce.
   const DecodeLimits& limits = scratch.limits;
   if (limits.max_scans < 1 || limits.max_warnings < 0) return false;
-  return pipeline.plan(header, draws, scratch, plan_) && list_acts({header.width, header.height}, scratch.resampler) &&
-         reader_.open(input.bytes, header, plan_.stages.front().geometry.runs.back().source, limits.max_scans);
+  if (!pipeline.plan(header, draws, scratch, plan_) || !list_acts({header.width, header.height}, scratch.resampler) ||
+      !reader_.open(input.bytes, header, plan_.stages.front().geometry.runs.back().source, limits.max_scans)) {
+    return false;
+  }
+  index_ = input.index;
+  leaves_entropy_ = stretches_.plan(input.bytes, reader_.frame(), index_, reader_.window());
+  return true;
 }
 
 bool CardSample::list_acts(Size size, Resampler& resampler) {

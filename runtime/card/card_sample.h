@@ -7,8 +7,9 @@
 // What a card takes: JPEG that our decoder takes (coefficient_reader.h), upright, one image a sample, in a pipeline that is
 //   data for these draws (Pipeline::plan()). Of that it leaves to the CPU: images of which nothing is seen but fills, and
 //   nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The verdict on what it takes is
-//   good, and known here.
-// Ownership: the file's bytes must outlive the filling of a batch. Memory: vectors that are kept from sample to sample.
+//   good, and known here; but where the file has an index, entropy decoding is the card's too, and it is the card that tells
+//   (entropy_kernel.h).
+// Ownership: the file's bytes and its index must outlive the filling of a batch. Memory: vectors that are kept from sample to sample.
 // Thread-safety: one per thread. Failure: false, and Error(usage) for draws of another pipeline.
 #pragma once
 
@@ -20,6 +21,7 @@
 #include "runtime/augment/pipeline.h"
 #include "runtime/augment/resample_taps.h"
 #include "runtime/card/coefficient_reader.h"
+#include "runtime/card/stretch_planner.h"
 
 namespace penstock {
 
@@ -71,6 +73,10 @@ class CardSample {
   const GatheredPlaces& gathered(size_t which) const noexcept { return gathered_[which]; }
   const CoefficientReader& reader() const noexcept { return reader_; }
   CoefficientReader& reader() noexcept { return reader_; }
+  // The card decodes the file's bytes, by these stretches; else the batch is filled with coefficients.
+  bool leaves_entropy() const noexcept { return leaves_entropy_; }
+  const StretchPlanner& stretches() const noexcept { return stretches_; }
+  const SideIndex* index() const noexcept { return index_; }  // the file's, or none
 
  private:
   bool list_acts(Size size, Resampler& resampler);
@@ -81,6 +87,9 @@ class CardSample {
 
   ImagePlan plan_;
   CoefficientReader reader_;
+  const SideIndex* index_ = nullptr;
+  StretchPlanner stretches_;
+  bool leaves_entropy_ = false;
   std::vector<CardAct> acts_;
   std::vector<std::array<Taps, 2>> taps_;
   std::vector<GatheredPlaces> gathered_;

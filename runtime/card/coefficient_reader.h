@@ -40,6 +40,7 @@ class CoefficientReader {
   // `max_scans`: of the job's limits.
   bool open(EncodedView bytes, const ImageHeader& header, const Box& box, int max_scans);
   const JpegFrame& frame() const noexcept { return frame_; }
+  const McuWindow& window() const noexcept { return window_; }
   const Blocks& blocks(int component) const noexcept { return blocks_[static_cast<size_t>(component)]; }
   size_t bytes() const noexcept { return coefficients_ * sizeof(int16_t); }
 

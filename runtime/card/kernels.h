@@ -16,6 +16,7 @@
 #include "runtime/augment/resample_math.h"
 #include "runtime/base/host_device.h"
 #include "runtime/card/batch_layout.h"
+#include "runtime/card/entropy_kernel.h"
 #include "runtime/card/pixel_kernels.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/jpeg_math.h"
@@ -200,6 +201,8 @@ struct CardKernel {
 template <class Visit>
 void with_kernel(CardStage stage, const Visit& visit) {
   switch (stage) {
+    case CardStage::entropy:
+      return visit.template operator()<CardKernel<CardStage::entropy, EntropyPart, entropy_stretch>>();
     case CardStage::inverse:
       return visit.template operator()<CardKernel<CardStage::inverse, InversePart, inverse_block>>();
     case CardStage::colour:

@@ -110,6 +110,8 @@ class Stopwatch {
 
 const char* name_of(CardStage stage) {
   switch (stage) {
+    case CardStage::entropy:
+      return "entropy";
     case CardStage::inverse:
       return "inverse";
     case CardStage::colour:
@@ -118,6 +120,24 @@ const char* name_of(CardStage stage) {
       return "across";
     case CardStage::down:
       return "down";
+    case CardStage::place:
+      return "place";
+    case CardStage::point:
+      return "point";
+    case CardStage::tally:
+      return "tally";
+    case CardStage::tone:
+      return "tone";
+    case CardStage::smooth:
+      return "smooth";
+    case CardStage::blur_across:
+      return "blur_across";
+    case CardStage::blur_down:
+      return "blur_down";
+    case CardStage::warp:
+      return "warp";
+    case CardStage::gather:
+      return "gather";
     case CardStage::finish:
       return "finish";
   }

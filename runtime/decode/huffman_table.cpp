@@ -16,26 +16,27 @@ constexpr unsigned advance_of(uint32_t entry) {
 
 bool HuffmanCodes::build(const HuffmanSpec& spec, Kind kind) {
   kind_ = kind;
-  values_.fill(0);
-  std::copy_n(spec.bytes + 16, spec.values, values_.begin());
-  short_.fill(0);
-  max_code_.fill(-1);
+  std::fill(std::begin(table_.values), std::end(table_.values), 0);
+  std::copy_n(spec.bytes + 16, spec.values, table_.values);
+  std::fill(std::begin(table_.shorts), std::end(table_.shorts), 0);
+  std::fill(std::begin(table_.max_code), std::end(table_.max_code), -1);
+  std::fill(std::begin(table_.offset), std::end(table_.offset), 0);
   counts_.fill(0);
   int32_t code = 0;
   int index = 0;
   for (int length = 1; length <= 16; ++length) {
     const int count = spec.bytes[length - 1];
-    offset_[static_cast<size_t>(length)] = index - code;
+    table_.offset[length] = index - code;
     for (int i = 0; i < count; ++i, ++code, ++index) {
-      const int symbol = values_[static_cast<size_t>(index)];
+      const int symbol = table_.values[index];
       if (kind == Kind::dc && symbol > 15) return false;
       if (length > lookup_bits || code >= (1 << length)) continue;
-      std::fill_n(short_.begin() + (code << (lookup_bits - length)), size_t{1} << (lookup_bits - length),
+      std::fill_n(table_.shorts + (code << (lookup_bits - length)), size_t{1} << (lookup_bits - length),
                   static_cast<uint16_t>(length << 8 | symbol));
     }
     // No code may be all ones; libjpeg-turbo looks only where there are codes.
     if (count > 0 && code >= (1 << length)) return false;
-    if (count > 0) max_code_[static_cast<size_t>(length)] = code - 1;
+    if (count > 0) table_.max_code[length] = code - 1;
     counts_[static_cast<size_t>(length)] = static_cast<uint16_t>(count);
     code <<= 1;
   }

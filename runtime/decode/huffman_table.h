@@ -18,57 +18,69 @@
 #include <array>
 #include <cstdint>
 
+#include "runtime/base/host_device.h"
 #include "runtime/decode/jpeg_frame.h"
 
 namespace penstock {
+
+// A table's codes in plain arrays, to decode one at a time: here and on cards (card/entropy_kernel.h).
+struct CodeTable {
+  static constexpr int lookup_bits = 11;
+  static constexpr int lookup_size = 1 << lookup_bits;
+
+  uint16_t shorts[lookup_size];  // length * 256 + symbol, 0 for longer codes
+  int32_t max_code[17];          // by length; -1: no code has it
+  int32_t offset[17];
+  uint8_t values[256];
+
+  // The next code of `bits` (left-aligned): its length, 0 if there is no such code, and its symbol.
+  PENSTOCK_HOST_DEVICE int symbol(uint64_t bits, int& value) const {
+    if (const unsigned code = shorts[bits >> (64 - lookup_bits)]; code != 0) {
+      value = static_cast<int>(code & 255);
+      return static_cast<int>(code >> 8);
+    }
+    for (int length = lookup_bits + 1; length <= 16; ++length) {
+      const auto code = static_cast<int32_t>(bits >> (64 - length));
+      if (code <= max_code[length]) {
+        value = values[(code + offset[length]) & 255];
+        return length;
+      }
+    }
+    return 0;
+  }
+};
 
 // The codes of a table, and decoding one at a time.
 class HuffmanCodes {
  public:
   enum class Kind : uint8_t { dc, ac };
-  static constexpr int lookup_bits = 11;
-  static constexpr int lookup_size = 1 << lookup_bits;
+  static constexpr int lookup_bits = CodeTable::lookup_bits;
+  static constexpr int lookup_size = CodeTable::lookup_size;
 
   // False: a table that libjpeg-turbo refuses.
   bool build(const HuffmanSpec& spec, Kind kind);
 
   Kind kind() const noexcept { return kind_; }
 
-  // The next code of `bits` (left-aligned): its length, 0 if there is no such code, and its symbol.
-  int symbol(uint64_t bits, int& value) const {
-    if (const unsigned code = short_[bits >> (64 - lookup_bits)]; code != 0) {
-      value = static_cast<int>(code & 255);
-      return static_cast<int>(code >> 8);
-    }
-    for (int length = lookup_bits + 1; length <= 16; ++length) {
-      const auto code = static_cast<int32_t>(bits >> (64 - length));
-      if (code <= max_code_[static_cast<size_t>(length)]) {
-        value = values_[static_cast<size_t>(code + offset_[static_cast<size_t>(length)]) & 255];
-        return length;
-      }
-    }
-    return 0;
-  }
+  const CodeTable& table() const noexcept { return table_; }
+  int symbol(uint64_t bits, int& value) const { return table_.symbol(bits, value); }
 
   // The codes of at most `lookup_bits` bits, in order: visit(code, length, symbol).
   template <class Visit>
   void for_short_codes(const Visit& visit) const {
     for (int length = 1; length <= lookup_bits; ++length) {
-      const int32_t end = max_code_[static_cast<size_t>(length)] + 1;
+      const int32_t end = table_.max_code[length] + 1;
       for (int32_t code = end - counts_[static_cast<size_t>(length)]; code < end; ++code) {
         visit(static_cast<unsigned>(code), length,
-              values_[static_cast<size_t>(code + offset_[static_cast<size_t>(length)])]);
+              table_.values[code + table_.offset[length]]);
       }
     }
   }
 
  private:
   Kind kind_ = Kind::dc;
-  std::array<uint16_t, lookup_size> short_;  // length * 256 + symbol, 0 for longer codes
-  std::array<int32_t, 17> max_code_;         // -1: no code of this length
-  std::array<int32_t, 17> offset_;
+  CodeTable table_;
   std::array<uint16_t, 17> counts_;
-  std::array<uint8_t, 256> values_;
 };
 
 struct HuffmanTable {
@@ -92,7 +104,7 @@ struct HuffmanTable {
 };
 
 // The value of `size` bits, JPEG's way: a first bit of 0 means negative.
-inline int extend_value(unsigned bits, int size) {
+PENSTOCK_HOST_DEVICE inline int extend_value(unsigned bits, int size) {
   return size == 0                   ? 0
          : bits < (1U << (size - 1)) ? static_cast<int>(bits) - static_cast<int>((1U << size) - 1)
                                      : static_cast<int>(bits);

@@ -129,7 +129,6 @@ class Loader::Impl {
 
   static nlohmann::json one_card(const CardFigures& card, double elapsed) {
     const auto s = [](int64_t ns) { return static_cast<double>(ns) * 1e-9; };
-    const auto stage = [&](CardStage of) { return s(card.times.stage_ns[static_cast<size_t>(of)]); };
     nlohmann::json one{{"name", card.name},
                        {"number", card.number},
                        // Lanes share it in whole bytes, so that some hundredths of a kilobyte are left over.
@@ -141,8 +140,8 @@ class Loader::Impl {
                        {"busy_s", s(card.busy_ns)},
                        {"busy_fraction", elapsed > 0 ? s(card.active_ns) / elapsed : 0},
                        {"copy_s", s(card.times.upload_ns + card.times.download_ns)},
-                       {"decode_s", stage(CardStage::inverse) + stage(CardStage::colour)},
-                       {"augment_s", stage(CardStage::across) + stage(CardStage::down) + stage(CardStage::finish)},
+                       {"decode_s", s(card.times.decode_ns())},
+                       {"augment_s", s(card.times.augment_ns())},
                        {"deliver_s", s(card.deliver_ns)}};
     if (!card.failure.empty()) one["failed"] = card.failure;
     return one;

@@ -168,7 +168,7 @@ class PoolExecutor final : public Executor {
         sample_.forget();
         return false;
       }
-      if (held_.lane->batch.fill(held_.place, sample_, input.index)) {
+      if (held_.lane->batch.fill(held_.place, sample_)) {
         feed_ns_ = clock_.now() - begun;
         return true;
       }
@@ -410,16 +410,14 @@ class PoolExecutor final : public Executor {
       MutexLock lock(mutex_);
       Item& item = *static_cast<Item*>(lane.owner);
       if (speeds_) learn(lane, error);
-      if (error != nullptr || item.work->finish) {
-        std::vector<size_t>& samples = error != nullptr ? item.again : item.finish;
-        for (const LaneImage& one : lane.images) {
-          if (one.image == nullptr) continue;
-          samples.push_back(one.sample);
-          ++item.unfinished;
-          if (error != nullptr) ++figures_.remade;
-        }
-        changed_.notify_all();
+      const size_t unfinished = item.unfinished;
+      for (const LaneImage& one : lane.images) {
+        if (one.image == nullptr || (one.made && !item.work->finish)) continue;
+        (one.made ? item.finish : item.again).push_back(one.sample);
+        ++item.unfinished;
+        if (!one.made) ++figures_.remade;
       }
+      if (item.unfinished > unfinished) changed_.notify_all();
       if (error != nullptr) notice = error->message();
       lanes_->give_back(lane);
       --item.lanes;

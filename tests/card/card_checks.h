@@ -52,7 +52,7 @@ std::vector<uint8_t> made_by_cpu(const penstock::Pipeline& pipeline, const Pictu
 using Planned = std::function<void(const penstock::CardSample&, const penstock::ImageHeader&, const std::string&)>;
 struct BatchCounts {
   int made = 0;
-  int entered = 0;  // at a point of a side index
+  int entered = 0;  // at points of a side index, by the card
   int refused = 0;
   size_t most_launches = 0;
 };
@@ -61,6 +61,8 @@ void compare_batches(CardBench& bench, const std::vector<std::vector<penstock::T
 
 // Pictures of all samplings and sizes, crops at every border, eleven pipelines, batches of 1 to 64.
 void check_batches(penstock::Card& card);
+// Damaged files and indexes: where the card decodes entropy, its verdicts and bytes are the CPU's.
+void check_verdicts(penstock::Card& card);
 // Every dtype and memory format of the finishing pass.
 void check_finished(penstock::Card& card);
 // Coefficients as no encoder writes them.

@@ -24,6 +24,10 @@ TEST_CASE("batches of pictures of all sizes equal the CPU's, byte for byte") {
   check_batches(*open_host_card(0, kCardBytes));
 }
 
+TEST_CASE("a damaged file or index gets the CPU's verdict, and its bytes where that is good") {
+  check_verdicts(*open_host_card(0, kCardBytes));
+}
+
 TEST_CASE("finished batches equal the finishing pass, in every dtype and format") {
   check_finished(*open_host_card(0, kCardBytes));
 }
@@ -89,7 +93,7 @@ TEST_CASE("what a card does not take is said before or while it is decoded, and 
     REQUIRE(sample.plan(plain, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
     const auto place = bench.batch.reserve(sample);
     REQUIRE(place == i);
-    const bool mine = bench.batch.fill(*place, sample, nullptr);
+    const bool mine = bench.batch.fill(*place, sample);
     CHECK(mine == (i != 1));
     if (!mine) bench.batch.drop(*place);
   }
@@ -119,7 +123,7 @@ TEST_CASE("a batch keeps to its memory, and a full one is made as it is") {
       REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
       const auto place = batch.reserve(sample);
       if (!place) break;
-      REQUIRE(batch.fill(*place, sample, nullptr));
+      REQUIRE(batch.fill(*place, sample));
       pictures.push_back(std::move(picture));
     }
     bench.run();

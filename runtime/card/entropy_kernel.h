@@ -1,0 +1,175 @@
+// Huffman decoding of one stretch between two entry points, by one thread of a card; host and card compile the same.
+//
+//   entropy_stretch(memory, part, unit);      // memory: of the batch (batch_layout.h); unit < part.units
+//
+// Writes whole every wanted block of the stretch's MCUs, and part's verdict where the stretch is not good: a code that does
+//   not exist, a run that leaves its block, bits beyond the stretch's end, or an end elsewhere than where the index says.
+//   Those are the verdicts of decode/indexed_rows.h, so a picture without one has the coefficients that the CPU would have
+//   found; with one, the CPU makes it and decides.
+// Semantics: jdhuff.c of libjpeg-turbo 2.1.5, as in decode/entropy.h.
+// Safety: bytes and index are untrusted. A thread reads within part.bytes, writes within the blocks that are wanted, and
+//   ends after as many codes as its MCUs can have.
+// Thread-safety: different stretches write different blocks; any number of them write the same value as verdict.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/host_device.h"
+#include "runtime/card/batch_layout.h"
+#include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/huffman_table.h"
+
+namespace penstock {
+
+// What one thread knows of the scan: the next bit is the highest of `bits`, `count` of them are the scan's. Less than none
+// means that some were taken which are not there.
+struct ScanBits {
+  const uint8_t* begin;
+  const uint8_t* at;  // behind the last byte in `bits`, and behind the zero that followed an 0xFF
+  const uint8_t* end;
+  uint64_t bits = 0;
+  int count = 0;
+
+  PENSTOCK_HOST_DEVICE ScanBits(const uint8_t* from, const uint8_t* to) : begin(from), at(from), end(to) {}
+
+  // 57 or more, while there are as many before a marker or the end.
+  PENSTOCK_HOST_DEVICE void refill() {
+    while (count >= 0 && count <= 56 && at < end) {
+      const unsigned byte = *at;
+      if (byte == 0xFF && (end - at < 2 || at[1] != 0)) return;
+      bits |= static_cast<uint64_t>(byte) << (56 - count);
+      count += 8;
+      at += byte == 0xFF ? 2 : 1;
+    }
+  }
+  PENSTOCK_HOST_DEVICE void take(int n) {
+    bits <<= n;
+    count -= n;
+  }
+  // The byte that holds the next bit, and that bit's number.
+  PENSTOCK_HOST_DEVICE const uint8_t* position(uint32_t& bit) const {
+    const uint8_t* byte = at;
+    const int back = (count + 7) / 8;
+    for (int i = 0; i < back; ++i) {
+      --byte;
+      if (byte > begin && *byte == 0 && byte[-1] == 0xFF) --byte;
+    }
+    bit = static_cast<uint32_t>(8 * back - count);
+    return byte;
+  }
+};
+
+// Where the k-th coefficient of a block lies in its tile; k < 64.
+PENSTOCK_HOST_DEVICE inline uint32_t place_in_tile(int k) {
+  constexpr uint8_t natural[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+                                   41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+                                   30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+  return static_cast<uint32_t>(tile_offset(natural[k]));
+}
+
+// A code and the bits behind it: false where there is none. `run`: the symbol's upper half.
+PENSTOCK_HOST_DEVICE inline bool next_value(const CodeTable& table, bool dc, ScanBits& scan, int& run, int& size,
+                                            int& value) {
+  if (scan.count < 32) scan.refill();
+  int symbol = 0;
+  const int length = table.symbol(scan.bits, symbol);
+  if (length == 0) return false;
+  scan.take(length);
+  run = dc ? 0 : symbol >> 4;
+  size = dc ? symbol : symbol & 15;
+  value = 0;
+  if (size > 0) {
+    value = extend_value(static_cast<unsigned>(scan.bits >> (64 - size)), size);
+    scan.take(size);
+  }
+  return true;
+}
+
+// `to`: the block's place in its tile, or null where it is not wanted.
+PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTable& ac, ScanBits& scan,
+                                               int32_t& prediction, int16_t* to) {
+  if (to != nullptr) {
+    for (uint32_t row = 0; row < 8; ++row) {
+      for (uint32_t column = 0; column < 8; ++column) to[tile_offset(size_t{8} * row) + column] = 0;
+    }
+  }
+  int run = 0;
+  int size = 0;
+  int value = 0;
+  if (!next_value(dc, true, scan, run, size, value)) return false;
+  prediction = static_cast<int32_t>(static_cast<uint32_t>(prediction) + static_cast<uint32_t>(value));
+  if (to != nullptr) to[0] = static_cast<int16_t>(prediction);
+  for (int k = 1; k < 64; ++k) {
+    if (!next_value(ac, false, scan, run, size, value)) return false;
+    if (size == 0) {
+      if (run != 15) break;
+      k += 15;
+    } else {
+      k += run;
+    }
+    // libjpeg-turbo goes on, but no encoder ends a block so.
+    if (k > 63 || (k == 63 && size == 0)) return false;
+    if (size == 0) continue;
+    if (to != nullptr) to[place_in_tile(k)] = static_cast<int16_t>(value);
+  }
+  return scan.count >= 0;
+}
+
+// Between here and the next entry point: libjpeg-turbo would meet it.
+PENSTOCK_HOST_DEVICE inline bool no_marker(const uint8_t* at, const uint8_t* end, const uint8_t* limit) {
+  for (; at < end; ++at) {
+    if (*at != 0xFF) continue;
+    if (limit - at < 2 || at[1] != 0) return false;
+    ++at;
+  }
+  return true;
+}
+
+PENSTOCK_HOST_DEVICE inline bool ends_where_it_should(const CardStretch& stretch, const uint8_t* bytes,
+                                                      const ScanBits& scan, const int32_t* dc) {
+  if (stretch.end == CardStretch::End::marker) return scan.count < 8 && scan.at == bytes + stretch.end_byte;
+  uint32_t bit = 0;
+  const uint8_t* const byte = scan.position(bit);
+  const uint8_t* const end = bytes + stretch.end_byte;
+  if (stretch.end == CardStretch::End::early) {
+    return (byte < end || (byte == end && bit <= stretch.end_bit)) && no_marker(scan.at, end, scan.end);
+  }
+  if (byte != end || bit != stretch.end_bit) return false;
+  for (int c = 0; c < 3; ++c) {
+    if (dc[c] != stretch.end_dc[c]) return false;
+  }
+  return true;
+}
+
+PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart& part, const CardStretch& stretch) {
+  const uint8_t* const bytes = memory + part.bytes_at;
+  const auto* const tables = reinterpret_cast<const CodeTable*>(memory + part.tables_at);
+  ScanBits scan(bytes + stretch.byte, bytes + part.bytes);
+  scan.refill();
+  scan.take(static_cast<int>(stretch.bit));
+  int32_t dc[3] = {stretch.dc[0], stretch.dc[1], stretch.dc[2]};
+  for (uint32_t n = 0; n < stretch.mcus; ++n) {
+    const auto row = static_cast<int32_t>((stretch.first_mcu + n) / part.mcu_columns);
+    const auto column = static_cast<int32_t>((stretch.first_mcu + n) % part.mcu_columns);
+    for (uint32_t t = 0; t < part.turns; ++t) {
+      const CardTurn& turn = part.turn[t];
+      const CardCoefficients& place = part.coefficients[turn.component];
+      const int32_t across = column * part.h[turn.component] + static_cast<int32_t>(turn.across);
+      const int32_t down = row * part.v[turn.component] + static_cast<int32_t>(turn.down);
+      int16_t* to = nullptr;
+      if (across >= place.first_column && across < place.end_column && down >= place.first_row && down < place.end_row) {
+        to = reinterpret_cast<int16_t*>(memory + place.at + static_cast<uint64_t>(down - place.first_row) * place.row_bytes) +
+             tile_block_begin(static_cast<size_t>(across - place.first_column));
+      }
+      if (!entropy_block(tables[turn.dc], tables[turn.ac], scan, dc[turn.component], to)) return false;
+    }
+  }
+  return ends_where_it_should(stretch, bytes, scan, dc);
+}
+
+PENSTOCK_HOST_DEVICE inline void entropy_stretch(uint8_t* memory, const EntropyPart& part, uint32_t unit) {
+  const CardStretch& stretch = reinterpret_cast<const CardStretch*>(memory + part.stretches_at)[unit];
+  if (!read_stretch(memory, part, stretch)) *reinterpret_cast<uint32_t*>(memory + part.verdict_at) = 1;
+}
+
+}  // namespace penstock

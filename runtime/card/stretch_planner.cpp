@@ -1,0 +1,143 @@
+#include "runtime/card/stretch_planner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/decode/indexed_rows.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kLargestFile = size_t{1} << 28;  // as in decode/indexed_rows.cpp
+
+}  // namespace
+
+bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index,
+                          const McuWindow& window) {
+  if (index == nullptr || frame.progressive || frame.restart_interval != 0 || bytes.size() > kLargestFile) return false;
+  if (!index->fits(frame) || index->closed_mcus(frame) / frame.mcu_columns < window.end_row) return false;
+  file_ = bytes;
+  frame_ = &frame;
+  index_ = index;
+  columns_ = window.columns;
+  stretches_.clear();
+  pieces_.clear();
+  bytes_ = 0;
+  if (!make_tables(frame)) return false;
+  // One thread each: points so far apart that the CPU would not go by them are worth less here.
+  if (static_cast<size_t>(index->interval()) * turns_.size() * 128 > IndexedRows::band_bytes) return false;
+  for (int row = window.first_row; row < window.end_row; ++row) add_row(row);
+  if (stretches_.empty()) return false;
+  // Even a crop that reads no other stretch to its end shows by this one that the index is the file's.
+  const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
+  CardStretch& last = stretches_.back();
+  last.mcus = static_cast<uint32_t>(std::min<int64_t>(index->interval(), mcus - last.first_mcu));
+  last.end = CardStretch::End::point;
+  for (size_t i = 0; i < stretches_.size(); ++i) {
+    if (!place(i)) return false;
+  }
+  // Stretches of a file's own index share no byte but those in which one ends and the next begins.
+  return bytes_ <= bytes.size() + 2 * stretches_.size();
+}
+
+bool StretchPlanner::make_tables(const JpegFrame& frame) {
+  turns_.clear();
+  tables_.clear();
+  known_.clear();
+  sound_ = true;
+  for (int c = 0; c < frame.components; ++c) {
+    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
+    const uint32_t dc = number_of(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanCodes::Kind::dc);
+    const uint32_t ac = number_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac);
+    for (int down = 0; down < component.v; ++down) {
+      for (int across = 0; across < component.h; ++across) {
+        turns_.push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(across), static_cast<uint32_t>(down), dc, ac});
+      }
+    }
+  }
+  return sound_ && turns_.size() <= std::size(EntropyPart{}.turn);
+}
+
+uint32_t StretchPlanner::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
+  const auto found = std::find(known_.begin(), known_.end(), spec.bytes);
+  if (found != known_.end()) return static_cast<uint32_t>(found - known_.begin());
+  HuffmanCodes codes;
+  sound_ = sound_ && codes.build(spec, kind);
+  known_.push_back(spec.bytes);
+  tables_.push_back(codes.table());
+  return static_cast<uint32_t>(tables_.size() - 1);
+}
+
+// The row's MCUs, as stretches from the entry points before them; one may belong to two rows.
+void StretchPlanner::add_row(int row) {
+  const int64_t interval = index_->interval();
+  const int64_t begin = int64_t{row} * frame_->mcu_columns + columns_.first;
+  const int64_t end = int64_t{row} * frame_->mcu_columns + columns_.end;
+  for (int64_t first = begin / interval * interval; first < end; first += interval) {
+    if (stretches_.empty() || int64_t{stretches_.back().first_mcu} != first) {
+      stretches_.push_back({.first_mcu = static_cast<uint32_t>(first)});
+    }
+    const int64_t last = std::min(first + interval, end);
+    stretches_.back().mcus = static_cast<uint32_t>(last - first);
+    stretches_.back().end = last == first + interval ? CardStretch::End::point : CardStretch::End::early;
+  }
+}
+
+// Where the stretch's bytes are in the file, and where among those that are copied.
+bool StretchPlanner::place(size_t number) {
+  CardStretch& stretch = stretches_[number];
+  const size_t point = stretch.first_mcu / static_cast<uint32_t>(index_->interval());
+  if (point >= index_->size()) return false;
+  const EntryPoint from = index_->at(point);
+  const size_t begin = from.byte;
+  size_t end = 0;
+  if (begin < frame_->scan_begin || begin > file_.size()) return false;
+  if (point + 1 < index_->size()) {
+    const EntryPoint to = index_->at(point + 1);
+    end = to.byte;
+    stretch.end_bit = to.bit;
+    std::copy(to.dc.begin(), to.dc.end(), stretch.end_dc);
+  } else {
+    if (!find_end(begin, end)) return false;
+    if (stretch.end == CardStretch::End::point) stretch.end = CardStretch::End::marker;
+  }
+  // Both bytes of an 0xFF in which the next one begins; of the marker, too.
+  const size_t copied = std::min(end + 2, file_.size());
+  if (end < begin || end >= file_.size()) return false;
+  // No MCU begins with the zero that follows an 0xFF.
+  if (end > begin && file_[end] == std::byte{0} && file_[end - 1] == std::byte{0xFF}) return false;
+  if (pieces_.empty() || begin < pieces_.back().begin || begin > pieces_.back().end) pieces_.push_back({begin, begin});
+  Piece& piece = pieces_.back();
+  const size_t piece_at = bytes_ - (piece.end - piece.begin);  // among those copied
+  if (copied > piece.end) {
+    bytes_ += copied - piece.end;
+    piece.end = copied;
+  }
+  stretch.byte = static_cast<uint32_t>(piece_at + (begin - piece.begin));
+  stretch.bit = from.bit;
+  stretch.end_byte = static_cast<uint32_t>(piece_at + (end - piece.begin));
+  std::copy(from.dc.begin(), from.dc.end(), stretch.dc);
+  return true;
+}
+
+// The first marker behind `from`.
+bool StretchPlanner::find_end(size_t from, size_t& marker) const {
+  const auto* const file = reinterpret_cast<const uint8_t*>(file_.data());
+  for (size_t at = from; at + 1 < file_.size();) {
+    const auto* const found = static_cast<const uint8_t*>(std::memchr(file + at, 0xFF, file_.size() - 1 - at));
+    if (found == nullptr) return false;
+    marker = static_cast<size_t>(found - file);
+    if (found[1] != 0) return true;
+    at = marker + 2;
+  }
+  return false;
+}
+
+void StretchPlanner::copy_bytes(std::byte* to) const {
+  for (const Piece& piece : pieces_) {
+    std::memcpy(to, file_.data() + piece.begin, piece.end - piece.begin);
+    to += piece.end - piece.begin;
+  }
+}
+
+}  // namespace penstock

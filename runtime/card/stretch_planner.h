@@ -1,0 +1,65 @@
+// Which stretches of a file a card has to decode for a window of MCUs, by the file's index; and their bytes.
+//
+//   StretchPlanner stretches;                                   // one per thread; keeps memory
+//   if (stretches.plan(bytes, frame, index, window)) {          // else: entropy decoding stays with the CPU
+//     ... room for stretches.stretches(), .bytes() and .tables() ...
+//     stretches.copy_bytes(room);
+//   }
+// The stretches are those of decode/indexed_rows.h: from the last entry point before a row's first wanted MCU to its last
+//   wanted one, and the very last to its end, so that an index of another file is found out.
+// Their bytes are copied as they are in the file, runs of neighbouring stretches in one piece.
+// Failure: plan() is false where the CPU's vector lanes would not go by the index either (restart markers, a progressive
+//   file, an index that is none of the file's or does not reach so far), and where the index asks for impossible places.
+// Ownership: file and index must outlive the plan. Thread-safety: one per thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/card/batch_layout.h"
+#include "runtime/decode/jpeg_frame.h"
+#include "runtime/decode/huffman_table.h"
+#include "runtime/decode/image.h"
+#include "runtime/decode/mcu_window.h"
+#include "runtime/decode/side_index.h"
+
+namespace penstock {
+
+class StretchPlanner {
+ public:
+  bool plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window);
+
+  const std::vector<CardStretch>& stretches() const noexcept { return stretches_; }
+  size_t bytes() const noexcept { return bytes_; }
+  void copy_bytes(std::byte* to) const;
+  // Of one MCU, in order, and the tables that they name.
+  const std::vector<CardTurn>& turns() const noexcept { return turns_; }
+  const std::vector<CodeTable>& tables() const noexcept { return tables_; }
+
+ private:
+  struct Piece {  // of the file
+    size_t begin = 0;
+    size_t end = 0;
+  };
+  bool make_tables(const JpegFrame& frame);
+  uint32_t number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind);
+  void add_row(int row);
+  bool place(size_t number);
+  bool find_end(size_t from, size_t& marker) const;
+
+  EncodedView file_;
+  const JpegFrame* frame_ = nullptr;
+  const SideIndex* index_ = nullptr;
+  McuColumns columns_;
+  std::vector<CardStretch> stretches_;
+  std::vector<Piece> pieces_;
+  size_t bytes_ = 0;
+  std::vector<CardTurn> turns_;
+  std::vector<CodeTable> tables_;
+  std::vector<const uint8_t*> known_;  // by table: the specification it was made of
+  bool sound_ = true;
+};
+
+}  // namespace penstock
