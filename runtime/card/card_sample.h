@@ -9,7 +9,8 @@
 //   nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The verdict on what it takes is
 //   good, and known here; but where the file has an index, entropy decoding is the card's too, and it is the card that tells
 //   (entropy_kernel.h).
-// Ownership: the file's bytes and its index must outlive the filling of a batch. Memory: vectors that are kept from sample to sample.
+// Ownership: the file's bytes and its index must outlive the filling of a batch. Memory: vectors that are kept from sample
+//   to sample.
 // Thread-safety: one per thread. Failure: false, and Error(usage) for draws of another pipeline.
 #pragma once
 

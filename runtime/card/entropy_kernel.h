@@ -61,9 +61,10 @@ struct ScanBits {
 
 // Where the k-th coefficient of a block lies in its tile; k < 64.
 PENSTOCK_HOST_DEVICE inline uint32_t place_in_tile(int k) {
-  constexpr uint8_t natural[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-                                   41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-                                   30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+  constexpr uint8_t natural[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
+                                   12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
+                                   35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
+                                   58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
   return static_cast<uint32_t>(tile_offset(natural[k]));
 }
 
@@ -157,8 +158,10 @@ PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart
       const int32_t across = column * part.h[turn.component] + static_cast<int32_t>(turn.across);
       const int32_t down = row * part.v[turn.component] + static_cast<int32_t>(turn.down);
       int16_t* to = nullptr;
-      if (across >= place.first_column && across < place.end_column && down >= place.first_row && down < place.end_row) {
-        to = reinterpret_cast<int16_t*>(memory + place.at + static_cast<uint64_t>(down - place.first_row) * place.row_bytes) +
+      if (across >= place.first_column && across < place.end_column && down >= place.first_row &&
+          down < place.end_row) {
+        to = reinterpret_cast<int16_t*>(memory + place.at +
+                                        static_cast<uint64_t>(down - place.first_row) * place.row_bytes) +
              tile_block_begin(static_cast<size_t>(across - place.first_column));
       }
       if (!entropy_block(tables[turn.dc], tables[turn.ac], scan, dc[turn.component], to)) return false;

@@ -12,8 +12,7 @@ constexpr size_t kLargestFile = size_t{1} << 28;  // as in decode/indexed_rows.c
 
 }  // namespace
 
-bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index,
-                          const McuWindow& window) {
+bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window) {
   if (index == nullptr || frame.progressive || frame.restart_interval != 0 || bytes.size() > kLargestFile) return false;
   if (!index->fits(frame) || index->closed_mcus(frame) / frame.mcu_columns < window.end_row) return false;
   file_ = bytes;
@@ -51,7 +50,8 @@ bool StretchPlanner::make_tables(const JpegFrame& frame) {
     const uint32_t ac = number_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac);
     for (int down = 0; down < component.v; ++down) {
       for (int across = 0; across < component.h; ++across) {
-        turns_.push_back({static_cast<uint32_t>(c), static_cast<uint32_t>(across), static_cast<uint32_t>(down), dc, ac});
+        turns_.push_back(
+            {static_cast<uint32_t>(c), static_cast<uint32_t>(across), static_cast<uint32_t>(down), dc, ac});
       }
     }
   }

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "runtime/card/batch_layout.h"
-#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/huffman_table.h"
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/mcu_window.h"
 #include "runtime/decode/side_index.h"
 

@@ -217,8 +217,8 @@ void check_verdicts(Card& card) {
     std::string text = index.serialise();
     const bool in_file = draw(random, 0, 1) == 1;
     if (in_file) {
-      const auto at = static_cast<size_t>(draw(random, static_cast<int>(index.at(0).byte),
-                                               static_cast<int>(picture.file.size()) - 1));
+      const auto at = static_cast<size_t>(
+          draw(random, static_cast<int>(index.at(0).byte), static_cast<int>(picture.file.size()) - 1));
       picture.file[at] ^= static_cast<std::byte>(1 << draw(random, 0, 7));
     } else {
       text[static_cast<size_t>(draw(random, 8, static_cast<int>(text.size()) - 1))] ^=
@@ -227,7 +227,8 @@ void check_verdicts(Card& card) {
     if (!SideIndex::read(std::as_bytes(std::span(text)), index)) continue;
     const ImageInput input{picture.file, {}, &index};
     if (!sample.plan(pipeline, scratch, input, picture.header, picture.draws) || !sample.leaves_entropy()) continue;
-    REQUIRE(reader.open(picture.file, picture.header, sample.plan().stages.front().geometry.runs.back().source, DecodeLimits{}.max_scans));
+    REQUIRE(reader.open(picture.file, picture.header, sample.plan().stages.front().geometry.runs.back().source,
+                        DecodeLimits{}.max_scans));
     std::vector<int16_t> coefficients(reader.bytes() / sizeof(int16_t));
     const bool mine = reader.read(&index, coefficients.data());
     REQUIRE(bench.batch.begin(1, 16, 16));

@@ -212,7 +212,8 @@ void check_launches(Card& card) {
   CardBench bench(card, size_t{24} << 20);
   BatchCounts counts;
   compare_batches(bench, {{kCut, kJitter}}, 64, random, counts);
-  // Entropy decoding of those with an index, four of decoding and resizing; then contrast is the first, the last or in between: a point, tally, tone, a point.
+  // Entropy decoding of those with an index, four of decoding and resizing; then contrast is the first, the last or in
+  // between: a point, tally, tone, a point.
   CHECK(counts.most_launches == 9);
 }
 
