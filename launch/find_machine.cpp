@@ -60,10 +60,11 @@ void find_cpus(Findings& findings) {
   const int allowed = ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 0;
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   const std::string model = value_of("/proc/cpuinfo", "model name");
+  const char* const vectors = lane_shape().vectors;
   Finding finding{"cpu", (model.empty() ? "" : model + ", ") + std::to_string(allowed) + " of " +
                              std::to_string(online) + " CPUs, " +
-                             (lane_shape().vectors ? "AVX-512: JPEG's entropy decoding in sixteen lanes"
-                                                   : "no AVX-512: JPEG's entropy decoding in scalar lanes")};
+                             (vectors != nullptr ? std::string(vectors) + ": JPEG's entropy decoding in sixteen lanes"
+                                                 : "no AVX2: JPEG's entropy decoding in scalar lanes")};
   if (allowed < online) {
     finding.level = FindingLevel::note;
     finding.remedy = "a launcher, container or taskset keeps this process to some CPUs; loader.threads shares those";

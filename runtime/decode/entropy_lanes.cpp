@@ -12,6 +12,7 @@
 #include <bit>
 #include <utility>
 
+#include "runtime/decode/avx2_lanes.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/scalar_lanes.h"
 #include "runtime/decode/zigzag.h"
@@ -25,7 +26,7 @@ namespace penstock::lane_vectors {
 namespace HWY_NAMESPACE {
 
 // AVX-512's own intrinsics: the code lives on gathers, scatters and masks of 16 lanes. AVX2 has none of the latter two,
-// and half the lanes: scalar ones (scalar_lanes.h) do there.
+// and half the lanes: it goes another way (avx2_lanes.h), and what has no AVX2 either, without vectors (scalar_lanes.h).
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 
 using V = __m512i;
@@ -372,14 +373,18 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
 }
 
 LaneShape Shape() {
-  return {most_lanes, lookups_per_fetch, true};
+  return {most_lanes, lookups_per_fetch, "AVX-512"};
 }
 
 #else
 
 void DecodeLanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
                  LaneFeeder& feeder, LaneLog* log) {
+#if HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
+  decode_avx2_lanes(tables, layout, bytes, coefficients, feeder, log);
+#else
   decode_scalar_lanes(tables, layout, bytes, coefficients, feeder, log);
+#endif
 }
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
@@ -478,7 +483,11 @@ Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t*, uint8_t* out, cons
 }
 
 LaneShape Shape() {
-  return {scalar_lanes, scalar_lookups_per_fetch, false};
+#if HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
+  return {avx2_lanes, avx2_lookups_per_fetch, "AVX2"};
+#else
+  return {scalar_lanes, scalar_lookups_per_fetch, nullptr};
+#endif
 }
 
 #endif

@@ -1,5 +1,6 @@
 // Entropy decoding of baseline scans in lanes: many stretches of MCUs at once, each in a lane of its own. With AVX-512
-// these are the sixteen of a vector, else four scalar ones side by side (scalar_lanes.h).
+// these are the sixteen of a vector, with AVX2 those of two (avx2_lanes.h), else four scalar ones side by side
+// (scalar_lanes.h).
 //
 //   struct Feeder : LaneFeeder { bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override; } feeder;
 //   decode_lanes(tables, layout, bytes, coefficients, feeder);          // asks for lane_shape().count stretches at first
@@ -107,7 +108,7 @@ class LaneFeeder {
 struct LaneShape {
   size_t count = 0;  // of lanes, most_lanes at most
   size_t lookups_per_fetch = 0;
-  bool vectors = false;
+  const char* vectors = nullptr;  // whose lanes they are; nullptr: scalar ones
 };
 LaneShape lane_shape();
 

@@ -1,4 +1,4 @@
-// decode_lanes() (entropy_lanes.h) for CPUs whose vectors have no lanes: the same stretches, one lookup at a time, lane
+// decode_lanes() (entropy_lanes.h) for CPUs without AVX2, or other than x86: the same stretches, one lookup at a time, lane
 // after lane.
 //
 //   decode_scalar_lanes(tables, layout, bytes, coefficients, feeder, log);      // scalar_lanes lanes

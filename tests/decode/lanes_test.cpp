@@ -198,12 +198,57 @@ void check_lanes_against_steps(DecodeLanes decode) {
 }
 
 TEST_CASE("lanes do what single steps do, also on garbage") {
-  MESSAGE(lane_shape().count, " lanes", lane_shape().vectors ? ", of vectors" : "");
+  const LaneShape shape = lane_shape();
+  MESSAGE(shape.count, " lanes, ", std::string(shape.vectors != nullptr ? shape.vectors : "scalar"));
   check_lanes_against_steps(decode_lanes);
 }
 
 TEST_CASE("scalar lanes do what single steps do, whatever vectors this CPU has") {
   check_lanes_against_steps(decode_scalar_lanes);
+}
+
+// Blocks of 31 bits, 27 of them the DC code's: the third lookup of a fetch finds too few bits for it, and its block has
+// just begun.
+TEST_CASE("lanes wait for the bits of a long code without losing their place") {
+  std::mt19937 random(11);
+  std::vector<uint8_t> dc_spec(17), ac_spec(17);
+  dc_spec[15] = 1;   // one code of 16 zeros
+  dc_spec[16] = 11;  // with 11 bits behind it
+  ac_spec[3] = 1;    // one of four zeros: the block's end
+  JpegFrame frame;
+  frame.components = 1;
+  frame.component[0].h = frame.component[0].v = 1;
+  frame.dc[0] = {dc_spec.data(), 1};
+  frame.ac[0] = {ac_spec.data(), 1};
+  LaneTables tables;
+  LaneLayout layout;
+  REQUIRE(tables.lay_out(frame, layout));
+  constexpr uint32_t blocks = 200;
+  constexpr uint32_t block_bits = 16 + 11 + 4;
+  std::vector<uint8_t> bytes(blocks * block_bits / 8 + 1 + lane_padding);
+  for (uint32_t block = 0; block < blocks; ++block) {
+    for (uint32_t bit = block * block_bits + 16; bit < block * block_bits + 27; ++bit) {
+      if (random() % 2 == 0) bytes[bit / 8] |= static_cast<uint8_t>(128 >> bit % 8);
+    }
+  }
+  Stretches stretches;
+  for (uint32_t n = 0; n < 2 * most_lanes; ++n) {
+    const uint32_t out = static_cast<uint32_t>(lane_scratch_bytes) + n * (blocks + 1) * 128;
+    stretches.units.push_back({n * block_bits, blocks * block_bits, blocks - n, out});
+  }
+  stretches.ends.resize(stretches.units.size());
+  std::vector<int16_t> coefficients((lane_scratch_bytes + stretches.units.size() * (blocks + 1) * 128) / 2);
+  std::vector<int16_t> by_steps = coefficients;
+  decode_lanes(tables, layout, bytes.data(), coefficients.data(), stretches);
+  for (size_t n = 0; n < stretches.units.size(); ++n) {
+    const LaneUnit& unit = stretches.units[n];
+    LanePlace place{unit.bit, unit.out_byte, 0, 0};
+    while (place.block < unit.out_byte + unit.blocks * 128)
+      REQUIRE(lane_step(tables, layout, bytes.data(), by_steps.data(), place));
+    CHECK(stretches.ends[n].fine());
+    CHECK(stretches.ends[n].place.bit == place.bit);
+  }
+  CHECK(coefficients == by_steps);
 }
 
 TEST_CASE("stuffing is taken out in vectors as byte by byte, up to a marker") {
