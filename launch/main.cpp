@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -156,6 +157,12 @@ int main(int argc, char** argv) {
     penstock::let_rank_0_speak_first();
     std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(error.what()).c_str());
     return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::fputs(
+        "penstock: there is no memory left for it\n  help: use fewer threads, or raise the limit (ulimit -v, the "
+        "container's)\n",
+        stderr);
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(error.what()).c_str());
     return 1;

@@ -11,6 +11,9 @@ import tempfile
 if len(sys.argv) < 3:
     print("SKIP: built without the CUDA component")
     sys.exit(77)
+if os.environ.get("PENSTOCK_FULL") != "1":
+    print("SKIP: half a minute of nvcc, for PENSTOCK_FULL=1")
+    sys.exit(77)
 nvcc, *flags = sys.argv[1:]
 source = os.environ["PENSTOCK_SOURCE"]
 
