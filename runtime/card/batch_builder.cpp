@@ -5,6 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/zigzag.h"
+
 namespace penstock {
 namespace {
 
@@ -283,6 +286,9 @@ void BatchBuilder::describe_entropy(const CardSample& sample, uint64_t coefficie
                             .first_row = blocks.first_row,
                             .end_column = blocks.first_column + blocks.columns,
                             .end_row = blocks.first_row + blocks.rows};
+  }
+  for (size_t k = 0; k < std::size(part.places); ++k) {
+    part.places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
   }
   entry.steps.emplace_back(part);
 }

@@ -125,6 +125,11 @@ struct CardStretch {
   int16_t end_dc[3] = {};
 };
 
+// Rows of eight coefficients lie on multiples of their size, and move whole.
+struct alignas(16) CoefficientRow {
+  int16_t value[8];
+};
+
 // A component's quantised coefficients: rows of tiles (decode/coefficient_tiles.h).
 struct CardCoefficients {
   uint64_t at = 0;
@@ -157,6 +162,9 @@ struct EntropyPart {
   int32_t h[3] = {};  // blocks of an MCU, by component
   int32_t v[3] = {};
   CardCoefficients coefficients[3];
+  // Where a block's k-th coefficient lies in its tile. A table in the kernel would be made anew, in each thread's own
+  // memory, for every coefficient.
+  uint8_t places[64] = {};
 };
 
 struct InversePart {

@@ -59,15 +59,6 @@ struct ScanBits {
   }
 };
 
-// Where the k-th coefficient of a block lies in its tile; k < 64.
-PENSTOCK_HOST_DEVICE inline uint32_t place_in_tile(int k) {
-  constexpr uint8_t natural[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
-                                   12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
-                                   35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
-                                   58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
-  return static_cast<uint32_t>(tile_offset(natural[k]));
-}
-
 // A code and the bits behind it: false where there is none. `run`: the symbol's upper half.
 PENSTOCK_HOST_DEVICE inline bool next_value(const CodeTable& table, bool dc, ScanBits& scan, int& run, int& size,
                                             int& value) {
@@ -86,13 +77,11 @@ PENSTOCK_HOST_DEVICE inline bool next_value(const CodeTable& table, bool dc, Sca
   return true;
 }
 
-// `to`: the block's place in its tile, or null where it is not wanted.
-PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTable& ac, ScanBits& scan,
-                                               int32_t& prediction, int16_t* to) {
+// `to`: the block's place in its tile, or null where it is not wanted. `places`: EntropyPart's.
+PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTable& ac, const uint8_t* places,
+                                               ScanBits& scan, int32_t& prediction, int16_t* to) {
   if (to != nullptr) {
-    for (uint32_t row = 0; row < 8; ++row) {
-      for (uint32_t column = 0; column < 8; ++column) to[tile_offset(size_t{8} * row) + column] = 0;
-    }
+    for (size_t row = 0; row < 8; ++row) *reinterpret_cast<CoefficientRow*>(to + tile_offset(8 * row)) = {};
   }
   int run = 0;
   int size = 0;
@@ -111,7 +100,7 @@ PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTa
     // libjpeg-turbo goes on, but no encoder ends a block so.
     if (k > 63 || (k == 63 && size == 0)) return false;
     if (size == 0) continue;
-    if (to != nullptr) to[place_in_tile(k)] = static_cast<int16_t>(value);
+    if (to != nullptr) to[places[k]] = static_cast<int16_t>(value);
   }
   return scan.count >= 0;
 }
@@ -164,7 +153,7 @@ PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart
                                         static_cast<uint64_t>(down - place.first_row) * place.row_bytes) +
              tile_block_begin(static_cast<size_t>(across - place.first_column));
       }
-      if (!entropy_block(tables[turn.dc], tables[turn.ac], scan, dc[turn.component], to)) return false;
+      if (!entropy_block(tables[turn.dc], tables[turn.ac], part.places, scan, dc[turn.component], to)) return false;
     }
   }
   return ends_where_it_should(stretch, bytes, scan, dc);

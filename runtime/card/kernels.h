@@ -23,10 +23,7 @@
 
 namespace penstock {
 
-// Rows of eight coefficients and of eight samples lie on multiples of their size, and move whole.
-struct alignas(16) CoefficientRow {
-  int16_t value[8];
-};
+// As CoefficientRow, of samples.
 struct alignas(8) SampleRow {
   uint8_t value[8];
 };

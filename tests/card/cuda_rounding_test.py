@@ -2,28 +2,16 @@
 approximate. Compiles the component's source as the build does, to PTX, and reads that; needs nvcc, and no card."""
 
 import collections
-import os
 import re
-import subprocess
-import sys
-import tempfile
 
-if len(sys.argv) < 3:
-    print("SKIP: built without the CUDA component")
-    sys.exit(77)
-if os.environ.get("PENSTOCK_FULL") != "1":
-    print("SKIP: half a minute of nvcc, for PENSTOCK_FULL=1")
-    sys.exit(77)
-nvcc, *flags = sys.argv[1:]
-source = os.environ["PENSTOCK_SOURCE"]
+from ptx import compile_to_ptx, compiler
+
+nvcc, flags = compiler()
 
 
 def operations(flags):
     """The float arithmetic of all kernels, counted by instruction."""
-    with tempfile.NamedTemporaryFile(prefix="cuda_rounding_test-", suffix=".ptx") as ptx:
-        subprocess.run([nvcc, *flags, f"-I{source}", "-arch=compute_90", "-ptx", f"{source}/runtime/cuda/cuda_card.cu", "-o",
-                        ptx.name], check=True)
-        text = ptx.read().decode()
+    text = compile_to_ptx(nvcc, flags)
     assert text.count(".entry") >= 14, text[:1000]
     words = r"\b(?:fma|mad|mul|add|sub|div|rcp|sqrt|rsqrt|sin|cos|ex2|lg2|tanh)(?:\.[a-z0-9]+)*\.f(?:16|32|64)\b"
     return collections.Counter(re.findall(words, text))
