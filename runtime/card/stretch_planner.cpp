@@ -9,6 +9,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kLargestFile = size_t{1} << 28;  // as in decode/indexed_rows.cpp
+constexpr size_t kMostBlockBytes = 2 * 64 * (16 + 15) / 8;  // 64 codes and values, each byte a stuffed 0xFF
 
 }  // namespace
 
@@ -104,6 +105,8 @@ bool StretchPlanner::place(size_t number) {
   // Both bytes of an 0xFF in which the next one begins; of the marker, too.
   const size_t copied = std::min(end + 2, file_.size());
   if (end < begin || end >= file_.size()) return false;
+  // A thread looks at all of them, and a card that takes too long counts as lost.
+  if (end - begin > static_cast<size_t>(index_->interval()) * turns_.size() * kMostBlockBytes + 1) return false;
   // No MCU begins with the zero that follows an 0xFF.
   if (end > begin && file_[end] == std::byte{0} && file_[end - 1] == std::byte{0xFF}) return false;
   if (pieces_.empty() || begin < pieces_.back().begin || begin > pieces_.back().end) pieces_.push_back({begin, begin});

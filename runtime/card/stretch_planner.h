@@ -9,7 +9,8 @@
 //   wanted one, and the very last to its end, so that an index of another file is found out.
 // Their bytes are copied as they are in the file, runs of neighbouring stretches in one piece.
 // Failure: plan() is false where the CPU's vector lanes would not go by the index either (restart markers, a progressive
-//   file, an index that is none of the file's or does not reach so far), and where the index asks for impossible places.
+//   file, an index that is none of the file's or does not reach so far), and where the index asks for impossible places, or
+//   for more bytes than a stretch's MCUs can have: a card's thread ends soon, whatever the file.
 // Ownership: file and index must outlive the plan. Thread-safety: one per thread.
 #pragma once
 
