@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace penstock {
@@ -42,7 +43,13 @@ CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOp
     throw Error(ErrorKind::runtime, "no card has memory for a batch: " + why_none,
                 "lower loader.card_memory_mb, free memory on the card, or say loader.executor: cpu");
   }
-  for (size_t i = 0; i < lanes; ++i) threads_.emplace_back([this, i] { run(i); });
+  try {
+    for (size_t i = 0; i < lanes; ++i) threads_.emplace_back([this, i] { run(i); });
+  } catch (const std::system_error& problem) {
+    stop();  // no destructor will
+    throw Error(ErrorKind::runtime, "cannot start " + std::to_string(lanes) + " threads for cards: " + problem.what(),
+                "lower loader.cards, raise the limits on processes and memory, or say loader.executor: cpu");
+  }
 }
 
 CardLanes::~CardLanes() {

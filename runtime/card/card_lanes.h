@@ -14,7 +14,7 @@
 //   three quarters of that here. Where a card has less, the lanes are halved until they fit, so that batches become
 //   smaller; a card on which not even smallest_lane_bytes can be had is left out, and one that fails meanwhile is too.
 //   figures() says so from the beginning.
-// Failure: the constructor throws where no card is left. done()'s error says which card failed and how; what the
+// Failure: the constructor throws where no card is left, or threads cannot be had. done()'s error says which card failed and how; what the
 //   batch held is then unmade. After anything but a want of memory the card is not asked again: its lanes are never
 //   free.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost.
