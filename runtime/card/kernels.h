@@ -5,8 +5,9 @@
 // ../cuda wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of the
 //   wanted size, in integers, by the arithmetic of decode/jpeg_math.h and augment/resample_math.h, which the CPU path is
 //   tested against too; what happens to pixels then is in pixel_kernels.h.
-// Safety: parts are made by batch_builder.h from numbers that it has checked; nothing here looks at a file's bytes but
-//   as coefficients, of which every value is harmless.
+// Safety: parts are made by batch_builder.h from numbers that it has checked; nothing but entropy_kernel.h looks at a
+//   file's bytes, and of coefficients every value is harmless: also those that nobody wrote, behind a stretch that is not
+//   good.
 // Thread-safety: different units of a stage write different bytes, and read nothing that the stage writes.
 #pragma once
 

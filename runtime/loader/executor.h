@@ -5,8 +5,8 @@
 //
 // Works are begun in the order of submission; several may be under way. A work is the executor's from submit() until
 // next_done() returns it: only then may anybody else touch its cell.
-// With cards the threads read, draw and decode entropy, and leave the rest to a card (card/card_lanes.h) of the images
-//   that it takes; of the others, and while no card is free, they make all. Of a card that fails they make again what
+// With cards the threads read and draw, and where a file has no index decode entropy, and leave the rest to a card
+//   (card/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card that fails they make again what
 //   it had. Bytes, records and verdicts are the same.
 #pragma once
 
@@ -58,7 +58,7 @@ struct ExecutorFigures {
   int threads = 0;
   std::vector<CardFigures> cards;
   int64_t fed = 0;      // images that threads left to cards
-  int64_t feed_ns = 0;  // of decode_ns: reading the coefficients of those
+  int64_t feed_ns = 0;  // of decode_ns: planning those, and their coefficients or copying their bytes
   struct BySpeed {
     double card_share = 0;  // aimed at now, of the images that either could make
     double make_ns = 0;     // of a thread, for an image that it makes
@@ -66,6 +66,9 @@ struct ExecutorFigures {
   };
   std::optional<BySpeed> by_speed;
   int64_t remade = 0;  // images that a card had and did not make
+
+  // Made by threads; of a running executor, too, where cards have some that are not done.
+  int64_t cpu_images() const noexcept { return samples - fed + remade; }
 };
 
 class Executor {

@@ -156,7 +156,7 @@ class Loader::Impl {
     }
     nlohmann::json report{{"list", std::move(list)}, {"images", images}, {"remade", f.remade}};
     if (!f.cards.empty()) {
-      report["cpu_images"] = f.samples - images;
+      report["cpu_images"] = f.cpu_images();
       report["entropy_s"] = static_cast<double>(f.feed_ns) * 1e-9;
     }
     if (f.by_speed) {

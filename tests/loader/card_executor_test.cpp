@@ -2,11 +2,14 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <map>
 #include <random>
@@ -475,6 +478,69 @@ TEST_CASE("a card that fails, wherever: the CPU makes what it had, and it is sai
   std::printf("%d images made again\n", remade);
   CHECK(remade > 15);
 }
+
+TEST_CASE("images that cards have are nobody's, until they are made") {
+  const auto context = context_of("on_error: fail\n", "{Resize: {size: [28, 36]}}");
+  const std::vector<std::byte> file = make_jpeg({.width = 60, .height = 40});
+  for (const bool fails : {false, true}) {
+    const auto faults = std::make_shared<CardFaults>();
+    faults->slow_ms = 400;
+    if (fails) faults->after(2, CardFault::failed);
+    std::vector<std::unique_ptr<Card>> cards;
+    cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), faults));
+    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{24} << 20, .lanes = 1}, {});
+    constexpr int kSamples = 12;
+    std::vector<std::byte> cell(chunk_layout(context->fields(), kSamples).total_bytes);
+    auto work = std::make_unique<ChunkWork>();
+    work->lease.samples.resize(kSamples);
+    work->split = context;
+    work->memory = cell.data();
+    work->make = [&](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
+      SampleRecord record;
+      CHECK(maker.make_image(file, {1, 0, i, 0}, fields[0], record).ok());
+      return record;
+    };
+    executor->submit(std::move(work));
+    ExecutorFigures figures;
+    std::unique_ptr<ChunkWork> done;
+    while ((done = executor->next_done()) == nullptr) {
+      figures = executor->figures();
+      if (!fails) CHECK(figures.cpu_images() == 0);
+      pollfd fd{executor->done_fd(), POLLIN, 0};
+      (void)::poll(&fd, 1, 5);
+    }
+    figures = executor->figures();
+    CHECK(figures.cpu_images() == (fails ? kSamples : 0));
+    CHECK(images_of(figures) + figures.cpu_images() == kSamples);
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("where a lane's thread cannot be had, it is said") {
+  std::vector<std::unique_ptr<Card>> cards;
+  cards.push_back(open_host_card(0, size_t{1} << 30));
+  constexpr int kLanes = 200;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  // Room for the lanes' memory, and for some of the threads' stacks.
+  std::ifstream status("/proc/self/statm");
+  rlim_t pages = 0;
+  status >> pages;
+  REQUIRE(pages > 0);
+  rlimit tight = before;
+  tight.rlim_cur = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{kLanes} << 21) + (rlim_t{64} << 20);
+  REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
+  std::string said;
+  try {
+    const CardLanes lanes(std::move(cards), {.memory_bytes = int64_t{kLanes} << 20, .lanes = kLanes},
+                          [](CardLane&, const CardError*) {});
+  } catch (const Error& error) {
+    said = error.message();
+  }
+  REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(said.starts_with("cannot start 200 threads for cards: "));
+}
+#endif
 
 TEST_CASE("an executor may go while cards are at work") {
   Notices notices;
