@@ -330,4 +330,18 @@ struct FinishPart {
   uint64_t to_at = 0;
 };
 
+// A number of these types' sizes, in this order.
+template <class... Types>
+constexpr uint32_t number_of_sizes() {
+  uint32_t number = 0;
+  ((number = number * 31 + static_cast<uint32_t>(sizeof(Types))), ...);
+  return number;
+}
+// Of all that a batch tells a card: whoever was compiled with another layout is found out.
+inline constexpr uint32_t batch_layout_sizes =
+    card_stages +
+    31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, InversePart, ColourPart, AcrossPart,
+                         DownPart, PlacePart, PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart, WarpPart,
+                         GatherPart, FinishPart>();
+
 }  // namespace penstock

@@ -37,14 +37,18 @@ struct CudaFacts {
 
 // The component's one entry point, found by name.
 struct CudaComponent {
-  int version = 0;
+  uint64_t version = 0;
   // -1, and why.
   int (*count)(std::string* error) = nullptr;
   // nullptr, and why.
   Card* (*open)(int number, std::string* error) = nullptr;
   void (*describe)(CudaFacts* facts) = nullptr;
 };
-inline constexpr int kCudaComponentVersion = 3;  // of this struct, Card and batch_layout.h together
+// Of this struct, Card and batch_layout.h together. By hand what sizes do not tell.
+constexpr uint64_t cuda_component_version(uint32_t sizes) {
+  return uint64_t{4} << 32 | sizes;
+}
+inline constexpr uint64_t kCudaComponentVersion = cuda_component_version(batch_layout_sizes);
 inline constexpr const char* kCudaComponentEntry = "penstock_cuda_component";
 using CudaComponentFunction = const CudaComponent* (*)();
 
