@@ -339,9 +339,8 @@ constexpr uint32_t number_of_sizes() {
 }
 // Of all that a batch tells a card: whoever was compiled with another layout is found out.
 inline constexpr uint32_t batch_layout_sizes =
-    card_stages +
-    31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, InversePart, ColourPart, AcrossPart,
-                         DownPart, PlacePart, PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart, WarpPart,
-                         GatherPart, FinishPart>();
+    card_stages + 31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, InversePart,
+                                       ColourPart, AcrossPart, DownPart, PlacePart, PointStep, PointPart, TallyPart,
+                                       TonePart, SmoothPart, BlurPart, WarpPart, GatherPart, FinishPart>();
 
 }  // namespace penstock

@@ -183,8 +183,8 @@ void CardLanes::run(size_t number) {
       figures.busy_ns += clock.now() - begun;
       figures.uploaded_bytes += static_cast<int64_t>(lane->batch.upload_bytes());
       ++figures.batches;
-      figures.images += std::count_if(lane->images.begin(), lane->images.end(),
-                                      [](const LaneImage& one) { return one.made; });
+      figures.images +=
+          std::count_if(lane->images.begin(), lane->images.end(), [](const LaneImage& one) { return one.made; });
     }
     done_(*lane, nullptr);
   }

@@ -14,9 +14,9 @@
 //   three quarters of that here. Where a card has less, the lanes are halved until they fit, so that batches become
 //   smaller; a card on which not even smallest_lane_bytes can be had is left out, and one that fails meanwhile is too.
 //   figures() says so from the beginning.
-// Failure: the constructor throws where no card is left, or threads cannot be had. done()'s error says which card failed and how; what the
-//   batch held is then unmade. After anything but a want of memory the card is not asked again: its lanes are never
-//   free.
+// Failure: the constructor throws where no card is left, or threads cannot be had. done()'s error says which card failed
+//   and how; what the batch held is then unmade. After anything but a want of memory the card is not asked again: its
+//   lanes are never free.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
 //   batches under way; done() may still use the lanes then.
@@ -55,11 +55,11 @@ struct CardFigures {
   int64_t batches = 0;
   int64_t images = 0;
   int64_t uploaded_bytes = 0;
-  int64_t busy_ns = 0;    // of its lanes, from upload to the last byte fetched
-  int64_t active_ns = 0;  // with a batch of one lane at least
-  CardTimes times;        // of those batches, by stage
-  int64_t deliver_ns = 0; // of its lanes, from pinned memory to where images go
-  std::string failure;  // why it is not asked any more, or never was
+  int64_t busy_ns = 0;     // of its lanes, from upload to the last byte fetched
+  int64_t active_ns = 0;   // with a batch of one lane at least
+  CardTimes times;         // of those batches, by stage
+  int64_t deliver_ns = 0;  // of its lanes, from pinned memory to where images go
+  std::string failure;     // why it is not asked any more, or never was
 };
 
 struct LaneImage {
@@ -130,11 +130,11 @@ class CardLanes {
   std::vector<Place> places_ PENSTOCK_GUARDED_BY(mutex_);
   std::vector<CardFigures> figures_ PENSTOCK_GUARDED_BY(mutex_);
   struct Activity {
-    int batches = 0;         // under way
-    Nanoseconds since = 0;   // counted so far
+    int batches = 0;        // under way
+    Nanoseconds since = 0;  // counted so far
   };
   std::vector<Activity> activity_ PENSTOCK_GUARDED_BY(mutex_);  // of each card
-  size_t next_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // where take() begins to look: lanes take turns
+  size_t next_ PENSTOCK_GUARDED_BY(mutex_) = 0;                 // where take() begins to look: lanes take turns
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

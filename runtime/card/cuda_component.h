@@ -29,9 +29,9 @@ struct CudaCardFacts {
 
 // What can be asked without making a context on any card.
 struct CudaFacts {
-  int driver = 0;      // newest CUDA that the driver knows, 13000 for 13.0; 0: there is no driver
-  int runtime = 0;     // that the component was built with
-  std::string error;   // why no card can be used
+  int driver = 0;     // newest CUDA that the driver knows, 13000 for 13.0; 0: there is no driver
+  int runtime = 0;    // that the component was built with
+  std::string error;  // why no card can be used
   std::vector<CudaCardFacts> cards;
 };
 

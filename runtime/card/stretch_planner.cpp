@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kLargestFile = size_t{1} << 28;  // as in decode/indexed_rows.cpp
+constexpr size_t kLargestFile = size_t{1} << 28;            // as in decode/indexed_rows.cpp
 constexpr size_t kMostBlockBytes = 2 * 64 * (16 + 15) / 8;  // 64 codes and values, each byte a stuffed 0xFF
 
 }  // namespace

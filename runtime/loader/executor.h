@@ -50,7 +50,7 @@ struct ChunkWork {
 
 struct ExecutorFigures {
   int64_t samples = 0;
-  int64_t busy_ns = 0;    // summed over threads
+  int64_t busy_ns = 0;  // summed over threads
   int64_t read_ns = 0;
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;

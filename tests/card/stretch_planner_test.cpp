@@ -215,9 +215,12 @@ TEST_CASE("threads keep to their part of the memory, whatever file and index say
       const CoefficientReader::Blocks& blocks = reader.blocks(c);
       part.h[c] = frame.component[static_cast<size_t>(c)].h;
       part.v[c] = frame.component[static_cast<size_t>(c)].v;
-      part.coefficients[c] = {coefficients_at + blocks.at * sizeof(int16_t), blocks.row_stride * sizeof(int16_t),
-                              blocks.first_column,   blocks.first_row,
-                              blocks.first_column + blocks.columns, blocks.first_row + blocks.rows};
+      part.coefficients[c] = {coefficients_at + blocks.at * sizeof(int16_t),
+                              blocks.row_stride * sizeof(int16_t),
+                              blocks.first_column,
+                              blocks.first_row,
+                              blocks.first_column + blocks.columns,
+                              blocks.first_row + blocks.rows};
     }
     for (size_t k = 0; k < 64; ++k) part.places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
     arena.close_gaps();

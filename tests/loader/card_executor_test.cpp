@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <future>
@@ -221,8 +221,8 @@ TEST_CASE("with one list a share may be kept from the cards, and nothing changes
   for (const double fraction : {0.0, 0.5, 1.0}) {
     std::vector<std::unique_ptr<Card>> cards;
     cards.push_back(open_host_card(0, size_t{64} << 20));
-    const auto executor = make_card_executor(1, {}, std::move(cards),
-                                             {.memory_bytes = int64_t{24} << 20, .lanes = 10}, {}, fraction);
+    const auto executor =
+        make_card_executor(1, {}, std::move(cards), {.memory_bytes = int64_t{24} << 20, .lanes = 10}, {}, fraction);
     CHECK(all_chunks(*executor, context, 12) == wanted);
     images.push_back(images_of(executor->figures()));
   }
@@ -247,15 +247,16 @@ TEST_CASE("lanes are taken of the card where the wait is least, while it has any
 TEST_CASE("by learnt speeds, chunks are the CPU's too, by cards of different speeds") {
   const auto slow = std::make_shared<CardFaults>();
   slow->slow_ms = 60;
-  for (const char* const pipeline : {kCrop, "{Resize: {size: 40}}, {CenterCrop: {size: 32}}, {RandomInvert: {p: 0.3}}"}) {
+  for (const char* const pipeline :
+       {kCrop, "{Resize: {size: 40}}, {CenterCrop: {size: 32}}, {RandomInvert: {p: 0.3}}"}) {
     const auto context = context_of("on_error: substitute\n", pipeline);
     for (const size_t samples : {size_t{1}, size_t{7}, size_t{40}}) {
       const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, samples);
       std::vector<std::unique_ptr<Card>> cards;
       cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), slow));
       cards.push_back(open_host_card(1, size_t{64} << 20));
-      const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {},
-                                               CpuFraction::automatic());
+      const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3},
+                                               {}, CpuFraction::automatic());
       for (int epoch = 0; epoch < 4; ++epoch) CHECK(all_chunks(*executor, context, samples) == wanted);
       const ExecutorFigures figures = executor->figures();
       CHECK(figures.samples == 4 * kPictures);
@@ -279,8 +280,8 @@ TEST_CASE("by learnt speeds, cards that fail leave everything to the CPU") {
     if (fault != CardFault::out_of_memory) faults->after(8, fault);
     std::vector<std::unique_ptr<Card>> cards;
     cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), faults));
-    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {},
-                                             CpuFraction::automatic());
+    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3},
+                                             {}, CpuFraction::automatic());
     for (int epoch = 0; epoch < 4; ++epoch) CHECK(all_chunks(*executor, context, 8) == wanted);
     CHECK(executor->figures().remade > 0);
     const double share = executor->figures().by_speed->card_share;
@@ -296,7 +297,8 @@ TEST_CASE("every sample is finished once, by a thread of the pool, whoever made 
     faults->after(fails_after, CardFault::failed);
     std::vector<std::unique_ptr<Card>> cards;
     cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), faults));
-    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {});
+    const auto executor =
+        make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{48} << 20, .lanes = 3}, {});
     constexpr size_t kSamples = 60;
     const std::vector<std::byte> file = make_jpeg({.width = 60, .height = 40});
     std::vector<std::byte> cell(chunk_layout(context->fields(), kSamples).total_bytes);
@@ -488,7 +490,8 @@ TEST_CASE("images that cards have are nobody's, until they are made") {
     if (fails) faults->after(2, CardFault::failed);
     std::vector<std::unique_ptr<Card>> cards;
     cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{64} << 20), faults));
-    const auto executor = make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{24} << 20, .lanes = 1}, {});
+    const auto executor =
+        make_card_executor(2, {}, std::move(cards), {.memory_bytes = int64_t{24} << 20, .lanes = 1}, {});
     constexpr int kSamples = 12;
     std::vector<std::byte> cell(chunk_layout(context->fields(), kSamples).total_bytes);
     auto work = std::make_unique<ChunkWork>();
