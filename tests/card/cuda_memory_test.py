@@ -1,5 +1,5 @@
-"""No kernel keeps tables or blocks in its threads' own memory on a card, which lies where global memory does: as nvcc compiles
-them, all but a few small values are in registers. Reads the PTX; needs nvcc, and no card."""
+"""No kernel keeps tables or blocks in its threads' own memory on a card, which lies where global memory does: as nvcc
+compiles them, all but a few small values are in registers. Reads the PTX; needs nvcc, and no card."""
 
 import re
 
