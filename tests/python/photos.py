@@ -23,7 +23,9 @@ except ImportError as problem:
 PHOTOS = demo_photos()  # 80 and 26 pictures
 TRAIN = os.path.join(PHOTOS, "train")
 VAL = os.path.join(PHOTOS, "val")
-WORK = tempfile.mkdtemp(prefix="package-test-")
+# In that of the test which started this process, if one did: it goes with that, however this process ends.
+WORK = tempfile.mkdtemp(prefix="package-test-", dir=os.environ.get("PACKAGE_TEST_WORK"))
+os.environ["PACKAGE_TEST_WORK"] = WORK
 _OWNER = os.getpid()
 atexit.register(lambda: os.getpid() == _OWNER and shutil.rmtree(WORK, ignore_errors=True))
 
