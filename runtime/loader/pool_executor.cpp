@@ -121,11 +121,11 @@ class PoolExecutor final : public Executor {
     size_t next = 0;  // sample that the next thread takes
     size_t unfinished = 0;
     FieldLayout layout;
-    std::vector<size_t> again;     // samples whose card failed: for the CPU
-    std::vector<size_t> finish;    // samples whose card is done
-    int64_t for_cards = 0;         // images, by learnt speeds
-    CardLane* open = nullptr;   // where its images go
-    size_t lanes = 0;           // that have images of it
+    std::vector<size_t> again;   // samples that a card had and did not make: for the CPU
+    std::vector<size_t> finish;  // samples whose card is done
+    int64_t for_cards = 0;       // images, by learnt speeds
+    CardLane* open = nullptr;    // where its images go
+    size_t lanes = 0;            // that have images of it
   };
 
   // What a thread does with a sample.
