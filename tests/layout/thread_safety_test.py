@@ -16,6 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 BUILD = os.environ["PENSTOCK_BUILD"]
 SOURCE = os.environ["PENSTOCK_SOURCE"]
 FLAGS = ["-fsyntax-only", "-Wthread-safety", "-Werror=thread-safety", "-Wno-unknown-warning-option"]
+HEADERS = (
+    *("algorithm", "array", "atomic", "chrono", "condition_variable", "deque", "filesystem", "functional", "map", "memory"),
+    *("mutex", "optional", "set", "span", "string", "thread", "variant", "vector", "nlohmann/json.hpp"),
+)
 PLANTED = """
 #include "runtime/base/thread_annotations.h"
 struct Counter {
@@ -55,6 +59,17 @@ def sources():
     return chosen
 
 
+def precompiled(folder):
+    """The headers that most sources read, precompiled for clang: half of the analysis' time is reading them."""
+    headers = os.path.join(folder, "headers.h")
+    with open(headers, "w", encoding="utf-8") as file:
+        file.write("".join(f"#include <{name}>\n" for name in HEADERS))
+    result = headers + ".pch"
+    command = ["clang++", "-std=c++20", "-Wthread-safety", "-x", "c++-header", headers, "-o", result]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    return ["-include-pch", result]
+
+
 def analyse(path, arguments):
     done = subprocess.run(["clang++", *FLAGS, *arguments, path], capture_output=True, text=True, check=False)
     return path, done.returncode, done.stderr
@@ -64,20 +79,22 @@ def main():
     if shutil.which("clang++") is None:
         print("SKIP: clang++ is not installed")
         return 77
-    with tempfile.NamedTemporaryFile("w", suffix=".cpp") as planted:
-        planted.write(PLANTED)
-        planted.flush()
-        _, code, _ = analyse(planted.name, ["-std=c++20", "-I" + SOURCE])
-    if code == 0:
-        print("FAIL: the analysis did not notice the planted fault")
-        return 1
-    files = sources()
-    failed = 0
-    with ThreadPoolExecutor(2) as pool:
-        for path, code, text in pool.map(lambda item: analyse(*item), files.items()):
-            if code != 0:
-                failed += 1
-                print(f"FAIL: {os.path.relpath(path, SOURCE)}\n{text[-3000:]}")
+    with tempfile.TemporaryDirectory() as folder:
+        headers = precompiled(folder)
+        planted = os.path.join(folder, "planted.cpp")
+        with open(planted, "w", encoding="utf-8") as file:
+            file.write(PLANTED)
+        _, code, text = analyse(planted, ["-std=c++20", "-I" + SOURCE, *headers])
+        if code == 0 or "requires holding mutex" not in text:
+            print(f"FAIL: the analysis did not notice the planted fault\n{text[-3000:]}")
+            return 1
+        files = sources()
+        failed = 0
+        with ThreadPoolExecutor(2) as pool:
+            for path, code, text in pool.map(lambda item: analyse(item[0], item[1] + headers), files.items()):
+                if code != 0:
+                    failed += 1
+                    print(f"FAIL: {os.path.relpath(path, SOURCE)}\n{text[-3000:]}")
     print(f"{len(files)} sources that lock, {failed} with complaints")
     return 1 if failed or len(files) < 5 else 0
 
