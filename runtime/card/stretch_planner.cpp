@@ -130,6 +130,7 @@ bool StretchPlanner::find_end(size_t from, size_t& marker) const {
     const auto* const found = static_cast<const uint8_t*>(std::memchr(file + at, 0xFF, file_.size() - 1 - at));
     if (found == nullptr) return false;
     marker = static_cast<size_t>(found - file);
+    if (found[1] == 0xFF) return false;  // a fill byte: libjpeg-turbo reads on
     if (found[1] != 0) return true;
     at = marker + 2;
   }

@@ -325,7 +325,7 @@ bool EntropyDecoder::at_segment_end() {
 }
 
 bool EntropyDecoder::at_scan_end() {
-  return at_segment_end() && marker_ > 0;
+  return at_segment_end() && marker_ > 0 && marker_ != 0xFF;
 }
 
 bool EntropyDecoder::library_would_stop_quietly() {

@@ -114,7 +114,8 @@ bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
   at = unstuff(at.in, end, file_ + file_size_, at.out, room_end, [](uint8_t*) {});
   bytes_used_ = static_cast<size_t>(at.out - begin);
   stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
-  if (!to_a_point) return at.in != end && end - at.in >= 2;  // the marker that ends the scan
+  // The marker that ends the scan. libjpeg-turbo reads on behind a fill byte, perhaps to the file's end.
+  if (!to_a_point) return end - at.in >= 2 && at.in[1] != 0xFF;
   if (at.in != end) return false;                            // a marker in between
   if (const uint8_t bit = stretch.to.bit; bit > 0) {
     if (end == file_ + file_size_) return false;

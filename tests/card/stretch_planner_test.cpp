@@ -136,6 +136,12 @@ TEST_CASE("what is not for a card's threads") {
   CHECK_FALSE(planner.plan(file, frame, nullptr, window));
   CHECK_FALSE(planner.plan(std::span(file).first(file.size() / 4), frame, &index, window_of(frame, 0, 99, 0, 99)));
 
+  SUBCASE("a fill byte where the scan ends, behind which libjpeg-turbo reads on") {
+    File filled = file;
+    filled.insert(filled.end() - 2, std::byte{0xFF});
+    CHECK(planner.plan(filled, frame, &index, window));
+    CHECK_FALSE(planner.plan(filled, frame, &index, window_of(frame, 0, 99, 0, 99)));
+  }
   SUBCASE("points too far apart to be worth a thread") {
     SideIndex sparse;
     REQUIRE(build_side_index(file, {.interval = 600}, sparse));

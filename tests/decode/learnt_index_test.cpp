@@ -134,6 +134,59 @@ TEST_CASE("with what was learnt, verdict and bytes are the reference's") {
   CHECK(bad > 0);
 }
 
+// libjpeg-turbo reads ahead: over fill bytes, and where no marker follows them it meets the file's end and says so.
+TEST_CASE("whatever stands where the scan should end, a partial index whose last point is near it changes no verdict") {
+  const std::vector<std::vector<int>> ends{{},           {0xFF},       {0xFF, 0xFF},       {0xFF, 0xFF, 0xFF}, {0xFF, 0xD9},
+                                           {0xFF, 0xFF, 0xD9}, {0xFF, 0xFF, 0x00}, {0xFF, 0x01}, {0xFF, 0xD0},       {0x00},
+                                           {0x00, 0xFF, 0xD9}, {0xFF, 0x00, 0xFF, 0xD9}};
+  int good = 0;
+  int bad = 0;
+  int with_points = 0;
+  for (const JpegSpec& base : {JpegSpec{}, JpegSpec{.h = 1, .v = 1}, JpegSpec{.grey = true}}) {
+    for (const int columns : {12, 40, 200}) {
+      JpegSpec spec = base;
+      spec.width = columns;
+      spec.height = 88;
+      File scan = make_jpeg(spec);
+      REQUIRE(scan.size() > 2);
+      REQUIRE(scan[scan.size() - 2] == std::byte{0xFF});
+      scan.resize(scan.size() - 2);
+      for (size_t e = 0; e < ends.size(); ++e) {
+        File file = scan;
+        for (const int byte : ends[e]) file.push_back(static_cast<std::byte>(byte));
+        const ImageHeader header{ImageFormat::jpeg, spec.width, spec.height};
+        for (const int interval : {1, 3, 5, 30}) {
+          JpegDecoder decoder({}, {.learnt_interval = interval});
+          SideIndex index;
+          (void)decoded({0, 0, spec.width, 60}, [&](PixelBuffer& storage, PixelView& view) {
+            return decoder.decode(file, header, {0, 0, spec.width, 60}, storage, view, {.learnt = &index});
+          });
+          with_points += index.empty() ? 0 : 1;
+          for (const int reduction : {1, 2}) {
+            INFO("end ", e, ", ", spec.width, " wide, every ", interval, " MCUs, 1/", reduction);
+            const Box judged{0, 60, spec.width, 28};
+            const Box box{0, 60 / reduction, (spec.width + reduction - 1) / reduction, 28 / reduction};
+            DecodeWish wish{.index = index.empty() ? nullptr : &index, .reduction = reduction};
+            if (reduction > 1) wish.judged = judged;
+            const Decoded got = decoded(box, [&](PixelBuffer& storage, PixelView& view) {
+              return decoder.decode(file, header, box, storage, view, wish);
+            });
+            const Decoded want = decoded(judged, [&](PixelBuffer& storage, PixelView& view) {
+              return decoder.decode_reference(file, header, judged, storage, view);
+            });
+            REQUIRE(got.verdict.reason == want.verdict.reason);
+            if (reduction == 1) REQUIRE(got.pixels == want.pixels);
+            (want.verdict.ok() ? good : bad)++;
+          }
+        }
+      }
+    }
+  }
+  CHECK(good > 0);
+  CHECK(bad > 0);
+  CHECK(with_points > 0);
+}
+
 struct Rows {
   bool mine = false;
   std::vector<int16_t> coefficients;
