@@ -166,7 +166,9 @@ void register_loader(nb::module_& module) {
            nb::arg("epoch"), nb::arg("step"), nb::arg("order_samples") = 0)
       .def("resume",
            [](LoaderHandle& self, const std::string& state, int64_t order_samples) {
-             const Cursor cursor = self->resume(state, order_samples);
+             const auto loader = self.hold();
+             const Unlocked unlocked;
+             const Cursor cursor = loader->resume(state, order_samples);
              return std::pair(cursor.epoch, cursor.step);
            },
            nb::arg("state"), nb::arg("order_samples") = 0)

@@ -32,7 +32,7 @@ const ClientOpened& ClientSession::open(const ClientOpen& message) {
   MutexLock lock(mutex_);
   say(message);
   try {
-    opened_ = expect<ClientOpened>("the opening", /*interruptible=*/true);
+    opened_ = expect<ClientOpened>("the opening");
   } catch (const Error&) {
     throw;
   } catch (...) {  // interrupted by while_waiting
@@ -52,15 +52,19 @@ uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> 
   }
   MutexLock lock(mutex_);
   say(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
-  const auto answer = expect<ClientStream>("the beginning of an epoch");
-  if (!pools_.contains(answer.pool)) {
-    const auto pool = std::make_shared<PoolMapping>();
-    pool->slot_bytes = answer.slot_bytes;
-    pool->memory = SharedMemory::open(std::move(fd_), answer.slot_bytes * static_cast<size_t>(answer.slots),
-                                      SharedMemory::Access::read_write);
-    pools_.emplace(answer.pool, pool);
-  }
+  UniqueFd fd;
+  const auto answer = expect<ClientStream>("the beginning of an epoch", &fd);
+  add_pool(answer, std::move(fd));
   return answer.stream;
+}
+
+void ClientSession::add_pool(const ClientStream& stream, UniqueFd fd) {
+  if (pools_.contains(stream.pool)) return;
+  const auto pool = std::make_shared<PoolMapping>();
+  pool->slot_bytes = stream.slot_bytes;
+  pool->memory = SharedMemory::open(std::move(fd), stream.slot_bytes * static_cast<size_t>(stream.slots),
+                                    SharedMemory::Access::read_write);
+  pools_.emplace(stream.pool, pool);
 }
 
 std::optional<LentBatch> ClientSession::next(uint64_t stream) {
@@ -136,32 +140,57 @@ void ClientSession::drop_stopped() {
 }
 
 // ---- hearing -----------------------------------------------------------------------------------------------------
+// `fd`: takes the descriptor that came with the answer.
 template <class T>
-T ClientSession::expect(const std::string& what, bool interruptible) {
-  ClientMessage message = receive(what, interruptible);
-  for (uint64_t whose = stream_of(message); whose != 0; whose = stream_of(message)) {
-    keep_for_later(whose, std::move(message));
-    message = receive(what, interruptible);
+T ClientSession::expect(const std::string& what, UniqueFd* fd) {
+  const uint64_t question = questions_.ask();
+  PortAnswer answer = [&] {
+    try {
+      return answer_to(question, what);
+    } catch (...) {  // interrupted by while_waiting, or an end of the conversation
+      questions_.abandon(question);
+      throw;
+    }
+  }();
+  if (auto* wanted = std::get_if<T>(&answer.message)) {
+    if (fd != nullptr) *fd = std::move(answer.fd);
+    return std::move(*wanted);
   }
-  if (auto* wanted = std::get_if<T>(&message)) return std::move(*wanted);
-  if (const auto* refused = std::get_if<ClientRefused>(&message)) {
+  if (const auto* refused = std::get_if<ClientRefused>(&answer.message)) {
     fail(refused->error_kind, refused->error, refused->remedy);
   }
-  if (const auto* failed = std::get_if<ClientFailed>(&message)) {
+  if (const auto* failed = std::get_if<ClientFailed>(&answer.message)) {
     fail(failed->error_kind, failed->error, failed->remedy);
   }
   unexpected();
 }
 
-ClientMessage ClientSession::receive(const std::string& what, bool interruptible) {
+PortAnswer ClientSession::answer_to(uint64_t question, const std::string& what) {
   Patience patience(clock_, options_.timeout_ns);
   for (;;) {
-    if (auto message = receive_once(what, interruptible, 0, patience)) return std::move(*message);
+    // Whoever took the lock while we let go of it may have received it.
+    if (auto answer = questions_.take(question)) return std::move(*answer);
+    std::optional<PortAnswer> any = receive_once(what, 0, patience);
+    if (!any) continue;
+    if (const uint64_t whose = stream_of(any->message)) {
+      keep_for_later(whose, std::move(any->message));
+    } else {
+      answered(std::move(*any));
+    }
   }
 }
 
-std::optional<ClientMessage> ClientSession::receive_once(const std::string& what, bool interruptible, uint64_t stream,
-                                                         Patience& patience) {
+// To a question that is none for a next batch. Where its asker was interrupted, a pass that nobody knows of is over.
+void ClientSession::answered(PortAnswer answer) {
+  std::optional<PortAnswer> left = questions_.arrived(std::move(answer));
+  if (!left) return;
+  const auto* stream = std::get_if<ClientStream>(&left->message);
+  if (stream == nullptr) return;
+  add_pool(*stream, std::move(left->fd));  // the port shows it once
+  socket_.send(encode_client(ClientStop{stream->stream}));
+}
+
+std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream, Patience& patience) {
   for (;;) {
     Packet packet;
     empty_outbox();
@@ -169,13 +198,10 @@ std::optional<ClientMessage> ClientSession::receive_once(const std::string& what
       ClientMessage message = decode_client(packet.bytes);
       if (const auto* notice = std::get_if<ClientNotice>(&message)) {
         heard(*notice);
-        // Where a wait must not be left half way, the callback, which may throw, has its turn in the next one.
-        if (!interruptible) continue;
         say_warnings();
         return std::nullopt;
       }
-      if (packet.fd) fd_ = std::move(packet.fd);
-      return message;
+      return PortAnswer{std::move(message), std::move(packet.fd)};
     }
     if (socket_.closed()) hung_up(what);
     if (stream != 0 && waits_ended_.load(std::memory_order_relaxed)) {
@@ -190,7 +216,7 @@ std::optional<ClientMessage> ClientSession::receive_once(const std::string& what
       case Patience::Verdict::program_late:
         holds_too_much();
     }
-    if (interruptible && options_.while_waiting && patience.turn_due()) {
+    if (options_.while_waiting && patience.turn_due()) {
       without_lock(options_.while_waiting);
       return std::nullopt;
     }
@@ -206,16 +232,21 @@ ClientMessage ClientSession::answer_of(uint64_t stream) {
     // kept here; or as its own, where threads share a pass, and then we ask for the next.
     if (auto kept = answers_.take(stream)) return std::move(*kept);
     if (answers_.ask(stream)) say(ClientNext{stream});
-    std::optional<ClientMessage> answer = receive_once("the next batch", /*interruptible=*/true, stream, patience);
+    std::optional<PortAnswer> answer = receive_once("the next batch", stream, patience);
     if (!answer) continue;
-    const uint64_t whose = stream_of(*answer);
-    if (whose == 0) return std::move(*answer);  // not one to ClientNext: the caller says so
+    const uint64_t whose = stream_of(answer->message);
     if (whose == stream) {
       answers_.arrived(stream);
       released_when_held_.erase(stream);
-      return std::move(*answer);
+      return std::move(answer->message);
     }
-    keep_for_later(whose, std::move(*answer));
+    if (whose != 0) {
+      keep_for_later(whose, std::move(answer->message));
+    } else if (questions_.waiting()) {
+      answered(std::move(*answer));
+    } else {
+      return std::move(answer->message);  // to nothing that was asked: the caller says so
+    }
   }
 }
 

@@ -6,11 +6,11 @@
 //   while (auto lent = session.next(stream)) { …; session.release(lent->info); }
 //   session.stop(stream);
 //
-// One question is asked at a time, under a lock, except for next batches: those of several passes may be under way, and
-//   whoever receives an answer that is not its own keeps it for the other (pass_answers.h).
+// Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own keeps
+//   it for the other (pass_answers.h for next batches, question_queue.h for all else).
 // Waiting: every wait has a limit (patience.h), hears what the port notices meanwhile, and lets go of the lock for
-//   `while_waiting`, which may throw. Interrupting a wait for a batch loses none, and one in open() ends the session;
-//   other waits are not interrupted, because their answers would be taken for those to the next questions.
+//   `while_waiting`, which may throw. Interrupting a wait for a batch loses none, one in begin() leaves no pass behind,
+//   and one in open() ends the session.
 // Thread-safety: everything from any thread, once open() has returned. release() and stop() never wait for the port:
 //   what they say goes through an outbox (outbox.h), which a waiting thread empties every few milliseconds.
 // Ownership: the socket, and the pools' memory together with whoever holds a batch of it.
@@ -36,6 +36,7 @@
 #include "runtime/trainer/outbox.h"
 #include "runtime/trainer/pass_answers.h"
 #include "runtime/trainer/patience.h"
+#include "runtime/trainer/question_queue.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {
@@ -88,12 +89,14 @@ class ClientSession {
   void drop_stopped() PENSTOCK_REQUIRES(mutex_);
 
   template <class T>
-  T expect(const std::string& what, bool interruptible = false) PENSTOCK_REQUIRES(mutex_);
-  ClientMessage receive(const std::string& what, bool interruptible) PENSTOCK_REQUIRES(mutex_);
+  T expect(const std::string& what, UniqueFd* fd = nullptr) PENSTOCK_REQUIRES(mutex_);
+  PortAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
+  void answered(PortAnswer answer) PENSTOCK_REQUIRES(mutex_);
+  void add_pool(const ClientStream& stream, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
   // `stream`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
   // lock.
-  std::optional<ClientMessage> receive_once(const std::string& what, bool interruptible, uint64_t stream,
-                                            Patience& patience) PENSTOCK_REQUIRES(mutex_);
+  std::optional<PortAnswer> receive_once(const std::string& what, uint64_t stream, Patience& patience)
+      PENSTOCK_REQUIRES(mutex_);
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_);
   void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
 
@@ -114,10 +117,10 @@ class ClientSession {
 
   Mutex mutex_;
   PacketSocket socket_ PENSTOCK_GUARDED_BY(mutex_);
-  UniqueFd fd_ PENSTOCK_GUARDED_BY(mutex_);  // the last one received
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
   PassAnswers answers_ PENSTOCK_GUARDED_BY(mutex_);
+  QuestionQueue questions_ PENSTOCK_GUARDED_BY(mutex_);
   Outbox outbox_;
 
   std::vector<std::string> warnings_ PENSTOCK_GUARDED_BY(mutex_);  // for take_warnings()

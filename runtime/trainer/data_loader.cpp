@@ -155,26 +155,26 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
 
 BatchStream DataLoader::start() {
-  const int64_t which = epoch();
+  BatchStream stream = start_at(epoch(), 0);
   impl_->next_epoch.reset();
-  return start_at(which, 0);
+  return stream;
 }
 
 BatchStream DataLoader::start_at(int64_t which, int64_t step) { return start_at(which, step, {}); }
 
 BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
-  impl_->last_epoch = which;
   BatchStream stream;
   stream.pass_ = std::make_shared<BatchStream::Pass>();
   stream.pass_->stream = impl_->session().begin(which, step, std::move(order));
   stream.pass_->loader = impl_;
+  impl_->last_epoch = which;  // an interrupted begin() was none
   return stream;
 }
 
 BatchIterator DataLoader::begin() {
-  const int64_t which = epoch();
+  BatchIterator iterator = begin_at(epoch(), 0);
   impl_->next_epoch.reset();
-  return begin_at(which, 0);
+  return iterator;
 }
 
 BatchIterator DataLoader::begin_at(int64_t which, int64_t step) {

@@ -32,6 +32,7 @@ import pickle
 import re
 import shutil
 import warnings
+from unittest import mock
 
 import torch
 
@@ -407,6 +408,42 @@ def test_state_of_a_pass_that_failed():
     with penstock.DataLoader(job) as resumed:  # once the file is repaired
         resumed.load_state_dict(state)
         assert [key(batch) for batch in resumed] == whole[3:]
+
+
+def test_an_interrupted_iter_was_none():
+    def interrupted(call):
+        with mock.patch.object(Interrupting, "armed", True):
+            raises(KeyboardInterrupt, call)
+
+    class Interrupting:
+        armed = False
+
+        def __init__(self, native):
+            self._native = native
+
+        def __getattr__(self, name):
+            return getattr(self._native, name)
+
+        def start_at(self, epoch, step):
+            if self.armed:
+                raise KeyboardInterrupt
+            return self._native.start_at(epoch, step)
+
+    with train() as loader:
+        loader._native = Interrupting(loader._native)
+        interrupted(lambda: iter(loader))
+        assert [key(b) for b in loader] == STREAM[:LENGTH]  # epoch 0, as if nothing had been
+        steps = iter(loader)
+        assert key(next(steps)) == STREAM[LENGTH]
+        state = loader.state_dict()
+        interrupted(lambda: iter(loader))
+        assert loader.state_dict() == state
+        loader.load_state_dict(state)
+        interrupted(lambda: next(steps))  # which would have gone to the loaded place
+        assert key(next(steps)) == STREAM[LENGTH + 1]
+        loader.set_epoch(0)
+        interrupted(lambda: iter(loader))
+        assert key(next(iter(loader))) == STREAM[0]
 
 
 def test_own_dataset_with_slow_samples():

@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,6 +96,7 @@ struct Talk {
     options.on_warning = [this](const std::string& text) { warned.push_back(text); };
     options.while_waiting = [this] {
       if (interrupt) throw std::runtime_error("interrupted");
+      if (meanwhile) meanwhile();
     };
     session.emplace(PacketSocket(std::move(mine)), options);
     ClientOpened opened;
@@ -134,6 +137,7 @@ struct Talk {
   PacketSocket port;
   std::vector<std::string> warned;
   bool interrupt = false;
+  std::function<void()> meanwhile;  // while the session waits, by the thread that does
   std::optional<ClientSession> session;
 };
 
@@ -171,6 +175,52 @@ TEST_CASE("a batch that comes for a pass that is over goes back") {
   CHECK(talk.session->stats() == "{}");
   (void)talk.heard<ClientStats>();
   CHECK(talk.heard<ClientRelease>().slot == 8);
+}
+
+TEST_CASE("an interrupted begin() or stats() leaves nothing behind, and later questions get their own answers") {
+  Talk talk;
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->begin(0, 0, {}), std::runtime_error);
+  CHECK_THROWS_AS((void)talk.session->stats(), std::runtime_error);
+  CHECK_THROWS_AS((void)talk.session->begin(1, 0, {}), std::runtime_error);
+  talk.interrupt = false;
+  const SharedMemory pages = SharedMemory::create("test-slots", 4096);
+  talk.say(ClientStream{21, 1, 1, 4096, true}, pages.fd());
+  talk.say(ClientStatsJson{"{\"old\": 1}"});
+  talk.say(ClientFailed{static_cast<int32_t>(ErrorKind::usage), "no such epoch", "", 0});
+  talk.say(ClientStream{22, 1, 1, 4096, false});  // the pool's memory came with the pass that nobody has
+  CHECK(talk.session->begin(2, 0, {}) == 22);
+  for (int i = 0; i < 2; ++i) {
+    (void)talk.heard<ClientIterate>();
+    if (i == 0) (void)talk.heard<ClientStats>();
+  }
+  CHECK(talk.heard<ClientIterate>().epoch == 2);
+  CHECK(talk.heard<ClientStop>().stream == 21);
+  talk.say(batch_of(22, 0));
+  CHECK(talk.session->next(22)->pool != nullptr);
+}
+
+// A thread that is interrupted, and one that asks meanwhile: the lock is free while the first one's callback runs.
+TEST_CASE("questions of two threads get their own answers") {
+  Talk talk;
+  bool asked = false;
+  const SharedMemory pages = SharedMemory::create("test-slots", 4096);
+  talk.say(ClientStream{30, 2, 1, 4096, true}, pages.fd());
+  CHECK(talk.session->begin(0, 0, {}) == 30);
+  std::string stats;
+  std::thread other;
+  talk.meanwhile = [&] {
+    if (std::exchange(asked, true)) return;
+    other = std::thread([&] { stats = talk.session->stats(); });
+    // Its question is behind ours, and so are the answers.
+    Packet packet;
+    while (!talk.port.receive(packet) || !std::holds_alternative<ClientStats>(decode_client(packet.bytes))) std::this_thread::yield();
+    talk.say(ClientStream{31, 2, 1, 4096, false});
+    talk.say(ClientStatsJson{"{\"new\": 1}"});
+  };
+  CHECK(talk.session->begin(1, 0, {}) == 31);
+  other.join();
+  CHECK(stats == "{\"new\": 1}");
 }
 
 TEST_CASE("a port that says nothing is given up, and stays so; one that hangs up is gone at once") {

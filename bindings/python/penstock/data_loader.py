@@ -13,6 +13,7 @@ this process. The stream is the same, bit for bit.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -199,8 +200,8 @@ class DataLoader:
     # ---- iteration ---------------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator:
         loaded = self._resumed is not None or (self._unasked is not None and self._unasked[3])
-        epoch, step = self._start()
-        made = _Pass(self, epoch, step)
+        with self._starting() as (epoch, step):
+            made = _Pass(self, epoch, step)
         self._unasked = weakref.ref(made), epoch, step, loaded
         return made
 
@@ -242,12 +243,19 @@ class DataLoader:
             return self._unasked[1:3]
         return (self._last_epoch + 1 if self._training else 0), 0
 
-    def _start(self, exactly: bool = False) -> tuple:
+    @contextlib.contextmanager
+    def _starting(self, exactly: bool = False):
+        """Where the pass that is begun inside begins. One that fails or is interrupted there was none: the place stays."""
+        before = self._resumed, self._next_epoch, self._unasked, self._last_epoch, self._cursor
         where = self._resumed if exactly else self._where_next()
         self._resumed = self._next_epoch = self._unasked = None
         self._last_epoch = where[0]
         self._cursor = where
-        return where
+        try:
+            yield where
+        except BaseException:
+            self._resumed, self._next_epoch, self._unasked, self._last_epoch, self._cursor = before
+            raise
 
     # ---- state -------------------------------------------------------------------------------------------------------
     def state_dict(self, consumed: Optional[int] = None) -> dict:
@@ -404,15 +412,15 @@ class _Pass:
         loader._passes.add(self)
 
     def _begin(self, epoch, step):
-        self._epoch = epoch
-        self._loads = self._loader._loads
         order = self._loader._order
         if order is None:
             self._stream = self._loader._native.start_at(epoch, step)
-            return
-        indices, self._order_seen = order.evaluate(epoch, step)
-        self._stream = self._loader._native.start_in_order(epoch, step, indices)
-        order.seen = self._order_seen
+        else:
+            indices, self._order_seen = order.evaluate(epoch, step)
+            self._stream = self._loader._native.start_in_order(epoch, step, indices)
+            order.seen = self._order_seen
+        self._epoch = epoch
+        self._loads = self._loader._loads
 
     def __iter__(self):
         return self
@@ -425,7 +433,8 @@ class _Pass:
             if loader._resumed is None:  # a newer pass has taken the loaded place
                 self._loads = loader._loads
             else:
-                self._begin(*loader._start(exactly=True))
+                with loader._starting(exactly=True) as (epoch, step):
+                    self._begin(epoch, step)
         if loader._unasked is not None and loader._unasked[0]() is self:
             loader._unasked = None
         stream = self._stream
