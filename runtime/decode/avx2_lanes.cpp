@@ -8,6 +8,8 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/decode/lanes_at_rest.h"
+
 // Who calls has asked whether the CPU has these.
 HWY_PUSH_ATTRIBUTES("avx2,bmi,bmi2")
 namespace penstock {
@@ -16,9 +18,9 @@ namespace {
 using V = __m256i;
 constexpr int set_lanes = sizeof(V) / sizeof(uint32_t);
 constexpr int sets = 2;
-static_assert(sets * set_lanes == avx2_lanes);
+static_assert(sets * set_lanes == avx2_lanes && avx2_lanes == most_lanes);
 constexpr uint32_t held_bits = 57;  // or more, after a fetch
-constexpr uint32_t block_bytes = 128;
+constexpr uint32_t block_bytes = LanesAtRest::block_bytes;
 constexpr int next_shift = 24;
 constexpr uint32_t number_mask = LaneTables::most_tables - 1;
 // A coefficient's two bytes end where its number says, so blocks are counted from two bytes before they begin.
@@ -96,13 +98,7 @@ V turn_words(const LaneLayout& layout) {
   return load(words);
 }
 
-// What lanes keep in memory while some change their stretches; as in LanePlace, but for `turn`, the block's number.
-struct Saved {
-  uint32_t bit[avx2_lanes], end_bit[avx2_lanes], block[avx2_lanes], end_block[avx2_lanes], next[avx2_lanes],
-      turn[avx2_lanes];
-};
-
-// And in registers, while they decode: numbers of 32 bits, one a lane.
+// What lanes have in registers while they decode: numbers of 32 bits, one a lane.
 struct Lanes {
   V high, low;  // the bits that follow
   V used;       // bits taken since the fetch; and `waits`
@@ -208,28 +204,11 @@ class Run {
         log_(log) {}
 
   void operator()() {
-    for (size_t lane = 0; lane < avx2_lanes; ++lane) feed(lane, nullptr);
-    while (busy_ != 0) decode_until_a_stretch_ends();
+    rest_.feed_all(feeder_);
+    while (rest_.busy != 0) decode_until_a_stretch_ends();
   }
 
  private:
-  void feed(size_t lane, const LaneEnd* end) {
-    Saved& s = saved_;
-    LaneUnit unit;
-    s.next[lane] = s.turn[lane] = 0;
-    if (!feeder_.feed(lane, end, unit)) {
-      busy_ &= ~(1U << lane);
-      s.bit[lane] = s.block[lane] = s.end_block[lane] = 0;
-      s.end_bit[lane] = ~0U;
-      return;
-    }
-    busy_ |= 1U << lane;
-    s.bit[lane] = unit.bit;
-    s.end_bit[lane] = unit.end_bit;
-    s.block[lane] = unit.out_byte;
-    s.end_block[lane] = unit.out_byte + unit.blocks * block_bytes;
-  }
-
   // Changes the entries of the lanes named, in entries_, to what their codes mean. Those that have failed come back in the
   // upper half, they and those whose bits do not suffice in the lower one.
   HWY_NOINLINE uint32_t resolve(uint32_t lanes, V high_bits, V low_bits, V used_bits, V nexts, V table_bits,
@@ -329,12 +308,12 @@ class Run {
     HWY_UNROLL(2)
     for (int s = 0; s < sets; ++s) {
       const int lane = s * set_lanes;
-      bit[s] = load(saved_.bit + lane);
-      end_bit[s] = load(saved_.end_bit + lane);
-      end_block[s] = _mm256_sub_epi32(load(saved_.end_block + lane), all(block_bias));
-      g[s].block = _mm256_sub_epi32(load(saved_.block + lane), all(block_bias));
-      g[s].next = _mm256_slli_epi32(load(saved_.next + lane), next_shift);
-      g[s].turn = _mm256_permutevar8x32_epi32(words, load(saved_.turn + lane));
+      bit[s] = load(rest_.bit + lane);
+      end_bit[s] = load(rest_.end_bit + lane);
+      end_block[s] = _mm256_sub_epi32(load(rest_.end_block + lane), all(block_bias));
+      g[s].block = _mm256_sub_epi32(load(rest_.block + lane), all(block_bias));
+      g[s].next = _mm256_slli_epi32(load(rest_.next + lane), next_shift);
+      g[s].turn = _mm256_permutevar8x32_epi32(words, load(rest_.turn + lane));
     }
     uint32_t failed = 0;
     uint32_t events = 0;
@@ -355,24 +334,17 @@ class Run {
         const V within = _mm256_cmpeq_epi32(_mm256_max_epu32(bit[s], end_bit[s]), end_bit[s]);
         events |= (~signs(_mm256_and_si256(more_blocks, within)) & 255) << (s * set_lanes);
       }
-      events &= busy_;
+      events &= rest_.busy;
     } while (events == 0);
     HWY_UNROLL(2)
     for (int s = 0; s < sets; ++s) {
       const int lane = s * set_lanes;
-      store(saved_.bit + lane, bit[s]);
-      store(saved_.next + lane, _mm256_srli_epi32(g[s].next, next_shift));
-      store(saved_.block + lane, _mm256_add_epi32(g[s].block, all(block_bias)));
-      store(saved_.turn + lane, _mm256_and_si256(g[s].turn, all(7)));
+      store(rest_.bit + lane, bit[s]);
+      store(rest_.next + lane, _mm256_srli_epi32(g[s].next, next_shift));
+      store(rest_.block + lane, _mm256_add_epi32(g[s].block, all(block_bias)));
+      store(rest_.turn + lane, _mm256_and_si256(g[s].turn, all(7)));
     }
-    for (; events != 0; events &= events - 1) {
-      const auto lane = static_cast<size_t>(std::countr_zero(events));
-      const Saved& s = saved_;
-      LaneEnd end{LaneEnd::Why::all_blocks, {s.bit[lane], s.block[lane], s.next[lane], 4 * s.turn[lane]}};
-      if (s.bit[lane] > s.end_bit[lane]) end.why = LaneEnd::Why::past_end;
-      if ((failed >> lane & 1) != 0) end.why = LaneEnd::Why::failed;
-      feed(lane, &end);
-    }
+    rest_.feed_ended(feeder_, events, failed);
   }
 
   const LaneTables& tables_;
@@ -381,8 +353,7 @@ class Run {
   uint8_t* out_;
   LaneFeeder& feeder_;
   LaneLog* log_;
-  uint32_t busy_ = 0;
-  Saved saved_ = {};
+  LanesAtRest rest_;
   uint64_t entries_[set_lanes] = {};  // of resolve(): as in Wide
 };
 

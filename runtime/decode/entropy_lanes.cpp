@@ -14,6 +14,7 @@
 
 #include "runtime/decode/avx2_lanes.h"
 #include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/lanes_at_rest.h"
 #include "runtime/decode/scalar_lanes.h"
 #include "runtime/decode/zigzag.h"
 
@@ -37,7 +38,7 @@ constexpr int lookups_per_fetch = 5;
 // A lane holds 57 bits or more after a fetch; an entry of the tables takes 22 at most.
 constexpr uint32_t held_bits = 57;
 constexpr uint32_t most_used_before_lookup = held_bits - 22;
-constexpr uint32_t block_bytes = 128;
+constexpr uint32_t block_bytes = LanesAtRest::block_bytes;
 constexpr int next_shift = 24;
 
 HWY_INLINE V all(uint32_t value) {
@@ -59,13 +60,7 @@ HWY_INLINE V shifted_left(V high, V low, V by) {
 #endif
 }
 
-// What lanes keep in memory while some change their stretches. As in LanePlace, but for `turn`, the block's number.
-struct alignas(64) Saved {
-  uint32_t bit[most_lanes], end_bit[most_lanes], block[most_lanes], end_block[most_lanes], next[most_lanes],
-      turn[most_lanes];
-};
-
-// And in registers, while they decode: numbers of 32 bits, one a lane.
+// What lanes have in registers while they decode: numbers of 32 bits, one a lane.
 struct Lanes {
   V high, low;  // the bits that follow
   V used;       // bits taken since the fetch
@@ -220,28 +215,11 @@ class Run {
         log_(log) {}
 
   void operator()() {
-    for (size_t lane = 0; lane < most_lanes; ++lane) feed(lane, nullptr);
-    while (busy_ != 0) decode_until_a_stretch_ends();
+    rest_.feed_all(feeder_);
+    while (rest_.busy != 0) decode_until_a_stretch_ends();
   }
 
  private:
-  void feed(size_t lane, const LaneEnd* end) {
-    Saved& s = saved_;
-    LaneUnit unit;
-    s.next[lane] = s.turn[lane] = 0;
-    if (!feeder_.feed(lane, end, unit)) {
-      busy_ &= ~(1U << lane);
-      s.bit[lane] = s.block[lane] = s.end_block[lane] = 0;
-      s.end_bit[lane] = ~0U;
-      return;
-    }
-    busy_ |= 1U << lane;
-    s.bit[lane] = unit.bit;
-    s.end_bit[lane] = unit.end_bit;
-    s.block[lane] = unit.out_byte;
-    s.end_block[lane] = unit.out_byte + unit.blocks * block_bytes;
-  }
-
   void note(V bit, const Lanes& lanes) {
     uint32_t* const to = log_->add();
     if (to == nullptr) {
@@ -256,14 +234,14 @@ class Run {
 
   void decode_until_a_stretch_ends() {
     const uint64_t* const entries = tables_.entries();
-    const V end_block = _mm512_load_si512(saved_.end_block);
-    const V end_bit = _mm512_load_si512(saved_.end_bit);
-    const V next = _mm512_load_si512(saved_.next);
-    const V turn = _mm512_load_si512(saved_.turn);
-    V bit = _mm512_load_si512(saved_.bit);
+    const V end_block = _mm512_load_si512(rest_.end_block);
+    const V end_bit = _mm512_load_si512(rest_.end_bit);
+    const V next = _mm512_load_si512(rest_.next);
+    const V turn = _mm512_load_si512(rest_.turn);
+    V bit = _mm512_load_si512(rest_.bit);
     Lanes lanes;
     lanes.next = _mm512_slli_epi32(next, next_shift);
-    lanes.block = _mm512_load_si512(saved_.block);
+    lanes.block = _mm512_load_si512(rest_.block);
     lanes.turn = _mm512_permutexvar_epi32(turn, turns_.word);
     lanes.table = _mm512_mask_permutexvar_epi32(_mm512_srli_epi32(lanes.turn, Turns::ac_shift),
                                                 _mm512_testn_epi32_mask(next, next), turn, turns_.dc);
@@ -281,20 +259,13 @@ class Run {
       bit = _mm512_add_epi32(bit, lanes.used);
       failed |= _mm512_cmpgt_epu32_mask(lanes.furthest, all(block_bytes));
       events =
-          busy_ & (_mm512_cmpge_epu32_mask(lanes.block, end_block) | _mm512_cmpgt_epu32_mask(bit, end_bit) | failed);
+          rest_.busy & (_mm512_cmpge_epu32_mask(lanes.block, end_block) | _mm512_cmpgt_epu32_mask(bit, end_bit) | failed);
     } while (events == 0);
-    _mm512_store_si512(saved_.bit, bit);
-    _mm512_store_si512(saved_.next, _mm512_srli_epi32(lanes.next, next_shift));
-    _mm512_store_si512(saved_.block, lanes.block);
-    _mm512_store_si512(saved_.turn, _mm512_and_si512(_mm512_srli_epi32(lanes.turn, Turns::number_shift), all(15)));
-    for (; events != 0; events &= events - 1) {
-      const auto lane = static_cast<size_t>(std::countr_zero(events));
-      const Saved& s = saved_;
-      LaneEnd end{LaneEnd::Why::all_blocks, {s.bit[lane], s.block[lane], s.next[lane], 4 * s.turn[lane]}};
-      if (s.bit[lane] > s.end_bit[lane]) end.why = LaneEnd::Why::past_end;
-      if ((failed >> lane & 1) != 0) end.why = LaneEnd::Why::failed;
-      feed(lane, &end);
-    }
+    _mm512_store_si512(rest_.bit, bit);
+    _mm512_store_si512(rest_.next, _mm512_srli_epi32(lanes.next, next_shift));
+    _mm512_store_si512(rest_.block, lanes.block);
+    _mm512_store_si512(rest_.turn, _mm512_and_si512(_mm512_srli_epi32(lanes.turn, Turns::number_shift), all(15)));
+    rest_.feed_ended(feeder_, events, failed);
   }
 
   const LaneTables& tables_;
@@ -303,8 +274,7 @@ class Run {
   uint8_t* out_;
   LaneFeeder& feeder_;
   LaneLog* log_;
-  uint32_t busy_ = 0;
-  Saved saved_ = {};
+  LanesAtRest rest_;
 };
 
 void DecodeLanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
