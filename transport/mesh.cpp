@@ -1,5 +1,7 @@
 #include "transport/mesh.h"
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 
 namespace penstock {
@@ -13,6 +15,10 @@ Endpoint& Mesh::end_of(PeerId peer) const {
   const auto it = routes_.find(peer);
   if (it == routes_.end()) throw Error(ErrorKind::usage, "no way to reach rank " + std::to_string(peer));
   return *it->second;
+}
+
+bool Mesh::peers_map_arenas() const noexcept {
+  return std::any_of(ends_.begin(), ends_.end(), [](const auto& end) { return end->peers_map_arenas(); });
 }
 
 void Mesh::register_arena(const Arena& arena) {

@@ -28,6 +28,7 @@ class Mesh final : public Endpoint {
     end_of(peer).send_chunk(peer, std::move(envelope), cell, bytes);
   }
   void release(PeerId peer, uint64_t token) override { end_of(peer).release(peer, token); }
+  bool peers_map_arenas() const noexcept override;
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
   bool poll(Incoming& incoming) override;

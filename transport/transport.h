@@ -45,8 +45,8 @@ namespace penstock {
 using PeerId = int32_t;  // rank in the job, loaders and trainers alike
 using Message = std::vector<std::byte>;
 
-// Cells of one size in one piece of shared memory. Owned by the loader; registered with its endpoint, which shows it to
-// peers that can read it in place. The endpoint keeps its address: it stays where it is, until the endpoint has gone or was
+// Cells of one size in one piece of memory, shared where peers_map_arenas(). Owned by the loader; registered with its
+// endpoint, which shows it to peers that can read it in place. The endpoint keeps its address: it stays where it is, until the endpoint has gone or was
 // told to forget it.
 struct Arena {
   uint32_t id = 0;  // unique at this rank
@@ -102,6 +102,8 @@ class Endpoint {
   // `bytes` of the cell, from its beginning, are the payload.
   virtual void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) = 0;
   virtual void release(PeerId peer, uint64_t token) = 0;  // again: changes nothing
+  // Whether other processes map what is registered: its memory must then have a descriptor.
+  virtual bool peers_map_arenas() const noexcept = 0;
   virtual void register_arena(const Arena& arena) = 0;
   // None of its cells is published. Whoever has mapped it lets go; its number is not used again.
   virtual void forget_arena(uint32_t id) = 0;

@@ -45,30 +45,42 @@ SharedMemory::~SharedMemory() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
+namespace {
+
+constexpr size_t huge_page = size_t{2} << 20;
+
+Error no_memory(int code, const std::string& name, size_t bytes) {
+  return {ErrorKind::runtime,
+          "cannot allocate " + std::to_string(bytes) + " bytes of memory for '" + name + "': " + std::strerror(code),
+          "lower loader.memory_gb, loader.prefetch or trainer.hold"};
+}
+
+// The kernel would go on until its OOM killer ends some process: neither a memfd nor a mapping has a limit of its own.
+void refuse_more_than_there_is(const std::string& name, size_t bytes) {
+  if (bytes > available_memory()) throw no_memory(ENOMEM, name, bytes);
+}
+
+// Pages now, not while the first batches are made.
+void populate(std::byte* memory, size_t bytes, size_t page) {
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return;
+#endif
+  for (size_t at = 0; at < bytes; at += page) memory[at] = std::byte{0};
+}
+
+}  // namespace
+
 SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
   SharedMemory memory;
   memory.fd_ = UniqueFd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) throw Error(ErrorKind::runtime, system_error_text("cannot create shared memory '" + name + "'"));
-  const auto no_memory = [&] {
-    return Error(ErrorKind::runtime,
-                 system_error_text("cannot allocate " + std::to_string(bytes) + " bytes of shared memory '" + name +
-                                   "'"),
-                 "lower loader.memory_gb, loader.prefetch or trainer.hold");
-  };
-  // The kernel would go on until its OOM killer ends some process: a memfd has no limit of its own.
-  if (bytes > available_memory()) {
-    errno = ENOMEM;
-    throw no_memory();
-  }
+  refuse_more_than_there_is(name, bytes);
   // Allocating now turns "no memory left" into an error here instead of a SIGBUS at the first touch.
   int code = 0;
   do {
     code = ::posix_fallocate(memory.fd_.get(), 0, static_cast<off_t>(bytes));
   } while (code == EINTR);
-  if (code != 0) {
-    errno = code;
-    throw no_memory();
-  }
+  if (code != 0) throw no_memory(code, name, bytes);
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     throw Error(ErrorKind::runtime, system_error_text("cannot seal shared memory '" + name + "'"));
   }
@@ -78,6 +90,29 @@ SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
   }
   memory.data_ = static_cast<std::byte*>(data);
   memory.size_ = bytes;
+  return memory;
+}
+
+SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes) {
+  refuse_more_than_there_is(name, bytes);
+  // Huge pages lie at multiples of their size: what is mapped beyond `bytes` to get there goes back.
+  const size_t slack = bytes >= huge_page ? huge_page : 0;
+  void* const mapped =
+      ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw no_memory(errno, name, bytes);
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const size_t before = slack == 0 ? 0 : (huge_page - reinterpret_cast<uintptr_t>(begin) % huge_page) % huge_page;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t kept = (bytes + page - 1) / page * page;
+  if (before > 0) ::munmap(begin, before);
+  if (before + kept < bytes + slack) ::munmap(begin + before + kept, bytes + slack - before - kept);
+  SharedMemory memory;
+  memory.data_ = begin + before;
+  memory.size_ = bytes;
+  // Both are wishes: without them pages are small, or fork() has a little more to do.
+  (void)::madvise(memory.data_, bytes, MADV_HUGEPAGE);
+  (void)::madvise(memory.data_, bytes, MADV_DONTFORK);
+  populate(memory.data_, bytes, page);
   return memory;
 }
 

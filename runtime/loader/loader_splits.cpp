@@ -368,8 +368,12 @@ void LoaderSplits::make_arena(Split& split) {
                 memory_remedy(split.context->fields()));
   }
   split.arena->id = next_arena_++;
-  split.arena->memory = SharedMemory::create("penstock-cells", total);
-  split.arena->memory.seal_future_writes();
+  if (endpoint_.peers_map_arenas()) {
+    split.arena->memory = SharedMemory::create("penstock-cells", total);
+    split.arena->memory.seal_future_writes();
+  } else {
+    split.arena->memory = SharedMemory::create_private("penstock-cells", total);
+  }
   arena_bytes_ += total;
   share_memory();
   endpoint_.register_arena(*split.arena);

@@ -8,10 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
+#include <vector>
 
 #include "runtime/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace penstock {
 namespace {
@@ -102,6 +107,37 @@ TEST_CASE("memory that could shrink, or is smaller than announced, is refused") 
   CHECK(kind_of(UniqueFd(), 1) == ErrorKind::peer_lost);
 }
 
+// From /proc/self/smaps: what the kernel was asked for the mapping that begins at `data`.
+std::string flags_of(const std::byte* data) {
+  std::ifstream maps("/proc/self/smaps");
+  std::ostringstream begin;
+  begin << std::hex << reinterpret_cast<uintptr_t>(data) << '-';
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < line.find(' ') && line.find(':') > line.find(' ')) found = line.rfind(begin.str(), 0) == 0;
+    if (found && line.rfind("VmFlags:", 0) == 0) return line + ' ';
+  }
+  return {};
+}
+
+TEST_CASE("private memory is there at once, wants huge pages, and no child has it") {
+  for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{2} << 20, (size_t{5} << 20) + 100}) {
+    INFO(bytes);
+    const SharedMemory memory = SharedMemory::create_private("penstock-test", bytes);
+    CHECK(memory.fd() == -1);
+    REQUIRE(memory.size() == bytes);
+    if (bytes >= size_t{2} << 20) CHECK(reinterpret_cast<uintptr_t>(memory.data()) % (size_t{2} << 20) == 0);
+    std::vector<unsigned char> resident((bytes + 4095) / 4096);
+    REQUIRE(::mincore(memory.data(), bytes, resident.data()) == 0);
+    CHECK(std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; }));
+    CHECK(memory.data()[bytes - 1] == std::byte{0});
+    memory.data()[bytes - 1] = std::byte{1};
+    const std::string flags = flags_of(memory.data());
+    CHECK(flags.find(" hg ") != std::string::npos);
+    CHECK(flags.find(" dc ") != std::string::npos);
+  }
+}
+
 TEST_CASE("more memory than there is gives an error with a remedy, not a signal later") {
   try {
     const SharedMemory huge = SharedMemory::create("penstock-test", size_t{1} << 60);
@@ -110,6 +146,7 @@ TEST_CASE("more memory than there is gives an error with a remedy, not a signal 
     CHECK(error.kind() == ErrorKind::runtime);
     CHECK(error.remedy().find("memory_gb") != std::string::npos);
   }
+  CHECK(error_of([] { (void)SharedMemory::create_private("penstock-test", size_t{1} << 60); }).kind() == ErrorKind::runtime);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ class LateEndpoint final : public Endpoint {
     prompt_->send_chunk(peer, std::move(envelope), cell, bytes);
   }
   void release(PeerId peer, uint64_t token) override { prompt_->release(peer, token); }
+  bool peers_map_arenas() const noexcept override { return prompt_->peers_map_arenas(); }
   void register_arena(const Arena& arena) override { prompt_->register_arena(arena); }
   void forget_arena(uint32_t id) override { prompt_->forget_arena(id); }
   bool poll(Incoming& incoming) override { return prompt_->poll(incoming); }

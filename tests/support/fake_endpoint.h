@@ -92,6 +92,7 @@ class FakeEndpoint final : public Endpoint {
     const std::lock_guard lock(wire_->mutex_);
     ++wire_->released_[token];
   }
+  bool peers_map_arenas() const noexcept override { return false; }
   void register_arena(const Arena&) override {}
   void forget_arena(uint32_t) override {}
   bool poll(Incoming& incoming) override {

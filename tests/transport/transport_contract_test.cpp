@@ -123,12 +123,17 @@ Message message_of(size_t size, uint32_t seed) {
   return message;
 }
 
-Arena make_arena(uint32_t id, size_t cells, size_t cell_bytes) {
+// For a loader at `end`.
+Arena make_arena(const Endpoint& end, uint32_t id, size_t cells, size_t cell_bytes) {
   Arena arena;
   arena.id = id;
   arena.cell_bytes = cell_bytes;
-  arena.memory = SharedMemory::create("penstock-test", cells * cell_bytes);
-  arena.memory.seal_future_writes();
+  if (end.peers_map_arenas()) {
+    arena.memory = SharedMemory::create("penstock-test", cells * cell_bytes);
+    arena.memory.seal_future_writes();
+  } else {
+    arena.memory = SharedMemory::create_private("penstock-test", cells * cell_bytes);
+  }
   return arena;
 }
 
@@ -198,9 +203,9 @@ TEST_CASE_TEMPLATE("what was sent wakes a poll on the receiver's descriptors", T
 TEST_CASE_TEMPLATE("a chunk's payload is the cell, and every cell comes back once", T, TRANSPORTS) {
   constexpr uint32_t kCells = 8;
   constexpr size_t kBytes = 10'000;
-  const Arena first = make_arena(1, kCells, 12'288);
-  const Arena second = make_arena(7, kCells, 12'288);
   Net net(T::make(3));
+  const Arena first = make_arena(*net.ends[1], 1, kCells, 12'288);
+  const Arena second = make_arena(*net.ends[1], 7, kCells, 12'288);
   for (const Arena* arena : {&first, &second}) net.ends[1]->register_arena(*arena);
   for (const Arena* arena : {&first, &second}) {
     for (uint32_t cell = 0; cell < kCells; ++cell) {
@@ -245,8 +250,8 @@ TEST_CASE_TEMPLATE("a chunk's payload is the cell, and every cell comes back onc
 }
 
 TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its cells back", T, TRANSPORTS) {
-  const Arena arena = make_arena(1, 8, 4096);
   Net net(T::make(3));
+  const Arena arena = make_arena(*net.ends[1], 1, 8, 4096);
   net.ends[1]->register_arena(arena);
   for (uint32_t cell = 0; cell < 3; ++cell) net.ends[1]->send_chunk(0, {}, {1, cell}, 100);
   REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == 3; }));
@@ -288,8 +293,8 @@ TEST_CASE_TEMPLATE("last words are heard, also from a peer that did not listen",
 }
 
 TEST_CASE_TEMPLATE("a chunk that is none of its arena's cells is refused at once", T, TRANSPORTS) {
-  const Arena arena = make_arena(1, 2, 4096);
   Net net(T::make(2));
+  const Arena arena = make_arena(*net.ends[1], 1, 2, 4096);
   net.ends[1]->register_arena(arena);
   CHECK_THROWS_AS(net.ends[1]->send_chunk(0, {}, {2, 0}, 1), Error);
   CHECK_THROWS_AS(net.ends[1]->send_chunk(0, {}, {1, 2}, 1), Error);
@@ -303,8 +308,8 @@ TEST_CASE_TEMPLATE("a chunk that is none of its arena's cells is refused at once
 
 TEST_CASE_TEMPLATE("two hundred worlds leave no descriptor and no socket name behind", T, TRANSPORTS) {
   const auto one_world = [] {
-    const Arena arena = make_arena(3, 2, 4096);
     Net net(T::make(2));
+    const Arena arena = make_arena(*net.ends[1], 3, 2, 4096);
     net.ends[1]->register_arena(arena);
     net.ends[1]->send_chunk(0, {}, {3, 0}, 64);
     net.ends[0]->send(1, message_of(300'000, 1));

@@ -77,6 +77,7 @@ class InprocEndpoint final : public Endpoint {
   void release(PeerId peer, uint64_t token) override {
     if (held_.erase({peer, token}) != 0) give_back(peer, token);  // a second release changes nothing
   }
+  bool peers_map_arenas() const noexcept override { return false; }
   void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
   void forget_arena(uint32_t id) override { arenas_.erase(id); }
 

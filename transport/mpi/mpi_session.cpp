@@ -30,6 +30,7 @@ class MpiEndpoint final : public Endpoint {
     progress_->send_chunk(peer, std::move(envelope), cell, arena->second->cell(cell.cell), bytes);
   }
   void release(PeerId, uint64_t token) override { progress_->release(token); }
+  bool peers_map_arenas() const noexcept override { return false; }
   void register_arena(const Arena& arena) override { arenas_[arena.id] = &arena; }
   void forget_arena(uint32_t id) override { arenas_.erase(id); }
   bool poll(Incoming& incoming) override { return progress_->poll(incoming); }

@@ -47,6 +47,7 @@ class ShmEndpoint final : public Endpoint {
   void send(PeerId peer, Message message) override;
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override;
   void release(PeerId peer, uint64_t token) override;
+  bool peers_map_arenas() const noexcept override { return true; }
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
   bool poll(Incoming& incoming) override;
