@@ -93,8 +93,10 @@ class DataLoader:
     device
         Copy tensors to this torch device; "auto": this rank's CUDA device (LOCAL_RANK) where there is one, else the CPU.
         To a CUDA device they are copied on a stream of their own, through page-locked memory with `pin_memory`; the
-        stream that is current when a batch is taken waits for that copy, and the batch's memory goes back behind it. A
-        CUDA device that torch does not see: UsageError.
+        stream that is current when a batch is taken waits for that copy, and the batch's memory goes back behind it.
+        Images are copied as uint8 and finished there (ToDtype, Normalize, `dtype`, `channels_last`), with the CPU's bytes,
+        in 8 MiB of the device's memory; stats()["device"] says so, or why the CPU finishes. A device that fails at a
+        batch that was given: RunError. A CUDA device that torch does not see: UsageError.
     attach
         True: be fed by the `penstock serve` of this job on this host, which torchrun's or Slurm's programs find by
         LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
