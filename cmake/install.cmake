@@ -20,6 +20,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
 
 # Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
+  runtime/augment/finish.h
   runtime/base/arithmetic.h
   runtime/base/error.h
   runtime/base/fields.h

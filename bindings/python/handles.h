@@ -72,6 +72,7 @@ struct DeleteUnlocked {
 
 void register_batch(nanobind::module_& module);
 void register_loader(nanobind::module_& module);
+void register_finishing(nanobind::module_& module);
 void register_samplers(nanobind::module_& module);
 void register_preprocessor(nanobind::module_& module);
 

@@ -36,8 +36,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last,
-                                 std::optional<bool> attach,
-                                 nb::object on_warning) {
+                                 bool raw_images, std::optional<bool> attach, nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
@@ -45,6 +44,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.places_are_ranks = places_are_ranks;
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
+  options.raw_images = raw_images;
   options.attach = attach;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
@@ -127,14 +127,16 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
               std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, std::optional<bool> attach, nb::object on_warning) {
+              std::optional<bool> channels_last, bool raw_images, std::optional<bool> attach,
+              nb::object on_warning) {
              new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
-                                          places_are_ranks, std::move(dtype), channels_last, attach,
-                                          std::move(on_warning)));
+                                          places_are_ranks, std::move(dtype), channels_last, raw_images,
+                                          attach, std::move(on_warning)));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
            nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
-           nb::arg("channels_last").none(), nb::arg("attach").none(), nb::arg("on_warning").none())
+           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("attach").none(),
+           nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
       .def("start_at",
@@ -180,6 +182,11 @@ void register_loader(nb::module_& module) {
              return loader->report_json();
            })
       .def("fields", [](LoaderHandle& self) { return self->fields(); })
+      .def("is_image",
+           [](LoaderHandle& self, const std::string& field) { return self->kind(field) == FieldKind::image; },
+           nb::arg("field"))
+      .def_prop_ro("raw_images", [](LoaderHandle& self) { return self->raw_images(); })
+      .def("finisher", [](LoaderHandle& self) { return self->finisher(); })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })

@@ -41,6 +41,7 @@ NB_MODULE(_penstock, module) {
   nb::set_leak_warnings(wanted != nullptr && wanted[0] == '1');
   nb::register_exception_translator(&translate);
   penstock::python::register_batch(module);
+  penstock::python::register_finishing(module);
   penstock::python::register_loader(module);
   penstock::python::register_samplers(module);
   penstock::python::register_preprocessor(module);

@@ -52,6 +52,9 @@ class Finisher {
   void run(const uint8_t* source_chw, void* destination) const;
   size_t bytes_per_sample() const noexcept;
   const FinishSpec& spec() const noexcept { return spec_; }
+  size_t pixels_per_image() const noexcept { return static_cast<size_t>(height_) * static_cast<size_t>(width_); }
+  int channels() const noexcept { return channels_; }
+  int images_per_sample() const noexcept { return images_; }
   // What is promised, for who finishes elsewhere: channels x 256 bit patterns of the dtype, in the low bits.
   const std::vector<uint32_t>& table() const noexcept { return table_; }
 

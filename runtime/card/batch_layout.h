@@ -69,6 +69,7 @@ struct StageLaunch {
   uint32_t spans = 0;
   uint64_t spans_at = 0;
   uint64_t parts_at = 0;
+  uint8_t* outputs = nullptr;  // finish: where its parts' to_at count from, memory of the card; nullptr: in the batch
 };
 
 struct CardBox {

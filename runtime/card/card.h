@@ -15,7 +15,8 @@
 //   unknown.
 // Ownership: blocks and streams must go before their card. A stream that is destroyed waits for what it was told, as
 //   the memory it works on goes next.
-// Thread-safety: a Card from any thread; a stream from one at a time.
+// Thread-safety: a Card from any thread; a stream from one at a time. A call may leave the card current in its thread
+//   (CUDA's notion): who uses CUDA there besides puts that right.
 #pragma once
 
 #include <array>
@@ -97,6 +98,9 @@ class Card {
   virtual std::byte* allocate(size_t bytes, CardMemory where) = 0;
   virtual void release(std::byte* memory, CardMemory where) noexcept = 0;
   virtual std::unique_ptr<CardStream> stream() = 0;
+  // In a stream that somebody else has made on this card and keeps (a cudaStream_t, of torch say): what it is told is
+  // ordered with theirs, and wait() waits for both. Cards without such streams make one of their own.
+  virtual std::unique_ptr<CardStream> stream_on(void* /*theirs*/) { return stream(); }
 };
 
 // Owned memory of a card.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/card/card.h"
@@ -22,6 +23,11 @@ struct CardChoice {
 };
 
 std::vector<std::unique_ptr<Card>> open_cards(const CardChoice& choice);
+
+// The card of a trainer, by the number that its program knows it by; PENSTOCK_CARDS as above.
+std::unique_ptr<Card> open_trainers_card(int number);
+// Empty where there is one; else what open_trainers_card() would say. Makes no context on any card.
+std::string why_no_card();
 
 // The numbers it takes, of `total` cards; each once.
 std::vector<int> chosen_cards(const CardChoice& choice, int total);

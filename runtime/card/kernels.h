@@ -171,12 +171,14 @@ PENSTOCK_HOST_DEVICE inline void place_pixel(uint8_t* memory, const PlacePart& p
   store_pixel(memory + part.to_at, part.units, unit, rgb);
 }
 
-PENSTOCK_HOST_DEVICE inline void finish_pixel(uint8_t* memory, const FinishPart& part, uint32_t unit) {
+PENSTOCK_HOST_DEVICE inline void finish_pixel(uint8_t* memory, uint8_t* outputs, const FinishPart& part,
+                                              uint32_t unit) {
   const auto* const table = reinterpret_cast<const uint32_t*>(memory + part.table_at);
+  if (outputs == nullptr) outputs = memory;
   for (uint32_t c = 0; c < 3; ++c) {
     const uint32_t bits = table[c * 256 + memory[part.from_at + uint64_t{c} * part.units + unit]];
     const uint64_t element = part.interleaved != 0 ? uint64_t{unit} * 3 + c : uint64_t{c} * part.units + unit;
-    uint8_t* const to = memory + part.to_at + element * part.element_bytes;
+    uint8_t* const to = outputs + part.to_at + element * part.element_bytes;
     if (part.element_bytes == 4) {
       *reinterpret_cast<uint32_t*>(to) = bits;
     } else if (part.element_bytes == 2) {
@@ -187,12 +189,18 @@ PENSTOCK_HOST_DEVICE inline void finish_pixel(uint8_t* memory, const FinishPart&
   }
 }
 
-// A stage's part and function, for whoever makes loops or grids of them.
-template <CardStage Stage, class PartType, void (*Run)(uint8_t*, const PartType&, uint32_t)>
+// A stage's part and function, for whoever makes loops or grids of them. `outputs` is StageLaunch's.
+template <CardStage Stage, class PartType, auto Run>
 struct CardKernel {
   using Part = PartType;
   static constexpr CardStage stage = Stage;
-  PENSTOCK_HOST_DEVICE static void run(uint8_t* memory, const Part& part, uint32_t unit) { Run(memory, part, unit); }
+  PENSTOCK_HOST_DEVICE static void run(uint8_t* memory, uint8_t* outputs, const Part& part, uint32_t unit) {
+    if constexpr (Stage == CardStage::finish) {
+      Run(memory, outputs, part, unit);
+    } else {
+      Run(memory, part, unit);
+    }
+  }
 };
 
 // Calls visit.operator()<Kernel>() with the stage's.

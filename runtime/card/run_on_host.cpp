@@ -13,7 +13,7 @@ void run_all(uint8_t* memory, const StageLaunch& launch) {
     const typename Kernel::Part& part = parts[spans[s].part];
     for (uint32_t thread = 0; thread < span_threads; ++thread) {
       const uint32_t unit = spans[s].first + thread;
-      if (unit < part.units) Kernel::run(memory, part, unit);
+      if (unit < part.units) Kernel::run(memory, launch.outputs, part, unit);
     }
   }
 }

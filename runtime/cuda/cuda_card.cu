@@ -20,17 +20,17 @@ namespace {
 // A group of threads a span: all read the same part.
 template <class Kernel>
 __global__ void __launch_bounds__(span_threads)
-    run_spans(uint8_t* memory, const PartSpan* spans, const typename Kernel::Part* parts) {
+    run_spans(uint8_t* memory, uint8_t* outputs, const PartSpan* spans, const typename Kernel::Part* parts) {
   const PartSpan span = spans[blockIdx.x];
   const typename Kernel::Part& part = parts[span.part];
   const uint32_t unit = span.first + threadIdx.x;
-  if (unit < part.units) Kernel::run(memory, part, unit);
+  if (unit < part.units) Kernel::run(memory, outputs, part, unit);
 }
 
 template <class Kernel>
 void launch_kernel(uint8_t* memory, const StageLaunch& launch, cudaStream_t stream) {
   run_spans<Kernel><<<launch.spans, span_threads, 0, stream>>>(
-      memory, reinterpret_cast<const PartSpan*>(memory + launch.spans_at),
+      memory, launch.outputs, reinterpret_cast<const PartSpan*>(memory + launch.spans_at),
       reinterpret_cast<const typename Kernel::Part*>(memory + launch.parts_at));
 }
 
@@ -150,11 +150,13 @@ class CudaStream final : public CardStream {
     use();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), info_, "making a stream");
   }
+  // Somebody else's.
+  CudaStream(const CardInfo& info, cudaStream_t stream) : info_(info), stream_(stream), owned_(false) {}
   ~CudaStream() override {
     // Whoever owned the memory releases it next. A card that hangs is not waited for: its stream stays.
     try {
       wait(10 * kSecond);
-      (void)cudaStreamDestroy(stream_);
+      if (owned_) (void)cudaStreamDestroy(stream_);
     } catch (const Error&) {
     }
   }
@@ -219,6 +221,7 @@ class CudaStream final : public CardStream {
 
   CardInfo info_;
   cudaStream_t stream_ = nullptr;
+  bool owned_ = true;
   Stopwatch stopwatch_;
 };
 
@@ -250,6 +253,9 @@ class CudaCard final : public Card {
     (void)(where == CardMemory::device ? cudaFree(memory) : cudaFreeHost(memory));
   }
   std::unique_ptr<CardStream> stream() override { return std::make_unique<CudaStream>(info_); }
+  std::unique_ptr<CardStream> stream_on(void* theirs) override {
+    return std::make_unique<CudaStream>(info_, static_cast<cudaStream_t>(theirs));
+  }
 
  private:
   CardInfo info_;

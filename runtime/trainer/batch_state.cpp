@@ -55,9 +55,9 @@ const uint8_t* Batch::substituted() const {
 }
 std::vector<std::string> Batch::fields() const { return state_->form->shown; }
 
-size_t Batch::place_of(const std::string& name) const {
-  const FieldTable& table = state_->form->fields;
-  const std::vector<std::string>& shown = state_->form->shown;
+size_t place_of(const BatchForm& form, const std::string& name) {
+  const FieldTable& table = form.fields;
+  const std::vector<std::string>& shown = form.shown;
   if (std::find(shown.begin(), shown.end(), name) != shown.end()) {
     for (size_t i = 0; i < table.size(); ++i) {
       if (table[i].name == name) return i;
@@ -66,7 +66,7 @@ size_t Batch::place_of(const std::string& name) const {
   std::string known;
   for (const std::string& one : shown) known += (known.empty() ? "'" : ", '") + one + "'";
   if (name == kLabelField) {
-    throw Error(ErrorKind::usage, state_->form->no_labels, "its batches have " + known);
+    throw Error(ErrorKind::usage, form.no_labels, "its batches have " + known);
   }
   throw Error(ErrorKind::usage, "a batch has no field '" + name + "'", "its fields are " + known);
 }
@@ -97,6 +97,7 @@ std::string_view Batch::value(const std::string& name, int64_t i) const {
   return as_text(varying_value(field, rooms + static_cast<size_t>(i) * field.bytes_per_sample()));
 }
 
-FieldKind Batch::kind(const std::string& name) const { return state_->form->fields[place_of(name)].kind; }
+size_t Batch::place_of(const std::string& name) const { return penstock::place_of(*state_->form, name); }
+FieldKind Batch::kind(const std::string& name) const { return kind_of(*state_->form, name); }
 
 }  // namespace penstock

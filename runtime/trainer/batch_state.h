@@ -34,6 +34,11 @@ struct BatchForm {
   std::string no_labels;           // why there are none: "split 'train' has no labels: …"
 };
 BatchForm batch_form(const ResolvedSplit& split, const ClientOpened& opened);
+// Where it stands among the fields; Error(usage), naming those that the program sees, where it is none of them.
+size_t place_of(const BatchForm& form, const std::string& field);
+inline FieldKind kind_of(const BatchForm& form, const std::string& field) {
+  return form.fields[place_of(form, field)].kind;
+}
 
 struct BatchState {
   BatchState(std::shared_ptr<const BatchForm> common, LentBatch slot, std::function<void()> back)

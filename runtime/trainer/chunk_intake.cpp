@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Sample number `at`'s bytes of field `f` into the slot's array of it: images finished, everything else as it is.
+// Sample number `at`'s bytes of field `f` into the slot's array of it: images as they are delivered, everything else as it is.
 void take_field(const PortSplit& split, size_t f, std::span<const std::byte> bytes, std::byte* field, size_t at,
                 Slot& slot) {
   if (split.raw_fields[f].kind != FieldKind::image) {
@@ -30,7 +30,7 @@ void mix(const PortSplit& split, const ChunkExpectation& expected, const SlotLay
   slot.hash.add_batch(batch_record(split.resolved.name, epoch, slot.step, expected.replica, slot.draws));
   if (!slot.problem.empty()) return;  // nobody will see it
   slot.problem =
-      mix_batch(split.pipeline(), split.finish, slot.draws, base + layout.fields[0], slot.labels,
+      mix_batch(split.pipeline(), split.delivered, slot.draws, base + layout.fields[0], slot.labels,
                 reinterpret_cast<float*>(base + layout.fields[1]), [&](size_t i) { return slot.records[i].key; });
   if (!slot.problem.empty()) slot.remedy = "give num_classes as many as there are, or correct the label";
 }

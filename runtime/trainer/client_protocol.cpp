@@ -6,10 +6,11 @@ namespace penstock {
 namespace {
 
 auto members(ClientHello& m) { return std::tie(m.token, m.pid); }
-auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last); }
+auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last, m.raw_images); }
 auto members(ClientOpened& m) {
   return std::tie(m.split_id, m.dataset_size, m.steps, m.samples_per_replica, m.num_samples, m.batch_size, m.replica,
-                  m.num_replicas, m.dataset_fingerprint, m.classes, m.labelled, m.fields, m.channels_last);
+                  m.num_replicas, m.dataset_fingerprint, m.classes, m.labelled, m.fields, m.channels_last,
+                  m.raw_images);
 }
 auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy); }
 auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step, m.order); }

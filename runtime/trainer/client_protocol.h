@@ -52,6 +52,7 @@ struct ClientOpen {
   std::string json;             // the resolved split, canonical
   int32_t dtype = -1;           // DType wanted; -1: the pipeline's
   int32_t channels_last = -1;   // 0, 1; -1: the split's
+  bool raw_images = false;      // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
 };
 struct ClientOpened {
   int32_t split_id = 0;
@@ -65,8 +66,9 @@ struct ClientOpened {
   std::string dataset_fingerprint;   // 32 hexadecimal digits
   std::vector<std::string> classes;
   bool labelled = true;          // false: field "label" is 0 everywhere, and the program does not see it
-  FieldTable fields;             // as delivered: dtype after finishing; shape [3, h, w] also where channels_last
+  FieldTable fields;             // as delivered: dtype after finishing or raw; shape [3, h, w] also where channels_last
   bool channels_last = false;
+  bool raw_images = false;       // as asked for; not where batches are mixed in floats, which is done behind finishing
 };
 struct ClientRefused { int32_t error_kind = 0; std::string error; std::string remedy; };
 struct ClientIterate {

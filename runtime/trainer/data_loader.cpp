@@ -8,11 +8,13 @@
 #include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
+#include "runtime/loader/split_context.h"
 #include "runtime/observe/report.h"
 #include "runtime/trainer/batch_state.h"
 #include "runtime/trainer/client_session.h"
 #include "runtime/trainer/client_state.h"
 #include "runtime/trainer/port_meeting.h"
+#include "runtime/trainer/port_split.h"
 
 namespace penstock {
 
@@ -49,6 +51,11 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     return spec;
   }
   const std::vector<std::string>& field_names() const { return form_->shown; }
+  const BatchForm& form() const { return *form_; }
+  Finisher finisher() const {
+    const Variants variants = make_variants(resolved_);
+    return finisher_of(variants.shared(), wanted_finish(resolved_, variants.shared(), asked_));
+  }
   int ranks_per_replica() const { return meeting_.job.roles.ranks_per_replica; }
   bool embedded() const { return meeting_.world != nullptr; }
   bool training() const { return resolved_.split.mode == Mode::train; }
@@ -86,12 +93,12 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   }
 
   void open(const DataLoaderOptions& options) {
-    ClientOpen open;
-    open.json = canonical_json(resolved_);
-    if (options.dtype) open.dtype = static_cast<int32_t>(*options.dtype);
-    if (options.channels_last) open.channels_last = *options.channels_last ? 1 : 0;
+    asked_.json = canonical_json(resolved_);
+    if (options.dtype) asked_.dtype = static_cast<int32_t>(*options.dtype);
+    if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
+    asked_.raw_images = options.raw_images;
     try {
-      session_->open(open);
+      session_->open(asked_);
     } catch (const Error&) {
       throw;
     } catch (...) {  // interrupted by while_waiting
@@ -102,6 +109,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   Meeting meeting_;  // outlives the session, which asks the world why it ended
   ResolvedSplit resolved_;
+  ClientOpen asked_;
   std::optional<ClientSession> session_;
   std::shared_ptr<const BatchForm> form_;
 };
@@ -217,7 +225,10 @@ std::vector<std::string> DataLoader::warnings() const { return impl_->session().
 std::string DataLoader::stats_json() { return impl_->session().stats(); }
 std::string DataLoader::report_json() { return impl_->report(); }
 std::vector<std::string> DataLoader::fields() const { return impl_->field_names(); }
+FieldKind DataLoader::kind(const std::string& field) const { return kind_of(impl_->form(), field); }
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
+bool DataLoader::raw_images() const noexcept { return impl_->opened().raw_images; }
+Finisher DataLoader::finisher() const { return impl_->finisher(); }
 void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
 
 }  // namespace penstock

@@ -46,6 +46,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/augment/finish.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
@@ -107,6 +108,9 @@ struct DataLoaderOptions {
   bool places_are_ranks = false;               // the two count ranks, of which roles.ranks_per_replica make a replica
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
+  // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
+  // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
+  bool raw_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(). What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
@@ -190,7 +194,11 @@ class DataLoader {
   std::string stats_json();                     // this port's report so far
   std::string report_json();                    // the same as a job's report (observe/report.h), bottleneck included
   std::vector<std::string> fields() const;      // names of what a batch holds
+  FieldKind kind(const std::string& field) const;  // Error(usage) where a batch has no such field
   bool embedded() const noexcept;
+  bool raw_images() const noexcept;             // are images raw, as the options asked?
+  // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table.
+  Finisher finisher() const;
 
  private:
   explicit DataLoader(std::shared_ptr<DataLoaderImpl> impl);

@@ -9,22 +9,30 @@
 
 namespace penstock {
 
+FinishSpec wanted_finish(const ResolvedSplit& split, const Pipeline& pipeline, const ClientOpen& message) {
+  FinishSpec finish = pipeline.finish();
+  if (message.dtype >= 0) finish.dtype = static_cast<DType>(message.dtype);
+  const bool last = message.channels_last >= 0 ? message.channels_last != 0 : split.split.channels_last;
+  finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  return finish;
+}
+
 PortSplit split_of(const ClientOpen& message) {
   PortSplit split;
   split.fingerprint = fingerprint_of(message.json);
   split.resolved = split_from_json(message.json);
   split.variants.emplace(make_variants(split.resolved));
   split.raw_fields = raw_fields(split.pipeline());
-  split.finish = split.pipeline().finish();
-  if (message.dtype >= 0) split.finish.dtype = static_cast<DType>(message.dtype);
-  const bool last = message.channels_last >= 0 ? message.channels_last != 0 : split.resolved.split.channels_last;
-  split.finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  split.finish = wanted_finish(split.resolved, split.pipeline(), message);
   if (split.pipeline().mixing_needs_float() && split.finish.dtype == DType::uint8) {
     throw Error(ErrorKind::config, "MixUp in split '" + split.resolved.name + "' needs images of a float dtype",
                 "ask for another dtype than uint8");
   }
-  split.finisher.emplace(finisher_of(split.pipeline(), split.finish));
-  split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.finish);
+  split.finisher.emplace(finisher_of(split.pipeline(), split.finish));  // also what refuses a dtype
+  split.raw_images = message.raw_images && !split.pipeline().mixing_needs_float();
+  split.delivered = split.raw_images ? FinishSpec{} : split.finish;
+  if (split.raw_images) split.finisher.emplace(finisher_of(split.pipeline(), split.delivered));
+  split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.delivered);
   return split;
 }
 
@@ -32,7 +40,7 @@ ClientOpened complete(PortSplit& split, const SplitOpened& opened, int32_t repli
   split.opened = true;
   split.fingerprint = opened.fingerprint;
   split.raw_fields.insert(split.raw_fields.end(), opened.extra_fields.begin(), opened.extra_fields.end());
-  split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.finish);
+  split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.delivered);
   split.shape = plan_spec(split.resolved, opened.dataset_size, num_replicas);
   split.plan = plan_shape(split.shape);
   ClientOpened answer;
@@ -48,7 +56,8 @@ ClientOpened complete(PortSplit& split, const SplitOpened& opened, int32_t repli
   answer.classes = opened.classes;
   answer.labelled = opened.labelled;
   answer.fields = split.fields;
-  answer.channels_last = split.finish.memory_format == MemoryFormat::channels_last;
+  answer.channels_last = split.delivered.memory_format == MemoryFormat::channels_last;
+  answer.raw_images = split.raw_images;
   return answer;
 }
 

@@ -35,8 +35,10 @@ struct PortSplit {
   std::optional<Variants> variants;
   FieldTable raw_fields;  // as chunks carry them
   FieldTable fields;      // as delivered
-  FinishSpec finish;
-  std::optional<Finisher> finisher;
+  bool raw_images = false;
+  FinishSpec finish;      // that the program wants
+  FinishSpec delivered;   // the same, or images as they are where the client finishes them
+  std::optional<Finisher> finisher;  // to that
   PlanSpec shape;
   PlanShape plan;
   bool opened = false;  // the coordinator knows the dataset's size
@@ -48,6 +50,9 @@ struct PortSplit {
     return resolved.split.mode == Mode::eval && resolved.on_error == OnError::substitute;
   }
 };
+
+// What the program wants of images: its pipeline's, but for what it asked for.
+FinishSpec wanted_finish(const ResolvedSplit& split, const Pipeline& pipeline, const ClientOpen& message);
 
 // From its description and the client's wishes. Number, connection and program are the caller's to say.
 PortSplit split_of(const ClientOpen& message);

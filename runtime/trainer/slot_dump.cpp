@@ -1,14 +1,29 @@
 #include "runtime/trainer/slot_dump.h"
 
 #include <string>
+#include <vector>
 
 #include "runtime/augment/finish.h"
+#include "runtime/augment/pipeline.h"
 #include "runtime/observe/batch_dump.h"
 
 namespace penstock {
 namespace {
 
-void add_fields(const PortSplit& split, SlotPool& pool, int32_t index, bool raw, DumpedBatch& batch) {
+// A dump shows what the program trains on, also where it finishes images itself.
+std::vector<std::byte> finished(const PortSplit& split, const std::byte* images, int64_t samples) {
+  const Finisher finisher = finisher_of(split.pipeline(), split.finish);
+  const size_t bytes = split.finisher->bytes_per_sample();
+  std::vector<std::byte> out(static_cast<size_t>(samples) * finisher.bytes_per_sample());
+  for (size_t i = 0; i < static_cast<size_t>(samples); ++i) {
+    finisher.run(reinterpret_cast<const uint8_t*>(images + i * bytes), out.data() + i * finisher.bytes_per_sample());
+  }
+  return out;
+}
+
+// `memory`: of what is not in the slot.
+void add_fields(const PortSplit& split, SlotPool& pool, int32_t index, bool raw, DumpedBatch& batch,
+                std::vector<std::vector<std::byte>>& memory) {
   Slot& slot = pool.slots[static_cast<size_t>(index)];
   for (size_t f = 0; f < split.fields.size(); ++f) {
     if (f == 1 && (raw || split.pipeline().soft_classes() == 0)) continue;
@@ -18,6 +33,9 @@ void add_fields(const PortSplit& split, SlotPool& pool, int32_t index, bool raw,
     if (image && raw) {
       data = reinterpret_cast<std::byte*>(slot.raw[f].data());
       field = split.raw_fields[f];
+    } else if (image && split.raw_images) {
+      data = memory.emplace_back(finished(split, data, slot.samples)).data();
+      field.dtype = split.finish.dtype;
     }
     const bool channels_last = image && !raw && split.finish.memory_format == MemoryFormat::channels_last;
     if (f == 0) {
@@ -43,7 +61,8 @@ void dump_slot(const PortOptions& options, int64_t epoch, const PortSplit& split
   batch.draws = slot.draws;
   batch.replica = options.replica;
   batch.dataset_folder = split.resolved.split.dataset.title();
-  add_fields(split, pool, index, options.dump_raw, batch);
+  std::vector<std::vector<std::byte>> memory;
+  add_fields(split, pool, index, options.dump_raw, batch, memory);
   write_batch(options.dump_folder + "/" + split.resolved.name + "_e" + std::to_string(epoch), batch);
 }
 

@@ -6,13 +6,14 @@
 
 #include "runtime/card/cuda_component.h"
 #include "tests/card/card_checks.h"
+#include "tests/card/finisher_checks.h"
 
 namespace {
 
 using namespace penstock;
 
 // Ends the test as skipped where there is none.
-std::unique_ptr<Card> first_card() {
+std::shared_ptr<Card> first_card() {
   try {
     return open_cuda_card(0);
   } catch (const Error& error) {
@@ -24,11 +25,12 @@ std::unique_ptr<Card> first_card() {
 }  // namespace
 
 TEST_CASE("a card makes the CPU's bytes") {
-  const std::unique_ptr<Card> card = first_card();
+  const std::shared_ptr<Card> card = first_card();
   std::printf("%s, %lld MB\n", card->info().name.c_str(), static_cast<long long>(card->info().memory_bytes >> 20));
   penstock_test::check_batches(*card);
   penstock_test::check_verdicts(*card);
   penstock_test::check_finished(*card);
+  penstock_test::check_finisher(card);
   penstock_test::check_inverse(*card);
   penstock_test::check_pixels(*card);
   penstock_test::check_all_colours(*card);

@@ -5,11 +5,13 @@ import gc
 import os
 import sys
 import threading
+from unittest import mock
 
 import torch
 
 import penstock
 from jobs import run_tests
+from penstock._penstock import why_no_card
 from photos import JOB, TRAIN
 
 if not torch.cuda.is_available():
@@ -69,6 +71,54 @@ def test_device_on_a_stream_of_its_own():
                         images.fill_(-1)  # late, on this stream; the allocator must not have given it away
                         del images, labels, batch
                 check(got, wanted)
+
+
+def finished_by(who, **more):
+    """All batches of two epochs, used late on the current stream, and what the loader says of the device."""
+    with mock.patch.dict(os.environ, {} if who == "card" else {"PENSTOCK_CARDS": "none"}), \
+            penstock.DataLoader(JOB, "train", batch_size=8, device=CARD, **more) as train:
+        got = []
+        for _ in range(2):
+            for images, labels in train:
+                busy(2)
+                got.append((images.clone(memory_format=torch.preserve_format), labels.clone()))
+                images.fill_(-1)
+                del images, labels
+        torch.cuda.synchronize()
+        assert torch.cuda.current_device() == CARD.index
+        return got, train.stats()
+
+
+def test_images_finished_on_the_card_have_the_cpus_bytes():
+    for more in (dict(), dict(dtype="float16"), dict(dtype="bfloat16", channels_last=True), dict(channels_last=True),
+                 dict(dtype="uint8", channels_last=True), dict(pin_memory=True)):
+        wanted, plain_stats = finished_by("cpu", **more)
+        got, stats = finished_by("card", **more)
+        device, images = stats["device"], stats["images"]
+        if why_no_card():  # a package without the CUDA component
+            assert device["finishing"] == "cpu" and device["why"] == why_no_card()
+            continue
+        assert plain_stats["device"]["finishing"] == "cpu" and "PENSTOCK_CARDS=none" in plain_stats["device"]["why"]
+        assert device["finishing"] == "card" and device["images"] == images and device["why"] == "", device
+        assert device["uploaded_bytes"] == images * 3 * 64 * 64 and device["card_memory_bytes"] <= 8 << 20
+        assert stats["pixel_hash"] == plain_stats["pixel_hash"] and len(got) == len(wanted) > 5
+        for one, other in zip(got, wanted):
+            assert one[0].dtype == other[0].dtype and one[0].stride() == other[0].stride()
+            assert torch.equal(one[0].contiguous().view(torch.uint8), other[0].contiguous().view(torch.uint8))
+            assert torch.equal(one[1], other[1])
+
+
+def test_memory_of_the_card_goes_back():
+    free = []
+    for _ in range(4):
+        with penstock.DataLoader(JOB, "train", batch_size=8, device=CARD) as train:
+            for _ in train:
+                pass
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        free.append(torch.cuda.mem_get_info(CARD)[0])
+    assert free[-1] >= free[1] - (1 << 20), free  # the first may load kernels
 
 
 def test_kept_after_the_loader():

@@ -1,142 +1,17 @@
-"""Tensors on a CUDA device and in page-locked memory, without one: torch.cuda as far as penstock uses it, played by
-streams whose copies happen when somebody waits for them. A copy reads by address then, so memory that went back too early
-would give other bytes; and every batch's memory is watched until it goes. With a card: cuda_tensors_test.py."""
+"""Tensors on a CUDA device and in page-locked memory, without one (simulated_cuda.py): copies that read a batch's memory
+late, and memory that goes back behind them. With a card: cuda_tensors_test.py; images finished on it: card_images_test.py."""
 
-import contextlib
-import ctypes
 import gc
 import os
-import sys
 import warnings
-import weakref
 from unittest import mock
 
 import torch
-import torch.utils.dlpack
 
 import penstock
 from jobs import run_tests
 from photos import JOB, TRAIN, raises, tiny_job
-
-if torch.cuda.is_available():
-    print("SKIP: torch sees a CUDA device, which cuda_tensors_test uses")
-    sys.exit(77)
-
-
-class Event:
-    def __init__(self):
-        self.done = False
-        self.stream = None
-
-    def record(self, stream):
-        self.stream = stream
-        stream.work.append(self)
-
-    def query(self):
-        return self.done
-
-    def synchronize(self):
-        while not self.done:
-            self.stream.advance()
-
-
-class Stream:
-    def __init__(self, device=None):
-        self.device = device
-        self.work = []    # copies and events, oldest first
-        self.waited = []  # events that it lets go first
-
-    def wait_event(self, event):
-        self.waited.append(event)
-
-    def advance(self):
-        one = self.work.pop(0)
-        if isinstance(one, Event):
-            one.done = True
-        else:
-            one()
-
-
-class Cuda:
-    """`with Cuda() as cuda:` replaces what penstock needs of torch, and watches every array that it takes of a batch."""
-
-    def __init__(self, cards=1):
-        self.cards = cards
-        self.consumer = Stream()   # current, until somebody says otherwise
-        self.current = self.consumer
-        self.streams = []
-        self.reading = {}          # by address: copies that have not happened
-        self.watched = []          # arrays that were taken of batches, weakly
-        self.gone = 0
-        self.gone_too_early = 0    # while a copy still read them
-        self.recorded = []
-        self.pinned = set()
-
-    def alive(self):
-        return sum(one() is not None for one in self.watched)
-
-    def __enter__(self):
-        real_to = torch.Tensor.to
-        real_from_dlpack = torch.utils.dlpack.from_dlpack
-
-        def to(tensor, *args, **more):
-            if not (args and isinstance(args[0], torch.device) and args[0].type == "cuda"):
-                return real_to(tensor, *args, **more)
-            assert more == {"non_blocking": True} and self.current is not self.consumer
-            out = torch.full_like(tensor, 7)
-            address, into, size = tensor.data_ptr(), out.data_ptr(), tensor.numel() * tensor.element_size()
-            self.reading[address] = self.reading.get(address, 0) + 1
-
-            def copy(kept=out):
-                ctypes.memmove(into, address, size)
-                self.reading[address] -= 1
-            self.current.work.append(copy)
-            return out
-
-        def from_dlpack(array):
-            tensor = real_from_dlpack(array)
-            address = tensor.data_ptr()
-
-            def went(_):
-                self.gone += 1
-                self.gone_too_early += bool(self.reading.get(address))
-            self.watched.append(weakref.ref(tensor, went))
-            return tensor
-
-        def pin_memory(tensor):
-            out = tensor.clone()
-            self.pinned.add(out.data_ptr())
-            return out
-
-        @contextlib.contextmanager
-        def stream(which):
-            before, self.current = self.current, which
-            yield
-            self.current = before
-
-        def make_stream(device=None):
-            self.streams.append(Stream(device))
-            return self.streams[-1]
-
-        self._patches = [
-            mock.patch.object(torch.cuda, "is_available", lambda: True),
-            mock.patch.object(torch.cuda, "device_count", lambda: self.cards),
-            mock.patch.object(torch.cuda, "Stream", make_stream),
-            mock.patch.object(torch.cuda, "Event", Event),
-            mock.patch.object(torch.cuda, "stream", stream),
-            mock.patch.object(torch.cuda, "current_stream", lambda device=None: self.current),
-            mock.patch.object(torch.Tensor, "to", to),
-            mock.patch.object(torch.Tensor, "pin_memory", pin_memory),
-            mock.patch.object(torch.Tensor, "is_pinned", lambda tensor: tensor.data_ptr() in self.pinned),
-            mock.patch.object(torch.Tensor, "record_stream", lambda tensor, s: self.recorded.append((tensor, s))),
-            mock.patch.object(torch.utils.dlpack, "from_dlpack", from_dlpack)]
-        for one in self._patches:
-            one.start()
-        return self
-
-    def __exit__(self, *exc):
-        for one in self._patches:
-            one.stop()
+from simulated_cuda import Cuda
 
 
 def plain(**more):
@@ -208,8 +83,8 @@ def test_a_pass_may_end_anywhere():
 def test_the_watch_sees_a_batch_that_goes_too_early():
     from penstock._tensors import _OnCard
 
-    def careless(self, arrays, of=_OnCard.of):
-        out = of(self, arrays)
+    def careless(self, arrays, raw=(), of=_OnCard.of):
+        out = of(self, arrays, raw)
         self._under_way = (self._under_way[0], None)
         return out
 

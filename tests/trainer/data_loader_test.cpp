@@ -365,6 +365,72 @@ TEST_CASE("dtype and memory format by choice: the same numbers") {
   }
 }
 
+// Bytes of a batch's images; raw ones finished by the loader's finisher.
+std::vector<std::byte> finished(const DataLoader& loader, const Batch& batch) {
+  const TensorView view = batch.image();
+  const auto* const data = static_cast<const std::byte*>(view.data);
+  const auto bytes = static_cast<size_t>(view.elements()) * size_of(view.dtype);
+  if (!loader.raw_images()) return {data, data + bytes};
+  CHECK(view.dtype == DType::uint8);
+  const Finisher finisher = loader.finisher();
+  std::vector<std::byte> out(static_cast<size_t>(batch.size()) * finisher.bytes_per_sample());
+  const size_t each = bytes / static_cast<size_t>(batch.size());
+  for (size_t i = 0; i < static_cast<size_t>(batch.size()); ++i) {
+    finisher.run(view.as<uint8_t>() + i * each, out.data() + i * finisher.bytes_per_sample());
+  }
+  return out;
+}
+
+TEST_CASE("raw images, finished by the program: the port's bytes and hashes, also of batches that CutMix has mixed") {
+  const TinyDataset data(20);
+  std::ifstream file(data.job());
+  const std::string job{std::istreambuf_iterator<char>(file), {}};
+  const auto mixed_by = [&](const std::string& transform) {
+    const std::string before = "std: [0.2, 0.3, 0.4]}}";
+    std::string text = job;
+    text.insert(text.find(before) + before.size(), ", {" + transform + ": {num_classes: 5}}");
+    const std::string path = data.folder().path(transform + ".yaml");
+    std::ofstream(path) << text;
+    return path;
+  };
+  struct Case {
+    std::string job;
+    DataLoaderOptions options;
+    bool raw = true;
+  };
+  const Case cases[] = {{data.job(), {}},
+                        {data.job(), {.dtype = DType::float16, .channels_last = true}},
+                        {data.job(), {.dtype = DType::bfloat16}},
+                        {data.job(), {.dtype = DType::uint8, .channels_last = true}},
+                        {mixed_by("CutMix"), {.channels_last = true}},
+                        // Floats are mixed, which finishing the mixture would not give.
+                        {mixed_by("MixUp"), {}, false}};
+  for (const Case& one : cases) {
+    DataLoaderOptions raw = one.options;
+    raw.raw_images = true;
+    DataLoader plain(one.job, "train", one.options);
+    DataLoader other(one.job, "train", raw);
+    CHECK_FALSE(plain.raw_images());
+    CHECK(other.raw_images() == one.raw);
+    CHECK(other.kind("image") == FieldKind::image);
+    BatchIterator b = other.begin();
+    int batches = 0;
+    for (auto& batch : plain) {
+      REQUIRE(b != other.end());
+      CHECK(finished(other, *b) == finished(plain, batch));
+      CHECK(indices_of(*b) == indices_of(batch));
+      ++b;
+      ++batches;
+    }
+    CHECK(batches == 3);
+    const auto hashes = [](DataLoader& loader) {
+      const auto split = nlohmann::json::parse(loader.stats_json())["splits"]["train"];
+      return std::pair(split["order_hash"], split["pixel_hash"]);
+    };
+    CHECK(hashes(other) == hashes(plain));
+  }
+}
+
 TEST_CASE("exact evaluation on three replicas: each sample counts once, padding carries -100") {
   const TinyDataset data(50);
   std::multiset<int64_t> counted;

@@ -4,9 +4,10 @@
     images, labels = tensors.of([native["image"], native["label"]])     # of one batch, all at once
     tensors.settle()                                                    # nothing reads the batch's memory any more
 
-A batch's memory is never registered with CUDA. What is copied to a CUDA device is copied on a stream of its own; the
-stream that is current for the caller waits for the copy, and the batch's memory is kept until it has ended: until the
-next of() or settle() at the latest, or until this object goes. One copy is under way at a time.
+A batch's memory is never registered with CUDA. What is copied to a CUDA device is copied on a stream of its own, and raw
+images are finished there (_card_images.py); the stream that is current for the caller waits for that, and the batch's
+memory is kept until it has ended: until the next of() or settle() at the latest, or until this object goes. One batch is
+under way at a time.
 Any thread may call; the tensors are meant for the stream that was current when they were made, as torch's are.
 """
 
@@ -15,9 +16,11 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Collection, Optional, Sequence
 
-from .errors import UsageError
+from . import _penstock
+from ._card_images import CardImages
+from .errors import RunError, UsageError
 
 __all__ = ["Tensors", "has_torch", "made_as"]
 
@@ -30,26 +33,55 @@ class Tensors:
         self.copies = copies  # what it makes has memory of its own
         self.pinned = pinned
 
-    def of(self, arrays: Sequence[Any]) -> list:
-        """Lists, which are fields of text or bytes, stay as they are."""
+    def of(self, arrays: Sequence[Any], raw: Collection[int] = ()) -> list:
+        """Lists, which are fields of text or bytes, stay as they are. `raw`: places of images that are to be finished."""
         return [array if isinstance(array, list) else self.one(array) for array in arrays]
 
     def settle(self) -> None:
         pass
 
+    def close(self) -> None:
+        self.settle()
+
+    def wants_raw_images(self) -> bool:
+        """Would it finish them, better than the port?"""
+        return False
+
+    def get_finished(self, why: str) -> None:
+        """The port's images are; why they are not left raw, unless there was another reason."""
+
+    def figures(self) -> Optional[dict]:
+        """Of a CUDA device."""
+        return None
+
 
 class _OnCard(Tensors):
-    """Copies to a CUDA device."""
+    """Copies to a CUDA device, and finishes images there where it was told how."""
 
     def __init__(self, device: Any, pinned: bool) -> None:
         super().__init__(None, True, pinned)
         self._device = device
         self._stream: Any = None
-        self._under_way: Optional[tuple] = None  # the copy's event, and what it reads
+        self._under_way: Optional[tuple] = None  # the copies' event, and what they read
+        self._images: Optional[CardImages] = None
+        self._why = ""                           # the port finishes
+        self._lost: list = []                    # what a card that failed may still read
         # The garbage collector may run inside of(), and end a pass of the same loader: in this thread, and with settle().
         self._lock = threading.RLock()
 
-    def of(self, arrays: Sequence[Any]) -> list:
+    def wants_raw_images(self) -> bool:
+        self._why = _penstock.why_no_card()
+        return not self._why
+
+    def finish_with(self, finisher: Any) -> None:
+        """From now on of() is given raw images."""
+        if finisher.dtype != "uint8" or finisher.channels_last:  # else they are what is wanted
+            self._images = CardImages(finisher)
+
+    def get_finished(self, why: str) -> None:
+        self._why = self._why or why
+
+    def of(self, arrays: Sequence[Any], raw: Collection[int] = ()) -> list:
         import torch
         from torch.utils.dlpack import from_dlpack
         with self._lock:
@@ -59,12 +91,15 @@ class _OnCard(Tensors):
             sources = [array if isinstance(array, list) else from_dlpack(array) for array in arrays]
             if self.pinned:
                 sources = [source if isinstance(source, list) else source.pin_memory() for source in sources]
-            done = torch.cuda.Event()
-            with torch.cuda.stream(self._stream):
-                out = [source if isinstance(source, list) else source.to(self._device, non_blocking=True)
-                       for source in sources]
-                done.record(self._stream)
-            self._under_way = done, sources
+            done, kept = torch.cuda.Event(), list(sources)
+            try:
+                with torch.cuda.stream(self._stream):
+                    out = [self._start(source, at in raw, kept) for at, source in enumerate(sources)]
+                    done.record(self._stream)
+            except BaseException:
+                self._end_all()
+                raise
+            self._under_way = done, kept
             consumer = torch.cuda.current_stream(self._device)
             consumer.wait_event(done)
             for tensor in out:
@@ -76,14 +111,62 @@ class _OnCard(Tensors):
         with self._lock:
             self._settle()
 
+    def close(self) -> None:
+        with self._lock:
+            try:
+                self._settle()
+            finally:
+                if self._images is not None and self._stream is not None:
+                    with self._on_stream():
+                        self._images.close()
+
+    def figures(self) -> Optional[dict]:
+        """`finishing`: who finishes images, "card", "cpu", or None where nothing is left to do; `why` not the card."""
+        images = self._images
+        why = images.why if images is not None else self._why
+        who = "cpu" if why else "card" if images is not None else None
+        return {"name": str(self._device), "finishing": who, "why": why,
+                **(images.figures() if images is not None else {})}
+
+    def _start(self, source: Any, raw: bool, kept: list) -> Any:
+        if isinstance(source, list):
+            return source
+        if not raw or self._images is None:
+            return source.to(self._device, non_blocking=True)
+        tensor, read = self._images.start(source, self._device, self._stream)
+        kept.append(read)
+        return tensor
+
+    def _on_stream(self) -> Any:
+        import torch
+        return torch.cuda.stream(self._stream)
+
     def _settle(self) -> None:
-        if self._under_way is not None:
-            self._under_way[0].synchronize()
-            self._under_way = None
+        if self._under_way is None:
+            return
+        (done, sources), self._under_way = self._under_way, None
+        if self._images is not None:
+            try:
+                with self._on_stream():
+                    self._images.wait()  # which has a time limit, and says what went wrong
+            except RunError:
+                self._lost.append(sources)
+                raise
+        done.synchronize()
+
+    def _end_all(self) -> None:
+        """Of a batch that nobody gets: nothing reads its memory any more."""
+        with self._on_stream():
+            try:
+                if self._images is not None:
+                    self._images.wait()
+            except RunError:
+                pass  # and `why` says so
+        self._stream.synchronize()
 
     def __del__(self) -> None:
         try:
-            self._settle()
+            self.close()
         except Exception:  # at the end of the interpreter torch may be gone, and every copy with it
             pass
 

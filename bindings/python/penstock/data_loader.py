@@ -93,8 +93,10 @@ class DataLoader:
     device
         Copy tensors to this torch device; "auto": this rank's CUDA device (LOCAL_RANK) where there is one, else the CPU.
         To a CUDA device they are copied on a stream of their own, through page-locked memory with `pin_memory`; the
-        stream that is current when a batch is taken waits for that copy, and the batch's memory goes back behind it. A
-        CUDA device that torch does not see: UsageError.
+        stream that is current when a batch is taken waits for that copy, and the batch's memory goes back behind it.
+        Images are copied as uint8 and finished there (ToDtype, Normalize, `dtype`, `channels_last`), with the CPU's bytes,
+        in 8 MiB of the device's memory; stats()["device"] says so, or why the CPU finishes. A device that fails at a
+        batch that was given: RunError. A CUDA device that torch does not see: UsageError.
     attach
         True: be fed by the `penstock serve` of this job on this host, which torchrun's or Slurm's programs find by
         LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
@@ -168,8 +170,8 @@ class DataLoader:
         self._native = _penstock.Loader(
             self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
             rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
-            attach=attach,
-            on_warning=_warn)
+            raw_images=self._tensors.wants_raw_images(), attach=attach, on_warning=_warn)
+        self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
         if replicas is not None and of_ranks:
@@ -187,6 +189,7 @@ class DataLoader:
                 raise UsageError(f"keys: a batch has no field {name!r}", f"its fields are {self._names}")
         if len({self._keys.get(name, name) for name in self._names}) < len(self._names):
             raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {self._names}")
+        self._raw = frozenset(at for at, name in enumerate(self._names) if self._native.is_image(name))
         self._passes: Any = weakref.WeakSet()   # not yet at their end; close() ends them
         self._next_epoch: Optional[int] = None  # set_epoch's, until the next iter()
         self._resumed: Optional[tuple] = None   # (epoch, step) of load_state_dict, until used up
@@ -350,19 +353,21 @@ class DataLoader:
         share (0 to 1) of the time since its first next() that the program waited for data.
         Of everything that this rank's port, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
         the report of this rank, and of the loader where it lives in this process; `bottleneck`, one sentence.
+        `device`, with a CUDA device: its `name`; who is `finishing` images there, "card" or "cpu", and `why` not the card;
+        `images` finished on it, `uploaded_bytes`, `card_memory_bytes` taken, and the card's `copy_s` and `finish_s`.
         """
         report = json.loads(self._native.report_json())
         own = report["ranks"][0].pop("client").get(self.split, _NOTHING_YET)
         seconds, wait_s = own.pop("elapsed_s", 0.0), own.pop("wait_s", 0.0)
         return {**_NOTHING_YET, **own, "images_per_s": own["images"] / seconds if seconds else 0.0,
-                "wait_fraction": wait_s / seconds if seconds else 0.0, **report}
+                "wait_fraction": wait_s / seconds if seconds else 0.0, "device": self._tensors.figures(), **report}
 
     def close(self) -> None:
         """Lets go of the loader, and ends its passes; batches that are kept stay valid. The end of a `with` block does
         it, too."""
         for one in list(self._passes):
             one._stream = None
-        self._tensors.settle()
+        self._tensors.close()
         self._native.close()
 
     def __enter__(self) -> "DataLoader":
@@ -385,14 +390,27 @@ class DataLoader:
         import torch
         if torch.device(device).type != "cpu":
             self._tensors.settle()
-            self._tensors = made_as(self._output, False, self._tensors.pinned, device)
+            moved = made_as(self._output, False, self._tensors.pinned, device)
+            if self._native.raw_images and moved.figures() is None:
+                raise UsageError(f"this DataLoader leaves images raw for {self._tensors.figures()['name']}, and cannot be "
+                                 f"moved to {device}", "make it with that device")
+            self._tensors.close()
+            self._tensors = moved
+            self._finish_images("the DataLoader was made without this device")
+
+    def _finish_images(self, why_not: str) -> None:
+        """Raw images are finished where they go; the port does it for all others."""
+        if self._native.raw_images:
+            self._tensors.finish_with(self._native.finisher())
+        else:
+            self._tensors.get_finished(why_not)
 
     def _wrap(self, native):
         tensors, facts = self._tensors, native
         values = [native[name] for name in self._names]
         if tensors.copies:  # and then nothing may hold the batch's memory
             *values, indices, valid, substituted = tensors.of(
-                [*values, native.indices, native.valid, native.substituted])
+                [*values, native.indices, native.valid, native.substituted], self._raw)
             facts = Facts(native, indices, valid, substituted)
         else:
             values = tensors.of(values)

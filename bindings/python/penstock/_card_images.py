@@ -1,0 +1,89 @@
+"""Images that come raw, as the uint8 bytes of the loaders, and are finished (ToDtype, Normalize, layout) on a CUDA device.
+
+    images = CardImages(native_loader.finisher())
+    with torch.cuda.stream(stream):
+        tensor, kept = images.start(source, device, stream)   # uint8 [n, 3, h, w] of the host
+        images.wait()                                         # `kept` may go
+
+A quarter of float32's bytes are copied, and the CPU writes none of them; the bytes are the CPU's. Where the device cannot
+be used the CPU finishes, from then on, with a RuntimeWarning. The card's memory for it is bounded
+(runtime/card/card_finisher.h), and the context is torch's own.
+Every call stands inside `with torch.cuda.stream(stream)`, which puts right what device is current; one thread at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from .errors import RunError
+
+__all__ = ["CardImages"]
+
+_NO_FIGURES = {"images": 0, "uploaded_bytes": 0, "card_memory_bytes": 0, "copy_s": 0.0, "finish_s": 0.0}
+
+
+class CardImages:
+    def __init__(self, finisher: Any) -> None:
+        self._finisher = finisher
+        self._card: Any = None
+        self._under_way = False  # something that the card was told, and that nobody has waited for
+        self._ended = dict(_NO_FIGURES)
+        self.why = ""            # the CPU finishes
+
+    def start(self, source: Any, device: Any, stream: Any) -> tuple:
+        """The tensor, and what has to stay until wait(). Errors of the device before it has taken the images cost nothing."""
+        if not self.why:
+            import torch
+            try:
+                if self._card is None:
+                    number = device.index if device.index is not None else torch.cuda.current_device()
+                    self._card = self._finisher.card(number, stream.cuda_stream)
+                tensor = self._empty(source, device)
+                self._card.start(source.data_ptr(), source.numel(), len(source), tensor.data_ptr())
+                self._under_way = True
+                return tensor, source
+            except RunError as error:
+                self._give_up(error)
+                warnings.warn(f"{device}: {error.message}; images are finished by the CPU from here on", RuntimeWarning,
+                              stacklevel=5)
+        here = self._empty(source, "cpu")
+        self._finisher.run(source.data_ptr(), source.numel(), len(source), here.data_ptr())
+        return here.to(device, non_blocking=True), here
+
+    def wait(self) -> None:
+        """RunError where the device failed: a batch that was given is then unknown."""
+        if not self._under_way:
+            return
+        self._under_way = False
+        try:
+            self._card.wait()
+        except RunError as error:
+            self._give_up(error)
+            raise RunError(f"{error.message}; the images that it was finishing, of the last batch given, are unknown",
+                           "train on from a checkpoint before it; nvidia-smi and dmesg may tell what ails the card") from None
+
+    def close(self) -> None:
+        """Gives the card's memory back."""
+        if self._card is not None:
+            self._ended = self._card.figures()
+            self._card = None
+
+    def figures(self) -> dict:
+        return dict(self._ended if self._card is None else self._card.figures())
+
+    def _give_up(self, error: RunError) -> None:
+        self.why = error.message
+        # Of this batch another field may be under way, in a tensor that will be given.
+        card, told, self._under_way = self._card, self._under_way, False
+        self.close()
+        if told:
+            card.wait()
+
+    def _empty(self, source: Any, device: Any) -> Any:
+        import torch
+        strides = list(source.stride())
+        if self._finisher.channels_last:
+            channels, _, width = source.shape[-3:]
+            strides[-3:] = 1, width * channels, channels
+        return torch.empty_strided(source.shape, strides, dtype=getattr(torch, self._finisher.dtype), device=device)

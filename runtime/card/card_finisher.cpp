@@ -1,0 +1,94 @@
+#include "runtime/card/card_finisher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+size_t aligned(size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+}  // namespace
+
+CardFinisher::Layout CardFinisher::layout_for(const Finisher& finisher, size_t memory_bytes) {
+  if (finisher.channels() != 3) throw Error(ErrorKind::usage, "a card finishes images of three channels");
+  Layout layout;
+  layout.image_bytes = 3 * finisher.pixels_per_image();
+  layout.spans_each = (finisher.pixels_per_image() + span_threads - 1) / span_threads;
+  layout.parts_at = aligned(finisher.table().size() * sizeof(uint32_t));
+  const size_t each = layout.image_bytes + sizeof(FinishPart) + layout.spans_each * sizeof(PartSpan);
+  const size_t fixed = layout.parts_at + 3 * 256;
+  layout.images = std::max<size_t>(1, memory_bytes > fixed ? (memory_bytes - fixed) / each : 0);
+  layout.spans_at = layout.parts_at + aligned(layout.images * sizeof(FinishPart));
+  layout.images_at = layout.spans_at + aligned(layout.images * layout.spans_each * sizeof(PartSpan));
+  layout.total = layout.images_at + layout.images * layout.image_bytes;
+  return layout;
+}
+
+CardFinisher::CardFinisher(std::shared_ptr<Card> card, const Finisher& finisher, void* stream,
+                           const CardFinisherOptions& options)
+    : card_(std::move(card)),
+      layout_(layout_for(finisher, options.memory_bytes)),
+      images_per_sample_(static_cast<size_t>(finisher.images_per_sample())),
+      element_bytes_(size_of(finisher.spec().dtype)),
+      timeout_ns_(options.timeout_ns),
+      memory_(*card_, layout_.total, CardMemory::device),
+      stream_(stream != nullptr ? card_->stream_on(stream) : card_->stream()) {
+  describe(finisher);
+}
+
+// What no batch changes is uploaded once: the table, and where in a piece each image begins and its tensor goes.
+void CardFinisher::describe(const Finisher& finisher) {
+  front_.resize(layout_.images_at);
+  std::memcpy(front_.data(), finisher.table().data(), finisher.table().size() * sizeof(uint32_t));
+  for (size_t i = 0; i < layout_.images; ++i) {
+    FinishPart part;
+    part.units = static_cast<uint32_t>(finisher.pixels_per_image());
+    part.element_bytes = static_cast<uint32_t>(element_bytes_);
+    part.interleaved = finisher.spec().memory_format == MemoryFormat::channels_last ? 1 : 0;
+    part.from_at = layout_.images_at + i * layout_.image_bytes;
+    part.to_at = i * layout_.image_bytes * element_bytes_;
+    std::memcpy(front_.data() + layout_.parts_at + i * sizeof part, &part, sizeof part);
+    for (size_t s = 0; s < layout_.spans_each; ++s) {
+      const PartSpan span{static_cast<uint32_t>(i), static_cast<uint32_t>(s * span_threads)};
+      std::memcpy(front_.data() + layout_.spans_at + (i * layout_.spans_each + s) * sizeof span, &span, sizeof span);
+    }
+  }
+  stream_->upload(memory_.data(), front_.data(), front_.size());
+  stream_->wait(timeout_ns_);
+  (void)stream_->take_times();  // of no batch
+  front_ = {};
+}
+
+void CardFinisher::finish(const uint8_t* images, int64_t samples, void* tensor) {
+  if (reinterpret_cast<uintptr_t>(tensor) % element_bytes_ != 0) {
+    throw Error(ErrorKind::usage, "a tensor on a card is not aligned to its elements");
+  }
+  const size_t count = static_cast<size_t>(samples) * images_per_sample_;
+  for (size_t done = 0; done < count;) {
+    const size_t now = std::min(layout_.images, count - done);
+    const size_t begin = done * layout_.image_bytes;
+    stream_->upload(memory_.data() + layout_.images_at, reinterpret_cast<const std::byte*>(images) + begin,
+                    now * layout_.image_bytes);
+    StageLaunch launch;
+    launch.stage = CardStage::finish;
+    launch.spans = static_cast<uint32_t>(now * layout_.spans_each);
+    launch.spans_at = layout_.spans_at;
+    launch.parts_at = layout_.parts_at;
+    launch.outputs = static_cast<uint8_t*>(tensor) + begin * element_bytes_;
+    stream_->launch(memory_.data(), launch);
+    figures_.uploaded_bytes += static_cast<int64_t>(now * layout_.image_bytes);
+    done += now;
+  }
+  figures_.samples += samples;
+}
+
+void CardFinisher::wait() {
+  stream_->wait(timeout_ns_);
+  figures_.times += stream_->take_times();
+}
+
+}  // namespace penstock

@@ -1,0 +1,84 @@
+// Images of a batch on the trainer's card: uploaded as the uint8 bytes that came, finished there (augment/finish.h).
+//
+//   CardFinisher finisher(open_trainers_card(0), loader.finisher(), stream);   // of a split opened with raw_images
+//   finisher.finish(images.as<uint8_t>(), images.shape[0], tensor);            // hands it over
+//   ...                                             // the consumer's stream waits for an event of `stream`
+//   finisher.wait();                                // now the batch may go
+//
+// Against finishing on the CPU: a quarter of float32's bytes cross the bus, and the CPU writes none of them. The bytes are
+//   the CPU's: both follow the finisher's table.
+// Order: everything happens in one stream, in the order of the calls. `stream` is the caller's (a cudaStream_t), who may
+//   record an event in it behind finish() for whoever reads the tensor; nullptr: one of its own, and then wait() is all
+//   there is to know. The tensor's memory must be free to write for that stream.
+// Memory: `memory_bytes` of the card at most, or an image where that is more: batches go through it in pieces, of which
+//   each waits, on the card, for the one before. Nothing pinned. The context is this process's own, that of the
+//   caller's other CUDA code (the primary one): there is no second.
+// Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has taken
+//   its bytes, which is a copy on this CPU.
+// Ownership: the card. `images` and `tensor` must stay until wait() has returned, or this is gone.
+// Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a
+//   call fails or the card has not answered for timeout_ns. What finish() was told before is then unknown, and it must
+//   not be asked again. Error(usage) for a tensor that is not aligned to its elements, and for images without colour.
+// Thread-safety: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/augment/finish.h"
+#include "runtime/base/clock.h"
+#include "runtime/card/card.h"
+
+namespace penstock {
+
+struct CardFinisherOptions {
+  size_t memory_bytes = size_t{8} << 20;
+  Nanoseconds timeout_ns = 10 * kSecond;
+};
+
+class CardFinisher {
+ public:
+  CardFinisher(std::shared_ptr<Card> card, const Finisher& finisher, void* stream = nullptr,
+               const CardFinisherOptions& options = {});
+
+  // `samples` of them, as a slot has them: planar. `tensor`: card memory for as many finished ones.
+  void finish(const uint8_t* images, int64_t samples, void* tensor);
+  void wait();
+
+  struct Figures {
+    int64_t samples = 0;
+    int64_t uploaded_bytes = 0;
+    CardTimes times;  // of what was waited for
+  };
+  const Figures& figures() const noexcept { return figures_; }
+  const CardInfo& card() const noexcept { return card_->info(); }
+  size_t memory_bytes() const noexcept { return layout_.total; }  // taken from the card
+
+ private:
+  // Of the memory: the table, descriptors of a piece, and its images.
+  struct Layout {
+    size_t image_bytes = 0;  // uint8
+    size_t images = 0;       // in a piece
+    size_t spans_each = 0;
+    size_t parts_at = 0;
+    size_t spans_at = 0;
+    size_t images_at = 0;
+    size_t total = 0;
+  };
+  static Layout layout_for(const Finisher& finisher, size_t memory_bytes);
+  void describe(const Finisher& finisher);
+
+  std::shared_ptr<Card> card_;
+  Layout layout_;
+  size_t images_per_sample_;
+  size_t element_bytes_;
+  Nanoseconds timeout_ns_;
+  CardBlock memory_;
+  std::vector<std::byte> front_;        // until it is uploaded
+  std::unique_ptr<CardStream> stream_;  // goes before the memory that it works on
+  Figures figures_;
+};
+
+}  // namespace penstock
