@@ -1,4 +1,6 @@
-# Whether the CUDA component is built (runtime/cuda), and with what: PENSTOCK_CUDA, PENSTOCK_NVCC, PENSTOCK_CUDART.
+# Whether the CUDA component is built (runtime/cuda), and with what: PENSTOCK_CUDA, PENSTOCK_NVCC, PENSTOCK_CUDART,
+# PENSTOCK_CUDA_INCLUDE. PENSTOCK_NVJPEG_INCLUDE: the folder of nvjpeg.h, where there is one; the library is found when a
+# loader runs.
 # nvcc is called as a program, not as a CMake language: a toolkit from PyPI (launch/install_cuda.sh) has another layout
 # than CMake's tests of a CUDA compiler expect, and one source file needs none of them.
 set(PENSTOCK_CUDA AUTO CACHE STRING "Build the CUDA component: AUTO (where nvcc is found), ON or OFF")
@@ -9,6 +11,7 @@ set(PENSTOCK_CUDA_ARCHITECTURES "80;90" CACHE STRING
 set(PENSTOCK_NVCC_FLAGS -std=c++20 -O2 -fmad=false)
 
 set(PENSTOCK_BUILD_CUDA FALSE)
+set(PENSTOCK_BUILD_NVJPEG FALSE)
 if(PENSTOCK_CUDA AND NOT PENSTOCK_FUZZ)
   set(fetched ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13)
   find_program(PENSTOCK_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
@@ -28,7 +31,15 @@ if(PENSTOCK_CUDA AND NOT PENSTOCK_FUZZ)
       set(why "libcudart_static.a was not found beside ${PENSTOCK_NVCC}")
     else()
       set(PENSTOCK_BUILD_CUDA TRUE)
-      message(STATUS "CUDA component: on, ${PENSTOCK_NVCC} ${version}")
+      set(hints HINTS ${folder}/../include ${folder}/../targets/x86_64-linux/include ${folder}/../targets/sbsa-linux/include)
+      find_path(PENSTOCK_CUDA_INCLUDE cuda_runtime_api.h ${hints})
+      find_path(PENSTOCK_NVJPEG_INCLUDE nvjpeg.h ${hints} PATHS ${fetched}/include)
+      set(nvjpeg "without nvJPEG, whose header was not found (launch/install_cuda.sh fetches it)")
+      if(PENSTOCK_CUDA_INCLUDE AND PENSTOCK_NVJPEG_INCLUDE)
+        set(PENSTOCK_BUILD_NVJPEG TRUE)
+        set(nvjpeg "nvJPEG by ${PENSTOCK_NVJPEG_INCLUDE}/nvjpeg.h")
+      endif()
+      message(STATUS "CUDA component: on, ${PENSTOCK_NVCC} ${version}; ${nvjpeg}")
     endif()
   endif()
   if(NOT PENSTOCK_BUILD_CUDA AND NOT PENSTOCK_CUDA STREQUAL AUTO)

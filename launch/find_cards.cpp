@@ -1,8 +1,7 @@
-// Cards, and the libraries that go with them. nvJPEG and NCCL are opened by name and asked for their version alone: neither
-// is linked, and no context is made on any card.
+// Cards, and the libraries that go with them: nvJPEG as the CUDA component finds it, NCCL opened by name and asked for
+// its version alone.
 #include <dlfcn.h>
 
-#include <array>
 #include <cstdio>
 
 #include "launch/findings.h"
@@ -39,17 +38,18 @@ std::string cuda_version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// nvjpegStatus_t nvjpegGetProperty(libraryPropertyType type, int* value): 0, 1, 2 are major, minor, patch.
-Finding find_nvjpeg() {
-  for (const char* file : {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11", "libnvjpeg.so"}) {
-    const OpenLibrary library(file);
-    auto* const property = library.function<int(int, int*)>("nvjpegGetProperty");
-    if (property == nullptr) continue;
-    std::array<int, 3> version{};
-    for (int part = 0; part < 3; ++part) (void)property(part, &version[static_cast<size_t>(part)]);
-    return {"nvJPEG", dotted(version[0], version[1], version[2]) + " (" + file + "); penstock does not use it yet"};
+// Its engines are asked for with a context on each card, for a moment: nothing else tells.
+Finding find_nvjpeg(int cards) {
+  NvjpegFacts facts = nvjpeg_facts(-1);
+  if (facts.name.empty()) return {"nvJPEG", facts.error + "; only loader.nvjpeg in jobs of arithmetic: fast wants it"};
+  std::string text = facts.name + " (" + facts.file + ")";
+  for (int number = 0; number < cards; ++number) {
+    facts = nvjpeg_facts(number);
+    text += number == 0 ? ", engines: card " : ", card ";
+    text += std::to_string(number) + " ";
+    text += !facts.error.empty() ? "cannot use it (" + facts.error + ")" : std::to_string(facts.engines);
   }
-  return {"nvJPEG", "not found; penstock does not use it yet"};
+  return {"nvJPEG", text};
 }
 
 // ncclResult_t ncclGetVersion(int* version): 22703 is 2.27.3.
@@ -72,29 +72,33 @@ std::string card_text(const CudaCardFacts& card) {
   return text;
 }
 
-void find_cuda(Findings& findings) {
+// How many cards can be used.
+int find_cuda(Findings& findings) {
   const CudaFacts facts = cuda_facts();
   const std::string component = "the component was built with CUDA " + cuda_version(facts.runtime);
   if (facts.driver == 0 || !facts.error.empty()) {
     findings.push_back({"CUDA", component + "; " + (facts.driver == 0 ? "no driver" : facts.error), FindingLevel::note,
                         "the CPUs decode; see nvidia-smi where there should be a card"});
-    return;
+    return 0;
   }
   findings.push_back({"CUDA", component + ", the driver knows " + cuda_version(facts.driver)});
   for (size_t number = 0; number < facts.cards.size(); ++number) {
     findings.push_back({"card " + std::to_string(number), card_text(facts.cards[number])});
   }
+  return static_cast<int>(facts.cards.size());
 }
 
 }  // namespace
 
 void find_cards(Findings& findings) {
+  Finding nvjpeg{"nvJPEG", "not asked for, without the CUDA component"};
   try {
-    find_cuda(findings);
+    const int cards = find_cuda(findings);
+    nvjpeg = find_nvjpeg(cards);
   } catch (const Error& error) {
     findings.push_back({"CUDA", error.message(), FindingLevel::note, error.remedy()});
   }
-  findings.push_back(find_nvjpeg());
+  findings.push_back(nvjpeg);
   findings.push_back(find_nccl());
 }
 

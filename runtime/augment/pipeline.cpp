@@ -152,7 +152,8 @@ class Pipeline::Impl {
     return verdict;
   }
 
-  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found) const {
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found,
+            DecodeSize decoded) const {
     found.stages.clear();
     if (views_ > 1 || !functions_.empty()) return false;
     PipelinePlan& plan = *scratch.plan;
@@ -164,13 +165,15 @@ class Pipeline::Impl {
       list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
       for (const Step& step : plan.steps) {
         if (step.transform->kind() == Transform::Kind::pixels) {
-          if (step.transform->acts(step.values) && !plan_pixels(step, header, size, scratch, found)) return false;
+          if (step.transform->acts(step.values) && !plan_pixels(step, header, size, scratch, found, decoded)) {
+            return false;
+          }
         } else if (step.transform->kind() != Transform::Kind::geometric || !add_geometry(step, size, plan).ok()) {
           return false;
         }
       }
     }
-    return plan_stage(header, size_, scratch, found);
+    return plan_stage(header, size_, scratch, found, decoded);
   }
 
   Description describe(const ImageHeader& header, const Draws& draws) const {
@@ -224,6 +227,7 @@ class Pipeline::Impl {
   }
 
   const std::vector<std::string>& functions() const noexcept { return functions_; }
+  Arithmetic arithmetic() const noexcept { return arithmetic_; }
   Size size() const noexcept { return size_; }
   int views() const noexcept { return views_; }
   const HeaderOptions& header_options() const noexcept { return header_options_; }
@@ -397,11 +401,12 @@ class Pipeline::Impl {
   }
 
   // paint(), as data.
-  bool plan_pixels(const Step& step, const ImageHeader& header, Size& size, Scratch& scratch, ImagePlan& found) const {
+  bool plan_pixels(const Step& step, const ImageHeader& header, Size& size, Scratch& scratch, ImagePlan& found,
+                   DecodeSize decoded) const {
     OpList ops(size);
     if (!step.transform->geometry(size, step.values, ops).ok()) return false;
     if (!check_size(ops.size(), scratch.limits).ok() || !check_size(size, scratch.limits).ok()) return false;
-    if (!plan_stage(header, size, scratch, found)) return false;
+    if (!plan_stage(header, size, scratch, found, decoded)) return false;
     KeptOps kept(found.stages.back().ops);
     if (!step.transform->list_ops(size, step.values, ImageRole::image, kept)) return false;
     size = ops.size();
@@ -409,15 +414,16 @@ class Pipeline::Impl {
   }
 
   // What run_stage() would do with the geometry gathered so far, as data; nothing, where there is none behind a stage.
-  bool plan_stage(const ImageHeader& header, Size size, Scratch& scratch, ImagePlan& found) const {
+  bool plan_stage(const ImageHeader& header, Size size, Scratch& scratch, ImagePlan& found, DecodeSize decoded) const {
     PipelinePlan& plan = *scratch.plan;
     const bool first = found.stages.empty();
     if (!first && plan.ops.empty()) return true;
     if (!plan.build(size, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
     if (!plan.check_sizes(scratch.limits).ok()) return false;
-    // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them.
-    if (first && arithmetic_ == Arithmetic::fast && header.format == ImageFormat::jpeg &&
-        plan.reduce(header, scratch.resampler) != 1) {
+    // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them; unless a library
+    // decodes for it that gives others anyway.
+    if (first && decoded == DecodeSize::as_apply && arithmetic_ == Arithmetic::fast &&
+        header.format == ImageFormat::jpeg && plan.reduce(header, scratch.resampler) != 1) {
       return false;
     }
     found.stages.push_back({{plan.runs, plan.rings}, {}});
@@ -537,8 +543,13 @@ Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, cons
   return impl_->apply(input, header, draws, out, scratch, function, role);
 }
 
-bool Pipeline::plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan) const {
-  return impl_->plan(header, draws, scratch, plan);
+bool Pipeline::plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
+                    DecodeSize size) const {
+  return impl_->plan(header, draws, scratch, plan, size);
+}
+
+Arithmetic Pipeline::arithmetic() const noexcept {
+  return impl_->arithmetic();
 }
 
 const std::vector<std::string>& Pipeline::functions() const noexcept {

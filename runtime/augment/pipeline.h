@@ -70,6 +70,8 @@ struct ImageInput {
   SideIndex* learnt = nullptr;       // where an index that reaches further goes (decode/jpeg_decoder.h)
 };
 
+enum class DecodeSize : uint8_t { as_apply, full };
+
 // Runs function number `number` of Pipeline::functions(), which stands at `position`, on `image`, keeping its size.
 using PixelFunction = std::function<Verdict(size_t number, uint16_t position, PixelBuffer& image)>;
 
@@ -93,8 +95,11 @@ class Pipeline {
                 Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
   // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data (AugMix,
-  // functions, several views), or it would refuse the sample; then apply() has to be asked.
-  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan) const;
+  // functions, several views), or it would refuse the sample; then apply() has to be asked. A reduced decode is no data:
+  // false, or with DecodeSize::full the plan of arithmetic `exact`, whose pixels are others.
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
+            DecodeSize size = DecodeSize::as_apply) const;
+  Arithmetic arithmetic() const noexcept;
 
   // The Python functions in it, in order; most pipelines have none.
   const std::vector<std::string>& functions() const noexcept;

@@ -6,7 +6,8 @@
 //           `pixel_hash` are promised.
 //   fast    JPEG files that are shrunk to half or less are decoded at 1/2, 1/4 or 1/8, and resampled from there
 //           (runtime/augment/reduction.h). Only `order_hash` is promised: the same samples in the same order with the same
-//           draws. CPU executors still agree in every byte, but another kind of executor need not.
+//           draws. CPU and cards still agree in every byte, unless cards may decode by nvJPEG (loader.nvjpeg), which gives
+//           pixels of its own.
 // Thread-safety: pure functions.
 #pragma once
 

@@ -85,6 +85,7 @@ BatchBuilder::BatchBuilder(std::byte* upload, const BatchLimits& limits) : uploa
 
 bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* finisher) {
   launches_.clear();
+  pictures_.clear();
   counts_ = {};
   places_ = 0;
   uploaded_ = 0;
@@ -100,6 +101,7 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   const size_t end = limits_.memory_bytes / kAlignment * kAlignment;
   if (samples_ == 0 || outputs + uploaded > end || uploaded > limits_.upload_bytes) return false;
   if (entries_.size() < samples_) entries_.resize(samples_);
+  files_begin_ = limits_.upload_bytes / kAlignment * kAlignment;
   scratch_end_ = end - outputs;
   outputs_at_ = scratch_end_;
   verdicts_at_ = upload(verdicts);
@@ -128,12 +130,14 @@ std::optional<size_t> BatchBuilder::reserve(const CardSample& sample) {
   if (places_ == samples_) return std::nullopt;
   const size_t uploaded = uploaded_;
   const size_t scratch_end = scratch_end_;
+  const size_t files_begin = files_begin_;
   Counts counts = counts_;
   describe(sample, entries_[places_], counts);
   const size_t whole_upload = uploaded_ + counts.bytes();
-  if (whole_upload > limits_.upload_bytes || whole_upload > scratch_end_) {
+  if (whole_upload > files_begin_ || whole_upload > scratch_end_) {
     uploaded_ = uploaded;
     scratch_end_ = scratch_end;
+    files_begin_ = files_begin;
     return std::nullopt;
   }
   counts_ = counts;
@@ -169,6 +173,8 @@ CardTaps BatchBuilder::place_taps(const Taps& taps, bool by_tap) {
 
 void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& counts) {
   entry.used = true;
+  entry.refused = false;
+  entry.picture = {};
   entry.steps.clear();
   entry.step_of.clear();
   entry.next = 0;
@@ -195,7 +201,11 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
     const std::vector<PlanRun>& runs = sample.plan().stages[act.stage].geometry.runs;
     switch (act.kind) {
       case CardActKind::colour:
-        describe_colour(sample, runs[act.at], to, entry);
+        if (sample.by_library()) {
+          describe_picture(sample, runs[act.at], to, entry);
+        } else {
+          describe_colour(sample, runs[act.at], to, entry);
+        }
         break;
       case CardActKind::place: {
         const PlanRun& run = runs[act.at];
@@ -260,6 +270,30 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
   colour.chroma_height = frame.component[1].height;
   colour.to_at = to;
   entry.steps.emplace_back(colour);
+}
+
+// As `place` of an image that is there: the library's pixels of the region.
+void BatchBuilder::describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
+  const Box& region = sample.region();
+  const JpegFrame& frame = sample.reader().frame();
+  const size_t bytes = aligned(sample.file().size());
+  files_begin_ = bytes > files_begin_ ? 0 : files_begin_ - bytes;  // what exceeds the buffer is seen by reserve()
+  entry.file_at = files_begin_;
+  entry.picture = {.file = upload_ + files_begin_,
+                   .bytes = sample.file().size(),
+                   .width = frame.width,
+                   .height = frame.height,
+                   .region = card_box(region),
+                   .to_at = scratch(image_bytes({region.width, region.height})),
+                   .place = places_};
+  PlacePart part;
+  part.units = area(run.result);
+  part.place = place_run(run, run.source.x - region.x, run.source.y - region.y);
+  part.from_width = region.width;
+  part.from_height = region.height;
+  part.from_at = entry.picture.to_at;
+  part.to_at = to;
+  entry.steps.emplace_back(part);
 }
 
 void BatchBuilder::describe_entropy(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
@@ -406,6 +440,10 @@ bool BatchBuilder::fill(size_t place, CardSample& sample) {
   const Entry& entry = entries_[place];
   const std::vector<CardAct>& acts = sample.acts();
   for (size_t a = 0; a < acts.size(); ++a) write_act(sample, acts[a], entry, entry.step_of[a]);
+  if (sample.by_library()) {
+    std::memcpy(upload_ + entry.file_at, sample.file().data(), sample.file().size());
+    return true;
+  }
   if (sample.leaves_entropy()) {
     write_entropy(std::get<EntropyPart>(entry.steps.front()), sample.stretches());
     return true;
@@ -430,6 +468,10 @@ void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const
   const std::vector<CardStep>& steps = entry.steps;
   switch (act.kind) {
     case CardActKind::colour: {
+      if (sample.by_library()) {
+        write_rings(std::get<PlacePart>(steps[step]).place, stage.geometry.runs[act.at], stage.geometry.rings);
+        return;
+      }
       const auto components = static_cast<size_t>(sample.reader().frame().components);
       const size_t entropy = sample.leaves_entropy() ? 1 : 0;
       write_rings(std::get<ColourPart>(steps[step + entropy + components]).place, stage.geometry.runs[act.at],
@@ -553,6 +595,9 @@ void BatchBuilder::seal() {
     arrays[s].parts_at = upload(counts_.parts[s] * part_bytes(s));
   }
   const std::span<Entry> entries(entries_.data(), places_);
+  for (const Entry& entry : entries) {
+    if (entry.used && entry.picture.bytes > 0) pictures_.push_back(entry.picture);
+  }
   const auto left = [](const Entry& entry) { return entry.used ? entry.steps.size() - entry.next : 0; };
   for (;;) {
     const auto longest = std::max_element(entries.begin(), entries.end(),

@@ -8,6 +8,8 @@
 //   // batch.verdict_bytes() from batch.verdicts_at() to the same place of the upload buffer
 //   if (batch.good(*place)) ...                                          // else: the CPU makes it
 //
+// Samples that the card's library decodes (card_sample.h) are pictures(): their files lie in the upload buffer's end,
+//   which is not uploaded, and their pixels are what the first launches read. Who could not be decoded is refuse()d.
 // Samples go their ways step by step (card_sample.h); a launch takes all that stand before a step of its stage. Those
 //   with the longest way to go are served first, so that the others wait for them where their ways meet, and launches
 //   are few.
@@ -28,6 +30,7 @@
 #include "runtime/augment/finish.h"
 #include "runtime/card/batch_layout.h"
 #include "runtime/card/card_sample.h"
+#include "runtime/card/picture_decoder.h"
 
 namespace penstock {
 
@@ -59,8 +62,12 @@ class BatchBuilder {
   // None where no sample waits for one.
   size_t verdict_bytes() const noexcept { return counts_.parts[0] > 0 ? places_ * sizeof(uint32_t) : 0; }
   bool good(size_t place) const noexcept {
-    return reinterpret_cast<const uint32_t*>(upload_ + verdicts_at_)[place] == 0;
+    return !entries_[place].refused && reinterpret_cast<const uint32_t*>(upload_ + verdicts_at_)[place] == 0;
   }
+  // After seal(): what the library has to decode before the launches.
+  std::span<LibraryPicture> pictures() noexcept { return pictures_; }
+  void refuse(size_t place) { entries_[place].refused = true; }
+  bool by_library(size_t place) const noexcept { return entries_[place].picture.bytes > 0; }
 
  private:
   // Alternative k is the part of stage k.
@@ -72,6 +79,9 @@ class BatchBuilder {
 
   struct Entry {
     bool used = true;
+    bool refused = false;
+    LibraryPicture picture;  // bytes: 0: none
+    size_t file_at = 0;      // in the upload buffer
     std::vector<CardStep> steps;
     std::vector<size_t> step_of;  // the first of each act
     size_t next = 0;              // of steps, as launches are made
@@ -99,6 +109,7 @@ class BatchBuilder {
   void describe(const CardSample& sample, Entry& entry, Counts& counts);
   void describe_entropy(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
   void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
+  void describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
   void describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
   void write_entropy(const EntropyPart& part, const StretchPlanner& stretches);
@@ -115,6 +126,7 @@ class BatchBuilder {
   size_t places_ = 0;
   Counts counts_;
   size_t uploaded_ = 0;     // from the memory's beginning
+  size_t files_begin_ = 0;  // in the upload buffer; files grow towards the beginning
   size_t scratch_end_ = 0;  // scratch grows towards the beginning
   uint64_t outputs_at_ = 0;
   uint64_t verdicts_at_ = 0;  // in the upload, where a card writes them
@@ -125,6 +137,7 @@ class BatchBuilder {
   const Finisher* finisher_ = nullptr;
   uint64_t table_at_ = 0;
   std::vector<StageLaunch> launches_;
+  std::vector<LibraryPicture> pictures_;
 };
 
 }  // namespace penstock

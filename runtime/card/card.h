@@ -29,6 +29,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/card/batch_layout.h"
+#include "runtime/card/picture_decoder.h"
 
 namespace penstock {
 
@@ -56,22 +57,24 @@ enum class CardMemory : uint8_t { device, pinned };  // on the card; here, where
 // did for others meanwhile.
 struct CardTimes {
   Nanoseconds upload_ns = 0;
+  Nanoseconds library_ns = 0;  // a PictureDecoder's work
   std::array<Nanoseconds, card_stages> stage_ns{};
   Nanoseconds download_ns = 0;
 
   // To pixels; and all that comes behind.
   Nanoseconds decode_ns() const noexcept {
-    return stage_ns[static_cast<size_t>(CardStage::entropy)] + stage_ns[static_cast<size_t>(CardStage::inverse)] +
-           stage_ns[static_cast<size_t>(CardStage::colour)];
+    return library_ns + stage_ns[static_cast<size_t>(CardStage::entropy)] +
+           stage_ns[static_cast<size_t>(CardStage::inverse)] + stage_ns[static_cast<size_t>(CardStage::colour)];
   }
   Nanoseconds augment_ns() const noexcept {
-    Nanoseconds sum = -decode_ns();
+    Nanoseconds sum = library_ns - decode_ns();
     for (const Nanoseconds ns : stage_ns) sum += ns;
     return sum;
   }
 
   CardTimes& operator+=(const CardTimes& other) {
     upload_ns += other.upload_ns;
+    library_ns += other.library_ns;
     for (size_t s = 0; s < card_stages; ++s) stage_ns[s] += other.stage_ns[s];
     download_ns += other.download_ns;
     return *this;
@@ -89,6 +92,10 @@ class CardStream {
   virtual void wait(Nanoseconds timeout_ns) = 0;
   // Of what was done since the last call; after wait().
   virtual CardTimes take_times() = 0;
+  // Error(runtime), with what to do, where there is no such library.
+  virtual std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) {
+    throw Error(ErrorKind::runtime, "this card has no library that decodes JPEG files");
+  }
 };
 
 class Card {

@@ -8,6 +8,32 @@
 #include <utility>
 
 namespace penstock {
+namespace {
+
+void add_library_figures(CardLane& lane, CardFigures& figures) {
+  CardFigures::Library& library = *figures.library;
+  library.images += lane.library_images();
+  for (size_t r = 0; r < refusals; ++r) library.refused[r] += lane.refused[r];
+  if (lane.refused[static_cast<size_t>(Refusal::library)] > 0 && library.failure.empty()) {
+    library.failure = lane.decoder->reason(Refusal::library);
+  }
+  for (const LibraryPicture& picture : lane.batch.pictures()) {
+    figures.uploaded_bytes += static_cast<int64_t>(picture.bytes);
+  }
+}
+
+// Where it was had for a moment before, and cannot be had now, the card goes on without.
+void add_decoder(CardLane& lane, const PictureDecoderOptions& options, CardFigures::Library& library) {
+  try {
+    lane.decoder = lane.stream->picture_decoder(options);
+  } catch (const CardError&) {
+    throw;
+  } catch (const Error& error) {
+    library.failure = error.message();
+  }
+}
+
+}  // namespace
 
 CardLane::CardLane(Card& on, size_t number_of_card, size_t bytes)
     : card(number_of_card),
@@ -20,6 +46,12 @@ CardLane::CardLane(Card& on, size_t number_of_card, size_t bytes)
 
 int64_t CardLane::wanted() const noexcept {
   return std::count_if(images.begin(), images.end(), [](const LaneImage& one) { return one.image != nullptr; });
+}
+
+int64_t CardLane::library_images() const noexcept {
+  int64_t count = 0;
+  for (size_t place = 0; place < images.size(); ++place) count += images[place].made && batch.by_library(place) ? 1 : 0;
+  return count;
 }
 
 CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options, Done done)
@@ -67,14 +99,34 @@ void CardLanes::stop() {
   }
 }
 
+// What each lane's decoder may take, where the card has a library.
+std::optional<PictureDecoderOptions> CardLanes::find_library(size_t card, const CardLanesOptions& options) {
+  if (!options.library) return std::nullopt;
+  const PictureDecoderOptions decoder{
+      .chroma = *options.library,
+      .memory_bytes = static_cast<size_t>(options.memory_bytes) / static_cast<size_t>(options.lanes) / 4};
+  CardFigures::Library& library = figures_[card].library.emplace();
+  try {
+    const std::unique_ptr<CardStream> stream = cards_[card]->stream();
+    library.facts = stream->picture_decoder(decoder)->facts();
+    return decoder;
+  } catch (const Error& error) {
+    library.failure = error.message();
+    return std::nullopt;
+  }
+}
+
 void CardLanes::add_lanes(size_t card, const CardLanesOptions& options) {
   auto bytes = static_cast<size_t>(options.memory_bytes) / static_cast<size_t>(options.lanes);
+  const std::optional<PictureDecoderOptions> library = find_library(card, options);
+  if (library) bytes -= library->memory_bytes;
   CardFigures& figures = figures_[card];
   std::string why = "it was to have less than " + std::to_string(smallest_lane_bytes) + " bytes for a batch";
   while (figures.lanes < options.lanes && bytes >= smallest_lane_bytes) {
     try {
       Place place;
       place.lane = std::make_unique<CardLane>(*cards_[card], card, bytes);
+      if (library) add_decoder(*place.lane, *library, *figures.library);
       places_.push_back(std::move(place));
       figures.memory_bytes += static_cast<int64_t>(bytes);
       ++figures.lanes;
@@ -134,6 +186,27 @@ std::vector<CardFigures> CardLanes::figures() const {
   return figures_;
 }
 
+bool CardLanes::library_of(size_t card) const {
+  const std::optional<CardFigures::Library>& library = figures_[card].library;
+  return library && library->failure.empty() && figures_[card].failure.empty();
+}
+
+bool CardLanes::has_library(const CardLane& lane) const {
+  MutexLock lock(mutex_);
+  return lane.decoder != nullptr && library_of(lane.card);
+}
+
+std::optional<LibraryOffer> CardLanes::library() const {
+  std::optional<LibraryOffer> offer;
+  MutexLock lock(mutex_);
+  for (size_t card = 0; card < figures_.size(); ++card) {
+    if (!library_of(card)) continue;
+    if (!offer) offer.emplace();
+    offer->cuts_regions = offer->cuts_regions && figures_[card].library->facts.cuts_regions;
+  }
+  return offer;
+}
+
 void CardLanes::begin_batch(size_t card) {
   Activity& activity = activity_[card];
   if (activity.batches++ == 0) activity.since = MonotonicClock().now();
@@ -185,6 +258,7 @@ void CardLanes::run(size_t number) {
       ++figures.batches;
       figures.images +=
           std::count_if(lane->images.begin(), lane->images.end(), [](const LaneImage& one) { return one.made; });
+      if (!lane->batch.pictures().empty()) add_library_figures(*lane, figures);
     }
     done_(*lane, nullptr);
   }
@@ -192,6 +266,7 @@ void CardLanes::run(size_t number) {
 
 std::optional<CardError> CardLanes::attempt(CardLane& lane) const {
   std::optional<CardError> found;
+  lane.refused = {};
   try {
     make(lane);
     return found;
@@ -212,11 +287,24 @@ std::optional<CardError> CardLanes::attempt(CardLane& lane) const {
   return found;
 }
 
+// A refused picture's launches run all the same, over whatever is in its place.
+void CardLanes::decode_pictures(CardLane& lane) {
+  const std::span<LibraryPicture> pictures = lane.batch.pictures();
+  if (pictures.empty()) return;
+  lane.decoder->decode(lane.memory.data(), pictures);
+  for (const LibraryPicture& picture : pictures) {
+    if (picture.refusal == Refusal::none) continue;
+    lane.batch.refuse(picture.place);
+    ++lane.refused[static_cast<size_t>(picture.refusal)];
+  }
+}
+
 void CardLanes::make(CardLane& lane) const {
   BatchBuilder& batch = lane.batch;
   batch.seal();
   CardStream& stream = *lane.stream;
   stream.upload(lane.memory.data(), lane.upload.data(), batch.upload_bytes());
+  decode_pictures(lane);
   for (const StageLaunch& launch : batch.launches()) stream.launch(lane.memory.data(), launch);
   stream.download(lane.outputs.data(), lane.memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
   if (batch.verdict_bytes() > 0) {

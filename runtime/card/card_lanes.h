@@ -17,11 +17,16 @@
 // Failure: the constructor throws where no card is left, or threads cannot be had. done()'s error says which card failed
 //   and how; what the batch held is then unmade. After anything but a want of memory the card is not asked again: its
 //   lanes are never free.
+// A card's library (picture_decoder.h), where options.library asks for it: each lane has a decoder, and the lanes of
+//   that card three quarters of its memory, the library the rest. Where a card has none, or it fails, figures() says
+//   why, and its lanes go on without: pictures planned for it come back unmade, of which refused tells how many, and
+//   why.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
 //   batches under way; done() may still use the lanes then.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +49,7 @@ struct CardLanesOptions {
   int64_t memory_bytes = int64_t{512} << 20;  // of a card
   int lanes = 3;                              // of a card: one being filled, one being made, one being fetched
   Nanoseconds timeout_ns = 10 * kSecond;
+  std::optional<ChromaUpsampling> library;  // jobs of arithmetic `fast`
 };
 
 // Of one card, so far.
@@ -60,6 +66,14 @@ struct CardFigures {
   CardTimes times;         // of those batches, by stage
   int64_t deliver_ns = 0;  // of its lanes, from pinned memory to where images go
   std::string failure;     // why it is not asked any more, or never was
+  // Its library's, where it was asked for.
+  struct Library {
+    PictureDecoderFacts facts;  // name: empty: it has none
+    std::string failure;        // why it is not used, or no more
+    int64_t images = 0;
+    std::array<int64_t, refusals> refused{};
+  };
+  std::optional<Library> library;
 };
 
 struct LaneImage {
@@ -76,7 +90,8 @@ struct CardLane {
   CardBlock memory;
   CardBlock upload;
   CardBlock outputs;
-  std::unique_ptr<CardStream> stream;  // goes before the memory that it works on
+  std::unique_ptr<CardStream> stream;       // goes before the memory that it works on
+  std::unique_ptr<PictureDecoder> decoder;  // nullptr: none; goes before the stream
   BatchBuilder batch;
   std::vector<LaneImage> images;  // by place
   size_t most_outputs(size_t bytes_each) const noexcept { return memory_bytes / 4 / bytes_each; }
@@ -92,6 +107,8 @@ struct CardLane {
   Nanoseconds card_ns = 0;  // the card's: since its batch before this one was back, or since it had nothing to do
   Nanoseconds deliver_ns = 0;
   CardTimes times;
+  std::array<int64_t, refusals> refused{};  // pictures that were planned for the library
+  int64_t library_images() const noexcept;  // made
 };
 
 class CardLanes {
@@ -107,6 +124,10 @@ class CardLanes {
   void give_back(CardLane& lane);
   void stop();
   std::vector<CardFigures> figures() const;
+  // While any card's library is of use: what all of those can do.
+  std::optional<LibraryOffer> library() const;
+  // Of a lane that the caller has.
+  bool has_library(const CardLane& lane) const;
 
  private:
   struct Place {
@@ -115,12 +136,16 @@ class CardLanes {
     bool submitted = false;
   };
 
+  std::optional<PictureDecoderOptions> find_library(size_t card, const CardLanesOptions& options)
+      PENSTOCK_REQUIRES(mutex_);
   void add_lanes(size_t card, const CardLanesOptions& options) PENSTOCK_REQUIRES(mutex_);
   void run(size_t place);
   void begin_batch(size_t card) PENSTOCK_REQUIRES(mutex_);
   void end_batch(CardLane& lane) PENSTOCK_REQUIRES(mutex_);
   std::optional<CardError> attempt(CardLane& lane) const;
   void make(CardLane& lane) const;
+  static void decode_pictures(CardLane& lane);
+  bool library_of(size_t card) const PENSTOCK_REQUIRES(mutex_);
 
   std::vector<std::unique_ptr<Card>> cards_;
   CardLanesOptions options_;

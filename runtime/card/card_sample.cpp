@@ -1,5 +1,7 @@
 #include "runtime/card/card_sample.h"
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "runtime/augment/resample_math.h"
@@ -57,6 +59,35 @@ OpClass class_of(const PixelOp& op) {
   return std::visit(Visitor{}, static_cast<const PixelOp::variant&>(op));
 }
 
+// What interpolation at the box's edges looks at, and a region that begins and ends with whole MCUs: a library may
+// treat a region's border as the picture's.
+Box region_with_margin(const Box& box, const JpegFrame& frame) {
+  constexpr int kMargin = 4;
+  const int across = 8 * frame.max_h;
+  const int down = 8 * frame.max_v;
+  const int left = std::max(0, box.x - kMargin) / across * across;
+  const int top = std::max(0, box.y - kMargin) / down * down;
+  const int right = std::min(frame.width, (box.x + box.width + kMargin + across - 1) / across * across);
+  const int bottom = std::min(frame.height, (box.y + box.height + kMargin + down - 1) / down * down);
+  return {left, top, right - left, bottom - top};
+}
+
+// No marker before the index's last point, and one behind: else the file has been cut, is another one, or has been
+// learnt only so far that what follows may be anything.
+bool scan_is_whole(EncodedView file, const JpegFrame& frame, const SideIndex& index) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(file.data());
+  const size_t last = index.at(index.size() - 1).byte;
+  for (size_t at = frame.scan_begin; at + 1 < file.size();) {
+    const auto* const found = static_cast<const uint8_t*>(std::memchr(bytes + at, 0xFF, file.size() - 1 - at));
+    if (found == nullptr) return false;
+    at = static_cast<size_t>(found - bytes);
+    if (found[1] == 0xFF) return false;  // a fill byte: libjpeg-turbo reads on, perhaps to the file's end
+    if (found[1] != 0) return at > last;
+    at += 2;
+  }
+  return false;
+}
+
 template <class Place>
 void list_places(int count, std::vector<int32_t>& places, Place place) {
   places.clear();
@@ -66,17 +97,57 @@ void list_places(int count, std::vector<int32_t>& places, Place place) {
 }  // namespace
 
 bool CardSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
-                      const Draws& draws) {
+                      const Draws& draws, const LibraryOffer* library) {
+  by_library_ = false;
+  miss_ = LibraryMiss::none;
+  file_ = input.bytes;
   if (input.pixels.data != nullptr || header.format != ImageFormat::jpeg) return false;
   // A limit that refuses every file is libjpeg's to enforce.
   const DecodeLimits& limits = scratch.limits;
   if (limits.max_scans < 1 || limits.max_warnings < 0) return false;
+  if (library != nullptr && pipeline.arithmetic() == Arithmetic::fast &&
+      plan_for_library(pipeline, scratch, input, header, draws, *library)) {
+    return true;
+  }
   if (!pipeline.plan(header, draws, scratch, plan_) || !list_acts({header.width, header.height}, scratch.resampler) ||
       !reader_.open(input.bytes, header, plan_.stages.front().geometry.runs.back().source, limits.max_scans)) {
     return false;
   }
   index_ = input.index;
   leaves_entropy_ = stretches_.plan(input.bytes, reader_.frame(), index_, reader_.window());
+  return true;
+}
+
+bool CardSample::plan_for_library(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input,
+                                  const ImageHeader& header, const Draws& draws, const LibraryOffer& library) {
+  if (input.index == nullptr) {
+    miss_ = LibraryMiss::no_index;
+    return false;
+  }
+  if (!pipeline.plan(header, draws, scratch, plan_, DecodeSize::full) ||
+      !list_acts({header.width, header.height}, scratch.resampler)) {
+    return false;
+  }
+  const Box& box = plan_.stages.front().geometry.runs.back().source;
+  const bool ours = reader_.open(input.bytes, header, box, scratch.limits.max_scans);
+  const JpegFrame& frame = reader_.frame();
+  if (!ours || frame.progressive || frame.components != 3) {
+    miss_ = LibraryMiss::kind;
+    return false;
+  }
+  // The reference reads the rows down to the crop's last, and no more.
+  if (!input.index->fits(frame) ||
+      input.index->quiet_mcus(frame) < int64_t{reader_.window().end_row} * frame.mcu_columns ||
+      !scan_is_whole(input.bytes, frame, *input.index)) {
+    miss_ = LibraryMiss::no_index;
+    return false;
+  }
+  const Box all{0, 0, header.width, header.height};
+  region_ = library.cuts_regions ? region_with_margin(box, frame) : all;
+  if (too_large({region_.width, region_.height})) return false;
+  index_ = input.index;
+  leaves_entropy_ = false;
+  by_library_ = true;
   return true;
 }
 

@@ -9,6 +9,11 @@
 //   nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The verdict on what it takes is
 //   good, and known here; but where the file has an index, entropy decoding is the card's too, and it is the card that tells
 //   (entropy_kernel.h).
+// In jobs of arithmetic `fast` a card's library (picture_decoder.h) may decode, which takes damage for pixels and looks
+//   at no index. So of all files, it is given only baseline ones in colour that an index has shown to be sound down to
+//   the crop's last row. (Bytes that were changed behind an index made on disk are noticed where markers or sizes tell,
+//   as when a file was cut.) Their plan is at full size, as nothing is promised of their pixels anyway; without a
+//   library, and of all other files, it is as in any job.
 // Ownership: the file's bytes and its index must outlive the filling of a batch. Memory: vectors that are kept from sample
 //   to sample.
 // Thread-safety: one per thread. Failure: false, and Error(usage) for draws of another pipeline.
@@ -17,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "runtime/augment/pipeline.h"
@@ -56,6 +62,19 @@ struct GatheredPlaces {
   Fill fill{};
 };
 
+// What the cards' libraries can do; all of them.
+struct LibraryOffer {
+  bool cuts_regions = true;
+};
+
+// Why a sample of a fast job is none for a library.
+enum class LibraryMiss : uint8_t { none, no_index, kind };
+inline constexpr size_t library_misses = 3;
+constexpr std::string_view name_of(LibraryMiss miss) {
+  constexpr std::string_view names[library_misses] = {"none", "no_index", "kind"};
+  return names[static_cast<size_t>(miss)];
+}
+
 class CardSample {
  public:
   CardSample() = default;
@@ -63,7 +82,7 @@ class CardSample {
   CardSample& operator=(const CardSample&) = delete;
 
   bool plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
-            const Draws& draws);
+            const Draws& draws, const LibraryOffer* library = nullptr);
   // No batch takes it.
   void forget() { reader_.forget(); }
 
@@ -78,8 +97,15 @@ class CardSample {
   bool leaves_entropy() const noexcept { return leaves_entropy_; }
   const StretchPlanner& stretches() const noexcept { return stretches_; }
   const SideIndex* index() const noexcept { return index_; }  // the file's, or none
+  // The card's library decodes it: this part of the file's pixels.
+  bool by_library() const noexcept { return by_library_; }
+  const Box& region() const noexcept { return region_; }
+  EncodedView file() const noexcept { return file_; }
+  LibraryMiss miss() const noexcept { return miss_; }
 
  private:
+  bool plan_for_library(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
+                        const Draws& draws, const LibraryOffer& library);
   bool list_acts(Size size, Resampler& resampler);
   bool add_runs(size_t stage, Size& size, Resampler& resampler);
   bool add_ops(size_t stage, Size& size);
@@ -91,6 +117,10 @@ class CardSample {
   const SideIndex* index_ = nullptr;
   StretchPlanner stretches_;
   bool leaves_entropy_ = false;
+  EncodedView file_;
+  Box region_;
+  bool by_library_ = false;
+  LibraryMiss miss_ = LibraryMiss::none;
   std::vector<CardAct> acts_;
   std::vector<std::array<Taps, 2>> taps_;
   std::vector<GatheredPlaces> gathered_;

@@ -41,6 +41,12 @@ CudaFacts cuda_facts() {
   return facts;
 }
 
+NvjpegFacts nvjpeg_facts(int number) {
+  NvjpegFacts facts;
+  component().describe_nvjpeg(number, &facts);
+  return facts;
+}
+
 std::unique_ptr<Card> open_cuda_card(int number) {
   const int count = cuda_cards();
   if (number < 0 || number >= count) {

@@ -35,6 +35,14 @@ struct CudaFacts {
   std::vector<CudaCardFacts> cards;
 };
 
+// nvJPEG, as the component finds it.
+struct NvjpegFacts {
+  std::string name;   // "nvJPEG 13.0.4"; empty: there is none
+  std::string file;
+  std::string error;  // why it cannot be used: at all, or on this card
+  int engines = 0;
+};
+
 // The component's one entry point, found by name.
 struct CudaComponent {
   uint64_t version = 0;
@@ -43,6 +51,8 @@ struct CudaComponent {
   // nullptr, and why.
   Card* (*open)(int number, std::string* error) = nullptr;
   void (*describe)(CudaFacts* facts) = nullptr;
+  // On this card, where it makes a context; -1: on none.
+  void (*describe_nvjpeg)(int number, NvjpegFacts* facts) = nullptr;
 };
 // Of this struct, Card and batch_layout.h together. By hand what sizes do not tell.
 constexpr uint64_t cuda_component_version(uint32_t sizes) {
@@ -54,6 +64,7 @@ using CudaComponentFunction = const CudaComponent* (*)();
 
 int cuda_cards();
 CudaFacts cuda_facts();  // Error where there is no component
+NvjpegFacts nvjpeg_facts(int number);
 std::unique_ptr<Card> open_cuda_card(int number);
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 #include "runtime/card/host_card.h"
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -7,14 +8,76 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/augment/resample.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/run_on_host.h"
+#include "runtime/decode/decoder.h"
 
 namespace penstock {
 namespace {
 
+// Decodes at once, and lets the stream put the pixels into their place.
+class HostDecoder final : public PictureDecoder {
+ public:
+  using Later = std::function<void(std::function<void()>)>;
+  HostDecoder(std::shared_ptr<HostLibrary> library, Later later)
+      : library_(std::move(library)), later_(std::move(later)) {}
+
+  const PictureDecoderFacts& facts() const noexcept override { return library_->facts; }
+  const std::string& reason(Refusal refusal) const noexcept override { return reasons_[static_cast<size_t>(refusal)]; }
+  void decode(std::byte* memory, std::span<LibraryPicture> pictures) override {
+    for (LibraryPicture& picture : pictures) {
+      if (!reasons_[static_cast<size_t>(Refusal::library)].empty()) {
+        picture.refusal = Refusal::library;
+        continue;
+      }
+      picture.refusal = library_->judge ? library_->judge(picture) : Refusal::none;
+      if (picture.refusal != Refusal::none) {
+        reasons_[static_cast<size_t>(picture.refusal)] = "it was told to refuse";
+      } else if (!decode_one(memory, picture)) {
+        picture.refusal = Refusal::file;
+      }
+    }
+  }
+
+ private:
+  bool decode_one(std::byte* memory, const LibraryPicture& picture) {
+    std::string& reason = reasons_[static_cast<size_t>(Refusal::file)];
+    const EncodedView file(picture.file, picture.bytes);
+    const Box region{picture.region.x, picture.region.y, picture.region.width, picture.region.height};
+    ImageHeader header;
+    if (const Verdict verdict = read_header(file, limits_, header); !verdict.ok()) {
+      reason = verdict.reason;
+      return false;
+    }
+    if (header.width != picture.width || header.height != picture.height ||
+        !Box{0, 0, header.width, header.height}.contains(region)) {
+      reason = "its headers say another size";
+      return false;
+    }
+    PixelView pixels;
+    if (const Verdict verdict = decoder_.decode(file, header, region, storage_, pixels); !verdict.ok()) {
+      reason = verdict.reason;
+      return false;
+    }
+    const size_t plane = static_cast<size_t>(region.width) * static_cast<size_t>(region.height);
+    auto planes = std::make_shared<std::vector<uint8_t>>(3 * plane);
+    to_planar(pixels, false, false, planes->data());
+    later_([planes, to = memory + picture.to_at] { std::memcpy(to, planes->data(), planes->size()); });
+    return true;
+  }
+
+  std::shared_ptr<HostLibrary> library_;
+  Later later_;
+  std::array<std::string, refusals> reasons_;
+  DecodeLimits limits_;
+  Decoder decoder_{limits_};
+  PixelBuffer storage_;
+};
+
 class HostStream final : public CardStream {
  public:
+  explicit HostStream(std::shared_ptr<HostLibrary> library) : library_(std::move(library)) {}
   ~HostStream() override { HostStream::wait(0); }
   void upload(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes, times_.upload_ns); }
   void download(std::byte* to, const std::byte* from, size_t bytes) override {
@@ -35,6 +98,13 @@ class HostStream final : public CardStream {
     work_.clear();
   }
   CardTimes take_times() override { return std::exchange(times_, {}); }
+  std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) override {
+    if (!library_->missing.empty()) throw Error(ErrorKind::runtime, library_->missing);
+    if (library_->decoders-- <= 0) throw Error(ErrorKind::runtime, "no more decoders");
+    return std::make_unique<HostDecoder>(library_, [this](std::function<void()> run) {
+      work_.push_back({std::move(run), &times_.library_ns});
+    });
+  }
 
  private:
   struct Work {
@@ -45,13 +115,14 @@ class HostStream final : public CardStream {
     work_.push_back({[to, from, bytes] { std::memcpy(to, from, bytes); }, &time});
   }
 
+  std::shared_ptr<HostLibrary> library_;
   std::vector<Work> work_;
   CardTimes times_;
 };
 
 class HostCard final : public Card {
  public:
-  HostCard(int number, size_t memory_bytes) {
+  HostCard(int number, size_t memory_bytes, std::shared_ptr<HostLibrary> library) : library_(std::move(library)) {
     info_.number = number;
     info_.name = "this CPU";
     info_.memory_bytes = static_cast<int64_t>(memory_bytes);
@@ -79,9 +150,10 @@ class HostCard final : public Card {
     blocks_.erase(block);
     std::free(memory);
   }
-  std::unique_ptr<CardStream> stream() override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<CardStream> stream() override { return std::make_unique<HostStream>(library_); }
 
  private:
+  std::shared_ptr<HostLibrary> library_;
   CardInfo info_;
   Mutex mutex_;
   size_t used_ PENSTOCK_GUARDED_BY(mutex_) = 0;
@@ -90,8 +162,8 @@ class HostCard final : public Card {
 
 }  // namespace
 
-std::unique_ptr<Card> open_host_card(int number, size_t memory_bytes) {
-  return std::make_unique<HostCard>(number, memory_bytes);
+std::unique_ptr<Card> open_host_card(int number, size_t memory_bytes, std::shared_ptr<HostLibrary> library) {
+  return std::make_unique<HostCard>(number, memory_bytes, std::move(library));
 }
 
 }  // namespace penstock

@@ -23,6 +23,7 @@ enum class OnError : uint8_t { fail = 0, substitute = 1 };
 enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
 enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
+enum class NvjpegUse : uint8_t { off = 0, nearest = 1, interpolated = 2 };
 enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
 struct DatasetSpec {
@@ -161,6 +162,7 @@ struct LoaderSpec {
   ExecutorKind executor = ExecutorKind::cpu;
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
+  NvjpegUse nvjpeg = NvjpegUse::off;
   CpuFraction cpu_fraction;
 };
 

@@ -199,6 +199,11 @@ std::vector<Section<Job>> make_job_sections() {
                         "Memory taken of each card, in MB; three quarters as much pinned memory besides."),
                  PENSTOCK_MEMBER(loader.card_memory_mb)),
         key<Job>(machinery,
+                 text("nvjpeg", {"off", "nearest", "interpolated"},
+                      "arithmetic: fast only: cards decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), "
+                      "its chroma interpolated or the nearest. Pixels then depend on who makes an image."),
+                 PENSTOCK_MEMBER(loader.nvjpeg)),
+        key<Job>(machinery,
                  number_or({"auto"}, "cpu_fraction", 0, 1,
                            "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. "
                            "auto: the share that makes most images a second, by speeds learnt while running. Default: "

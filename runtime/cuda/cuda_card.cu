@@ -1,7 +1,6 @@
 // A card by CUDA: the kernels of ../card in grids, and memory, copies and waiting.
 //
-// The only file that sees CUDA's headers, but for NVTX's in stage_ranges.h. It is compiled to libpenstock_cuda.so
-// (README.md here).
+// Compiled to libpenstock_cuda.so (README.md here). nvJPEG is for other files, nvjpeg_*.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,6 +12,9 @@
 #include "runtime/card/cuda_component.h"
 #include "runtime/card/kernels.h"
 #include "runtime/cuda/stage_ranges.h"
+#ifdef PENSTOCK_NVJPEG
+#include "runtime/cuda/nvjpeg_on_card.h"
+#endif
 
 namespace penstock {
 namespace {
@@ -213,8 +215,12 @@ class CudaStream final : public CardStream {
     use();
     return stopwatch_.take();
   }
+  std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions& options) override;
 
  private:
+#ifdef PENSTOCK_NVJPEG
+  class Pictures;
+#endif
   void use() const { check(cudaSetDevice(info_.number), info_, "choosing it"); }
   void begin() { time(stopwatch_.begin(stream_)); }
   void time(cudaError_t code) const { check(code, info_, "timing its work"); }
@@ -224,6 +230,67 @@ class CudaStream final : public CardStream {
   bool owned_ = true;
   Stopwatch stopwatch_;
 };
+
+#ifdef PENSTOCK_NVJPEG
+
+class CudaStream::Pictures final : public PictureDecoder {
+ public:
+  Pictures(CudaStream& stream, const PictureDecoderOptions& options)
+      : stream_(stream),
+        decoder_(open_nvjpeg(stream.info_.number, stream.stream_, [&stream] { stream.wait(10 * kSecond); }, options)) {}
+  ~Pictures() override { (void)cudaSetDevice(stream_.info_.number); }  // for what the library gives back
+  Pictures(const Pictures&) = delete;
+  Pictures& operator=(const Pictures&) = delete;
+
+  const PictureDecoderFacts& facts() const noexcept override { return decoder_->facts(); }
+  const std::string& reason(Refusal refusal) const noexcept override { return decoder_->reason(refusal); }
+  void decode(std::byte* memory, std::span<LibraryPicture> pictures) override {
+    const StageRange range("nvjpeg");
+    stream_.use();
+    stream_.begin();
+    decoder_->decode(memory, pictures);
+    // The library may have left an error that is its own; a card that failed says so again.
+    (void)cudaGetLastError();
+    stream_.time(stream_.stopwatch_.mark(stream_.stream_, &CardTimes::library_ns));
+  }
+
+ private:
+  CudaStream& stream_;
+  std::unique_ptr<PictureDecoder> decoder_;
+};
+
+std::unique_ptr<PictureDecoder> CudaStream::picture_decoder(const PictureDecoderOptions& options) {
+  use();
+  return std::make_unique<Pictures>(*this, options);
+}
+
+void describe_nvjpeg_on(int number, NvjpegFacts* facts) {
+  try {
+    find_nvjpeg(*facts);
+    if (number < 0) return;
+    CardInfo info;
+    info.number = number;
+    CudaStream stream(info);
+    facts->engines = stream.picture_decoder({})->facts().engines;
+  } catch (const Error& error) {
+    facts->error = error.message();
+  }
+}
+
+#else
+
+constexpr const char* kNoNvjpeg =
+    "this build has no nvJPEG: its header was not there (launch/install_cuda.sh fetches it)";
+
+std::unique_ptr<PictureDecoder> CudaStream::picture_decoder(const PictureDecoderOptions&) {
+  throw Error(ErrorKind::runtime, kNoNvjpeg);
+}
+
+void describe_nvjpeg_on(int, NvjpegFacts* facts) {
+  facts->error = kNoNvjpeg;
+}
+
+#endif
 
 class CudaCard final : public Card {
  public:
@@ -307,7 +374,8 @@ void describe_cards(CudaFacts* facts) {
   for (int number = 0; number < count; ++number) facts->cards.push_back(card_facts(number, count));
 }
 
-constexpr CudaComponent cuda_component_functions{kCudaComponentVersion, count_cards, open_card, describe_cards};
+constexpr CudaComponent cuda_component_functions{kCudaComponentVersion, count_cards, open_card, describe_cards,
+                                                 describe_nvjpeg_on};
 
 }  // namespace
 }  // namespace penstock

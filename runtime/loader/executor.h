@@ -10,6 +10,7 @@
 //   that fails they make again what it had. Bytes, records and verdicts are the same.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,6 +67,9 @@ struct ExecutorFigures {
   };
   std::optional<BySpeed> by_speed;
   int64_t remade = 0;  // images that a card had and did not make
+  // JPEG files of fast jobs that were none for the cards' library, by LibraryMiss; the card's own stages, or the CPU,
+  // made them.
+  std::array<int64_t, library_misses> library_missed{};
 
   // Made by threads; of a running executor, too, where cards have some that are not done.
   int64_t cpu_images() const noexcept { return samples - fed + remade; }
@@ -85,7 +89,8 @@ class Executor {
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
 // Throws Error(runtime) where no card has the memory for a batch. `on_notice` hears, from any thread, of a card that
-// failed, or is left out from the beginning. `cpu_fraction`: of the images, which threads make though a card would take
+// failed, or is left out from the beginning, and once of each reason for which images are not left to its library
+// though options.library wishes it. `cpu_fraction`: of the images, which threads make though a card would take
 // them. Splits of two pipelines say it themselves; by speed, it is of those that are for cards.
 std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
                                              std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,

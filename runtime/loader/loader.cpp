@@ -144,7 +144,20 @@ class Loader::Impl {
                        {"augment_s", s(card.times.augment_ns())},
                        {"deliver_s", s(card.deliver_ns)}};
     if (!card.failure.empty()) one["failed"] = card.failure;
+    if (card.library) one["nvjpeg"] = library_report(*card.library);
     return one;
+  }
+  static nlohmann::json library_report(const CardFigures::Library& library) {
+    nlohmann::json report{{"images", library.images}};
+    if (!library.facts.name.empty()) {
+      report["library"] = library.facts.name;
+      report["engines"] = library.facts.engines;
+    }
+    for (size_t r = 1; r < refusals; ++r) {
+      if (library.refused[r] > 0) report["refused"][std::string(name_of(static_cast<Refusal>(r)))] = library.refused[r];
+    }
+    if (!library.failure.empty()) report["failed"] = library.failure;
+    return report;
   }
 
   nlohmann::json card_report(const ExecutorFigures& f, double elapsed) const {
@@ -158,6 +171,10 @@ class Loader::Impl {
     if (!f.cards.empty()) {
       report["cpu_images"] = f.cpu_images();
       report["entropy_s"] = static_cast<double>(f.feed_ns) * 1e-9;
+    }
+    for (size_t m = 1; m < library_misses; ++m) {
+      if (f.library_missed[m] == 0) continue;
+      report["not_by_nvjpeg"][std::string(name_of(static_cast<LibraryMiss>(m)))] = f.library_missed[m];
     }
     if (f.by_speed) {
       report["by_speed"] = {{"card_share", f.by_speed->card_share},
@@ -343,6 +360,10 @@ LoaderOptions loader_options(const Job& job) {
   options.cpu_fraction = job.loader.cpu_fraction;
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
+  if (job.loader.nvjpeg != NvjpegUse::off) {
+    options.card_lanes.library =
+        job.loader.nvjpeg == NvjpegUse::nearest ? ChromaUpsampling::nearest : ChromaUpsampling::interpolated;
+  }
   options.python = job.python;
   options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
   options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);

@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <list>
 #include <optional>
@@ -136,6 +137,7 @@ class PoolExecutor final : public Executor {
     Nanoseconds feed_ns = 0;  // of it, for a card
     bool either = false;      // a card could make the image
     bool fed = false;         // a card makes it
+    LibraryMiss missed = LibraryMiss::none;
     std::string failure;
   };
 
@@ -155,13 +157,17 @@ class PoolExecutor final : public Executor {
       number_ = sample;
       either_ = false;
       feed_ns_ = 0;
+      missed_ = LibraryMiss::none;
     }
     bool take(const Pipeline& pipeline, const ImageInput& input, const ImageHeader& header, const Draws& draws,
               std::span<uint8_t> image, Scratch& scratch) override {
       const Nanoseconds begun = clock_.now();
       either_ = header.format == ImageFormat::jpeg && input.pixels.data == nullptr;
       if (!either_ || !executor_.wants(*item_)) return false;
-      either_ = sample_.plan(pipeline, scratch, input, header, draws);
+      std::optional<LibraryOffer> library;
+      if (pipeline.arithmetic() == Arithmetic::fast) library = executor_.lanes_->library();
+      either_ = sample_.plan(pipeline, scratch, input, header, draws, library ? &*library : nullptr);
+      missed_ = sample_.miss();
       if (!either_) return false;
       held_ = executor_.reserve(*item_, number_, sample_, reinterpret_cast<std::byte*>(image.data()), image.size());
       if (held_.lane == nullptr) {
@@ -180,6 +186,7 @@ class PoolExecutor final : public Executor {
     bool either() const noexcept { return either_; }
     bool fed() const noexcept { return held_.lane != nullptr; }
     Nanoseconds feed_ns() const noexcept { return fed() ? feed_ns_ : 0; }
+    LibraryMiss missed() const noexcept { return missed_; }
     void forget() override { end(false); }
     // The sample is whole, but for its image.
     void keep() { end(true); }
@@ -197,13 +204,20 @@ class PoolExecutor final : public Executor {
     MonotonicClock clock_;
     bool either_ = false;
     Nanoseconds feed_ns_ = 0;
+    LibraryMiss missed_ = LibraryMiss::none;
   };
 
   void see_who_is_left_out() {
     const std::vector<CardFigures> cards = lanes_->figures();
     for (size_t number = 0; number < cards.size(); ++number) {
       const CardFigures& card = cards[number];
-      if (card.failure.empty()) continue;
+      if (card.failure.empty()) {
+        if (on_notice_ && card.library && !card.library->failure.empty()) {
+          on_notice_("card " + std::to_string(card.number) + " (" + card.name +
+                     ") decodes without nvJPEG: " + card.library->failure);
+        }
+        continue;
+      }
       if (MutexLock lock(mutex_); speeds_) speeds_->lost(number);
       if (!on_notice_) continue;
       on_notice_("card " + std::to_string(card.number) + " (" + card.name + ") is left out: " + card.failure +
@@ -271,10 +285,27 @@ class PoolExecutor final : public Executor {
         if (taker) taker->forget();
       }
       done.busy_ns = clock.now() - begun;
-      MutexLock lock(mutex_);
-      if (!done.failure.empty() && item->work->failure.empty()) item->work->failure = done.failure;
-      end_step(*item, step, done);
+      bool first_miss = false;
+      {
+        MutexLock lock(mutex_);
+        if (!done.failure.empty() && item->work->failure.empty()) item->work->failure = done.failure;
+        first_miss = step == Step::make && count_miss(done.missed);
+        end_step(*item, step, done);
+      }
+      if (first_miss && on_notice_) on_notice_(text_of(done.missed));
     }
+  }
+
+  // Whether it is the first of its kind.
+  bool count_miss(LibraryMiss missed) PENSTOCK_REQUIRES(mutex_) {
+    return missed != LibraryMiss::none && ++figures_.library_missed[static_cast<size_t>(missed)] == 1;
+  }
+
+  static std::string text_of(LibraryMiss missed) {
+    return missed == LibraryMiss::no_index
+               ? "JPEG files without an index are not left to nvJPEG, which may take damage for pixels: `penstock index` "
+                 "(or a pack) shows once which are sound"
+               : "JPEG files that are progressive, grey or unusual are not left to nvJPEG";
   }
 
   Item* next_item() PENSTOCK_REQUIRES(mutex_) {
@@ -323,6 +354,7 @@ class PoolExecutor final : public Executor {
     done.either = taker->either();
     done.fed = taker->fed();
     done.feed_ns = taker->feed_ns();
+    done.missed = taker->missed();
     taker->keep();
     return done;
   }
@@ -340,6 +372,8 @@ class PoolExecutor final : public Executor {
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (item.open == nullptr && !open_lane(item, bytes)) return {};
       CardLane& lane = *item.open;
+      // Another card has one, or its own has failed since this was planned.
+      if (sample.by_library() && !lanes_->has_library(lane)) return {};
       if (const std::optional<size_t> place = lane.batch.reserve(sample)) {
         lane.images.push_back({number, image});
         ++lane.pending;
@@ -406,9 +440,11 @@ class PoolExecutor final : public Executor {
   // From a lane's thread: the images are in the cell, or the card has failed.
   void collect(CardLane& lane, const CardError* error) {
     std::string notice;
+    std::string refusal;
     {
       MutexLock lock(mutex_);
       Item& item = *static_cast<Item*>(lane.owner);
+      refusal = first_refusal(lane);
       if (speeds_) learn(lane, error);
       const size_t unfinished = item.unfinished;
       for (const LaneImage& one : lane.images) {
@@ -424,6 +460,20 @@ class PoolExecutor final : public Executor {
       finish_item(item);
     }
     if (on_notice_ && !notice.empty()) on_notice_(notice + "; the CPU makes what it had");
+    if (on_notice_ && !refusal.empty()) on_notice_(refusal);
+  }
+
+  // Once of each kind.
+  std::string first_refusal(const CardLane& lane) PENSTOCK_REQUIRES(mutex_) {
+    for (const Refusal refusal : {Refusal::library, Refusal::memory, Refusal::file}) {
+      const auto kind = static_cast<size_t>(refusal);
+      if (lane.refused[kind] == 0 || std::exchange(refusal_said_[kind], true)) continue;
+      const std::string why = lane.decoder->facts().name + ": " + lane.decoder->reason(refusal);
+      if (refusal == Refusal::library) return why + "; it is not asked any more, and the CPU makes what it had";
+      return why + "; the CPU makes such images" +
+             (refusal == Refusal::memory ? ": raise loader.card_memory_mb, of which it has a quarter" : "");
+    }
+    return {};
   }
 
   void learn(const CardLane& lane, const CardError* error) PENSTOCK_REQUIRES(mutex_) {
@@ -478,6 +528,7 @@ class PoolExecutor final : public Executor {
   std::list<Item> queue_ PENSTOCK_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<ChunkWork>> done_ PENSTOCK_GUARDED_BY(mutex_);
   ExecutorFigures figures_ PENSTOCK_GUARDED_BY(mutex_);
+  std::array<bool, refusals> refusal_said_ PENSTOCK_GUARDED_BY(mutex_){};
   std::optional<SpeedSplit> speeds_ PENSTOCK_GUARDED_BY(mutex_);
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   Wakeup wakeup_;

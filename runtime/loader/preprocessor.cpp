@@ -354,7 +354,8 @@ class PreprocessorImpl {
 
   void open_cards_of(const Job& job) {
     if (job.loader.executor == ExecutorKind::cpu) return;
-    const LoaderOptions options = loader_options(job);
+    LoaderOptions options = loader_options(job);
+    options.card_lanes.library.reset();  // what is served must not depend on which card has time
     try {
       cards_ = std::make_unique<CollectingExecutor>(
           make_card_executor(num_threads_, {}, open_cards(options.cards), options.card_lanes, {}, options.cpu_fraction),

@@ -7,7 +7,8 @@
 //   float* pixels = many.images().as<float>();
 //
 // Equality: the tensor is, byte for byte, what the loaders make of the same file in the same split, because both call
-//   SampleMaker and Finisher. A refused image's place holds what an evaluating loader puts there: a black picture,
+//   SampleMaker and Finisher; in jobs of arithmetic `fast` with loader.nvjpeg but for what nvJPEG decoded there, which
+//   is never asked here. A refused image's place holds what an evaluating loader puts there: a black picture,
 //   finished like any other.
 // Draws: a pipeline that draws nothing (the rule for evaluation) needs bytes alone. One that draws needs index and epoch
 //   of every image, and then gives what a loader gives for that sample; without them the call is refused, naming the

@@ -34,7 +34,8 @@ TEST_CASE("the canonical form, to the character") {
 
 TEST_CASE("what does not change the stream is not in it; what does, is") {
   for (const char* same : {"loader.threads=1", "loader.cpu_fraction=0.3", "loader.cpu_fraction=auto",
-                           "loader.executor=card", "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
+                           "loader.executor=card", "loader.nvjpeg=interpolated",
+                           "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
                            "balancer.policy=random", "mpi.max_message_bytes=4096", "splits.val.batch_size=1",
                            "splits.train.pipeline.1.RandomHorizontalFlip.p=0.5"}) {
     INFO(same);
@@ -227,7 +228,7 @@ TEST_CASE("the schema is JSON and describes every key and transform") {
   };
   check_level(job_sections(), schema);
   check_level(split_sections(), split);
-  CHECK(keys == 85);
+  CHECK(keys == 86);
   CHECK(split["required"] == Json::array({"dataset", "pipeline"}));
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["default"] == 2);
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["minimum"] == 1);

@@ -55,6 +55,30 @@ def test_entropy_is_decoded_by_cards_where_there_is_an_index():
     assert uploaded[1] < 0.7 * uploaded[0], uploaded
 
 
+def test_a_library_decodes_in_fast_jobs_alone():
+    # Here it is the CPU's decoder at full size. The validation split has no index.
+    index = os.path.join(work.name, "library.index")
+    with no_leftovers() as env:
+        run([PENSTOCK, "index", job, "--split", "train", "--out", index], 60, env=env)
+    overrides = ["loader.executor=card", "loader.threads=1", "splits.train.dataset.index=" + index,
+                 "loader.nvjpeg=interpolated"]
+    for arithmetic in ("exact", "fast"):
+        expected = go(0, ["arithmetic=" + arithmetic], "none").hashes()
+        result = go(0, [*overrides, "arithmetic=" + arithmetic], "host")
+        assert result.code == 0, result.log
+        assert [result.hashes()[split][0] for split in expected] == [order for order, _ in expected.values()]
+        cards = cards_of(result)[0]
+        library = cards["list"][0]["nvjpeg"]
+        assert library["library"] == "the CPU's decoder" and "failed" not in library and "refused" not in library, library
+        if arithmetic == "exact":
+            assert result.hashes() == expected and library["images"] == 0 and "not_by_nvjpeg" not in cards, cards
+        else:
+            assert 20 < library["images"] <= cards["images"], cards
+            assert set(cards["not_by_nvjpeg"]) == {"kind", "no_index"}, cards
+            assert result.log.count("without an index are not left to nvJPEG") == 1, result.log
+            assert result.log.count("grey or unusual are not left to nvJPEG") == 1, result.log
+
+
 def test_two_lists_are_one_stream():
     # Which list makes a sample is drawn; whoever makes it, with cards or without, with one loader or three.
     overrides = ["splits.train.cpu_fraction=0.4", "splits.train.card_pipeline=[{Resize: {size: 64}}, {CenterCrop: "

@@ -430,6 +430,11 @@ def test_two_lists_built_in_python():
     with penstock.DataLoader(data, transform=first, card_transform=second, cpu_fraction=0.4, batch_size=80, seed=3,
                              loader__threads=1, loader__executor="auto", loader__cpu_fraction=1.0) as again:
         assert torch.equal(next(iter(again))[0], mixed[0])
+    # By learnt speeds: a key of the loader, which changes no image.
+    with penstock.DataLoader(data, transform=first, cpu_fraction="auto", batch_size=80, seed=3,
+                             loader__executor="auto") as shared:
+        assert torch.equal(next(iter(shared))[0], firsts[0])
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction="all"), '"auto"')
     raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, card_transform=second), "cpu_fraction")
     raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, cpu_fraction=0.4), "card_pipeline")
     raises(penstock.ConfigError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction=0.4), "loader.cpu_fraction")

@@ -207,12 +207,13 @@ def test_two_lists_share_the_samples_by_a_draw():
 
 def test_with_one_list_the_share_changes_nothing():
     wanted, plain = own("val"), penstock.Preprocessor(JOB, "val")
-    for share in (0, 0.5, 1):
-        val = penstock.wrap(torch_loader("val"), JOB, split="val", cpu_fraction=share)
+    for share in (0, 0.5, 1, "auto"):
+        val = penstock.wrap(torch_loader("val"), JOB, split="val", cpu_fraction=share, loader__executor="auto")
         assert check_same(val, wanted) == 26
         assert val.preprocessor.fingerprint == plain.fingerprint and not val.preprocessor.random_transforms
     for share in (-0.1, 1.5, float("nan")):
         raises(penstock.UsageError, "between 0 and 1", penstock.wrap, [], JOB, split="val", cpu_fraction=share)
+    raises(penstock.UsageError, '"auto"', penstock.wrap, [], JOB, split="val", cpu_fraction="all")
     raises(penstock.ConfigError, "write loader.cpu_fraction", penstock.wrap, [], JOB, split="val",
            splits__val__cpu_fraction=0.5)
     smaller = [{"CenterCrop": {"size": 32}}, *CARD_LIST[3:]]

@@ -88,6 +88,9 @@ class FaultyCard final : public Card {
       stream_->wait(timeout_ns);
     }
     CardTimes take_times() override { return stream_->take_times(); }
+    std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions& options) override {
+      return stream_->picture_decoder(options);
+    }
 
    private:
     std::unique_ptr<CardStream> stream_;

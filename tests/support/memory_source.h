@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,9 +28,11 @@ class MemorySource final : public Source {
         classes_.push_back("class" + std::to_string(i));
       }
     }
-    samples_.push_back({std::move(key), label, std::move(bytes), std::move(more)});
+    samples_.push_back({std::move(key), label, std::move(bytes), std::move(more), {}});
   }
 
+  // Of the sample added last: SideIndex::serialise().
+  void add_index(std::string entry_points) { samples_.back().entry_points = std::move(entry_points); }
   void forget_labels() { labelled_ = false; }
 
   bool labelled() const override { return labelled_; }
@@ -45,6 +48,8 @@ class MemorySource final : public Source {
   }
   Verdict load(const DrawKey& key, SourceSample& sample) const override {
     const Verdict verdict = Source::load(key, sample);
+    const std::string& index = at(static_cast<int64_t>(key.index)).entry_points;
+    sample.entry_points = std::as_bytes(std::span(index.data(), index.size()));
     for (const auto& value : at(static_cast<int64_t>(key.index)).more) sample.fields.emplace_back(value);
     return verdict;
   }
@@ -60,6 +65,7 @@ class MemorySource final : public Source {
     int64_t label;
     std::vector<std::byte> bytes;
     std::vector<std::vector<std::byte>> more;
+    std::string entry_points;
   };
 
   const Sample& at(int64_t index) const {

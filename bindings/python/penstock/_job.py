@@ -110,6 +110,15 @@ def words_of(overrides: Union[None, str, Sequence[str], Mapping[str, Any]]) -> l
     return words
 
 
+def with_share(cpu_fraction: Union[None, float, str], more: Mapping[str, Any]) -> tuple[Optional[float], dict]:
+    """The number, and the other keywords: "auto" is a key of the loader, as it changes no sample."""
+    if not isinstance(cpu_fraction, str):
+        return cpu_fraction, dict(more)
+    if cpu_fraction != "auto":
+        raise UsageError(f"cpu_fraction={cpu_fraction!r}", 'say a number from 0 to 1, or "auto"')
+    return None, {"loader__cpu_fraction": "auto", **more}
+
+
 def overrides_of(split: str, named: Mapping[str, Any], more: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """`key.sub=value` lines: the split's own keys, then any key (`loader__threads=4`)."""
     out = [f"splits.{split}.{SPLIT_KEYS[key]}={_text(value)}" for key, value in named.items() if value is not None]

@@ -69,7 +69,8 @@ class DataLoader:
     card_transform, cpu_fraction
         A second list for a dataset, and the share (0 to 1) of the samples that `transform` makes: keys of the split
         (job file: `card_pipeline`, `cpu_fraction`). Which list a sample gets follows from seed, epoch and index, not from
-        who makes it; both have to end in the same size, dtype and normalisation.
+        who makes it; both have to end in the same size, dtype and normalisation. With one list, cpu_fraction="auto" shares
+        the images between CPU and cards by learnt speeds (job file: `loader.cpu_fraction: auto`), and changes none.
     seed
         Of order and draws.
     output
@@ -132,7 +133,7 @@ class DataLoader:
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
                  batch_size: Optional[int] = None, shuffle: Optional[bool] = None, drop_last: Optional[bool] = None,
                  tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
-                 card_transform: Any = None, cpu_fraction: Optional[float] = None,
+                 card_transform: Any = None, cpu_fraction: Union[None, float, str] = None,
                  seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  attach: Optional[bool] = None,
@@ -147,6 +148,7 @@ class DataLoader:
                                  "it decides all of that itself")
             sampler = Flattened(batch_sampler, split)
             batch_size, drop_last, shuffle, tail = sampler.batch_size, False, None, tail or "torch"
+        cpu_fraction, more = _job.with_share(cpu_fraction, more)
         named = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "tail": tail, "mode": mode,
                  "cpu_fraction": cpu_fraction}
         self._output = output

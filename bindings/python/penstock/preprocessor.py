@@ -50,6 +50,7 @@ class Preprocessor:
     cpu_fraction
         0 to 1, instead of the split's `cpu_fraction` where it has a `card_pipeline` (then it decides pixels, and belongs
         to the fingerprint), else of the job's `loader.cpu_fraction` (then it changes nothing in them).
+        "auto": of the latter, by speeds learnt while running.
     overrides
         More keys, as "key.sub=value"; also as keywords, `limits__max_pixels=20_000_000`.
 
@@ -61,13 +62,14 @@ class Preprocessor:
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
                  device: Any = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  output: Optional[str] = None, threads: Optional[int] = None, pin_memory: bool = False,
-                 cpu_fraction: Optional[float] = None, overrides: Sequence[str] = (), **more: Any) -> None:
+                 cpu_fraction: Union[None, float, str] = None, overrides: Sequence[str] = (), **more: Any) -> None:
         if not isinstance(job, (str, os.PathLike, Mapping)):
             raise UsageError(f"a {type(job).__name__} is no job", "give a job file's path, or a job as a dict")
         if threads is not None:
             threads = _job.integer("threads", threads)
             if not 1 <= threads <= 1024:
                 raise UsageError(f"threads={threads}: it is 1 to 1024")
+        cpu_fraction, more = _job.with_share(cpu_fraction, more)
         self._tensors = made_as(output, False, pin_memory, device)
         is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
         self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,

@@ -53,7 +53,7 @@ def collate_bytes(samples: Sequence[Any]) -> tuple:
 
 
 def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
-         prefetch: int = 1, cpu_fraction: Optional[float] = None, device: Any = None, pin_memory: bool = False,
+         prefetch: int = 1, cpu_fraction: Union[None, float, str] = None, device: Any = None, pin_memory: bool = False,
          dtype: Any = None, channels_last: Optional[bool] = None, output: Optional[str] = None,
          threads: Optional[int] = None, overrides: Sequence[str] = (), **more: Any) -> "WrappedLoader":
     """The same loader, giving finished batches `(images, labels, …)` instead of encoded ones.
@@ -72,7 +72,7 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
         Share of the samples (0 to 1) that the CPU takes. With two lists of transforms in the split (`pipeline` for these
         samples, `card_pipeline` for the others) it says which list a sample gets, by a draw from seed, epoch and index:
         the same whoever makes it. With one list it says who makes a sample where `loader.executor` has cards, and
-        changes nothing in it. Default: what the job says.
+        changes nothing in it; "auto" then shares by learnt speeds. Default: what the job says.
     device, pin_memory, dtype, channels_last, output, threads, overrides
         As for `penstock.Preprocessor`; `device` and `pin_memory` hold for labels and indices, too.
 
