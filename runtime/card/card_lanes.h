@@ -44,6 +44,7 @@ struct CardLanesOptions {
   int64_t memory_bytes = int64_t{512} << 20;  // of a card
   int lanes = 3;                              // of a card: one being filled, one being made, one being fetched
   Nanoseconds timeout_ns = 10 * kSecond;
+  CardEntropy entropy;  // what takers of lanes leave to cards
 };
 
 // Of one card, so far.

@@ -23,6 +23,7 @@ enum class OnError : uint8_t { fail = 0, substitute = 1 };
 enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
 enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
+enum class CardEntropyKind : uint8_t { automatic = 0, index = 1, never = 2 };
 enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
 struct DatasetSpec {
@@ -161,6 +162,7 @@ struct LoaderSpec {
   ExecutorKind executor = ExecutorKind::cpu;
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
+  CardEntropyKind card_entropy = CardEntropyKind::automatic;
   CpuFraction cpu_fraction;
 };
 

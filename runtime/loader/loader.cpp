@@ -343,6 +343,8 @@ LoaderOptions loader_options(const Job& job) {
   options.cpu_fraction = job.loader.cpu_fraction;
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
+  options.card_lanes.entropy.by_index = job.loader.card_entropy != CardEntropyKind::never;
+  options.card_lanes.entropy.by_search = job.loader.card_entropy == CardEntropyKind::automatic;
   options.python = job.python;
   options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
   options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);
