@@ -3,6 +3,9 @@
 //
 //   bench_card_feed JOB SPLIT [ROUNDS=4]          # one line of JSON; uint8 chunks of 16, one thread, in turns
 //
+// `fed`: with all entropy decoding that a card can do left to it, `read`: with that of files without an index kept, as
+// loader.card_entropy: auto and index say.
+//
 // Pixels are not looked at, as the card makes none: tests/card and tests/loader show that they are right.
 #include <poll.h>
 #include <time.h>
@@ -11,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,16 +76,18 @@ int run(int argc, char** argv) {
   if (argc < 3) throw Error(ErrorKind::usage, "which job and split?", "bench_card_feed JOB SPLIT [ROUNDS]");
   const auto split = SplitContext::open(resolve_split(load_job(argv[1], {}), argv[2]));
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 4;
-  std::vector<std::unique_ptr<Card>> cards;
-  cards.push_back(std::make_unique<IdleCard>());
-  const std::unique_ptr<Executor> executors[2] = {
-      make_cpu_executor(1, {}), make_card_executor(1, {}, std::move(cards), {.memory_bytes = int64_t{1} << 30}, {})};
+  const auto feeder = [](const CardEntropy& entropy) {
+    std::vector<std::unique_ptr<Card>> cards;
+    cards.push_back(std::make_unique<IdleCard>());
+    return make_card_executor(1, {}, std::move(cards), {.memory_bytes = int64_t{1} << 30, .entropy = entropy}, {});
+  };
+  const std::unique_ptr<Executor> executors[3] = {make_cpu_executor(1, {}), feeder({}), feeder({.by_search = false})};
   std::vector<std::byte> cell(chunk_layout(split->fields(), kChunk).total_bytes);
   (void)make_all(*executors[0], split, 0, cell);  // files into memory
-  double seconds[2] = {};
+  double seconds[3] = {};
   int64_t images = 0;
   for (int round = 0; round < rounds; ++round) {
-    for (int which = 0; which < 2; ++which) {
+    for (int which = 0; which < 3; ++which) {
       const double begun = cpu_s();
       const int64_t made = make_all(*executors[which], split, round, cell);
       seconds[which] += cpu_s() - begun;
@@ -89,14 +95,17 @@ int run(int argc, char** argv) {
     }
   }
   if (images == 0) throw Error(ErrorKind::usage, "the split has fewer than " + std::to_string(kChunk) + " samples");
-  const ExecutorFigures fed = executors[1]->figures();
   const auto count = static_cast<double>(images);
   nlohmann::json line{{"images", images},
                       {"cpu_ms", seconds[0] / count * 1e3},
                       {"fed_ms", seconds[1] / count * 1e3},
-                      {"ratio", seconds[0] / seconds[1]},
-                      {"for_cards", static_cast<double>(fed.cards[0].images) / count},
-                      {"upload_kb", static_cast<double>(fed.cards[0].uploaded_bytes) / count / 1e3}};
+                      {"read_ms", seconds[2] / count * 1e3},
+                      {"ratio", seconds[0] / seconds[1]}};
+  for (const auto& [name, executor] : {std::pair{"fed", 1}, std::pair{"read", 2}}) {
+    const ExecutorFigures figures = executors[executor]->figures();
+    line[std::string(name) + "_for_cards"] = static_cast<double>(figures.cards[0].images) / count;
+    line[std::string(name) + "_upload_kb"] = static_cast<double>(figures.cards[0].uploaded_bytes) / count / 1e3;
+  }
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }

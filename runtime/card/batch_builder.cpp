@@ -243,7 +243,17 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
   const CoefficientReader& reader = sample.reader();
   const JpegFrame& frame = reader.frame();
   const uint64_t coefficients_at = sample.leaves_entropy() ? scratch(reader.bytes()) : upload(reader.bytes());
-  if (sample.leaves_entropy()) describe_entropy(sample, coefficients_at, entry);
+  switch (sample.entropy_way()) {
+    case CardSample::EntropyWay::cpu:
+      break;
+    case CardSample::EntropyWay::index:
+      describe_stretches(sample, coefficients_at, entry);
+      break;
+    case CardSample::EntropyWay::search:
+      describe_scan(sample, coefficients_at, entry);
+      break;
+  }
+  entry.entropy_steps = entry.steps.size();
   ColourPart colour;
   for (int c = 0; c < frame.components; ++c) {
     const CoefficientReader::Blocks& blocks = reader.blocks(c);
@@ -296,19 +306,17 @@ void BatchBuilder::describe_picture(const CardSample& sample, const PlanRun& run
   entry.steps.emplace_back(part);
 }
 
-void BatchBuilder::describe_entropy(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
+EntropyPart BatchBuilder::entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
+                                       uint64_t coefficients_at) {
   const JpegFrame& frame = sample.reader().frame();
-  const StretchPlanner& stretches = sample.stretches();
   EntropyPart part;
-  part.units = static_cast<uint32_t>(stretches.stretches().size());
-  part.bytes = static_cast<uint32_t>(stretches.bytes());
-  part.stretches_at = upload(part.units * sizeof(CardStretch));
-  part.bytes_at = upload(part.bytes);
-  part.tables_at = upload(stretches.tables().size() * sizeof(CodeTable));
+  part.bytes = static_cast<uint32_t>(bytes);
+  part.bytes_at = upload(bytes);
+  part.tables_at = upload(tables.codes().size() * sizeof(CodeTable));
   part.verdict_at = verdicts_at_ + places_ * sizeof(uint32_t);
   part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
-  part.turns = static_cast<uint32_t>(stretches.turns().size());
-  std::copy(stretches.turns().begin(), stretches.turns().end(), part.turn);
+  part.turns = static_cast<uint32_t>(tables.turns().size());
+  std::copy(tables.turns().begin(), tables.turns().end(), part.turn);
   for (int c = 0; c < frame.components; ++c) {
     const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     const CoefficientReader::Blocks& blocks = sample.reader().blocks(c);
@@ -324,7 +332,51 @@ void BatchBuilder::describe_entropy(const CardSample& sample, uint64_t coefficie
   for (size_t k = 0; k < std::size(part.places); ++k) {
     part.places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
   }
+  return part;
+}
+
+void BatchBuilder::describe_stretches(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
+  const StretchPlanner& stretches = sample.stretches();
+  EntropyPart part = entropy_part(sample, stretches.tables(), stretches.bytes(), coefficients_at);
+  part.units = static_cast<uint32_t>(stretches.stretches().size());
+  part.stretches_at = upload(part.units * sizeof(CardStretch));
   entry.steps.emplace_back(part);
+}
+
+void BatchBuilder::describe_scan(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
+  const ScanPlanner& scan = sample.scan();
+  const McuWindow& window = sample.reader().window();
+  WritePart write;
+  write.entropy = entropy_part(sample, scan.tables(), scan.bytes(), coefficients_at);
+  write.units = scan.subsequences();
+  write.subsequence_bytes = scan.subsequence_bytes();
+  write.subsequences_at = scratch(size_t{write.units} * sizeof(CardSubsequence));
+  write.blocks = scan.blocks();
+  write.first_row = window.first_row;
+  write.first_column = window.columns.first;
+  write.end_column = window.columns.end;
+  SyncPart sync;
+  sync.subsequences = write.units;
+  sync.subsequence_bytes = write.subsequence_bytes;
+  sync.bytes = write.entropy.bytes;
+  sync.bytes_at = write.entropy.bytes_at;
+  sync.tables_at = write.entropy.tables_at;
+  sync.subsequences_at = write.subsequences_at;
+  sync.turns = write.entropy.turns;
+  std::copy(std::begin(write.entropy.turn), std::end(write.entropy.turn), sync.turn);
+  for (const ScanPlanner::Round& round : scan.rounds()) {
+    sync.units = round.units;
+    sync.assumed = round.assumed ? 1 : 0;
+    sync.first = round.first;
+    sync.step = round.step;
+    sync.group = round.group;
+    entry.steps.emplace_back(sync);
+  }
+  SumPart sum{.units = (write.units + subsequences_of_sum - 1) / subsequences_of_sum, .subsequences = write.units};
+  sum.subsequences_at = write.subsequences_at;
+  sum.to_at = write.sums_at = scratch(size_t{sum.units} * sizeof(CardSubsequenceSum));
+  entry.steps.emplace_back(sum);
+  entry.steps.emplace_back(write);
 }
 
 void BatchBuilder::describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to,
@@ -445,16 +497,25 @@ bool BatchBuilder::fill(size_t place, CardSample& sample) {
     return true;
   }
   if (sample.leaves_entropy()) {
-    write_entropy(std::get<EntropyPart>(entry.steps.front()), sample.stretches());
+    write_entropy(sample, entry);
     return true;
   }
   const auto& first = std::get<InversePart>(entry.steps.front());
   return sample.reader().read(sample.index(), reinterpret_cast<int16_t*>(upload_ + first.coefficients_at));
 }
 
-void BatchBuilder::write_entropy(const EntropyPart& part, const StretchPlanner& stretches) {
+void BatchBuilder::write_entropy(const CardSample& sample, const Entry& entry) {
+  const CardStep& last = entry.steps[entry.entropy_steps - 1];
+  if (sample.entropy_way() == CardSample::EntropyWay::search) {
+    const EntropyPart& part = std::get<WritePart>(last).entropy;
+    write_array(part.tables_at, sample.scan().tables().codes().data(), sample.scan().tables().codes().size());
+    sample.scan().copy_bytes(upload_ + part.bytes_at);
+    return;
+  }
+  const auto& part = std::get<EntropyPart>(last);
+  const StretchPlanner& stretches = sample.stretches();
   write_array(part.stretches_at, stretches.stretches().data(), stretches.stretches().size());
-  write_array(part.tables_at, stretches.tables().data(), stretches.tables().size());
+  write_array(part.tables_at, stretches.tables().codes().data(), stretches.tables().codes().size());
   stretches.copy_bytes(upload_ + part.bytes_at);
 }
 
@@ -473,9 +534,8 @@ void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const
         return;
       }
       const auto components = static_cast<size_t>(sample.reader().frame().components);
-      const size_t entropy = sample.leaves_entropy() ? 1 : 0;
-      write_rings(std::get<ColourPart>(steps[step + entropy + components]).place, stage.geometry.runs[act.at],
-                  stage.geometry.rings);
+      const auto& colour = std::get<ColourPart>(steps[step + entry.entropy_steps + components]);
+      write_rings(colour.place, stage.geometry.runs[act.at], stage.geometry.rings);
       return;
     }
     case CardActKind::place:

@@ -60,7 +60,7 @@ class BatchBuilder {
   size_t output_bytes() const noexcept { return output_bytes_; }  // of one sample; place after place
   uint64_t verdicts_at() const noexcept { return verdicts_at_; }
   // None where no sample waits for one.
-  size_t verdict_bytes() const noexcept { return counts_.parts[0] > 0 ? places_ * sizeof(uint32_t) : 0; }
+  size_t verdict_bytes() const noexcept { return has_verdicts() ? places_ * sizeof(uint32_t) : 0; }
   bool good(size_t place) const noexcept {
     return !entries_[place].refused && reinterpret_cast<const uint32_t*>(upload_ + verdicts_at_)[place] == 0;
   }
@@ -73,8 +73,9 @@ class BatchBuilder {
   // Alternative k is the part of stage k.
   struct Across : BlurPart {};
   struct Down : BlurPart {};
-  using CardStep = std::variant<EntropyPart, InversePart, ColourPart, AcrossPart, DownPart, PlacePart, PointPart, TallyPart,
-                                TonePart, SmoothPart, Across, Down, WarpPart, GatherPart, FinishPart>;
+  using CardStep = std::variant<EntropyPart, SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart,
+                                DownPart, PlacePart, PointPart, TallyPart, TonePart, SmoothPart, Across, Down, WarpPart,
+                                GatherPart, FinishPart>;
   static_assert(std::variant_size_v<CardStep> == card_stages);
 
   struct Entry {
@@ -83,6 +84,7 @@ class BatchBuilder {
     LibraryPicture picture;  // bytes: 0: none
     size_t file_at = 0;      // in the upload buffer
     std::vector<CardStep> steps;
+    size_t entropy_steps = 0;     // of them, the first
     std::vector<size_t> step_of;  // the first of each act
     size_t next = 0;              // of steps, as launches are made
   };
@@ -102,17 +104,24 @@ class BatchBuilder {
   };
 
   static size_t part_bytes(size_t stage);
+  bool has_verdicts() const noexcept {
+    return counts_.parts[static_cast<size_t>(CardStage::entropy)] > 0 ||
+           counts_.parts[static_cast<size_t>(CardStage::write)] > 0;
+  }
   uint64_t upload(size_t bytes);
   uint64_t scratch(size_t bytes);
   Placement place_run(const PlanRun& run, int source_x, int source_y);
   CardTaps place_taps(const Taps& taps, bool by_tap);
   void describe(const CardSample& sample, Entry& entry, Counts& counts);
-  void describe_entropy(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
+  void describe_stretches(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
+  void describe_scan(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
+  EntropyPart entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
+                           uint64_t coefficients_at);
   void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
   void describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
-  void write_entropy(const EntropyPart& part, const StretchPlanner& stretches);
+  void write_entropy(const CardSample& sample, const Entry& entry);
   void write_act(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
   void write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
   void write_taps(const CardTaps& place, const Taps& taps, int origin, bool by_tap);

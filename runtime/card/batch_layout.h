@@ -7,11 +7,14 @@
 //   upload                                                      scratch                         outputs
 //   [coefficients, taps, rings, tables, tallies | parts, spans] [samples, planes, half-resized] [one after the other]
 //
-// Of a picture that has an index (decode/side_index.h) the bytes of its file are uploaded instead of coefficients, which
-//   are scratch then.
+// Where a card decodes entropy, the bytes of the file are uploaded instead of coefficients, which are scratch then: by
+//   an index (decode/side_index.h) in the stage `entropy`, without one in `sync`, `sum` and `write`.
 //
 //   stage        | unit of work              | reads                    | writes
 //   entropy      | a stretch between entries | bytes of the file        | coefficients; a verdict, where it is not good
+//   sync         | some subsequences         | bytes of the file        | where each begins and ends, what it has
+//   sum          | 64 subsequences           | that                     | sums
+//   write        | a subsequence             | both, and the bytes      | coefficients; a verdict, where it is not good
 //   inverse      | a block                   | coefficients             | samples of a component
 //   colour       | a pixel                   | samples                  | an image
 //   across       | a pixel                   | an image                 | one of the output's width
@@ -41,6 +44,9 @@ inline constexpr uint32_t span_threads = 256;
 
 enum class CardStage : uint8_t {
   entropy,
+  sync,
+  sum,
+  write,
   inverse,
   colour,
   across,
@@ -56,7 +62,7 @@ enum class CardStage : uint8_t {
   gather,
   finish
 };
-inline constexpr size_t card_stages = 15;
+inline constexpr size_t card_stages = 18;
 
 struct PartSpan {
   uint32_t part = 0;
@@ -166,6 +172,67 @@ struct EntropyPart {
   // Where a block's k-th coefficient lies in its tile. A table in the kernel would be made anew, in each thread's own
   // memory, for every coefficient.
   uint8_t places[64] = {};
+};
+
+// Between two codes of a scan: all that decoding goes by, but for predictions.
+struct ScanPlace {
+  uint32_t byte = 0;      // that has the next bit; never the zero behind an 0xFF
+  uint32_t bit : 3 = 0;   // of that byte
+  uint32_t turn : 3 = 0;  // block of the MCU
+  uint32_t next : 6 = 0;  // coefficient of the block
+  uint32_t stopped : 1 = 0;
+};
+
+// Some bytes of a scan: where decoding begins at the first code in them, where it ends before the first code behind
+// them, and what it finds in between.
+struct alignas(16) CardSubsequence {
+  ScanPlace start;
+  ScanPlace end;
+  uint32_t blocks = 0;  // that end
+  uint32_t dc[3] = {};  // the sum of the differences of each component, modulo 2^32
+};
+
+// Of a group of them.
+struct alignas(16) CardSubsequenceSum {
+  uint32_t blocks = 0;
+  uint32_t dc[3] = {};
+};
+inline constexpr uint32_t subsequences_of_sum = 64;
+
+// A round: unit u has the `group` subsequences from number (first + u * step) * group on.
+struct SyncPart {
+  uint32_t units = 0;
+  uint32_t assumed = 0;  // the first round: where subsequences start is not known yet
+  uint32_t first = 0;
+  uint32_t step = 0;
+  uint32_t group = 0;
+  uint32_t subsequences = 0;
+  uint32_t subsequence_bytes = 0;
+  uint32_t bytes = 0;
+  uint64_t bytes_at = 0;
+  uint64_t tables_at = 0;
+  uint64_t subsequences_at = 0;
+  uint32_t turns = 0;
+  CardTurn turn[6];
+};
+
+struct SumPart {
+  uint32_t units = 0;
+  uint32_t subsequences = 0;
+  uint64_t subsequences_at = 0;
+  uint64_t to_at = 0;  // CardSubsequenceSum
+};
+
+struct WritePart {
+  uint32_t units = 0;  // subsequences
+  uint32_t subsequence_bytes = 0;
+  uint64_t subsequences_at = 0;
+  uint64_t sums_at = 0;
+  uint32_t blocks = 0;  // of the scan, up to the last row that the CPU would read
+  int32_t first_row = 0;  // MCUs that the crop needs
+  int32_t first_column = 0;
+  int32_t end_column = 0;
+  EntropyPart entropy;  // but its stretches
 };
 
 struct InversePart {
@@ -340,8 +407,9 @@ constexpr uint32_t number_of_sizes() {
 }
 // Of all that a batch tells a card: whoever was compiled with another layout is found out.
 inline constexpr uint32_t batch_layout_sizes =
-    card_stages + 31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, InversePart,
-                                       ColourPart, AcrossPart, DownPart, PlacePart, PointStep, PointPart, TallyPart,
-                                       TonePart, SmoothPart, BlurPart, WarpPart, GatherPart, FinishPart>();
+    card_stages + 31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, CardSubsequence,
+                                       SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart,
+                                       PlacePart, PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart,
+                                       WarpPart, GatherPart, FinishPart>();
 
 }  // namespace penstock

@@ -63,8 +63,12 @@ struct CardTimes {
 
   // To pixels; and all that comes behind.
   Nanoseconds decode_ns() const noexcept {
-    return library_ns + stage_ns[static_cast<size_t>(CardStage::entropy)] +
-           stage_ns[static_cast<size_t>(CardStage::inverse)] + stage_ns[static_cast<size_t>(CardStage::colour)];
+    Nanoseconds sum = library_ns;
+    for (const CardStage stage : {CardStage::entropy, CardStage::sync, CardStage::sum, CardStage::write,
+                                  CardStage::inverse, CardStage::colour}) {
+      sum += stage_ns[static_cast<size_t>(stage)];
+    }
+    return sum;
   }
   Nanoseconds augment_ns() const noexcept {
     Nanoseconds sum = library_ns - decode_ns();

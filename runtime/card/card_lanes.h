@@ -50,6 +50,7 @@ struct CardLanesOptions {
   int lanes = 3;                              // of a card: one being filled, one being made, one being fetched
   Nanoseconds timeout_ns = 10 * kSecond;
   std::optional<ChromaUpsampling> library;  // jobs of arithmetic `fast`
+  CardEntropy entropy;  // what takers of lanes leave to cards
 };
 
 // Of one card, so far.

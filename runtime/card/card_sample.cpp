@@ -114,7 +114,13 @@ bool CardSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInp
     return false;
   }
   index_ = input.index;
-  leaves_entropy_ = stretches_.plan(input.bytes, reader_.frame(), index_, reader_.window());
+  entropy_way_ = EntropyWay::cpu;
+  if (entropy_.by_index && stretches_.plan(input.bytes, reader_.frame(), index_, reader_.window())) {
+    entropy_way_ = EntropyWay::index;
+  } else if (entropy_.by_search &&
+             scan_.plan(input.bytes, reader_.frame(), reader_.window(), entropy_.subsequence_bytes)) {
+    entropy_way_ = EntropyWay::search;
+  }
   return true;
 }
 
@@ -146,7 +152,7 @@ bool CardSample::plan_for_library(const Pipeline& pipeline, Scratch& scratch, co
   region_ = library.cuts_regions ? region_with_margin(box, frame) : all;
   if (too_large({region_.width, region_.height})) return false;
   index_ = input.index;
-  leaves_entropy_ = false;
+  entropy_way_ = EntropyWay::cpu;
   by_library_ = true;
   return true;
 }

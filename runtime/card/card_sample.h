@@ -7,8 +7,8 @@
 // What a card takes: JPEG that our decoder takes (coefficient_reader.h), upright, one image a sample, in a pipeline that is
 //   data for these draws (Pipeline::plan()). Of that it leaves to the CPU: images of which nothing is seen but fills, and
 //   nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The verdict on what it takes is
-//   good, and known here; but where the file has an index, entropy decoding is the card's too, and it is the card that tells
-//   (entropy_kernel.h).
+//   good, and known here; but where entropy decoding is the card's too (CardEntropy: baseline files without restart
+//   markers), it is the card that tells.
 // In jobs of arithmetic `fast` a card's library (picture_decoder.h) may decode, which takes damage for pixels and looks
 //   at no index. So of all files, it is given only baseline ones in colour that an index has shown to be sound down to
 //   the crop's last row. (Bytes that were changed behind an index made on disk are noticed where markers or sizes tell,
@@ -28,6 +28,7 @@
 #include "runtime/augment/pipeline.h"
 #include "runtime/augment/resample_taps.h"
 #include "runtime/card/coefficient_reader.h"
+#include "runtime/card/scan_planner.h"
 #include "runtime/card/stretch_planner.h"
 
 namespace penstock {
@@ -75,9 +76,19 @@ constexpr std::string_view name_of(LibraryMiss miss) {
   return names[static_cast<size_t>(miss)];
 }
 
+// Which entropy decoding a card may be left: the pixels are the same in any case.
+struct CardEntropy {
+  bool by_index = true;   // of files that have one (entropy_kernel.h)
+  bool by_search = true;  // of others (sync_kernel.h)
+  uint32_t subsequence_bytes = 128;
+};
+
 class CardSample {
  public:
+  enum class EntropyWay : uint8_t { cpu, index, search };
+
   CardSample() = default;
+  explicit CardSample(const CardEntropy& entropy) : entropy_(entropy) {}
   CardSample(const CardSample&) = delete;
   CardSample& operator=(const CardSample&) = delete;
 
@@ -93,9 +104,12 @@ class CardSample {
   const GatheredPlaces& gathered(size_t which) const noexcept { return gathered_[which]; }
   const CoefficientReader& reader() const noexcept { return reader_; }
   CoefficientReader& reader() noexcept { return reader_; }
-  // The card decodes the file's bytes, by these stretches; else the batch is filled with coefficients.
-  bool leaves_entropy() const noexcept { return leaves_entropy_; }
+  // The card decodes the file's bytes, by the stretches of its index, or all of its scan; else the batch is filled with
+  // coefficients.
+  EntropyWay entropy_way() const noexcept { return entropy_way_; }
+  bool leaves_entropy() const noexcept { return entropy_way_ != EntropyWay::cpu; }
   const StretchPlanner& stretches() const noexcept { return stretches_; }
+  const ScanPlanner& scan() const noexcept { return scan_; }
   const SideIndex* index() const noexcept { return index_; }  // the file's, or none
   // The card's library decodes it: this part of the file's pixels.
   bool by_library() const noexcept { return by_library_; }
@@ -112,11 +126,13 @@ class CardSample {
   bool add_warp(CardAct act, const WarpOp& op);
   GatheredPlaces& add_gather(CardAct act);
 
+  CardEntropy entropy_;
   ImagePlan plan_;
   CoefficientReader reader_;
   const SideIndex* index_ = nullptr;
   StretchPlanner stretches_;
-  bool leaves_entropy_ = false;
+  ScanPlanner scan_;
+  EntropyWay entropy_way_ = EntropyWay::cpu;
   EncodedView file_;
   Box region_;
   bool by_library_ = false;

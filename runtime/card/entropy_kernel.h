@@ -1,4 +1,5 @@
 // Huffman decoding of one stretch between two entry points, by one thread of a card; host and card compile the same.
+// Without entry points: sync_kernel.h.
 //
 //   entropy_stretch(memory, part, unit);      // memory: of the batch (batch_layout.h); unit < part.units
 //
@@ -77,6 +78,21 @@ PENSTOCK_HOST_DEVICE inline bool next_value(const CodeTable& table, bool dc, Sca
   return true;
 }
 
+// One code of a block's coefficients behind the first, of which number `next` is to come: 64 where the block has
+// ended, else coefficient next - 1 has this value, and where it is 0 nothing was said but zeros.
+PENSTOCK_HOST_DEVICE inline bool next_coefficient(const CodeTable& table, ScanBits& scan, uint32_t& next, int& value) {
+  int run = 0;
+  int size = 0;
+  if (!next_value(table, false, scan, run, size, value)) return false;
+  if (size == 0) {
+    next = run == 15 ? next + 16 : 64;
+    // libjpeg-turbo goes on, but no encoder ends a block by sixteen zeros.
+    return run != 15 || next < 64;
+  }
+  next += static_cast<uint32_t>(run) + 1;
+  return next <= 64;  // libjpeg-turbo goes on here as well
+}
+
 // `to`: the block's place in its tile, or null where it is not wanted. `places`: EntropyPart's.
 PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTable& ac, const uint8_t* places,
                                                ScanBits& scan, int32_t& prediction, int16_t* to) {
@@ -89,18 +105,9 @@ PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTa
   if (!next_value(dc, true, scan, run, size, value)) return false;
   prediction = static_cast<int32_t>(static_cast<uint32_t>(prediction) + static_cast<uint32_t>(value));
   if (to != nullptr) to[0] = static_cast<int16_t>(prediction);
-  for (int k = 1; k < 64; ++k) {
-    if (!next_value(ac, false, scan, run, size, value)) return false;
-    if (size == 0) {
-      if (run != 15) break;
-      k += 15;
-    } else {
-      k += run;
-    }
-    // libjpeg-turbo goes on, but no encoder ends a block so.
-    if (k > 63 || (k == 63 && size == 0)) return false;
-    if (size == 0) continue;
-    if (to != nullptr) to[places[k]] = static_cast<int16_t>(value);
+  for (uint32_t next = 1; next < 64;) {
+    if (!next_coefficient(ac, scan, next, value)) return false;
+    if (to != nullptr && value != 0) to[places[next - 1]] = static_cast<int16_t>(value);
   }
   return scan.count >= 0;
 }
@@ -131,6 +138,20 @@ PENSTOCK_HOST_DEVICE inline bool ends_where_it_should(const CardStretch& stretch
   return true;
 }
 
+// Where this block of MCU (column, row) goes, or null where the crop does not need it.
+PENSTOCK_HOST_DEVICE inline int16_t* block_place(uint8_t* memory, const EntropyPart& part, const CardTurn& turn,
+                                                 int32_t row, int32_t column) {
+  const CardCoefficients& place = part.coefficients[turn.component];
+  const int32_t across = column * part.h[turn.component] + static_cast<int32_t>(turn.across);
+  const int32_t down = row * part.v[turn.component] + static_cast<int32_t>(turn.down);
+  if (across < place.first_column || across >= place.end_column || down < place.first_row || down >= place.end_row) {
+    return nullptr;
+  }
+  return reinterpret_cast<int16_t*>(memory + place.at +
+                                    static_cast<uint64_t>(down - place.first_row) * place.row_bytes) +
+         tile_block_begin(static_cast<size_t>(across - place.first_column));
+}
+
 PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart& part, const CardStretch& stretch) {
   const uint8_t* const bytes = memory + part.bytes_at;
   const auto* const tables = reinterpret_cast<const CodeTable*>(memory + part.tables_at);
@@ -143,16 +164,7 @@ PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart
     const auto column = static_cast<int32_t>((stretch.first_mcu + n) % part.mcu_columns);
     for (uint32_t t = 0; t < part.turns; ++t) {
       const CardTurn& turn = part.turn[t];
-      const CardCoefficients& place = part.coefficients[turn.component];
-      const int32_t across = column * part.h[turn.component] + static_cast<int32_t>(turn.across);
-      const int32_t down = row * part.v[turn.component] + static_cast<int32_t>(turn.down);
-      int16_t* to = nullptr;
-      if (across >= place.first_column && across < place.end_column && down >= place.first_row &&
-          down < place.end_row) {
-        to = reinterpret_cast<int16_t*>(memory + place.at +
-                                        static_cast<uint64_t>(down - place.first_row) * place.row_bytes) +
-             tile_block_begin(static_cast<size_t>(across - place.first_column));
-      }
+      int16_t* const to = block_place(memory, part, turn, row, column);
       if (!entropy_block(tables[turn.dc], tables[turn.ac], part.places, scan, dc[turn.component], to)) return false;
     }
   }

@@ -5,9 +5,9 @@
 // ../cuda wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of the
 //   wanted size, in integers, by the arithmetic of decode/jpeg_math.h and augment/resample_math.h, which the CPU path is
 //   tested against too; what happens to pixels then is in pixel_kernels.h.
-// Safety: parts are made by batch_builder.h from numbers that it has checked; nothing but entropy_kernel.h looks at a
-//   file's bytes, and of coefficients every value is harmless: also those that nobody wrote, behind a stretch that is not
-//   good.
+// Safety: parts are made by batch_builder.h from numbers that it has checked; nothing but entropy_kernel.h and
+//   sync_kernel.h looks at a file's bytes, and of coefficients every value is harmless: also those that nobody wrote,
+//   where the verdict is not good.
 // Thread-safety: different units of a stage write different bytes, and read nothing that the stage writes.
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "runtime/card/batch_layout.h"
 #include "runtime/card/entropy_kernel.h"
 #include "runtime/card/pixel_kernels.h"
+#include "runtime/card/sync_kernel.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/jpeg_math.h"
 
@@ -209,6 +210,12 @@ void with_kernel(CardStage stage, const Visit& visit) {
   switch (stage) {
     case CardStage::entropy:
       return visit.template operator()<CardKernel<CardStage::entropy, EntropyPart, entropy_stretch>>();
+    case CardStage::sync:
+      return visit.template operator()<CardKernel<CardStage::sync, SyncPart, sync_subsequences>>();
+    case CardStage::sum:
+      return visit.template operator()<CardKernel<CardStage::sum, SumPart, sum_subsequences>>();
+    case CardStage::write:
+      return visit.template operator()<CardKernel<CardStage::write, WritePart, write_blocks>>();
     case CardStage::inverse:
       return visit.template operator()<CardKernel<CardStage::inverse, InversePart, inverse_block>>();
     case CardStage::colour:

@@ -23,9 +23,9 @@ bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideI
   stretches_.clear();
   pieces_.clear();
   bytes_ = 0;
-  if (!make_tables(frame)) return false;
+  if (!tables_.make(frame)) return false;
   // One thread each: points so far apart that the CPU would not go by them are worth less here.
-  if (static_cast<size_t>(index->interval()) * turns_.size() * 128 > IndexedRows::band_bytes) return false;
+  if (static_cast<size_t>(index->interval()) * tables_.turns().size() * 128 > IndexedRows::band_bytes) return false;
   for (int row = window.first_row; row < window.end_row; ++row) add_row(row);
   if (stretches_.empty()) return false;
   // Even a crop that reads no other stretch to its end shows by this one that the index is the file's.
@@ -38,35 +38,6 @@ bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideI
   }
   // Stretches of a file's own index share no byte but those in which one ends and the next begins.
   return bytes_ <= bytes.size() + 2 * stretches_.size();
-}
-
-bool StretchPlanner::make_tables(const JpegFrame& frame) {
-  turns_.clear();
-  tables_.clear();
-  known_.clear();
-  sound_ = true;
-  for (int c = 0; c < frame.components; ++c) {
-    const JpegComponent& component = frame.component[static_cast<size_t>(c)];
-    const uint32_t dc = number_of(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanCodes::Kind::dc);
-    const uint32_t ac = number_of(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac);
-    for (int down = 0; down < component.v; ++down) {
-      for (int across = 0; across < component.h; ++across) {
-        turns_.push_back(
-            {static_cast<uint32_t>(c), static_cast<uint32_t>(across), static_cast<uint32_t>(down), dc, ac});
-      }
-    }
-  }
-  return sound_ && turns_.size() <= std::size(EntropyPart{}.turn);
-}
-
-uint32_t StretchPlanner::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
-  const auto found = std::find(known_.begin(), known_.end(), spec.bytes);
-  if (found != known_.end()) return static_cast<uint32_t>(found - known_.begin());
-  HuffmanCodes codes;
-  sound_ = sound_ && codes.build(spec, kind);
-  known_.push_back(spec.bytes);
-  tables_.push_back(codes.table());
-  return static_cast<uint32_t>(tables_.size() - 1);
 }
 
 // The row's MCUs, as stretches from the entry points before them; one may belong to two rows.
@@ -99,14 +70,15 @@ bool StretchPlanner::place(size_t number) {
     stretch.end_bit = to.bit;
     std::copy(to.dc.begin(), to.dc.end(), stretch.end_dc);
   } else {
-    if (!find_end(begin, end)) return false;
+    if (!find_marker(file_, begin, end)) return false;
     if (stretch.end == CardStretch::End::point) stretch.end = CardStretch::End::marker;
   }
   // Both bytes of an 0xFF in which the next one begins; of the marker, too.
   const size_t copied = std::min(end + 2, file_.size());
   if (end < begin || end >= file_.size()) return false;
   // A thread looks at all of them, and a card that takes too long counts as lost.
-  if (end - begin > static_cast<size_t>(index_->interval()) * turns_.size() * kMostBlockBytes + 1) return false;
+  const size_t blocks = static_cast<size_t>(index_->interval()) * tables_.turns().size();
+  if (end - begin > blocks * kMostBlockBytes + 1) return false;
   // No MCU begins with the zero that follows an 0xFF.
   if (end > begin && file_[end] == std::byte{0} && file_[end - 1] == std::byte{0xFF}) return false;
   if (pieces_.empty() || begin < pieces_.back().begin || begin > pieces_.back().end) pieces_.push_back({begin, begin});
@@ -121,20 +93,6 @@ bool StretchPlanner::place(size_t number) {
   stretch.end_byte = static_cast<uint32_t>(piece_at + (end - piece.begin));
   std::copy(from.dc.begin(), from.dc.end(), stretch.dc);
   return true;
-}
-
-// The first marker behind `from`.
-bool StretchPlanner::find_end(size_t from, size_t& marker) const {
-  const auto* const file = reinterpret_cast<const uint8_t*>(file_.data());
-  for (size_t at = from; at + 1 < file_.size();) {
-    const auto* const found = static_cast<const uint8_t*>(std::memchr(file + at, 0xFF, file_.size() - 1 - at));
-    if (found == nullptr) return false;
-    marker = static_cast<size_t>(found - file);
-    if (found[1] == 0xFF) return false;  // a fill byte: libjpeg-turbo reads on
-    if (found[1] != 0) return true;
-    at = marker + 2;
-  }
-  return false;
 }
 
 void StretchPlanner::copy_bytes(std::byte* to) const {

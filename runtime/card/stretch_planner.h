@@ -14,13 +14,12 @@
 // Ownership: file and index must outlive the plan. Thread-safety: one per thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "runtime/card/batch_layout.h"
-#include "runtime/decode/huffman_table.h"
+#include "runtime/card/entropy_tables.h"
 #include "runtime/decode/image.h"
 #include "runtime/decode/jpeg_frame.h"
 #include "runtime/decode/mcu_window.h"
@@ -35,20 +34,15 @@ class StretchPlanner {
   const std::vector<CardStretch>& stretches() const noexcept { return stretches_; }
   size_t bytes() const noexcept { return bytes_; }
   void copy_bytes(std::byte* to) const;
-  // Of one MCU, in order, and the tables that they name.
-  const std::vector<CardTurn>& turns() const noexcept { return turns_; }
-  const std::vector<CodeTable>& tables() const noexcept { return tables_; }
+  const EntropyTables& tables() const noexcept { return tables_; }
 
  private:
   struct Piece {  // of the file
     size_t begin = 0;
     size_t end = 0;
   };
-  bool make_tables(const JpegFrame& frame);
-  uint32_t number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind);
   void add_row(int row);
   bool place(size_t number);
-  bool find_end(size_t from, size_t& marker) const;
 
   EncodedView file_;
   const JpegFrame* frame_ = nullptr;
@@ -57,10 +51,7 @@ class StretchPlanner {
   std::vector<CardStretch> stretches_;
   std::vector<Piece> pieces_;
   size_t bytes_ = 0;
-  std::vector<CardTurn> turns_;
-  std::vector<CodeTable> tables_;
-  std::vector<const uint8_t*> known_;  // by table: the specification it was made of
-  bool sound_ = true;
+  EntropyTables tables_;
 };
 
 }  // namespace penstock

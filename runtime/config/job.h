@@ -24,6 +24,7 @@ enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi =
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
 enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
 enum class NvjpegUse : uint8_t { off = 0, nearest = 1, interpolated = 2 };
+enum class CardEntropyKind : uint8_t { automatic = 0, index = 1, never = 2 };
 enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
 struct DatasetSpec {
@@ -163,6 +164,7 @@ struct LoaderSpec {
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
   NvjpegUse nvjpeg = NvjpegUse::off;
+  CardEntropyKind card_entropy = CardEntropyKind::automatic;
   CpuFraction cpu_fraction;
 };
 

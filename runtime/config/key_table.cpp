@@ -204,6 +204,12 @@ std::vector<Section<Job>> make_job_sections() {
                       "its chroma interpolated or the nearest. Pixels then depend on who makes an image."),
                  PENSTOCK_MEMBER(loader.nvjpeg)),
         key<Job>(machinery,
+                 text("card_entropy", {"auto", "index", "never"},
+                      "Whose entropy decoding of JPEG files is left to cards; same bytes. auto: of baseline files "
+                      "without restart markers, which then go to the card as they are; index: of those that have an "
+                      "index; never: the threads', and coefficients go to the card."),
+                 PENSTOCK_MEMBER(loader.card_entropy)),
+        key<Job>(machinery,
                  number_or({"auto"}, "cpu_fraction", 0, 1,
                            "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. "
                            "auto: the share that makes most images a second, by speeds learnt while running. Default: "

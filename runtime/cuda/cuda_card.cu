@@ -114,6 +114,12 @@ const char* name_of(CardStage stage) {
   switch (stage) {
     case CardStage::entropy:
       return "entropy";
+    case CardStage::sync:
+      return "sync";
+    case CardStage::sum:
+      return "sum";
+    case CardStage::write:
+      return "write";
     case CardStage::inverse:
       return "inverse";
     case CardStage::colour:

@@ -364,6 +364,8 @@ LoaderOptions loader_options(const Job& job) {
     options.card_lanes.library =
         job.loader.nvjpeg == NvjpegUse::nearest ? ChromaUpsampling::nearest : ChromaUpsampling::interpolated;
   }
+  options.card_lanes.entropy.by_index = job.loader.card_entropy != CardEntropyKind::never;
+  options.card_lanes.entropy.by_search = job.loader.card_entropy == CardEntropyKind::automatic;
   options.python = job.python;
   options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
   options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);

@@ -60,7 +60,7 @@ class PoolExecutor final : public Executor {
   PoolExecutor(int threads, const std::vector<int>& cpus, std::vector<std::unique_ptr<Card>> cards,
                const CardLanesOptions& options, const CpuFraction& cpu_fraction,
                std::function<void(const std::string&)> on_notice)
-      : on_notice_(std::move(on_notice)), cpu_fraction_(cpu_fraction) {
+      : on_notice_(std::move(on_notice)), cpu_fraction_(cpu_fraction), card_entropy_(options.entropy) {
     figures_.threads = threads;
     if (cpu_fraction.by_speed) speeds_.emplace(threads, cards.size());
     lanes_ = std::make_unique<CardLanes>(std::move(cards), options,
@@ -150,7 +150,7 @@ class PoolExecutor final : public Executor {
   // One thread's, for the sample at hand.
   class Taker final : public ImageTaker {
    public:
-    explicit Taker(PoolExecutor& executor) : executor_(executor) {}
+    explicit Taker(PoolExecutor& executor) : executor_(executor), sample_(executor.card_entropy_) {}
 
     void begin(Item& item, size_t sample) {
       item_ = &item;
@@ -523,6 +523,7 @@ class PoolExecutor final : public Executor {
 
   std::function<void(const std::string&)> on_notice_;
   const CpuFraction cpu_fraction_;
+  const CardEntropy card_entropy_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::list<Item> queue_ PENSTOCK_GUARDED_BY(mutex_);

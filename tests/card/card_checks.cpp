@@ -130,7 +130,8 @@ void compare_batches(CardBench& bench, const std::vector<std::vector<TransformSp
       spec.progressive = draw(random, 0, 5) == 0;
       Picture picture = picture_of(pipeline, make_jpeg(spec), random());
       CardSample& sample = samples[pictures.size()];
-      // Half of them entered at the crop: the card decodes entropy as well, but where there are restart markers.
+      // Half of them entered at the crop, the others searched for where to: the card decodes entropy, but of
+      // progressive files and where there are restart markers.
       SideIndex& index = indexes[pictures.size()];
       const bool indexed =
           draw(random, 0, 1) == 1 && build_side_index(picture.file, {.interval = draw(random, 1, 9)}, index);
@@ -149,8 +150,10 @@ void compare_batches(CardBench& bench, const std::vector<std::vector<TransformSp
       if (planned) planned(sample, picture.header, sampling_of(spec));
       const auto place = bench.batch.reserve(sample);
       REQUIRE(place == pictures.size());
-      REQUIRE(sample.leaves_entropy() == (indexed && spec.restart == 0));
-      counts.entered += sample.leaves_entropy() ? 1 : 0;
+      using Way = CardSample::EntropyWay;
+      const Way way = spec.restart != 0 || spec.progressive ? Way::cpu : indexed ? Way::index : Way::search;
+      REQUIRE(sample.entropy_way() == way);
+      ++(way == Way::index ? counts.entered : way == Way::search ? counts.searched : counts.read);
       REQUIRE(bench.batch.fill(*place, sample));
       pictures.push_back(std::move(picture));
     }
@@ -186,8 +189,11 @@ void check_batches(Card& card) {
       compare_batches(bench, pipelines(), size, random, counts, planned);
     }
   }
-  std::printf("%d pictures, %d with entropy decoding, %d not for cards\n", counts.made, counts.entered, counts.refused);
+  std::printf("%d pictures, entropy decoding by the card with an index of %d, without of %d, %d not for cards\n",
+              counts.made, counts.entered, counts.searched, counts.refused);
   CHECK(counts.entered > counts.made / 5);
+  CHECK(counts.searched > counts.made / 5);
+  CHECK(counts.read > counts.made / 5);
   REQUIRE(coverage.size() == 5);
   for (const auto& sampling : coverage) {  // clang has no lambdas, as this check is one, over parts of a pair
     for (const int n : sampling.second) CHECK_MESSAGE(n >= 10, sampling.first);
@@ -202,7 +208,7 @@ void check_verdicts(Card& card) {
   Scratch scratch{DecodeLimits{}};
   CardBench bench(card);
   const Pipeline pipeline({{"RandomResizedCrop", {{"size", int64_t{16}}}}});
-  CardSample sample;
+  CardSample sample({.by_search = false});
   CoefficientReader reader;
   int good = 0;
   int bad = 0;
@@ -248,6 +254,127 @@ void check_verdicts(Card& card) {
   CHECK(strict <= bad / 50);
   CHECK(good > rounds / 10);
   CHECK(bad > rounds / 10);
+}
+
+namespace {
+
+// Bytes changed, bytes put in, or the rest gone; false: nothing.
+bool damage(std::vector<std::byte>& file, size_t scan, std::mt19937& random) {
+  const auto any = [&] {
+    return static_cast<size_t>(draw(random, static_cast<int>(scan), static_cast<int>(file.size()) - 1));
+  };
+  switch (draw(random, 0, 4)) {
+    case 0:
+      return false;
+    case 1:
+      file[any()] ^= static_cast<std::byte>(1 << draw(random, 0, 7));
+      return true;
+    case 2:
+      for (int i = draw(random, 1, 8); i > 0; --i) {
+        file[any()] = static_cast<std::byte>(draw(random, 0, 2) == 0 ? 255 : draw(random, 0, 255));
+      }
+      return true;
+    case 3:
+      for (const int byte : {draw(random, 192, 255), 255}) {
+        file.insert(file.begin() + static_cast<ptrdiff_t>(scan) + draw(random, 0, static_cast<int>(file.size() - scan)),
+                    static_cast<std::byte>(byte));
+      }
+      return true;
+    default:
+      file.resize(any());
+      return true;
+  }
+}
+
+void check_searched_files(CardBench& bench) {
+  constexpr uint32_t kSeed = 20261124;
+  const int rounds = full() ? 20000 : 1500;
+  std::printf("search: seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  Scratch scratch{DecodeLimits{}};
+  const Pipeline pipeline({{"RandomResizedCrop", {{"size", int64_t{16}}}}});
+  CoefficientReader reader;
+  int whole = 0;
+  int lost = 0;  // whole files whose codes have not found their way in time
+  int strict = 0;
+  int counts[2] = {};  // damaged: not good, good
+  for (int round = 0; round < rounds; ++round) {
+    JpegSpec spec = random_spec(random, draw(random, 0, 2) == 0 ? 150 : 40);
+    spec.restart = 0;
+    Picture picture = picture_of(pipeline, make_jpeg(spec), static_cast<uint64_t>(round));
+    JpegFrame frame;
+    if (!read_baseline_frame(picture.file, frame)) continue;
+    const bool damaged = damage(picture.file, frame.scan_begin, random);
+    CardSample sample({.subsequence_bytes = uint32_t{1} << draw(random, 2, 9)});
+    const ImageInput input{picture.file, {}, nullptr};
+    if (!sample.plan(pipeline, scratch, input, picture.header, picture.draws) || !sample.leaves_entropy()) continue;
+    REQUIRE(reader.open(picture.file, picture.header, sample.plan().stages.front().geometry.runs.back().source,
+                        DecodeLimits{}.max_scans));
+    std::vector<int16_t> coefficients(reader.bytes() / sizeof(int16_t));
+    const bool mine = reader.read(nullptr, coefficients.data());
+    REQUIRE((mine || damaged));
+    REQUIRE(bench.batch.begin(1, 16, 16));
+    REQUIRE(bench.batch.reserve(sample) == 0);
+    REQUIRE(bench.batch.fill(0, sample));
+    bench.run();
+    const bool good = bench.batch.good(0);
+    INFO("round " << round << ", " << sampling_of(spec) << ", subsequences of " << sample.scan().subsequence_bytes());
+    REQUIRE((mine || !good));
+    const bool long_enough = sample.scan().subsequence_bytes() >= 64;
+    if (damaged) {
+      ++counts[good ? 1 : 0];
+      strict += mine && !good && long_enough ? 1 : 0;
+    } else {
+      ++whole;
+      lost += good ? 0 : 1;
+      REQUIRE((good || !long_enough));
+    }
+    if (!good) continue;
+    std::vector<uint8_t> wanted(bench.batch.output_bytes());
+    REQUIRE(pipeline.apply(input, picture.header, picture.draws, wanted, scratch, {}).ok());
+    REQUIRE(std::memcmp(wanted.data(), bench.output(0), wanted.size()) == 0);
+  }
+  std::printf("%d whole files, %d came back unmade; %d damaged good, %d not, %d of them where the CPU would go on\n",
+              whole, lost, counts[1], counts[0], strict);
+  CHECK(whole > rounds / 10);
+  CHECK(lost < whole / 2);
+  CHECK(counts[0] > rounds / 4);
+  CHECK(counts[1] > rounds / 20);
+  CHECK(strict <= counts[0] / 10);
+}
+
+// Of one colour every block but the first is the same two bits, and a decoder that stands at another block of the
+// MCU, or takes one code for the other, never notices.
+void check_files_without_a_way(CardBench& bench) {
+  Scratch scratch{DecodeLimits{}};
+  const Pipeline pipeline({{"RandomResizedCrop", {{"size", int64_t{16}}}}});
+  for (const bool grey : {false, true}) {
+    Picture picture = picture_of(
+        pipeline, make_jpeg({.width = 2000, .height = 2000, .grey = grey, .optimize = true, .flat = true}), 0);
+    for (const int top : {0, 1960}) {
+      picture.draws = {{0, {900, top, 40, 40}}};
+      CardSample sample({.subsequence_bytes = 16});
+      REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
+      REQUIRE(sample.entropy_way() == CardSample::EntropyWay::search);
+      REQUIRE(bench.batch.begin(1, 16, 16));
+      REQUIRE(bench.batch.reserve(sample) == 0);
+      REQUIRE(bench.batch.fill(0, sample));
+      bench.run();
+      // Near the beginning rounds are enough.
+      CHECK(bench.batch.good(0) == (top == 0));
+      if (!bench.batch.good(0)) continue;
+      const std::vector<uint8_t> wanted = made_by_cpu(pipeline, picture, scratch);
+      CHECK(std::memcmp(wanted.data(), bench.output(0), wanted.size()) == 0);
+    }
+  }
+}
+
+}  // namespace
+
+void check_search(Card& card) {
+  CardBench bench(card);
+  check_searched_files(bench);
+  check_files_without_a_way(bench);
 }
 
 void check_finished(Card& card) {

@@ -28,6 +28,10 @@ TEST_CASE("a damaged file or index gets the CPU's verdict, and its bytes where t
   check_verdicts(*open_host_card(0, kCardBytes));
 }
 
+TEST_CASE("files without an index get the CPU's verdict, and its bytes where that is good") {
+  check_search(*open_host_card(0, kCardBytes));
+}
+
 TEST_CASE("finished batches equal the finishing pass, in every dtype and format") {
   check_finished(*open_host_card(0, kCardBytes));
 }
@@ -52,7 +56,7 @@ TEST_CASE("samples that have the same to do in other orders share their launches
 
 TEST_CASE("what a card does not take is said before or while it is decoded, and spoils no neighbour") {
   Scratch scratch{DecodeLimits{}};
-  CardSample sample;
+  CardSample sample({.by_search = false});
   const Pipeline plain({{"RandomResizedCrop", {{"size", int64_t{24}}}}});
   const auto takes = [&](const Pipeline& pipeline, File file) {
     const Picture picture = picture_of(pipeline, std::move(file), 5);
@@ -103,6 +107,23 @@ TEST_CASE("what a card does not take is said before or while it is decoded, and 
           0);
   }
   CHECK(bench.untouched(1));
+
+  // Entropy decoding is the card's if it may be, and the verdict then too.
+  CardSample left;
+  CardSample kept({.by_index = false, .by_search = false});
+  const Picture& cut = pictures[1];
+  for (CardSample* const of : {&left, &kept}) {
+    REQUIRE(of->plan(plain, scratch, {cut.file, {}, nullptr}, cut.header, cut.draws));
+    CHECK(of->leaves_entropy() == (of == &left));
+    REQUIRE(bench.batch.begin(1, 24, 24));
+    REQUIRE(bench.batch.reserve(*of) == 0);
+    REQUIRE(bench.batch.fill(0, *of) == of->leaves_entropy());
+  }
+  REQUIRE(bench.batch.begin(1, 24, 24));
+  REQUIRE(bench.batch.reserve(left) == 0);
+  REQUIRE(bench.batch.fill(0, left));
+  bench.run();
+  CHECK_FALSE(bench.batch.good(0));
 }
 
 TEST_CASE("a batch keeps to its memory, and a full one is made as it is") {

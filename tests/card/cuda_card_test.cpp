@@ -29,6 +29,7 @@ TEST_CASE("a card makes the CPU's bytes") {
   std::printf("%s, %lld MB\n", card->info().name.c_str(), static_cast<long long>(card->info().memory_bytes >> 20));
   penstock_test::check_batches(*card);
   penstock_test::check_verdicts(*card);
+  penstock_test::check_search(*card);
   penstock_test::check_finished(*card);
   penstock_test::check_finisher(card);
   penstock_test::check_inverse(*card);

@@ -13,14 +13,8 @@
 #include "runtime/card/entropy_kernel.h"
 #include "runtime/decode/decoder.h"
 #include "runtime/decode/zigzag.h"
+#include "tests/card/arena.h"
 #include "tests/decode/jpeg_files.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
-#endif
 
 namespace {
 
@@ -47,50 +41,6 @@ SideIndex changed(const SideIndex& index, std::mt19937& random, int changes) {
   REQUIRE(SideIndex::read(std::as_bytes(std::span(text)), made));
   return made;
 }
-
-// A card's memory with gaps that nobody may touch; the address sanitizer sees who reads them, too.
-class Arena {
- public:
-  ~Arena() { ASAN_UNPOISON_MEMORY_REGION(bytes_.data(), bytes_.size()); }
-  uint64_t add(size_t bytes) {
-    end_ = (end_ + kGap + 15) / 16 * 16;
-    const uint64_t at = end_;
-    end_ += bytes;
-    used_.push_back({at, bytes});
-    return at;
-  }
-  void make() { bytes_.assign(end_ + kGap, kGapByte); }
-  void close_gaps() {
-    size_t from = 0;
-    for (const auto& [at, bytes] : used_) {
-      ASAN_POISON_MEMORY_REGION(bytes_.data() + from, at - from);
-      from = at + bytes;
-    }
-    ASAN_POISON_MEMORY_REGION(bytes_.data() + from, bytes_.size() - from);
-  }
-  bool gaps_are_whole() {
-    ASAN_UNPOISON_MEMORY_REGION(bytes_.data(), bytes_.size());
-    size_t from = 0;
-    bool whole = true;
-    const auto look = [&](size_t end) {
-      for (; from < end; ++from) whole = whole && bytes_[from] == kGapByte;
-    };
-    for (const auto& [at, bytes] : used_) {
-      look(at);
-      from = at + bytes;
-    }
-    look(bytes_.size());
-    return whole;
-  }
-  uint8_t* data() { return bytes_.data(); }
-
- private:
-  static constexpr size_t kGap = 512;
-  static constexpr uint8_t kGapByte = 0xEE;
-  size_t end_ = 0;
-  std::vector<std::pair<size_t, size_t>> used_;
-  std::vector<uint8_t> bytes_;
-};
 
 }  // namespace
 
@@ -205,18 +155,19 @@ TEST_CASE("threads keep to their part of the memory, whatever file and index say
     part.bytes = static_cast<uint32_t>(planner.bytes());
     part.stretches_at = arena.add(part.units * sizeof(CardStretch));
     part.bytes_at = arena.add(part.bytes);
-    part.tables_at = arena.add(planner.tables().size() * sizeof(CodeTable));
+    part.tables_at = arena.add(planner.tables().codes().size() * sizeof(CodeTable));
     part.verdict_at = arena.add(sizeof(uint32_t));
     const uint64_t coefficients_at = arena.add(reader.bytes());
     arena.make();
     uint8_t* const memory = arena.data();
     std::memcpy(memory + part.stretches_at, planner.stretches().data(), part.units * sizeof(CardStretch));
     planner.copy_bytes(reinterpret_cast<std::byte*>(memory + part.bytes_at));
-    std::memcpy(memory + part.tables_at, planner.tables().data(), planner.tables().size() * sizeof(CodeTable));
+    const auto& codes = planner.tables().codes();
+    std::memcpy(memory + part.tables_at, codes.data(), codes.size() * sizeof(CodeTable));
     std::memset(memory + part.verdict_at, 0, sizeof(uint32_t));
     part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
-    part.turns = static_cast<uint32_t>(planner.turns().size());
-    std::copy(planner.turns().begin(), planner.turns().end(), part.turn);
+    part.turns = static_cast<uint32_t>(planner.tables().turns().size());
+    std::copy(planner.tables().turns().begin(), planner.tables().turns().end(), part.turn);
     for (int c = 0; c < frame.components; ++c) {
       const CoefficientReader::Blocks& blocks = reader.blocks(c);
       part.h[c] = frame.component[static_cast<size_t>(c)].h;

@@ -34,6 +34,7 @@ struct JpegSpec {
   bool optimize = false;  // Huffman tables of its own instead of the usual ones
   uint32_t seed = 1;
   int noise_bits = 5;
+  bool flat = false;  // one colour: blocks say nothing but that they end
   std::vector<jpeg_scan_info> scans{};  // a script of its own
 };
 
@@ -69,7 +70,8 @@ inline std::vector<std::byte> make_jpeg(const JpegSpec& spec) {
     for (int x = 0; x < spec.width * channels; ++x) {
       noise = noise * 1664525U + 1013904223U;
       row[static_cast<size_t>(x)] =
-          static_cast<uint8_t>(x * 5 + y * 3 + static_cast<int>(noise >> (32 - spec.noise_bits)));
+          spec.flat ? uint8_t{90}
+                    : static_cast<uint8_t>(x * 5 + y * 3 + static_cast<int>(noise >> (32 - spec.noise_bits)));
     }
     JSAMPROW pointer = row.data();
     jpeg_write_scanlines(&info, &pointer, 1);

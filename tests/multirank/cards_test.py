@@ -38,21 +38,22 @@ def test_same_stream():
         assert all(cards["remade"] == 0 and "none" not in cards for cards in cards_of(result))
 
 
-def test_entropy_is_decoded_by_cards_where_there_is_an_index():
+def test_entropy_is_decoded_by_cards_with_an_index_and_without():
     expected = go(0, [], "none").hashes()
     index = os.path.join(work.name, "train.index")
     with no_leftovers() as env:
         run([PENSTOCK, "index", job, "--split", "train", "--out", index], 60, env=env)
-    overrides = ["loader.executor=card", "loader.threads=1", "splits.train.dataset.index=" + index]
+    indexed = ["splits.train.dataset.index=" + index]
     uploaded = []
-    for more in ([], overrides[2:]):
-        result = go(0, [*overrides[:2], *more], "host")
+    for more in (["loader.card_entropy=never", *indexed], ["loader.card_entropy=index", *indexed], []):
+        result = go(0, ["loader.executor=card", "loader.threads=1", *more], "host")
         assert result.code == 0 and result.hashes() == expected, result.log
         cards = cards_of(result)[0]
         assert cards["images"] > 20 and cards["remade"] == 0, cards
         uploaded.append(sum(card["uploaded_bytes"] for card in cards["list"]) / cards["images"])
     # Bytes of files instead of coefficients; the validation split has no index.
     assert uploaded[1] < 0.7 * uploaded[0], uploaded
+    assert uploaded[2] < 0.7 * uploaded[0], uploaded
 
 
 def test_a_library_decodes_in_fast_jobs_alone():
