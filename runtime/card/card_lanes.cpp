@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 void add_library_figures(CardLane& lane, CardFigures& figures) {
-  CardFigures::Library& library = *figures.library;
+  CardLibraryFigures& library = *figures.library;
   library.images += lane.library_images();
   for (size_t r = 0; r < refusals; ++r) library.refused[r] += lane.refused[r];
   if (lane.refused[static_cast<size_t>(Refusal::library)] > 0 && library.failure.empty()) {
@@ -23,7 +23,7 @@ void add_library_figures(CardLane& lane, CardFigures& figures) {
 }
 
 // Where it was had for a moment before, and cannot be had now, the card goes on without.
-void add_decoder(CardLane& lane, const PictureDecoderOptions& options, CardFigures::Library& library) {
+void add_decoder(CardLane& lane, const PictureDecoderOptions& options, CardLibraryFigures& library) {
   try {
     lane.decoder = lane.stream->picture_decoder(options);
   } catch (const CardError&) {
@@ -105,7 +105,7 @@ std::optional<PictureDecoderOptions> CardLanes::find_library(size_t card, const 
   const PictureDecoderOptions decoder{
       .chroma = *options.library,
       .memory_bytes = static_cast<size_t>(options.memory_bytes) / static_cast<size_t>(options.lanes) / 4};
-  CardFigures::Library& library = figures_[card].library.emplace();
+  CardLibraryFigures& library = figures_[card].library.emplace();
   try {
     const std::unique_ptr<CardStream> stream = cards_[card]->stream();
     library.facts = stream->picture_decoder(decoder)->facts();
@@ -187,7 +187,7 @@ std::vector<CardFigures> CardLanes::figures() const {
 }
 
 bool CardLanes::library_of(size_t card) const {
-  const std::optional<CardFigures::Library>& library = figures_[card].library;
+  const std::optional<CardLibraryFigures>& library = figures_[card].library;
   return library && library->failure.empty() && figures_[card].failure.empty();
 }
 

@@ -53,6 +53,14 @@ struct CardLanesOptions {
   CardEntropy entropy;  // what takers of lanes leave to cards
 };
 
+// Of a card's library (picture_decoder.h), so far.
+struct CardLibraryFigures {
+  PictureDecoderFacts facts;  // name: empty: the card has none
+  std::string failure;        // why it is not used, or no more
+  int64_t images = 0;
+  std::array<int64_t, refusals> refused{};
+};
+
 // Of one card, so far.
 struct CardFigures {
   std::string name;
@@ -67,14 +75,7 @@ struct CardFigures {
   CardTimes times;         // of those batches, by stage
   int64_t deliver_ns = 0;  // of its lanes, from pinned memory to where images go
   std::string failure;     // why it is not asked any more, or never was
-  // Its library's, where it was asked for.
-  struct Library {
-    PictureDecoderFacts facts;  // name: empty: it has none
-    std::string failure;        // why it is not used, or no more
-    int64_t images = 0;
-    std::array<int64_t, refusals> refused{};
-  };
-  std::optional<Library> library;
+  std::optional<CardLibraryFigures> library;  // where it was asked for
 };
 
 struct LaneImage {

@@ -147,7 +147,7 @@ class Loader::Impl {
     if (card.library) one["nvjpeg"] = library_report(*card.library);
     return one;
   }
-  static nlohmann::json library_report(const CardFigures::Library& library) {
+  static nlohmann::json library_report(const CardLibraryFigures& library) {
     nlohmann::json report{{"images", library.images}};
     if (!library.facts.name.empty()) {
       report["library"] = library.facts.name;

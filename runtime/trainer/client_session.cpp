@@ -144,14 +144,13 @@ void ClientSession::drop_stopped() {
 template <class T>
 T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   const uint64_t question = questions_.ask();
-  PortAnswer answer = [&] {
-    try {
-      return answer_to(question, what);
-    } catch (...) {  // interrupted by while_waiting, or an end of the conversation
-      questions_.abandon(question);
-      throw;
-    }
-  }();
+  PortAnswer answer;
+  try {
+    answer = answer_to(question, what);
+  } catch (...) {  // interrupted by while_waiting, or an end of the conversation
+    questions_.abandon(question);
+    throw;
+  }
   if (auto* wanted = std::get_if<T>(&answer.message)) {
     if (fd != nullptr) *fd = std::move(answer.fd);
     return std::move(*wanted);

@@ -96,6 +96,9 @@ def test_words_of_torch_and_torchvision_are_accepted():
             if mode.value in ("hamming",):
                 continue
             assert T.Resize(8, interpolation=mode).to_spec() == T.Resize(8, interpolation=mode.value).to_spec()
+    for number, name in enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box")):
+        for mode in (number, Image.Resampling(number)):
+            assert T.Resize(8, interpolation=mode).to_spec() == T.Resize(8, interpolation=name).to_spec()
     assert repr(T.Compose([T.CenterCrop(8)])) == "Compose([CenterCrop(size=8)])"
     assert T.pipeline_of(T.Compose([T.Compose([T.CenterCrop(8)]), T.RandomVerticalFlip()])) == [
         {"CenterCrop": {"size": 8}}, {"RandomVerticalFlip": {"p": 0.5}}]
@@ -122,6 +125,9 @@ def test_mistakes_name_the_key():
     raises(penstock.ConfigError, lambda: loader(T.CenterCrop(8), T.ToDtype("float8")), "float8")
     raises(penstock.UsageError, lambda: loader(T.CenterCrop(8), T.ToDtype), "ToDtype is a class", "write ToDtype()")
     raises(penstock.UsageError, lambda: loader(T.Compose), "Compose is a class")
+    raises(AttributeError, lambda: T.ToTensor(), "has no ToTensor", 'write ToDtype("float32", scale=True)')
+    raises(AttributeError, lambda: T.ElasticTransform(), "has no ElasticTransform", "RandomResizedCrop", "Python(function)")
+    assert not hasattr(T, "__wrapped__") and not hasattr(T, "nothing")
     # What no picture can go through is known before any is read.
     raises(penstock.ConfigError, lambda: loader(T.Resize([40, 40]), T.RandomCrop(48)), "48 x 48 does not fit into 40 x 40")
     raises(penstock.ConfigError, lambda: loader(T.Resize([40, 40]), T.FiveCrop(48)), "FiveCrop of 48 x 48 does not fit")

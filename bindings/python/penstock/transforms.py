@@ -69,8 +69,30 @@ class Compose:
 Size = Union[int, Sequence[int]]
 
 
+_PILLOWS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+_ELSEWHERE = {
+    "ToTensor": 'ToDtype("float32", scale=True): pictures are tensors already',
+    "ToImage": "nothing: pictures are tensors already",
+    "PILToTensor": "nothing: pictures are tensors already",
+    "ConvertImageDtype": 'ToDtype("float32", scale=True)',
+    "Lambda": "Python(function)",
+    "Scale": "Resize",
+    "RandomSizedCrop": "RandomResizedCrop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    instead = _ELSEWHERE.get(name)
+    raise AttributeError(f"penstock.transforms has no {name}" + (f"; write {instead}" if instead else
+                         f": there are {', '.join(__all__)}; Python(function) takes a function of your own"))
+
+
 def _interpolation(value: Any) -> Optional[str]:
-    """"bilinear" for "bilinear" and for torchvision's InterpolationMode.BILINEAR alike."""
+    """"bilinear" for "bilinear", torchvision's InterpolationMode.BILINEAR, and Pillow's number 2 or Resampling.BILINEAR."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _PILLOWS.get(int(value), value)
     return getattr(value, "value", value)
 
 
