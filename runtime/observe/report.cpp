@@ -112,7 +112,7 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
       json& split = report["splits"][name];
       const std::string arithmetic = part.value("arithmetic", std::string(name_of(Arithmetic::exact)));
       if (split.is_null()) {
-        split = {{"order_hash", Sum128{}.hex()}, {"pixel_hash", Sum128{}.hex()}, {"images", 0}, {"batches", 0},
+        split = {{"order_hash", Sum128{}.hex()}, {"pixel_hash", Sum128{}.hex()}, {"images", 0}, {"batches", 0}, {"padding", 0},
                  {"images_per_s", 0.0},          {"wait_s", 0.0},                {"elapsed_s", 0.0},
                  {"bad_samples", json::array()}, {"arithmetic", arithmetic}};
       }
@@ -124,6 +124,7 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
       }
       split["images"] = split["images"].get<int64_t>() + part["images"].get<int64_t>();
       split["batches"] = split["batches"].get<int64_t>() + part["batches"].get<int64_t>();
+      split["padding"] = split["padding"].get<int64_t>() + part.value("padding", int64_t{0});
       const double elapsed = part["elapsed_s"];
       split["wait_s"] = split["wait_s"].get<double>() + part["wait_s"].get<double>();
       split["elapsed_s"] = split["elapsed_s"].get<double>() + elapsed;
@@ -239,7 +240,8 @@ std::string report_text(const json& report) {
   std::string text;
   for (const auto& [name, split] : report["splits"].items()) {
     text += "split " + name + ": " + number(split["images"].get<double>()) + " images in " +
-            number(split["batches"].get<double>()) + " batches, " + number(split["images_per_s"].get<double>()) +
+            number(split["batches"].get<double>()) + " batches, " +
+            (split["padding"] == 0 ? "" : number(split["padding"].get<double>()) + " of them padding, ") + number(split["images_per_s"].get<double>()) +
             " images/s, waiting " + percent(split["wait_fraction"].get<double>()) + "\n";
     text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
     text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";

@@ -25,6 +25,7 @@ void DeliveryBook::delivered(const std::string& name, const Delivery& delivery, 
   split.totals.wait_ns += delivery.wait_ns;
   split.totals.elapsed_ns += delivery.elapsed_ns;
   for (const SampleRecord& record : records) {
+    split.totals.padding += record.planned.valid || record.bad ? 0 : 1;
     if (record.reason.empty()) continue;
     split.substituted += record.substituted ? 1 : 0;
     if (!split.bad_seen.insert({delivery.epoch, record.planned.position}).second) continue;
@@ -49,6 +50,7 @@ nlohmann::json DeliveryBook::to_json(const std::vector<std::pair<std::string, De
     out["order_hash"] = split.hash.order.hex();
     out["pixel_hash"] = split.hash.pixel.hex();
     out["images"] = split.totals.images;
+    out["padding"] = split.totals.padding;
     out["batches"] = split.totals.batches;
     out["wait_s"] = seconds(split.totals.wait_ns);
     out["elapsed_s"] = seconds(split.totals.elapsed_ns);
@@ -67,6 +69,7 @@ DeliveryBook::Totals DeliveryBook::totals() const {
   Totals sum;
   for (const auto& [name, split] : splits_) {
     sum.images += split.totals.images;
+    sum.padding += split.totals.padding;
     sum.batches += split.totals.batches;
     sum.wait_ns += split.totals.wait_ns;
     sum.elapsed_ns += split.totals.elapsed_ns;

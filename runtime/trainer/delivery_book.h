@@ -50,6 +50,7 @@ class DeliveryBook {
 
   struct Totals {
     int64_t images = 0;
+    int64_t padding = 0;  // of them: valid = false
     int64_t batches = 0;
     Nanoseconds wait_ns = 0;
     Nanoseconds elapsed_ns = 0;

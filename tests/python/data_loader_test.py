@@ -396,7 +396,8 @@ def test_stats_are_each_loaders_own():
         assert second["batches"] == 2 and second["ranges"][0]["end_step"] == 2
         assert second["pixel_hash"] == second["ranges"][0]["pixel_hash"] != first["pixel_hash"]
         evaluated = val.stats()
-        assert evaluated["images"] == 32 and evaluated["images_per_s"] > 0  # 26 and padding
+        assert evaluated["images"] == 32 and evaluated["padding"] == 6 and evaluated["images_per_s"] > 0
+        assert alone["padding"] == 0
         assert 0 <= evaluated["wait_fraction"] <= 1
         # The process as a whole is the sum.
         whole = first["splits"]["train"]

@@ -32,7 +32,7 @@ from .errors import ConfigError, UsageError
 __all__ = ["DataLoader"]
 
 _NOTHING_YET = {"images": 0, "batches": 0, "order_hash": "0" * 32, "pixel_hash": "0" * 32, "ranges": [],
-                "bad_samples": [], "substituted": 0}
+                "bad_samples": [], "substituted": 0, "padding": 0}
 _FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's order
 
 
@@ -350,7 +350,7 @@ class DataLoader:
     def stats(self) -> dict:
         """What this DataLoader has given so far, and what held it up.
 
-        Of this DataLoader alone: `images` (with an `eval` split's padding), `batches`; `order_hash` and `pixel_hash` (32 hexadecimal digits) over all of
+        Of this DataLoader alone: `images`, `padding` (of them, an `eval` split's), `batches`; `order_hash` and `pixel_hash` (32 hexadecimal digits) over all of
         it, and `ranges`, the same for each pass; `bad_samples` and `substituted`; `images_per_s`, and `wait_fraction`, the
         share (0 to 1) of the time since its first next() that the program waited for data.
         Of everything that this rank's port, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
