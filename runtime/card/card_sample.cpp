@@ -1,7 +1,6 @@
 #include "runtime/card/card_sample.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "runtime/augment/resample_math.h"
@@ -75,17 +74,8 @@ Box region_with_margin(const Box& box, const JpegFrame& frame) {
 // No marker before the index's last point, and one behind: else the file has been cut, is another one, or has been
 // learnt only so far that what follows may be anything.
 bool scan_is_whole(EncodedView file, const JpegFrame& frame, const SideIndex& index) {
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(file.data());
-  const size_t last = index.at(index.size() - 1).byte;
-  for (size_t at = frame.scan_begin; at + 1 < file.size();) {
-    const auto* const found = static_cast<const uint8_t*>(std::memchr(bytes + at, 0xFF, file.size() - 1 - at));
-    if (found == nullptr) return false;
-    at = static_cast<size_t>(found - bytes);
-    if (found[1] == 0xFF) return false;  // a fill byte: libjpeg-turbo reads on, perhaps to the file's end
-    if (found[1] != 0) return at > last;
-    at += 2;
-  }
-  return false;
+  size_t marker = 0;
+  return find_marker(file, frame.scan_begin, marker) && marker > index.at(index.size() - 1).byte;
 }
 
 template <class Place>
@@ -137,7 +127,7 @@ bool CardSample::plan_for_library(const Pipeline& pipeline, Scratch& scratch, co
   const Box& box = plan_.stages.front().geometry.runs.back().source;
   const bool ours = reader_.open(input.bytes, header, box, scratch.limits.max_scans);
   const JpegFrame& frame = reader_.frame();
-  if (!ours || frame.progressive || frame.components != 3) {
+  if (!ours || frame.progressive || frame.components != 3 || frame.restart_interval != 0) {
     miss_ = LibraryMiss::kind;
     return false;
   }

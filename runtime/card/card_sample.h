@@ -10,9 +10,9 @@
 //   good, and known here; but where entropy decoding is the card's too (CardEntropy: baseline files without restart
 //   markers), it is the card that tells.
 // In jobs of arithmetic `fast` a card's library (picture_decoder.h) may decode, which takes damage for pixels and looks
-//   at no index. So of all files, it is given only baseline ones in colour that an index has shown to be sound down to
-//   the crop's last row. (Bytes that were changed behind an index made on disk are noticed where markers or sizes tell,
-//   as when a file was cut.) Their plan is at full size, as nothing is promised of their pixels anyway; without a
+//   at no index. So of all files, it is given only baseline ones in colour, without restart markers, that an index has
+//   shown to be sound down to the crop's last row. (Bytes that were changed since are noticed by the source, whose index
+//   has a checksum of each picture, before the index gets here.) Their plan is at full size, as nothing is promised of their pixels anyway; without a
 //   library, and of all other files, it is as in any job.
 // Ownership: the file's bytes and its index must outlive the filling of a batch. Memory: vectors that are kept from sample
 //   to sample.

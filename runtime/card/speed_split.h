@@ -7,8 +7,8 @@
 //   split.done(card, images, ns_of_the_card);      // a batch is back
 //   split.lost(card);                              // it is not asked any more
 //
-// Reasoning: a thread needs `make` for an image that it makes, `feed` for one that it leaves to a card (reading and
-//   entropy decoding), and all cards together make `rate` images a second. With a share s for cards the threads deliver
+// Reasoning: a thread needs `make` for an image that it makes, `feed` for one that it leaves to a card (reading,
+//   and copying bytes or entropy decoding), and all cards together make `rate` images a second. With a share s for cards the threads deliver
 //   threads / (s * feed + (1 - s) * make), the cards allow rate / s. Where feeding costs less than making, the best s is
 //   where both are equal, or 1 where the cards keep up; where feeding costs more, cards are of no use.
 // Both are always given a little, so that speeds that change are noticed: one image of 64, less where it would cost more

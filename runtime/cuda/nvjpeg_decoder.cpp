@@ -166,9 +166,11 @@ nvjpegDecodeParams_t NvjpegDecoder::params_of(size_t number) {
   while (params_.size() <= number) {
     params_.push_back(
         make<nvjpegDecodeParams_t>("parameters", nvjpeg_.DecodeParamsDestroy, [&](nvjpegDecodeParams_t* params) {
-          const nvjpegStatus_t status = nvjpeg_.DecodeParamsCreate(kernels_.get(), params);
-          return status == NVJPEG_STATUS_SUCCESS ? nvjpeg_.DecodeParamsSetOutputFormat(*params, NVJPEG_OUTPUT_RGB)
-                                                 : status;
+          nvjpegStatus_t status = nvjpeg_.DecodeParamsCreate(kernels_.get(), params);
+          if (status != NVJPEG_STATUS_SUCCESS) return status;
+          status = nvjpeg_.DecodeParamsSetOutputFormat(*params, NVJPEG_OUTPUT_RGB);
+          if (status != NVJPEG_STATUS_SUCCESS) nvjpeg_.DecodeParamsDestroy(std::exchange(*params, nullptr));
+          return status;
         }));
   }
   return params_[number].get();
@@ -180,7 +182,14 @@ void NvjpegDecoder::decode(std::byte* memory, std::span<LibraryPicture> pictures
   std::vector<size_t> alone;
   for (size_t i = 0; i < pictures.size() && !failed(); ++i) {
     LibraryPicture& picture = pictures[i];
-    nvjpegDecodeParams_t const params = params_of(i);
+    nvjpegDecodeParams_t params = nullptr;
+    try {
+      params = params_of(i);
+    } catch (const Error& error) {
+      picture.refusal = Refusal::library;
+      reasons_[static_cast<size_t>(Refusal::library)] = error.message();
+      break;
+    }
     const CardBox& region = picture.region;
     const bool whole = is_whole(picture);
     nvjpegStatus_t status = is_inside(picture) ? read_headers(picture) : NVJPEG_STATUS_BAD_JPEG;

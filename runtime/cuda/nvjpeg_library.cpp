@@ -11,15 +11,18 @@
 namespace penstock {
 namespace {
 
+void add_files(const std::filesystem::path& nvidia, std::vector<std::string>& files) {
+  files.push_back(nvidia / "cu13/lib/libnvjpeg.so.13");
+  files.push_back(nvidia / "nvjpeg/lib/libnvjpeg.so.12");
+}
+
 // site-packages of the environment that `root` is, if it is one.
 void add_packages(const std::filesystem::path& root, std::vector<std::string>& files) {
   std::error_code none;
   for (const auto& python : std::filesystem::directory_iterator(root / "lib", none)) {
     if (!python.path().filename().string().starts_with("python3")) continue;
     for (const char* const packages : {"site-packages", "dist-packages"}) {
-      const std::filesystem::path nvidia = python.path() / packages / "nvidia";
-      files.push_back(nvidia / "cu13/lib/libnvjpeg.so.13");
-      files.push_back(nvidia / "nvjpeg/lib/libnvjpeg.so.12");
+      add_files(python.path() / packages / "nvidia", files);
     }
   }
 }
@@ -47,6 +50,11 @@ std::vector<std::string> nvjpeg_candidates() {
     add_packages(folder, environments);
   }
   std::error_code error;
+  // In a Python package this lies in site-packages/penstock, and nvJPEG beside that.
+  if (Dl_info self{}; ::dladdr(reinterpret_cast<const void*>(&nvjpeg_candidates), &self) != 0 && self.dli_fname != nullptr) {
+    const std::filesystem::path component = std::filesystem::absolute(self.dli_fname, error);
+    add_files(component.parent_path().parent_path() / "nvidia", environments);
+  }
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) add_packages(program.parent_path().parent_path(), environments);
   for (const std::string& file : environments) {

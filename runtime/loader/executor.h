@@ -5,7 +5,7 @@
 //
 // Works are begun in the order of submission; several may be under way. A work is the executor's from submit() until
 // next_done() returns it: only then may anybody else touch its cell.
-// With cards the threads read and draw, and where a file has no index decode entropy, and leave the rest to a card
+// With cards the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a card
 //   (card/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card
 //   that fails they make again what it had. Bytes, records and verdicts are the same.
 #pragma once

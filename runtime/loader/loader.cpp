@@ -360,7 +360,8 @@ LoaderOptions loader_options(const Job& job) {
   options.cpu_fraction = job.loader.cpu_fraction;
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
-  if (job.loader.nvjpeg != NvjpegUse::off) {
+  // Elsewhere it would be loaded, and take its part of the cards' memory, for nothing.
+  if (job.loader.nvjpeg != NvjpegUse::off && arithmetic_of(job.arithmetic) == Arithmetic::fast) {
     options.card_lanes.library =
         job.loader.nvjpeg == NvjpegUse::nearest ? ChromaUpsampling::nearest : ChromaUpsampling::interpolated;
   }

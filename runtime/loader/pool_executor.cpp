@@ -304,8 +304,8 @@ class PoolExecutor final : public Executor {
   static std::string text_of(LibraryMiss missed) {
     return missed == LibraryMiss::no_index
                ? "JPEG files without an index are not left to nvJPEG, which may take damage for pixels: `penstock index` "
-                 "(or a pack) shows once which are sound"
-               : "JPEG files that are progressive, grey or unusual are not left to nvJPEG";
+                 "(or a pack) shows once which are sound; progressive ones never have any"
+               : "JPEG files that are grey, have restart markers or are unusual are not left to nvJPEG";
   }
 
   Item* next_item() PENSTOCK_REQUIRES(mutex_) {

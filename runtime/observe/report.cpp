@@ -73,7 +73,7 @@ std::string cards_lines(const json& report) {
     text += who + "the CPU made " + share(cards.value("cpu_images", 0.0));
     if (cards.contains("by_speed")) text += ", by learnt speeds";
     if (const double entropy = cards.value("entropy_s", 0.0); entropy > 0) {
-      text += ", and decoded entropy for cards in " + number(entropy, 1) + " s of its threads";
+      text += ", and prepared images for cards in " + number(entropy, 1) + " s of its threads";
     }
     text += "\n";
   }

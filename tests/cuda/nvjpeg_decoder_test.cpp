@@ -327,6 +327,14 @@ TEST_CASE("where it is looked for: the file that is named; else the system's, th
   CHECK(files[0] == "libnvjpeg.so.13");
   CHECK(files[1] == "libnvjpeg.so.12");
   CHECK(files[2] == (packages / "cu13/lib/libnvjpeg.so.13").string());
+  // Beside the package that this code lies in, which is the test's folder here.
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path beside = own.parent_path() / "nvidia/cu13/lib";
+  std::filesystem::create_directories(beside);
+  std::ofstream(beside / "libnvjpeg.so.13") << "no library";
+  const std::vector<std::string> more = nvjpeg_candidates();
+  std::filesystem::remove_all(own.parent_path() / "nvidia");
+  CHECK(std::find(more.begin(), more.end(), (beside / "libnvjpeg.so.13").string()) != more.end());
   // Who names the file gets that one.
   REQUIRE(::setenv("PENSTOCK_NVJPEG", kFake.c_str(), 1) == 0);
   CHECK(nvjpeg_library().file == kFake);
