@@ -61,11 +61,14 @@ void refuse_more_than_there_is(const std::string& name, size_t bytes) {
 }
 
 // Pages now, not while the first batches are made.
-void populate(std::byte* memory, size_t bytes, size_t page) {
+// 0, or the error's number.
+int populate(std::byte* memory, size_t bytes, size_t page) {
 #ifdef MADV_POPULATE_WRITE
-  if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return;
+  if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno;  // else the kernel is older than 5.14
 #endif
   for (size_t at = 0; at < bytes; at += page) memory[at] = std::byte{0};
+  return 0;
 }
 
 }  // namespace
@@ -112,7 +115,7 @@ SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes)
   // Both are wishes: without them pages are small, or fork() has a little more to do.
   (void)::madvise(memory.data_, bytes, MADV_HUGEPAGE);
   (void)::madvise(memory.data_, bytes, MADV_DONTFORK);
-  populate(memory.data_, bytes, page);
+  if (const int code = populate(memory.data_, bytes, page); code != 0) throw no_memory(code, name, bytes);
   return memory;
 }
 

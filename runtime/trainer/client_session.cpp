@@ -148,7 +148,12 @@ T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   try {
     answer = answer_to(question, what);
   } catch (...) {  // interrupted by while_waiting, or an end of the conversation
-    questions_.abandon(question);
+    if (auto left = questions_.abandon(question)) {
+      try {
+        undo(std::move(*left));
+      } catch (...) {  // what interrupted us is what the caller has to hear
+      }
+    }
     throw;
   }
   if (auto* wanted = std::get_if<T>(&answer.message)) {
@@ -179,14 +184,17 @@ PortAnswer ClientSession::answer_to(uint64_t question, const std::string& what) 
   }
 }
 
-// To a question that is none for a next batch. Where its asker was interrupted, a pass that nobody knows of is over.
+// To a question that is none for a next batch.
 void ClientSession::answered(PortAnswer answer) {
-  std::optional<PortAnswer> left = questions_.arrived(std::move(answer));
-  if (!left) return;
-  const auto* stream = std::get_if<ClientStream>(&left->message);
+  if (std::optional<PortAnswer> left = questions_.arrived(std::move(answer))) undo(std::move(*left));
+}
+
+// Of a question whose asker was interrupted: a pass that nobody knows of is over.
+void ClientSession::undo(PortAnswer left) {
+  const auto* stream = std::get_if<ClientStream>(&left.message);
   if (stream == nullptr) return;
-  add_pool(*stream, std::move(left->fd));  // the port shows it once
   socket_.send(encode_client(ClientStop{stream->stream}));
+  add_pool(*stream, std::move(left.fd));  // the port shows it once
 }
 
 std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream, Patience& patience) {

@@ -92,6 +92,7 @@ class ClientSession {
   T expect(const std::string& what, UniqueFd* fd = nullptr) PENSTOCK_REQUIRES(mutex_);
   PortAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
   void answered(PortAnswer answer) PENSTOCK_REQUIRES(mutex_);
+  void undo(PortAnswer left) PENSTOCK_REQUIRES(mutex_);
   void add_pool(const ClientStream& stream, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
   // `stream`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
   // lock.

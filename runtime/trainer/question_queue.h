@@ -3,14 +3,16 @@
 //   const uint64_t question = questions.ask();                     // it has just been said
 //   if (auto answer = questions.take(question)) return *answer;    // somebody received it meanwhile
 //   if (auto left = questions.arrived({message, fd})) ...          // any such answer, whoever received it
-//   questions.abandon(question);                                   // its asker was interrupted
+//   if (auto left = questions.abandon(question)) ...               // its asker was interrupted
 //
 // Of one question:
 //
 //   asked --arrived()--> answered --take()--> gone
 //     '--abandon()--> abandoned --arrived(), which gives it back--> gone      What to undo is the caller's to say.
+//   abandon() of one that is answered, by another thread's receiving, gives it back at once.
 //
-// Invariant: answers belong to questions in the order of asking, as the port has one loop and answers before it hears on.
+// Invariant: answers belong to questions in the order of asking, as the port has one loop and answers before it hears on;
+//   but for the opening of a split, which is asked alone.
 // Thread-safety: none; ClientSession guards it. Ownership: answers, and descriptors that came with them. Failure: none.
 #pragma once
 
@@ -56,9 +58,11 @@ class QuestionQueue {
     }
     return std::nullopt;
   }
-  // Of one without an answer.
-  void abandon(uint64_t question) noexcept {
+  // Its answer, where it has one already.
+  std::optional<PortAnswer> abandon(uint64_t question) {
+    if (auto answer = take(question)) return answer;
     for (Question& one : asked_) one.abandoned = one.abandoned || one.number == question;
+    return std::nullopt;
   }
 
  private:

@@ -96,7 +96,7 @@ struct Talk {
     options.on_warning = [this](const std::string& text) { warned.push_back(text); };
     options.while_waiting = [this] {
       if (interrupt) throw std::runtime_error("interrupted");
-      if (meanwhile) meanwhile();
+      if (const auto now = meanwhile) now();
     };
     session.emplace(PacketSocket(std::move(mine)), options);
     ClientOpened opened;
@@ -221,6 +221,24 @@ TEST_CASE("questions of two threads get their own answers") {
   CHECK(talk.session->begin(1, 0, {}) == 31);
   other.join();
   CHECK(stats == "{\"new\": 1}");
+}
+
+TEST_CASE("a begin() that is interrupted when another thread has received its answer leaves no pass behind") {
+  Talk talk;
+  const SharedMemory pages = SharedMemory::create("test-slots", 4096);
+  talk.meanwhile = [&] {
+    talk.meanwhile = {};
+    talk.say(ClientStream{41, 1, 1, 4096, true}, pages.fd());
+    talk.say(ClientStatsJson{"{}"});
+    CHECK(talk.session->stats() == "{}");  // as another thread would, while the lock is free
+    throw std::runtime_error("interrupted");
+  };
+  CHECK_THROWS_AS((void)talk.session->begin(0, 0, {}), std::runtime_error);
+  (void)talk.heard<ClientIterate>();
+  (void)talk.heard<ClientStats>();
+  CHECK(talk.heard<ClientStop>().stream == 41);
+  talk.say(ClientStream{42, 1, 1, 4096, false});
+  CHECK(talk.session->begin(1, 0, {}) == 42);
 }
 
 TEST_CASE("a port that says nothing is given up, and stays so; one that hangs up is gone at once") {
