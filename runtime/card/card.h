@@ -14,7 +14,7 @@
 //   `failed` and `lost` the card and its streams are good for nothing but being destroyed; a stream's outcome is
 //   unknown.
 // Ownership: blocks and streams must go before their card. A stream that is destroyed waits for what it was told, as
-//   the memory it works on goes next.
+//   the memory it works on goes next; behind `lost` neither waits, and the memory stays until the process ends.
 // Thread-safety: a Card from any thread; a stream from one at a time. A call may leave the card current in its thread
 //   (CUDA's notion): who uses CUDA there besides puts that right.
 #pragma once
@@ -110,7 +110,8 @@ class Card {
   virtual void release(std::byte* memory, CardMemory where) noexcept = 0;
   virtual std::unique_ptr<CardStream> stream() = 0;
   // In a stream that somebody else has made on this card and keeps (a cudaStream_t, of torch say): what it is told is
-  // ordered with theirs, and wait() waits for both. Cards without such streams make one of their own.
+  // ordered with theirs, and wait() waits for both, as does its end: theirs must outlive it. Cards without such streams
+  // make one of their own.
   virtual std::unique_ptr<CardStream> stream_on(void* /*theirs*/) { return stream(); }
 };
 

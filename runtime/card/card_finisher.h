@@ -15,7 +15,8 @@
 //   caller's other CUDA code (the primary one): there is no second.
 // Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has taken
 //   its bytes, which is a copy on this CPU.
-// Ownership: the card. `images` and `tensor` must stay until wait() has returned, or this is gone.
+// Ownership: the card; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this is
+//   gone.
 // Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a
 //   call fails or the card has not answered for timeout_ns. What finish() was told before is then unknown, and it must
 //   not be asked again. Error(usage) for a tensor that is not aligned to its elements, and for images without colour.

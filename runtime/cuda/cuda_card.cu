@@ -4,8 +4,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/card/card.h"
@@ -152,17 +155,23 @@ const char* name_of(CardStage stage) {
   return "?";
 }
 
+// Of a card and its streams: one of these has not done its work in time. cudaFree and cudaFreeHost wait for all that a
+// card was told, so what it may still work on is left to the end of the process.
+using Hanging = std::shared_ptr<std::atomic<bool>>;
+
 class CudaStream final : public CardStream {
  public:
-  explicit CudaStream(const CardInfo& info) : info_(info) {
+  explicit CudaStream(const CardInfo& info, Hanging hanging) : info_(info), hanging_(std::move(hanging)) {
     use();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), info_, "making a stream");
   }
   // Somebody else's.
-  CudaStream(const CardInfo& info, cudaStream_t stream) : info_(info), stream_(stream), owned_(false) {}
+  CudaStream(const CardInfo& info, Hanging hanging, cudaStream_t stream)
+      : info_(info), hanging_(std::move(hanging)), stream_(stream), owned_(false) {}
   ~CudaStream() override {
     // Whoever owned the memory releases it next. A card that hangs is not waited for: its stream stays.
     try {
+      if (*hanging_) return;
       wait(10 * kSecond);
       if (owned_) (void)cudaStreamDestroy(stream_);
     } catch (const Error&) {
@@ -209,6 +218,7 @@ class CudaStream final : public CardStream {
       }
       const Nanoseconds waited = clock.now() - begun;
       if (waited > timeout_ns) {
+        *hanging_ = true;
         throw CardError(CardFault::lost, "card " + std::to_string(info_.number) + " (" + info_.name +
                                              ") has not finished its work for " + std::to_string(timeout_ns / kSecond) +
                                              " s");
@@ -232,6 +242,7 @@ class CudaStream final : public CardStream {
   void time(cudaError_t code) const { check(code, info_, "timing its work"); }
 
   CardInfo info_;
+  Hanging hanging_;
   cudaStream_t stream_ = nullptr;
   bool owned_ = true;
   Stopwatch stopwatch_;
@@ -276,7 +287,7 @@ void describe_nvjpeg_on(int number, NvjpegFacts* facts) {
     if (number < 0) return;
     CardInfo info;
     info.number = number;
-    CudaStream stream(info);
+    CudaStream stream(info, std::make_shared<std::atomic<bool>>());
     facts->engines = stream.picture_decoder({})->facts().engines;
   } catch (const Error& error) {
     facts->error = error.message();
@@ -322,16 +333,18 @@ class CudaCard final : public Card {
     return static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory, CardMemory where) noexcept override {
+    if (*hanging_) return;
     (void)cudaSetDevice(info_.number);
     (void)(where == CardMemory::device ? cudaFree(memory) : cudaFreeHost(memory));
   }
-  std::unique_ptr<CardStream> stream() override { return std::make_unique<CudaStream>(info_); }
+  std::unique_ptr<CardStream> stream() override { return std::make_unique<CudaStream>(info_, hanging_); }
   std::unique_ptr<CardStream> stream_on(void* theirs) override {
-    return std::make_unique<CudaStream>(info_, static_cast<cudaStream_t>(theirs));
+    return std::make_unique<CudaStream>(info_, hanging_, static_cast<cudaStream_t>(theirs));
   }
 
  private:
   CardInfo info_;
+  Hanging hanging_ = std::make_shared<std::atomic<bool>>();
 };
 
 int count_cards(std::string* error) {

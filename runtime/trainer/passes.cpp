@@ -162,6 +162,7 @@ void Passes::serve(Pass& pass) {
   const Slot& slot = pool.slots[static_cast<size_t>(it->second)];
   if (slot.state != Slot::State::ready) return;
   pass.failed = trouble_with(pass, split, slot);
+  if (!pass.failed) pass.failed = dump(pass, split, pool, it->second);
   if (pass.failed) {
     answer(pass, *pass.failed);
   } else {
@@ -215,16 +216,24 @@ std::string Passes::over_budget(Pass& pass, const PortSplit& split, const Slot& 
 }
 
 // A program may take an epoch several times (an evaluation after each of training): the same batches, whose lines would
-// stand in the manifest as often. Where it gives the order itself, each pass is another.
-bool Passes::is_new_to_dump(const Pass& pass, const PortSplit& split, const Slot& slot) {
-  return split.resolved.split.sampler.program || dumped_.insert({split.fingerprint, pass.epoch, slot.step}).second;
+// stand in the manifest as often. Where it gives the order itself, each pass is another. A batch that cannot be dumped is
+// not delivered, and not counted.
+std::optional<ClientFailed> Passes::dump(const Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index) {
+  if (!dumps(options_)) return std::nullopt;
+  const std::tuple batch{split.fingerprint, pass.epoch, pool.slots[static_cast<size_t>(index)].step};
+  if (!split.resolved.split.sampler.program && dumped_.count(batch) != 0) return std::nullopt;
+  try {
+    dump_slot(options_, pass.epoch, split, pool, index);
+  } catch (const Error& error) {
+    return ClientFailed{error.exit_code(), error.message(), error.remedy(), pass.id};
+  }
+  dumped_.insert(batch);
+  return std::nullopt;
 }
 
 void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index) {
   Slot& slot = pool.slots[static_cast<size_t>(index)];
   const Nanoseconds now = clock_.now();
-  // First what may fail: a batch that cannot be dumped is not delivered, and not counted.
-  if (dumps(options_) && is_new_to_dump(pass, split, slot)) dump_slot(options_, pass.epoch, split, pool, index);
   const Delivery delivery{arithmetic_of(split.resolved.arithmetic), pass.epoch, slot.samples, now - pass.asked_at,
                           now - std::max(pass.first_asked, pass.last_answered)};
   record_.delivered(pass.connection, split.resolved.name, slot.step, pass.plan.steps, delivery, slot.hash, slot.records);

@@ -25,8 +25,7 @@
 // Thread-safety: the port's event loop alone. Ownership: the slots' memory; programs that have it mapped keep it. What
 //   the constructor takes must outlive it.
 // Failure: begin() throws Error(usage) for a pass that cannot be, take() Error(peer_lost) for a chunk that does not fit
-//   its lease (chunk_intake.h), and whatever delivers a batch Error(runtime) where it cannot be dumped. Unusable samples
-//   are the answer to next().
+//   its lease (chunk_intake.h). Unusable samples, and a batch that cannot be dumped, are the answer to next().
 #pragma once
 
 #include <cstdint>
@@ -113,7 +112,7 @@ class Passes {
   void warn_if_held(Pass& pass, const PortSplit& split, const SlotPool& pool);
   std::optional<ClientFailed> trouble_with(Pass& pass, const PortSplit& split, const Slot& slot) const;
   std::string over_budget(Pass& pass, const PortSplit& split, const Slot& slot) const;
-  bool is_new_to_dump(const Pass& pass, const PortSplit& split, const Slot& slot);
+  std::optional<ClientFailed> dump(const Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index);
   void deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index);
   const std::string& split_name(const Pass& pass) const { return splits_.at(pass.split_id).resolved.name; }
 

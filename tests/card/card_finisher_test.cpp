@@ -45,7 +45,7 @@ TEST_CASE("memory is bounded, whatever the batch") {
   for (int i = 0; i < 3; ++i) CHECK_NOTHROW(CardFinisher(card, finisher));
 }
 
-TEST_CASE("what fails says so by name, and reads nothing afterwards") {
+TEST_CASE("what fails says so by name") {
   const Finisher finisher({.dtype = DType::float16}, 3, 8, 8);
   const auto faults = std::make_shared<CardFaults>();
   const auto card = std::make_shared<FaultyCard>(open_host_card(0, kCardBytes), faults);

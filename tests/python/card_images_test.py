@@ -214,6 +214,36 @@ def test_a_card_that_fails_with_a_batch_is_an_error_by_name():
         card.wait()
 
 
+def test_what_a_card_that_hangs_may_still_read_stays():
+    """A batch is interrupted between two of its fields, and the card does not end the first: nobody waits for ever."""
+    with Cuda() as cuda:
+        train = penstock.DataLoader(JOB, "train", device="cuda:0")
+        steps = iter(train)
+        next(steps)
+        tensors = train._tensors
+        tensors.settle()
+        card, real, made = tensors._images._card, tensors._start, []
+        tensors._images._card = mock.Mock(
+            wait=mock.Mock(side_effect=penstock.errors.RunError("card 0 (this CPU) has not finished its work for 10 s")),
+            start=card.start, figures=card.figures)
+
+        def start(source, raw, kept):
+            if not raw:
+                raise KeyboardInterrupt
+            made.append(real(source, raw, kept))  # torch's allocator keeps to its stream's order; this one does not
+            return made[-1]
+
+        fields = cuda.gone
+        with mock.patch.object(tensors, "_start", start), \
+                mock.patch.object(tensors._stream, "synchronize", side_effect=AssertionError("this waits for ever")):
+            raises(KeyboardInterrupt, lambda: next(steps))
+        gc.collect()
+        assert len(tensors._lost) == 1 and cuda.alive() == cuda.gone == fields > 1
+        train.close()
+        assert cuda.alive() == fields and not cuda.gone_too_early and "10 s" in tensors.figures()["why"]
+        card.wait()
+
+
 def test_memory_goes_back_with_the_loader():
     with Cuda():
         train = penstock.DataLoader(JOB, "train", device="cuda:0")

@@ -128,7 +128,8 @@ def run_job(job, ranks=0, options=(), overrides=(), program=(), mca=(), env=None
 
 
 def run_tests(module_globals):
-    """Runs every test_* function of a script, or those named on its command line."""
+    """Runs every test_* function of a script, or those named on its command line. One that stands says where, now and then."""
+    import faulthandler
     import time
     chosen = sys.argv[1:]
     tests = [(name, test) for name, test in module_globals.items() if name.startswith("test_")]
@@ -138,5 +139,7 @@ def run_tests(module_globals):
         if chosen and name not in chosen:
             continue
         start = time.monotonic()
+        faulthandler.dump_traceback_later(60, repeat=True)
         test()
+        faulthandler.cancel_dump_traceback_later()
         print(f"ok {name} {time.monotonic() - start:.1f} s", flush=True)

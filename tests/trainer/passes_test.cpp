@@ -3,10 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {
@@ -172,6 +175,28 @@ TEST_CASE("the end and a failure are the answers to every further next()") {
   desk.passes.next(kClient, {other.stream});
   CHECK(desk.heard<ClientFailed>().at(0).error == "this iteration has ended");
   CHECK_THROWS_AS(desk.passes.begin(kClient, {1, 0, 8, {}}), Error);
+}
+
+TEST_CASE("a batch that cannot be dumped is a failure of its pass, and the next pass dumps it") {
+  const TemporaryFolder folder;
+  folder.write("dump", "no folder");
+  const std::string blocked = folder.path("dump");
+  Desk desk;
+  desk.options.dump_folder = blocked;
+  const ClientStream stream = desk.begin();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 0));
+  for (int again = 0; again < 2; ++again) {
+    const ClientFailed failed = desk.heard<ClientFailed>().at(0);
+    CHECK(failed.stream == stream.stream);
+    CHECK(failed.error.find("cannot make the folder '" + blocked + "/train_e0'") == 0);
+    desk.passes.next(kClient, {stream.stream});
+  }
+  CHECK(desk.record.figures().batches == 0);
+  std::filesystem::remove(blocked);
+  const ClientStream other = desk.begin();
+  CHECK(desk.batch(other.stream, 0).samples == 4);
+  CHECK(std::filesystem::exists(blocked + "/train_e0"));
 }
 
 TEST_CASE("passes side by side have pools of their own; one that is over leaves its pool, but not what is held") {

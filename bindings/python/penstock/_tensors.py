@@ -97,7 +97,7 @@ class _OnCard(Tensors):
                     out = [self._start(source, at in raw, kept) for at, source in enumerate(sources)]
                     done.record(self._stream)
             except BaseException:
-                self._end_all()
+                self._end_all(kept)
                 raise
             self._under_way = done, kept
             consumer = torch.cuda.current_stream(self._device)
@@ -122,11 +122,12 @@ class _OnCard(Tensors):
 
     def figures(self) -> Optional[dict]:
         """`finishing`: who finishes images, "card", "cpu", or None where nothing is left to do; `why` not the card."""
-        images = self._images
-        why = images.why if images is not None else self._why
-        who = "cpu" if why else "card" if images is not None else None
-        return {"name": str(self._device), "finishing": who, "why": why,
-                **(images.figures() if images is not None else {})}
+        with self._lock:
+            images = self._images
+            why = images.why if images is not None else self._why
+            who = "cpu" if why else "card" if images is not None else None
+            return {"name": str(self._device), "finishing": who, "why": why,
+                    **(images.figures() if images is not None else {})}
 
     def _start(self, source: Any, raw: bool, kept: list) -> Any:
         if isinstance(source, list):
@@ -154,15 +155,16 @@ class _OnCard(Tensors):
                 raise
         done.synchronize()
 
-    def _end_all(self) -> None:
-        """Of a batch that nobody gets: nothing reads its memory any more."""
-        with self._on_stream():
-            try:
+    def _end_all(self, sources: list) -> None:
+        """Of a batch that nobody gets: nothing reads its memory any more, or it stays."""
+        try:
+            with self._on_stream():
                 if self._images is not None:
                     self._images.wait()
-            except RunError:
-                pass  # and `why` says so
-        self._stream.synchronize()
+        except RunError:
+            self._lost.append(sources)  # and `why` says so; synchronize() might wait for ever
+        else:
+            self._stream.synchronize()
 
     def __del__(self) -> None:
         try:
