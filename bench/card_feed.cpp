@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/json_text.h"
 #include "runtime/card/host_card.h"
 #include "runtime/config/job.h"
 #include "runtime/loader/executor.h"
@@ -106,7 +107,7 @@ int run(int argc, char** argv) {
     line[std::string(name) + "_for_cards"] = static_cast<double>(figures.cards[0].images) / count;
     line[std::string(name) + "_upload_kb"] = static_cast<double>(figures.cards[0].uploaded_bytes) / count / 1e3;
   }
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", json_text(line).c_str());
   return 0;
 }
 

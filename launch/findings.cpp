@@ -4,6 +4,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -41,7 +43,7 @@ std::string findings_json(const Findings& findings) {
                     {"level", name_of(finding.level)},
                     {"remedy", finding.remedy}});
   }
-  return list.dump(2) + "\n";
+  return json_text(list, 2) + "\n";
 }
 
 long long least_limit(const std::vector<std::string>& limits) {

@@ -11,6 +11,7 @@
 #include "launch/launch_line.h"
 #include "launch/run.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/memory.h"
 #include "runtime/config/job.h"
 #include "runtime/process/launcher.h"
@@ -110,7 +111,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->callback([=, &chosen] {
     chosen.run = [=, &chosen] {
       if (*serve) request->command = "serve";
-      if (*idle_s > 0) request->options.push_back("--idle-s=" + nlohmann::json(*idle_s).dump());
+      if (*idle_s > 0) request->options.push_back("--idle-s=" + json_text(nlohmann::json(*idle_s)));
       if (*json) request->options.push_back("--json");
       if (*quiet) request->options.push_back("--quiet");
       if (*epochs > 0) request->options.push_back("--epochs=" + std::to_string(*epochs));

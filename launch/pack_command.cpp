@@ -14,6 +14,7 @@
 #include "launch/unpack.h"
 #include "launch/work_line.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/utf8.h"
 #include "runtime/config/job.h"
 #include "runtime/loader/loader.h"
@@ -127,7 +128,7 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
                                    {"verified", request.verify},
                                    {"bad", bad},
                                    {"names_that_lead_out", leading_out.count}};
-    std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", json_text_replacing(report).c_str());
     return;
   }
   std::printf("%s: %lld samples of %s in %zu %s, %.1f MB\n", without_controls(request.target).c_str(),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/index_file.h"
 #include "runtime/dataset/table_source.h"
@@ -172,7 +173,7 @@ std::string PackInput::difference(const Json& then, const Json& now) {
   }
   if (before.size() != after.size()) return "it has other files";
   if (then.at("samples") != now.at("samples")) {
-    return "it had " + then.at("samples").dump() + " samples and has " + now.at("samples").dump();
+    return "it had " + json_text(then.at("samples")) + " samples and has " + json_text(now.at("samples"));
   }
   return then.at("names") != now.at("names") ? "its samples have other names or labels" : "";
 }

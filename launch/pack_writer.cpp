@@ -17,6 +17,7 @@
 #include "launch/pack_makers.h"
 #include "launch/pack_shard.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/dataset/json_numbers.h"
 
 namespace penstock {
@@ -54,12 +55,11 @@ void check_places(const PackInput& input, const std::string& folder) {
 class PackWriter {
  public:
   PackWriter(const PackInput& input, const PackOptions& options) : input_(input), options_(options) {
-    const std::string what = Json{{"pack", kPackVersion},
-                                  {"samples", input.table().fingerprint().hex()},
-                                  {"shard_bytes", options.shard_bytes},
-                                  {"rewrite", options.content.rewrite},
-                                  {"entry_points", options.content.entry_points}}
-                                 .dump();
+    const std::string what = json_text(Json{{"pack", kPackVersion},
+                                            {"samples", input.table().fingerprint().hex()},
+                                            {"shard_bytes", options.shard_bytes},
+                                            {"rewrite", options.content.rewrite},
+                                            {"entry_points", options.content.entry_points}});
     id_ = hash128(std::string_view(what));
   }
 
@@ -148,7 +148,7 @@ class PackWriter {
                         {"shards", shards}};
     std::string text;
     try {
-      text = state.dump(1) + "\n";
+      text = json_text(state, 1) + "\n";
     } catch (const Json::exception&) {
       throw Error(ErrorKind::dataset,
                   "the data set '" + input_.title() + "', or a file of it, has a path that is not UTF-8", "rename it");
@@ -164,8 +164,7 @@ class PackWriter {
     const auto damaged = [&] {
       throw Error(ErrorKind::usage, "'" + path(kPackState) + "' is not what `penstock pack` wrote", remedy);
     };
-    const Json state = Json::parse(reinterpret_cast<const char*>(bytes.data()),
-                                   reinterpret_cast<const char*>(bytes.data()) + bytes.size(), nullptr, false);
+    const Json state = parse_json_or_nothing({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     if (!read || !state.is_object()) damaged();
     try {
       if (state.at("penstock_pack") != kPackVersion) damaged();
@@ -174,7 +173,7 @@ class PackWriter {
         if (state.at("options").at(name) == value) continue;
         refuse_folder(options_.folder,
                       "it holds a part of a pack made with other options: " + name + " was " +
-                          state.at("options").at(name).dump() + " and is " + value.dump(),
+                          json_text(state.at("options").at(name)) + " and is " + json_text(value),
                       remedy);
       }
       const std::string why = PackInput::difference(state.at("source"), input_.description());

@@ -13,6 +13,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/python_workers.h"
 #include "runtime/process/worker_process.h"
@@ -118,11 +119,11 @@ struct Copied {
 
 // Has the archive written.
 Copied have_it_copied(Copier& copier, const Json& request) {
-  copier.send(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  copier.send(json_text_replacing(request) + "\n");
   for (;;) {
     const std::string line = copier.line();
     try {
-      const Json message = Json::parse(line);
+      const Json message = parse_json(line);
       if (message.contains("rows")) continue;
       if (message.contains("error")) {
         throw Error(message.at("dataset").get<bool>() ? ErrorKind::dataset : ErrorKind::runtime,

@@ -10,6 +10,7 @@
 #include "launch/run.h"
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
@@ -145,8 +146,8 @@ class RankOfJob {
     nlohmann::json card{{"cores", cpu_list_text(cpus_)}, {"common", common}, {"port", 0}};
     if (self_ == 0) card["port"] = free_tcp_port();
     std::vector<std::string> core_texts;
-    for (const std::string& text : session_->all_gather(card.dump())) {
-      const auto other = nlohmann::json::parse(text);
+    for (const std::string& text : session_->all_gather(json_text(card))) {
+      const auto other = parse_json(text);
       core_texts.push_back(other["cores"]);
       master_port_ = std::max(master_port_, other["port"].get<int>());
       for (const auto& [key, value] : common.items()) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/observe/report.h"
 #include "runtime/process/launcher.h"
 #include "runtime/trainer/attach.h"
@@ -56,7 +57,7 @@ std::string overrides_for_programs(const RunRequest& request) {
     const bool relative = first == '.' || first == '_' || std::isalnum(static_cast<unsigned char>(first)) != 0;
     all.push_back(relative ? key + "=" + std::filesystem::absolute(text.substr(equals + 1)).string() : text);
   }
-  return nlohmann::json(all).dump();
+  return json_text(nlohmann::json(all));
 }
 
 std::string signal_text(int number) {
@@ -95,7 +96,7 @@ void Trainer::start(const std::string& socket_name, const std::string& token, Tr
   program.argv = program_of(request_);
   program.environment = trainer_environment(inherited_environment(), place);
   // What was said on this command line is said to the program's DataLoader too: it reads the job file itself.
-  program.environment.push_back(std::string(kOverridesVariable) + "=" + nlohmann::json(request_.overrides).dump());
+  program.environment.push_back(std::string(kOverridesVariable) + "=" + json_text(nlohmann::json(request_.overrides)));
   program.cpus = std::move(cpus);
   program.keep_stdin = keep_stdin;
   program.grace_s = job_.trainer.grace_s;
@@ -236,7 +237,7 @@ int conclude(const RunRequest& request, const Port& port) {
   const nlohmann::json report = merge_reports(port.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
-  if (request.json) std::printf("%s\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  if (request.json) std::printf("%s\n", json_text_replacing(report).c_str());
   std::fflush(stdout);
   return 0;
 }

@@ -5,6 +5,8 @@
 // Thread-safety: a pure function, for host and card.
 #pragma once
 
+// Its vectors of 128 bits, unused here, would bring all of the compiler's intrinsics into half of all files.
+#define R123_USE_SSE 0
 #include <Random123/philox.h>
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 
 namespace penstock {
 
@@ -220,7 +221,7 @@ void fields(BalancerOptions& o, F& f) {
 }
 
 std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text_replacing(json);
 }
 
 template <class Variant>
@@ -237,7 +238,7 @@ std::string named_json(const char* kind, const Variant& variant) {
 }
 
 Json parse(std::string_view text) {
-  Json json = Json::parse(text, nullptr, false);
+  Json json = parse_json_or_nothing(text);
   if (!json.is_object()) throw Error(ErrorKind::usage, "balancer log: not a JSON object: '" + std::string(text) + "'");
   return json;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/config/job.h"
 #include "runtime/config/job_reader.h"
 #include "runtime/config/json_value.h"
@@ -88,13 +89,13 @@ YamlNode tree_of(const Json& json, const SourceText& source) {
       break;
     default:
       node.kind = YamlNode::Kind::scalar;
-      node.text = json.dump();
+      node.text = json_text(json);
   }
   return node;
 }
 
 std::string shown(const Json& value) {
-  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  std::string text = value.is_string() ? value.get<std::string>() : json_text(value);
   if (value.is_string() && text.empty()) return "''";
   if (text.size() > 80) {
     const std::string cut = in_quotes(text);
@@ -180,7 +181,7 @@ std::string canonical_json(const ResolvedSplit& split) {
   inner["pipeline"] = json_pipeline(split.split.pipeline);
   if (!split.split.card_pipeline.empty()) inner["card_pipeline"] = json_pipeline(split.split.card_pipeline);
   try {
-    return out.dump();
+    return json_text(out);
   } catch (const Json::exception&) {
     throw Error(ErrorKind::config, "split " + in_quotes(split.name) + " holds text that is not UTF-8",
                 "use a dataset folder whose name is UTF-8");

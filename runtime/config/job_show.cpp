@@ -1,6 +1,7 @@
 // `penstock config show`: the job as it is understood, as YAML that reads back to the same job.
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/json_text.h"
 #include "runtime/config/job.h"
 #include "runtime/config/job_reader.h"
 #include "runtime/config/json_value.h"
@@ -20,16 +21,16 @@ std::string yaml_text(const std::string& text) {
   const bool word = safe && text[0] != '-' && text[0] != '.' && !as_number(plain) && !as_boolean(plain) &&
                     text != "null" && text != "Null" && text != "NULL";
   // JSON's quoted text is YAML's, too.
-  return word ? text : nlohmann::json(text).dump();
+  return word ? text : json_text(nlohmann::json(text));
 }
 
 // A mapping or list in YAML's flow form.
 std::string yaml_flow(const nlohmann::json& value) {
-  if (!value.is_object() && !value.is_array()) return value.dump();
+  if (!value.is_object() && !value.is_array()) return json_text(value);
   std::string out;
   for (const auto& item : value.items()) {
     out += out.empty() ? "" : ", ";
-    if (value.is_object()) out += nlohmann::json(item.key()).dump() + ": ";
+    if (value.is_object()) out += json_text(nlohmann::json(item.key())) + ": ";
     out += yaml_flow(item.value());
   }
   return value.is_object() ? "{" + out + "}" : "[" + out + "]";
@@ -56,7 +57,7 @@ std::string yaml_value(const ParamValue& value) {
 }
 
 std::string yaml_value(const ParamValue& value, ParamKind kind) {
-  return kind == ParamKind::mapping ? yaml_flow(nlohmann::json::parse(std::get<std::string>(value))) : yaml_value(value);
+  return kind == ParamKind::mapping ? yaml_flow(parse_json(std::get<std::string>(value))) : yaml_value(value);
 }
 
 class JobPrinter {

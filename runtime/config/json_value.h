@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/augment/catalog.h"
+#include "runtime/base/json_text.h"
 #include "runtime/config/params.h"
 
 namespace penstock {
@@ -32,7 +33,7 @@ inline nlohmann::json json_value(const ParamValue& value, ParamKind kind) {
     nlohmann::json operator()(double number) const { return number; }
     nlohmann::json operator()(bool truth) const { return truth; }
     nlohmann::json operator()(const std::string& text) const {
-      return kind == ParamKind::mapping ? nlohmann::json::parse(text) : nlohmann::json(text);
+      return kind == ParamKind::mapping ? parse_json(text) : nlohmann::json(text);
     }
     nlohmann::json operator()(const std::vector<double>& list) const {
       nlohmann::json out = nlohmann::json::array();

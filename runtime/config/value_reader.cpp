@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/json_text.h"
 #include "runtime/config/suggest.h"
 
 namespace penstock {
@@ -291,10 +292,10 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
       return node.text;
     case ParamKind::mapping: {
       nlohmann::json json = nlohmann::json::object();
-      if (node.is_null()) return json.dump();
+      if (node.is_null()) return json_text(json);
       if (!node.is_mapping()) break;
       if (!to_json(node, json)) return std::nullopt;  // an alias: complained of already
-      return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      return json_text_replacing(json);
     }
     case ParamKind::transforms:
       break;  // job_reader.cpp reads them

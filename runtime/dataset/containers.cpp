@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/dataset/file_pattern.h"
 
 namespace penstock {
@@ -115,7 +116,7 @@ std::string container_options(const DatasetSpec& dataset) {
                         {"label", dataset.label},
                         {"fields", names_in(dataset.fields)},
                         {"train", dataset.train}};
-  return out.dump();
+  return json_text(out);
 }
 
 SampleTable list_samples(const ContainerInput& input) {

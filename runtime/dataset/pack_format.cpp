@@ -7,6 +7,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/index_file.h"
 #include "runtime/dataset/json_numbers.h"
@@ -94,7 +95,7 @@ std::string pack_options(const PackFacts& facts) {
   for (const PackShard& shard : facts.shards) {
     shards.push_back({shard.samples, shard.table_offset, shard.table_sum.hex()});
   }
-  return Json({{"pack", kPackVersion}, {"id", facts.id.hex()}, {"shards", shards}}).dump();
+  return json_text(Json({{"pack", kPackVersion}, {"id", facts.id.hex()}, {"shards", shards}}));
 }
 
 PackFacts pack_facts(const std::string& options) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/base/json_text.h"
 #include "runtime/base/wire.h"
 
 namespace penstock {
@@ -31,7 +32,7 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
       limits_(limits),
       fields_({{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}}) {
   if (!workers_) throw Error(ErrorKind::usage, "a dataset in Python needs workers");
-  const nlohmann::json hello = nlohmann::json::parse(workers_->hello());
+  const nlohmann::json hello = parse_json(workers_->hello());
   size_ = hello.at("size").get<int64_t>();
   labelled_ = hello.at("labelled").get<bool>();
   name_ = hello.at("name").get<std::string>();

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/base/wire.h"
 #include "runtime/process/worker_process.h"
@@ -311,11 +312,11 @@ class PythonWorkers::Impl {
       ++living_;
     }
     std::unique_ptr<Worker> worker = start();
-    Json config = Json::parse(config_);
-    const Json hello = Json::parse(hello_);
+    Json config = parse_json(config_);
+    const Json hello = parse_json(hello_);
     config["fields"] = hello["fields"];
     config["labelled"] = hello["labelled"];
-    config_ = config.dump();  // nobody else has a worker yet
+    config_ = json_text(config);  // nobody else has a worker yet
     return worker;
   }
 
@@ -352,7 +353,7 @@ class PythonWorkers::Impl {
   void check_hello(const std::string& said) {
     Json answer;
     try {
-      answer = Json::parse(said);
+      answer = parse_json(said);
       (void)answer.at("size").get<int64_t>();
       (void)answer.at("labelled").get<bool>();
       for (const char* list : {"classes", "fields"}) {
@@ -452,7 +453,7 @@ std::string python_script(const std::string& name) {
 std::string python_config(const DatasetSpec& dataset, const std::vector<std::string>& functions) {
   Json config;
   config["python"] = dataset.python;
-  config["args"] = Json::parse(dataset.args);
+  config["args"] = parse_json(dataset.args);
   config["pickle"] = dataset.pickle;
   config["main"] = dataset.main;
   config["functions"] = functions;
@@ -464,7 +465,7 @@ std::string python_config(const DatasetSpec& dataset, const std::vector<std::str
     if (end > at) config["path"].push_back(dataset.path.substr(at, end - at));
     at = end + 1;
   }
-  return config.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text_replacing(config);
 }
 
 }  // namespace penstock

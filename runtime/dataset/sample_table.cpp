@@ -8,6 +8,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/utf8.h"
 #include "runtime/dataset/bounded_json.h"
 #include "runtime/dataset/image_folder.h"
@@ -106,7 +107,7 @@ std::string as_json(const TableFacts& facts) {
                 "a folder, file, class or field of the data set has a name that is not UTF-8: '" + std::string(name) + "'",
                 "rename it");
   }
-  return description(facts).dump();
+  return json_text(description(facts));
 }
 
 void check_path(const std::string& path) {

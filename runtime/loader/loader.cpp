@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/base/crc32c.h"
+#include "runtime/base/json_text.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/leases_on_the_way.h"
 #include "runtime/loader/loader_splits.h"
@@ -107,7 +108,7 @@ class Loader::Impl {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
-    return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text_replacing(report);
   }
 
  private:

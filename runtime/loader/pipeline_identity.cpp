@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/json_text.h"
 #include "runtime/decode/decoder.h"
 
 namespace penstock {
@@ -56,7 +57,7 @@ DecoderChange decoder_change(const std::string& then, const std::string& now) {
 }
 
 std::string pipeline_fingerprint(const ResolvedSplit& split) {
-  const json spec = json::parse(canonical_json(split));
+  const json spec = parse_json(canonical_json(split));
   json identity{{"arithmetic", split.arithmetic},
                 {"decoders", decoder_versions()},
                 {"pipeline", spec.at("split").at("pipeline")},
@@ -64,21 +65,20 @@ std::string pipeline_fingerprint(const ResolvedSplit& split) {
   for (const char* key : {"card_pipeline", "cpu_fraction"}) {
     if (spec.at("split").contains(key)) identity[key] = spec.at("split").at(key);
   }
-  return hash128(identity.dump()).hex();
+  return hash128(json_text(identity)).hex();
 }
 
 std::string pipeline_state(const ResolvedSplit& split) {
-  return json{{"penstock_pipeline", kVersion},
-              {"split", split.name},
-              {"fingerprint", pipeline_fingerprint(split)},  // for people; what counts is the rest
-              {"decoders", decoder_versions()},
-              {"spec", canonical_json(split)}}
-      .dump();
+  return json_text(json{{"penstock_pipeline", kVersion},
+                        {"split", split.name},
+                        {"fingerprint", pipeline_fingerprint(split)},  // for people; what counts is the rest
+                        {"decoders", decoder_versions()},
+                        {"spec", canonical_json(split)}});
 }
 
 void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
   if (state_text.size() > kMaxStateBytes) refuse("longer than " + std::to_string(kMaxStateBytes) + " bytes");
-  const json state = json::parse(state_text, nullptr, false);
+  const json state = parse_json_or_nothing(state_text);
   if (!state.is_object()) refuse("it is no JSON object");
   if (!state.contains("penstock_pipeline") && !state.contains("penstock_state")) {
     refuse("it has neither 'penstock_pipeline' nor 'penstock_state'");

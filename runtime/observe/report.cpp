@@ -9,6 +9,7 @@
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/json_text.h"
 
 namespace penstock {
 namespace {
@@ -103,7 +104,7 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
   report["splits"] = json::object();
   report["ranks"] = json::array();
   for (const std::string& text : rank_reports) {
-    json rank = json::parse(text, nullptr, false);
+    json rank = parse_json_or_nothing(text);
     if (rank.is_discarded() || !rank.is_object()) throw Error(ErrorKind::runtime, "a rank's report cannot be read");
     // Several trainers with the same data (roles.ranks_per_replica) are one in the sums.
     const bool counted = rank.value("counted", true);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/decode/decoder.h"
 #include "runtime/loader/pipeline_identity.h"
 #include "sampler/position.h"
@@ -37,13 +38,13 @@ std::string state_text(const ResolvedSplit& split, const PlanSpec& plan, const s
   state["dataset"] = dataset_fingerprint;
   state["decoders"] = decoder_versions();
   state["spec"] = canonical_json(split);
-  return state.dump();
+  return json_text(state);
 }
 
 Cursor resume_state(const std::string& text, const ResolvedSplit& split, const PlanSpec& plan,
                     const std::string& dataset_fingerprint, std::string& warning) {
   if (text.size() > kMaxStateBytes) refuse("longer than " + std::to_string(kMaxStateBytes) + " bytes");
-  const json state = json::parse(text, nullptr, false);
+  const json state = parse_json_or_nothing(text);
   if (!state.is_object()) refuse("it is no JSON object");
   if (!state.contains("penstock_state") || state["penstock_state"] != kVersion) {
     refuse("'penstock_state' is not " + std::to_string(kVersion));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/json_text.h"
 #include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
@@ -73,7 +74,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::string report() {
     std::vector<std::string> ranks{session_->stats()};
     if (meeting_.world) ranks.push_back(meeting_.world->loader_report());
-    return merge_reports(ranks).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text_replacing(merge_reports(ranks));
   }
 
   std::optional<int64_t> next_epoch;  // set by set_epoch, used up by begin()

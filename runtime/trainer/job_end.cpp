@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/base/json_text.h"
+
 namespace penstock {
 namespace {
 constexpr Nanoseconds kReportTimeout = 10 * kSecond;
@@ -67,10 +69,10 @@ std::vector<std::string> JobEnd::reports() const {
   std::vector<std::string> all;
   for (const auto& [peer, text] : port_reports_) all.push_back(text);
   for (const auto& [peer, text] : loader_reports_) {
-    nlohmann::json report = nlohmann::json::parse(text, nullptr, false);
+    nlohmann::json report = parse_json_or_nothing(text);
     if (report.is_discarded()) continue;
     report["rank"] = peer;  // loaders do not know theirs
-    all.push_back(report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    all.push_back(json_text_replacing(report));
   }
   return all;
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/trainer/client_connections.h"
 #include "runtime/trainer/client_protocol.h"
@@ -129,7 +130,7 @@ class Port::Impl {
     ::getrusage(RUSAGE_SELF, &usage);
     report["max_rss_mb"] = static_cast<double>(usage.ru_maxrss) / 1024.0;
     // Names of files may be no UTF-8.
-    return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return json_text_replacing(report);
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/switches.h"
 #include "runtime/process/launcher.h"
 #include "runtime/trainer/attach.h"
@@ -35,7 +36,7 @@ bool wants_to_attach(const DataLoaderOptions& options) {
 // Those of the command line of `penstock run` or `serve`, a JSON list, then the program's own.
 std::vector<std::string> all_overrides(const std::string& first, const DataLoaderOptions& options) {
   std::vector<std::string> all;
-  const auto list = nlohmann::json::parse(first, nullptr, false);
+  const auto list = parse_json_or_nothing(first);
   if (list.is_array()) {
     for (const auto& item : list) {
       if (item.is_string()) all.push_back(item.get<std::string>());

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "runtime/augment/catalog.h"
+#include "runtime/base/json_text.h"
 #include "runtime/config/key_table.h"
 #include "tests/config/job_texts.h"
 
@@ -120,9 +121,9 @@ TEST_CASE("a peer's description is checked like a file") {
   };
   CHECK(refused(canonical()) == "accepted");
   const auto with = [&](const std::string& pointer, const Json& value) {
-    Json json = Json::parse(canonical());
+    Json json = parse_json(canonical());
     json[Json::json_pointer(pointer)] = value;
-    return refused(json.dump());
+    return refused(json_text(json));
   };
   const auto says = [](const std::string& text, const std::string& part) {
     INFO(text);
@@ -205,7 +206,7 @@ TEST_CASE("resolve_split names what there is") {
 }
 
 TEST_CASE("the schema is JSON and describes every key and transform") {
-  const Json schema = Json::parse(job_schema());
+  const Json schema = parse_json(job_schema());
   CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
   CHECK(schema["additionalProperties"] == false);
   CHECK(schema["required"] == Json::array({"splits"}));
@@ -233,7 +234,7 @@ TEST_CASE("the schema is JSON and describes every key and transform") {
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["default"] == 2);
   CHECK(schema["properties"]["loader"]["properties"]["threads"]["minimum"] == 1);
   CHECK(schema["properties"]["transport"]["enum"] == Json::array({"auto", "inproc", "shm", "mpi"}));
-  const std::string pipeline = split["properties"]["pipeline"].dump();
+  const std::string pipeline = json_text(split["properties"]["pipeline"]);
   for (const TransformInfo& info : transform_catalog()) {
     CHECK(pipeline.find("\"" + info.name + "\":") != std::string::npos);
     for (const ParamInfo& param : info.params) CHECK(pipeline.find("\"" + param.name + "\":") != std::string::npos);

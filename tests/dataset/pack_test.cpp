@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/base/crc32c.h"
+#include "runtime/base/json_text.h"
 #include "runtime/dataset/cached_source.h"
 #include "runtime/dataset/json_numbers.h"
 #include "runtime/dataset/pack_source.h"
@@ -335,19 +336,19 @@ TEST_CASE("a description says which version it is, and is of a pack") {
 
 TEST_CASE("whole numbers of JSON are taken as they are, or not") {
   int width = 5;
-  CHECK(whole_number(nlohmann::json::parse("-7"), width));
+  CHECK(whole_number(parse_json("-7"), width));
   CHECK(width == -7);
   uint64_t bytes = 5;
-  CHECK(whole_number(nlohmann::json::parse("18446744073709551615"), bytes));
+  CHECK(whole_number(parse_json("18446744073709551615"), bytes));
   CHECK(bytes == ~uint64_t{0});
   int64_t time = 5;
   for (const char* text :
        {"1e84", "1.0", "true", "null", "\"1\"", "[1]", "18446744073709551616", "9223372036854775808"}) {
-    CHECK_FALSE(whole_number(nlohmann::json::parse(text), time));
-    CHECK_FALSE(whole_number(nlohmann::json::parse(text), width));
+    CHECK_FALSE(whole_number(parse_json(text), time));
+    CHECK_FALSE(whole_number(parse_json(text), width));
   }
-  CHECK_FALSE(whole_number(nlohmann::json::parse("-1"), bytes));
-  CHECK_FALSE(whole_number(nlohmann::json::parse("2147483648"), width));
+  CHECK_FALSE(whole_number(parse_json("-1"), bytes));
+  CHECK_FALSE(whole_number(parse_json("2147483648"), width));
   CHECK(time == 5);
   CHECK(width == -7);
 }

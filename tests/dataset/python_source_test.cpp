@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "runtime/base/json_text.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/process/tree.h"
 #include "tests/support/sanitized.h"
@@ -72,7 +73,7 @@ struct World {
     python.timeout_s = 10;
     limits.max_encoded_bytes = 1000;
   }
-  void args(const nlohmann::json& json) { dataset.args = json.dump(); }
+  void args(const nlohmann::json& json) { dataset.args = json_text(json); }
   std::shared_ptr<const PythonWorkers> workers() {
     return std::make_shared<PythonWorkers>(PythonHost{python,
                                                       [this](const std::string& text) {

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/json_text.h"
+
 namespace penstock {
 namespace {
 
@@ -18,7 +20,7 @@ TEST_CASE("columns, with remedies below what they are for") {
 }
 
 TEST_CASE("JSON has the same") {
-  const auto list = nlohmann::json::parse(findings_json(kFindings));
+  const auto list = parse_json(findings_json(kFindings));
   REQUIRE(list.size() == 2);
   CHECK(list[0]["level"] == "fine");
   CHECK(list[1]["topic"] == "io_uring");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/json_text.h"
 #include "runtime/config/job.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/trainer/data_loader.h"
@@ -106,7 +107,7 @@ TEST_CASE("a job of three epochs has the same hashes whether its loader learns o
     for (int epoch = 0; epoch < 3; ++epoch) {
       for (auto& batch : loader) CHECK(batch.size() == 8);
     }
-    const nlohmann::json report = nlohmann::json::parse(loader.report_json());
+    const nlohmann::json report = parse_json(loader.report_json());
     hashes[way] = report["splits"]["train"]["pixel_hash"];
     CHECK(report["splits"]["train"]["images"] == 3 * kPictures);
     nlohmann::json learnt;

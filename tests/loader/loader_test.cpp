@@ -16,6 +16,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/chunk.h"
 #include "tests/support/faulty_file_system.h"
@@ -322,7 +323,7 @@ TEST_CASE("reads of leases run ahead: the same chunks, within the memory, and no
       payloads[on ? 1 : 0].emplace_back(chunk.payload.begin(), chunk.payload.end());
     }
     CHECK(world.ahead() == (on ? 2 : 0));  // 16 reads are two leases of 8
-    const nlohmann::json report = nlohmann::json::parse(world.report()).at("read_ahead");
+    const nlohmann::json report = parse_json(world.report()).at("read_ahead");
     CHECK(report.at("method") == (on ? "threads" : "none"));
     if (on) CHECK(report.at("taken").get<int64_t>() + report.at("early").get<int64_t>() >= 30);
     // The fifth lease's reads were not begun, or are given up.

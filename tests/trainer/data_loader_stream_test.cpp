@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/hash.h"
+#include "runtime/base/json_text.h"
 #include "runtime/config/job.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/trainer/data_loader.h"
@@ -21,7 +22,7 @@ struct Hashes {
 };
 
 Hashes hashes_of(DataLoader& loader, const std::string& split) {
-  const auto stats = nlohmann::json::parse(loader.stats_json());
+  const auto stats = parse_json(loader.stats_json());
   return {stats["splits"][split]["order_hash"], stats["splits"][split]["pixel_hash"]};
 }
 
@@ -176,7 +177,7 @@ TEST_CASE("on_error: substitute gives the same stream by every way, marked and r
     CHECK(batch.size() == (batch.step() == 6 ? 2 : 8));
   }
   CHECK(marked == 3);
-  const auto stats = nlohmann::json::parse(loader.stats_json());
+  const auto stats = parse_json(loader.stats_json());
   const auto& bad = stats["splits"]["train"]["bad_samples"];
   REQUIRE(bad.size() == 3);
   for (const auto& one : bad) {

@@ -18,6 +18,7 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/thread_annotations.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny_dataset.h"
@@ -424,7 +425,7 @@ TEST_CASE("raw images, finished by the program: the port's bytes and hashes, als
     }
     CHECK(batches == 3);
     const auto hashes = [](DataLoader& loader) {
-      const auto split = nlohmann::json::parse(loader.stats_json())["splits"]["train"];
+      const auto split = parse_json(loader.stats_json())["splits"]["train"];
       return std::pair(split["order_hash"], split["pixel_hash"]);
     };
     CHECK(hashes(other) == hashes(plain));
@@ -771,7 +772,7 @@ TEST_CASE("statistics name images, waiting and ranges") {
   DataLoader loader(data.job(), "train");
   (void)epoch_of(loader);
   (void)loader.begin();
-  const nlohmann::json stats = nlohmann::json::parse(loader.stats_json());
+  const nlohmann::json stats = parse_json(loader.stats_json());
   const auto& train = stats.at("splits").at("train");
   CHECK(train.at("images") == 58);
   CHECK(train.at("batches") == 8);

@@ -16,6 +16,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/trainer/client_protocol.h"
 #include "tests/support/fake_endpoint.h"
@@ -208,7 +209,7 @@ class World {
   }
   nlohmann::json stats(Client& client) {
     client.say(ClientStats{});
-    return nlohmann::json::parse(client.expect<ClientStatsJson>().json);
+    return parse_json(client.expect<ClientStatsJson>().json);
   }
 
  private:
