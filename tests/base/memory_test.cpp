@@ -130,7 +130,7 @@ TEST_CASE("private memory is there at once, wants huge pages, and no child has i
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     std::vector<unsigned char> resident((bytes + page - 1) / page);
     REQUIRE(::mincore(memory.data(), bytes, resident.data()) == 0);
-    CHECK(std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; }));
+    CHECK(std::all_of(resident.begin(), resident.end(), [](unsigned char one) { return (one & 1) != 0; }));
     CHECK(memory.data()[bytes - 1] == std::byte{0});
     memory.data()[bytes - 1] = std::byte{1};
     const std::string flags = flags_of(memory.data());
