@@ -307,6 +307,12 @@ int run_launch_line(const LaunchLine& line) {
       if (!arrived->from_terminal) kill(pid, arrived->signal);
     }
   }
+  // What ended mpirun may have come to us too, and be unread: the signal is the reason then.
+  if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = arrived->signal;
+  while (const auto arrived = signals.next()) {
+    const bool ends = arrived->signal == SIGINT || (arrived->signal == SIGTERM && !line.end_in_order);
+    if (ends) interrupted_by = arrived->signal;
+  }
   // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
   folder.wait_until_alone(line.grace_s + 12);
   folder.release();

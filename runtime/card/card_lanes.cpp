@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -70,6 +71,7 @@ CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOp
     }
     lanes = places_.size();
     activity_.resize(cards_.size());
+    duty_.assign(cards_.size(), DutyCycle(options.duty));
   }
   if (!usable) {
     throw Error(ErrorKind::runtime, "no card has memory for a batch: " + why_none,
@@ -212,12 +214,26 @@ void CardLanes::begin_batch(size_t card) {
   if (activity.batches++ == 0) activity.since = MonotonicClock().now();
 }
 
-void CardLanes::end_batch(CardLane& lane) {
+// Bounded by the batch under way, which a card has until timeout_ns, and by the rest behind it.
+void CardLanes::await_turn(size_t card) {
+  const MonotonicClock clock;
+  for (Nanoseconds now = clock.now(); !duty_[card].may_begin(now); now = clock.now()) {
+    const Nanoseconds wait = duty_[card].running() ? kSecond : duty_[card].free_at() - now;
+    changed_.wait_for(mutex_, std::chrono::microseconds(wait / 1000 + 1));
+  }
+  duty_[card].begin(clock.now());
+}
+
+// With rests between batches the card's time is that of its one batch, from `begun` on.
+void CardLanes::end_batch(CardLane& lane, Nanoseconds begun) {
   Activity& activity = activity_[lane.card];
+  DutyCycle& duty = duty_[lane.card];
   const Nanoseconds now = MonotonicClock().now();
   lane.card_ns = now - std::exchange(activity.since, now);
-  figures_[lane.card].active_ns += lane.card_ns;
+  figures_[lane.card].active_ns += duty.limits() ? now - begun : lane.card_ns;
   --activity.batches;
+  duty.end(now);
+  if (duty.limits()) changed_.notify_all();
 }
 
 void CardLanes::run(size_t number) {
@@ -235,6 +251,7 @@ void CardLanes::run(size_t number) {
     {
       MutexLock lock(mutex_);
       begin_batch(lane->card);
+      await_turn(lane->card);
     }
     const Nanoseconds begun = clock.now();
     if (const std::optional<CardError> error = attempt(*lane)) {
@@ -242,14 +259,14 @@ void CardLanes::run(size_t number) {
         MutexLock lock(mutex_);
         std::string& failure = figures_[lane->card].failure;
         if (error->fault() != CardFault::out_of_memory && failure.empty()) failure = error->message();
-        end_batch(*lane);
+        end_batch(*lane, begun);
       }
       done_(*lane, &*error);
       continue;
     }
     {
       MutexLock lock(mutex_);
-      end_batch(*lane);
+      end_batch(*lane, begun);
       CardFigures& figures = figures_[lane->card];
       figures.times += lane->times;
       figures.deliver_ns += lane->deliver_ns;

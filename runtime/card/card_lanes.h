@@ -21,7 +21,8 @@
 //   that card three quarters of its memory, the library the rest. Where a card has none, or it fails, figures() says
 //   why, and its lanes go on without: pictures planned for it come back unmade, of which refused tells how many, and
 //   why.
-// Waiting: a batch that a card has not finished by options.timeout_ns counts as lost.
+// Waiting: a batch that a card has not finished by options.timeout_ns counts as lost. With options.duty below 1 a card has
+//   one batch at a time, and rests behind each; takers find its lanes busy meanwhile, and its speed is what is left.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
 //   batches under way; done() may still use the lanes then.
 #pragma once
@@ -40,6 +41,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/batch_builder.h"
 #include "runtime/card/card.h"
+#include "runtime/card/duty_cycle.h"
 
 namespace penstock {
 
@@ -49,6 +51,7 @@ struct CardLanesOptions {
   int64_t memory_bytes = int64_t{512} << 20;  // of a card
   int lanes = 3;                              // of a card: one being filled, one being made, one being fetched
   Nanoseconds timeout_ns = 10 * kSecond;
+  double duty = 1;  // of a card's time (duty_cycle.h)
   std::optional<ChromaUpsampling> library;  // jobs of arithmetic `fast`
   CardEntropy entropy;  // what takers of lanes leave to cards
 };
@@ -106,7 +109,7 @@ struct CardLane {
   int64_t wanted() const noexcept;
 
   // From the lane's thread, for done().
-  Nanoseconds card_ns = 0;  // the card's: since its batch before this one was back, or since it had nothing to do
+  Nanoseconds card_ns = 0;  // the card's: since its batch before this one was back, or since it had nothing to do; rests too
   Nanoseconds deliver_ns = 0;
   CardTimes times;
   std::array<int64_t, refusals> refused{};  // pictures that were planned for the library
@@ -143,7 +146,8 @@ class CardLanes {
   void add_lanes(size_t card, const CardLanesOptions& options) PENSTOCK_REQUIRES(mutex_);
   void run(size_t place);
   void begin_batch(size_t card) PENSTOCK_REQUIRES(mutex_);
-  void end_batch(CardLane& lane) PENSTOCK_REQUIRES(mutex_);
+  void await_turn(size_t card) PENSTOCK_REQUIRES(mutex_);
+  void end_batch(CardLane& lane, Nanoseconds begun) PENSTOCK_REQUIRES(mutex_);
   std::optional<CardError> attempt(CardLane& lane) const;
   void make(CardLane& lane) const;
   static void decode_pictures(CardLane& lane);
@@ -161,6 +165,7 @@ class CardLanes {
     Nanoseconds since = 0;  // counted so far
   };
   std::vector<Activity> activity_ PENSTOCK_GUARDED_BY(mutex_);  // of each card
+  std::vector<DutyCycle> duty_ PENSTOCK_GUARDED_BY(mutex_);     // of each card
   size_t next_ PENSTOCK_GUARDED_BY(mutex_) = 0;                 // where take() begins to look: lanes take turns
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -10,6 +10,7 @@ std::string card_keys_without_effect(const Job& job) {
   std::vector<std::string> keys;
   if (job.loader.cards != usual.cards) keys.emplace_back("loader.cards");
   if (job.loader.card_memory_mb != usual.card_memory_mb) keys.emplace_back("loader.card_memory_mb");
+  if (job.loader.card_duty != usual.card_duty) keys.emplace_back("loader.card_duty");
   if (job.loader.nvjpeg != usual.nvjpeg) keys.emplace_back("loader.nvjpeg");
   if (job.loader.card_entropy != usual.card_entropy) keys.emplace_back("loader.card_entropy");
   if (job.loader.cpu_fraction.given()) keys.emplace_back("loader.cpu_fraction");

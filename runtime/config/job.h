@@ -163,6 +163,7 @@ struct LoaderSpec {
   ExecutorKind executor = ExecutorKind::cpu;
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
+  double card_duty = 1;         // share of a card's time
   NvjpegUse nvjpeg = NvjpegUse::off;
   CardEntropyKind card_entropy = CardEntropyKind::automatic;
   CpuFraction cpu_fraction;

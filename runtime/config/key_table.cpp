@@ -199,6 +199,11 @@ std::vector<Section<Job>> make_job_sections() {
                         "Memory taken of each card, in MB; three quarters as much pinned memory besides."),
                  PENSTOCK_MEMBER(loader.card_memory_mb)),
         key<Job>(machinery,
+                 number("card_duty", 0.01, 1,
+                        "Share of each card's time that a loader takes, where a trainer computes on the same card: one "
+                        "batch at a time, with rests. 1: all that there is to do, as soon as it is there."),
+                 PENSTOCK_MEMBER(loader.card_duty)),
+        key<Job>(machinery,
                  text("nvjpeg", {"off", "nearest", "interpolated"},
                       "arithmetic: fast only: cards decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), "
                       "its chroma interpolated or the nearest. Pixels then depend on who makes an image."),

@@ -60,14 +60,12 @@ constexpr size_t place_in_wide(size_t i) {
   return (i & 2) * 2 + (i & 1) + (i & 4) / 2;
 }
 
-HWY_INLINE const double* number_at(const uint8_t* from) {
-  return reinterpret_cast<const double*>(from);
-}
 // 64 bits each, `scale` times the two numbers of 32 bits in `places` from `base` on.
 template <size_t scale>
 HWY_INLINE __m128d load_two(const uint8_t* base, uint64_t places) {
-  const __m128d first = _mm_load_sd(number_at(base + scale * static_cast<uint32_t>(places)));
-  return _mm_loadh_pd(first, number_at(base + scale * (places >> 32)));
+  // Not _mm_load_sd, which gcc takes for the load of an aligned double.
+  const __m128d first = _mm_castsi128_pd(_mm_loadu_si64(base + scale * static_cast<uint32_t>(places)));
+  return _mm_loadh_pd(first, reinterpret_cast<const double*>(base + scale * (places >> 32)));
 }
 template <size_t scale>
 HWY_INLINE Wide load_eight(const uint8_t* base, V places) {

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -172,6 +173,11 @@ class Loader::Impl {
     if (!f.cards.empty()) {
       report["cpu_images"] = f.cpu_images();
       report["entropy_s"] = static_cast<double>(f.feed_ns) * 1e-9;
+      report["process"] = ::getpid();  // whose contexts they are
+      if (options_.card_lanes.duty < 1) report["duty"] = options_.card_lanes.duty;
+      // NVIDIA's own limit for a process (MPS), which the driver takes from here.
+      const char* const percent = std::getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+      if (percent != nullptr && *percent != '\0') report["mps_percent"] = percent;
     }
     for (size_t m = 1; m < library_misses; ++m) {
       if (f.library_missed[m] == 0) continue;
@@ -361,6 +367,7 @@ LoaderOptions loader_options(const Job& job) {
   options.cpu_fraction = job.loader.cpu_fraction;
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
+  options.card_lanes.duty = job.loader.card_duty;
   // Elsewhere it would be loaded, and take its part of the cards' memory, for nothing.
   if (job.loader.nvjpeg != NvjpegUse::off && arithmetic_of(job.arithmetic) == Arithmetic::fast) {
     options.card_lanes.library =

@@ -249,6 +249,43 @@ TEST_CASE("lanes are taken of the card where the wait is least, while it has any
   CHECK(taken == std::vector<size_t>{1, 1, 2, 2, 0, 0});
 }
 
+TEST_CASE("a card that a trainer shares has one batch at a time, and rests behind each") {
+  constexpr int kBatches = 6;
+  constexpr Nanoseconds kBatch = 4'000'000;  // at least
+  const auto faults = std::make_shared<CardFaults>();
+  faults->slow_ms = kBatch / 1'000'000;
+  std::vector<std::unique_ptr<Card>> cards;
+  cards.push_back(std::make_unique<FaultyCard>(open_host_card(0, size_t{16} << 20), faults));
+  std::atomic<int> failed = 0;
+  std::atomic<int> done = 0;
+  CardLanes* all = nullptr;
+  CardLanes lanes(std::move(cards), {.memory_bytes = int64_t{8} << 20, .lanes = 2, .duty = 0.5},
+                  [&](CardLane& lane, const CardError* error) {
+                    failed += error != nullptr ? 1 : 0;
+                    all->give_back(lane);
+                    ++done;
+                  });
+  all = &lanes;
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  for (int submitted = 0; submitted < kBatches;) {
+    if (CardLane* const lane = lanes.take()) {
+      REQUIRE(lane->batch.begin(1, 8, 8));
+      lanes.submit(*lane);
+      ++submitted;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  while (done < kBatches) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const Nanoseconds elapsed = clock.now() - begun;
+  CHECK(failed == 0);
+  // One after the other, and behind each but the last a rest as long as the batch was.
+  const Nanoseconds active = lanes.figures().at(0).active_ns;
+  CHECK(active >= kBatches * kBatch);
+  CHECK(elapsed >= active + (kBatches - 1) * kBatch);
+}
+
 TEST_CASE("by learnt speeds, chunks are the CPU's too, by cards of different speeds") {
   const auto slow = std::make_shared<CardFaults>();
   slow->slow_ms = 60;

@@ -13,9 +13,9 @@ work = tempfile.TemporaryDirectory(prefix="cards_test-")
 job = write_job(work.name, demo_photos())
 
 
-def go(ranks, overrides, cards):
+def go(ranks, overrides, cards, more_env={}):
     with no_leftovers() as env:
-        return run_job(job, ranks=ranks, overrides=overrides, env=dict(env, PENSTOCK_CARDS=cards), timeout=200)
+        return run_job(job, ranks=ranks, overrides=overrides, env=dict(env, PENSTOCK_CARDS=cards, **more_env), timeout=200)
 
 
 def cards_of(result):
@@ -52,7 +52,7 @@ def test_entropy_is_decoded_by_cards_with_an_index_and_without():
         assert cards["images"] > 20 and cards["remade"] == 0, cards
         uploaded.append(sum(card["uploaded_bytes"] for card in cards["list"]) / cards["images"])
     # Bytes of files instead of coefficients; the validation split has no index.
-    assert uploaded[1] < 0.7 * uploaded[0], uploaded
+    assert uploaded[1] < 0.8 * uploaded[0], uploaded
     assert uploaded[2] < 0.7 * uploaded[0], uploaded
 
 
@@ -141,6 +141,16 @@ def test_a_share_by_speed_changes_no_byte():
             assert rank["cards"]["images"] + rank["cards"]["cpu_images"] == rank["images"], rank
         assert sum(cards["cpu_images"] for cards in cards_of(result)) > 0, result.report
     assert all("by_speed" not in cards for cards in cards_of(go(0, ["loader.executor=card"], "host")))
+
+
+def test_a_card_that_a_trainer_shares():
+    overrides = ["loader.executor=card", "loader.cpu_fraction=auto", "loader.card_duty=0.2"]
+    result = go(0, overrides, "host", more_env={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30"})
+    assert result.code == 0 and result.hashes() == go(0, [], "none").hashes(), result.log
+    cards = cards_of(result)[0]
+    assert cards["duty"] == 0.2 and cards["mps_percent"] == "30" and cards["process"] > 1, cards
+    plain = cards_of(go(0, ["loader.executor=card"], "host"))[0]
+    assert "duty" not in plain and "mps_percent" not in plain, plain
 
 
 def test_pixel_transforms_are_made_by_cards():

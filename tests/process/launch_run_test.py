@@ -118,10 +118,11 @@ def test_a_terminal_that_is_closed_while_mpirun_starts():
         for delay_s in (0.05, 0.15):  # before a rank holds the session folder
             with no_leftovers() as env:
                 process = subprocess.Popen([STAND_IN, "launch", "3", "1", "sleep", "30"], env=env, start_new_session=True,
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                 time.sleep(delay_s)
                 os.killpg(process.pid, number)
-                assert process.wait(20) in (-number, 128 + number)
+                said = process.communicate(timeout=20)[1]
+                assert process.returncode in (-number, 128 + number), (number, delay_s, process.returncode, said)
 
 
 def test_kill_9_of_mpirun():
