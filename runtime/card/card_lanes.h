@@ -84,6 +84,7 @@ struct CardFigures {
 struct LaneImage {
   size_t sample = 0;
   std::byte* image = nullptr;  // nullptr: not wanted any more
+  std::byte* shared = nullptr;  // card memory that has it as well, once it is back; nullptr: none
   bool made = false;           // once it is back; else the CPU has to make it
 };
 
@@ -151,6 +152,7 @@ class CardLanes {
   std::optional<CardError> attempt(CardLane& lane) const;
   void make(CardLane& lane) const;
   static void decode_pictures(CardLane& lane);
+  static void copy_shared(CardLane& lane);
   bool library_of(size_t card) const PENSTOCK_REQUIRES(mutex_);
 
   std::vector<std::unique_ptr<Card>> cards_;
