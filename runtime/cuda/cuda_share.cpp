@@ -57,7 +57,7 @@ void check(CUresult code, const CardInfo& card, const char* what) {
   if (driver().error_string(code, &why) != CUDA_SUCCESS || why == nullptr) why = "an unknown error";
   const std::string message = "card " + std::to_string(card.number) + " (" + card.name + "): " + what + ": " + why;
   if (code == CUDA_ERROR_OUT_OF_MEMORY) throw CardError(CardFault::out_of_memory, message);
-  throw Error(ErrorKind::runtime, message, "say loader.card_ring_mb: 0");
+  throw Error(ErrorKind::runtime, message);
 }
 
 CUmemAllocationProp properties_of(const CardInfo& card) {
