@@ -31,6 +31,7 @@ class IdleStream final : public CardStream {
   void upload(std::byte*, const std::byte*, size_t) override {}
   void launch(std::byte*, const StageLaunch&) override {}
   void download(std::byte*, const std::byte*, size_t) override {}
+  void copy(std::byte*, const std::byte*, size_t) override {}
   void wait(Nanoseconds) override {}
   CardTimes take_times() override { return {}; }
 };
@@ -41,6 +42,10 @@ class IdleCard final : public Card {
   std::byte* allocate(size_t bytes, CardMemory where) override { return memory_->allocate(bytes, where); }
   void release(std::byte* memory, CardMemory where) noexcept override { memory_->release(memory, where); }
   std::unique_ptr<CardStream> stream() override { return std::make_unique<IdleStream>(); }
+  std::unique_ptr<CardShare> share(size_t bytes) override { return memory_->share(bytes); }
+  std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) override {
+    return memory_->open_share(std::move(fd), bytes);
+  }
 
  private:
   std::unique_ptr<Card> memory_ = open_host_card(0, size_t{2} << 30);

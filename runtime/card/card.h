@@ -7,13 +7,18 @@
 //   stream->launch(memory.data(), launch);
 //   stream->download(pinned.data(), memory.data() + at, m);
 //   stream->wait(timeout_ns);                                  // until all of it is done
+//   std::unique_ptr<CardShare> ring = card->share(bytes);      // memory that another process opens by ring->fd()
 //
 // The seam between what is said to a card and how: ../cuda says it with CUDA, host_card.h does it on this CPU, and
 //   tests put faults in between. No header of CUDA is seen from here.
 // Failure: CardError, with what kind it is: memory is short (ask for less), a call failed, or the card is gone. After
 //   `failed` and `lost` the card and its streams are good for nothing but being destroyed; a stream's outcome is
 //   unknown.
-// Ownership: blocks and streams must go before their card. A stream that is destroyed waits for what it was told, as
+// Sharing: memory behind a descriptor lives until nobody has it open, mapped or on its way, whoever made it and whatever
+//   became of them: what was written before a process died is there for the others. Nothing orders what two processes tell their
+//   cards: the one that writes waits for its stream before it says so, the one that reads waits for its own before it
+//   gives the memory back. Both are said through the CPU, so there are no events between processes.
+// Ownership: blocks, shares and streams must go before their card. A stream that is destroyed waits for what it was told, as
 //   the memory it works on goes next; behind `lost` neither waits, and the memory stays until the process ends.
 // Thread-safety: a Card from any thread; a stream from one at a time. A call may leave the card current in its thread
 //   (CUDA's notion): who uses CUDA there besides puts that right.
@@ -28,6 +33,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/card/batch_layout.h"
 #include "runtime/card/picture_decoder.h"
 
@@ -60,6 +66,7 @@ struct CardTimes {
   Nanoseconds library_ns = 0;  // a PictureDecoder's work
   std::array<Nanoseconds, card_stages> stage_ns{};
   Nanoseconds download_ns = 0;
+  Nanoseconds copy_ns = 0;  // from card memory to card memory
 
   // To pixels; and all that comes behind.
   Nanoseconds decode_ns() const noexcept {
@@ -81,6 +88,7 @@ struct CardTimes {
     library_ns += other.library_ns;
     for (size_t s = 0; s < card_stages; ++s) stage_ns[s] += other.stage_ns[s];
     download_ns += other.download_ns;
+    copy_ns += other.copy_ns;
     return *this;
   }
 };
@@ -92,6 +100,8 @@ class CardStream {
   virtual void upload(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void launch(std::byte* memory, const StageLaunch& launch) = 0;
   virtual void download(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  // From card memory to card memory; one of them may be shared, and so another card's.
+  virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // CardError(lost) when the time passes first.
   virtual void wait(Nanoseconds timeout_ns) = 0;
   // Of what was done since the last call; after wait().
@@ -100,6 +110,15 @@ class CardStream {
   virtual std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) {
     throw Error(ErrorKind::runtime, "this card has no library that decodes JPEG files");
   }
+};
+
+// Card memory that other processes can have as well; see Sharing, above. A mapping of this process, which ends with it.
+class CardShare {
+ public:
+  virtual ~CardShare() = default;
+  virtual std::byte* data() const noexcept = 0;
+  virtual size_t bytes() const noexcept = 0;  // at least what was asked for
+  virtual int fd() const noexcept = 0;        // the share's; -1: it was opened
 };
 
 class Card {
@@ -113,6 +132,11 @@ class Card {
   // ordered with theirs, and wait() waits for both, as does its end: theirs must outlive it. Cards without such streams
   // make one of their own.
   virtual std::unique_ptr<CardStream> stream_on(void* /*theirs*/) { return stream(); }
+  // Error(runtime), with what to do, where memory of this card cannot be shared.
+  virtual std::unique_ptr<CardShare> share(size_t bytes) = 0;
+  // What another process has shared, to be read by this card, which may be another: `bytes` are its bytes(). The
+  // descriptor is the call's, whatever comes of it. Error(runtime) where this card does not reach it.
+  virtual std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) = 0;
 };
 
 // Owned memory of a card.

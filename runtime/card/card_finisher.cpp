@@ -63,27 +63,44 @@ void CardFinisher::describe(const Finisher& finisher) {
   front_ = {};
 }
 
-void CardFinisher::finish(const uint8_t* images, int64_t samples, void* tensor) {
+void CardFinisher::finish(std::span<const RawImages> batch, void* tensor) {
   if (reinterpret_cast<uintptr_t>(tensor) % element_bytes_ != 0) {
     throw Error(ErrorKind::usage, "a tensor on a card is not aligned to its elements");
   }
-  const size_t count = static_cast<size_t>(samples) * images_per_sample_;
-  for (size_t done = 0; done < count;) {
-    const size_t now = std::min(layout_.images, count - done);
-    const size_t begin = done * layout_.image_bytes;
-    stream_->upload(memory_.data() + layout_.images_at, reinterpret_cast<const std::byte*>(images) + begin,
-                    now * layout_.image_bytes);
-    StageLaunch launch;
-    launch.stage = CardStage::finish;
-    launch.spans = static_cast<uint32_t>(now * layout_.spans_each);
-    launch.spans_at = layout_.spans_at;
-    launch.parts_at = layout_.parts_at;
-    launch.outputs = static_cast<uint8_t*>(tensor) + begin * element_bytes_;
-    stream_->launch(memory_.data(), launch);
-    figures_.uploaded_bytes += static_cast<int64_t>(now * layout_.image_bytes);
-    done += now;
+  auto* to = static_cast<uint8_t*>(tensor);
+  for (const RawImages& part : batch) {
+    const size_t count = static_cast<size_t>(part.samples) * images_per_sample_;
+    for (size_t done = 0; done < count;) {
+      const size_t now = std::min(layout_.images, count - done);
+      fetch(part, done, now);
+      launch(now, to);
+      to += now * layout_.image_bytes * element_bytes_;
+      done += now;
+    }
+    figures_.samples += part.samples;
   }
-  figures_.samples += samples;
+}
+
+void CardFinisher::fetch(const RawImages& part, size_t first, size_t images) {
+  const size_t bytes = images * layout_.image_bytes;
+  const auto* const from = reinterpret_cast<const std::byte*>(part.images) + first * layout_.image_bytes;
+  std::byte* const to = memory_.data() + layout_.images_at;
+  if (part.on_card) {
+    stream_->copy(to, from, bytes);
+  } else {
+    stream_->upload(to, from, bytes);
+  }
+  (part.on_card ? figures_.copied_bytes : figures_.uploaded_bytes) += static_cast<int64_t>(bytes);
+}
+
+void CardFinisher::launch(size_t images, uint8_t* to) {
+  StageLaunch launch;
+  launch.stage = CardStage::finish;
+  launch.spans = static_cast<uint32_t>(images * layout_.spans_each);
+  launch.spans_at = layout_.spans_at;
+  launch.parts_at = layout_.parts_at;
+  launch.outputs = to;
+  stream_->launch(memory_.data(), launch);
 }
 
 void CardFinisher::wait() {

@@ -1,7 +1,9 @@
-// Images of a batch on the trainer's card: uploaded as the uint8 bytes that came, finished there (augment/finish.h).
+// Images of a batch on the trainer's card: uploaded as the uint8 bytes that came, or copied there from what a loader's
+// card shares, and finished (augment/finish.h).
 //
 //   CardFinisher finisher(open_trainers_card(0), loader.finisher(), stream);   // of a split opened with raw_images
 //   finisher.finish(images.as<uint8_t>(), images.shape[0], tensor);            // hands it over
+//   finisher.finish({{of_slot, 6}, {images_in(*theirs, at, bytes), 10, true}}, tensor);   // card_pieces.h
 //   ...                                             // the consumer's stream waits for an event of `stream`
 //   finisher.wait();                                // now the batch may go
 //
@@ -15,6 +17,8 @@
 //   caller's other CUDA code (the primary one): there is no second.
 // Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has taken
 //   its bytes, which is a copy on this CPU.
+//   What a loader's card shares goes through the same memory: a copy within the card, or between two, and the loader has its piece
+//   back the sooner.
 // Ownership: the card; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this is
 //   gone.
 // Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a
@@ -25,7 +29,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/augment/finish.h"
@@ -33,6 +39,13 @@
 #include "runtime/card/card.h"
 
 namespace penstock {
+
+// Raw images of successive samples: planar uint8, as a slot has them.
+struct RawImages {
+  const uint8_t* images = nullptr;
+  int64_t samples = 0;
+  bool on_card = false;  // in memory that this card reaches; else here
+};
 
 struct CardFinisherOptions {
   size_t memory_bytes = size_t{8} << 20;
@@ -44,14 +57,19 @@ class CardFinisher {
   CardFinisher(std::shared_ptr<Card> card, const Finisher& finisher, void* stream = nullptr,
                const CardFinisherOptions& options = {});
 
-  // `samples` of them, as a slot has them: planar. `tensor`: card memory for as many finished ones.
-  void finish(const uint8_t* images, int64_t samples, void* tensor);
+  // A batch, from wherever its samples are. `tensor`: card memory for as many finished ones.
+  void finish(std::span<const RawImages> batch, void* tensor);
+  void finish(std::initializer_list<RawImages> batch, void* tensor) {
+    finish(std::span(batch.begin(), batch.size()), tensor);
+  }
+  void finish(const uint8_t* images, int64_t samples, void* tensor) { finish({{images, samples}}, tensor); }
   void wait();
 
   struct Figures {
     int64_t samples = 0;
     int64_t uploaded_bytes = 0;
-    CardTimes times;  // of what was waited for
+    int64_t copied_bytes = 0;  // card to card
+    CardTimes times;           // of what was waited for
   };
   const Figures& figures() const noexcept { return figures_; }
   const CardInfo& card() const noexcept { return card_->info(); }
@@ -70,6 +88,8 @@ class CardFinisher {
   };
   static Layout layout_for(const Finisher& finisher, size_t memory_bytes);
   void describe(const Finisher& finisher);
+  void fetch(const RawImages& part, size_t first, size_t images);
+  void launch(size_t images, uint8_t* to);
 
   std::shared_ptr<Card> card_;
   Layout layout_;

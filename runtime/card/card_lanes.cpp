@@ -66,6 +66,7 @@ CardLanes::CardLanes(std::vector<std::unique_ptr<Card>> cards, const CardLanesOp
       const CardInfo& info = cards_[card]->info();
       figures_.push_back({.name = info.name, .number = info.number});
       add_lanes(card, options);
+      add_pieces(card);
       why_none = figures_[card].failure;
       usable = usable || why_none.empty();
     }
@@ -144,6 +145,19 @@ void CardLanes::add_lanes(size_t card, const CardLanesOptions& options) {
   if (figures.lanes == 0) figures.failure = why;
 }
 
+// Behind the lanes: they are what a card is for.
+void CardLanes::add_pieces(size_t card) {
+  pieces_.emplace_back();
+  if (options_.shared_bytes == 0 || !figures_[card].failure.empty()) return;
+  CardSharedFigures& shared = figures_[card].shared.emplace();
+  try {
+    pieces_.back() = std::make_unique<CardPieces>(*cards_[card], static_cast<size_t>(options_.shared_bytes));
+    shared.bytes = static_cast<int64_t>(pieces_.back()->bytes());
+  } catch (const Error& error) {
+    shared.failure = error.message();
+  }
+}
+
 CardLane* CardLanes::take(const std::function<double(size_t card)>& wait) {
   MutexLock lock(mutex_);
   Place* found = nullptr;
@@ -185,7 +199,11 @@ void CardLanes::give_back(CardLane& lane) {
 
 std::vector<CardFigures> CardLanes::figures() const {
   MutexLock lock(mutex_);
-  return figures_;
+  std::vector<CardFigures> figures = figures_;
+  for (size_t card = 0; card < pieces_.size(); ++card) {
+    if (pieces_[card]) figures[card].shared->pieces = pieces_[card]->figures();
+  }
+  return figures;
 }
 
 bool CardLanes::library_of(size_t card) const {
@@ -316,6 +334,21 @@ void CardLanes::decode_pictures(CardLane& lane) {
   }
 }
 
+// Also of images that turn out not to be good: who reads them is told by `made`.
+void CardLanes::copy_shared(CardLane& lane) {
+  const BatchBuilder& batch = lane.batch;
+  const size_t bytes = batch.output_bytes();
+  for (size_t place = 0; place < batch.places();) {
+    std::byte* const to = lane.images[place].shared;
+    size_t run = 1;
+    while (to != nullptr && place + run < batch.places() && lane.images[place + run].shared == to + run * bytes) ++run;
+    if (to != nullptr) {
+      lane.stream->copy(to, lane.memory.data() + batch.outputs_at() + place * bytes, run * bytes);
+    }
+    place += run;
+  }
+}
+
 void CardLanes::make(CardLane& lane) const {
   BatchBuilder& batch = lane.batch;
   batch.seal();
@@ -328,6 +361,7 @@ void CardLanes::make(CardLane& lane) const {
     stream.download(lane.upload.data() + batch.verdicts_at(), lane.memory.data() + batch.verdicts_at(),
                     batch.verdict_bytes());
   }
+  copy_shared(lane);
   stream.wait(options_.timeout_ns);
   lane.times = stream.take_times();
   const MonotonicClock clock;

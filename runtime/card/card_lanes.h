@@ -21,6 +21,8 @@
 //   that card three quarters of its memory, the library the rest. Where a card has none, or it fails, figures() says
 //   why, and its lanes go on without: pictures planned for it come back unmade, of which refused tells how many, and
 //   why.
+// Sharing, where options.shared_bytes asks for it: a LaneImage may name a place in pieces(card) of its lane's card, and the
+//   image is there too when it is `made`. Where a card shares nothing figures() says why, and all else is as without.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost. With options.duty below 1 a card has
 //   one batch at a time, and rests behind each; takers find its lanes busy meanwhile, and its speed is what is left.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
@@ -41,6 +43,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/batch_builder.h"
 #include "runtime/card/card.h"
+#include "runtime/card/card_pieces.h"
 #include "runtime/card/duty_cycle.h"
 
 namespace penstock {
@@ -54,6 +57,7 @@ struct CardLanesOptions {
   double duty = 1;  // of a card's time (duty_cycle.h)
   std::optional<ChromaUpsampling> library;  // jobs of arithmetic `fast`
   CardEntropy entropy;  // what takers of lanes leave to cards
+  int64_t shared_bytes = 0;  // of a card, besides memory_bytes: for images that other processes read; 0: none
 };
 
 // Of a card's library (picture_decoder.h), so far.
@@ -62,6 +66,13 @@ struct CardLibraryFigures {
   std::string failure;        // why it is not used, or no more
   int64_t images = 0;
   std::array<int64_t, refusals> refused{};
+};
+
+// Of what a card lends to other processes, so far.
+struct CardSharedFigures {
+  int64_t bytes = 0;
+  std::string failure;  // why there is none
+  CardPieces::Figures pieces;
 };
 
 // Of one card, so far.
@@ -79,11 +90,13 @@ struct CardFigures {
   int64_t deliver_ns = 0;  // of its lanes, from pinned memory to where images go
   std::string failure;     // why it is not asked any more, or never was
   std::optional<CardLibraryFigures> library;  // where it was asked for
+  std::optional<CardSharedFigures> shared;    // the same
 };
 
 struct LaneImage {
   size_t sample = 0;
   std::byte* image = nullptr;  // nullptr: not wanted any more
+  std::byte* shared = nullptr;  // card memory that has it as well, once it is back; nullptr: none
   bool made = false;           // once it is back; else the CPU has to make it
 };
 
@@ -133,6 +146,8 @@ class CardLanes {
   std::optional<LibraryOffer> library() const;
   // Of a lane that the caller has.
   bool has_library(const CardLane& lane) const;
+  // nullptr: that card shares nothing.
+  CardPieces* pieces(size_t card) const noexcept { return pieces_[card].get(); }
 
  private:
   struct Place {
@@ -151,9 +166,13 @@ class CardLanes {
   std::optional<CardError> attempt(CardLane& lane) const;
   void make(CardLane& lane) const;
   static void decode_pictures(CardLane& lane);
+  static void copy_shared(CardLane& lane);
   bool library_of(size_t card) const PENSTOCK_REQUIRES(mutex_);
 
+  void add_pieces(size_t card) PENSTOCK_REQUIRES(mutex_);
+
   std::vector<std::unique_ptr<Card>> cards_;
+  std::vector<std::unique_ptr<CardPieces>> pieces_;  // of each card; behind the lanes that write there
   CardLanesOptions options_;
   Done done_;
   mutable Mutex mutex_;

@@ -56,7 +56,7 @@ struct CudaComponent {
 };
 // Of this struct, Card and batch_layout.h together. By hand what sizes do not tell.
 constexpr uint64_t cuda_component_version(uint32_t sizes) {
-  return uint64_t{5} << 32 | sizes;
+  return uint64_t{6} << 32 | sizes;
 }
 inline constexpr uint64_t kCudaComponentVersion = cuda_component_version(batch_layout_sizes);
 inline constexpr const char* kCudaComponentEntry = "penstock_cuda_component";

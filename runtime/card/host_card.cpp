@@ -83,6 +83,7 @@ class HostStream final : public CardStream {
   void download(std::byte* to, const std::byte* from, size_t bytes) override {
     copy(to, from, bytes, times_.download_ns);
   }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes, times_.copy_ns); }
   void launch(std::byte* memory, const StageLaunch& launch) override {
     work_.push_back({[memory, launch] { run_on_host(reinterpret_cast<uint8_t*>(memory), launch); },
                      &times_.stage_ns[static_cast<size_t>(launch.stage)]});
@@ -120,6 +121,23 @@ class HostStream final : public CardStream {
   CardTimes times_;
 };
 
+class HostShare final : public CardShare {
+ public:
+  HostShare(SharedMemory memory, std::function<void()> gone) : memory_(std::move(memory)), gone_(std::move(gone)) {}
+  ~HostShare() override {
+    if (gone_) gone_();
+  }
+  HostShare(const HostShare&) = delete;
+  HostShare& operator=(const HostShare&) = delete;
+  std::byte* data() const noexcept override { return memory_.data(); }
+  size_t bytes() const noexcept override { return memory_.size(); }
+  int fd() const noexcept override { return gone_ ? memory_.fd() : -1; }
+
+ private:
+  SharedMemory memory_;
+  std::function<void()> gone_;  // empty: it was opened
+};
+
 class HostCard final : public Card {
  public:
   HostCard(int number, size_t memory_bytes, std::shared_ptr<HostLibrary> library) : library_(std::move(library)) {
@@ -132,13 +150,8 @@ class HostCard final : public Card {
   std::byte* allocate(size_t bytes, CardMemory where) override {
     MutexLock lock(mutex_);
     const size_t counted = where == CardMemory::device ? bytes : 0;
-    void* const memory = used_ + counted > static_cast<size_t>(info_.memory_bytes)
-                             ? nullptr
-                             : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (memory == nullptr) {
-      throw CardError(CardFault::out_of_memory, "card " + std::to_string(info_.number) + " (" + info_.name +
-                                                    "): allocating " + std::to_string(bytes) + " bytes: out of memory");
-    }
+    void* const memory = fits(counted) ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
+    if (memory == nullptr) throw short_of(bytes, "out of memory");
     used_ += counted;
     blocks_[memory] = counted;
     return static_cast<std::byte*>(memory);
@@ -152,7 +165,35 @@ class HostCard final : public Card {
   }
   std::unique_ptr<CardStream> stream() override { return std::make_unique<HostStream>(library_); }
 
+  std::unique_ptr<CardShare> share(size_t bytes) override {
+    MutexLock lock(mutex_);
+    if (!fits(bytes)) throw short_of(bytes, "out of memory");
+    try {
+      SharedMemory memory = SharedMemory::create("penstock-card", bytes);
+      memory.seal_future_writes();
+      auto shared = std::make_unique<HostShare>(std::move(memory), [this, bytes] {
+        MutexLock relock(mutex_);
+        used_ -= bytes;
+      });
+      used_ += bytes;
+      return shared;
+    } catch (const Error& error) {
+      throw short_of(bytes, error.message());
+    }
+  }
+  std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) override {
+    return std::make_unique<HostShare>(SharedMemory::open(std::move(fd), bytes, SharedMemory::Access::read), nullptr);
+  }
+
  private:
+  bool fits(size_t bytes) const PENSTOCK_REQUIRES(mutex_) {
+    return bytes <= static_cast<size_t>(info_.memory_bytes) - used_;
+  }
+  CardError short_of(size_t bytes, const std::string& why) const {
+    return {CardFault::out_of_memory, "card " + std::to_string(info_.number) + " (" + info_.name + "): allocating " +
+                                          std::to_string(bytes) + " bytes: " + why};
+  }
+
   std::shared_ptr<HostLibrary> library_;
   CardInfo info_;
   Mutex mutex_;

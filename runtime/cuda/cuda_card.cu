@@ -14,6 +14,7 @@
 #include "runtime/card/card.h"
 #include "runtime/card/cuda_component.h"
 #include "runtime/card/kernels.h"
+#include "runtime/cuda/cuda_share.h"
 #include "runtime/cuda/stage_ranges.h"
 #ifdef PENSTOCK_NVJPEG
 #include "runtime/cuda/nvjpeg_on_card.h"
@@ -155,10 +156,6 @@ const char* name_of(CardStage stage) {
   return "?";
 }
 
-// Of a card and its streams: one of these has not done its work in time. cudaFree and cudaFreeHost wait for all that a
-// card was told, so what it may still work on is left to the end of the process.
-using Hanging = std::shared_ptr<std::atomic<bool>>;
-
 class CudaStream final : public CardStream {
  public:
   explicit CudaStream(const CardInfo& info, Hanging hanging) : info_(info), hanging_(std::move(hanging)) {
@@ -193,6 +190,13 @@ class CudaStream final : public CardStream {
     begin();
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), info_, "copying from it");
     time(stopwatch_.mark(stream_, &CardTimes::download_ns));
+  }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    const StageRange range("copy");
+    use();
+    begin();
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), info_, "copying within it");
+    time(stopwatch_.mark(stream_, &CardTimes::copy_ns));
   }
 
   void launch(std::byte* at, const StageLaunch& stage) override {
@@ -340,6 +344,14 @@ class CudaCard final : public Card {
   std::unique_ptr<CardStream> stream() override { return std::make_unique<CudaStream>(info_, hanging_); }
   std::unique_ptr<CardStream> stream_on(void* theirs) override {
     return std::make_unique<CudaStream>(info_, hanging_, static_cast<cudaStream_t>(theirs));
+  }
+  std::unique_ptr<CardShare> share(size_t bytes) override {
+    check(cudaSetDevice(info_.number), info_, "choosing it");
+    return make_cuda_share(info_, hanging_, bytes);
+  }
+  std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) override {
+    check(cudaSetDevice(info_.number), info_, "choosing it");
+    return open_cuda_share(info_, hanging_, std::move(fd), bytes);
   }
 
  private:

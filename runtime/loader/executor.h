@@ -8,6 +8,8 @@
 // With cards the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a card
 //   (card/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card
 //   that fails they make again what it had. Bytes, records and verdicts are the same.
+// A work that is to be shared is made in its cell as any other. Where one card has made all of its images, they lie in a
+//   piece of that card's memory as well, which is the taker's of the work then (card/card_pieces.h).
 #pragma once
 
 #include <array>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "runtime/card/card_lanes.h"
+#include "runtime/card/card_pieces.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/chunk.h"
 #include "transport/transport.h"
@@ -41,7 +44,15 @@ struct ChunkWork {
   // the work fails. Empty: nothing.
   std::function<void(size_t i)> finish;
 
+  // Whether its images shall lie in memory of a card as well, for another process to read.
+  bool share = false;
+
   // Filled by the executor.
+  struct Shared {
+    size_t card = 0;
+    CardPiece piece;  // all images of the chunk, one after the other; the work's owner lends it, or drops it
+  };
+  std::optional<Shared> shared;  // only where one card has made all of them
   std::vector<SampleRecord> records;
   std::string failure;  // the environment's fault, naming the file; empty when the chunk is whole
   int64_t busy_ns = 0;
@@ -84,6 +95,8 @@ class Executor {
   // Takes back a work that no thread has begun; nullptr when it is too late.
   virtual std::unique_ptr<ChunkWork> withdraw(const LeaseKey& lease) = 0;
   virtual ExecutorFigures figures() const = 0;
+  // What a card shares (CardLanesOptions::shared_bytes); nullptr: nothing, or no such card.
+  virtual CardPieces* pieces(size_t /*card*/) const noexcept { return nullptr; }
 };
 
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.

@@ -141,7 +141,7 @@ class Loader::Impl {
                        {"uploaded_bytes", card.uploaded_bytes},
                        {"busy_s", s(card.busy_ns)},
                        {"busy_fraction", elapsed > 0 ? s(card.active_ns) / elapsed : 0},
-                       {"copy_s", s(card.times.upload_ns + card.times.download_ns)},
+                       {"copy_s", s(card.times.upload_ns + card.times.download_ns + card.times.copy_ns)},
                        {"decode_s", s(card.times.decode_ns())},
                        {"augment_s", s(card.times.augment_ns())},
                        {"deliver_s", s(card.deliver_ns)}};

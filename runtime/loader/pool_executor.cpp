@@ -105,6 +105,7 @@ class PoolExecutor final : public Executor {
     }
     return nullptr;
   }
+  CardPieces* pieces(size_t card) const noexcept override { return lanes_ ? lanes_->pieces(card) : nullptr; }
   ExecutorFigures figures() const override {
     ExecutorFigures figures;
     {
@@ -127,6 +128,9 @@ class PoolExecutor final : public Executor {
     int64_t for_cards = 0;       // images, by learnt speeds
     CardLane* open = nullptr;    // where its images go
     size_t lanes = 0;            // that have images of it
+    std::optional<ChunkWork::Shared> shared;  // where its images shall lie as well
+    bool share_asked = false;
+    size_t shared_images = 0;    // that do
   };
 
   // What a thread does with a sample.
@@ -215,6 +219,10 @@ class PoolExecutor final : public Executor {
         if (on_notice_ && card.library && !card.library->failure.empty()) {
           on_notice_("card " + std::to_string(card.number) + " (" + card.name +
                      ") decodes without nvJPEG: " + card.library->failure);
+        }
+        if (on_notice_ && card.shared && !card.shared->failure.empty()) {
+          on_notice_("card " + std::to_string(card.number) + " (" + card.name +
+                     ") delivers by the host: " + card.shared->failure);
         }
         continue;
       }
@@ -375,7 +383,7 @@ class PoolExecutor final : public Executor {
       // Another card has one, or its own has failed since this was planned.
       if (sample.by_library() && !lanes_->has_library(lane)) return {};
       if (const std::optional<size_t> place = lane.batch.reserve(sample)) {
-        lane.images.push_back({number, image});
+        lane.images.push_back({number, image, shared_place(item, lane, number, bytes)});
         ++lane.pending;
         if (speeds_) {
           speeds_->begun(lane.card, 1);
@@ -406,7 +414,30 @@ class PoolExecutor final : public Executor {
     lane->owner = &item;
     item.open = lane;
     ++item.lanes;
+    if (item.work->share && !std::exchange(item.share_asked, true)) take_piece(item, lane->card, bytes);
     return true;
+  }
+
+  // Where the card's memory for that is full, the chunk goes by the host.
+  void take_piece(Item& item, size_t card, size_t bytes_each) PENSTOCK_REQUIRES(mutex_) {
+    CardPieces* const pieces = lanes_->pieces(card);
+    if (pieces == nullptr) return;
+    const auto piece = pieces->take(item.work->lease.samples.size() * bytes_each);
+    if (piece) item.shared = {card, *piece};
+  }
+
+  static std::byte* shared_place(const Item& item, const CardLane& lane, size_t number, size_t bytes_each) {
+    return item.shared && item.shared->card == lane.card ? item.shared->piece.data + number * bytes_each : nullptr;
+  }
+
+  // What the CPU or another card made is not there: then all of the chunk goes by the host.
+  void end_sharing(Item& item) PENSTOCK_REQUIRES(mutex_) {
+    if (!item.shared) return;
+    if (item.work->failure.empty() && item.shared_images == item.work->lease.samples.size()) {
+      item.work->shared = item.shared;
+    } else {
+      lanes_->pieces(item.shared->card)->drop(item.shared->piece.id);
+    }
   }
 
   CardLane* take_soonest(int64_t images) PENSTOCK_REQUIRES(mutex_) {
@@ -433,6 +464,7 @@ class PoolExecutor final : public Executor {
     if (!wanted) {
       lane.batch.drop(held.place);
       lane.images[held.place].image = nullptr;
+      lane.images[held.place].shared = nullptr;  // another image may take that place
     }
     if (--lane.pending == 0 && lane.closed) lanes_->submit(lane);
   }
@@ -448,6 +480,7 @@ class PoolExecutor final : public Executor {
       if (speeds_) learn(lane, error);
       const size_t unfinished = item.unfinished;
       for (const LaneImage& one : lane.images) {
+        if (one.made && one.shared != nullptr) ++item.shared_images;
         if (one.image == nullptr || (one.made && !item.work->finish)) continue;
         (one.made ? item.finish : item.again).push_back(one.sample);
         ++item.unfinished;
@@ -511,6 +544,7 @@ class PoolExecutor final : public Executor {
 
   void finish_item(Item& item) PENSTOCK_REQUIRES(mutex_) {
     if (item.unfinished > 0 || item.lanes > 0) return;
+    end_sharing(item);
     done_.push_back(std::move(item.work));
     for (auto it = queue_.begin(); it != queue_.end(); ++it) {
       if (&*it == &item) {

@@ -19,6 +19,10 @@ TEST_CASE("finished images are the finishing pass's, in every dtype and format, 
   check_finisher(open_host_card(0, kCardBytes));
 }
 
+TEST_CASE("images of a batch may lie in what a card shares, beside others that are uploaded") {
+  check_shared(open_host_card(0, kCardBytes));
+}
+
 TEST_CASE("a batch is read when the card comes to it, so its memory may not go before") {
   const Finisher finisher({.dtype = DType::uint8, .memory_format = MemoryFormat::channels_last}, 3, 2, 2);
   CardFinisher card(open_host_card(0, kCardBytes), finisher);

@@ -32,6 +32,7 @@ TEST_CASE("a card makes the CPU's bytes") {
   penstock_test::check_search(*card);
   penstock_test::check_finished(*card);
   penstock_test::check_finisher(card);
+  penstock_test::check_shared(card);
   penstock_test::check_inverse(*card);
   penstock_test::check_pixels(*card);
   penstock_test::check_all_colours(*card);

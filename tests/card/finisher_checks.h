@@ -1,9 +1,11 @@
 // What CardFinisher must show on every card, the one that is this CPU and real ones.
 //
 //   check_finisher(open_host_card(0, bytes));        // in a doctest test case
+//   check_shared(open_host_card(0, bytes));          // of what the card shares
 #pragma once
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -70,6 +72,48 @@ inline void check_finisher(const std::shared_ptr<penstock::Card>& card) {
         }
       }
     }
+  }
+}
+
+// Of a batch some images come from here and some from a card's shared memory, opened as another process would.
+inline void check_shared(const std::shared_ptr<penstock::Card>& card) {
+  using namespace penstock;
+  const Finisher finisher({.dtype = DType::float16}, 3, 9, 14);
+  constexpr size_t kEach = size_t{3} * 9 * 14;
+  constexpr int64_t kSamples = 12;
+  std::mt19937 random(22);
+  std::vector<uint8_t> images(kSamples * kEach);
+  for (uint8_t& value : images) value = static_cast<uint8_t>(random());
+
+  const std::unique_ptr<CardShare> share = card->share(images.size());
+  REQUIRE(share->bytes() >= images.size());
+  const auto stream = card->stream();
+  const CardBlock made(*card, images.size(), CardMemory::device);
+  stream->upload(made.data(), reinterpret_cast<const std::byte*>(images.data()), images.size());
+  stream->copy(share->data(), made.data(), images.size());
+  stream->wait(10 * kSecond);
+  (void)stream->take_times();
+
+  const std::unique_ptr<CardShare> opened = card->open_share(UniqueFd(::dup(share->fd())), share->bytes());
+  CHECK(opened->fd() == -1);
+  const auto* const there = reinterpret_cast<const uint8_t*>(opened->data());
+  std::vector<std::byte> wanted(kSamples * finisher.bytes_per_sample());
+  for (size_t i = 0; i < kSamples; ++i) {
+    finisher.run(images.data() + i * kEach, wanted.data() + i * finisher.bytes_per_sample());
+  }
+  // Pieces of all, of two and of one image go through the finisher's memory.
+  for (const size_t memory_bytes : {size_t{1} << 20, 2 * kEach + 8000, size_t{0}}) {
+    CardFinisher finishing(card, finisher, nullptr, {.memory_bytes = memory_bytes});
+    const CardBlock tensor(*card, wanted.size(), CardMemory::device);
+    finishing.finish({{there, 3, true}, {images.data() + 3 * kEach, 4}, {there + 7 * kEach, 5, true}}, tensor.data());
+    finishing.wait();
+    std::vector<std::byte> got(wanted.size());
+    stream->download(got.data(), tensor.data(), got.size());
+    stream->wait(10 * kSecond);
+    CHECK(got == wanted);
+    CHECK(finishing.figures().samples == kSamples);
+    CHECK(finishing.figures().uploaded_bytes == 4 * static_cast<int64_t>(kEach));
+    CHECK(finishing.figures().copied_bytes == 8 * static_cast<int64_t>(kEach));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -72,7 +73,10 @@ struct Chunk {
   Message records;
   std::string failure;
   int64_t of_first_list = 0;  // samples that the first of two lists made
-  friend bool operator==(const Chunk&, const Chunk&) = default;
+  bool shared = false;        // its images were found in the card's shared memory, too; no part of the contents
+  friend bool operator==(const Chunk& a, const Chunk& b) {
+    return a.cell == b.cell && a.records == b.records && a.failure == b.failure && a.of_first_list == b.of_first_list;
+  }
 };
 
 class Epoch {
@@ -80,6 +84,7 @@ class Epoch {
   Epoch(std::shared_ptr<const SplitContext> context, size_t chunk_samples)
       : context_(std::move(context)), chunk_samples_(chunk_samples) {}
 
+  void share() { share_ = true; }
   void submit(Executor& executor) {
     for (size_t first = 0; first < kPictures; first += chunk_samples_) {
       auto work = std::make_unique<ChunkWork>();
@@ -92,6 +97,7 @@ class Epoch {
       Chunk& chunk = chunks_[work->lease.first_slot];
       chunk.cell.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes, std::byte{0x5A});
       work->memory = chunk.cell.data();
+      work->share = share_;
       executor.submit(std::move(work));
     }
   }
@@ -102,6 +108,7 @@ class Epoch {
       while (auto work = executor.next_done()) {
         Chunk& chunk = chunks_[work->lease.first_slot];
         chunk.failure = work->failure;
+        if (work->shared) look_into(executor, *work, chunk);
         // As it travels: behind a text its room has what somebody wrote before.
         if (chunk.failure.empty()) {
           chunk.cell.resize(pack_chunk(context_->fields(), std::ssize(work->records), chunk.cell.data()));
@@ -117,8 +124,21 @@ class Epoch {
   }
 
  private:
+  // As a port that reads and gives back at once.
+  void look_into(Executor& executor, const ChunkWork& work, Chunk& chunk) {
+    CardPieces& pieces = *executor.pieces(work.shared->card);
+    const CardPiece& piece = work.shared->piece;
+    REQUIRE(piece.bytes == work.lease.samples.size() * context_->fields()[0].bytes_per_sample());
+    CHECK(work.failure.empty());
+    CHECK(std::memcmp(piece.data, chunk.cell.data(), piece.bytes) == 0);  // images are the first field
+    chunk.shared = true;
+    CHECK(pieces.lend(piece.id, 0));
+    pieces.give_back(piece.id, 0);
+  }
+
   std::shared_ptr<const SplitContext> context_;
   size_t chunk_samples_;
+  bool share_ = false;
   std::map<int, Chunk> chunks_;
 };
 
@@ -189,6 +209,80 @@ TEST_CASE("with cards, every chunk is what the CPU alone makes") {
     }
   }
   CHECK(notices.all().empty());
+}
+
+// Chunks of which the images were shared as well.
+int64_t shared_chunks(Executor& executor, const std::shared_ptr<const SplitContext>& context, size_t samples,
+                      const std::map<int, Chunk>& wanted) {
+  Epoch epoch(context, samples);
+  epoch.share();
+  epoch.submit(executor);
+  const auto& chunks = epoch.collect(executor);
+  CHECK(chunks == wanted);
+  for (const CardFigures& card : executor.figures().cards) {
+    if (card.shared) CHECK(card.shared->pieces.out == 0);  // what nobody reads is free again
+  }
+  return std::count_if(chunks.begin(), chunks.end(), [](const auto& item) { return item.second.shared; });
+}
+
+TEST_CASE("images of a chunk that one card has made are in its shared memory, and of no other") {
+  const auto context = context_of("on_error: substitute\n", kCrop);
+  const auto cpu = make_cpu_executor(2, {});
+  Notices notices;
+  CardWish wish{.lanes = {.memory_bytes = int64_t{24} << 20, .lanes = 10, .shared_bytes = int64_t{1} << 20}};
+  for (const size_t samples : {size_t{1}, size_t{3}, size_t{50}}) {
+    const auto wanted = all_chunks(*cpu, context, samples);
+    for (const int cards : {1, 2}) {
+      wish.cards = cards;
+      const auto executor = with_cards(wish, notices);
+      const int64_t shared = shared_chunks(*executor, context, samples, wanted);
+      // Of twelve pictures one is a PNG, and one is damaged: chunks of fifty are never a card's alone.
+      const int64_t images = images_of(executor->figures());
+      CHECK(images > 0);
+      if (samples == 1) CHECK(shared == images);
+      if (samples == 3) CHECK(3 * shared <= images);
+      if (samples == 50) CHECK(shared == 0);
+      int64_t lent = 0;
+      for (const CardFigures& card : executor->figures().cards) lent += card.shared->pieces.lent;
+      CHECK(lent == shared);
+      CHECK(all_chunks(*executor, context, samples) == wanted);  // not asked for
+    }
+  }
+  CHECK(notices.all().empty());
+}
+
+TEST_CASE("without room for a chunk, without shared memory, and of a card that fails, chunks go by the host") {
+  const auto context = context_of("on_error: substitute\n", kCrop);
+  const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, 2);
+  Notices notices;
+  CardWish wish{.lanes = {.memory_bytes = int64_t{24} << 20, .lanes = 10, .shared_bytes = 3 * 28 * 36}};
+  SUBCASE("too small for two images") {
+    const auto executor = with_cards(wish, notices);
+    CHECK(shared_chunks(*executor, context, 2, wanted) == 0);
+    CHECK(executor->figures().cards[0].shared->pieces.refused > 0);
+    CHECK(notices.all().empty());
+  }
+  SUBCASE("the driver shares none") {
+    wish.faults->most_shared_bytes = 0;
+    const auto executor = with_cards(wish, notices);
+    CHECK(shared_chunks(*executor, context, 2, wanted) == 0);
+    CHECK(notices.all().find("card 0 (this CPU) delivers by the host: a card of the test shares no memory") !=
+          std::string::npos);
+    CHECK(images_of(executor->figures()) > 0);
+  }
+  SUBCASE("the card fails at any of its calls") {
+    wish.lanes.shared_bytes = int64_t{1} << 20;
+    for (const int calls : {0, 1, 7, 20, 60}) {
+      for (const CardFault fault : {CardFault::failed, CardFault::out_of_memory}) {
+        wish.faults = std::make_shared<CardFaults>();
+        const auto executor = with_cards(wish, notices);
+        if (fault == CardFault::failed) wish.faults->after(calls, fault);
+        if (fault == CardFault::out_of_memory) wish.faults->once(calls, fault);
+        (void)shared_chunks(*executor, context, 2, wanted);
+        CHECK(executor->figures().remade > 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("of two lists any executor makes either, and cards get the images of theirs") {

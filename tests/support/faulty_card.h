@@ -5,6 +5,7 @@
 //   faults->after(20, CardFault::failed);        // the 21st call from now on, and all behind it
 //   faults->once(3, CardFault::out_of_memory);   // only the 4th
 //   faults->most_bytes = 4 << 20;                // larger allocations fail
+//   faults->most_shared_bytes = 0;               // larger shares fail, as where a driver knows none
 //   faults->slow_ms = 50;                        // longer, every batch
 #pragma once
 
@@ -24,6 +25,7 @@ class CardFaults {
   void after(int calls, CardFault fault) { set(calls, fault, false); }
   void once(int calls, CardFault fault) { set(calls, fault, true); }
   std::atomic<size_t> most_bytes = SIZE_MAX;
+  std::atomic<size_t> most_shared_bytes = SIZE_MAX;
   std::atomic<int> slow_ms = 0;
 
   // Of a stream's calls, waits too.
@@ -64,6 +66,13 @@ class FaultyCard final : public Card {
   std::unique_ptr<CardStream> stream() override {
     return std::make_unique<Stream>(card_->stream(), card_->info(), faults_);
   }
+  std::unique_ptr<CardShare> share(size_t bytes) override {
+    if (bytes > faults_->most_shared_bytes) throw Error(ErrorKind::runtime, "a card of the test shares no memory");
+    return card_->share(bytes);
+  }
+  std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) override {
+    return card_->open_share(std::move(fd), bytes);
+  }
 
  private:
   class Stream final : public CardStream {
@@ -81,6 +90,10 @@ class FaultyCard final : public Card {
     void download(std::byte* to, const std::byte* from, size_t bytes) override {
       faults_->call(info_);
       stream_->download(to, from, bytes);
+    }
+    void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+      faults_->call(info_);
+      stream_->copy(to, from, bytes);
     }
     void wait(Nanoseconds timeout_ns) override {
       faults_->call(info_);

@@ -1,0 +1,86 @@
+#include "runtime/card/card_pieces.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// Where copies and kernels are fastest.
+constexpr uint64_t kAlignment = 256;
+
+uint64_t aligned(uint64_t at) {
+  return (at + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+CardPieces::CardPieces(Card& card, size_t bytes) : share_(card.share(bytes)) {}
+
+// In the first gap that is wide enough: pieces of a split have one size and go back about in order, so gaps close.
+std::optional<CardPiece> CardPieces::take(size_t bytes) {
+  MutexLock lock(mutex_);
+  uint64_t at = 0;
+  for (const auto& [place, out] : out_) {
+    if (place - at >= bytes) break;
+    at = aligned(place + out.bytes);
+  }
+  if (bytes == 0 || at > share_->bytes() || bytes > share_->bytes() - at) {
+    ++figures_.refused;
+    return std::nullopt;
+  }
+  const CardPiece piece{next_id_++, at, bytes, share_->data() + at};
+  out_[at] = {piece.id, bytes, std::nullopt};
+  return piece;
+}
+
+CardPieces::Places::iterator CardPieces::find(uint64_t id) {
+  return std::find_if(out_.begin(), out_.end(), [&](const auto& item) { return item.second.id == id; });
+}
+
+void CardPieces::drop(uint64_t id) {
+  MutexLock lock(mutex_);
+  const auto piece = find(id);
+  if (piece != out_.end() && !piece->second.lent_to) out_.erase(piece);
+}
+
+bool CardPieces::lend(uint64_t id, Consumer to) {
+  MutexLock lock(mutex_);
+  const auto piece = find(id);
+  if (piece == out_.end() || piece->second.lent_to) return false;
+  if (gone_.count(to) != 0) {
+    out_.erase(piece);
+    return false;
+  }
+  piece->second.lent_to = to;
+  ++figures_.lent;
+  return true;
+}
+
+void CardPieces::give_back(uint64_t id, Consumer from) {
+  MutexLock lock(mutex_);
+  const auto piece = find(id);
+  if (piece != out_.end() && piece->second.lent_to == from) out_.erase(piece);
+}
+
+void CardPieces::forget(Consumer gone) {
+  MutexLock lock(mutex_);
+  gone_.insert(gone);
+  std::erase_if(out_, [&](const auto& item) { return item.second.lent_to == gone; });
+}
+
+CardPieces::Figures CardPieces::figures() const {
+  MutexLock lock(mutex_);
+  Figures figures = figures_;
+  figures.out = std::ssize(out_);
+  return figures;
+}
+
+const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes) {
+  if (at > share.bytes() || bytes > share.bytes() - at) {
+    throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its card shares",
+                "all ranks must run the same version of penstock");
+  }
+  return reinterpret_cast<const uint8_t*>(share.data() + at);
+}
+
+}  // namespace penstock
