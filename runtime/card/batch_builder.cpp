@@ -247,6 +247,7 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
     case CardSample::EntropyWay::cpu:
       break;
     case CardSample::EntropyWay::index:
+    case CardSample::EntropyWay::restarts:
       describe_stretches(sample, coefficients_at, entry);
       break;
     case CardSample::EntropyWay::search:
@@ -339,6 +340,7 @@ void BatchBuilder::describe_stretches(const CardSample& sample, uint64_t coeffic
   const StretchPlanner& stretches = sample.stretches();
   EntropyPart part = entropy_part(sample, stretches.tables(), stretches.bytes(), coefficients_at);
   part.units = static_cast<uint32_t>(stretches.stretches().size());
+  part.restart_interval = static_cast<uint32_t>(sample.reader().frame().restart_interval);
   part.stretches_at = upload(part.units * sizeof(CardStretch));
   entry.steps.emplace_back(part);
 }

@@ -34,6 +34,9 @@ class EntropyTables {
   bool sound_ = true;
 };
 
+// Planners leave larger files to the CPU, as decode/indexed_rows.cpp does: a card counts their bytes in 32 bits.
+inline constexpr size_t largest_scanned_file = size_t{1} << 28;
+
 // The first marker of a scan from `from` on; false: the file ends before, or fill bytes stand there.
 bool find_marker(EncodedView file, size_t from, size_t& marker);
 

@@ -159,19 +159,6 @@ PENSTOCK_HOST_DEVICE inline CardSubsequenceSum sum_before(const uint8_t* memory,
   return before;
 }
 
-// libjpeg reads ahead, and the file's end met there is an error of its own
-// (EntropyDecoder::library_would_stop_quietly()).
-PENSTOCK_HOST_DEVICE inline bool ends_quietly(const uint8_t* at, const uint8_t* end) {
-  for (int left = 24; left > 0; --left, ++at) {
-    if (at >= end) return false;
-    if (*at != 0xFF) continue;
-    if (end - at < 2 || at[1] == 0xFF) return false;
-    if (at[1] != 0) return true;
-    ++at;
-  }
-  return true;
-}
-
 // Whether none of the blocks is the crop's.
 PENSTOCK_HOST_DEVICE inline bool none_wanted(const WritePart& part, uint32_t first_block, uint32_t last_block) {
   const uint32_t first = first_block / part.entropy.turns;
