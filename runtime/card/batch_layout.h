@@ -153,8 +153,8 @@ struct CardTurn {
   uint32_t component = 0;
   uint32_t across = 0;
   uint32_t down = 0;
-  uint32_t dc = 0;  // number of its table
-  uint32_t ac = 0;
+  uint64_t dc_at = 0;  // its tables: CodeTable (decode/huffman_table.h)
+  uint64_t ac_at = 0;
 };
 
 struct EntropyPart {
@@ -162,7 +162,6 @@ struct EntropyPart {
   uint32_t bytes = 0;
   uint64_t stretches_at = 0;
   uint64_t bytes_at = 0;    // the file's, stuffed as they are there
-  uint64_t tables_at = 0;   // CodeTable (decode/huffman_table.h), one after the other
   uint64_t verdict_at = 0;  // uint32_t, 0 beforehand: 1 where the CPU has to look at the file
   uint32_t mcu_columns = 0;
   uint32_t restart_interval = 0;  // MCUs; 0: none. Stretches begin where one does
@@ -212,7 +211,6 @@ struct SyncPart {
   uint32_t subsequence_bytes = 0;
   uint32_t bytes = 0;
   uint64_t bytes_at = 0;
-  uint64_t tables_at = 0;
   uint64_t subsequences_at = 0;
   uint32_t turns = 0;
   CardTurn turn[6];

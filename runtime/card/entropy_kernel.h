@@ -175,9 +175,12 @@ PENSTOCK_HOST_DEVICE inline int16_t* block_place(uint8_t* memory, const EntropyP
          tile_block_begin(static_cast<size_t>(across - place.first_column));
 }
 
+PENSTOCK_HOST_DEVICE inline const CodeTable& code_table(const uint8_t* memory, uint64_t at) {
+  return *reinterpret_cast<const CodeTable*>(memory + at);
+}
+
 PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart& part, const CardStretch& stretch) {
   const uint8_t* const bytes = memory + part.bytes_at;
-  const auto* const tables = reinterpret_cast<const CodeTable*>(memory + part.tables_at);
   ScanBits scan(bytes + stretch.byte, bytes + part.bytes);
   scan.refill();
   scan.take(static_cast<int>(stretch.bit));
@@ -190,7 +193,9 @@ PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart
     for (uint32_t t = 0; t < part.turns; ++t) {
       const CardTurn& turn = part.turn[t];
       int16_t* const to = block_place(memory, part, turn, row, column);
-      if (!entropy_block(tables[turn.dc], tables[turn.ac], part.places, scan, dc[turn.component], to)) return false;
+      const CodeTable& dc_codes = code_table(memory, turn.dc_at);
+      const CodeTable& ac_codes = code_table(memory, turn.ac_at);
+      if (!entropy_block(dc_codes, ac_codes, part.places, scan, dc[turn.component], to)) return false;
     }
   }
   return ends_where_it_should(stretch, bytes, scan, dc);

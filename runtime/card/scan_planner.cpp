@@ -22,7 +22,7 @@ bool ScanPlanner::plan(EncodedView bytes, const JpegFrame& frame, const McuWindo
   const bool to_the_first = restarts || !ends_in_a_marker(bytes);
   if (size_t marker = 0; to_the_first && find_marker(bytes, frame.scan_begin, marker)) end = marker + 2;
   bytes_ = bytes.subspan(frame.scan_begin, end - frame.scan_begin);
-  const int64_t blocks = mcus * static_cast<int64_t>(tables_.turns().size());
+  const int64_t blocks = mcus * static_cast<int64_t>(tables_.blocks());
   // A block has two codes at least, and a code a bit.
   if (blocks > static_cast<int64_t>(bytes_.size()) * 4) return false;
   blocks_ = static_cast<uint32_t>(blocks);

@@ -21,7 +21,7 @@ bool StretchPlanner::begin(EncodedView bytes, const JpegFrame& frame, int64_t mc
   bytes_ = 0;
   if (bytes.size() > largest_scanned_file || !tables_.make(frame)) return false;
   // Points so far apart that the CPU would not go by them are worth less here.
-  return static_cast<size_t>(mcus_of_a_thread) * tables_.turns().size() * 128 <= IndexedRows::band_bytes;
+  return static_cast<size_t>(mcus_of_a_thread) * tables_.blocks() * 128 <= IndexedRows::band_bytes;
 }
 
 bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window) {
@@ -48,7 +48,7 @@ bool StretchPlanner::plan_at_restarts(EncodedView bytes, const JpegFrame& frame,
   const int64_t interval = frame.restart_interval;
   const int64_t mcus = int64_t{frame.mcu_columns} * window.end_row;
   if (frame.progressive || interval == 0 || interval >= mcus || !begin(bytes, frame, interval)) return false;
-  const int64_t blocks = interval * static_cast<int64_t>(tables_.turns().size());
+  const int64_t blocks = interval * static_cast<int64_t>(tables_.blocks());
   const int64_t intervals_of_stretch = (kFewestBlocks + blocks - 1) / blocks;
   Piece scan{frame.scan_begin, frame.scan_begin};
   size_t marker = 0;
@@ -109,7 +109,7 @@ bool StretchPlanner::place(size_t number) {
   const size_t copied = std::min(end + 2, file_.size());
   if (end < begin || end >= file_.size()) return false;
   // A thread looks at all of them, and a card that takes too long counts as lost.
-  const size_t blocks = static_cast<size_t>(index_->interval()) * tables_.turns().size();
+  const size_t blocks = static_cast<size_t>(index_->interval()) * tables_.blocks();
   if (end - begin > blocks * kMostBlockBytes + 1) return false;
   // No MCU begins with the zero that follows an 0xFF.
   if (end > begin && file_[end] == std::byte{0} && file_[end - 1] == std::byte{0xFF}) return false;

@@ -386,6 +386,46 @@ void check_search(Card& card) {
   check_files_without_a_way(bench);
 }
 
+void check_shared_tables(Card& card) {
+  Scratch scratch{DecodeLimits{}};
+  CardBench bench(card);
+  const Pipeline pipeline({{"RandomResizedCrop", {{"size", int64_t{16}}}}});
+  std::vector<Picture> pictures;
+  std::vector<size_t> uploaded;
+  for (uint32_t i = 0; i < 4; ++i) {  // the last with tables of its own
+    pictures.push_back(picture_of(
+        pipeline, make_jpeg({.width = 64, .height = 64, .optimize = i == 3, .seed = i, .noise_bits = 6}), 0));
+  }
+  REQUIRE(bench.batch.begin(4, 16, 16));
+  CardSample sample;
+  for (size_t i = 0; i < 4; ++i) {
+    const Picture& picture = pictures[i];
+    REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
+    REQUIRE(sample.entropy_way() == CardSample::EntropyWay::search);
+    const size_t before = bench.batch.upload_bytes();
+    REQUIRE(bench.batch.reserve(sample) == i);
+    uploaded.push_back(bench.batch.upload_bytes() - before - sample.scan().bytes());
+    // The first brings the tables, also where it is none of the batch's in the end.
+    if (i == 0) {
+      bench.batch.drop(0);
+    } else {
+      REQUIRE(bench.batch.fill(i, sample));
+    }
+  }
+  const size_t tables = 4 * sizeof(CodeTable);
+  CHECK(uploaded[0] > tables);
+  CHECK(uploaded[1] < uploaded[0] - tables + 1024);
+  CHECK(uploaded[2] < uploaded[0] - tables + 1024);
+  CHECK(uploaded[3] > tables);
+  bench.run();
+  CHECK(bench.untouched(0));
+  for (size_t i = 1; i < 4; ++i) {
+    REQUIRE(bench.batch.good(i));
+    const std::vector<uint8_t> wanted = made_by_cpu(pipeline, pictures[i], scratch);
+    CHECK(std::memcmp(wanted.data(), bench.output(i), wanted.size()) == 0);
+  }
+}
+
 void check_finished(Card& card) {
   std::mt19937 random(7);
   Scratch scratch{DecodeLimits{}};

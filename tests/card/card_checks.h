@@ -66,6 +66,8 @@ void check_verdicts(penstock::Card& card);
 // Files without an index, whole and damaged, cut at restart markers or into subsequences of any length: where the card
 // decodes entropy, its verdicts and bytes are the CPU's; and files in which codes never find their way come back unmade.
 void check_search(penstock::Card& card);
+// Pictures with the same Huffman tables, which are uploaded once, and one with others.
+void check_shared_tables(penstock::Card& card);
 // Every dtype and memory format of the finishing pass.
 void check_finished(penstock::Card& card);
 // Coefficients as no encoder writes them.

@@ -9,7 +9,6 @@
 //   if (arena.good()) CHECK(arena.has_coefficients_of(reader));
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,13 +29,13 @@ struct EntropyArena {
     const JpegFrame& frame = reader.frame();
     part.bytes = static_cast<uint32_t>(planned.bytes());
     part.bytes_at = memory.add(part.bytes);
-    part.tables_at = memory.add(planned.tables().codes().size() * sizeof(CodeTable));
+    for (size_t i = 0; i < planned.tables().codes().size(); ++i) table_at.push_back(memory.add(sizeof(CodeTable)));
     part.verdict_at = memory.add(sizeof(uint32_t));
     coefficients_at = memory.add(reader.bytes());
     part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
     part.restart_interval = static_cast<uint32_t>(frame.restart_interval);
-    part.turns = static_cast<uint32_t>(planned.tables().turns().size());
-    std::copy(planned.tables().turns().begin(), planned.tables().turns().end(), part.turn);
+    part.turns = static_cast<uint32_t>(planned.tables().blocks());
+    planned.tables().write_turns(table_at, part.turn);
     for (int c = 0; c < frame.components; ++c) {
       const CoefficientReader::Blocks& blocks = reader.blocks(c);
       part.h[c] = frame.component[static_cast<size_t>(c)].h;
@@ -53,10 +52,12 @@ struct EntropyArena {
 
   template <class Planner>
   void fill(const Planner& planned) {
-    const auto& codes = planned.tables().codes();
     memory.make();
     planned.copy_bytes(reinterpret_cast<std::byte*>(memory.data() + part.bytes_at));
-    std::memcpy(memory.data() + part.tables_at, codes.data(), codes.size() * sizeof(penstock::CodeTable));
+    for (size_t i = 0; i < table_at.size(); ++i) {
+      std::memcpy(memory.data() + table_at[i], &planned.tables().codes()[i]->codes.table(),
+                  sizeof(penstock::CodeTable));
+    }
     std::memset(memory.data() + part.verdict_at, 0, sizeof(uint32_t));
   }
 
@@ -86,6 +87,7 @@ struct EntropyArena {
 
   Arena memory;
   penstock::EntropyPart part;
+  std::vector<uint64_t> table_at;
   uint64_t coefficients_at = 0;
 };
 

@@ -58,7 +58,6 @@ struct Decoding {
     sync.subsequence_bytes = write.subsequence_bytes;
     sync.bytes = part.bytes;
     sync.bytes_at = part.bytes_at;
-    sync.tables_at = part.tables_at;
     sync.subsequences_at = write.subsequences_at;
     sync.turns = part.turns;
     std::copy(std::begin(part.turn), std::end(part.turn), sync.turn);
