@@ -8,8 +8,8 @@ namespace penstock {
 std::string card_keys_without_effect(const Job& job) {
   const LoaderSpec usual;
   if (job.loader.executor != ExecutorKind::cpu) {
-    const bool asked = job.loader.nvjpeg == usual.nvjpeg || arithmetic_of(job.arithmetic) == Arithmetic::fast;
-    return asked ? "" : "without effect, because arithmetic is exact: loader.nvjpeg";
+    const bool has_effect = job.loader.nvjpeg == usual.nvjpeg || arithmetic_of(job.arithmetic) == Arithmetic::fast;
+    return has_effect ? "" : "without effect, because arithmetic is exact: loader.nvjpeg";
   }
   std::vector<std::string> keys;
   if (job.loader.cards != usual.cards) keys.emplace_back("loader.cards");
