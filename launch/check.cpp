@@ -277,11 +277,8 @@ class JobCheck {
 
   // As a loader will find it.
   void look_for_cards() {
-    if (job_.loader.executor == ExecutorKind::cpu) {
-      const std::string keys = card_keys_without_effect(job_);
-      if (!keys.empty()) std::printf("cards: without effect, because loader.executor is cpu: %s\n", keys.c_str());
-      return;
-    }
+    if (const std::string text = card_keys_without_effect(job_); !text.empty()) std::printf("cards: %s\n", text.c_str());
+    if (job_.loader.executor == ExecutorKind::cpu) return;
     try {
       for (const auto& card : open_cards(loader_.cards)) std::printf("card: %s\n", card->info().name.c_str());
     } catch (const Error& error) {

@@ -49,9 +49,8 @@ int run_job(const RunRequest& request) {
     }
   }
   const LauncherInfo launcher = detect_launcher(current_environment());
-  if (const std::string keys = card_keys_without_effect(job); !keys.empty() && launcher.rank.value_or(0) == 0 && !request.quiet) {
-    print_notice("without effect, because loader.executor is cpu: " + keys);
-  }
+  const std::string unused = card_keys_without_effect(job);
+  if (!unused.empty() && launcher.rank.value_or(0) == 0 && !request.quiet) print_notice(unused);
   if (launcher.kind == LauncherKind::none) return run_here(request, job);
   return run_rank(request, job);
 }

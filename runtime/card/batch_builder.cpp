@@ -86,6 +86,7 @@ BatchBuilder::BatchBuilder(std::byte* upload, const BatchLimits& limits) : uploa
 bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* finisher) {
   launches_.clear();
   pictures_.clear();
+  tables_.clear();
   counts_ = {};
   places_ = 0;
   uploaded_ = 0;
@@ -131,6 +132,7 @@ std::optional<size_t> BatchBuilder::reserve(const CardSample& sample) {
   const size_t uploaded = uploaded_;
   const size_t scratch_end = scratch_end_;
   const size_t files_begin = files_begin_;
+  const size_t tables = tables_.size();
   Counts counts = counts_;
   describe(sample, entries_[places_], counts);
   const size_t whole_upload = uploaded_ + counts.bytes();
@@ -138,9 +140,14 @@ std::optional<size_t> BatchBuilder::reserve(const CardSample& sample) {
     uploaded_ = uploaded;
     scratch_end_ = scratch_end;
     files_begin_ = files_begin;
+    tables_.resize(tables);
     return std::nullopt;
   }
   counts_ = counts;
+  // Now, not by fill(): other samples go by them, also where this one is dropped.
+  for (Table& table : std::span(tables_).subspan(tables)) {
+    write_array(table.at, std::exchange(table.not_written, nullptr), 1);
+  }
   return places_++;
 }
 
@@ -247,6 +254,7 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
     case CardSample::EntropyWay::cpu:
       break;
     case CardSample::EntropyWay::index:
+    case CardSample::EntropyWay::restarts:
       describe_stretches(sample, coefficients_at, entry);
       break;
     case CardSample::EntropyWay::search:
@@ -306,17 +314,34 @@ void BatchBuilder::describe_picture(const CardSample& sample, const PlanRun& run
   entry.steps.emplace_back(part);
 }
 
+// Of tables that are equal the batch has one.
+std::span<const uint64_t> BatchBuilder::table_places(const EntropyTables& tables) {
+  table_places_.clear();
+  for (const EntropyTables::Codes* const codes : tables.codes()) {
+    const CodeTable* const table = &codes->codes.table();
+    const auto same = [&](const Table& there) {
+      return there.key == codes->key &&
+             std::memcmp(there.not_written != nullptr ? static_cast<const void*>(there.not_written)
+                                                      : static_cast<const void*>(upload_ + there.at),
+                         table, sizeof(CodeTable)) == 0;
+    };
+    auto found = std::find_if(tables_.begin(), tables_.end(), same);
+    if (found == tables_.end()) found = tables_.insert(found, {codes->key, upload(sizeof(CodeTable)), table});
+    table_places_.push_back(found->at);
+  }
+  return table_places_;
+}
+
 EntropyPart BatchBuilder::entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
                                        uint64_t coefficients_at) {
   const JpegFrame& frame = sample.reader().frame();
   EntropyPart part;
   part.bytes = static_cast<uint32_t>(bytes);
   part.bytes_at = upload(bytes);
-  part.tables_at = upload(tables.codes().size() * sizeof(CodeTable));
   part.verdict_at = verdicts_at_ + places_ * sizeof(uint32_t);
   part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
-  part.turns = static_cast<uint32_t>(tables.turns().size());
-  std::copy(tables.turns().begin(), tables.turns().end(), part.turn);
+  part.turns = static_cast<uint32_t>(tables.blocks());
+  tables.write_turns(table_places(tables), part.turn);
   for (int c = 0; c < frame.components; ++c) {
     const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     const CoefficientReader::Blocks& blocks = sample.reader().blocks(c);
@@ -339,6 +364,7 @@ void BatchBuilder::describe_stretches(const CardSample& sample, uint64_t coeffic
   const StretchPlanner& stretches = sample.stretches();
   EntropyPart part = entropy_part(sample, stretches.tables(), stretches.bytes(), coefficients_at);
   part.units = static_cast<uint32_t>(stretches.stretches().size());
+  part.restart_interval = static_cast<uint32_t>(sample.reader().frame().restart_interval);
   part.stretches_at = upload(part.units * sizeof(CardStretch));
   entry.steps.emplace_back(part);
 }
@@ -360,7 +386,6 @@ void BatchBuilder::describe_scan(const CardSample& sample, uint64_t coefficients
   sync.subsequence_bytes = write.subsequence_bytes;
   sync.bytes = write.entropy.bytes;
   sync.bytes_at = write.entropy.bytes_at;
-  sync.tables_at = write.entropy.tables_at;
   sync.subsequences_at = write.subsequences_at;
   sync.turns = write.entropy.turns;
   std::copy(std::begin(write.entropy.turn), std::end(write.entropy.turn), sync.turn);
@@ -508,14 +533,12 @@ void BatchBuilder::write_entropy(const CardSample& sample, const Entry& entry) {
   const CardStep& last = entry.steps[entry.entropy_steps - 1];
   if (sample.entropy_way() == CardSample::EntropyWay::search) {
     const EntropyPart& part = std::get<WritePart>(last).entropy;
-    write_array(part.tables_at, sample.scan().tables().codes().data(), sample.scan().tables().codes().size());
     sample.scan().copy_bytes(upload_ + part.bytes_at);
     return;
   }
   const auto& part = std::get<EntropyPart>(last);
   const StretchPlanner& stretches = sample.stretches();
   write_array(part.stretches_at, stretches.stretches().data(), stretches.stretches().size());
-  write_array(part.tables_at, stretches.tables().codes().data(), stretches.tables().codes().size());
   stretches.copy_bytes(upload_ + part.bytes_at);
 }
 

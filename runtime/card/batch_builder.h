@@ -13,6 +13,7 @@
 // Samples go their ways step by step (card_sample.h); a launch takes all that stand before a step of its stage. Those
 //   with the longest way to go are served first, so that the others wait for them where their ways meet, and launches
 //   are few.
+// Huffman tables that several samples share are uploaded once.
 // Memory: `memory_bytes` on the card and `upload_bytes` here bound a batch; reserve() refuses what exceeds them.
 //   Images of a sample on its way take turns in two pieces of memory. Nothing here is allocated by size of a picture.
 // Thread-safety: reserve(), drop() and seal() under the caller's lock; fill() of different places at the same time as
@@ -95,6 +96,13 @@ class BatchBuilder {
     size_t bytes() const;
   };
 
+  // A Huffman table of the upload. Until the sample that brings it has its place it is not there.
+  struct Table {
+    uint64_t key = 0;
+    uint64_t at = 0;
+    const CodeTable* not_written = nullptr;
+  };
+
   // Where a sample's image is, and a piece of memory that its next one may take.
   struct Images {
     uint64_t at = 0;
@@ -115,6 +123,7 @@ class BatchBuilder {
   void describe(const CardSample& sample, Entry& entry, Counts& counts);
   void describe_stretches(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
   void describe_scan(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
+  std::span<const uint64_t> table_places(const EntropyTables& tables);
   EntropyPart entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
                            uint64_t coefficients_at);
   void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
@@ -147,6 +156,8 @@ class BatchBuilder {
   uint64_t table_at_ = 0;
   std::vector<StageLaunch> launches_;
   std::vector<LibraryPicture> pictures_;
+  std::vector<Table> tables_;
+  std::vector<uint64_t> table_places_;  // of one sample
 };
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 //   [coefficients, taps, rings, tables, tallies | parts, spans] [samples, planes, half-resized] [one after the other]
 //
 // Where a card decodes entropy, the bytes of the file are uploaded instead of coefficients, which are scratch then: by
-//   an index (decode/side_index.h) in the stage `entropy`, without one in `sync`, `sum` and `write`.
+//   an index (decode/side_index.h) or restart markers in the stage `entropy`, without either in `sync`, `sum`, `write`.
 //
 //   stage        | unit of work              | reads                    | writes
 //   entropy      | a stretch between entries | bytes of the file        | coefficients; a verdict, where it is not good
@@ -119,11 +119,12 @@ struct CardStretch {
   enum class End : uint32_t {
     early,   // somewhere before the next entry point
     point,   // there, with its predictions
-    marker,  // the scan's end
+    marker,  // the end of the scan, or of a restart interval
+    quiet,   // anywhere, as long as enough follows that libjpeg reads ahead without a word
   };
   uint32_t byte = 0;  // of the part's bytes, that has the first bit
   uint32_t bit = 0;
-  uint32_t end_byte = 0;  // the next entry point, or the marker
+  uint32_t end_byte = 0;  // the next entry point, or the marker; none where it ends quietly
   uint32_t end_bit = 0;
   uint32_t first_mcu = 0;  // of the image
   uint32_t mcus = 0;
@@ -152,8 +153,8 @@ struct CardTurn {
   uint32_t component = 0;
   uint32_t across = 0;
   uint32_t down = 0;
-  uint32_t dc = 0;  // number of its table
-  uint32_t ac = 0;
+  uint64_t dc_at = 0;  // its tables: CodeTable (decode/huffman_table.h)
+  uint64_t ac_at = 0;
 };
 
 struct EntropyPart {
@@ -161,9 +162,9 @@ struct EntropyPart {
   uint32_t bytes = 0;
   uint64_t stretches_at = 0;
   uint64_t bytes_at = 0;    // the file's, stuffed as they are there
-  uint64_t tables_at = 0;   // CodeTable (decode/huffman_table.h), one after the other
   uint64_t verdict_at = 0;  // uint32_t, 0 beforehand: 1 where the CPU has to look at the file
   uint32_t mcu_columns = 0;
+  uint32_t restart_interval = 0;  // MCUs; 0: none. Stretches begin where one does
   uint32_t turns = 0;
   CardTurn turn[6];
   int32_t h[3] = {};  // blocks of an MCU, by component
@@ -210,7 +211,6 @@ struct SyncPart {
   uint32_t subsequence_bytes = 0;
   uint32_t bytes = 0;
   uint64_t bytes_at = 0;
-  uint64_t tables_at = 0;
   uint64_t subsequences_at = 0;
   uint32_t turns = 0;
   CardTurn turn[6];

@@ -107,6 +107,8 @@ bool CardSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInp
   entropy_way_ = EntropyWay::cpu;
   if (entropy_.by_index && stretches_.plan(input.bytes, reader_.frame(), index_, reader_.window())) {
     entropy_way_ = EntropyWay::index;
+  } else if (entropy_.by_search && stretches_.plan_at_restarts(input.bytes, reader_.frame(), reader_.window())) {
+    entropy_way_ = EntropyWay::restarts;
   } else if (entropy_.by_search &&
              scan_.plan(input.bytes, reader_.frame(), reader_.window(), entropy_.subsequence_bytes)) {
     entropy_way_ = EntropyWay::search;

@@ -7,8 +7,8 @@
 // What a card takes: JPEG that our decoder takes (coefficient_reader.h), upright, one image a sample, in a pipeline that is
 //   data for these draws (Pipeline::plan()). Of that it leaves to the CPU: images of which nothing is seen but fills, and
 //   nearest affine maps that reach beyond 32768 pixels, where Pillow adds coordinates up. The verdict on what it takes is
-//   good, and known here; but where entropy decoding is the card's too (CardEntropy: baseline files without restart
-//   markers), it is the card that tells.
+//   good, and known here; but where entropy decoding is the card's too (CardEntropy: baseline files), it is the card
+//   that tells.
 // In jobs of arithmetic `fast` a card's library (picture_decoder.h) may decode, which takes damage for pixels and looks
 //   at no index. So of all files, it is given only baseline ones in colour, without restart markers, that an index has
 //   shown to be sound down to the crop's last row. (Bytes that were changed since are noticed by the source, whose index
@@ -79,13 +79,13 @@ constexpr std::string_view name_of(LibraryMiss miss) {
 // Which entropy decoding a card may be left: the pixels are the same in any case.
 struct CardEntropy {
   bool by_index = true;   // of files that have one (entropy_kernel.h)
-  bool by_search = true;  // of others (sync_kernel.h)
+  bool by_search = true;  // of others: at their restart markers, or wherever codes are found (sync_kernel.h)
   uint32_t subsequence_bytes = 128;
 };
 
 class CardSample {
  public:
-  enum class EntropyWay : uint8_t { cpu, index, search };
+  enum class EntropyWay : uint8_t { cpu, index, restarts, search };
 
   CardSample() = default;
   explicit CardSample(const CardEntropy& entropy) : entropy_(entropy) {}
@@ -104,8 +104,8 @@ class CardSample {
   const GatheredPlaces& gathered(size_t which) const noexcept { return gathered_[which]; }
   const CoefficientReader& reader() const noexcept { return reader_; }
   CoefficientReader& reader() noexcept { return reader_; }
-  // The card decodes the file's bytes, by the stretches of its index, or all of its scan; else the batch is filled with
-  // coefficients.
+  // The card decodes the file's bytes, by the stretches of its index or its restart markers, or all of its scan; else
+  // the batch is filled with coefficients.
   EntropyWay entropy_way() const noexcept { return entropy_way_; }
   bool leaves_entropy() const noexcept { return entropy_way_ != EntropyWay::cpu; }
   const StretchPlanner& stretches() const noexcept { return stretches_; }

@@ -1,12 +1,13 @@
 // Huffman decoding of one stretch between two entry points, by one thread of a card; host and card compile the same.
-// Without entry points: sync_kernel.h.
+// Entry points are an index's, or restart markers. Without any: sync_kernel.h.
 //
 //   entropy_stretch(memory, part, unit);      // memory: of the batch (batch_layout.h); unit < part.units
 //
 // Writes whole every wanted block of the stretch's MCUs, and part's verdict where the stretch is not good: a code that does
-//   not exist, a run that leaves its block, bits beyond the stretch's end, or an end elsewhere than where the index says.
-//   Those are the verdicts of decode/indexed_rows.h, so a picture without one has the coefficients that the CPU would have
-//   found; with one, the CPU makes it and decides.
+//   not exist, a run that leaves its block, bits beyond the stretch's end, or an end elsewhere than where the index
+//   says or a restart marker stands. Those are the verdicts of decode/indexed_rows.h and, at restart markers, whose
+//   order and number the planner has seen to (stretch_planner.h), of decode/entropy.h; so a picture without one has the
+//   coefficients that the CPU would have found; with one, the CPU makes it and decides.
 // Semantics: jdhuff.c of libjpeg-turbo 2.1.5, as in decode/entropy.h.
 // Safety: bytes and index are untrusted. A thread reads within part.bytes, writes within the blocks that are wanted, and
 //   ends after as many codes as its MCUs can have.
@@ -122,9 +123,31 @@ PENSTOCK_HOST_DEVICE inline bool no_marker(const uint8_t* at, const uint8_t* end
   return true;
 }
 
+// libjpeg reads ahead, and the file's end met there is an error of its own
+// (EntropyDecoder::library_would_stop_quietly()).
+PENSTOCK_HOST_DEVICE inline bool ends_quietly(const uint8_t* at, const uint8_t* end) {
+  for (int left = 24; left > 0; --left, ++at) {
+    if (at >= end) return false;
+    if (*at != 0xFF) continue;
+    if (end - at < 2 || at[1] == 0xFF) return false;
+    if (at[1] != 0) return true;
+    ++at;
+  }
+  return true;
+}
+
+// Over the marker between two restart intervals, where nothing but the bits that fill a byte stands before it.
+PENSTOCK_HOST_DEVICE inline bool pass_restart(ScanBits& scan, int32_t* dc) {
+  if (scan.count >= 8 || scan.end - scan.at < 2 || scan.at[0] != 0xFF || scan.at[1] == 0) return false;
+  scan = ScanBits(scan.at + 2, scan.end);
+  for (int c = 0; c < 3; ++c) dc[c] = 0;
+  return true;
+}
+
 PENSTOCK_HOST_DEVICE inline bool ends_where_it_should(const CardStretch& stretch, const uint8_t* bytes,
                                                       const ScanBits& scan, const int32_t* dc) {
   if (stretch.end == CardStretch::End::marker) return scan.count < 8 && scan.at == bytes + stretch.end_byte;
+  if (stretch.end == CardStretch::End::quiet) return ends_quietly(scan.at, scan.end);
   uint32_t bit = 0;
   const uint8_t* const byte = scan.position(bit);
   const uint8_t* const end = bytes + stretch.end_byte;
@@ -152,20 +175,27 @@ PENSTOCK_HOST_DEVICE inline int16_t* block_place(uint8_t* memory, const EntropyP
          tile_block_begin(static_cast<size_t>(across - place.first_column));
 }
 
+PENSTOCK_HOST_DEVICE inline const CodeTable& code_table(const uint8_t* memory, uint64_t at) {
+  return *reinterpret_cast<const CodeTable*>(memory + at);
+}
+
 PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart& part, const CardStretch& stretch) {
   const uint8_t* const bytes = memory + part.bytes_at;
-  const auto* const tables = reinterpret_cast<const CodeTable*>(memory + part.tables_at);
   ScanBits scan(bytes + stretch.byte, bytes + part.bytes);
   scan.refill();
   scan.take(static_cast<int>(stretch.bit));
   int32_t dc[3] = {stretch.dc[0], stretch.dc[1], stretch.dc[2]};
   for (uint32_t n = 0; n < stretch.mcus; ++n) {
+    const bool restarts = n > 0 && part.restart_interval != 0 && n % part.restart_interval == 0;
+    if (restarts && !pass_restart(scan, dc)) return false;
     const auto row = static_cast<int32_t>((stretch.first_mcu + n) / part.mcu_columns);
     const auto column = static_cast<int32_t>((stretch.first_mcu + n) % part.mcu_columns);
     for (uint32_t t = 0; t < part.turns; ++t) {
       const CardTurn& turn = part.turn[t];
       int16_t* const to = block_place(memory, part, turn, row, column);
-      if (!entropy_block(tables[turn.dc], tables[turn.ac], part.places, scan, dc[turn.component], to)) return false;
+      const CodeTable& dc_codes = code_table(memory, turn.dc_at);
+      const CodeTable& ac_codes = code_table(memory, turn.ac_at);
+      if (!entropy_block(dc_codes, ac_codes, part.places, scan, dc[turn.component], to)) return false;
     }
   }
   return ends_where_it_should(stretch, bytes, scan, dc);

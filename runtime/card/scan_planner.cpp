@@ -6,22 +6,23 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kLargestFile = size_t{1} << 28;  // as in decode/indexed_rows.cpp
-
 bool ends_in_a_marker(EncodedView file) {
   return file.size() >= 2 && file[file.size() - 2] == std::byte{0xFF} && file.back() == std::byte{0xD9};
 }
 
 }  // namespace
 
-bool ScanPlanner::plan(EncodedView bytes, const JpegFrame& frame, const McuWindow& window,
-                       uint32_t subsequence_bytes) {
-  if (frame.progressive || frame.restart_interval != 0 || bytes.size() > kLargestFile) return false;
+bool ScanPlanner::plan(EncodedView bytes, const JpegFrame& frame, const McuWindow& window, uint32_t subsequence_bytes) {
+  if (frame.progressive || bytes.size() > largest_scanned_file) return false;
+  const bool restarts = frame.restart_interval != 0;
+  const int64_t mcus = int64_t{frame.mcu_columns} * window.end_row;
+  if (restarts && frame.restart_interval < mcus) return false;
   if (frame.scan_begin >= bytes.size() || !tables_.make(frame)) return false;
   size_t end = bytes.size();
-  if (size_t marker = 0; !ends_in_a_marker(bytes) && find_marker(bytes, frame.scan_begin, marker)) end = marker + 2;
+  const bool to_the_first = restarts || !ends_in_a_marker(bytes);
+  if (size_t marker = 0; to_the_first && find_marker(bytes, frame.scan_begin, marker)) end = marker + 2;
   bytes_ = bytes.subspan(frame.scan_begin, end - frame.scan_begin);
-  const int64_t blocks = int64_t{frame.mcu_columns} * window.end_row * static_cast<int64_t>(tables_.turns().size());
+  const int64_t blocks = mcus * static_cast<int64_t>(tables_.blocks());
   // A block has two codes at least, and a code a bit.
   if (blocks > static_cast<int64_t>(bytes_.size()) * 4) return false;
   blocks_ = static_cast<uint32_t>(blocks);

@@ -1,4 +1,5 @@
-// What a card needs to decode the entropy of a file without an index: its scan's bytes, and rounds of sync_kernel.h.
+// What a card needs to decode the entropy of a file without an index or restart markers: its scan's bytes, and rounds of
+// sync_kernel.h.
 //
 //   ScanPlanner scan;                                           // one per thread; keeps memory
 //   if (scan.plan(bytes, frame, window, subsequence_bytes)) {   // else: entropy decoding stays with the CPU
@@ -6,11 +7,13 @@
 //     scan.copy_bytes(room);
 //   }
 // The bytes are those from the scan's beginning to the file's end, or to the first marker where the file does not end
-//   in one: what a camera hangs behind a picture stays here. Nothing of them is looked at otherwise.
+//   in one: what a camera hangs behind a picture stays here. Nothing of them is looked at otherwise. Where a restart
+//   interval has all that the window needs, they are those of the first.
 // Rounds: the first decodes all subsequences from where they may begin, then pairs of rounds go on with every second
 //   group of them, first of one, then of more (sync_rounds). Codes that have not found their way by then leave the
 //   picture to the CPU: cuda/README.md has how many rounds photos take.
-// Failure: plan() is false for progressive files, for restart markers, and above 256 MB.
+// Failure: plan() is false for progressive files, above 256 MB, and where restart markers stand before the window's end
+//   (stretch_planner.h).
 // Ownership: the file must outlive the plan. Thread-safety: one per thread.
 #pragma once
 

@@ -8,24 +8,28 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kLargestFile = size_t{1} << 28;            // as in decode/indexed_rows.cpp
 constexpr size_t kMostBlockBytes = 2 * 64 * (16 + 15) / 8;  // 64 codes and values, each byte a stuffed 0xFF
+constexpr int64_t kFewestBlocks = 32;                       // of a stretch at restart markers: some 400 bytes
 
 }  // namespace
 
-bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window) {
-  if (index == nullptr || frame.progressive || frame.restart_interval != 0 || bytes.size() > kLargestFile) return false;
-  if (!index->fits(frame) || index->closed_mcus(frame) / frame.mcu_columns < window.end_row) return false;
+bool StretchPlanner::begin(EncodedView bytes, const JpegFrame& frame, int64_t mcus_of_a_thread) {
   file_ = bytes;
   frame_ = &frame;
-  index_ = index;
-  columns_ = window.columns;
   stretches_.clear();
   pieces_.clear();
   bytes_ = 0;
-  if (!tables_.make(frame)) return false;
-  // One thread each: points so far apart that the CPU would not go by them are worth less here.
-  if (static_cast<size_t>(index->interval()) * tables_.turns().size() * 128 > IndexedRows::band_bytes) return false;
+  if (bytes.size() > largest_scanned_file || !tables_.make(frame)) return false;
+  // Points so far apart that the CPU would not go by them are worth less here.
+  return static_cast<size_t>(mcus_of_a_thread) * tables_.blocks() * 128 <= IndexedRows::band_bytes;
+}
+
+bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window) {
+  if (index == nullptr || frame.progressive || frame.restart_interval != 0) return false;
+  if (!index->fits(frame) || index->closed_mcus(frame) / frame.mcu_columns < window.end_row) return false;
+  index_ = index;
+  columns_ = window.columns;
+  if (!begin(bytes, frame, index->interval())) return false;
   for (int row = window.first_row; row < window.end_row; ++row) add_row(row);
   if (stretches_.empty()) return false;
   // Even a crop that reads no other stretch to its end shows by this one that the index is the file's.
@@ -38,6 +42,34 @@ bool StretchPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideI
   }
   // Stretches of a file's own index share no byte but those in which one ends and the next begins.
   return bytes_ <= bytes.size() + 2 * stretches_.size();
+}
+
+bool StretchPlanner::plan_at_restarts(EncodedView bytes, const JpegFrame& frame, const McuWindow& window) {
+  const int64_t interval = frame.restart_interval;
+  const int64_t mcus = int64_t{frame.mcu_columns} * window.end_row;
+  if (frame.progressive || interval == 0 || interval >= mcus || !begin(bytes, frame, interval)) return false;
+  const int64_t blocks = interval * static_cast<int64_t>(tables_.blocks());
+  const int64_t intervals_of_stretch = (kFewestBlocks + blocks - 1) / blocks;
+  Piece scan{frame.scan_begin, frame.scan_begin};
+  size_t marker = 0;
+  for (int64_t number = 0, first = 0; first < mcus; ++number, first += interval) {
+    if (!find_marker(file_, scan.end, marker)) return false;
+    if (number % intervals_of_stretch == 0) {
+      stretches_.push_back({.byte = static_cast<uint32_t>(scan.end - scan.begin),
+                            .first_mcu = static_cast<uint32_t>(first),
+                            .end = CardStretch::End::marker});
+    }
+    CardStretch& stretch = stretches_.back();
+    stretch.mcus = static_cast<uint32_t>(std::min(first + interval, mcus) - stretch.first_mcu);
+    stretch.end_byte = static_cast<uint32_t>(marker - scan.begin);
+    scan.end = marker + 2;
+    if (first + interval < mcus && file_[marker + 1] != static_cast<std::byte>(0xD0 + number % 8)) return false;
+  }
+  // The CPU stops with the window's last row, and what stands between there and the next marker is nobody's.
+  stretches_.back().end = CardStretch::End::quiet;
+  pieces_.push_back(scan);
+  bytes_ = scan.end - scan.begin;
+  return true;
 }
 
 // The row's MCUs, as stretches from the entry points before them; one may belong to two rows.
@@ -77,7 +109,7 @@ bool StretchPlanner::place(size_t number) {
   const size_t copied = std::min(end + 2, file_.size());
   if (end < begin || end >= file_.size()) return false;
   // A thread looks at all of them, and a card that takes too long counts as lost.
-  const size_t blocks = static_cast<size_t>(index_->interval()) * tables_.turns().size();
+  const size_t blocks = static_cast<size_t>(index_->interval()) * tables_.blocks();
   if (end - begin > blocks * kMostBlockBytes + 1) return false;
   // No MCU begins with the zero that follows an 0xFF.
   if (end > begin && file_[end] == std::byte{0} && file_[end - 1] == std::byte{0xFF}) return false;

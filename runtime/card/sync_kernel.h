@@ -65,7 +65,6 @@ PENSTOCK_HOST_DEVICE inline const uint8_t* subsequence_end(const uint8_t* bytes,
 PENSTOCK_HOST_DEVICE inline void read_subsequence(const uint8_t* memory, const SyncPart& part, uint32_t number,
                                                   const ScanPlace& start, CardSubsequence& record) {
   const uint8_t* const bytes = memory + part.bytes_at;
-  const auto* const tables = reinterpret_cast<const CodeTable*>(memory + part.tables_at);
   const uint8_t* const end = subsequence_end(bytes, part.bytes, number, part.subsequence_bytes);
   ScanBits scan = scan_from(start, bytes, part.bytes);
   uint32_t turn = start.turn;
@@ -79,13 +78,13 @@ PENSTOCK_HOST_DEVICE inline void read_subsequence(const uint8_t* memory, const S
     if (next == 0) {
       int run = 0;
       int size = 0;
-      stopped = !next_value(tables[block.dc], true, scan, run, size, value) || scan.count < 0;
+      stopped = !next_value(code_table(memory, block.dc_at), true, scan, run, size, value) || scan.count < 0;
       if (stopped) break;
       dc[block.component] += static_cast<uint32_t>(value);
       next = 1;
       continue;
     }
-    stopped = !next_coefficient(tables[block.ac], scan, next, value) || scan.count < 0;
+    stopped = !next_coefficient(code_table(memory, block.ac_at), scan, next, value) || scan.count < 0;
     if (stopped || next < 64) continue;
     next = 0;
     turn = turn + 1 == part.turns ? 0 : turn + 1;
@@ -159,19 +158,6 @@ PENSTOCK_HOST_DEVICE inline CardSubsequenceSum sum_before(const uint8_t* memory,
   return before;
 }
 
-// libjpeg reads ahead, and the file's end met there is an error of its own
-// (EntropyDecoder::library_would_stop_quietly()).
-PENSTOCK_HOST_DEVICE inline bool ends_quietly(const uint8_t* at, const uint8_t* end) {
-  for (int left = 24; left > 0; --left, ++at) {
-    if (at >= end) return false;
-    if (*at != 0xFF) continue;
-    if (end - at < 2 || at[1] == 0xFF) return false;
-    if (at[1] != 0) return true;
-    ++at;
-  }
-  return true;
-}
-
 // Whether none of the blocks is the crop's.
 PENSTOCK_HOST_DEVICE inline bool none_wanted(const WritePart& part, uint32_t first_block, uint32_t last_block) {
   const uint32_t first = first_block / part.entropy.turns;
@@ -189,7 +175,6 @@ PENSTOCK_HOST_DEVICE inline bool write_subsequence(uint8_t* memory, const WriteP
                                                    const ScanPlace& start, const CardSubsequenceSum& before) {
   const EntropyPart& entropy = part.entropy;
   const uint8_t* const bytes = memory + entropy.bytes_at;
-  const auto* const tables = reinterpret_cast<const CodeTable*>(memory + entropy.tables_at);
   const uint8_t* const end = subsequence_end(bytes, entropy.bytes, unit, part.subsequence_bytes);
   ScanBits scan = scan_from(start, bytes, entropy.bytes);
   int32_t dc[3];
@@ -198,8 +183,9 @@ PENSTOCK_HOST_DEVICE inline bool write_subsequence(uint8_t* memory, const WriteP
   uint32_t turn = block % entropy.turns;
   if (start.next > 0) {
     uint32_t next = start.next;
+    const CodeTable& codes = code_table(memory, entropy.turn[turn].ac_at);
     for (int value = 0; next < 64;) {
-      if (!next_coefficient(tables[entropy.turn[turn].ac], scan, next, value)) return false;
+      if (!next_coefficient(codes, scan, next, value)) return false;
     }
     ++block;
     turn = turn + 1 == entropy.turns ? 0 : turn + 1;
@@ -208,8 +194,8 @@ PENSTOCK_HOST_DEVICE inline bool write_subsequence(uint8_t* memory, const WriteP
   auto column = static_cast<int32_t>(block / entropy.turns % entropy.mcu_columns);
   while (block < part.blocks && scan.count >= 0 && stands_before(scan, end)) {
     const CardTurn& place = entropy.turn[turn];
-    if (!entropy_block(tables[place.dc], tables[place.ac], entropy.places, scan, dc[place.component],
-                       block_place(memory, entropy, place, row, column))) {
+    if (!entropy_block(code_table(memory, place.dc_at), code_table(memory, place.ac_at), entropy.places, scan,
+                       dc[place.component], block_place(memory, entropy, place, row, column))) {
       return false;
     }
     ++block;

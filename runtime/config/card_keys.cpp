@@ -1,12 +1,16 @@
 #include "runtime/config/card_keys.h"
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/config/suggest.h"
 
 namespace penstock {
 
 std::string card_keys_without_effect(const Job& job) {
-  if (job.loader.executor != ExecutorKind::cpu) return {};
   const LoaderSpec usual;
+  if (job.loader.executor != ExecutorKind::cpu) {
+    const bool has_effect = job.loader.nvjpeg == usual.nvjpeg || arithmetic_of(job.arithmetic) == Arithmetic::fast;
+    return has_effect ? "" : "without effect, because arithmetic is exact: loader.nvjpeg";
+  }
   std::vector<std::string> keys;
   if (job.loader.cards != usual.cards) keys.emplace_back("loader.cards");
   if (job.loader.card_memory_mb != usual.card_memory_mb) keys.emplace_back("loader.card_memory_mb");
@@ -14,7 +18,7 @@ std::string card_keys_without_effect(const Job& job) {
   if (job.loader.nvjpeg != usual.nvjpeg) keys.emplace_back("loader.nvjpeg");
   if (job.loader.card_entropy != usual.card_entropy) keys.emplace_back("loader.card_entropy");
   if (job.loader.cpu_fraction.given()) keys.emplace_back("loader.cpu_fraction");
-  return list_of(keys, "and");
+  return keys.empty() ? "" : "without effect, because loader.executor is cpu: " + list_of(keys, "and");
 }
 
 }  // namespace penstock

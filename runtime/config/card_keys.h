@@ -1,6 +1,7 @@
-// Keys that say how cards are used, in a job that uses none.
+// Keys that say how cards are used, in a job that uses none, or not so.
 //
-//   const std::string keys = card_keys_without_effect(job);   // "loader.cards and loader.cpu_fraction"; empty: none
+//   const std::string text = card_keys_without_effect(job);
+//   // "without effect, because loader.executor is cpu: loader.cards and loader.cpu_fraction"; empty: all have one
 //
 // Pure. Their default values do not count: nobody has written those.
 #pragma once

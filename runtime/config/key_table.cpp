@@ -210,9 +210,9 @@ std::vector<Section<Job>> make_job_sections() {
                  PENSTOCK_MEMBER(loader.nvjpeg)),
         key<Job>(machinery,
                  text("card_entropy", {"auto", "index", "never"},
-                      "Whose entropy decoding of JPEG files is left to cards; same bytes. auto: of baseline files "
-                      "without restart markers, which then go to the card as they are; index: of those that have an "
-                      "index; never: the threads', and coefficients go to the card."),
+                      "Whose entropy decoding of JPEG files is left to cards; same bytes. auto: of baseline files, "
+                      "which then go to the card as they are; index: of those that have an index; never: the "
+                      "threads', and coefficients go to the card."),
                  PENSTOCK_MEMBER(loader.card_entropy)),
         key<Job>(machinery,
                  number_or({"auto"}, "cpu_fraction", 0, 1,

@@ -29,9 +29,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     session_.emplace(std::move(meeting_.socket), session_options(options));
     if (meeting_.way == Way::embedded) {
       if (const std::string text = unused_server(meeting_.job, options); !text.empty()) session_->warn(text);
-      if (const std::string keys = card_keys_without_effect(meeting_.job); !keys.empty()) {
-        session_->warn("without effect, because loader.executor is cpu: " + keys);
-      }
+      if (const std::string text = card_keys_without_effect(meeting_.job); !text.empty()) session_->warn(text);
     }
     open(options);
     form_ = std::make_shared<const BatchForm>(batch_form(resolved_, opened()));

@@ -130,8 +130,8 @@ void compare_batches(CardBench& bench, const std::vector<std::vector<TransformSp
       spec.progressive = draw(random, 0, 5) == 0;
       Picture picture = picture_of(pipeline, make_jpeg(spec), random());
       CardSample& sample = samples[pictures.size()];
-      // Half of them entered at the crop, the others searched for where to: the card decodes entropy, but of
-      // progressive files and where there are restart markers.
+      // Half of them entered at the crop, the others at restart markers or searched for where to: the card decodes
+      // entropy, but of progressive files.
       SideIndex& index = indexes[pictures.size()];
       const bool indexed =
           draw(random, 0, 1) == 1 && build_side_index(picture.file, {.interval = draw(random, 1, 9)}, index);
@@ -151,9 +151,13 @@ void compare_batches(CardBench& bench, const std::vector<std::vector<TransformSp
       const auto place = bench.batch.reserve(sample);
       REQUIRE(place == pictures.size());
       using Way = CardSample::EntropyWay;
-      const Way way = spec.restart != 0 || spec.progressive ? Way::cpu : indexed ? Way::index : Way::search;
+      const int64_t mcus = int64_t{sample.reader().frame().mcu_columns} * sample.reader().window().end_row;
+      const Way way = spec.progressive                           ? Way::cpu
+                      : indexed && spec.restart == 0             ? Way::index
+                      : spec.restart != 0 && spec.restart < mcus ? Way::restarts
+                                                                 : Way::search;
       REQUIRE(sample.entropy_way() == way);
-      ++(way == Way::index ? counts.entered : way == Way::search ? counts.searched : counts.read);
+      ++counts.by_way[static_cast<size_t>(way)];
       REQUIRE(bench.batch.fill(*place, sample));
       pictures.push_back(std::move(picture));
     }
@@ -189,11 +193,11 @@ void check_batches(Card& card) {
       compare_batches(bench, pipelines(), size, random, counts, planned);
     }
   }
-  std::printf("%d pictures, entropy decoding by the card with an index of %d, without of %d, %d not for cards\n",
-              counts.made, counts.entered, counts.searched, counts.refused);
-  CHECK(counts.entered > counts.made / 5);
-  CHECK(counts.searched > counts.made / 5);
-  CHECK(counts.read > counts.made / 5);
+  std::printf(
+      "%d pictures, entropy decoding by the CPU of %d, by the card with an index of %d, at restart markers of %d,\n"
+      "without any of %d, %d not for cards\n",
+      counts.made, counts.by_way[0], counts.by_way[1], counts.by_way[2], counts.by_way[3], counts.refused);
+  for (const int of : counts.by_way) CHECK(of > counts.made / 8);
   REQUIRE(coverage.size() == 5);
   for (const auto& sampling : coverage) {  // clang has no lambdas, as this check is one, over parts of a pair
     for (const int n : sampling.second) CHECK_MESSAGE(n >= 10, sampling.first);
@@ -298,9 +302,9 @@ void check_searched_files(CardBench& bench) {
   int lost = 0;  // whole files whose codes have not found their way in time
   int strict = 0;
   int counts[2] = {};  // damaged: not good, good
+  int restarts = 0;
   for (int round = 0; round < rounds; ++round) {
-    JpegSpec spec = random_spec(random, draw(random, 0, 2) == 0 ? 150 : 40);
-    spec.restart = 0;
+    const JpegSpec spec = random_spec(random, draw(random, 0, 2) == 0 ? 150 : 40);
     Picture picture = picture_of(pipeline, make_jpeg(spec), static_cast<uint64_t>(round));
     JpegFrame frame;
     if (!read_baseline_frame(picture.file, frame)) continue;
@@ -320,7 +324,9 @@ void check_searched_files(CardBench& bench) {
     const bool good = bench.batch.good(0);
     INFO("round " << round << ", " << sampling_of(spec) << ", subsequences of " << sample.scan().subsequence_bytes());
     REQUIRE((mine || !good));
-    const bool long_enough = sample.scan().subsequence_bytes() >= 64;
+    const bool at_restarts = sample.entropy_way() == CardSample::EntropyWay::restarts;
+    restarts += at_restarts ? 1 : 0;
+    const bool long_enough = at_restarts || sample.scan().subsequence_bytes() >= 64;
     if (damaged) {
       ++counts[good ? 1 : 0];
       strict += mine && !good && long_enough ? 1 : 0;
@@ -334,8 +340,11 @@ void check_searched_files(CardBench& bench) {
     REQUIRE(pipeline.apply(input, picture.header, picture.draws, wanted, scratch, {}).ok());
     REQUIRE(std::memcmp(wanted.data(), bench.output(0), wanted.size()) == 0);
   }
-  std::printf("%d whole files, %d came back unmade; %d damaged good, %d not, %d of them where the CPU would go on\n",
-              whole, lost, counts[1], counts[0], strict);
+  std::printf(
+      "%d whole files, %d came back unmade; %d damaged good, %d not, %d of them where the CPU would go on; "
+      "%d at restart markers\n",
+      whole, lost, counts[1], counts[0], strict, restarts);
+  CHECK(restarts > rounds / 10);
   CHECK(whole > rounds / 10);
   CHECK(lost < whole / 2);
   CHECK(counts[0] > rounds / 4);
@@ -375,6 +384,46 @@ void check_search(Card& card) {
   CardBench bench(card);
   check_searched_files(bench);
   check_files_without_a_way(bench);
+}
+
+void check_shared_tables(Card& card) {
+  Scratch scratch{DecodeLimits{}};
+  CardBench bench(card);
+  const Pipeline pipeline({{"RandomResizedCrop", {{"size", int64_t{16}}}}});
+  std::vector<Picture> pictures;
+  std::vector<size_t> uploaded;
+  for (uint32_t i = 0; i < 4; ++i) {  // the last with tables of its own
+    pictures.push_back(picture_of(
+        pipeline, make_jpeg({.width = 64, .height = 64, .optimize = i == 3, .seed = i, .noise_bits = 6}), 0));
+  }
+  REQUIRE(bench.batch.begin(4, 16, 16));
+  CardSample sample;
+  for (size_t i = 0; i < 4; ++i) {
+    const Picture& picture = pictures[i];
+    REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
+    REQUIRE(sample.entropy_way() == CardSample::EntropyWay::search);
+    const size_t before = bench.batch.upload_bytes();
+    REQUIRE(bench.batch.reserve(sample) == i);
+    uploaded.push_back(bench.batch.upload_bytes() - before - sample.scan().bytes());
+    // The first brings the tables, also where it is none of the batch's in the end.
+    if (i == 0) {
+      bench.batch.drop(0);
+    } else {
+      REQUIRE(bench.batch.fill(i, sample));
+    }
+  }
+  const size_t tables = 4 * sizeof(CodeTable);
+  CHECK(uploaded[0] > tables);
+  CHECK(uploaded[1] < uploaded[0] - tables + 1024);
+  CHECK(uploaded[2] < uploaded[0] - tables + 1024);
+  CHECK(uploaded[3] > tables);
+  bench.run();
+  CHECK(bench.untouched(0));
+  for (size_t i = 1; i < 4; ++i) {
+    REQUIRE(bench.batch.good(i));
+    const std::vector<uint8_t> wanted = made_by_cpu(pipeline, pictures[i], scratch);
+    CHECK(std::memcmp(wanted.data(), bench.output(i), wanted.size()) == 0);
+  }
 }
 
 void check_finished(Card& card) {

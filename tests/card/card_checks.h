@@ -52,9 +52,7 @@ std::vector<uint8_t> made_by_cpu(const penstock::Pipeline& pipeline, const Pictu
 using Planned = std::function<void(const penstock::CardSample&, const penstock::ImageHeader&, const std::string&)>;
 struct BatchCounts {
   int made = 0;
-  int entered = 0;   // at points of a side index, by the card
-  int searched = 0;  // by the card without one
-  int read = 0;      // by the CPU
+  int by_way[4] = {};  // CardSample::EntropyWay
   int refused = 0;
   size_t most_launches = 0;
 };
@@ -65,9 +63,11 @@ void compare_batches(CardBench& bench, const std::vector<std::vector<penstock::T
 void check_batches(penstock::Card& card);
 // Damaged files and indexes: where the card decodes entropy, its verdicts and bytes are the CPU's.
 void check_verdicts(penstock::Card& card);
-// Files without an index, whole and damaged, cut into subsequences of any length: where the card decodes entropy, its
-// verdicts and bytes are the CPU's; and files in which codes never find their way come back unmade.
+// Files without an index, whole and damaged, cut at restart markers or into subsequences of any length: where the card
+// decodes entropy, its verdicts and bytes are the CPU's; and files in which codes never find their way come back unmade.
 void check_search(penstock::Card& card);
+// Pictures with the same Huffman tables, which are uploaded once, and one with others.
+void check_shared_tables(penstock::Card& card);
 // Every dtype and memory format of the finishing pass.
 void check_finished(penstock::Card& card);
 // Coefficients as no encoder writes them.

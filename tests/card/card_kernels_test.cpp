@@ -32,6 +32,10 @@ TEST_CASE("files without an index get the CPU's verdict, and its bytes where tha
   check_search(*open_host_card(0, kCardBytes));
 }
 
+TEST_CASE("Huffman tables that pictures share are uploaded once") {
+  check_shared_tables(*open_host_card(0, kCardBytes));
+}
+
 TEST_CASE("finished batches equal the finishing pass, in every dtype and format") {
   check_finished(*open_host_card(0, kCardBytes));
 }

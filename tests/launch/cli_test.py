@@ -121,6 +121,10 @@ def test_keys_of_cards_without_cards():
         said = said.stdout + said.stderr
         assert "without effect, because loader.executor is cpu: loader.cards and loader.cpu_fraction" in said, said
         assert "without effect" not in penstock(command, job).stdout, command
+    for words, wanted in (([], True), (["arithmetic=fast"], False)):
+        said = penstock("check", job, "loader.executor=auto", "loader.nvjpeg=interpolated", *words).stdout
+        assert ("without effect, because arithmetic is exact: loader.nvjpeg" in said) == wanted, said
+        assert said.count("without effect") == wanted, said
 
 
 def test_inspect_again_in_the_same_folder():

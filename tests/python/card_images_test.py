@@ -17,7 +17,7 @@ from jobs import run_job, run_tests, write_job
 from penstock import transforms as T
 from penstock._card_images import CardImages
 from photos import JOB, PHOTOS, TRAIN, WORK, raises
-from simulated_cuda import Cuda
+from simulated_cuda import Cuda, gone_too_early
 
 os.environ["PENSTOCK_CARDS"] = "host"
 LAST = [T.ToDtype(torch.float32, scale=True), T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]
@@ -104,18 +104,7 @@ def test_a_batch_goes_back_behind_the_card():
 
 
 def test_the_watch_sees_a_batch_that_goes_too_early():
-    from penstock._tensors import _OnCard
-
-    def careless(self, arrays, raw=(), of=_OnCard.of):
-        out = of(self, arrays, raw)
-        self._under_way = (self._under_way[0], None)
-        return out
-
-    with Cuda() as cuda, mock.patch.object(_OnCard, "of", careless), \
-            penstock.DataLoader(JOB, "train", device="cuda:0") as train:
-        next(iter(train))
-        gc.collect()
-        assert cuda.gone_too_early == 5
+    assert gone_too_early(lambda: penstock.DataLoader(JOB, "train", device="cuda:0")) == 5
 
 
 def test_through_page_locked_memory():

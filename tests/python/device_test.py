@@ -11,7 +11,7 @@ import torch
 import penstock
 from jobs import run_tests
 from photos import JOB, TRAIN, raises, tiny_job
-from simulated_cuda import Cuda
+from simulated_cuda import Cuda, gone_too_early
 
 
 def plain(**more):
@@ -81,18 +81,7 @@ def test_a_pass_may_end_anywhere():
 
 
 def test_the_watch_sees_a_batch_that_goes_too_early():
-    from penstock._tensors import _OnCard
-
-    def careless(self, arrays, raw=(), of=_OnCard.of):
-        out = of(self, arrays, raw)
-        self._under_way = (self._under_way[0], None)
-        return out
-
-    with Cuda() as cuda, mock.patch.object(_OnCard, "of", careless), \
-            penstock.DataLoader(JOB, "train", device="cuda:0") as train:
-        next(iter(train))
-        gc.collect()
-        assert cuda.gone_too_early == 5
+    assert gone_too_early(lambda: penstock.DataLoader(JOB, "train", device="cuda:0")) == 5
 
 
 def test_page_locked_tensors():

@@ -10,6 +10,7 @@ are finished by a card that is this CPU where PENSTOCK_CARDS=host is in the envi
 
 import contextlib
 import ctypes
+import gc
 import sys
 import weakref
 from unittest import mock
@@ -18,6 +19,7 @@ import torch
 import torch.utils.dlpack
 
 from penstock._card_images import CardImages
+from penstock._tensors import _OnCard
 
 if torch.cuda.is_available():
     print("SKIP: torch sees a CUDA device, which cuda_tensors_test uses")
@@ -170,3 +172,17 @@ class Cuda:
     def __exit__(self, *exc):
         for one in self._patches:
             one.stop()
+
+
+def gone_too_early(loader):
+    """How many fields of a batch the watch sees go before they are read, of a loader (a function makes it) that waits for
+    nothing: the test of the watch itself."""
+    def careless(self, arrays, raw=(), of=_OnCard.of):
+        out = of(self, arrays, raw)
+        self._under_way = (self._under_way[0], None)
+        return out
+
+    with Cuda() as cuda, mock.patch.object(_OnCard, "of", careless), loader() as train:
+        next(iter(train))
+        gc.collect()
+        return cuda.gone_too_early

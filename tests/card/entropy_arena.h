@@ -1,0 +1,94 @@
+// A file's entropy decoding in an arena, as batch_builder.h describes it to a card: kernels of one file, whose memory is
+// watched.
+//
+//   EntropyArena arena(planner, reader);            // a StretchPlanner or ScanPlanner that has planned the reader's file
+//   const uint64_t more = arena.memory.add(bytes);  // what else the kernels need
+//   arena.fill(planner);
+//   ... kernels, of arena.part ...
+//   CHECK(arena.memory.gaps_are_whole());
+//   if (arena.good()) CHECK(arena.has_coefficients_of(reader));
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "runtime/card/batch_layout.h"
+#include "runtime/card/coefficient_reader.h"
+#include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/zigzag.h"
+#include "tests/card/arena.h"
+
+namespace penstock_test {
+
+struct EntropyArena {
+  template <class Planner>
+  EntropyArena(const Planner& planned, const penstock::CoefficientReader& reader) {
+    using namespace penstock;
+    const JpegFrame& frame = reader.frame();
+    part.bytes = static_cast<uint32_t>(planned.bytes());
+    part.bytes_at = memory.add(part.bytes);
+    for (size_t i = 0; i < planned.tables().codes().size(); ++i) table_at.push_back(memory.add(sizeof(CodeTable)));
+    part.verdict_at = memory.add(sizeof(uint32_t));
+    coefficients_at = memory.add(reader.bytes());
+    part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
+    part.restart_interval = static_cast<uint32_t>(frame.restart_interval);
+    part.turns = static_cast<uint32_t>(planned.tables().blocks());
+    planned.tables().write_turns(table_at, part.turn);
+    for (int c = 0; c < frame.components; ++c) {
+      const CoefficientReader::Blocks& blocks = reader.blocks(c);
+      part.h[c] = frame.component[static_cast<size_t>(c)].h;
+      part.v[c] = frame.component[static_cast<size_t>(c)].v;
+      part.coefficients[c] = {coefficients_at + blocks.at * sizeof(int16_t),
+                              blocks.row_stride * sizeof(int16_t),
+                              blocks.first_column,
+                              blocks.first_row,
+                              blocks.first_column + blocks.columns,
+                              blocks.first_row + blocks.rows};
+    }
+    for (size_t k = 0; k < 64; ++k) part.places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
+  }
+
+  template <class Planner>
+  void fill(const Planner& planned) {
+    memory.make();
+    planned.copy_bytes(reinterpret_cast<std::byte*>(memory.data() + part.bytes_at));
+    for (size_t i = 0; i < table_at.size(); ++i) {
+      std::memcpy(memory.data() + table_at[i], &planned.tables().codes()[i]->codes.table(),
+                  sizeof(penstock::CodeTable));
+    }
+    std::memset(memory.data() + part.verdict_at, 0, sizeof(uint32_t));
+  }
+
+  bool good() { return *reinterpret_cast<const uint32_t*>(memory.data() + part.verdict_at) == 0; }
+
+  // Those that the CPU finds without an index; it must not refuse the file.
+  bool has_coefficients_of(penstock::CoefficientReader& reader) {
+    using namespace penstock;
+    std::vector<int16_t> wanted(reader.bytes() / sizeof(int16_t));
+    if (!reader.read(nullptr, wanted.data())) return false;
+    const auto* const found = reinterpret_cast<const int16_t*>(memory.data() + coefficients_at);
+    for (int c = 0; c < reader.frame().components; ++c) {
+      const CoefficientReader::Blocks& blocks = reader.blocks(c);
+      for (int row = 0; row < blocks.rows; ++row) {
+        for (int column = 0; column < blocks.columns; ++column) {
+          const size_t at =
+              blocks.at + static_cast<size_t>(row) * blocks.row_stride + tile_block_begin(static_cast<size_t>(column));
+          for (size_t r = 0; r < 8; ++r) {
+            const size_t place = at + tile_offset(8 * r);
+            if (std::memcmp(found + place, wanted.data() + place, 8 * sizeof(int16_t)) != 0) return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  Arena memory;
+  penstock::EntropyPart part;
+  std::vector<uint64_t> table_at;
+  uint64_t coefficients_at = 0;
+};
+
+}  // namespace penstock_test
