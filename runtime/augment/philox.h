@@ -5,8 +5,11 @@
 // Thread-safety: a pure function, for host and card.
 #pragma once
 
-// Its vectors of 128 bits, unused here, would bring all of the compiler's intrinsics into half of all files.
+// Its vectors of 128 bits, unused here, would bring all of the compiler's intrinsics into half of all files. (Without them
+// gcc 12 does not survive blur.cpp under its sanitizers.)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define R123_USE_SSE 0
+#endif
 #include <Random123/philox.h>
 
 #include <cstdint>

@@ -51,7 +51,8 @@ constexpr size_t huge_page = size_t{2} << 20;
 
 Error no_memory(int code, const std::string& name, size_t bytes) {
   return {ErrorKind::runtime,
-          "cannot allocate " + std::to_string(bytes) + " bytes of memory for '" + name + "': " + std::strerror(code),
+          "cannot allocate " + std::to_string(bytes) + " bytes of memory for '" + name + "': " + std::strerror(code) +
+              (code == EFBIG ? " (over this process's limit on the size of files, ulimit -f, which counts here)" : ""),
           "lower loader.memory_gb, loader.prefetch or trainer.hold"};
 }
 

@@ -125,6 +125,22 @@ def test_a_terminal_that_is_closed_while_mpirun_starts():
                 assert process.returncode in (-number, 128 + number), (number, delay_s, process.returncode, said)
 
 
+def test_an_mpirun_that_stands_is_killed():
+    # As where a rank of it fails in MPI_Init for want of files.
+    with tempfile.TemporaryDirectory(prefix="launch_run_test-") as folder, no_leftovers() as env:
+        with open(os.path.join(folder, "mpirun"), "w") as script:
+            script.write("#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\ntrap '' TERM INT\necho up\n"
+                         "while :; do sleep 0.1; done\n" % shutil.which("mpirun"))
+        os.chmod(script.name, 0o755)
+        process = subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], stdin=subprocess.DEVNULL,
+                                   env=dict(env, PATH=folder + ":" + env["PATH"]), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=20)[1]
+        assert process.returncode == 143 and "9 s after SIGTERM, and was killed" in said, (process.returncode, said)
+
+
 def test_kill_9_of_mpirun():
     with no_leftovers(wait_s=8) as env:
         job = Job(env, CHECKPOINT)

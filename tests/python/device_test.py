@@ -148,6 +148,11 @@ def test_wrap_and_preprocessor_do_the_same():
                 assert all(images.is_pinned() and labels.is_pinned() for images, labels in got)
 
 
+def test_a_device_that_torch_does_not_know():
+    for device in ("tpu", 1.5):
+        raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", device=device), f"device={device!r}", "auto")
+
+
 def test_a_card_that_is_not_there():
     for make in (lambda **more: penstock.DataLoader(JOB, "train", **more),
                  lambda **more: penstock.Preprocessor(JOB, "val", **more),

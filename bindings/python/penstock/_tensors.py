@@ -192,7 +192,11 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
     if device == "auto":
         device = f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % cards}" if cards else None
     if device is not None:
-        target = torch.device(device)
+        try:
+            target = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise UsageError(f"device={device!r}: {str(error).splitlines()[0]}",
+                             'say "auto", "cuda:0" or the like') from None
         if target.type == "cuda":
             _check_card(device, target, cards)
             return _OnCard(target, pin_memory)
