@@ -17,8 +17,8 @@
 //   caller's other CUDA code (the primary one): there is no second.
 // Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has taken
 //   its bytes, which is a copy on this CPU.
-//   What a loader's card shares goes through the same memory: a copy within the card, or between two, and the loader has its piece
-//   back the sooner.
+//   What a loader's card shares goes through the same memory: a copy within the card, or between two, and the loader
+//   has its piece back the sooner.
 // Ownership: the card; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this is
 //   gone.
 // Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a

@@ -122,7 +122,8 @@ struct CardLane {
   int64_t wanted() const noexcept;
 
   // From the lane's thread, for done().
-  Nanoseconds card_ns = 0;  // the card's: since its batch before this one was back, or since it had nothing to do; rests too
+  // The card's: since its batch before this one was back, or since it had nothing to do; its rests too.
+  Nanoseconds card_ns = 0;
   Nanoseconds deliver_ns = 0;
   CardTimes times;
   std::array<int64_t, refusals> refused{};  // pictures that were planned for the library

@@ -7,8 +7,8 @@
 //   cuMemCreate the driver's manual does: it is freed when the last mapping and the last handle, descriptors included,
 //   are gone. And a descriptor is for whom it is given to; the other kind's handle opens for who knows its bytes.
 // The functions are the driver's, asked of the runtime by name: nothing links the driver's library.
-// Failure: CardError(out_of_memory); Error(runtime) where driver or card do not share memory so, or the card that opens it does
-//   not reach the one that it lies on.
+// Failure: CardError(out_of_memory); Error(runtime) where driver or card do not share memory so, or the card that opens it
+//   does not reach the one that it lies on.
 // Ownership and thread-safety: as card.h says of shares. Of a card that hangs, mappings stay until the process ends.
 #pragma once
 
