@@ -1,7 +1,11 @@
 // `penstock index`: where each sample of a data set lies, in a file that every opening maps.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -99,6 +103,11 @@ void check_place(const DatasetSpec& dataset, const std::string& out) {
   if (!parent.empty() && !std::filesystem::is_directory(parent, ignored)) {
     throw Error(ErrorKind::usage, "the index '" + out + "' cannot be written: there is no folder '" + parent.string() + "'",
                 "make the folder first");
+  }
+  // Before all pictures are looked at. Who is refused here would be at the end.
+  if (::access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) != 0) {
+    throw Error(ErrorKind::usage, "the index '" + out + "' cannot be written: " + std::strerror(errno),
+                "name a file in a folder that this user may write to, with --out");
   }
   if (dataset.folder.empty()) return;
   const auto inside =

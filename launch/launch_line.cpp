@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -270,6 +271,16 @@ int run_launch_line(const LaunchLine& line) {
   if (!line.session_folder.empty() && mkdir(line.session_folder.c_str(), 0700) != 0 && errno != EEXIST) {
     throw Error(ErrorKind::runtime,
                 "cannot make the session folder '" + line.session_folder + "': " + std::strerror(errno), remedy);
+  }
+  // mpirun's own server and the ranks' segments lie there; where they do not fit, mpirun says much and does not end.
+  if (struct statvfs disk {}; !line.session_folder.empty() && ::statvfs(line.session_folder.c_str(), &disk) == 0) {
+    const uint64_t free_mb = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize >> 20;
+    if (free_mb < 16) {
+      (void)rmdir(line.session_folder.c_str());
+      throw Error(ErrorKind::runtime,
+                  "there are " + std::to_string(free_mb) + " MB free where '" + line.session_folder +
+                      "' is, and mpirun needs some 16", "free some, or set TMPDIR to a folder with more");
+    }
   }
   SessionFolder folder(line.session_folder);
   if (!line.session_folder.empty() && !folder.held()) {

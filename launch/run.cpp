@@ -1,10 +1,15 @@
 #include "launch/run.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
 #include <filesystem>
 
 #include "launch/command.h"
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
 #include "runtime/observe/batch_dump.h"
@@ -23,6 +28,20 @@ void refuse_earlier_dump(const RunRequest& request, const Job& job) {
   if (found.empty()) return;
   throw Error(ErrorKind::usage, "the folder '" + request.dump_folder + "' has a dump in it already: '" + found + "'",
               "remove it, or name another folder: batches would be written over, and the manifest have lines of both");
+}
+
+// Held while the job runs: of one beside it earlier_dump() sees nothing before both have written. A folder that cannot be
+// made, or locked, is left to whoever writes there.
+UniqueFd claim_dump(const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code ignored;
+  std::filesystem::create_directories(path, ignored);
+  UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw Error(ErrorKind::usage, "another job dumps to the folder '" + path + "'",
+                "name another folder, or wait until it has ended");
+  }
+  return folder;
 }
 
 }  // namespace
@@ -51,6 +70,7 @@ int run_job(const RunRequest& request) {
   const LauncherInfo launcher = detect_launcher(current_environment());
   const std::string unused = card_keys_without_effect(job);
   if (!unused.empty() && launcher.rank.value_or(0) == 0 && !request.quiet) print_notice(unused);
+  const UniqueFd dump = launcher.rank.value_or(0) == 0 ? claim_dump(request.dump_folder) : UniqueFd();
   if (launcher.kind == LauncherKind::none) return run_here(request, job);
   return run_rank(request, job);
 }

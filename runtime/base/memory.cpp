@@ -52,7 +52,9 @@ constexpr size_t huge_page = size_t{2} << 20;
 Error no_memory(int code, const std::string& name, size_t bytes) {
   return {ErrorKind::runtime,
           "cannot allocate " + std::to_string(bytes) + " bytes of memory for '" + name + "': " + std::strerror(code) +
-              (code == EFBIG ? " (over this process's limit on the size of files, ulimit -f, which counts here)" : ""),
+              (code == EFBIG    ? " (over this process's limit on the size of files, ulimit -f, which counts here)"
+               : code == EMFILE ? " (this process's limit on open files, ulimit -n)"
+                                : ""),
           "lower loader.memory_gb, loader.prefetch or trainer.hold"};
 }
 
@@ -77,7 +79,7 @@ int populate(std::byte* memory, size_t bytes, size_t page) {
 SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
   SharedMemory memory;
   memory.fd_ = UniqueFd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory.fd_) throw Error(ErrorKind::runtime, system_error_text("cannot create shared memory '" + name + "'"));
+  if (!memory.fd_) throw no_memory(errno, name, bytes);
   refuse_more_than_there_is(name, bytes);
   // Allocating now turns "no memory left" into an error here instead of a SIGBUS at the first touch.
   int code = 0;

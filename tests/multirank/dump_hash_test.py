@@ -122,6 +122,20 @@ def test_a_dump_is_not_added_to_another():
     assert run_job(job, options=[f"--dump={work.name}/beside"]).code == 0
 
 
+def test_two_jobs_side_by_side_do_not_share_a_dump():
+    import fcntl
+    shared = os.path.join(work.name, "shared")
+    os.makedirs(shared)
+    held = os.open(shared, os.O_RDONLY)  # as a job does while it runs
+    fcntl.flock(held, fcntl.LOCK_EX)
+    for ranks in (0, 3):
+        with no_leftovers() as env:
+            result = run_job(job, ranks=ranks, options=[f"--dump={shared}"], env=env)
+        assert result.code == 2 and f"another job dumps to the folder '{shared}'" in result.stderr, result.log
+    os.close(held)
+    assert os.listdir(shared) == [] and run_job(job, options=[f"--dump={shared}"]).code == 0
+
+
 def test_a_batch_that_comes_twice_is_dumped_once():
     out = os.path.join(work.name, "twice")
     consume = [os.path.join(os.environ["PENSTOCK_BUILD"], "consume"), job, "--epochs=1"]

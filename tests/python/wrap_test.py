@@ -298,6 +298,29 @@ def test_errors_of_the_users_code_come_after_the_batches_before_them():
     raises(penstock.UsageError, "prefetch=-1", penstock.wrap, [], JOB, split="val", prefetch=-1)
 
 
+def test_an_iter_that_fails_uses_up_no_epoch():
+    class Moody:
+        fails = True
+
+        def __iter__(self):
+            if self.fails:
+                self.fails = False
+                raise RuntimeError("not now")
+            return iter([])
+
+    with penstock.wrap(Moody(), JOB, split="train") as wrapped:
+        wrapped.set_epoch(3)
+        raises(RuntimeError, "not now", iter, wrapped)
+        assert wrapped.epoch == 3 and list(wrapped) == [] and wrapped.epoch == 4
+
+
+def test_labels_and_images_are_as_many():
+    index, image, _ = Photos("train")[0]
+    for labels in ([1], torch.zeros(1)):
+        with penstock.wrap([([index, index], [image, image], labels)], JOB, split="train") as wrapped:
+            raises(penstock.UsageError, "1 labels for 2 images", next, iter(wrapped))
+
+
 def test_ctrl_c_loses_no_batch():
     wanted = [batch.indices.tolist() for batch in penstock.wrap(torch_loader("train"), JOB, split="train")]
     with penstock.wrap(torch_loader("train"), JOB, split="train") as train:

@@ -121,9 +121,13 @@ class WrappedLoader:
         self._passes: weakref.WeakSet = weakref.WeakSet()
 
     def __iter__(self) -> Iterator:
-        epoch, self._next_epoch = self.epoch, None
-        self._last_epoch = epoch
-        made = _WrappedPass(self, epoch)
+        before = self._last_epoch, self._next_epoch
+        self._last_epoch, self._next_epoch = self.epoch, None
+        try:
+            made = _WrappedPass(self, self._last_epoch)
+        except BaseException:  # the loader's iter() failed, or Ctrl-C: that used up no epoch
+            self._last_epoch, self._next_epoch = before
+            raise
         self._passes.add(made)
         return made
 
@@ -302,6 +306,9 @@ class _WrappedPass:
             raise UsageError(f"the wrapped loader's encoded images are {type(images).__name__}"
                              f"{' of texts' if isinstance(images, (list, tuple)) else ''}, not a list of bytes",
                              "use collate_fn=penstock.collate_bytes")
+        count = labels.shape[0] if getattr(labels, "shape", ()) else len(labels) if isinstance(labels, (list, tuple)) else None
+        if count is not None and count != len(images):
+            raise UsageError(f"the wrapped loader gave {count} labels for {len(images)} images", f"a batch is {_SHAPE}")
         occurrences = self._seen.count(indices) if self._seen else None
         owner = self._owner
         pending = owner.preprocessor._submit(images, indices, self._epoch, occurrences)
