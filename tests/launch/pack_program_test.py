@@ -404,7 +404,11 @@ def test_more_threads_than_there_are_to_have():
         job = write_job(top, {"folder": PHOTOS})
         for words in (("pack", PHOTOS, os.path.join(top, "p"), "--threads=500"), ("bench", job, "--seconds=0.1", "loader.threads=500"),
                       ("run", job, "roles.trainers=1", "loader.threads=500")):
-            result = leftovers.run([*limit, PENSTOCK, *words], 60)
+            for _ in range(3):
+                result = leftovers.run([*limit, PENSTOCK, *words], 60)
+                # glibc itself ends a process that has no memory to note a thread's destructors; it rarely comes to that.
+                if result.returncode != -6 or "Fatal glibc error" not in result.stderr:
+                    break
             problems = ["cannot start 500 threads"]
             if words[0] == "pack":
                 # It is made by as many threads as there are; their stacks may or may not leave enough to make it in.
