@@ -303,19 +303,20 @@ int run_launch_line(const LaunchLine& line) {
   int interrupted_by = 0;
   int status = 0;
   const MonotonicClock clock;
-  std::optional<Nanoseconds> ends_by;  // from the first signal on
+  const double patience_s = line.grace_s + 8;  // from the first signal on
+  std::optional<Nanoseconds> ends_by;
   bool killed = false;
   for (;;) {
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == pid || (ended < 0 && errno != EINTR)) break;
-    if (interrupted_by != 0 && !ends_by) ends_by = clock.now() + static_cast<Nanoseconds>((line.grace_s + 8) * 1e9);
+    if (interrupted_by != 0 && !ends_by) ends_by = clock.now() + static_cast<Nanoseconds>(patience_s * 1e9);
     if (ends_by && !killed && clock.now() > *ends_by) {
       killed = true;
       kill(pid, SIGKILL);
       std::fprintf(stderr,
                    "penstock: mpirun has not ended %.0f s after %s, and was killed; what it said above may tell why (limits of "
                    "this shell, see ulimit -a; a host that does not answer)\n",
-                   line.grace_s + 8, signal_name(interrupted_by).c_str());
+                   patience_s, signal_name(interrupted_by).c_str());
     }
     std::array<pollfd, 2> readable{{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}}};
     poll(readable.data(), readable.size(), ends_by ? 200 : -1);

@@ -220,14 +220,15 @@ std::string Passes::over_budget(Pass& pass, const PortSplit& split, const Slot& 
 // not delivered, and not counted.
 std::optional<ClientFailed> Passes::dump(const Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index) {
   if (!dumps(options_)) return std::nullopt;
+  const bool may_come_again = !split.resolved.split.sampler.program;
   const std::tuple batch{split.fingerprint, pass.epoch, pool.slots[static_cast<size_t>(index)].step};
-  if (!split.resolved.split.sampler.program && dumped_.count(batch) != 0) return std::nullopt;
+  if (may_come_again && dumped_.count(batch) != 0) return std::nullopt;
   try {
     dump_slot(options_, pass.epoch, split, pool, index);
   } catch (const Error& error) {
     return ClientFailed{error.exit_code(), error.message(), error.remedy(), pass.id};
   }
-  dumped_.insert(batch);
+  if (may_come_again) dumped_.insert(batch);
   return std::nullopt;
 }
 
