@@ -24,6 +24,9 @@ class Mesh final : public Endpoint {
 
   Capabilities capabilities(PeerId peer) const override { return end_of(peer).capabilities(peer); }
   void send(PeerId peer, Message message) override { end_of(peer).send(peer, std::move(message)); }
+  void send_with(PeerId peer, Message message, int fd) override {
+    end_of(peer).send_with(peer, std::move(message), fd);
+  }
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
     end_of(peer).send_chunk(peer, std::move(envelope), cell, bytes);
   }

@@ -63,8 +63,8 @@ struct MpiAbout {
   enum class Cuda { unknown, no, yes } cuda = Cuda::unknown;  // does it take pointers to a card's memory?
 };
 
-// The component's entry points, found by name.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start";
+// The component's entry points, found by name, whose number counts the layouts of Endpoint and what it hands over.
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_2";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);

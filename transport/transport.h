@@ -2,10 +2,12 @@
 //
 //   std::unique_ptr<Endpoint> end = ...;                 // inproc, shm or mpi, or a Mesh of them
 //   end->send(peer, message);                            // small, ordered per peer, never blocks
+//   end->send_with(peer, message, fd);                   // the same, with a descriptor, where capabilities() say so
 //   end->send_chunk(peer, envelope, cell);               // the cell stays ours to keep still until CellReturned
 //   while (end->poll(incoming)) std::visit(..., incoming);
 //
-// Order: messages to one peer arrive in the order of sending, and so do chunks; a message may overtake a chunk.
+// Order: messages to one peer arrive in the order of sending, and so do chunks; a message may overtake a chunk. Where
+//   descriptors are carried, nothing overtakes anything.
 //
 // Purpose: a small interface that every way of moving bytes fits behind, so that loaders and ports are written once.
 //   Control messages are opaque bytes. A chunk is an envelope (opaque bytes: header and sample records) plus a payload
@@ -38,6 +40,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 
 namespace penstock {
@@ -69,6 +72,7 @@ struct CellRef {
 struct MessageArrived {
   PeerId peer = 0;
   Message message;
+  UniqueFd fd = {};  // that came with it; empty: none did
 };
 struct ChunkArrived {
   PeerId peer = 0;
@@ -90,6 +94,7 @@ struct Capabilities {
   const char* name = "";
   bool zero_copy = false;      // the receiver reads the sender's cell in place
   bool detects_loss = false;   // PeerLost comes by itself, within a second
+  bool carries_descriptors = false;  // send_with() works
   Nanoseconds delay_ns = 0;    // how long a message lies on its way, on average, while there is traffic; 0: no time
 };
 
@@ -99,6 +104,10 @@ class Endpoint {
 
   virtual Capabilities capabilities(PeerId peer) const = 0;
   virtual void send(PeerId peer, Message message) = 0;
+  // `fd` stays the caller's; the peer gets another for the same. Error(usage) where descriptors are not carried.
+  virtual void send_with(PeerId peer, Message /*message*/, int /*fd*/) {
+    throw Error(ErrorKind::usage, "no way to hand a descriptor to rank " + std::to_string(peer));
+  }
   // `bytes` of the cell, from its beginning, are the payload.
   virtual void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) = 0;
   virtual void release(PeerId peer, uint64_t token) = 0;  // again: changes nothing

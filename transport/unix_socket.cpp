@@ -110,14 +110,7 @@ void PacketSocket::send(std::span<const std::byte> bytes, int fd) {
     const int part_fd = first ? fd : -1;
     if (!pending_.empty() || !write_one(part, part_fd)) {
       // The caller may close its descriptor before the kernel takes ours, hence the copy.
-      UniqueFd copy;
-      if (part_fd >= 0) {
-        copy = UniqueFd(::fcntl(part_fd, F_DUPFD_CLOEXEC, 3));
-        if (!copy) {
-          throw Error(ErrorKind::runtime, system_error_text("cannot duplicate a descriptor"), "raise ulimit -n");
-        }
-      }
-      pending_.push_back({std::move(part), std::move(copy)});
+      pending_.push_back({std::move(part), part_fd >= 0 ? duplicate(part_fd) : UniqueFd()});
     }
     if (send_failed_) return;
     offset += count;

@@ -2,12 +2,15 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
 #include "runtime/card/card_finisher.h"
+#include "runtime/card/card_pieces.h"
 #include "runtime/card/cards.h"
 
 namespace nb = nanobind;
@@ -28,29 +31,56 @@ class CardHandle {
  public:
   CardHandle(const Finisher& finisher, int number, uintptr_t stream)
       : finisher_(finisher),
-        card_(new CardFinisher(open_trainers_card(number), finisher, reinterpret_cast<void*>(stream))) {}
+        card_(open_trainers_card(number)),
+        work_(new CardFinisher(card_, finisher, reinterpret_cast<void*>(stream))) {}
 
-  void start(uintptr_t images, size_t bytes, int64_t samples, uintptr_t tensor) {
+  // `elsewhere`: samples whose images are in other cards' memory, in order.
+  void start(uintptr_t images, size_t bytes, int64_t samples, uintptr_t tensor,
+             const std::vector<CardImages>& elsewhere) {
     check_bytes(finisher_, bytes, samples);
-    card_->finish(reinterpret_cast<const uint8_t*>(images), samples, reinterpret_cast<void*>(tensor));
+    const auto* const here = reinterpret_cast<const uint8_t*>(images);
+    const size_t each = samples > 0 ? bytes / static_cast<size_t>(samples) : 0;
+    std::vector<RawImages> parts;
+    int64_t at = 0;
+    for (const CardImages& part : elsewhere) {
+      if (part.first < at || part.samples > samples - part.first) throw Error(ErrorKind::usage, "images of no sample");
+      check_bytes(finisher_, part.bytes, part.samples);
+      if (part.first > at) parts.push_back({here + static_cast<size_t>(at) * each, part.first - at});
+      parts.push_back({images_in(share_of(part.memory), part.at, part.bytes), part.samples, true});
+      at = part.first + part.samples;
+    }
+    if (at < samples) parts.push_back({here + static_cast<size_t>(at) * each, samples - at});
+    work_->finish(parts, reinterpret_cast<void*>(tensor));
   }
-  void wait() { card_->wait(); }
+  void open(const SharedMemoryHandle& memory) { (void)share_of(memory.memory); }
+  void wait() { work_->wait(); }
   nb::dict figures() const {
     constexpr double kSecondNs = 1e9;
-    const CardFinisher::Figures& figures = card_->figures();
+    const CardFinisher::Figures& figures = work_->figures();
     nb::dict out;
-    out["card"] = nb::str(card_->card().name.c_str());
+    out["card"] = nb::str(work_->card().name.c_str());
     out["images"] = figures.samples;
     out["uploaded_bytes"] = figures.uploaded_bytes;
-    out["card_memory_bytes"] = card_->memory_bytes();
+    out["copied_bytes"] = figures.copied_bytes;
+    out["card_memory_bytes"] = work_->memory_bytes();
     out["copy_s"] = static_cast<double>(figures.times.upload_ns + figures.times.copy_ns) / kSecondNs;
     out["finish_s"] = static_cast<double>(figures.times.augment_ns()) / kSecondNs;
     return out;
   }
 
  private:
+  // What nobody has any more is let go of: of a lost loader, behind the last batch that had images there.
+  const CardShare& share_of(const std::shared_ptr<const SharedCardMemory>& memory) {
+    std::erase_if(shares_, [](const auto& item) { return item.first.expired(); });
+    const auto known = shares_.find(memory);
+    if (known != shares_.end()) return *known->second;
+    return *shares_.emplace(memory, card_->open_share(memory->fd.duplicate(), memory->bytes)).first->second;
+  }
+
   Finisher finisher_;
-  std::unique_ptr<CardFinisher, DeleteUnlocked> card_;  // which waits for what it was told
+  std::shared_ptr<Card> card_;
+  std::map<std::weak_ptr<const SharedCardMemory>, std::unique_ptr<CardShare>, std::owner_less<>> shares_;
+  std::unique_ptr<CardFinisher, DeleteUnlocked> work_;  // goes first: it waits for what it was told
 };
 
 }  // namespace
@@ -60,7 +90,9 @@ void register_finishing(nb::module_& module) {
              "Why images cannot be finished on a card: empty where they can.");
   nb::class_<CardHandle>(module, "CardFinisher", "penstock::CardFinisher; see runtime/card/card_finisher.h.")
       .def("start", &CardHandle::start, nb::arg("images"), nb::arg("bytes"), nb::arg("samples"), nb::arg("tensor"),
-           nb::call_guard<Unlocked>())
+           nb::arg("elsewhere") = std::vector<CardImages>(), nb::call_guard<Unlocked>())
+      .def("open", &CardHandle::open, nb::arg("memory"), nb::call_guard<Unlocked>(),
+           "Memory that a loader's card shares; start() would do it, too. RunError where this card does not reach it.")
       .def("wait", &CardHandle::wait, nb::call_guard<Unlocked>())
       .def("figures", &CardHandle::figures);
   nb::class_<Finisher>(module, "Finisher",

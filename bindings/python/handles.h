@@ -21,6 +21,10 @@ struct BatchArray {
   TensorView view;
 };
 
+struct SharedMemoryHandle {
+  std::shared_ptr<const SharedCardMemory> memory;
+};
+
 // Both guards for threads that wait for the GIL while the interpreter ends: up to Python 3.13 it then unwinds them with
 // pthread_exit, which C++ destructors turn into an abort of the whole process. Such a thread stays where it is instead,
 // as from 3.14 on; the process ends around it.

@@ -36,7 +36,8 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last,
-                                 bool raw_images, std::optional<bool> attach, nb::object on_warning) {
+                                 bool raw_images, bool card_images, std::optional<bool> attach,
+                                 nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
@@ -45,6 +46,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
   options.raw_images = raw_images;
+  options.card_images = card_images;
   options.attach = attach;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
@@ -119,6 +121,8 @@ void register_loader(nb::module_& module) {
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
+  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/trainer/data_loader.h.")
+      .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; });
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
@@ -127,15 +131,15 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
               std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, bool raw_images, std::optional<bool> attach,
-              nb::object on_warning) {
+              std::optional<bool> channels_last, bool raw_images, bool card_images,
+              std::optional<bool> attach, nb::object on_warning) {
              new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
                                           places_are_ranks, std::move(dtype), channels_last, raw_images,
-                                          attach, std::move(on_warning)));
+                                          card_images, attach, std::move(on_warning)));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
            nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
-           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("attach").none(),
+           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("card_images"), nb::arg("attach").none(),
            nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
@@ -187,6 +191,27 @@ void register_loader(nb::module_& module) {
            nb::arg("field"))
       .def_prop_ro("raw_images", [](LoaderHandle& self) { return self->raw_images(); })
       .def("finisher", [](LoaderHandle& self) { return self->finisher(); })
+      .def("offered_memory",
+           [](LoaderHandle& self) {
+             std::vector<SharedMemoryHandle> offered;
+             const auto loader = self.hold();
+             const Unlocked unlocked;
+             for (auto& memory : loader->offered_memory()) offered.push_back({std::move(memory)});
+             return offered;
+           },
+           "Of loaders' cards, each once.")
+      .def("use_memory",
+           [](LoaderHandle& self, const SharedMemoryHandle& memory) {
+             const auto loader = self.hold();
+             const Unlocked unlocked;
+             loader->use_memory(*memory.memory);
+           },
+           nb::arg("memory"))
+      .def("use_no_memory", [](LoaderHandle& self) {
+        const auto loader = self.hold();
+        const Unlocked unlocked;
+        loader->use_no_memory();
+      })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })

@@ -23,8 +23,10 @@ void UniqueFd::reset() noexcept {
   fd_ = -1;
 }
 
-UniqueFd UniqueFd::duplicate() const {
-  const int copy = ::fcntl(fd_, F_DUPFD_CLOEXEC, 3);
+UniqueFd UniqueFd::duplicate() const { return penstock::duplicate(fd_); }
+
+UniqueFd duplicate(int fd) {
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (copy < 0) throw Error(ErrorKind::runtime, system_error_text("cannot duplicate a descriptor"), "raise ulimit -n");
   return UniqueFd(copy);
 }

@@ -39,11 +39,14 @@ class UniqueFd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   int release() noexcept { return std::exchange(fd_, -1); }
   void reset() noexcept;
-  UniqueFd duplicate() const;  // close-on-exec
+  UniqueFd duplicate() const;
 
  private:
   int fd_ = -1;
 };
+
+// Another descriptor of the same, close-on-exec; Error(runtime) where there are no more.
+UniqueFd duplicate(int fd);
 
 // "cannot map 12 bytes: Cannot allocate memory", from errno.
 std::string system_error_text(const std::string& what);

@@ -17,20 +17,31 @@ uint64_t aligned(uint64_t at) {
 CardPieces::CardPieces(Card& card, size_t bytes) : share_(card.share(bytes)) {}
 
 // In the first gap that is wide enough: pieces of a split have one size and go back about in order, so gaps close.
-std::optional<CardPiece> CardPieces::take(size_t bytes) {
+std::optional<CardPiece> CardPieces::take(size_t bytes, std::optional<Consumer> whose) {
   MutexLock lock(mutex_);
   uint64_t at = 0;
   for (const auto& [place, out] : out_) {
     if (place - at >= bytes) break;
     at = aligned(place + out.bytes);
   }
-  if (bytes == 0 || at > share_->bytes() || bytes > share_->bytes() - at) {
+  if (bytes == 0 || at > share_->bytes() || bytes > share_->bytes() - at || (whose && too_much(bytes, *whose))) {
     ++figures_.refused;
     return std::nullopt;
   }
   const CardPiece piece{next_id_++, at, bytes, share_->data() + at};
-  out_[at] = {piece.id, bytes, std::nullopt};
+  out_[at] = {piece.id, bytes, whose, std::nullopt};
   return piece;
+}
+
+bool CardPieces::too_much(uint64_t bytes, Consumer whose) const {
+  constexpr uint64_t kTimesWhatIsLeft = 4;
+  uint64_t its = bytes;
+  uint64_t all = bytes;
+  for (const auto& [place, out] : out_) {
+    all += out.bytes;
+    if (out.whose == whose) its += out.bytes;
+  }
+  return all > share_->bytes() || its > kTimesWhatIsLeft * (share_->bytes() - all);
 }
 
 CardPieces::Places::iterator CardPieces::find(uint64_t id) {

@@ -2,7 +2,7 @@
 // the trainer's.
 //
 //   CardPieces pieces(card, bytes);                       // one share of the card, cut as it is asked for
-//   if (auto piece = pieces.take(chunk_bytes)) {          // nothing: full, and the chunk goes by the host
+//   if (auto piece = pieces.take(chunk_bytes, port)) {    // nothing: full, and the chunk goes by the host
 //     stream->copy(piece->data, images, chunk_bytes); stream->wait(…);
 //     pieces.lend(piece->id, port);                       // announced to it, with id, at and bytes
 //   }
@@ -24,6 +24,10 @@
 // What has to be true when it is said: at lend(), the stream that filled it was waited for; at give_back(), the stream
 //   that read it. Memory and death of either side: Sharing, in card.h: what was lent stays readable when the loader dies,
 //   and nobody is left who would write to it.
+// One consumer that reads slowly cannot have it all: take() for it is refused where it would then have more than four
+//   times what is left (a dynamic threshold, as switches share their buffers by: Choudhury and Hahne, "Dynamic Queue Length
+//   Thresholds for Shared-Memory Packet Switches", IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most, n have
+//   4 / (1 + 4 n) each.
 // Thread-safety: all of it from any thread. Ownership: the share, which must go before the card; pieces are places in it.
 // Failure: the constructor, as Card::share(); images_in() throws Error(peer_lost) for a place outside of the share.
 #pragma once
@@ -53,7 +57,8 @@ class CardPieces {
 
   CardPieces(Card& card, size_t bytes);
 
-  std::optional<CardPiece> take(size_t bytes);
+  // `whose` it will be; nobody's: no limit but the memory's.
+  std::optional<CardPiece> take(size_t bytes, std::optional<Consumer> whose = {});
   void drop(uint64_t id);
   // False: the consumer is gone, and the piece is free again.
   bool lend(uint64_t id, Consumer to);
@@ -74,10 +79,12 @@ class CardPieces {
   struct Out {
     uint64_t id = 0;
     uint64_t bytes = 0;
+    std::optional<Consumer> whose;  // that it was taken for
     std::optional<Consumer> lent_to;
   };
   using Places = std::map<uint64_t, Out>;  // by place, in the share's order
   Places::iterator find(uint64_t id) PENSTOCK_REQUIRES(mutex_);
+  bool too_much(uint64_t bytes, Consumer whose) const PENSTOCK_REQUIRES(mutex_);
 
   std::unique_ptr<CardShare> share_;
   mutable Mutex mutex_;

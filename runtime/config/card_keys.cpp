@@ -15,6 +15,7 @@ std::string card_keys_without_effect(const Job& job) {
   if (job.loader.cards != usual.cards) keys.emplace_back("loader.cards");
   if (job.loader.card_memory_mb != usual.card_memory_mb) keys.emplace_back("loader.card_memory_mb");
   if (job.loader.card_duty != usual.card_duty) keys.emplace_back("loader.card_duty");
+  if (job.loader.card_share_mb != usual.card_share_mb) keys.emplace_back("loader.card_share_mb");
   if (job.loader.nvjpeg != usual.nvjpeg) keys.emplace_back("loader.nvjpeg");
   if (job.loader.card_entropy != usual.card_entropy) keys.emplace_back("loader.card_entropy");
   if (job.loader.cpu_fraction.given()) keys.emplace_back("loader.cpu_fraction");

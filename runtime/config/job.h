@@ -164,6 +164,7 @@ struct LoaderSpec {
   int cards = 1;                // per loader rank, where it uses cards
   double card_memory_mb = 512;  // of each card
   double card_duty = 1;         // share of a card's time
+  double card_share_mb = 0;     // of each card besides, for images that trainers' cards read there; 0: none
   NvjpegUse nvjpeg = NvjpegUse::off;
   CardEntropyKind card_entropy = CardEntropyKind::automatic;
   CpuFraction cpu_fraction;

@@ -204,6 +204,11 @@ std::vector<Section<Job>> make_job_sections() {
                         "batch at a time, with rests. 1: all that there is to do, as soon as it is there."),
                  PENSTOCK_MEMBER(loader.card_duty)),
         key<Job>(machinery,
+                 number("card_share_mb", 0, 1048576,
+                        "Memory of each card besides, in MB, from which trainers' cards of the node take images that are to "
+                        "be finished there (DataLoader(device=...)); same bytes. 0: images go by the host."),
+                 PENSTOCK_MEMBER(loader.card_share_mb)),
+        key<Job>(machinery,
                  text("nvjpeg", {"off", "nearest", "interpolated"},
                       "arithmetic: fast only: cards decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), "
                       "its chroma interpolated or the nearest. Pixels then depend on who makes an image."),

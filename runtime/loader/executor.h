@@ -44,8 +44,9 @@ struct ChunkWork {
   // the work fails. Empty: nothing.
   std::function<void(size_t i)> finish;
 
-  // Whether its images shall lie in memory of a card as well, for another process to read.
-  bool share = false;
+  // Cards, a bit each, in whose memory its images may lie as well, for another process to read: the one that the chunk
+  // goes to.
+  uint64_t share = 0;
 
   // Filled by the executor.
   struct Shared {

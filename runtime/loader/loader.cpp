@@ -18,6 +18,7 @@
 #include "runtime/loader/executor.h"
 #include "runtime/loader/leases_on_the_way.h"
 #include "runtime/loader/loader_splits.h"
+#include "runtime/loader/piece_lender.h"
 #include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/protocol/silence.h"
@@ -37,7 +38,8 @@ class Loader::Impl {
                 {.tell = [this](const ControlMessage& m) { tell(m); },
                  .begin = [this](const LoaderSplits::Place& place, LeaseGranted m) { begin(place, std::move(m)); },
                  .wake = [this] { wakeup_.set(); }}),
-        executor_(make_executor()) {}
+        executor_(make_executor()),
+        lender_(*endpoint_, *executor_, cards_) {}
 
   ~Impl() {
     splits_.stop();
@@ -119,7 +121,9 @@ class Loader::Impl {
         auto executor = make_card_executor(options_.threads, options_.cpus, open_cards(options_.cards),
                                            options_.card_lanes, options_.on_notice, options_.cpu_fraction);
         // Not those that were wished for: a node may have fewer cards, and a card less memory.
-        for (const CardFigures& card : executor->figures().cards) lanes_ += card.failure.empty() ? card.lanes : 0;
+        const ExecutorFigures figures = executor->figures();
+        for (const CardFigures& card : figures.cards) lanes_ += card.failure.empty() ? card.lanes : 0;
+        cards_ = figures.cards.size();
         return executor;
       } catch (const Error& error) {
         if (options_.executor == ExecutorKind::card) throw;
@@ -147,7 +151,14 @@ class Loader::Impl {
                        {"deliver_s", s(card.deliver_ns)}};
     if (!card.failure.empty()) one["failed"] = card.failure;
     if (card.library) one["nvjpeg"] = library_report(*card.library);
+    if (card.shared) one["shared"] = shared_report(*card.shared);
     return one;
+  }
+  static nlohmann::json shared_report(const CardSharedFigures& shared) {
+    if (!shared.failure.empty()) return {{"failed", shared.failure}};
+    return {{"memory_mb", static_cast<double>(shared.bytes) / 1048576.0},
+            {"lent_chunks", shared.pieces.lent},
+            {"full", shared.pieces.refused}};
   }
   static nlohmann::json library_report(const CardLibraryFigures& library) {
     nlohmann::json report{{"images", library.images}};
@@ -227,11 +238,12 @@ class Loader::Impl {
     std::visit(overloaded{
                    [&](MessageArrived& m) {
                      silence_.heard(m.peer, clock_.now());
-                     handle_message(decode(m.message));
+                     handle_message(m.peer, decode(m.message));
                    },
                    [&](ChunkArrived& m) { endpoint_->release(m.peer, m.token); },
                    [&](CellReturned& m) { splits_.free_cell(m.cell); },
                    [&](PeerLost& m) {
+                     lender_.lost(m.peer);
                      if (m.peer != options_.coordinator) return;
                      throw Error(ErrorKind::peer_lost, "lost the coordinator (rank " + std::to_string(m.peer) +
                                                            "): " + m.reason);
@@ -240,13 +252,15 @@ class Loader::Impl {
                incoming);
   }
 
-  void handle_message(ControlMessage message) {
+  void handle_message(PeerId peer, ControlMessage message) {
     std::visit(overloaded{
                    [&](PrepareSplit& m) { splits_.prepare(m); },
                    [&](SplitClosed& m) { splits_.close(m); },
                    [&](LeaseGranted& m) { splits_.lease(std::move(m)); },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
                    [&](Alive&) {},
+                   [&](ShareUsed& m) { lender_.used(peer, m); },
+                   [&](PieceBack& m) { lender_.back(peer, m); },
                    [&](Leave&) { tell(LoaderReport{report_json()}); },
                    [&](Goodbye& m) {
                      ended_ = true;
@@ -255,7 +269,7 @@ class Loader::Impl {
                      exit_code_ = m.exit_code;
                    },
                    [&](auto&) {
-                     throw Error(ErrorKind::peer_lost, "the coordinator sent a message that is not for loaders",
+                     throw Error(ErrorKind::peer_lost, "rank " + std::to_string(peer) + " sent a message that is not for loaders",
                                  "all ranks must run the same version of penstock");
                    },
                },
@@ -267,6 +281,7 @@ class Loader::Impl {
     work->split = place.split;
     work->cell = place.cell;
     work->memory = place.memory;
+    work->share = lender_.cards_for(m.port, m.card_reader);
     work->lease = std::move(m);
     lease_samples_ = std::max(lease_samples_, static_cast<int32_t>(work->lease.samples.size()));
     if (ahead_->awake()) {
@@ -289,6 +304,7 @@ class Loader::Impl {
     ++chunks_;
     ahead_->drop(work->reads);
     if (!work->failure.empty()) {
+      lender_.drop(*work);
       tell(ChunkUndone{work->lease.lease, work->failure});
       splits_.free_cell(work->cell);
       return;
@@ -304,6 +320,7 @@ class Loader::Impl {
     header.samples = static_cast<int32_t>(work->lease.samples.size());
     header.payload_bytes = bytes;
     if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
+    header.piece = lender_.lend(*work);
     sent_bytes_ += static_cast<int64_t>(bytes);
     way_.made(work->busy_ns);
     endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
@@ -340,7 +357,9 @@ class Loader::Impl {
   LoaderSplits splits_;
   int lanes_ = 0;        // of all its cards
   std::string no_card_;  // why there is none, where one was wished for
+  size_t cards_ = 0;     // those that do nothing included
   std::unique_ptr<Executor> executor_;
+  PieceLender lender_;
   std::atomic<bool> stop_{false};
   int watched_ = -1;
   bool ended_ = false;
@@ -368,6 +387,7 @@ LoaderOptions loader_options(const Job& job) {
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
   options.card_lanes.duty = job.loader.card_duty;
+  options.card_lanes.shared_bytes = static_cast<int64_t>(job.loader.card_share_mb * 1048576.0);
   // Elsewhere it would be loaded, and take its part of the cards' memory, for nothing.
   if (job.loader.nvjpeg != NvjpegUse::off && arithmetic_of(job.arithmetic) == Arithmetic::fast) {
     options.card_lanes.library =

@@ -414,7 +414,8 @@ class PoolExecutor final : public Executor {
     lane->owner = &item;
     item.open = lane;
     ++item.lanes;
-    if (item.work->share && !std::exchange(item.share_asked, true)) take_piece(item, lane->card, bytes);
+    const bool may_share = lane->card < 64 && (item.work->share >> lane->card & 1) != 0;
+    if (may_share && !std::exchange(item.share_asked, true)) take_piece(item, lane->card, bytes);
     return true;
   }
 
@@ -422,7 +423,7 @@ class PoolExecutor final : public Executor {
   void take_piece(Item& item, size_t card, size_t bytes_each) PENSTOCK_REQUIRES(mutex_) {
     CardPieces* const pieces = lanes_->pieces(card);
     if (pieces == nullptr) return;
-    const auto piece = pieces->take(item.work->lease.samples.size() * bytes_each);
+    const auto piece = pieces->take(item.work->lease.samples.size() * bytes_each, item.work->lease.port);
     if (piece) item.shared = {card, *piece};
   }
 

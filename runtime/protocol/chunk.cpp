@@ -29,6 +29,12 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
   out.i32(header.samples);
   out.u64(header.payload_bytes);
   out.u32(header.payload_crc);
+  out.i32(header.piece ? header.piece->card : -1);
+  if (header.piece) {
+    out.u64(header.piece->id);
+    out.u64(header.piece->at);
+    out.u64(header.piece->bytes);
+  }
   for (const SampleRecord& r : records) {
     out.i64(r.planned.position);
     out.i64(r.planned.index);
@@ -78,6 +84,14 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
   header.samples = in.i32();
   header.payload_bytes = in.u64();
   header.payload_crc = in.u32();
+  header.piece.reset();
+  if (const int32_t card = in.i32(); card >= 0) {
+    header.piece.emplace();
+    header.piece->card = card;
+    header.piece->id = in.u64();
+    header.piece->at = in.u64();
+    header.piece->bytes = in.u64();
+  }
   if (header.samples < 1 || header.first_slot < 0 || header.lease.chunk < 0) {
     throw Error(ErrorKind::peer_lost, "a chunk's envelope announces " + std::to_string(header.samples) +
                                           " samples from slot " + std::to_string(header.first_slot),

@@ -7,6 +7,7 @@
 // Envelope (little-endian):
 //   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
 //   u8 arithmetic (0 exact, 1 fast)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
+//   i32 card (-1: none) that has its images too, where so: u64 id, u64 at, u64 bytes of the piece
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
 //     4 substituted), u16 attempts, i32 source width, i32 source height, text key, text substitute, text reason,
 //     u16 number of draws, each: u16 position, u16 count, i64 values
@@ -15,11 +16,12 @@
 //   at a multiple of 64 bytes. Then for each bytes or text field, in order: for each sample a u32 length and the value,
 //   nothing between them. While a cell is being filled these have rooms of the longest value (base/field_value.h);
 //   pack_chunk() moves them together before the chunk is sent, so that what travels is what there is.
-// Nothing in it depends on who made the chunk, the generation apart.
+// Nothing in it depends on who made the chunk, the generation and the piece apart.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +30,17 @@
 #include "runtime/protocol/messages.h"
 
 namespace penstock {
+
+// Where in the memory that a loader's card shares (runtime/card/card_pieces.h) all images of a chunk are as well: those
+// of field "image", one after the other, as the payload has them.
+struct ChunkPiece {
+  int32_t card = 0;
+  uint64_t id = 0;
+  uint64_t at = 0;
+  uint64_t bytes = 0;
+
+  friend bool operator==(const ChunkPiece&, const ChunkPiece&) = default;
+};
 
 struct ChunkHeader {
   LeaseKey lease;
@@ -39,6 +52,7 @@ struct ChunkHeader {
   int32_t samples = 0;
   uint64_t payload_bytes = 0;
   uint32_t payload_crc = 0;
+  std::optional<ChunkPiece> piece;
 };
 
 struct SampleRecord {

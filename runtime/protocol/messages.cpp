@@ -22,7 +22,8 @@ auto members(SplitOpened& m) {
 }
 auto members(SplitRefused& m) { return std::tie(m.split, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) {
-  return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening);
+  return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening,
+                  m.card_reader);
 }
 auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
 auto members(SlotFree& m) { return std::tie(m.stream, m.step); }
@@ -30,7 +31,7 @@ auto members(CursorAt& m) { return std::tie(m.stream, m.cursor, m.waiting); }
 auto members(CloseStream& m) { return std::tie(m.stream); }
 auto members(StreamFailed& m) { return std::tie(m.stream, m.error_kind, m.error, m.remedy); }
 auto members(LeaseGranted& m) {
-  return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.port, m.first_slot, m.samples);
+  return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.port, m.first_slot, m.card_reader, m.samples);
 }
 auto members(LeaseRevoked& m) { return std::tie(m.lease); }
 auto members(ChunkDone& m) { return std::tie(m.lease, m.busy_ns, m.bytes, m.pixels); }
@@ -42,6 +43,9 @@ auto members(ProgramsAt& m) { return std::tie(m.living); }
 auto members(EndServing& m) { return std::tie(m.reason); }
 auto members(SplitClosed& m) { return std::tie(m.fingerprint, m.failed, m.split); }
 auto members(LeasesAhead& m) { return std::tie(m.leases); }
+auto members(ShareOffered& m) { return std::tie(m.card, m.bytes); }
+auto members(ShareUsed& m) { return std::tie(m.card, m.card_reader, m.used); }
+auto members(PieceBack& m) { return std::tie(m.card, m.id); }
 auto members(Leave& m) { return std::tie(m.reason); }
 auto members(LoaderReport& m) { return std::tie(m.json); }
 auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }

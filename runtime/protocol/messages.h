@@ -15,6 +15,9 @@
 //   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
+//   Where a program reads images from the memory of a loader's card (runtime/card/card_pieces.h), and OpenStream says so:
+//   L -> P  ShareOffered (+ the descriptor)   before the first chunk for it; P -> L  ShareUsed, when the program has it
+//   open: from then on chunks may come with a piece of it, and P -> L  PieceBack  when that has been read
 //   l. P -> C  SplitClosed                 this port's last client of a split has gone; C -> L: so have all ports'
 //   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
@@ -92,6 +95,7 @@ struct OpenStream {
   std::vector<int64_t> order;
   int64_t program = 0;  // as when the split was opened
   int32_t opening = 0;
+  int32_t card_reader = 0;  // of the port's clients, the one that reads images from cards' memory; 0: it does not
 };
 // The coordinator's answer to OpenStream: how batches are cut into chunks in this stream.
 struct StreamReady { StreamId stream = 0; int32_t chunk_samples = 1; };
@@ -106,6 +110,7 @@ struct LeaseGranted {
   int32_t replica = 0;
   PeerId port = 0;          // where the chunk goes
   int32_t first_slot = 0;   // place of its first sample in the batch
+  int32_t card_reader = 0;  // as OpenStream
   std::vector<PlannedSample> samples;
 };
 struct LeaseRevoked { LeaseKey lease; };
@@ -122,6 +127,11 @@ struct EndServing { std::string reason; };
 struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
 // From a loader: so many leases more than its depth are of use to it, because its reads are slow and run ahead.
 struct LeasesAhead { int32_t leases = 0; };
+// Memory that a loader's card shares; `card` counts at the loader.
+struct ShareOffered { int32_t card = 0; uint64_t bytes = 0; };
+// One of the port's programs has it open, or no more.
+struct ShareUsed { int32_t card = 0; int32_t card_reader = 0; bool used = false; };
+struct PieceBack { int32_t card = 0; uint64_t id = 0; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
@@ -131,7 +141,7 @@ using ControlMessage =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
                  StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
                  ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye, ProgramsAt,
-                 EndServing, SplitClosed, LeasesAhead>;
+                 EndServing, SplitClosed, LeasesAhead, ShareOffered, ShareUsed, PieceBack>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

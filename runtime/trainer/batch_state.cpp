@@ -43,6 +43,14 @@ int64_t Batch::size() const { return state_->lent.info.samples; }
 int64_t Batch::epoch() const { return state_->lent.info.epoch; }
 int64_t Batch::step() const { return state_->lent.info.step; }
 Arithmetic Batch::arithmetic() const { return state_->form->arithmetic; }
+std::vector<CardImages> Batch::card_images() const {
+  std::vector<CardImages> images;
+  for (const LentPiece& piece : state_->lent.pieces) {
+    images.push_back({piece.memory, piece.place.first, piece.place.samples, piece.place.at, piece.place.bytes});
+  }
+  std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return images;
+}
 int64_t Batch::num_valid() const { return state_->lent.info.num_valid; }
 const int64_t* Batch::indices() const {
   return reinterpret_cast<const int64_t*>(state_->data() + state_->form->layout.indices);

@@ -45,6 +45,7 @@ void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t c
   slot.chunk_taken.assign(static_cast<size_t>((slot.samples + chunk_samples - 1) / chunk_samples), false);
   slot.hash = {};
   slot.num_valid = 0;
+  slot.pieces.clear();
   slot.problem.clear();
   slot.remedy.clear();
   slot.records.assign(static_cast<size_t>(slot.samples), {});
@@ -63,7 +64,8 @@ bool wanted(const Slot& slot, const ChunkHeader& header) noexcept {
 }
 
 void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPool& pool, int32_t slot_index,
-                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload) {
+                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload,
+                std::optional<int32_t> share) {
   Slot& slot = pool.slots[static_cast<size_t>(slot_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
   const FieldLayout layout = chunk_layout(split.raw_fields, header.samples);
@@ -73,7 +75,9 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
                     header.epoch == expected.epoch &&
                     header.first_slot == header.lease.chunk * expected.chunk_samples &&
                     header.samples == std::min<int64_t>(expected.chunk_samples, slot.samples - header.first_slot) &&
-                    header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes;
+                    header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes &&
+                    (!header.piece || header.piece->bytes == static_cast<size_t>(header.samples) *
+                                                                 split.raw_fields[0].bytes_per_sample());
   if (!fits) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",
@@ -86,6 +90,11 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   }
   const auto varying = packed_values(split.raw_fields, header.samples, payload);
   slot.chunk_taken[chunk] = true;
+  if (share) {
+    const ChunkPiece& piece = *header.piece;
+    slot.pieces.push_back(
+        {expected.sender, piece, {*share, header.first_slot, header.samples, piece.at, piece.bytes}});
+  }
   const bool soft = split.pipeline().soft_classes() > 0;
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
   std::vector<std::span<const std::byte>> content;  // what is hashed: all fields but the label
@@ -106,7 +115,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
       const size_t room = field.bytes_per_sample();
       content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * room, room)
                                            : (*column++)[static_cast<size_t>(i)]);
-      take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
+      if (f > 0 || !share) take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
     }
     slot.hash.add(hashed, content);
     if (!soft) std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);

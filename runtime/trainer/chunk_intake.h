@@ -2,6 +2,7 @@
 //
 //   if (!wanted(slot, header)) drop;                                   // late or repeated: contents are equal anyway
 //   take_chunk(split, pass, pool, slot_index, header, records, payload);   // Error(peer_lost) where it does not fit
+//   take_chunk(…, payload, share);             // its images stay in the memory of a loader's card
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once. The copy into the
 // slot is the finishing pass; with a slot's last chunk the batch is mixed, where the pipeline ends in MixUp or CutMix.
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +36,7 @@ void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t c
 bool wanted(const Slot& slot, const ChunkHeader& header) noexcept;
 
 void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPool& pool, int32_t slot_index,
-                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload);
+                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload,
+                std::optional<int32_t> share = {});
 
 }  // namespace penstock

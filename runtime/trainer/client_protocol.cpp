@@ -3,10 +3,27 @@
 #include "runtime/protocol/codec.h"
 
 namespace penstock {
+
+// Found by codec.h where it meets lists of them.
+inline void put(WireWriter& out, const ClientPiece& v) {
+  out.i32(v.share);
+  out.i32(v.first);
+  out.i32(v.samples);
+  out.u64(v.at);
+  out.u64(v.bytes);
+}
+inline void get(WireReader& in, ClientPiece& v) {
+  v.share = in.i32();
+  v.first = in.i32();
+  v.samples = in.i32();
+  v.at = in.u64();
+  v.bytes = in.u64();
+}
+
 namespace {
 
 auto members(ClientHello& m) { return std::tie(m.token, m.pid); }
-auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last, m.raw_images); }
+auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last, m.raw_images, m.card_images); }
 auto members(ClientOpened& m) {
   return std::tie(m.split_id, m.dataset_size, m.steps, m.samples_per_replica, m.num_samples, m.batch_size, m.replica,
                   m.num_replicas, m.dataset_fingerprint, m.classes, m.labelled, m.fields, m.channels_last,
@@ -16,7 +33,9 @@ auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy
 auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step, m.order); }
 auto members(ClientStream& m) { return std::tie(m.stream, m.pool, m.slots, m.slot_bytes, m.with_memory); }
 auto members(ClientNext& m) { return std::tie(m.stream); }
-auto members(ClientBatch& m) { return std::tie(m.stream, m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid); }
+auto members(ClientBatch& m) {
+  return std::tie(m.stream, m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid, m.pieces);
+}
 auto members(ClientEnd& m) { return std::tie(m.stream); }
 auto members(ClientFailed& m) { return std::tie(m.error_kind, m.error, m.remedy, m.stream); }
 auto members(ClientNotice& m) { return std::tie(m.text, m.held_stream); }
@@ -28,6 +47,9 @@ auto members(ClientWelcome& m) {
   return std::tie(m.replica, m.num_replicas, m.local_replicas, m.host, m.overrides_json);
 }
 auto members(ClientEndServing&) { return std::tie(); }
+auto members(ClientShare& m) { return std::tie(m.share, m.bytes); }
+auto members(ClientShareUsed& m) { return std::tie(m.share, m.used); }
+auto members(ClientShareGone& m) { return std::tie(m.share); }
 
 size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 

@@ -8,6 +8,8 @@
 //   ClientNext                  ->      ClientBatch | ClientEnd | ClientFailed, whenever it is ready
 //                                       (ClientNotice may come before: "you hold all batches")
 //   ClientRelease(pool, slot)   ->
+//                                       ClientShare (+ fd), ClientShareGone: memory of a loader's card, where the split
+//   ClientShareUsed(share)      ->      was opened with card_images; batches may have images there from then on
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
 //   ClientEndServing            ->      a hang-up, once every rank of `penstock serve` has left its work
@@ -53,6 +55,7 @@ struct ClientOpen {
   int32_t dtype = -1;           // DType wanted; -1: the pipeline's
   int32_t channels_last = -1;   // 0, 1; -1: the split's
   bool raw_images = false;      // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
+  bool card_images = false;     // and in memory that loaders' cards share, where they are there
 };
 struct ClientOpened {
   int32_t split_id = 0;
@@ -85,6 +88,16 @@ struct ClientStream {
   bool with_memory = false;  // the pool's memfd comes with this message
 };
 struct ClientNext { uint64_t stream = 0; };
+// Samples of a batch whose images are in memory that a loader's card shares, and not in the slot.
+struct ClientPiece {
+  int32_t share = 0;
+  int32_t first = 0;  // of the batch's samples
+  int32_t samples = 0;
+  uint64_t at = 0;    // in the share
+  uint64_t bytes = 0;
+
+  friend bool operator==(const ClientPiece&, const ClientPiece&) = default;
+};
 struct ClientBatch {
   uint64_t stream = 0;
   int32_t pool = 0;
@@ -93,6 +106,7 @@ struct ClientBatch {
   int64_t step = 0;
   int64_t samples = 0;
   int64_t num_valid = 0;
+  std::vector<ClientPiece> pieces;
 };
 struct ClientEnd { uint64_t stream = 0; };
 struct ClientFailed {
@@ -108,11 +122,15 @@ struct ClientStop { uint64_t stream = 0; };
 struct ClientStats {};
 struct ClientStatsJson { std::string json; };
 struct ClientEndServing {};
+// `share` counts at the port. Gone: with its loader; what batches still have there stays readable.
+struct ClientShare { int32_t share = 0; uint64_t bytes = 0; };
+struct ClientShareUsed { int32_t share = 0; bool used = false; };
+struct ClientShareGone { int32_t share = 0; };
 
 using ClientMessage =
     std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientStream, ClientNext,
                  ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
-                 ClientStatsJson, ClientWelcome, ClientEndServing>;
+                 ClientStatsJson, ClientWelcome, ClientEndServing, ClientShare, ClientShareUsed, ClientShareGone>;
 
 Message encode_client(const ClientMessage& message);
 ClientMessage decode_client(std::span<const std::byte> bytes);

@@ -75,7 +75,17 @@ std::optional<LentBatch> ClientSession::next(uint64_t stream) {
   if (const auto* failed = std::get_if<ClientFailed>(&answer)) fail(failed->error_kind, failed->error, failed->remedy);
   const auto* info = std::get_if<ClientBatch>(&answer);
   if (info == nullptr) unexpected();
-  return LentBatch{*info, pools_.at(info->pool)};
+  return lent(*info);
+}
+
+LentBatch ClientSession::lent(const ClientBatch& info) {
+  LentBatch batch{info, pools_.at(info.pool), {}};
+  for (const ClientPiece& piece : info.pieces) {
+    const auto share = shares_.find(piece.share);
+    if (share == shares_.end()) unexpected();
+    batch.pieces.push_back({share->second, piece});
+  }
+  return batch;
 }
 
 std::string ClientSession::stats() {
@@ -203,6 +213,7 @@ std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, u
     empty_outbox();
     if (socket_.receive_until(packet, kListen)) {
       ClientMessage message = decode_client(packet.bytes);
+      if (heard_of_share(message, packet.fd)) return std::nullopt;
       if (const auto* notice = std::get_if<ClientNotice>(&message)) {
         heard(*notice);
         say_warnings();
@@ -260,6 +271,42 @@ ClientMessage ClientSession::answer_of(uint64_t stream) {
 void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
   for (const uint64_t over : outbox_.take_stopped()) answers_.stop(over);
   if (const auto back = answers_.keep(stream, std::move(answer))) say(*back);
+}
+
+// ---- memory of loaders' cards -------------------------------------------------------------------------------------
+bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
+  if (const auto* share = std::get_if<ClientShare>(&message)) {
+    auto memory = std::make_shared<SharedCardMemory>();
+    memory->number = share->share;
+    memory->bytes = share->bytes;
+    memory->fd = std::move(fd);
+    offers_.push_back(memory);
+    shares_[share->share] = std::move(memory);
+    return true;
+  }
+  if (const auto* gone = std::get_if<ClientShareGone>(&message)) {
+    std::erase_if(offers_, [&](const auto& memory) { return memory->number == gone->share; });
+    shares_.erase(gone->share);
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::shared_ptr<const SharedCardMemory>> ClientSession::take_offers() {
+  MutexLock lock(mutex_);
+  return std::exchange(offers_, {});
+}
+
+void ClientSession::use(const SharedCardMemory& memory) {
+  check_owner();
+  MutexLock lock(mutex_);
+  say(ClientShareUsed{memory.number, true});
+}
+
+void ClientSession::use_none() {
+  check_owner();
+  MutexLock lock(mutex_);
+  for (const auto& [number, memory] : shares_) say(ClientShareUsed{number, false});
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------

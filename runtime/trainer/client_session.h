@@ -33,6 +33,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/trainer/client_protocol.h"
+#include "runtime/trainer/data_loader.h"
 #include "runtime/trainer/outbox.h"
 #include "runtime/trainer/pass_answers.h"
 #include "runtime/trainer/patience.h"
@@ -47,9 +48,16 @@ struct PoolMapping {
   size_t slot_bytes = 0;
 };
 
+// Images of a batch in memory that a loader's card shares.
+struct LentPiece {
+  std::shared_ptr<const SharedCardMemory> memory;
+  ClientPiece place;
+};
+
 struct LentBatch {
   ClientBatch info;
   std::shared_ptr<PoolMapping> pool;
+  std::vector<LentPiece> pieces;
 };
 
 class ClientSession {
@@ -77,6 +85,12 @@ class ClientSession {
   void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
   std::string stats();
 
+  // Where the split was opened with card_images: memory that loaders' cards share, each once, as it comes; that the program
+  // has it open, and that it reads none any more.
+  std::vector<std::shared_ptr<const SharedCardMemory>> take_offers();
+  void use(const SharedCardMemory& memory);
+  void use_none();
+
   // To the program: on_warning now, and take_warnings() at any time.
   void warn(const std::string& text);
   std::vector<std::string> take_warnings();
@@ -101,6 +115,8 @@ class ClientSession {
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_);
   void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
 
+  bool heard_of_share(const ClientMessage& message, UniqueFd& fd) PENSTOCK_REQUIRES(mutex_);
+  LentBatch lent(const ClientBatch& info) PENSTOCK_REQUIRES(mutex_);
   void heard(const ClientNotice& notice) PENSTOCK_REQUIRES(mutex_);
   bool holds_all(uint64_t stream) const PENSTOCK_REQUIRES(mutex_);
   void say_warnings() PENSTOCK_REQUIRES(mutex_);
@@ -120,6 +136,8 @@ class ClientSession {
   PacketSocket socket_ PENSTOCK_GUARDED_BY(mutex_);
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
+  std::map<int32_t, std::shared_ptr<const SharedCardMemory>> shares_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const SharedCardMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
   PassAnswers answers_ PENSTOCK_GUARDED_BY(mutex_);
   QuestionQueue questions_ PENSTOCK_GUARDED_BY(mutex_);
   Outbox outbox_;

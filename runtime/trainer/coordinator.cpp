@@ -111,6 +111,7 @@ class Coordinator::Impl {
     int32_t replica = 0;
     int64_t epoch = 0;
     int32_t chunk_samples = 1;
+    int32_t card_reader = 0;
     std::shared_ptr<const Plan> plan;
     int32_t of_replicas = 0;  // the plan is this replica's alone; 0: it is that of all
   };
@@ -173,6 +174,7 @@ class Coordinator::Impl {
     stream.port = port;
     stream.replica = m.replica;
     stream.epoch = m.epoch;
+    stream.card_reader = m.card_reader;
     stream.chunk_samples = choose_chunk(split);
     try {
       if (split.resolved.split.sampler.program) {
@@ -251,6 +253,7 @@ class Coordinator::Impl {
     lease.replica = stream.replica;
     lease.port = stream.port;
     lease.first_slot = a.lease.chunk * stream.chunk_samples;
+    lease.card_reader = stream.card_reader;
     const auto begin = batch.begin() + lease.first_slot;
     const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_slot + stream.chunk_samples);
     lease.samples.assign(begin, batch.begin() + end);

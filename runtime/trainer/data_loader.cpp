@@ -96,6 +96,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.dtype) asked_.dtype = static_cast<int32_t>(*options.dtype);
     if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
     asked_.raw_images = options.raw_images;
+    asked_.card_images = options.card_images;
     try {
       session_->open(asked_);
     } catch (const Error&) {
@@ -227,6 +228,11 @@ std::vector<std::string> DataLoader::fields() const { return impl_->field_names(
 FieldKind DataLoader::kind(const std::string& field) const { return kind_of(impl_->form(), field); }
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 bool DataLoader::raw_images() const noexcept { return impl_->opened().raw_images; }
+std::vector<std::shared_ptr<const SharedCardMemory>> DataLoader::offered_memory() {
+  return impl_->session().take_offers();
+}
+void DataLoader::use_memory(const SharedCardMemory& memory) { impl_->session().use(memory); }
+void DataLoader::use_no_memory() { impl_->session().use_none(); }
 Finisher DataLoader::finisher() const { return impl_->finisher(); }
 void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
 

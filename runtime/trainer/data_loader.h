@@ -50,6 +50,7 @@
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
+#include "runtime/base/memory.h"
 
 namespace penstock {
 
@@ -70,6 +71,23 @@ struct Cursor {
 class DataLoaderImpl;
 struct BatchState;
 
+// Memory of a loader's card that this process may open, by its descriptor (card/card.h), and read images from. It stays
+// what it is for as long as anybody has this, whatever becomes of the loader.
+struct SharedCardMemory {
+  int32_t number = 0;
+  uint64_t bytes = 0;
+  UniqueFd fd;
+};
+
+// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on.
+struct CardImages {
+  std::shared_ptr<const SharedCardMemory> memory;
+  int64_t first = 0;  // of the batch's samples
+  int64_t samples = 0;
+  uint64_t at = 0;
+  uint64_t bytes = 0;
+};
+
 // An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
 class Batch {
  public:
@@ -81,6 +99,9 @@ class Batch {
   Arithmetic arithmetic() const;               // fast: of these pixels nothing is promised but which and how drawn
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
+  // Samples whose images are on a card, in order, where the program takes them there (DataLoader::use_memory()): what image()
+  // shows of those is old. They must have been read before the last copy of the batch is dropped.
+  std::vector<CardImages> card_images() const;
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
   TensorView operator[](const std::string& field) const;
   // Sample number `i`'s value of a bytes or text field (text: UTF-8); empty for an unusable sample. Error(usage) for
@@ -111,6 +132,9 @@ struct DataLoaderOptions {
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
+  // Besides, and where they are there: in memory that loaders' cards share (offered_memory()). The program finishes all
+  // images of a batch on a card of its own. Not where CutMix mixes batches, and not from other nodes.
+  bool card_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(). What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
@@ -197,6 +221,11 @@ class DataLoader {
   FieldKind kind(const std::string& field) const;  // Error(usage) where a batch has no such field
   bool embedded() const noexcept;
   bool raw_images() const noexcept;             // are images raw, as the options asked?
+  // Memory of loaders' cards, each once, as next() hears of it; that the program has it open: batches have images there
+  // only after it has said so; and that it reads none any more, of batches that are still to be made.
+  std::vector<std::shared_ptr<const SharedCardMemory>> offered_memory();
+  void use_memory(const SharedCardMemory& memory);
+  void use_no_memory();
   // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table.
   Finisher finisher() const;
 

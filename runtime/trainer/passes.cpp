@@ -38,10 +38,12 @@ void Passes::begin(int connection, const ClientIterate& message) {
       connection,
       ClientStream{pass.id, pool.id, static_cast<int32_t>(pool.slots.size()), pool.layout.total_bytes, with_memory},
       with_memory ? pool.memory.fd() : -1);
+  const bool on_cards = split->card_images && !dumps(options_);
+  if (on_cards) shares_.read_by(connection);
   const StreamId id = pass.id;
   passes_[id] = std::move(pass);
   callbacks_.coordinator(OpenStream{id, split->fingerprint, options_.replica, message.epoch, message.first_step,
-                                    message.order, split->program, split->opening});
+                                    message.order, split->program, split->opening, on_cards ? connection : 0});
 }
 
 Passes::Pass* Passes::find(int connection, StreamId id) {
@@ -106,6 +108,15 @@ void Passes::reserve(Pass& pass) {
 }
 
 bool Passes::take(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived) {
+  std::optional<int32_t> share;
+  const bool taken = put(header, records, arrived, share);
+  if (header.piece && !share) shares_.give_back(arrived.peer, *header.piece, {});
+  return taken;
+}
+
+// `share`: where its images stay on their card.
+bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
+                 std::optional<int32_t>& share) {
   const auto it = passes_.find(header.lease.stream);
   if (it == passes_.end()) return false;
   const Pass& pass = it->second;
@@ -115,8 +126,12 @@ bool Passes::take(const ChunkHeader& header, std::vector<SampleRecord>& records,
   SlotPool& pool = pools_.at(pass.pool);
   const Slot& slot = pool.slots[static_cast<size_t>(place->second)];
   if (!wanted(slot, header)) return false;
+  const bool on_cards = header.piece && split.card_images && !dumps(options_);
+  const std::optional<int32_t> known =
+      on_cards ? shares_.keep(pass.connection, arrived.peer, *header.piece) : std::nullopt;
   take_chunk(split, {arrived.peer, pass.epoch, pass.chunk_samples, options_.replica}, pool, place->second, header,
-             records, arrived.payload);
+             records, arrived.payload, known);
+  share = known;
   return true;
 }
 
@@ -244,7 +259,12 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   pass.slots.erase(slot.step);
   pass.warned = false;
   ++pass.cursor;
-  answer(pass, ClientBatch{pass.id, pool.id, index, pass.epoch, slot.step, slot.samples, slot.num_valid});
+  ClientBatch batch{pass.id, pool.id, index, pass.epoch, slot.step, slot.samples, slot.num_valid, {}};
+  for (const SlotPiece& piece : slot.pieces) {
+    batch.pieces.push_back(piece.shown);
+    record_.on_cards(piece.shown.samples);
+  }
+  answer(pass, batch);
   callbacks_.coordinator(CursorAt{pass.id, pass.cursor, false});
   reserve(pass);
 }
@@ -255,7 +275,7 @@ void Passes::release(int connection, const ClientRelease& message) {
   if (splits_.at(it->second.split_id).connection != connection) return;
   Slot& slot = it->second.slots[static_cast<size_t>(message.slot)];
   if (slot.state != Slot::State::held) return;  // released twice: the first one counted
-  slot.state = Slot::State::free;
+  free(slot);
   if (const auto pass = passes_.find(it->second.stream); pass != passes_.end()) {
     reserve(pass->second);
     serve(pass->second);
@@ -273,12 +293,18 @@ void Passes::end(StreamId id) {
   record_.range_ended(pass.connection, split_name(pass), pass.range());
   if (const auto pool = pools_.find(pass.pool); pool != pools_.end()) {
     for (const auto& [step, slot] : pass.slots) {
-      pool->second.slots[static_cast<size_t>(slot)].state = Slot::State::free;
+      free(pool->second.slots[static_cast<size_t>(slot)]);
     }
     pool->second.stream = 0;
   }
   callbacks_.coordinator(CloseStream{id});
   passes_.erase(it);
+}
+
+void Passes::free(Slot& slot) const {
+  for (const SlotPiece& piece : slot.pieces) shares_.give_back(piece.loader, piece.piece, piece.shown.share);
+  slot.pieces.clear();
+  slot.state = Slot::State::free;
 }
 
 void Passes::stop_all_of(int connection) {
@@ -290,7 +316,12 @@ void Passes::stop_all_of(int connection) {
 }
 
 void Passes::split_closed(int32_t split) {
-  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it.
+  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it. A batch that it
+  // reads on a card it has still open keeps its connection, and so the split.
+  for (auto& [id, pool] : pools_) {
+    if (pool.split_id != split) continue;
+    for (Slot& slot : pool.slots) free(slot);
+  }
   std::erase_if(pools_, [&](const auto& item) { return item.second.split_id == split; });
 }
 

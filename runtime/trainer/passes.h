@@ -1,6 +1,6 @@
 // The passes that a port's clients make over their splits: slots reserved ahead, chunks in, batches out in order.
 //
-//   Passes passes(options, clock, splits, record, {.client = …, .coordinator = …, .notice = …});
+//   Passes passes(options, clock, splits, shares, record, {.client = …, .coordinator = …, .notice = …});
 //   passes.begin(connection, iterate);      // ClientIterate: a stream at the coordinator, and a pool of slots for it
 //   passes.ready(stream_ready);             // the coordinator's answer: now it is told for which steps there is room
 //   passes.next(connection, client_next);   // answered with a batch, the end or a failure, whenever that is there
@@ -19,7 +19,9 @@
 //   3. At most `prefetch` batches are reserved ahead of the client, and always at least one while a slot is free, so
 //      one split's prefetching cannot starve another's.
 //   4. Each next() has one answer. After a failure all further ones of the pass have the same.
-//   5. Passes, pools and splits are their client's alone: what another one says of them is as if they were not there.
+//   5. A piece of a loader's card that comes with a chunk goes back once: at once, where the chunk is not taken or goes by
+//      the host, else with its slot.
+//   6. Passes, pools and splits are their client's alone: what another one says of them is as if they were not there.
 //      Numbers can be guessed, and a slot that somebody else gives back is written to while its client reads it.
 // A pool serves one pass at a time, and the next pass over its split when that is over (slot_pool.h).
 // Thread-safety: the port's event loop alone. Ownership: the slots' memory; programs that have it mapped keep it. What
@@ -41,6 +43,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/trainer/card_shares.h"
 #include "runtime/trainer/open_splits.h"
 #include "runtime/trainer/port_record.h"
 #include "runtime/trainer/slot_pool.h"
@@ -55,9 +58,14 @@ class Passes {
     std::function<void(const ControlMessage&)> coordinator;
     std::function<void(const std::string&)> notice;  // for people; the client hears it too
   };
-  Passes(const PortOptions& options, const Clock& clock, const OpenSplits& splits, PortRecord& record,
-         Callbacks callbacks)
-      : options_(options), clock_(clock), splits_(splits), record_(record), callbacks_(std::move(callbacks)) {}
+  Passes(const PortOptions& options, const Clock& clock, const OpenSplits& splits, CardShares& shares,
+         PortRecord& record, Callbacks callbacks)
+      : options_(options),
+        clock_(clock),
+        splits_(splits),
+        shares_(shares),
+        record_(record),
+        callbacks_(std::move(callbacks)) {}
 
   void begin(int connection, const ClientIterate& message);
   void next(int connection, const ClientNext& message);
@@ -106,6 +114,9 @@ class Passes {
   Pass* find(int connection, StreamId id);
   SlotPool& pool_for(const PortSplit& split);
   void end(StreamId id);
+  void free(Slot& slot) const;
+  bool put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
+           std::optional<int32_t>& share);
   void reserve(Pass& pass);
   void serve(Pass& pass);
   void answer(Pass& pass, const ClientMessage& message);
@@ -119,6 +130,7 @@ class Passes {
   const PortOptions& options_;
   const Clock& clock_;
   const OpenSplits& splits_;
+  CardShares& shares_;
   PortRecord& record_;
   Callbacks callbacks_;
   std::map<StreamId, Pass> passes_;

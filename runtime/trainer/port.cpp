@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/protocol/chunk.h"
+#include "runtime/trainer/card_shares.h"
 #include "runtime/trainer/client_connections.h"
 #include "runtime/trainer/client_protocol.h"
 #include "runtime/trainer/heartbeats.h"
@@ -43,7 +44,9 @@ class Port::Impl {
                                      .notice = [this](const std::string& text) {
                                        if (!end_.serving_ending()) notice(text);
                                      }}),
-        passes_(options_, clock_, splits_, record_,
+        shares_({.client = [this](int id, const ClientMessage& m, int fd) { clients_.tell(id, m, fd); },
+                 .loader = [this](PeerId peer, const ControlMessage& m) { send(peer, m); }}),
+        passes_(options_, clock_, splits_, shares_, record_,
                 {.client = [this](int id, const ClientMessage& m, int fd) { clients_.tell(id, m, fd); },
                  .coordinator = [this](const ControlMessage& m) { send(options_.coordinator, m); },
                  .notice = [this](const std::string& text) { notice(text); }}) {
@@ -167,7 +170,12 @@ class Port::Impl {
       std::visit(overloaded{
                      [&](MessageArrived& m) {
                        heartbeats_.heard(m.peer, clock_.now());
-                       handle(m.peer, decode(m.message));
+                       const ControlMessage message = decode(m.message);
+                       if (const auto* offered = std::get_if<ShareOffered>(&message)) {
+                         shares_.offered(m.peer, *offered, std::move(m.fd));
+                       } else {
+                         handle(m.peer, message);
+                       }
                      },
                      [&](ChunkArrived& m) { chunk_arrived(m); },
                      [&](CellReturned&) {},
@@ -209,6 +217,7 @@ class Port::Impl {
 
   void peer_lost(const PeerLost& m) {
     end_.peer_lost(m.peer);
+    shares_.loader_lost(m.peer);
     if (end_.ended()) return;
     if (m.peer == options_.coordinator) {
       coordinator_lost_ = true;
@@ -283,6 +292,7 @@ class Port::Impl {
 
   void drop_connection(int id) {
     passes_.stop_all_of(id);
+    shares_.connection_gone(id);
     record_.client_gone(id);
     for (const int32_t split : splits_.of(id)) {
       passes_.split_closed(split);
@@ -298,6 +308,7 @@ class Port::Impl {
                    [&](const ClientNext& m) { passes_.next(id, m); },
                    [&](const ClientRelease& m) { passes_.release(id, m); },
                    [&](const ClientStop& m) { passes_.stop(id, m); },
+                   [&](const ClientShareUsed& m) { shares_.used(id, m); },
                    [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
@@ -378,6 +389,7 @@ class Port::Impl {
   ClientConnections clients_;
   OpenSplits splits_;
   PortRecord record_;
+  CardShares shares_;
   Passes passes_;
   Nanoseconds begun_ = 0;
   Nanoseconds last_tick_ = 0;

@@ -49,6 +49,7 @@ nlohmann::json PortRecord::to_json(const std::vector<std::pair<std::string, Deli
   return {{"port_busy_s", seconds(busy_ns_)},
           {"received_bytes", received_bytes_},
           {"dropped_chunks", dropped_chunks_},
+          {"images_on_cards", images_on_cards_},
           {"chunks_by_transport", chunks_by_transport_},
           {"splits", book_.to_json(open)}};
 }

@@ -4,6 +4,7 @@
 //   record.chunk_arrived("shm", payload.size());   record.chunk_done(busy_ns, taken);
 //   record.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns}, slot.hash,
 //                    slot.records);
+//   record.on_cards(images);                         // of the batch delivered
 //   record.range_ended(connection, "train", range);  // a pass ended, or broke off
 //   record.figures();                               // for progress lines
 //   record.to_json(open_ranges);                    // for the job's report (observe/report.h)
@@ -48,6 +49,8 @@ class PortRecord {
   // `connection`: of the client; `step` of an epoch of `steps`.
   void delivered(int connection, const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
                  const StreamHash& hash, const std::vector<SampleRecord>& records);
+  // Of those, images that the program takes from loaders' cards.
+  void on_cards(int64_t images) { images_on_cards_ += images; }
   void range_ended(int connection, const std::string& split, const DeliveredRange& range);
   void client_gone(int connection) { clients_.erase(connection); }
 
@@ -65,6 +68,7 @@ class PortRecord {
   Nanoseconds busy_ns_ = 0;
   int64_t received_bytes_ = 0;
   int64_t dropped_chunks_ = 0;
+  int64_t images_on_cards_ = 0;
 };
 
 }  // namespace penstock

@@ -30,6 +30,7 @@ PortSplit split_of(const ClientOpen& message) {
   }
   split.finisher.emplace(finisher_of(split.pipeline(), split.finish));  // also what refuses a dtype
   split.raw_images = message.raw_images && !split.pipeline().mixing_needs_float();
+  split.card_images = message.card_images && split.raw_images && split.pipeline().soft_classes() == 0;
   split.delivered = split.raw_images ? FinishSpec{} : split.finish;
   if (split.raw_images) split.finisher.emplace(finisher_of(split.pipeline(), split.delivered));
   split.fields = delivered_fields(split.raw_fields, split.pipeline(), split.delivered);

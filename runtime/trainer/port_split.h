@@ -36,6 +36,7 @@ struct PortSplit {
   FieldTable raw_fields;  // as chunks carry them
   FieldTable fields;      // as delivered
   bool raw_images = false;
+  bool card_images = false;  // the client reads them on cards where they are there; mixing does not
   FinishSpec finish;      // that the program wants
   FinishSpec delivered;   // the same, or images as they are where the client finishes them
   std::optional<Finisher> finisher;  // to that

@@ -17,6 +17,13 @@
 
 namespace penstock {
 
+// Images of a batch that stay on a loader's card until the client has read them there.
+struct SlotPiece {
+  PeerId loader = 0;
+  ChunkPiece piece;
+  ClientPiece shown;  // as the client is told
+};
+
 struct Slot {
   enum class State : uint8_t { free, filling, ready, held };
   State state = State::free;
@@ -30,6 +37,7 @@ struct Slot {
   std::vector<int64_t> labels;         // class numbers, also where soft ones are delivered
   Draws draws;                         // of the batch, where it is mixed
   std::vector<std::vector<uint8_t>> raw;  // by field: uint8 images before finishing, where a dump wants them
+  std::vector<SlotPiece> pieces;       // lent; of those samples' images nothing is in the slot
   std::string problem;                 // a sample that fails the job when the batch is delivered
   std::string remedy;                  // where it is not that of unusable samples
 };

@@ -61,6 +61,39 @@ TEST_CASE("a piece that was lent is free again when the one that it was lent to 
   CHECK(pieces.figures().refused >= 2);
 }
 
+TEST_CASE("one consumer cannot have it all, however slowly it reads") {
+  const auto card = open_host_card(0, kCardBytes);
+  CardPieces pieces(*card, 64 * 1024);
+  const size_t all = pieces.bytes() / 1024;
+  const auto most = [&](CardPieces::Consumer whose) {
+    size_t taken = 0;
+    while (const auto piece = pieces.take(1024, whose)) {
+      if (taken++ % 2 == 0) CHECK(pieces.lend(piece->id, whose));  // filled or lent: it counts as its
+    }
+    return taken;
+  };
+  // Four times what is left: 4/5 of it, then of the rest as much as leaves a quarter of that.
+  const size_t first = most(1);
+  CHECK(first == all * 4 / 5);
+  CHECK_FALSE(pieces.take(1024, 1));
+  const size_t second = most(2);
+  CHECK((second >= 1 && 4 * (all - first - second) + 4 > second));
+  // With both at it from the beginning, each has as much.
+  for (const CardPieces::Consumer one : {1, 2}) pieces.forget(one);
+  CardPieces fair(*card, 64 * 1024);
+  size_t taken[2] = {0, 0};
+  for (bool any = true; any;) {
+    any = false;
+    for (const int one : {0, 1}) {
+      if (!fair.take(1024, one)) continue;
+      ++taken[one];
+      any = true;
+    }
+  }
+  CHECK(taken[0] + taken[1] >= all * 8 / 10);
+  CHECK((taken[0] <= taken[1] + 1 && taken[1] <= taken[0] + 1));
+}
+
 TEST_CASE("a consumer that dies gives back what it had, and nothing that is still being written") {
   const auto card = open_host_card(0, kCardBytes);
   CardPieces pieces(*card, 4096);

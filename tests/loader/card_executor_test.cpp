@@ -84,7 +84,7 @@ class Epoch {
   Epoch(std::shared_ptr<const SplitContext> context, size_t chunk_samples)
       : context_(std::move(context)), chunk_samples_(chunk_samples) {}
 
-  void share() { share_ = true; }
+  void share() { share_ = ~uint64_t{0}; }
   void submit(Executor& executor) {
     for (size_t first = 0; first < kPictures; first += chunk_samples_) {
       auto work = std::make_unique<ChunkWork>();
@@ -138,7 +138,7 @@ class Epoch {
 
   std::shared_ptr<const SplitContext> context_;
   size_t chunk_samples_;
-  bool share_ = false;
+  uint64_t share_ = 0;
   std::map<int, Chunk> chunks_;
 };
 

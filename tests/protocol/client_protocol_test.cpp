@@ -7,6 +7,15 @@
 #include "tests/support/random_message.h"
 
 namespace penstock {
+
+inline void fill(ClientPiece& v, testing::Random& random) {
+  testing::fill(v.share, random);
+  testing::fill(v.first, random);
+  testing::fill(v.samples, random);
+  testing::fill(v.at, random);
+  testing::fill(v.bytes, random);
+}
+
 namespace {
 
 using testing::Random;

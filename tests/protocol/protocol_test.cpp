@@ -113,6 +113,13 @@ ChunkHeader random_header(Random& random, int32_t samples) {
   h.samples = samples;
   testing::fill(h.payload_bytes, random);
   testing::fill(h.payload_crc, random);
+  if (random() % 2 == 0) {
+    ChunkPiece& piece = h.piece.emplace();
+    piece.card = static_cast<int32_t>(random() & 0x7fffffff);
+    testing::fill(piece.id, random);
+    testing::fill(piece.at, random);
+    testing::fill(piece.bytes, random);
+  }
   return h;
 }
 

@@ -153,11 +153,11 @@ def told(seen):
 
 def test_a_card_that_fails_before_it_has_a_batch():
     """When it is opened, or in the middle: the CPU finishes, says so once, and the bytes are the same."""
-    def short_of_memory(images, source, device, stream, real=CardImages.start):
+    def short_of_memory(images, source, device, stream, elsewhere, real=CardImages.start):
         with mock.patch.object(images, "_finisher", mock.Mock(wraps=images._finisher)) as finisher:
             finisher.dtype, finisher.channels_last = "float32", False
             finisher.card.side_effect = penstock.errors.RunError("card 0 (this CPU): allocating memory: out of memory")
-            return real(images, source, device, stream)
+            return real(images, source, device, stream, elsewhere)
 
     with mock.patch.object(CardImages, "start", short_of_memory), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -177,10 +177,10 @@ def test_a_card_that_fails_before_it_has_a_batch():
                 raise penstock.errors.RunError("card 0 (this CPU): starting a kernel: gone")
             self.card.start(*args)
 
-    def failing(images, source, device, stream, real=CardImages.start):
+    def failing(images, source, device, stream, elsewhere, real=CardImages.start):
         if images._card is not None and not isinstance(images._card, Failing):
             images._card = Failing(images._card)
-        return real(images, source, device, stream)
+        return real(images, source, device, stream, elsewhere)
 
     with mock.patch.object(CardImages, "start", failing), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -216,10 +216,10 @@ def test_what_a_card_that_hangs_may_still_read_stays():
             wait=mock.Mock(side_effect=penstock.errors.RunError("card 0 (this CPU) has not finished its work for 10 s")),
             start=card.start, figures=card.figures)
 
-        def start(source, raw, kept):
+        def start(source, raw, kept, elsewhere):
             if not raw:
                 raise KeyboardInterrupt
-            made.append(real(source, raw, kept))  # torch's allocator keeps to its stream's order; this one does not
+            made.append(real(source, raw, kept, elsewhere))  # torch's allocator keeps to its stream's order; this one does not
             return made[-1]
 
         fields = cuda.gone

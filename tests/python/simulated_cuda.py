@@ -111,9 +111,9 @@ class Cuda:
             tensor = real_empty_strided(*args, **more)
             return tensor.fill_(7) if there else tensor
 
-        def start(images, source, device, stream):
+        def start(images, source, device, stream, elsewhere=()):
             assert stream is self.current
-            tensor, kept = real_start(images, source, device, stream)
+            tensor, kept = real_start(images, source, device, stream, elsewhere)
             if kept is source:  # the card reads it when it comes to that
                 self.finished += 1
                 address, card = source.data_ptr(), images._card
@@ -177,8 +177,8 @@ class Cuda:
 def gone_too_early(loader):
     """How many fields of a batch the watch sees go before they are read, of a loader (a function makes it) that waits for
     nothing: the test of the watch itself."""
-    def careless(self, arrays, raw=(), of=_OnCard.of):
-        out = of(self, arrays, raw)
+    def careless(self, arrays, raw=(), elsewhere=(), of=_OnCard.of):
+        out = of(self, arrays, raw, elsewhere)
         self._under_way = (self._under_way[0], None)
         return out
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace penstock {
 namespace {
 
 constexpr int kClient = 7;
+constexpr PeerId kLoader = 1;
 constexpr int64_t kSamples = 26;  // seven batches of four, the last one short
 
 std::string split_json() {
@@ -26,10 +28,10 @@ std::string split_json() {
 }
 
 struct Desk {
-  explicit Desk(int prefetch = 2, int hold = 0) {
+  explicit Desk(int prefetch = 2, int hold = 0, bool on_cards = false) {
     options.prefetch = prefetch;
     options.hold = hold;
-    splits.open(kClient, {split_json(), -1, -1});
+    splits.open(kClient, {split_json(), -1, -1, on_cards, on_cards});
     REQUIRE(splits.find_opened(1) == nullptr);  // the dataset's size is not known
     SplitOpened opened;
     opened.fingerprint = 5;
@@ -71,43 +73,82 @@ struct Desk {
     passes.ready({stream.stream, 4});
     return stream;
   }
-  // The whole of a step's batch; false: dropped.
-  bool make(uint64_t stream, int64_t step) {
+  // The whole of a step's batch; false: dropped. `piece`: the number of that of a card's memory which has its images, too.
+  bool make(uint64_t stream, int64_t step, uint64_t piece = 0) {
     ChunkHeader header;
     header.lease = {stream, step, 0, 1};
     header.fingerprint = 5;
     header.samples = static_cast<int32_t>(std::min<int64_t>(4, kSamples - 4 * step));
     const FieldLayout layout = chunk_layout(splits.at(1).raw_fields, header.samples);
     header.payload_bytes = layout.total_bytes;
-    const Message payload(layout.total_bytes);
+    if (piece > 0) header.piece = {0, piece, 64 * piece, static_cast<uint64_t>(header.samples) * 48};
+    const Message payload(layout.total_bytes, std::byte{9});
     std::vector<SampleRecord> records(static_cast<size_t>(header.samples));
-    if (!passes.take(header, records, {1, {}, payload, 0})) return false;
+    if (!passes.take(header, records, {kLoader, {}, payload, 0})) return false;
     passes.serve(stream);
     return true;
   }
-  ClientBatch batch(uint64_t stream, int64_t step) {
+  ClientBatch batch(uint64_t stream, int64_t step, uint64_t piece = 0) {
     passes.next(kClient, {stream});
-    REQUIRE(make(stream, step));
+    REQUIRE(make(stream, step, piece));
     const auto batches = heard<ClientBatch>();
     REQUIRE(batches.size() == 1);
     CHECK(batches[0].step == step);
     return batches[0];
   }
 
+  // A loader's card shares memory, and the client has it open.
+  int32_t share_memory() {
+    shares.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
+    const int32_t share = heard<ClientShare>().at(0).share;
+    shares.used(kClient, {share, true});
+    to_loaders.clear();
+    return share;
+  }
+  // Pieces that went back to loaders since the last look.
+  std::vector<uint64_t> given_back() {
+    std::vector<uint64_t> ids;
+    for (const auto& [loader, message] : to_loaders) {
+      CHECK(loader == kLoader);
+      ids.push_back(std::get<PieceBack>(message).id);
+    }
+    to_loaders.clear();
+    return ids;
+  }
+  // Of the first sample's image in the slot: 9, as every loader's byte is here, or 0, where nothing was written.
+  int first_byte(const ClientBatch& batch) const {
+    const SlotLayout layout = slot_layout(splits.at(1).fields, 4);
+    return static_cast<int>(
+        pools.at(batch.pool).data()[static_cast<size_t>(batch.slot) * layout.total_bytes + layout.fields[0]]);
+  }
+
+  std::map<int32_t, SharedMemory> pools;
   PortOptions options;
   ManualClock clock;
   ClientConnections clients;
   std::vector<ClientMessage> to_client;
   std::vector<ControlMessage> to_coordinator;
+  std::vector<std::pair<PeerId, ControlMessage>> to_loaders;
   std::vector<std::string> notices;
   OpenSplits splits{options, clients, {[this](const ControlMessage& m) { to_coordinator.push_back(m); }, {}}};
+  CardShares shares{{[this](int connection, const ClientMessage& m, int fd) {
+                       CHECK(connection == kClient);
+                       CHECK((fd >= 0) == std::holds_alternative<ClientShare>(m));
+                       to_client.push_back(m);
+                     },
+                     [this](PeerId loader, const ControlMessage& m) { to_loaders.emplace_back(loader, m); }}};
   PortRecord record;
   Passes passes{options,
                 clock,
                 splits,
+                shares,
                 record,
-                {[this](int connection, const ClientMessage& m, int) {
+                {[this](int connection, const ClientMessage& m, int fd) {
                    CHECK(connection == kClient);
+                   if (const auto* stream = std::get_if<ClientStream>(&m); stream != nullptr && fd >= 0) {
+                     pools[stream->pool] = SharedMemory::open(
+                         duplicate(fd), stream->slot_bytes * static_cast<size_t>(stream->slots), SharedMemory::Access::read);
+                   }
                    to_client.push_back(m);
                  },
                  [this](const ControlMessage& m) { to_coordinator.push_back(m); },
@@ -219,6 +260,75 @@ TEST_CASE("passes side by side have pools of their own; one that is over leaves 
   desk.passes.release(kClient, {held.pool, held.slot});
   CHECK(desk.reserved() == Steps{2});
   CHECK(desk.passes.open_ranges().size() == 2);
+}
+
+TEST_CASE("images that stay on a loader's card are told of, and go back to it with their slot") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  CHECK(desk.told<OpenStream>().at(0).card_reader == kClient);
+  const int32_t share = desk.share_memory();
+  const ClientBatch first = desk.batch(stream.stream, 0, 11);
+  REQUIRE(first.pieces.size() == 1);
+  CHECK(first.pieces[0] == ClientPiece{share, 0, 4, 64 * 11, 4 * 48});
+  CHECK(desk.first_byte(first) == 0);
+  CHECK(desk.given_back().empty());
+  desk.passes.release(kClient, {first.pool, first.slot});
+  CHECK(desk.given_back() == std::vector<uint64_t>{11});
+  desk.passes.release(kClient, {first.pool, first.slot});
+  CHECK(desk.given_back().empty());
+  CHECK(desk.record.to_json({})["images_on_cards"] == 4);
+  // The same chunk again, from somebody who was taken for lost; and one for nobody.
+  CHECK_FALSE(desk.make(stream.stream, 0, 12));
+  CHECK_FALSE(desk.make(stream.stream + 1, 0, 13));
+  CHECK(desk.given_back() == std::vector<uint64_t>{12, 13});
+  // A pass that is over: what was ready for it.
+  CHECK(desk.make(stream.stream, 1, 14));
+  CHECK(desk.make(stream.stream, 2, 15));
+  CHECK(desk.given_back().empty());
+  desk.passes.stop(kClient, {stream.stream});
+  CHECK(desk.given_back() == std::vector<uint64_t>{14, 15});
+}
+
+TEST_CASE("where the client does not read them on a card, images are in the slot, and the piece goes back at once") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  uint64_t piece = 1;
+  const auto by_the_host = [&](int64_t step) {
+    const ClientBatch batch = desk.batch(stream.stream, step, ++piece);
+    CHECK(batch.pieces.empty());
+    CHECK(desk.first_byte(batch) == 9);
+    CHECK(desk.given_back() == std::vector<uint64_t>{piece});
+    desk.passes.release(kClient, {batch.pool, batch.slot});
+    CHECK(desk.given_back().empty());
+  };
+  by_the_host(0);  // of memory that nobody offered
+  const int32_t share = desk.share_memory();
+  desk.shares.used(kClient, {share, false});
+  CHECK_FALSE(std::get<ShareUsed>(desk.to_loaders.at(0).second).used);
+  desk.to_loaders.clear();
+  by_the_host(1);
+  desk.shares.used(kClient, {share, true});
+  desk.to_loaders.clear();
+  const ClientBatch batch = desk.batch(stream.stream, 2, 60);
+  CHECK(batch.pieces.size() == 1);
+  CHECK(desk.first_byte(batch) == 0);
+  // The slot of a batch with a chunk of each kind has been used by both.
+  desk.passes.release(kClient, {batch.pool, batch.slot});
+  desk.to_loaders.clear();
+  desk.shares.loader_lost(kLoader);
+  by_the_host(3);
+}
+
+TEST_CASE("a job that dumps its batches has all images in their slots") {
+  const TemporaryFolder folder;
+  Desk desk(2, 0, true);
+  desk.options.dump_folder = folder.path();
+  const ClientStream stream = desk.begin();
+  CHECK(desk.told<OpenStream>().at(0).card_reader == 0);
+  desk.shares.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
+  CHECK(desk.heard<ClientShare>().empty());
+  CHECK(desk.first_byte(desk.batch(stream.stream, 0, 5)) == 9);
+  CHECK(desk.given_back() == std::vector<uint64_t>{5});
 }
 
 TEST_CASE("a client that goes takes its passes, pools and splits along") {

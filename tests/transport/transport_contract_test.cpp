@@ -170,6 +170,36 @@ TEST_CASE_TEMPLATE("messages arrive whole and in the order of each sender", T, T
   CHECK(next == std::map<PeerId, uint32_t>{{0, kCount}, {1, kCount}});
 }
 
+TEST_CASE_TEMPLATE("a descriptor comes with its message, between what was sent before and after it", T, TRANSPORTS) {
+  const int before = open_descriptors();
+  {
+    Net net(T::make(2));
+    const SharedMemory memory = SharedMemory::create("penstock-test", 4096);
+    memory.data()[7] = std::byte{42};
+    REQUIRE(net.ends[0]->capabilities(1).carries_descriptors);
+    const Arena arena = make_arena(*net.ends[0], 1, 1, 4096);
+    net.ends[0]->register_arena(arena);
+    net.ends[0]->send(1, message_of(10, 1));
+    net.ends[0]->send_with(1, message_of(300'000, 2), memory.fd());
+    net.ends[0]->send_chunk(1, message_of(20, 3), {1, 0}, 100);
+    net.ends[0]->send(1, message_of(10, 4));
+    REQUIRE(net.pump([&] { return net.got[1].size() == 4; }));
+    auto* const plain = std::get_if<MessageArrived>(&net.got[1][0]);
+    auto* const with = std::get_if<MessageArrived>(&net.got[1][1]);
+    REQUIRE((plain != nullptr && with != nullptr && std::holds_alternative<ChunkArrived>(net.got[1][2])));
+    CHECK_FALSE(plain->fd);
+    CHECK(with->message == message_of(300'000, 2));
+    REQUIRE(with->fd);
+    CHECK(with->fd.get() != memory.fd());
+    const SharedMemory theirs = SharedMemory::open(std::move(with->fd), 4096, SharedMemory::Access::read);
+    CHECK(theirs.data()[7] == std::byte{42});
+    memory.data()[7] = std::byte{43};
+    CHECK(theirs.data()[7] == std::byte{43});
+    net.ends[0]->send_with(1, message_of(10, 5), memory.fd());  // nobody takes it
+  }
+  CHECK(open_descriptors() == before);
+}
+
 TEST_CASE_TEMPLATE("megabytes both ways at once do not block", T, TRANSPORTS) {
   Net net(T::make(2));
   for (uint32_t i = 0; i < 4; ++i) {  // all sent before anybody reads

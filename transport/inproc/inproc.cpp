@@ -63,8 +63,11 @@ class InprocEndpoint final : public Endpoint {
     }
   }
 
-  Capabilities capabilities(PeerId) const override { return {"inproc", true, true}; }
+  Capabilities capabilities(PeerId) const override { return {"inproc", true, true, true}; }
   void send(PeerId peer, Message message) override { mailbox(peer).post(MessageArrived{self_, std::move(message)}); }
+  void send_with(PeerId peer, Message message, int fd) override {
+    mailbox(peer).post(MessageArrived{self_, std::move(message), duplicate(fd)});
+  }
 
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
     const auto arena = arenas_.find(cell.arena);

@@ -21,7 +21,7 @@ class MpiEndpoint final : public Endpoint {
  public:
   explicit MpiEndpoint(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
 
-  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, Naps::kDelay}; }
+  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, false, Naps::kDelay}; }
   void send(PeerId peer, Message message) override { progress_->send(peer, std::move(message)); }
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
     const auto arena = arenas_.find(cell.arena);
@@ -59,7 +59,7 @@ class Session final : public MpiSession {
 }  // namespace
 }  // namespace penstock::mpi
 
-extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start(
+extern "C" __attribute__((visibility("default"))) penstock::MpiSession* penstock_mpi_start_2(
     const penstock::MpiOptions* options, std::string* error) {
   try {
     return new penstock::mpi::Session(*options);

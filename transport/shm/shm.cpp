@@ -70,14 +70,14 @@ void ShmEndpoint::wait_for_peer(PeerId id, Waiting item) {
   waiting_[id].push_back(std::move(item));
 }
 
-void ShmEndpoint::send(PeerId id, Message message) {
+void ShmEndpoint::send_with(PeerId id, Message message, int fd) {
   Peer* peer = find(id);
   if (peer == nullptr) {
-    wait_for_peer(id, {std::move(message), {}, 0, false});
+    wait_for_peer(id, {std::move(message), {}, 0, false, fd >= 0 ? duplicate(fd) : UniqueFd()});
     return;
   }
   message.insert(message.begin(), std::byte{kMessage});
-  peer->socket.send(message);
+  peer->socket.send(message, fd);
 }
 
 void ShmEndpoint::register_arena(const Arena& arena) { arenas_[arena.id] = &arena; }
@@ -177,7 +177,7 @@ void ShmEndpoint::accept_waiting() {
         if (item.is_chunk) {
           send_chunk(id, std::move(item.message), item.cell, item.bytes);
         } else {
-          send(id, std::move(item.message));
+          send_with(id, std::move(item.message), item.fd.get());
         }
       }
       waiting_.erase(id);
@@ -191,7 +191,7 @@ bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
   switch (in.u8()) {
     case kMessage: {
       const auto rest = in.raw(in.left());
-      incoming = MessageArrived{id, {rest.begin(), rest.end()}};
+      incoming = MessageArrived{id, {rest.begin(), rest.end()}, std::move(packet.fd)};
       return true;
     }
     case kArena: {

@@ -10,7 +10,7 @@
 //
 // Packets, each beginning with a kind byte (integers little-endian):
 //   1 hello    i32 rank, text token                      the first packet of who connected
-//   2 message  the bytes
+//   2 message  the bytes (+ fd, with those that have one)
 //   3 arena    u32 id, u64 bytes, u64 cell_bytes  + fd   before the arena's first chunk
 //   4 chunk    u32 arena, u32 cell, u64 bytes, envelope
 //   5 release  u32 arena, u32 cell
@@ -43,8 +43,9 @@ class ShmEndpoint final : public Endpoint {
   // Connects to the lower ranks. Apart from the constructor so that all can listen before anyone connects.
   void connect();
 
-  Capabilities capabilities(PeerId) const override { return {"shm", true, true}; }
-  void send(PeerId peer, Message message) override;
+  Capabilities capabilities(PeerId) const override { return {"shm", true, true, true}; }
+  void send(PeerId peer, Message message) override { send_with(peer, std::move(message), -1); }
+  void send_with(PeerId peer, Message message, int fd) override;
   void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override;
   void release(PeerId peer, uint64_t token) override;
   bool peers_map_arenas() const noexcept override { return true; }
@@ -61,6 +62,7 @@ class ShmEndpoint final : public Endpoint {
     CellRef cell;
     size_t bytes = 0;
     bool is_chunk = false;
+    UniqueFd fd = {};  // a message's
   };
   void wait_for_peer(PeerId peer, Waiting item);
   Peer* find(PeerId peer);

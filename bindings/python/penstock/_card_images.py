@@ -14,13 +14,13 @@ Every call stands inside `with torch.cuda.stream(stream)`, which puts right what
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Sequence
 
 from .errors import RunError
 
 __all__ = ["CardImages"]
 
-_NO_FIGURES = {"images": 0, "uploaded_bytes": 0, "card_memory_bytes": 0, "copy_s": 0.0, "finish_s": 0.0}
+_NO_FIGURES = {"images": 0, "uploaded_bytes": 0, "copied_bytes": 0, "card_memory_bytes": 0, "copy_s": 0.0, "finish_s": 0.0}
 
 
 class CardImages:
@@ -29,10 +29,31 @@ class CardImages:
         self._card: Any = None
         self._under_way = False  # something that the card was told, and that nobody has waited for
         self._ended = dict(_NO_FIGURES)
+        self._reads = False      # memory of loaders' cards
         self.why = ""            # the CPU finishes
 
-    def start(self, source: Any, device: Any, stream: Any) -> tuple:
-        """The tensor, and what has to stay until wait(). Errors of the device before it has taken the images cost nothing."""
+    def meet(self, loader: Any) -> None:
+        """Memory that loaders' cards share, as it is offered: images come from there once it is open, and by the host where
+        this device does not reach it."""
+        if self._card is None and not self.why:
+            return  # no batch yet
+        if self.why:
+            if self._reads:
+                loader.use_no_memory()
+                self._reads = False
+            return
+        for memory in loader.offered_memory():
+            try:
+                self._card.open(memory)
+                loader.use_memory(memory)
+                self._reads = True
+            except RunError as error:
+                warnings.warn(f"{error.message}; images of one of the loaders' cards come by the host", RuntimeWarning,
+                              stacklevel=4)
+
+    def start(self, source: Any, device: Any, stream: Any, elsewhere: Sequence[Any] = ()) -> tuple:
+        """The tensor, and what has to stay until wait(). `elsewhere`: samples whose images are in memory of loaders' cards.
+        Errors of the device before it has taken the images cost nothing, but for those."""
         if not self.why:
             import torch
             try:
@@ -40,13 +61,16 @@ class CardImages:
                     number = device.index if device.index is not None else torch.cuda.current_device()
                     self._card = self._finisher.card(number, stream.cuda_stream)
                 tensor = self._empty(source, device)
-                self._card.start(source.data_ptr(), source.numel(), len(source), tensor.data_ptr())
+                self._card.start(source.data_ptr(), source.numel(), len(source), tensor.data_ptr(), list(elsewhere))
                 self._under_way = True
                 return tensor, source
             except RunError as error:
                 self._give_up(error)
                 warnings.warn(f"{device}: {error.message}; images are finished by the CPU from here on", RuntimeWarning,
                               stacklevel=5)
+        if elsewhere:
+            raise RunError(f"{device}: {self.why}; images of the next batch are in a loader's card's memory, which it does not "
+                           "read any more", "resume with loader.card_share_mb=0")
         here = self._empty(source, "cpu")
         self._finisher.run(source.data_ptr(), source.numel(), len(source), here.data_ptr())
         return here.to(device, non_blocking=True), here

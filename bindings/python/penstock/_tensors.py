@@ -33,8 +33,9 @@ class Tensors:
         self.copies = copies  # what it makes has memory of its own
         self.pinned = pinned
 
-    def of(self, arrays: Sequence[Any], raw: Collection[int] = ()) -> list:
-        """Lists, which are fields of text or bytes, stay as they are. `raw`: places of images that are to be finished."""
+    def of(self, arrays: Sequence[Any], raw: Collection[int] = (), elsewhere: Sequence[Any] = ()) -> list:
+        """Lists, which are fields of text or bytes, stay as they are. `raw`: places of images that are to be finished;
+        `elsewhere`: of the first of those, samples that are in memory of loaders' cards."""
         return [array if isinstance(array, list) else self.one(array) for array in arrays]
 
     def settle(self) -> None:
@@ -49,6 +50,9 @@ class Tensors:
 
     def get_finished(self, why: str) -> None:
         """The port's images are; why they are not left raw, unless there was another reason."""
+
+    def meet(self, loader: Any) -> None:
+        """Opens memory that the loaders' cards share, where images can be read there."""
 
     def figures(self) -> Optional[dict]:
         """Of a CUDA device."""
@@ -81,7 +85,7 @@ class _OnCard(Tensors):
     def get_finished(self, why: str) -> None:
         self._why = self._why or why
 
-    def of(self, arrays: Sequence[Any], raw: Collection[int] = ()) -> list:
+    def of(self, arrays: Sequence[Any], raw: Collection[int] = (), elsewhere: Sequence[Any] = ()) -> list:
         import torch
         from torch.utils.dlpack import from_dlpack
         with self._lock:
@@ -94,7 +98,9 @@ class _OnCard(Tensors):
             done, kept = torch.cuda.Event(), list(sources)
             try:
                 with torch.cuda.stream(self._stream):
-                    out = [self._start(source, at in raw, kept) for at, source in enumerate(sources)]
+                    # Field "image", the first, is what loaders' cards make.
+                    out = [self._start(source, at in raw, kept, elsewhere if at == min(raw, default=-1) else ())
+                           for at, source in enumerate(sources)]
                     done.record(self._stream)
             except BaseException:
                 self._end_all(kept)
@@ -129,12 +135,18 @@ class _OnCard(Tensors):
             return {"name": str(self._device), "finishing": who, "why": why,
                     **(images.figures() if images is not None else {})}
 
-    def _start(self, source: Any, raw: bool, kept: list) -> Any:
+    def meet(self, loader: Any) -> None:
+        with self._lock:
+            if self._images is not None and self._stream is not None:
+                with self._on_stream():
+                    self._images.meet(loader)
+
+    def _start(self, source: Any, raw: bool, kept: list, elsewhere: Sequence[Any]) -> Any:
         if isinstance(source, list):
             return source
         if not raw or self._images is None:
             return source.to(self._device, non_blocking=True)
-        tensor, read = self._images.start(source, self._device, self._stream)
+        tensor, read = self._images.start(source, self._device, self._stream, elsewhere)
         kept.append(read)
         return tensor
 

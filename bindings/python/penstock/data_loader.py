@@ -172,7 +172,7 @@ class DataLoader:
         self._native = _penstock.Loader(
             self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
             rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
-            raw_images=self._tensors.wants_raw_images(), attach=attach, on_warning=_warn)
+            raw_images=(raw := self._tensors.wants_raw_images()), card_images=raw, attach=attach, on_warning=_warn)
         self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
@@ -411,8 +411,9 @@ class DataLoader:
         tensors, facts = self._tensors, native
         values = [native[name] for name in self._names]
         if tensors.copies:  # and then nothing may hold the batch's memory
+            tensors.meet(self._native)
             *values, indices, valid, substituted = tensors.of(
-                [*values, native.indices, native.valid, native.substituted], self._raw)
+                [*values, native.indices, native.valid, native.substituted], self._raw, native.card_images())
             facts = Facts(native, indices, valid, substituted)
         else:
             values = tensors.of(values)

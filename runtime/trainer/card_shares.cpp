@@ -1,0 +1,94 @@
+#include "runtime/trainer/card_shares.h"
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+void CardShares::offered(PeerId loader, const ShareOffered& message, UniqueFd fd) {
+  if (!fd || message.card < 0) {
+    throw Error(ErrorKind::peer_lost, "rank " + std::to_string(loader) + " offered memory of a card without a descriptor",
+                "all ranks must run the same version of penstock");
+  }
+  if (const auto before = find(loader, message.card); before != shares_.end()) {
+    before->second.fd.reset();
+    end_if_lost(before);
+  }
+  const int32_t number = next_++;
+  const Share& share = shares_[number] = {loader, message.card, message.bytes, std::move(fd), {}, 0};
+  for (const int connection : readers_) show(connection, number, share);
+}
+
+// Of a loader that lives.
+CardShares::Shares::iterator CardShares::find(PeerId loader, int32_t card) {
+  return std::find_if(shares_.begin(), shares_.end(), [&](const auto& item) {
+    return item.second.loader == loader && item.second.card == card && item.second.fd;
+  });
+}
+
+void CardShares::loader_lost(PeerId loader) {
+  for (auto it = shares_.begin(); it != shares_.end();) {
+    const auto share = it++;
+    if (share->second.loader != loader) continue;
+    share->second.fd.reset();
+    end_if_lost(share);
+  }
+}
+
+void CardShares::end_if_lost(Shares::iterator share) {
+  if (share->second.fd || share->second.kept > 0) return;
+  for (const int connection : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+  shares_.erase(share);
+}
+
+void CardShares::read_by(int connection) {
+  if (!readers_.insert(connection).second) return;
+  for (const auto& [number, share] : shares_) {
+    if (share.fd) show(connection, number, share);
+  }
+}
+
+void CardShares::show(int connection, int32_t number, const Share& share) const {
+  callbacks_.client(connection, ClientShare{number, share.bytes}, share.fd.get());
+}
+
+void CardShares::used(int connection, const ClientShareUsed& message) {
+  const auto it = shares_.find(message.share);
+  if (it == shares_.end() || readers_.count(connection) == 0) return;  // of a loader that was lost meanwhile
+  Share& share = it->second;
+  const bool changed = message.used ? share.used_by.insert(connection).second : share.used_by.erase(connection) != 0;
+  if (changed) callbacks_.loader(share.loader, ShareUsed{share.card, connection, message.used});
+}
+
+void CardShares::connection_gone(int connection) {
+  if (readers_.erase(connection) == 0) return;
+  for (auto& [number, share] : shares_) {
+    if (share.used_by.erase(connection) == 0) continue;
+    callbacks_.loader(share.loader, ShareUsed{share.card, connection, false});
+  }
+}
+
+std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const ChunkPiece& piece) {
+  const auto it = find(loader, piece.card);
+  if (it == shares_.end()) return std::nullopt;  // of a loader that was given up, and lives
+  if (piece.at > it->second.bytes || piece.bytes > it->second.bytes - piece.at) {
+    throw Error(ErrorKind::peer_lost,
+                "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its card shares",
+                "all ranks must run the same version of penstock");
+  }
+  if (it->second.used_by.count(connection) == 0) return std::nullopt;
+  ++it->second.kept;
+  return it->first;
+}
+
+void CardShares::give_back(PeerId loader, const ChunkPiece& piece, std::optional<int32_t> share) {
+  callbacks_.loader(loader, PieceBack{piece.card, piece.id});
+  const auto it = share ? shares_.find(*share) : shares_.end();
+  if (it == shares_.end()) return;
+  --it->second.kept;
+  end_if_lost(it);
+}
+
+}  // namespace penstock

@@ -1,0 +1,77 @@
+// A port's book of the memory that loaders' cards share: who offers what, which clients have it open, and pieces of it.
+//
+//   CardShares shares({.client = …, .loader = …});
+//   shares.offered(loader, share_offered, std::move(fd));   // a loader's word, with the memory's descriptor
+//   shares.read_by(connection);                             // it reads images there: it is shown what there is, and will be
+//   shares.used(connection, client_share_used);             // it has one open, or no more; the loader hears of it
+//   if (auto share = shares.keep(connection, loader, piece)) …    // else the chunk's cell has the bytes
+//   shares.give_back(loader, piece, share);                 // read; or not wanted, and then of no share
+//   shares.connection_gone(connection);  shares.loader_lost(loader);
+//
+// Of one share and one client:
+//
+//   offered --ClientShare, with the descriptor--> shown --ClientShareUsed(true)--> used --(false)--> shown
+//
+// Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows; what comes
+//   all the same, after a client has changed its mind, goes by the host.
+// The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
+//   until the last one is. What clients have open of a lost loader stays readable (card/card.h, Sharing): they are told to
+//   let go of it behind the last batch that has images there.
+// Thread-safety: the port's event loop alone. Ownership: the descriptors.
+// Failure: Error(peer_lost) for a piece of a share that the loader did not offer, or that does not lie within it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "runtime/base/memory.h"
+#include "runtime/protocol/chunk.h"
+#include "runtime/protocol/messages.h"
+#include "runtime/trainer/client_protocol.h"
+
+namespace penstock {
+
+class CardShares {
+ public:
+  struct Callbacks {
+    std::function<void(int connection, const ClientMessage& message, int fd)> client;
+    std::function<void(PeerId loader, const ControlMessage& message)> loader;
+  };
+  explicit CardShares(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
+
+  void offered(PeerId loader, const ShareOffered& message, UniqueFd fd);
+  void loader_lost(PeerId loader);
+
+  void read_by(int connection);
+  void used(int connection, const ClientShareUsed& message);
+  void connection_gone(int connection);
+
+  // The share's number, where the client has it open; it is then counted until it is given back.
+  std::optional<int32_t> keep(int connection, PeerId loader, const ChunkPiece& piece);
+  void give_back(PeerId loader, const ChunkPiece& piece, std::optional<int32_t> share);
+
+ private:
+  struct Share {
+    PeerId loader = 0;
+    int32_t card = 0;  // of the loader's
+    uint64_t bytes = 0;
+    UniqueFd fd;       // empty: the loader is lost
+    std::set<int> used_by;
+    int64_t kept = 0;  // pieces
+  };
+  using Shares = std::map<int32_t, Share>;  // by number, none of which is used twice
+  Shares::iterator find(PeerId loader, int32_t card);
+  void show(int connection, int32_t number, const Share& share) const;
+  void end_if_lost(Shares::iterator share);
+
+  Callbacks callbacks_;
+  Shares shares_;
+  std::set<int> readers_;
+  int32_t next_ = 1;
+};
+
+}  // namespace penstock

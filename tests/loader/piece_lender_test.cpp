@@ -1,0 +1,135 @@
+// To whom a loader offers its cards' memory, whose chunks it shares there, and what becomes of pieces: without cards' work,
+// sockets or threads.
+#include "runtime/loader/piece_lender.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/card/host_card.h"
+
+namespace penstock {
+namespace {
+
+constexpr PeerId kNear = 4;
+constexpr PeerId kFar = 5;  // on another node
+
+class Wire final : public Endpoint {
+ public:
+  Capabilities capabilities(PeerId peer) const override { return {"test", true, true, peer == kNear}; }
+  void send(PeerId, Message) override { FAIL("a descriptor is to come along"); }
+  void send_with(PeerId peer, Message message, int fd) override {
+    const auto offer = std::get<ShareOffered>(decode(message));
+    CHECK(SharedMemory::open(duplicate(fd), offer.bytes, SharedMemory::Access::read).size() == offer.bytes);
+    offers.emplace_back(peer, offer.card);
+  }
+  void send_chunk(PeerId, Message, CellRef, size_t) override {}
+  void release(PeerId, uint64_t) override {}
+  bool peers_map_arenas() const noexcept override { return false; }
+  void register_arena(const Arena&) override {}
+  void forget_arena(uint32_t) override {}
+  bool poll(Incoming&) override { return false; }
+  void collect_fds(std::vector<pollfd>&) const override {}
+  bool flush(Nanoseconds) override { return true; }
+
+  std::vector<std::pair<PeerId, int32_t>> offers;
+};
+
+// Three cards, of which the second shares nothing.
+class Cards final : public Executor {
+ public:
+  Cards() {
+    for (int i = 0; i < 3; ++i) {
+      cards_.push_back(open_host_card(i, size_t{1} << 20));
+      pieces_.push_back(i == 1 ? nullptr : std::make_unique<CardPieces>(*cards_.back(), 10'000));
+    }
+  }
+  void submit(std::unique_ptr<ChunkWork>) override {}
+  std::unique_ptr<ChunkWork> next_done() override { return nullptr; }
+  int done_fd() const override { return -1; }
+  std::unique_ptr<ChunkWork> withdraw(const LeaseKey&) override { return nullptr; }
+  ExecutorFigures figures() const override { return {}; }
+  CardPieces* pieces(size_t card) const noexcept override { return pieces_[card].get(); }
+  int64_t out() const { return pieces_[0]->figures().out + pieces_[2]->figures().out; }
+
+ private:
+  std::vector<std::unique_ptr<Card>> cards_;
+  std::vector<std::unique_ptr<CardPieces>> pieces_;
+};
+
+struct Desk {
+  ChunkWork made_by(size_t card, PeerId port = kNear) {
+    ChunkWork work;
+    work.lease.port = port;
+    work.shared = {card, cards.pieces(card)->take(1000, port).value()};
+    return work;
+  }
+
+  Wire wire;
+  Cards cards;
+  PieceLender lender{wire, cards, 3};
+};
+
+TEST_CASE("a port of this node is offered what there is, once, when a program of its reads images on cards") {
+  Desk desk;
+  CHECK(desk.lender.cards_for(kNear, 0) == 0);
+  CHECK(desk.lender.cards_for(kFar, 7) == 0);
+  CHECK(desk.wire.offers.empty());
+  for (int i = 0; i < 2; ++i) CHECK(desk.lender.cards_for(kNear, 7) == 0);
+  CHECK(desk.wire.offers == std::vector<std::pair<PeerId, int32_t>>{{kNear, 0}, {kNear, 2}});
+}
+
+TEST_CASE("only a program that has a card's memory open gets chunks there") {
+  Desk desk;
+  (void)desk.lender.cards_for(kNear, 7);
+  desk.lender.used(kNear, {2, 7, true});
+  CHECK(desk.lender.cards_for(kNear, 7) == 0b100);
+  CHECK(desk.lender.cards_for(kNear, 6) == 0);
+  CHECK(desk.lender.cards_for(kNear, 8) == 0);
+  desk.lender.used(kNear, {0, 7, true});
+  CHECK(desk.lender.cards_for(kNear, 7) == 0b101);
+  desk.lender.used(kNear, {2, 7, false});
+  CHECK(desk.lender.cards_for(kNear, 7) == 0b001);
+  for (const int32_t card : {-1, 1, 3, 64}) {
+    CHECK_THROWS_WITH_AS(desk.lender.used(kNear, {card, 7, true}), doctest::Contains("which shares none"), Error);
+    CHECK_THROWS_AS(desk.lender.back(kNear, {card, 1}), Error);
+  }
+}
+
+TEST_CASE("a piece goes with its chunk, and comes back by its port's word, its death, or not at all") {
+  Desk desk;
+  const ChunkWork work = desk.made_by(2);
+  const auto piece = desk.lender.lend(work);
+  REQUIRE(piece);
+  CHECK(std::tuple(piece->card, piece->id, piece->at, piece->bytes) ==
+        std::tuple(2, work.shared->piece.id, work.shared->piece.at, uint64_t{1000}));
+  desk.lender.drop(work);  // it is not the loader's any more
+  CHECK(desk.cards.out() == 1);
+  SUBCASE("its word") {
+    desk.lender.back(kFar, {2, piece->id});
+    CHECK(desk.cards.out() == 1);
+    desk.lender.back(kNear, {2, piece->id});
+  }
+  SUBCASE("its death") {
+    desk.lender.used(kNear, {2, 7, true});
+    desk.lender.lost(kNear);
+    CHECK(desk.lender.cards_for(kNear, 7) == 0);
+    CHECK_FALSE(desk.lender.lend(desk.made_by(0)));  // of a chunk that was being made for it
+  }
+  CHECK(desk.cards.out() == 0);
+}
+
+TEST_CASE("a chunk that is not sent leaves nothing behind, and one without a piece has none") {
+  Desk desk;
+  desk.lender.drop(desk.made_by(0));
+  CHECK(desk.cards.out() == 0);
+  CHECK_FALSE(desk.lender.lend(ChunkWork()));
+  desk.lender.drop(ChunkWork());
+}
+
+}  // namespace
+}  // namespace penstock

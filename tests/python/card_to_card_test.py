@@ -1,0 +1,213 @@
+"""Images that go from a loader's card to a trainer's without the host: `loader.card_share_mb`, by cards that are this CPU and a
+torch.cuda that is played (simulated_cuda.py). The bytes, hashes and all, of jobs that go by the host."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from unittest import mock
+
+import torch
+
+import penstock
+from jobs import PENSTOCK, Result, hashes_of, mpirun_words, run_tests, write_job
+from leftovers import run
+from penstock import transforms as T
+from photos import PHOTOS, TRAIN, WORK, raises
+from simulated_cuda import Cuda
+
+os.environ["PENSTOCK_CARDS"] = "host"
+LAST = [T.ToDtype(torch.float32, scale=True), T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]
+EACH = 3 * 40 * 56
+ON_CARDS = {"loader.executor": "card", "loader.card_share_mb": 64, "loader.threads": 1, "loader.chunk_samples": 2,
+            "loader.card_memory_mb": 24}
+
+
+def job(*pipeline, **more):
+    return dict(job=penstock.ImageFolder(TRAIN), transform=[*(pipeline or (T.RandomResizedCrop((40, 56)),)), *LAST],
+                batch_size=8, shuffle=True, seed=2, **more)
+
+
+def passes(epochs=3, **options):
+    with penstock.DataLoader(**options) as train:
+        got = []
+        for _ in range(epochs):
+            for batch in train:
+                train._tensors.settle()  # what a consumer's stream would wait for
+                got.append([*batch, batch.indices, batch.valid])
+        return got, train.stats()
+
+
+def compared(overrides=ON_CARDS, **options):
+    """As the CPU makes and finishes them; the device's figures, and all."""
+    wanted, plain = passes(copy=True, **options)
+    with Cuda() as cuda:
+        got, stats = passes(device="cuda:0", overrides=overrides, **options)
+        assert not cuda.alive() and not cuda.gone_too_early
+    assert len(got) == len(wanted) > 20
+    for one, other in zip(got, wanted):
+        assert all(torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)) for a, b in zip(one, other))
+    for key in ("order_hash", "pixel_hash", "images"):
+        assert stats[key] == plain[key], key
+    return stats["device"], stats
+
+
+def test_in_one_process():
+    for more in (dict(), dict(dtype="float16", channels_last=True), dict(dtype="uint8", channels_last=True)):
+        device, stats = compared(**job(**more))
+        images = stats["images"]
+        # What a thread made, or what came before the memory was open, went by the host.
+        assert device["copied_bytes"] + device["uploaded_bytes"] == images * EACH
+        assert device["copied_bytes"] > images * EACH // 4, device
+    device, stats = compared({**ON_CARDS, "loader.cards": 2}, **job())
+    assert device["copied_bytes"] > 0
+
+
+def test_by_the_host_where_it_is_not_wished_for_or_cannot_be():
+    for overrides in ({**ON_CARDS, "loader.card_share_mb": 0}, {**ON_CARDS, "loader.card_share_mb": 0.01}, {}):
+        device, stats = compared(overrides, **job())
+        assert device["copied_bytes"] == 0 and device["uploaded_bytes"] == stats["images"] * EACH, overrides
+    # Mixing is done by the port, in its own memory.
+    mixed = job()
+    mixed["transform"].append(T.CutMix(num_classes=4))
+    device, stats = compared(**mixed)
+    assert device["copied_bytes"] == 0 and device["finishing"] == "card"
+    # A trainer's card that does not reach the loaders'.
+    open_memory = mock.Mock(side_effect=penstock.errors.RunError("card 0 (this CPU) cannot read memory of another card"))
+
+    class Apart:
+        def __init__(self, card):
+            self.start, self.wait, self.figures, self.open = card.start, card.wait, card.figures, open_memory
+
+    def meet(images, loader, real=penstock._card_images.CardImages.meet):
+        if images._card is not None and not isinstance(images._card, Apart):
+            images._card = Apart(images._card)
+        real(images, loader)
+
+    with mock.patch.object(penstock._card_images.CardImages, "meet", meet), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        device, stats = compared(**job())
+    assert device["copied_bytes"] == 0 and open_memory.call_count == 1
+    assert sum("by the host" in str(one.message) for one in seen) == 1
+
+
+def test_a_device_that_fails_says_what_is_lost():
+    with Cuda(), penstock.DataLoader(device="cuda:0", overrides=ON_CARDS, **job()) as train:
+        for _ in range(2):
+            for _ in train:
+                pass
+        images = train._tensors._images
+        assert images.figures()["copied_bytes"] > 0
+        real = images._card
+
+        class Failing:
+            wait, figures, open = real.wait, real.figures, real.open
+
+            def start(self, *args):
+                raise penstock.errors.RunError("card 0 (this CPU): starting a kernel: gone")
+
+        def until_one_is_elsewhere():
+            for _ in range(10):
+                for _ in train:
+                    images._card, images.why = Failing(), ""
+
+        # Loaders are told at once, but have made some before they hear of it: as if they never did.
+        with warnings.catch_warnings(), mock.patch.object(images, "meet", lambda loader: None):
+            warnings.simplefilter("ignore")
+            raises(penstock.errors.RunError, until_one_is_elsewhere, "cuda:0", "gone", "loader.card_share_mb=0")
+        # They hear of it: what they make from then on goes by the host.
+        images.why = "gone"
+        steps, lost = iter(train), 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(10):
+                try:
+                    next(steps)
+                except penstock.errors.RunError:
+                    lost += 1
+        assert lost <= 3, lost
+        copied = train.stats()["ranks"][0]["images_on_cards"]
+        for _ in train:
+            pass
+        assert train.stats()["ranks"][0]["images_on_cards"] == copied > 0
+
+
+_PROGRAM = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[3])
+import penstock
+from photos import digest
+from simulated_cuda import Cuda
+job, folder, _, how, epochs = sys.argv[1:]
+
+
+def kill_a_loader():
+    '''The last rank, once a batch has come with images of its card: a brother of a forefather of ours.'''
+    pid = os.getpid()
+    while True:
+        with open(f"/proc/{pid}/stat") as file:
+            name, _, rest = file.read().partition("(")[2].rpartition(")")
+        if name in ("mpirun", "prterun"):
+            break
+        pid = int(rest.split()[1])
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        for child in file.read().split():
+            with open(f"/proc/{child}/environ", "rb") as environ:
+                if b"OMPI_COMM_WORLD_RANK=3" in environ.read().split(b"\\0"):
+                    os.kill(int(child), signal.SIGKILL)
+
+
+out, batches = [], 0
+with Cuda() as cuda, penstock.DataLoader(job, "train", device="cuda:0") as train:
+    for _ in range(int(epochs)):
+        for images, labels in train:
+            train._tensors.settle()
+            out.append([digest(images), digest(labels)])
+            batches += 1
+            if how == "kill" and batches == 8 and os.environ["RANK"] == "0":
+                assert train.stats()["device"]["copied_bytes"] > 0
+                kill_a_loader()
+    assert not cuda.gone_too_early
+    out.append(train.stats()["device"]["copied_bytes"])
+with open(os.path.join(folder, os.environ["RANK"]), "w") as file:
+    json.dump(out, file)
+"""
+
+
+def test_under_mpirun_and_when_a_loader_dies():
+    """Two trainers' programs, two loaders. What a loader's card had lent before it was killed stays readable."""
+    if shutil.which("mpirun") is None:
+        return
+    made, overrides = {}, [f"{key}={value}" for key, value in ON_CARDS.items()]
+    for how, more, epochs in (("host", ["loader.card_share_mb=0"], 8), ("shm", [], 8), ("mpi", ["transport=mpi"], 3),
+                              ("kill", [], 8)):
+        top = tempfile.mkdtemp(dir=WORK)
+        path = write_job(top, PHOTOS, trainers=2)
+        program = os.path.join(top, "program.py")
+        with open(program, "w") as file:
+            file.write(_PROGRAM)
+        mpirun = mpirun_words(4) + (["--enable-recovery"] if how == "kill" else [])  # mpirun would kill all the others
+        words = ["run", path, "--json", "--quiet", *overrides, "splits.train.batch_size=8", *more, "--",
+                 sys.executable, program, path, top, os.path.dirname(os.path.abspath(__file__)), how, str(epochs)]
+        result = Result(run([*mpirun, PENSTOCK, *words], 90))
+        assert result.code == 0, result.log
+        report = json.loads(result.stdout.strip().splitlines()[-1])
+        batches = [json.load(open(os.path.join(top, str(rank)))) for rank in range(2)]
+        copied = sum(one.pop() for one in batches)
+        ports = sum(rank.get("images_on_cards", 0) for rank in report["ranks"])
+        lent = [card["shared"]["lent_chunks"] for rank in report["ranks"] if rank["role"] == "loader"
+                for card in rank["cards"]["list"] if "shared" in card]
+        print(f"  {how}: {ports} images from cards, chunks lent {lent}", flush=True)
+        if how in ("host", "mpi"):
+            assert copied == ports == sum(lent) == 0, (copied, ports, lent)
+        else:
+            assert copied == ports * 3 * 64 * 64 > 0 and sum(lent) > 0, (copied, ports, lent)
+        made[how] = batches, hashes_of(report)
+    assert made["shm"] == made["host"]
+    assert made["kill"] == made["host"]
+    assert [one[:len(other)] for one, other in zip(made["host"][0], made["mpi"][0])] == made["mpi"][0]
+
+
+run_tests(globals())
