@@ -123,6 +123,12 @@ void StreamHash::add_batch(std::span<const std::byte> record) {
   pixel += sum;
 }
 
+void StreamHash::add(std::span<const std::byte> record, const Sum128& pixel_hash) {
+  order += hash128(record);
+  pixel += pixel_hash;
+  ++samples;
+}
+
 void StreamHash::add(std::span<const std::byte> record, std::span<const std::span<const std::byte>> fields) {
   order += hash128(record);
   XXH3_state_t state;

@@ -79,6 +79,8 @@ struct StreamHash {
   int64_t samples = 0;
 
   void add(std::span<const std::byte> record, std::span<const std::span<const std::byte>> fields);
+  // The same, of a pixel hash that is known.
+  void add(std::span<const std::byte> record, const Sum128& pixel_hash);
   void add_batch(std::span<const std::byte> record);
   StreamHash& operator+=(const StreamHash& b) noexcept {
     order += b.order;

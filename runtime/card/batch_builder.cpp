@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/card/hash_secret.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/zigzag.h"
 
@@ -83,7 +84,7 @@ size_t BatchBuilder::Counts::bytes() const {
 
 BatchBuilder::BatchBuilder(std::byte* upload, const BatchLimits& limits) : upload_(upload), limits_(limits) {}
 
-bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* finisher) {
+bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* finisher, bool digests) {
   launches_.clear();
   pictures_.clear();
   tables_.clear();
@@ -94,11 +95,14 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   width_ = width;
   height_ = height;
   finisher_ = finisher;
+  digests_ = digests;
   output_bytes_ = finisher != nullptr ? finisher->bytes_per_sample() : size_t{area(width, height)} * 3;
   const size_t outputs = aligned(samples_ * output_bytes_);
   const size_t table = finisher != nullptr ? finisher->table().size() * sizeof(uint32_t) : 0;
   const size_t verdicts = samples_ * sizeof(uint32_t);
-  const size_t uploaded = aligned(table) + aligned(verdicts);
+  const size_t hashes = digests ? samples_ * sizeof(Sum128) : 0;
+  const size_t secret = digests ? hash_secret_bytes : 0;
+  const size_t uploaded = aligned(table) + aligned(verdicts) + aligned(hashes) + aligned(secret);
   const size_t end = limits_.memory_bytes / kAlignment * kAlignment;
   if (samples_ == 0 || outputs + uploaded > end || uploaded > limits_.upload_bytes) return false;
   if (entries_.size() < samples_) entries_.resize(samples_);
@@ -107,6 +111,11 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   outputs_at_ = scratch_end_;
   verdicts_at_ = upload(verdicts);
   std::memset(upload_ + verdicts_at_, 0, verdicts);
+  if (digests) {
+    digests_at_ = upload(hashes);
+    secret_at_ = upload(secret);
+    write_array(secret_at_, hash_secret().data(), secret);
+  }
   if (finisher != nullptr) {
     table_at_ = upload(table);
     std::memcpy(upload_ + table_at_, finisher->table().data(), table);
@@ -243,7 +252,33 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
     finish.to_at = output;
     entry.steps.emplace_back(finish);
   }
+  if (digests_) describe_digest(last, entry);
   for (const CardStep& step : entry.steps) counts.add(step);
+}
+
+// The last steps. How long the record will be is not known yet.
+void BatchBuilder::describe_digest(uint64_t image_at, Entry& entry) {
+  HashPart hash;
+  hash.image_bytes = image_bytes({width_, height_});
+  hash.image_at = image_at;
+  const uint64_t blocks = (hash_record_room + hash.image_bytes - 1) / hash_block_bytes + 1;
+  hash.units = static_cast<uint32_t>(blocks) * hash_lanes;
+  hash.record_at = upload(hash_record_room);
+  hash.secret_at = secret_at_;
+  hash.sums_at = scratch(blocks * hash_lanes * sizeof(uint64_t));
+  entry.steps.emplace_back(hash);
+  entry.steps.emplace_back(DigestPart{1, hash, digests_at_ + places_ * sizeof(Sum128)});
+}
+
+bool BatchBuilder::set_record(size_t place, std::span<const std::byte> record) {
+  if (!digests_ || record.size() > hash_record_room) return false;
+  Entry& entry = entries_[place];
+  auto& digest = std::get<DigestPart>(entry.steps.back());
+  auto& hash = std::get<HashPart>(entry.steps[entry.steps.size() - 2]);
+  if (record.size() + hash.image_bytes < hash_least_bytes) return false;
+  write_array(hash.record_at, record.data(), record.size());
+  hash.record_bytes = digest.hash.record_bytes = static_cast<uint32_t>(record.size());
+  return true;
 }
 
 void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {

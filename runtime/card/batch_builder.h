@@ -7,6 +7,8 @@
 //   // upload batch.upload_bytes() to the card's memory, run batch.launches() in order, fetch from batch.outputs_at(), and
 //   // batch.verdict_bytes() from batch.verdicts_at() to the same place of the upload buffer
 //   if (batch.good(*place)) ...                                          // else: the CPU makes it
+//   // begun with digests: set_record() of each place before seal(), fetch batch.digest_bytes() from batch.digests_at() as
+//   // verdicts are, and batch.digest(*place) is the hash of record and image
 //
 // Samples that the card's library decodes (card_sample.h) are pictures(): their files lie in the upload buffer's end,
 //   which is not uploaded, and their pixels are what the first launches read. Who could not be decoded is refuse()d.
@@ -29,6 +31,7 @@
 #include <vector>
 
 #include "runtime/augment/finish.h"
+#include "runtime/base/hash.h"
 #include "runtime/card/batch_layout.h"
 #include "runtime/card/card_sample.h"
 #include "runtime/card/picture_decoder.h"
@@ -47,11 +50,14 @@ class BatchBuilder {
 
   // A new, empty batch of images of this size; finished where `finisher` is given, else uint8 CHW. False: not even the
   // outputs fit.
-  bool begin(size_t samples, int width, int height, const Finisher* finisher = nullptr);
+  // `digests`: of each sample, XXH3-128 of a record and its image (base/hash.h).
+  bool begin(size_t samples, int width, int height, const Finisher* finisher = nullptr, bool digests = false);
 
   std::optional<size_t> reserve(const CardSample& sample);
   bool fill(size_t place, CardSample& sample);
   void drop(size_t place) { entries_[place].used = false; }
+  // False: there will be no digest of it: the batch has none, or this record is too long, or all of it too short.
+  bool set_record(size_t place, std::span<const std::byte> record);
   size_t places() const noexcept { return places_; }
 
   void seal();  // once
@@ -65,6 +71,13 @@ class BatchBuilder {
   bool good(size_t place) const noexcept {
     return !entries_[place].refused && reinterpret_cast<const uint32_t*>(upload_ + verdicts_at_)[place] == 0;
   }
+  uint64_t digests_at() const noexcept { return digests_at_; }
+  size_t digest_bytes() const noexcept { return digests_ ? places_ * sizeof(Sum128) : 0; }
+  // Of a place that is good, and has a record.
+  Sum128 digest(size_t place) const noexcept {
+    const auto* const words = reinterpret_cast<const uint64_t*>(upload_ + digests_at_) + 2 * place;
+    return {words[0], words[1]};
+  }
   // After seal(): what the library has to decode before the launches.
   std::span<LibraryPicture> pictures() noexcept { return pictures_; }
   void refuse(size_t place) { entries_[place].refused = true; }
@@ -76,7 +89,7 @@ class BatchBuilder {
   struct Down : BlurPart {};
   using CardStep = std::variant<EntropyPart, SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart,
                                 DownPart, PlacePart, PointPart, TallyPart, TonePart, SmoothPart, Across, Down, WarpPart,
-                                GatherPart, FinishPart>;
+                                GatherPart, FinishPart, HashPart, DigestPart>;
   static_assert(std::variant_size_v<CardStep> == card_stages);
 
   struct Entry {
@@ -126,6 +139,7 @@ class BatchBuilder {
   std::span<const uint64_t> table_places(const EntropyTables& tables);
   EntropyPart entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
                            uint64_t coefficients_at);
+  void describe_digest(uint64_t image_at, Entry& entry);
   void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
@@ -148,6 +162,9 @@ class BatchBuilder {
   size_t scratch_end_ = 0;  // scratch grows towards the beginning
   uint64_t outputs_at_ = 0;
   uint64_t verdicts_at_ = 0;  // in the upload, where a card writes them
+  bool digests_ = false;
+  uint64_t digests_at_ = 0;  // as verdicts
+  uint64_t secret_at_ = 0;
   size_t output_bytes_ = 0;
   size_t samples_ = 0;
   int width_ = 0;

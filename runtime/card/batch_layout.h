@@ -29,6 +29,8 @@
 //   warp         | a pixel                   | an image                 | an image
 //   gather       | a pixel                   | an image                 | an image
 //   finish       | a pixel                   | the last image           | a tensor (FinishSpec)
+//   hash         | a lane of 1,024 bytes     | the last image           | sums
+//   digest       | an image                  | those                    | XXH3-128
 // An image is three planes of uint8, without gaps; the last one of a picture is its output.
 // Plain data with fixed layout, compiled by host and card alike; filled by batch_builder.h, read by kernels.h.
 #pragma once
@@ -60,9 +62,11 @@ enum class CardStage : uint8_t {
   blur_down,
   warp,
   gather,
-  finish
+  finish,
+  hash,
+  digest
 };
-inline constexpr size_t card_stages = 18;
+inline constexpr size_t card_stages = 20;
 
 struct PartSpan {
   uint32_t part = 0;
@@ -398,6 +402,31 @@ struct FinishPart {
   uint64_t to_at = 0;
 };
 
+inline constexpr uint32_t hash_lanes = 8;
+inline constexpr uint32_t hash_stripe_bytes = 64;
+inline constexpr uint32_t hash_block_bytes = 1024;
+inline constexpr uint32_t hash_secret_bytes = 192;
+inline constexpr uint32_t hash_least_bytes = 241;  // fewer are hashed in another way
+// A record of more is not hashed on a card.
+inline constexpr uint32_t hash_record_room = 1024;
+
+// Record and image are hashed as if the one followed the other.
+struct HashPart {
+  uint32_t units = 0;  // lanes of blocks: as many as with a record that fills its room
+  uint32_t record_bytes = 0;
+  uint64_t image_bytes = 0;
+  uint64_t record_at = 0;
+  uint64_t image_at = 0;
+  uint64_t secret_at = 0;
+  uint64_t sums_at = 0;  // uint64_t each
+};
+
+struct DigestPart {
+  uint32_t units = 1;
+  HashPart hash;
+  uint64_t to_at = 0;  // two uint64_t: low, high
+};
+
 // A number of these types' sizes, in this order.
 template <class... Types>
 constexpr uint32_t number_of_sizes() {
@@ -410,6 +439,6 @@ inline constexpr uint32_t batch_layout_sizes =
     card_stages + 31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, CardSubsequence,
                                        SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart,
                                        PlacePart, PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart,
-                                       WarpPart, GatherPart, FinishPart>();
+                                       WarpPart, GatherPart, FinishPart, HashPart, DigestPart>();
 
 }  // namespace penstock

@@ -68,23 +68,31 @@ void CardFinisher::finish(std::span<const RawImages> batch, void* tensor) {
     throw Error(ErrorKind::usage, "a tensor on a card is not aligned to its elements");
   }
   auto* to = static_cast<uint8_t*>(tensor);
+  size_t fetched = 0;
+  const auto finish_fetched = [&] {
+    if (fetched == 0) return;
+    launch(fetched, to);
+    to += std::exchange(fetched, 0) * layout_.image_bytes * element_bytes_;
+  };
   for (const RawImages& part : batch) {
     const size_t count = static_cast<size_t>(part.samples) * images_per_sample_;
     for (size_t done = 0; done < count;) {
-      const size_t now = std::min(layout_.images, count - done);
-      fetch(part, done, now);
-      launch(now, to);
-      to += now * layout_.image_bytes * element_bytes_;
+      const size_t now = std::min(layout_.images - fetched, count - done);
+      fetch(part, done, now, fetched);
       done += now;
+      fetched += now;
+      if (fetched == layout_.images) finish_fetched();
     }
     figures_.samples += part.samples;
   }
+  finish_fetched();
 }
 
-void CardFinisher::fetch(const RawImages& part, size_t first, size_t images) {
+// To place `at` of what is launched together.
+void CardFinisher::fetch(const RawImages& part, size_t first, size_t images, size_t at) {
   const size_t bytes = images * layout_.image_bytes;
   const auto* const from = reinterpret_cast<const std::byte*>(part.images) + first * layout_.image_bytes;
-  std::byte* const to = memory_.data() + layout_.images_at;
+  std::byte* const to = memory_.data() + layout_.images_at + at * layout_.image_bytes;
   if (part.on_card) {
     stream_->copy(to, from, bytes);
   } else {

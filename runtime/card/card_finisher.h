@@ -88,7 +88,7 @@ class CardFinisher {
   };
   static Layout layout_for(const Finisher& finisher, size_t memory_bytes);
   void describe(const Finisher& finisher);
-  void fetch(const RawImages& part, size_t first, size_t images);
+  void fetch(const RawImages& part, size_t first, size_t images, size_t at);
   void launch(size_t images, uint8_t* to);
 
   std::shared_ptr<Card> card_;

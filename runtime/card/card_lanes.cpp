@@ -334,6 +334,27 @@ void CardLanes::decode_pictures(CardLane& lane) {
   }
 }
 
+// Images that have to come here, in runs, and what is said of all.
+void CardLanes::download(CardLane& lane) {
+  const BatchBuilder& batch = lane.batch;
+  const size_t bytes = batch.output_bytes();
+  for (size_t place = 0; place < batch.places();) {
+    size_t run = 1;
+    const bool stays = lane.images[place].stays;
+    while (place + run < batch.places() && lane.images[place + run].stays == stays) ++run;
+    if (!stays) {
+      lane.stream->download(lane.outputs.data() + place * bytes, lane.memory.data() + batch.outputs_at() + place * bytes,
+                            run * bytes);
+    }
+    place += run;
+  }
+  const auto fetch = [&](uint64_t at, size_t size) {
+    if (size > 0) lane.stream->download(lane.upload.data() + at, lane.memory.data() + at, size);
+  };
+  fetch(batch.verdicts_at(), batch.verdict_bytes());
+  fetch(batch.digests_at(), batch.digest_bytes());
+}
+
 // Also of images that turn out not to be good: who reads them is told by `made`.
 void CardLanes::copy_shared(CardLane& lane) {
   const BatchBuilder& batch = lane.batch;
@@ -356,11 +377,7 @@ void CardLanes::make(CardLane& lane) const {
   stream.upload(lane.memory.data(), lane.upload.data(), batch.upload_bytes());
   decode_pictures(lane);
   for (const StageLaunch& launch : batch.launches()) stream.launch(lane.memory.data(), launch);
-  stream.download(lane.outputs.data(), lane.memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
-  if (batch.verdict_bytes() > 0) {
-    stream.download(lane.upload.data() + batch.verdicts_at(), lane.memory.data() + batch.verdicts_at(),
-                    batch.verdict_bytes());
-  }
+  download(lane);
   copy_shared(lane);
   stream.wait(options_.timeout_ns);
   lane.times = stream.take_times();
@@ -370,7 +387,8 @@ void CardLanes::make(CardLane& lane) const {
     LaneImage& one = lane.images[place];
     if (one.image == nullptr) continue;
     one.made = batch.good(place);
-    if (one.made) std::memcpy(one.image, lane.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
+    if (one.made && one.stays) one.digest = batch.digest(place);
+    if (one.made && !one.stays) std::memcpy(one.image, lane.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
   }
   lane.deliver_ns = clock.now() - fetched;
 }

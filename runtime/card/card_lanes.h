@@ -22,7 +22,7 @@
 //   why, and its lanes go on without: pictures planned for it come back unmade, of which refused tells how many, and
 //   why.
 // Sharing, where options.shared_bytes asks for it: a LaneImage may name a place in pieces(card) of its lane's card, and the
-//   image is there too when it is `made`. Where a card shares nothing figures() says why, and all else is as without.
+//   image is there too when it is `made`, or there alone, with its hash here. Where a card shares nothing figures() says why, and all else is as without.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost. With options.duty below 1 a card has
 //   one batch at a time, and rests behind each; takers find its lanes busy meanwhile, and its speed is what is left.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/batch_builder.h"
 #include "runtime/card/card.h"
@@ -97,6 +98,8 @@ struct LaneImage {
   size_t sample = 0;
   std::byte* image = nullptr;  // nullptr: not wanted any more
   std::byte* shared = nullptr;  // card memory that has it as well, once it is back; nullptr: none
+  bool stays = false;           // and `image` does not get it, but `digest` its hash (BatchBuilder::set_record())
+  Sum128 digest;
   bool made = false;           // once it is back; else the CPU has to make it
 };
 
@@ -168,6 +171,7 @@ class CardLanes {
   void make(CardLane& lane) const;
   static void decode_pictures(CardLane& lane);
   static void copy_shared(CardLane& lane);
+  static void download(CardLane& lane);
   bool library_of(size_t card) const PENSTOCK_REQUIRES(mutex_);
 
   void add_pieces(size_t card) PENSTOCK_REQUIRES(mutex_);

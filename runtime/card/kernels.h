@@ -18,6 +18,7 @@
 #include "runtime/base/host_device.h"
 #include "runtime/card/batch_layout.h"
 #include "runtime/card/entropy_kernel.h"
+#include "runtime/card/hash_kernel.h"
 #include "runtime/card/pixel_kernels.h"
 #include "runtime/card/sync_kernel.h"
 #include "runtime/decode/coefficient_tiles.h"
@@ -244,6 +245,10 @@ void with_kernel(CardStage stage, const Visit& visit) {
       return visit.template operator()<CardKernel<CardStage::gather, GatherPart, gather_pixel>>();
     case CardStage::finish:
       return visit.template operator()<CardKernel<CardStage::finish, FinishPart, finish_pixel>>();
+    case CardStage::hash:
+      return visit.template operator()<CardKernel<CardStage::hash, HashPart, hash_block>>();
+    case CardStage::digest:
+      return visit.template operator()<CardKernel<CardStage::digest, DigestPart, digest_image>>();
   }
 }
 

@@ -152,6 +152,10 @@ const char* name_of(CardStage stage) {
       return "gather";
     case CardStage::finish:
       return "finish";
+    case CardStage::hash:
+      return "hash";
+    case CardStage::digest:
+      return "digest";
   }
   return "?";
 }

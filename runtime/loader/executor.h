@@ -8,8 +8,9 @@
 // With cards the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a card
 //   (card/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card
 //   that fails they make again what it had. Bytes, records and verdicts are the same.
-// A work that is to be shared is made in its cell as any other. Where one card has made all of its images, they lie in a
-//   piece of that card's memory as well, which is the taker's of the work then (card/card_pieces.h).
+// A work that may be shared has a piece of one card's memory (card/card_pieces.h), with the images that this card has made;
+//   their records say `on_card`. Of samples that are an image and a label the cell has nothing of those images, and the
+//   record their hash; of others the cell has them, too. All else is made in its cell as ever.
 #pragma once
 
 #include <array>
@@ -44,16 +45,15 @@ struct ChunkWork {
   // the work fails. Empty: nothing.
   std::function<void(size_t i)> finish;
 
-  // Cards, a bit each, in whose memory its images may lie as well, for another process to read: the one that the chunk
-  // goes to.
+  // Cards, a bit each, in whose memory its images may stay, for another process to read: the one that the chunk goes to.
   uint64_t share = 0;
 
   // Filled by the executor.
   struct Shared {
     size_t card = 0;
-    CardPiece piece;  // all images of the chunk, one after the other; the work's owner lends it, or drops it
+    CardPiece piece;  // room for all images of the chunk, one after the other; the work's owner lends it, or drops it
   };
-  std::optional<Shared> shared;  // only where one card has made all of them
+  std::optional<Shared> shared;  // only where one has made any
   std::vector<SampleRecord> records;
   std::string failure;  // the environment's fault, naming the file; empty when the chunk is whole
   int64_t busy_ns = 0;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <list>
 #include <optional>
@@ -130,7 +131,7 @@ class PoolExecutor final : public Executor {
     size_t lanes = 0;            // that have images of it
     std::optional<ChunkWork::Shared> shared;  // where its images shall lie as well
     bool share_asked = false;
-    size_t shared_images = 0;    // that do
+    bool any_shared = false;     // images that do
   };
 
   // What a thread does with a sample.
@@ -197,7 +198,7 @@ class PoolExecutor final : public Executor {
 
    private:
     void end(bool wanted) {
-      if (held_.lane != nullptr) executor_.settle(std::exchange(held_, {}), wanted);
+      if (held_.lane != nullptr) executor_.settle(*item_, number_, std::exchange(held_, {}), wanted);
     }
 
     PoolExecutor& executor_;
@@ -406,7 +407,11 @@ class PoolExecutor final : public Executor {
     if (lane == nullptr) return false;
     const Pipeline& pipeline = item.work->split->pipeline();
     const size_t most = std::min(item.work->lease.samples.size(), lane->most_outputs(bytes));
-    if (!lane->batch.begin(most, pipeline.out_width(), pipeline.out_height())) {
+    const bool may_share = lane->card < 64 && (item.work->share >> lane->card & 1) != 0;
+    if (may_share && !std::exchange(item.share_asked, true)) take_piece(item, lane->card, bytes);
+    // Hashes are of all of a sample's fields.
+    const bool digests = item.shared && item.shared->card == lane->card && item.work->split->fields().size() == 2;
+    if (!lane->batch.begin(most, pipeline.out_width(), pipeline.out_height(), nullptr, digests)) {
       lanes_->give_back(*lane);
       return false;
     }
@@ -414,8 +419,6 @@ class PoolExecutor final : public Executor {
     lane->owner = &item;
     item.open = lane;
     ++item.lanes;
-    const bool may_share = lane->card < 64 && (item.work->share >> lane->card & 1) != 0;
-    if (may_share && !std::exchange(item.share_asked, true)) take_piece(item, lane->card, bytes);
     return true;
   }
 
@@ -431,14 +434,21 @@ class PoolExecutor final : public Executor {
     return item.shared && item.shared->card == lane.card ? item.shared->piece.data + number * bytes_each : nullptr;
   }
 
-  // What the CPU or another card made is not there: then all of the chunk goes by the host.
   void end_sharing(Item& item) PENSTOCK_REQUIRES(mutex_) {
     if (!item.shared) return;
-    if (item.work->failure.empty() && item.shared_images == item.work->lease.samples.size()) {
+    if (item.work->failure.empty() && item.any_shared) {
       item.work->shared = item.shared;
     } else {
       lanes_->pieces(item.shared->card)->drop(item.shared->piece.id);
     }
+  }
+
+  // As the port makes it of what arrives.
+  static std::vector<std::byte> hashed_record(const Item& item, size_t sample) {
+    const ChunkWork& work = *item.work;
+    int64_t label = 0;
+    std::memcpy(&label, work.memory + item.layout.offsets[1] + sample * sizeof label, sizeof label);
+    return hashed_record_of(work.split->split().name, work.lease.epoch, work.records[sample], label);
   }
 
   CardLane* take_soonest(int64_t images) PENSTOCK_REQUIRES(mutex_) {
@@ -459,13 +469,17 @@ class PoolExecutor final : public Executor {
     if (lane.pending == 0) lanes_->submit(lane);
   }
 
-  void settle(const Held& held, bool wanted) {
+  void settle(const Item& item, size_t sample, const Held& held, bool wanted) {
+    std::vector<std::byte> record;
+    if (wanted && item.work->share != 0) record = hashed_record(item, sample);
     MutexLock lock(mutex_);
     CardLane& lane = *held.lane;
+    LaneImage& image = lane.images[held.place];
+    image.stays = wanted && image.shared != nullptr && lane.batch.set_record(held.place, record);
     if (!wanted) {
       lane.batch.drop(held.place);
-      lane.images[held.place].image = nullptr;
-      lane.images[held.place].shared = nullptr;  // another image may take that place
+      image.image = nullptr;
+      image.shared = nullptr;  // another image may take that place
     }
     if (--lane.pending == 0 && lane.closed) lanes_->submit(lane);
   }
@@ -481,7 +495,11 @@ class PoolExecutor final : public Executor {
       if (speeds_) learn(lane, error);
       const size_t unfinished = item.unfinished;
       for (const LaneImage& one : lane.images) {
-        if (one.made && one.shared != nullptr) ++item.shared_images;
+        if (one.made && one.shared != nullptr) {
+          SampleRecord& record = item.work->records[one.sample];
+          record.on_card = item.any_shared = true;
+          if (one.stays) record.pixel_hash = one.digest;
+        }
         if (one.image == nullptr || (one.made && !item.work->finish)) continue;
         (one.made ? item.finish : item.again).push_back(one.sample);
         ++item.unfinished;

@@ -12,6 +12,8 @@ constexpr uint32_t kMagic = 0x31435350;  // "PSC1"
 constexpr uint8_t kValid = 1;
 constexpr uint8_t kBad = 2;
 constexpr uint8_t kSubstituted = 4;
+constexpr uint8_t kOnCard = 8;
+constexpr uint8_t kHashed = 16;
 }  // namespace
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
@@ -41,7 +43,8 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
     out.i64(r.index);
     out.u16(r.planned.occurrence);
     out.u8(static_cast<uint8_t>((r.planned.valid ? kValid : 0) | (r.bad ? kBad : 0) |
-                                (r.substituted ? kSubstituted : 0)));
+                                (r.substituted ? kSubstituted : 0) | (r.on_card ? kOnCard : 0) |
+                                (r.pixel_hash ? kHashed : 0)));
     out.u16(r.attempts);
     out.i32(r.width);
     out.i32(r.height);
@@ -53,6 +56,10 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
       out.u16(draw.position);
       out.u16(static_cast<uint16_t>(draw.values.size()));
       for (const int64_t value : draw.values) out.i64(value);
+    }
+    if (r.pixel_hash) {
+      out.u64(r.pixel_hash->low);
+      out.u64(r.pixel_hash->high);
     }
   }
   out.u32(crc32c(out.bytes().data(), out.size()));
@@ -108,6 +115,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
     r.planned.valid = (flags & kValid) != 0;
     r.bad = (flags & kBad) != 0;
     r.substituted = (flags & kSubstituted) != 0;
+    r.on_card = (flags & kOnCard) != 0;
     r.attempts = in.u16();
     r.width = in.i32();
     r.height = in.i32();
@@ -122,9 +130,21 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
       for (uint16_t v = 0; v < count; ++v) draw.values.push_back(in.i64());
       r.draws.push_back(std::move(draw));
     }
+    if ((flags & kHashed) != 0) {
+      r.pixel_hash.emplace();
+      r.pixel_hash->low = in.u64();
+      r.pixel_hash->high = in.u64();
+    }
     records.push_back(std::move(r));
   }
   in.end();
+}
+
+std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch, const SampleRecord& record,
+                                        int64_t label) {
+  PlannedSample delivered = record.planned;
+  delivered.index = record.index;
+  return sample_record(split, static_cast<uint32_t>(epoch), delivered, record.draws, label);
 }
 
 FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {

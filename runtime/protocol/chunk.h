@@ -7,10 +7,10 @@
 // Envelope (little-endian):
 //   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
 //   u8 arithmetic (0 exact, 1 fast)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
-//   i32 card (-1: none) that has its images too, where so: u64 id, u64 at, u64 bytes of the piece
+//   i32 card (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the piece
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
-//     4 substituted), u16 attempts, i32 source width, i32 source height, text key, text substitute, text reason,
-//     u16 number of draws, each: u16 position, u16 count, i64 values
+//     4 substituted, 8 on a card, 16 and hashed there), u16 attempts, i32 source width, i32 source height, text key, text substitute, text reason,
+//     u16 number of draws, each: u16 position, u16 count, i64 values; where hashed, u64 low, u64 high
 //   then u32 CRC-32C of everything before it.
 // Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
 //   at a multiple of 64 bytes. Then for each bytes or text field, in order: for each sample a u32 length and the value,
@@ -27,12 +27,13 @@
 #include <vector>
 
 #include "runtime/base/fields.h"
+#include "runtime/base/hash.h"
 #include "runtime/protocol/messages.h"
 
 namespace penstock {
 
-// Where in the memory that a loader's card shares (runtime/card/card_pieces.h) all images of a chunk are as well: those
-// of field "image", one after the other, as the payload has them.
+// Where in the memory that a loader's card shares (runtime/card/card_pieces.h) images of a chunk are: room for all of field
+// "image", one after the other, as the payload has them; the records say which are there.
 struct ChunkPiece {
   int32_t card = 0;
   uint64_t id = 0;
@@ -67,7 +68,13 @@ struct SampleRecord {
   std::string substitute;    // of the one delivered in its place; empty otherwise
   std::string reason;        // why it (or the planned sample) is bad
   Draws draws;
+  bool on_card = false;              // its image is in the chunk's piece
+  std::optional<Sum128> pixel_hash;  // as StreamHash sums it; then the payload has nothing of the image
 };
+
+// What is hashed of it besides its fields (base/hash.h).
+std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch, const SampleRecord& record,
+                                        int64_t label);
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);
 void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std::vector<SampleRecord>& records);

@@ -70,7 +70,8 @@ void CardShares::connection_gone(int connection) {
   }
 }
 
-std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const ChunkPiece& piece) {
+std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const ChunkPiece& piece,
+                                        bool nowhere_else) {
   const auto it = find(loader, piece.card);
   if (it == shares_.end()) return std::nullopt;  // of a loader that was given up, and lives
   if (piece.at > it->second.bytes || piece.bytes > it->second.bytes - piece.at) {
@@ -78,7 +79,8 @@ std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const Chu
                 "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its card shares",
                 "all ranks must run the same version of penstock");
   }
-  if (it->second.used_by.count(connection) == 0) return std::nullopt;
+  const bool reads = it->second.used_by.count(connection) != 0 || (nowhere_else && readers_.count(connection) != 0);
+  if (!reads) return std::nullopt;
   ++it->second.kept;
   return it->first;
 }

@@ -4,7 +4,7 @@
 //   shares.offered(loader, share_offered, std::move(fd));   // a loader's word, with the memory's descriptor
 //   shares.read_by(connection);                             // it reads images there: it is shown what there is, and will be
 //   shares.used(connection, client_share_used);             // it has one open, or no more; the loader hears of it
-//   if (auto share = shares.keep(connection, loader, piece)) …    // else the chunk's cell has the bytes
+//   if (auto share = shares.keep(connection, loader, piece, …)) … // else the chunk's cell has the bytes
 //   shares.give_back(loader, piece, share);                 // read; or not wanted, and then of no share
 //   shares.connection_gone(connection);  shares.loader_lost(loader);
 //
@@ -12,8 +12,8 @@
 //
 //   offered --ClientShare, with the descriptor--> shown --ClientShareUsed(true)--> used --(false)--> shown
 //
-// Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows; what comes
-//   all the same, after a client has changed its mind, goes by the host.
+// Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows. What comes
+//   all the same, after a client has changed its mind, goes by the host; or, where it is nowhere else, to the client.
 // The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
 //   until the last one is. What clients have open of a lost loader stays readable (card/card.h, Sharing): they are told to
 //   let go of it behind the last batch that has images there.
@@ -50,8 +50,8 @@ class CardShares {
   void used(int connection, const ClientShareUsed& message);
   void connection_gone(int connection);
 
-  // The share's number, where the client has it open; it is then counted until it is given back.
-  std::optional<int32_t> keep(int connection, PeerId loader, const ChunkPiece& piece);
+  // The share's number, where the client has it open, or had, and needs it; it is then counted until it is given back.
+  std::optional<int32_t> keep(int connection, PeerId loader, const ChunkPiece& piece, bool nowhere_else);
   void give_back(PeerId loader, const ChunkPiece& piece, std::optional<int32_t> share);
 
  private:

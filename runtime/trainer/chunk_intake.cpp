@@ -35,6 +35,24 @@ void mix(const PortSplit& split, const ChunkExpectation& expected, const SlotLay
   if (!slot.problem.empty()) slot.remedy = "give num_classes as many as there are, or correct the label";
 }
 
+// Neighbours together.
+void add_images_on_card(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share, Slot& slot) {
+  const uint64_t each = header.piece->bytes / static_cast<uint64_t>(header.samples);
+  bool goes_on = false;
+  for (int32_t i = 0; i < header.samples; ++i) {
+    if (!records[static_cast<size_t>(i)].on_card) {
+      goes_on = false;
+      continue;
+    }
+    if (!goes_on) {
+      slot.on_cards.push_back({share, header.first_slot + i, 0, header.piece->at + static_cast<uint64_t>(i) * each, 0});
+    }
+    ++slot.on_cards.back().samples;
+    slot.on_cards.back().bytes += each;
+    goes_on = true;
+  }
+}
+
 }  // namespace
 
 void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
@@ -46,6 +64,7 @@ void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t c
   slot.hash = {};
   slot.num_valid = 0;
   slot.pieces.clear();
+  slot.on_cards.clear();
   slot.problem.clear();
   slot.remedy.clear();
   slot.records.assign(static_cast<size_t>(slot.samples), {});
@@ -91,9 +110,8 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   const auto varying = packed_values(split.raw_fields, header.samples, payload);
   slot.chunk_taken[chunk] = true;
   if (share) {
-    const ChunkPiece& piece = *header.piece;
-    slot.pieces.push_back(
-        {expected.sender, piece, {*share, header.first_slot, header.samples, piece.at, piece.bytes}});
+    slot.pieces.push_back({expected.sender, *header.piece, *share});
+    add_images_on_card(records, header, *share, slot);
   }
   const bool soft = split.pipeline().soft_classes() > 0;
   std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
@@ -103,10 +121,7 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     int64_t label = 0;
     std::memcpy(&label, payload.data() + layout.offsets[1] + static_cast<size_t>(i) * sizeof label, sizeof label);
     SampleRecord& record = records[static_cast<size_t>(i)];
-    PlannedSample delivered = record.planned;
-    delivered.index = record.index;
-    const std::vector<std::byte> hashed = sample_record(
-        split.resolved.name, static_cast<uint32_t>(expected.epoch), delivered, record.draws, label);
+    const std::vector<std::byte> hashed = hashed_record_of(split.resolved.name, expected.epoch, record, label);
     content.clear();
     auto column = varying.begin();
     for (size_t f = 0; f < split.raw_fields.size(); ++f) {
@@ -115,9 +130,13 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
       const size_t room = field.bytes_per_sample();
       content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * room, room)
                                            : (*column++)[static_cast<size_t>(i)]);
-      if (f > 0 || !share) take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
+      if (f > 0 || !share || !record.on_card) take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
     }
-    slot.hash.add(hashed, content);
+    if (record.pixel_hash) {
+      slot.hash.add(hashed, *record.pixel_hash);
+    } else {
+      slot.hash.add(hashed, content);
+    }
     if (!soft) std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
     std::memcpy(base + pool.layout.indices + at * sizeof(int64_t), &record.index, sizeof(int64_t));
     base[pool.layout.valid + at] = static_cast<std::byte>(record.planned.valid ? 1 : 0);

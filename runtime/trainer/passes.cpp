@@ -127,8 +127,11 @@ bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, 
   const Slot& slot = pool.slots[static_cast<size_t>(place->second)];
   if (!wanted(slot, header)) return false;
   const bool on_cards = header.piece && split.card_images && !dumps(options_);
+  const bool nowhere_else =
+      std::any_of(records.begin(), records.end(), [](const SampleRecord& one) { return one.pixel_hash.has_value(); });
   const std::optional<int32_t> known =
-      on_cards ? shares_.keep(pass.connection, arrived.peer, *header.piece) : std::nullopt;
+      on_cards ? shares_.keep(pass.connection, arrived.peer, *header.piece, nowhere_else) : std::nullopt;
+  if (nowhere_else && !known) return false;  // of a loader that was given up: another one makes it again
   take_chunk(split, {arrived.peer, pass.epoch, pass.chunk_samples, options_.replica}, pool, place->second, header,
              records, arrived.payload, known);
   share = known;
@@ -260,10 +263,8 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   pass.warned = false;
   ++pass.cursor;
   ClientBatch batch{pass.id, pool.id, index, pass.epoch, slot.step, slot.samples, slot.num_valid, {}};
-  for (const SlotPiece& piece : slot.pieces) {
-    batch.pieces.push_back(piece.shown);
-    record_.on_cards(piece.shown.samples);
-  }
+  batch.pieces = slot.on_cards;
+  for (const ClientPiece& images : slot.on_cards) record_.on_cards(images.samples);
   answer(pass, batch);
   callbacks_.coordinator(CursorAt{pass.id, pass.cursor, false});
   reserve(pass);
@@ -302,8 +303,9 @@ void Passes::end(StreamId id) {
 }
 
 void Passes::free(Slot& slot) const {
-  for (const SlotPiece& piece : slot.pieces) shares_.give_back(piece.loader, piece.piece, piece.shown.share);
+  for (const SlotPiece& piece : slot.pieces) shares_.give_back(piece.loader, piece.piece, piece.share);
   slot.pieces.clear();
+  slot.on_cards.clear();
   slot.state = Slot::State::free;
 }
 

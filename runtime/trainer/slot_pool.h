@@ -17,11 +17,11 @@
 
 namespace penstock {
 
-// Images of a batch that stay on a loader's card until the client has read them there.
+// Memory of a loader's card, with images of a batch, until the client has read them there.
 struct SlotPiece {
   PeerId loader = 0;
   ChunkPiece piece;
-  ClientPiece shown;  // as the client is told
+  int32_t share = 0;
 };
 
 struct Slot {
@@ -37,7 +37,8 @@ struct Slot {
   std::vector<int64_t> labels;         // class numbers, also where soft ones are delivered
   Draws draws;                         // of the batch, where it is mixed
   std::vector<std::vector<uint8_t>> raw;  // by field: uint8 images before finishing, where a dump wants them
-  std::vector<SlotPiece> pieces;       // lent; of those samples' images nothing is in the slot
+  std::vector<SlotPiece> pieces;       // lent
+  std::vector<ClientPiece> on_cards;   // samples whose images are in those, and not here
   std::string problem;                 // a sample that fails the job when the batch is delivered
   std::string remedy;                  // where it is not that of unusable samples
 };

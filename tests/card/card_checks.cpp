@@ -92,6 +92,9 @@ void CardBench::run() {
   for (const StageLaunch& launch : batch.launches()) stream->launch(memory.data(), launch);
   stream->download(outputs.data(), memory.data() + batch.outputs_at(), batch.places() * batch.output_bytes());
   stream->download(upload.data() + batch.verdicts_at(), memory.data() + batch.verdicts_at(), batch.verdict_bytes());
+  if (batch.digest_bytes() > 0) {
+    stream->download(upload.data() + batch.digests_at(), memory.data() + batch.digests_at(), batch.digest_bytes());
+  }
   std::byte* const guard = outputs.data() + memory_bytes;
   stream->download(guard, memory.data() + memory_bytes, kGuard);
   stream->wait(60 * kSecond);
@@ -379,6 +382,54 @@ void check_files_without_a_way(CardBench& bench) {
 }
 
 }  // namespace
+
+void check_digests(Card& card) {
+  constexpr uint32_t kSeed = 20261123;
+  std::printf("digests: seed %u\n", kSeed);
+  std::mt19937 random(kSeed);
+  Scratch scratch{DecodeLimits{}};
+  CardBench bench(card);
+  int hashed = 0;
+  for (int round = 0; round < (full() ? 2000 : 200); ++round) {
+    const int width = draw(random, 1, 90);
+    const int height = draw(random, 1, round % 3 == 0 ? 8 : 90);
+    const Pipeline pipeline({{"RandomResizedCrop", {{"size", List{double(height), double(width)}}}}});
+    const size_t size = round % 4 == 0 ? 7 : 1;
+    REQUIRE(bench.batch.begin(size, width, height, nullptr, true));
+    const size_t image = size_t{3} * static_cast<size_t>(width) * static_cast<size_t>(height);
+    std::vector<std::vector<std::byte>> records;
+    std::vector<bool> told;
+    for (size_t i = 0; i < size; ++i) {
+      const Picture picture = picture_of(pipeline, make_jpeg({.width = 40 + round % 50, .seed = static_cast<uint32_t>(random())}), random());
+      CardSample sample;
+      REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
+      REQUIRE(bench.batch.reserve(sample) == i);
+      REQUIRE(bench.batch.fill(i, sample));
+      // So that record and image end next to the end of a block or a stripe; or just so.
+      const size_t step = draw(random, 0, 1) == 0 ? hash_block_bytes : hash_stripe_bytes;
+      const size_t border = (image + step - 1) / step * step - image;
+      const size_t length = draw(random, 0, 3) == 0 ? static_cast<size_t>(draw(random, 0, int{hash_record_room} + 9))
+                                                    : border + static_cast<size_t>(draw(random, 0, 2)) + (border > 0 ? 0 : step) - 1;
+      std::vector<std::byte>& record = records.emplace_back(length);
+      for (std::byte& byte : record) byte = static_cast<std::byte>(random());
+      told.push_back(bench.batch.set_record(i, record));
+      REQUIRE(told.back() == (length <= hash_record_room && length + image >= hash_least_bytes));
+    }
+    bench.run();
+    for (size_t i = 0; i < size; ++i) {
+      REQUIRE(bench.batch.good(i));
+      if (!told[i]) continue;
+      ++hashed;
+      const std::span<const std::byte> pixels(reinterpret_cast<const std::byte*>(bench.output(i)), image);
+      StreamHash wanted;
+      wanted.add(records[i], std::vector{pixels});
+      REQUIRE_MESSAGE(bench.batch.digest(i) == wanted.pixel,
+                      width << " x " << height << ", a record of " << records[i].size() << " bytes");
+    }
+  }
+  std::printf("%d images and their records hashed\n", hashed);
+  CHECK(hashed > 100);
+}
 
 void check_search(Card& card) {
   CardBench bench(card);

@@ -59,6 +59,9 @@ struct BatchCounts {
 void compare_batches(CardBench& bench, const std::vector<std::vector<penstock::TransformSpec>>& lists, size_t size,
                      std::mt19937& random, BatchCounts& counts, const Planned& planned = {});
 
+// Hashes of images and records are those of base/hash.h.
+void check_digests(penstock::Card& card);
+
 // Pictures of all samplings and sizes, crops at every border, eleven pipelines, batches of 1 to 64.
 void check_batches(penstock::Card& card);
 // Damaged files and indexes: where the card decodes entropy, its verdicts and bytes are the CPU's.

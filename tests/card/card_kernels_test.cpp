@@ -32,6 +32,10 @@ TEST_CASE("files without an index get the CPU's verdict, and its bytes where tha
   check_search(*open_host_card(0, kCardBytes));
 }
 
+TEST_CASE("images are hashed where they lie, with the record before them, as the CPU hashes both") {
+  check_digests(*open_host_card(0, kCardBytes));
+}
+
 TEST_CASE("Huffman tables that pictures share are uploaded once") {
   check_shared_tables(*open_host_card(0, kCardBytes));
 }

@@ -30,6 +30,7 @@ TEST_CASE("a card makes the CPU's bytes") {
   penstock_test::check_batches(*card);
   penstock_test::check_verdicts(*card);
   penstock_test::check_search(*card);
+  penstock_test::check_digests(*card);
   penstock_test::check_shared_tables(*card);
   penstock_test::check_finished(*card);
   penstock_test::check_finisher(card);

@@ -31,6 +31,7 @@ using penstock_test::make_jpeg;
 using penstock_test::random_spec;
 
 constexpr int kPictures = 120;
+constexpr auto kUntouched = std::byte{0x5A};
 
 std::vector<std::byte> bytes_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
@@ -39,9 +40,9 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 
 // JPEG of all kinds, and some that are none of a card's: PNG, damaged; texts that are too long, which is found when the
 // image has been taken already.
-std::unique_ptr<Source> some_source() {
+std::unique_ptr<Source> some_source(bool captions) {
   std::mt19937 random(9);
-  auto source = std::make_unique<MemorySource>(FieldTable{{"caption", FieldKind::text}});
+  auto source = std::make_unique<MemorySource>(captions ? FieldTable{{"caption", FieldKind::text}} : FieldTable{});
   for (int i = 0; i < kPictures; ++i) {
     penstock_test::JpegSpec spec = random_spec(random, 110);
     spec.width += 5;
@@ -52,17 +53,19 @@ std::unique_ptr<Source> some_source() {
       const std::vector<uint8_t> rgb(20 * 30 * 3, static_cast<uint8_t>(i));
       file = encode_png(rgb.data(), 20, 30);
     }
-    source->add("picture " + std::to_string(i), i % 7, std::move(file),
-                {bytes_of(std::string(i % 12 == 10 ? 101 : 10, 'a'))});
+    std::vector<std::vector<std::byte>> fields;
+    if (captions) fields.push_back(bytes_of(std::string(i % 12 == 10 ? 101 : 10, 'a')));
+    source->add("picture " + std::to_string(i), i % 7, std::move(file), std::move(fields));
   }
   return source;
 }
 
-std::shared_ptr<const SplitContext> context_of(const std::string& keys, const std::string& pipeline) {
+std::shared_ptr<const SplitContext> context_of(const std::string& keys, const std::string& pipeline,
+                                               bool captions = true) {
   const std::string text = "limits: {max_field_bytes: 100}\n" + keys +
                            "splits: {s: {mode: train, dataset: {folder: x}, batch_size: 2, pipeline: [" + pipeline +
                            "]}}\n";
-  return SplitContext::with_source(resolve_split(parse_job(text, "job.yaml"), "s"), some_source());
+  return SplitContext::with_source(resolve_split(parse_job(text, "job.yaml"), "s"), some_source(captions));
 }
 
 const char* const kCrop = "{RandomResizedCrop: {size: [28, 36]}}, {RandomHorizontalFlip: {}}";
@@ -73,7 +76,8 @@ struct Chunk {
   Message records;
   std::string failure;
   int64_t of_first_list = 0;  // samples that the first of two lists made
-  bool shared = false;        // its images were found in the card's shared memory, too; no part of the contents
+  int64_t on_card = 0;        // images that were found in the card's shared memory; no part of the contents
+  int64_t hashed = 0;         // of those, there alone
   friend bool operator==(const Chunk& a, const Chunk& b) {
     return a.cell == b.cell && a.records == b.records && a.failure == b.failure && a.of_first_list == b.of_first_list;
   }
@@ -95,7 +99,7 @@ class Epoch {
       }
       work->split = context_;
       Chunk& chunk = chunks_[work->lease.first_slot];
-      chunk.cell.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes, std::byte{0x5A});
+      chunk.cell.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes, kUntouched);
       work->memory = chunk.cell.data();
       work->share = share_;
       executor.submit(std::move(work));
@@ -125,13 +129,35 @@ class Epoch {
 
  private:
   // As a port that reads and gives back at once.
-  void look_into(Executor& executor, const ChunkWork& work, Chunk& chunk) {
+  void look_into(Executor& executor, ChunkWork& work, Chunk& chunk) {
     CardPieces& pieces = *executor.pieces(work.shared->card);
     const CardPiece& piece = work.shared->piece;
-    REQUIRE(piece.bytes == work.lease.samples.size() * context_->fields()[0].bytes_per_sample());
+    const size_t each = context_->fields()[0].bytes_per_sample();
+    REQUIRE(piece.bytes == work.lease.samples.size() * each);
     CHECK(work.failure.empty());
-    CHECK(std::memcmp(piece.data, chunk.cell.data(), piece.bytes) == 0);  // images are the first field
-    chunk.shared = true;
+    const FieldLayout layout = chunk_layout(context_->fields(), std::ssize(work.records));
+    for (size_t i = 0; i < work.records.size(); ++i) {
+      SampleRecord& record = work.records[i];
+      const bool hashed = record.pixel_hash.has_value();
+      REQUIRE((record.on_card || !hashed));
+      if (!std::exchange(record.on_card, false)) continue;
+      ++chunk.on_card;
+      std::byte* const image = chunk.cell.data() + i * each;  // the first field
+      const std::span<const std::byte> there(piece.data + i * each, each);
+      if (!hashed) {
+        CHECK(std::memcmp(there.data(), image, each) == 0);
+        continue;
+      }
+      ++chunk.hashed;
+      CHECK(std::all_of(image, image + each, [](std::byte b) { return b == kUntouched; }));
+      std::memcpy(image, there.data(), each);
+      int64_t label = 0;
+      std::memcpy(&label, chunk.cell.data() + layout.offsets[1] + i * sizeof label, sizeof label);
+      StreamHash hash;
+      hash.add(hashed_record_of("s", work.lease.epoch, record, label), std::vector{there});
+      CHECK(*std::exchange(record.pixel_hash, std::nullopt) == hash.pixel);
+    }
+    CHECK(chunk.on_card > 0);
     CHECK(pieces.lend(piece.id, 0));
     pieces.give_back(piece.id, 0);
   }
@@ -211,8 +237,8 @@ TEST_CASE("with cards, every chunk is what the CPU alone makes") {
   CHECK(notices.all().empty());
 }
 
-// Chunks of which the images were shared as well.
-int64_t shared_chunks(Executor& executor, const std::shared_ptr<const SplitContext>& context, size_t samples,
+// Images that were shared, and those of them that were nowhere else.
+std::pair<int64_t, int64_t> shared_images(Executor& executor, const std::shared_ptr<const SplitContext>& context, size_t samples,
                       const std::map<int, Chunk>& wanted) {
   Epoch epoch(context, samples);
   epoch.share();
@@ -222,53 +248,56 @@ int64_t shared_chunks(Executor& executor, const std::shared_ptr<const SplitConte
   for (const CardFigures& card : executor.figures().cards) {
     if (card.shared) CHECK(card.shared->pieces.out == 0);  // what nobody reads is free again
   }
-  return std::count_if(chunks.begin(), chunks.end(), [](const auto& item) { return item.second.shared; });
+  std::pair<int64_t, int64_t> images;
+  for (const auto& [number, chunk] : chunks) {
+    images.first += chunk.on_card;
+    images.second += chunk.hashed;
+  }
+  return images;
 }
 
-TEST_CASE("images of a chunk that one card has made are in its shared memory, and of no other") {
-  const auto context = context_of("on_error: substitute\n", kCrop);
+TEST_CASE("images that one card has made of a chunk are in its shared memory, with their hashes") {
   const auto cpu = make_cpu_executor(2, {});
   Notices notices;
   CardWish wish{.lanes = {.memory_bytes = int64_t{24} << 20, .lanes = 10, .shared_bytes = int64_t{1} << 20}};
-  for (const size_t samples : {size_t{1}, size_t{3}, size_t{50}}) {
-    const auto wanted = all_chunks(*cpu, context, samples);
-    for (const int cards : {1, 2}) {
-      wish.cards = cards;
-      const auto executor = with_cards(wish, notices);
-      const int64_t shared = shared_chunks(*executor, context, samples, wanted);
-      // Of twelve pictures one is a PNG, and one is damaged: chunks of fifty are never a card's alone.
-      const int64_t images = images_of(executor->figures());
-      CHECK(images > 0);
-      INFO(samples, " samples a chunk, ", cards, " cards");
-      // A picture that turns out to be damaged before it is sent may leave its substitute to a lane of the other card.
-      if (samples == 1 && cards == 1) CHECK(shared == images);
-      if (samples == 1) CHECK((shared <= images && shared > images / 2));
-      if (samples == 3) CHECK(3 * shared <= images);
-      if (samples == 50) CHECK(shared == 0);
-      int64_t lent = 0;
-      for (const CardFigures& card : executor->figures().cards) lent += card.shared->pieces.lent;
-      CHECK(lent == shared);
-      CHECK(all_chunks(*executor, context, samples) == wanted);  // not asked for
+  for (const bool captions : {true, false}) {
+    const auto context = context_of("on_error: substitute\n", kCrop, captions);
+    for (const size_t samples : {size_t{1}, size_t{3}, size_t{50}}) {
+      const auto wanted = all_chunks(*cpu, context, samples);
+      for (const int cards : {1, 2}) {
+        wish.cards = cards;
+        const auto executor = with_cards(wish, notices);
+        const auto [shared, hashed] = shared_images(*executor, context, samples, wanted);
+        const int64_t images = images_of(executor->figures());
+        INFO(samples, " samples a chunk, ", cards, " cards, ", captions ? "with captions" : "images and labels");
+        CHECK(images > 0);
+        // A chunk of fifty has a lane of each of two cards, or lanes that are filled one after the other.
+        if (cards == 1) CHECK(shared == images);
+        CHECK((shared <= images && shared > images / 4));
+        // What is hashed behind the image is nothing that a card knows.
+        CHECK(hashed == (captions ? 0 : shared));
+        CHECK(all_chunks(*executor, context, samples) == wanted);  // not asked for
+      }
     }
   }
   CHECK(notices.all().empty());
 }
 
 TEST_CASE("without room for a chunk, without shared memory, and of a card that fails, chunks go by the host") {
-  const auto context = context_of("on_error: substitute\n", kCrop);
+  const auto context = context_of("on_error: substitute\n", kCrop, false);
   const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, 2);
   Notices notices;
   CardWish wish{.lanes = {.memory_bytes = int64_t{24} << 20, .lanes = 10, .shared_bytes = 3 * 28 * 36}};
   SUBCASE("too small for two images") {
     const auto executor = with_cards(wish, notices);
-    CHECK(shared_chunks(*executor, context, 2, wanted) == 0);
+    CHECK(shared_images(*executor, context, 2, wanted).first == 0);
     CHECK(executor->figures().cards[0].shared->pieces.refused > 0);
     CHECK(notices.all().empty());
   }
   SUBCASE("the driver shares none") {
     wish.faults->most_shared_bytes = 0;
     const auto executor = with_cards(wish, notices);
-    CHECK(shared_chunks(*executor, context, 2, wanted) == 0);
+    CHECK(shared_images(*executor, context, 2, wanted).first == 0);
     CHECK(notices.all().find("card 0 (this CPU) delivers by the host: a card of the test shares no memory") !=
           std::string::npos);
     CHECK(images_of(executor->figures()) > 0);
@@ -281,7 +310,7 @@ TEST_CASE("without room for a chunk, without shared memory, and of a card that f
         const auto executor = with_cards(wish, notices);
         if (fault == CardFault::failed) wish.faults->after(calls, fault);
         if (fault == CardFault::out_of_memory) wish.faults->once(calls, fault);
-        (void)shared_chunks(*executor, context, 2, wanted);
+        (void)shared_images(*executor, context, 2, wanted);
         CHECK(executor->figures().remade > 0);
       }
     }

@@ -98,6 +98,12 @@ SampleRecord random_record(Random& random) {
     testing::fill(draw.position, random);
     testing::fill(draw.values, random);
   }
+  testing::fill(r.on_card, random);
+  if (random() % 2 == 0) {
+    Sum128& hash = r.pixel_hash.emplace();
+    testing::fill(hash.low, random);
+    testing::fill(hash.high, random);
+  }
   return r;
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   desk.shares.read_by(5);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t share = desk.shown().at(0).second.share;
-  CHECK_FALSE(desk.shares.keep(5, 3, kPiece));
+  CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
   desk.shares.used(6, {share, true});      // it was not shown to that one
   desk.shares.used(5, {share + 1, true});  // nor is there such a one
   CHECK(desk.uses().empty());
@@ -74,17 +74,23 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   CHECK(uses[0].second.card == 2);
   CHECK(uses[0].second.card_reader == 5);
   CHECK(uses[0].second.used);
-  CHECK(desk.shares.keep(5, 3, kPiece) == share);
-  CHECK_FALSE(desk.shares.keep(6, 3, kPiece));
-  CHECK_FALSE(desk.shares.keep(5, 4, kPiece));
+  CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
+  CHECK_FALSE(desk.shares.keep(6, 3, kPiece, false));
+  CHECK_FALSE(desk.shares.keep(5, 4, kPiece, false));
+  bool gone = false;
   SUBCASE("because it says so") { desk.shares.used(5, {share, false}); }
-  SUBCASE("because it is gone") { desk.shares.connection_gone(5); }
+  SUBCASE("because it is gone") {
+    desk.shares.connection_gone(5);
+    gone = true;
+  }
   uses = desk.uses();
   REQUIRE(uses.size() == 1);
   CHECK_FALSE(uses[0].second.used);
-  CHECK_FALSE(desk.shares.keep(5, 3, kPiece));
+  CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
   desk.shares.give_back(3, kPiece, share);
   CHECK(desk.backs().at(0).second.id == 77);
+  // Images that are nowhere else are its own all the same, while it is there.
+  CHECK(desk.shares.keep(5, 3, kPiece, true).has_value() != gone);
 }
 
 TEST_CASE("memory of a lost loader is let go of behind the last batch that has images there") {
@@ -93,9 +99,9 @@ TEST_CASE("memory of a lost loader is let go of behind the last batch that has i
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t share = desk.shown().at(0).second.share;
   desk.shares.used(5, {share, true});
-  for (int i = 0; i < 2; ++i) CHECK(desk.shares.keep(5, 3, kPiece) == share);
+  for (int i = 0; i < 2; ++i) CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
   desk.shares.loader_lost(3);
-  CHECK_FALSE(desk.shares.keep(5, 3, kPiece));
+  CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
   desk.shares.read_by(6);
   CHECK(desk.to_clients.empty());
   desk.shares.give_back(3, kPiece, share);
@@ -124,7 +130,7 @@ TEST_CASE("a loader that offers a card's memory again means another one") {
   REQUIRE(desk.to_clients.size() == 2);
   CHECK(std::get<ClientShareGone>(desk.to_clients[0].second).share == before);
   CHECK(std::get<ClientShare>(desk.to_clients[1].second).share != before);
-  CHECK_FALSE(desk.shares.keep(5, 3, kPiece));
+  CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
 }
 
 TEST_CASE("an offer without memory, and images outside of it, are no offer and no images") {
@@ -133,7 +139,7 @@ TEST_CASE("an offer without memory, and images outside of it, are no offer and n
   CHECK_THROWS_AS(desk.shares.offered(3, {-1, 4096}, desk.descriptor()), Error);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   for (const auto& [at, bytes] : {std::pair<uint64_t, uint64_t>{1, 4096}, {4097, 0}, {~0ULL, 2}, {2, ~0ULL}}) {
-    CHECK_THROWS_WITH_AS(desk.shares.keep(5, 3, {2, 1, at, bytes}), doctest::Contains("outside the memory"), Error);
+    CHECK_THROWS_WITH_AS(desk.shares.keep(5, 3, {2, 1, at, bytes}, false), doctest::Contains("outside the memory"), Error);
   }
 }
 

@@ -74,7 +74,7 @@ struct Desk {
     return stream;
   }
   // The whole of a step's batch; false: dropped. `piece`: the number of that of a card's memory which has its images, too.
-  bool make(uint64_t stream, int64_t step, uint64_t piece = 0) {
+  bool make(uint64_t stream, int64_t step, uint64_t piece = 0, bool nowhere_else = false) {
     ChunkHeader header;
     header.lease = {stream, step, 0, 1};
     header.fingerprint = 5;
@@ -84,6 +84,10 @@ struct Desk {
     if (piece > 0) header.piece = {0, piece, 64 * piece, static_cast<uint64_t>(header.samples) * 48};
     const Message payload(layout.total_bytes, std::byte{9});
     std::vector<SampleRecord> records(static_cast<size_t>(header.samples));
+    for (SampleRecord& one : records) {
+      one.on_card = piece > 0;
+      if (nowhere_else) one.pixel_hash = Sum128{5, 6};
+    }
     if (!passes.take(header, records, {kLoader, {}, payload, 0})) return false;
     passes.serve(stream);
     return true;
@@ -317,6 +321,27 @@ TEST_CASE("where the client does not read them on a card, images are in the slot
   desk.to_loaders.clear();
   desk.shares.loader_lost(kLoader);
   by_the_host(3);
+}
+
+TEST_CASE("images that are nowhere else: their card's hash counts, and a chunk that nobody can read is none") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  const int32_t share = desk.share_memory();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 0, 3, true));
+  CHECK(desk.heard<ClientBatch>().at(0).pieces.size() == 1);
+  CHECK(desk.record.client_json(kClient, desk.passes.open_ranges())["train"]["pixel_hash"] == (Sum128{20, 24}).hex());
+  // A client that has just given up reading them gets them all the same, as they were made before it said so.
+  desk.shares.used(kClient, {share, false});
+  desk.to_loaders.clear();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 1, 4, true));
+  CHECK(desk.heard<ClientBatch>().at(0).pieces.size() == 1);
+  CHECK(desk.given_back().empty());
+  // Of a loader that was given up: another one makes the chunk.
+  desk.shares.loader_lost(kLoader);
+  CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
+  CHECK(desk.given_back() == std::vector<uint64_t>{5});
 }
 
 TEST_CASE("a job that dumps its batches has all images in their slots") {
