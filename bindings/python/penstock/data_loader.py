@@ -356,7 +356,8 @@ class DataLoader:
         Of everything that this rank's port, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
         the report of this rank, and of the loader where it lives in this process; `bottleneck`, one sentence.
         `device`, with a CUDA device: its `name`; who is `finishing` images there, "card" or "cpu", and `why` not the card;
-        `images` finished on it, `uploaded_bytes`, `card_memory_bytes` taken, and the card's `copy_s` and `finish_s`.
+        `images` finished on it, `uploaded_bytes`, `copied_bytes` from loaders' cards (`loader.card_share_mb`),
+        `card_memory_bytes` taken, and the card's `copy_s` and `finish_s`.
         """
         report = json.loads(self._native.report_json())
         own = report["ranks"][0].pop("client").get(self.split, _NOTHING_YET)
