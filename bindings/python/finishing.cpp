@@ -9,8 +9,8 @@
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/card/card_finisher.h"
-#include "runtime/card/card_pieces.h"
 #include "runtime/card/cards.h"
 
 namespace nb = nanobind;
@@ -74,7 +74,7 @@ class CardHandle {
     std::erase_if(shares_, [](const auto& item) { return item.first.expired(); });
     const auto known = shares_.find(memory);
     if (known != shares_.end()) return *known->second;
-    return *shares_.emplace(memory, card_->open_share(memory->fd.duplicate(), memory->bytes)).first->second;
+    return *shares_.emplace(memory, card_->open_share(duplicate(memory->fd), memory->bytes)).first->second;
   }
 
   Finisher finisher_;

@@ -139,7 +139,7 @@ void register_loader(nb::module_& module) {
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
            nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
-           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("card_images"), nb::arg("attach").none(),
+           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("card_images") = false, nb::arg("attach").none(),
            nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)

@@ -90,12 +90,13 @@ class PreprocessorHandle {
 
 Preprocessor open(const std::string& job, bool is_text, const std::string& name, const std::string& split,
                   std::vector<std::string> overrides, const std::optional<std::string>& dtype,
-                  std::optional<bool> channels_last, int threads, std::optional<double> cpu_fraction) {
+                  std::optional<bool> channels_last, bool raw_images, int threads, std::optional<double> cpu_fraction) {
   PreprocessorOptions options;
   options.cpu_fraction = cpu_fraction;
   options.overrides = std::move(overrides);
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
+  options.raw_images = raw_images;
   options.threads = threads;
   const Unlocked unlocked;
   return is_text ? Preprocessor::from_text(job, name, split, options) : Preprocessor(job, split, options);
@@ -140,12 +141,13 @@ void register_preprocessor(nb::module_& module) {
       .def("__init__",
            [](PreprocessorHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, int threads, std::optional<double> cpu_fraction) {
+              std::optional<bool> channels_last, bool raw_images, int threads, std::optional<double> cpu_fraction) {
              new (self) PreprocessorHandle(
-                 open(job, is_text, name, split, std::move(overrides), dtype, channels_last, threads, cpu_fraction));
+                 open(job, is_text, name, split, std::move(overrides), dtype, channels_last, raw_images, threads,
+                      cpu_fraction));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
-           nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("threads"),
+           nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("threads"),
            nb::arg("cpu_fraction").none())
       .def("submit", &submit, nb::arg("images"), nb::arg("indices").none(), nb::arg("epoch"),
            nb::arg("occurrences").none())
@@ -158,6 +160,7 @@ void register_preprocessor(nb::module_& module) {
       .def_prop_ro("height", [](PreprocessorHandle& self) { return self->height(); })
       .def_prop_ro("width", [](PreprocessorHandle& self) { return self->width(); })
       .def_prop_ro("dtype", [](PreprocessorHandle& self) { return name_of(self->dtype()); })
+      .def("finisher", [](PreprocessorHandle& self) { return self->finisher(); })
       .def_prop_ro("threads", [](PreprocessorHandle& self) { return self->threads(); })
       .def_prop_ro("cards",
                    [](PreprocessorHandle& self) {

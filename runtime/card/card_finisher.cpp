@@ -13,6 +13,14 @@ size_t aligned(size_t bytes) {
 
 }  // namespace
 
+const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes) {
+  if (at > share.bytes() || bytes > share.bytes() - at) {
+    throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its card shares",
+                "all ranks must run the same version of penstock");
+  }
+  return reinterpret_cast<const uint8_t*>(share.data() + at);
+}
+
 CardFinisher::Layout CardFinisher::layout_for(const Finisher& finisher, size_t memory_bytes) {
   if (finisher.channels() != 3) throw Error(ErrorKind::usage, "a card finishes images of three channels");
   Layout layout;

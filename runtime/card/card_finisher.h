@@ -47,6 +47,9 @@ struct RawImages {
   bool on_card = false;  // in memory that this card reaches; else here
 };
 
+// Those of a piece, by what its loader said of it. Error(peer_lost) for a place outside of the share.
+const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes);
+
 struct CardFinisherOptions {
   size_t memory_bytes = size_t{8} << 20;
   Nanoseconds timeout_ns = 10 * kSecond;

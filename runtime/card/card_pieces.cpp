@@ -86,12 +86,4 @@ CardPieces::Figures CardPieces::figures() const {
   return figures;
 }
 
-const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes) {
-  if (at > share.bytes() || bytes > share.bytes() - at) {
-    throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its card shares",
-                "all ranks must run the same version of penstock");
-  }
-  return reinterpret_cast<const uint8_t*>(share.data() + at);
-}
-
 }  // namespace penstock

@@ -10,7 +10,7 @@
 //   pieces.forget(port);                                  // it is dead: so has all that it had
 //
 //   std::unique_ptr<CardShare> theirs = card->open_share(std::move(fd), pieces.bytes());   // the other process
-//   const uint8_t* images = images_in(*theirs, at, chunk_bytes);
+//   const uint8_t* images = images_in(*theirs, at, chunk_bytes);                          // card_finisher.h
 //
 // A piece has one writer at a time:
 //
@@ -29,7 +29,7 @@
 //   Thresholds for Shared-Memory Packet Switches", IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most, n have
 //   4 / (1 + 4 n) each.
 // Thread-safety: all of it from any thread. Ownership: the share, which must go before the card; pieces are places in it.
-// Failure: the constructor, as Card::share(); images_in() throws Error(peer_lost) for a place outside of the share.
+// Failure: the constructor, as Card::share().
 #pragma once
 
 #include <cstddef>
@@ -93,8 +93,5 @@ class CardPieces {
   uint64_t next_id_ PENSTOCK_GUARDED_BY(mutex_) = 1;
   Figures figures_ PENSTOCK_GUARDED_BY(mutex_);
 };
-
-// At the consumer, of what a loader said of a piece.
-const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes);
 
 }  // namespace penstock

@@ -114,7 +114,8 @@ class PreprocessorImpl {
   PreprocessorImpl(const Job& job, const std::string& split, const PreprocessorOptions& options)
       : split_(resolve_split(job, split)),
         context_(SplitContext::without_dataset(split_, {job.python, {}, python_stop_.get_token()})),
-        finisher_(finisher_of(context_->pipeline(), finish_spec(options))),
+        wanted_(finisher_of(context_->pipeline(), finish_spec(options))),
+        finisher_(options.raw_images ? finisher_of(context_->pipeline(), FinishSpec{}) : wanted_),
         timeout_ns_(static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9)) {
     if (context_->pipeline().soft_classes() > 0) {
       throw Error(ErrorKind::config, "the pipeline of split '" + split_.name + "' mixes whole batches (MixUp, CutMix)",
@@ -239,7 +240,8 @@ class PreprocessorImpl {
   const ResolvedSplit& split() const noexcept { return split_; }
   int height() const noexcept { return context_->pipeline().out_height(); }
   int width() const noexcept { return context_->pipeline().out_width(); }
-  DType dtype() const noexcept { return finisher_.spec().dtype; }
+  DType dtype() const noexcept { return wanted_.spec().dtype; }
+  const Finisher& finisher() const noexcept { return wanted_; }
   int threads() const noexcept { return num_threads_; }
   const std::string& no_card() const noexcept { return no_card_; }
 
@@ -431,7 +433,8 @@ class PreprocessorImpl {
   ResolvedSplit split_;
   std::stop_source python_stop_;
   std::shared_ptr<const SplitContext> context_;
-  Finisher finisher_;
+  Finisher wanted_;
+  Finisher finisher_;  // here: to that, or to the bytes as they are
   Nanoseconds timeout_ns_;
   std::vector<std::string> random_transforms_;
   std::shared_ptr<BufferPool> buffers_ = std::make_shared<BufferPool>();
@@ -517,6 +520,7 @@ PendingImages Preprocessor::submit(std::vector<EncodedImage> images) const {
 int Preprocessor::height() const noexcept { return impl_->height(); }
 int Preprocessor::width() const noexcept { return impl_->width(); }
 DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
+const Finisher& Preprocessor::finisher() const noexcept { return impl_->finisher(); }
 int Preprocessor::threads() const noexcept { return impl_->threads(); }
 const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
 std::vector<PreprocessorCard> Preprocessor::cards() const { return impl_->cards(); }

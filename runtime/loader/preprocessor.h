@@ -37,6 +37,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/augment/finish.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
 
@@ -99,6 +100,9 @@ struct PreprocessorOptions {
   std::vector<std::string> overrides;  // "splits.val.pipeline.0.Resize.size=256"
   std::optional<DType> dtype;          // instead of the pipeline's ToDtype
   std::optional<bool> channels_last;   // instead of the split's
+  // Images as they are before finishing, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
+  // card say: a quarter of float32's bytes.
+  bool raw_images = false;
   int threads = 0;                     // 0: loader.threads
   std::optional<double> cpu_fraction;  // instead of the split's, where it has a card_pipeline, else of loader.cpu_fraction
 };
@@ -120,7 +124,8 @@ class Preprocessor {
 
   int height() const noexcept;
   int width() const noexcept;
-  DType dtype() const noexcept;
+  DType dtype() const noexcept;     // finished
+  const Finisher& finisher() const noexcept;  // to that; what raw images still need
   int threads() const noexcept;
   const std::vector<std::string>& random_transforms() const noexcept;  // those that draw; empty: nothing is drawn
   std::vector<PreprocessorCard> cards() const;  // empty: the CPU makes all

@@ -276,12 +276,9 @@ void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
 // ---- memory of loaders' cards -------------------------------------------------------------------------------------
 bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
   if (const auto* share = std::get_if<ClientShare>(&message)) {
-    auto memory = std::make_shared<SharedCardMemory>();
-    memory->number = share->share;
-    memory->bytes = share->bytes;
-    memory->fd = std::move(fd);
+    const auto memory = std::make_shared<const SharedCardMemory>(share->share, share->bytes, fd.release());
     offers_.push_back(memory);
-    shares_[share->share] = std::move(memory);
+    shares_[share->share] = memory;
     return true;
   }
   if (const auto* gone = std::get_if<ClientShareGone>(&message)) {

@@ -6,6 +6,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json_text.h"
+#include "runtime/base/memory.h"
 #include "runtime/config/card_keys.h"
 #include "runtime/config/job.h"
 #include "runtime/config/sampler_file.h"
@@ -113,6 +114,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::optional<ClientSession> session_;
   std::shared_ptr<const BatchForm> form_;
 };
+
+SharedCardMemory::~SharedCardMemory() { UniqueFd(fd).reset(); }
 
 struct BatchStream::Pass {
   std::shared_ptr<DataLoaderImpl> loader;

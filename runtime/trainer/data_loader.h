@@ -50,7 +50,6 @@
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
-#include "runtime/base/memory.h"
 
 namespace penstock {
 
@@ -74,9 +73,14 @@ struct BatchState;
 // Memory of a loader's card that this process may open, by its descriptor (card/card.h), and read images from. It stays
 // what it is for as long as anybody has this, whatever becomes of the loader.
 struct SharedCardMemory {
-  int32_t number = 0;
-  uint64_t bytes = 0;
-  UniqueFd fd;
+  SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd) : number(number_at_port), bytes(size), fd(own_fd) {}
+  SharedCardMemory(const SharedCardMemory&) = delete;
+  SharedCardMemory& operator=(const SharedCardMemory&) = delete;
+  ~SharedCardMemory();
+
+  const int32_t number;
+  const uint64_t bytes;
+  const int fd;  // closed with this
 };
 
 // Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on.

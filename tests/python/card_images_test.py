@@ -57,6 +57,7 @@ def compared(epochs=1, **options):
     with Cuda() as cuda:
         got, stats = passes(epochs, device="cuda:0", **options)
         same(got, wanted)
+        gc.collect()  # of exceptions that tests raise again and again, with their frames
         assert not cuda.alive() and not cuda.gone_too_early and cuda.gone
     assert [stats[key] for key in ("order_hash", "pixel_hash", "images")] == [
         plain[key] for key in ("order_hash", "pixel_hash", "images")]
@@ -139,6 +140,58 @@ def test_cutmix_is_bytes_and_mixup_is_not():
     for last in (T.MixUp(num_classes=4), T.RandomChoice([T.MixUp(num_classes=4), T.CutMix(num_classes=4)])):
         device, _, cuda = compared(**mixed(last))
         assert device["finishing"] == "cpu" and "MixUp" in device["why"] and cuda.finished == 0
+
+
+def test_wrap_and_preprocessor_finish_there_too():
+    def pictures(n=40):
+        paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(TRAIN) for name in names)[:n]
+        found = []
+        for path in paths:
+            with open(path, "rb") as file:
+                found.append(file.read())
+        return found
+    encoded = pictures()
+    encoded[5] = b"no picture"
+
+    class Batches:
+        def __iter__(self):
+            for begin in range(0, 40, 8):
+                yield list(range(begin, begin + 8)), encoded[begin:begin + 8], torch.arange(begin, begin + 8)
+
+    options = dict(job={"seed": 3, "splits": {"train": {"mode": "train", "dataset": {"folder": TRAIN}, "batch_size": 8, "pipeline": [
+        {"RandomResizedCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}}, "on_error": "substitute"})
+    for more in (dict(), dict(dtype="float16"), dict(dtype="bfloat16", channels_last=True), dict(dtype="uint8")):
+        def both(**device):
+            with penstock.Preprocessor(**options, **more, **device) as preprocess:
+                images, why = preprocess(encoded[:20], index=range(20), epoch=1, errors="status")
+                preprocess._tensors.settle()
+                facts = preprocess.device
+            made = [images, [bool(one) for one in why]]
+            eval_options = {**options["job"]["splits"]["train"], "mode": "eval", "pipeline": [
+                {"CenterCrop": {"size": 32}}, {"ToDtype": {"dtype": "float32", "scale": True}}]}
+            with penstock.wrap(Batches(), {**options["job"], "splits": {"val": eval_options}}, split="val", **more, **device) as val:
+                for images, labels in val:
+                    val.preprocessor._tensors.settle()
+                    made += [images.clone(), labels]
+                facts = facts, val.preprocessor.device
+            return made, facts
+        wanted, none = both()
+        assert none == (None, None)
+        with Cuda() as cuda:
+            got, facts = both(device="cuda:0")
+            assert not cuda.alive() and not cuda.gone_too_early
+        for one, other in zip(got, wanted):
+            if isinstance(one, list):
+                assert one == other and sum(one) == 1
+            else:
+                assert one.dtype == other.dtype and one.stride() == other.stride() and torch.equal(one, other), more
+        assert len(got) == len(wanted) == 12
+        for images, figures in zip((20, 40), facts):
+            if more.get("dtype") == "uint8":
+                assert figures["finishing"] is None and "images" not in figures
+            else:
+                assert figures["finishing"] == "card" and figures["why"] == "" and figures["images"] == images
+                assert figures["uploaded_bytes"] == images * 3 * 32 * 32
 
 
 def test_without_a_card_the_port_finishes():

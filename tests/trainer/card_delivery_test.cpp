@@ -62,7 +62,7 @@ class Reader {
  private:
   const SharedMemory& open(const SharedCardMemory& memory) {
     auto& mapped = mapped_[memory.number];
-    if (mapped.size() == 0) mapped = SharedMemory::open(memory.fd.duplicate(), memory.bytes, SharedMemory::Access::read);
+    if (mapped.size() == 0) mapped = SharedMemory::open(duplicate(memory.fd), memory.bytes, SharedMemory::Access::read);
     return mapped;
   }
 

@@ -36,7 +36,8 @@ class Preprocessor:
         Which of the job's splits. May be left out where there is one only.
     device
         Copy tensors to this torch device; "auto": this rank's CUDA device where there is one, else the CPU. As for
-        `penstock.DataLoader`, on a stream of their own. (Which device decodes, `loader.executor` says.)
+        `penstock.DataLoader`, as bytes, on a stream of their own, and finished there. (Which device decodes,
+        `loader.executor` says.)
     pin_memory
         As for `penstock.DataLoader`.
     dtype
@@ -72,9 +73,13 @@ class Preprocessor:
         cpu_fraction, more = _job.with_share(cpu_fraction, more)
         self._tensors = made_as(output, False, pin_memory, device)
         is_text, source, self.split, lines = _read(job, split, {}, None, None, more, _job.words_of(overrides))
+        raw = self._tensors.wants_raw_images()
         self._native = _penstock.Preprocessor(source, is_text=is_text, name="<job>", split=self.split, overrides=lines,
-                                              dtype=_dtype_name(dtype), channels_last=channels_last,
+                                              dtype=_dtype_name(dtype), channels_last=channels_last, raw_images=raw,
                                               threads=threads or 0, cpu_fraction=cpu_fraction)
+        self._raw = (0,) if raw else ()
+        if raw:
+            self._tensors.finish_with(self._native.finisher())
         self._arithmetic = json.loads(self._native.spec())["arithmetic"]
 
     def __call__(self, images: Any, *, index: Union[int, Sequence[int], None] = None, epoch: int = 0,
@@ -133,7 +138,7 @@ class Preprocessor:
 
     def _finish(self, pending):
         array, reasons = pending.wait()
-        return self._tensors.of([array])[0], reasons
+        return self._tensors.of([array], self._raw)[0], reasons
 
     # ---- identity ----------------------------------------------------------------------------------------------------
     @property
@@ -185,6 +190,11 @@ class Preprocessor:
         return self._native.no_card
 
     @property
+    def device(self) -> Optional[dict]:
+        """Of the CUDA device that tensors go to, as `penstock.DataLoader.stats()["device"]`; None: they stay here."""
+        return self._tensors.figures()
+
+    @property
     def pins(self) -> bool:
         """Are tensors of the host in page-locked memory?"""
         return self._tensors.pinned
@@ -197,7 +207,7 @@ class Preprocessor:
 
     def close(self) -> None:
         """Ends the threads; tensors that are kept stay valid. The end of a `with` block does it, too."""
-        self._tensors.settle()
+        self._tensors.close()
         self._native.close()
 
     def __enter__(self) -> "Preprocessor":
