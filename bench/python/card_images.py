@@ -2,6 +2,7 @@
 """What finishing on the trainer's card takes from the CPU: a port that finishes images, beside one that leaves them raw.
 
     PYTHONPATH=build/release/python build/venv/bin/python bench/python/card_images.py --rounds 9
+    … bench/python/card_images.py --preprocessor          # the same of penstock.Preprocessor, and so of penstock.wrap
 
 Pictures of 224x224 that cost next to nothing to make (PPM, cut to what they are), normalised float32, batches of 64; the
 loader is in the process, and its consumer drops every batch at once. In rounds in which the two take turns: milliseconds of
@@ -61,17 +62,42 @@ def measure(text, raw, epochs):
     return 1000 * cpu / images, size
 
 
+def measure_preprocessor(text, raw, epochs):
+    from penstock import _penstock
+    folder = json.loads(text)["splits"]["train"]["dataset"]["folder"]
+    encoded = []
+    for i in range(PICTURES):
+        with open(os.path.join(folder, "all", f"{i:04}.ppm"), "rb") as file:
+            encoded.append(file.read())
+    preprocess = _penstock.Preprocessor(text, is_text=True, name="<job>", split="train", overrides=[], dtype=None,
+                                        channels_last=None, raw_images=raw, threads=1, cpu_fraction=None)
+
+    def epoch():
+        for begin in range(0, PICTURES, BATCH):
+            images, reasons = preprocess.submit(encoded[begin:begin + BATCH], None, 0, None).wait()
+            assert not any(reasons)
+        return images.nbytes // BATCH
+    epoch()
+    begun = time.process_time()
+    for _ in range(epochs):
+        size = epoch()
+    cpu = time.process_time() - begun
+    preprocess.close()
+    return 1000 * cpu / (epochs * PICTURES), size
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--rounds", type=int, default=9)
     options.add_argument("--epochs", type=int, default=20)
+    options.add_argument("--preprocessor", action="store_true")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_pictures(folder)
         text, found, size = job(folder), {True: [], False: []}, {}
         for number in range(given.rounds):
             for raw in (False, True) if number % 2 else (True, False):
-                ms, size[raw] = measure(text, raw, given.epochs)
+                ms, size[raw] = (measure_preprocessor if given.preprocessor else measure)(text, raw, given.epochs)
                 found[raw].append(ms)
     for raw, name in ((False, "finished"), (True, "raw")):
         print(f"{name:9} {statistics.median(found[raw]):.4f} ms of CPU an image ({min(found[raw]):.4f} to "
