@@ -307,8 +307,24 @@ def test_moving_a_loader():
             assert train.stats()["device"]["name"] == "cuda:1" and cuda.finished == len(got) == len(wanted)
             assert all(torch.equal(a[0], b[0]) for a, b in zip(got, wanted))
         with penstock.DataLoader(JOB, "train") as train:
+            train._move_to("cuda:1")  # nothing had begun: it is opened once more, raw
+            got = [list(batch) for batch in train]
+            train._tensors.settle()
+            figures = train.stats()["device"]
+            assert figures["finishing"] == "card" and figures["images"] == train.stats()["images"] > 0
+            assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in zip(got, wanted))
+        with penstock.DataLoader(JOB, "train") as train:
+            steps = iter(train)
+            first = [one.clone() for one in next(steps)]
             train._move_to("cuda:1")
-            assert "without this device" in train.stats()["device"]["why"]
+            images, labels = next(steps)
+            train._tensors.settle()
+            assert torch.equal(images, wanted[1][0]) and torch.equal(first[0], wanted[0][0])
+            assert "had begun" in train.stats()["device"]["why"]
+        mixing = dict(job=penstock.ImageFolder(TRAIN), transform=[T.RandomResizedCrop(32), *LAST, T.MixUp(num_classes=4)])
+        with penstock.DataLoader(**mixing, batch_size=8) as train:
+            train._move_to("cuda:1")
+            assert "MixUp" in train.stats()["device"]["why"]
 
 
 _PROGRAM = """

@@ -169,10 +169,10 @@ class DataLoader:
         if ranks_per_replica is not None:
             lines += [f"roles.ranks_per_replica={ranks_per_replica}"]
         replicas, replica, of_ranks = _place(num_replicas, rank, ranks_per_replica)
-        self._native = _penstock.Loader(
-            self._job, is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas,
-            rank=replica, places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last,
-            raw_images=(raw := self._tensors.wants_raw_images()), card_images=raw, attach=attach, on_warning=_warn)
+        self._options = dict(
+            is_text=self._is_text, name="<job>", split=self.split, overrides=lines, num_replicas=replicas, rank=replica,
+            places_are_ranks=of_ranks, dtype=_dtype_name(dtype), channels_last=channels_last, attach=attach, on_warning=_warn)
+        self._native = self._open(self._tensors.wants_raw_images())
         self._finish_images("MixUp mixes batches that are finished")
         if replicas is None and ranks_per_replica is not None:
             replicas = place()[0]
@@ -388,6 +388,9 @@ class DataLoader:
     def __reduce__(self):
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
+    def _open(self, raw: bool) -> Any:
+        return _penstock.Loader(self._job, raw_images=raw, card_images=raw, **self._options)
+
     def _move_to(self, device: Any) -> None:
         """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
         import torch
@@ -397,9 +400,14 @@ class DataLoader:
             if self._native.raw_images and moved.figures() is None:
                 raise UsageError(f"this DataLoader leaves images raw for {self._tensors.figures()['name']}, and cannot be "
                                  f"moved to {device}", "make it with that device")
+            untouched = not self._passes and self._last_epoch < 0
+            if moved.wants_raw_images() and not self._native.raw_images and untouched:
+                finished, self._native = self._native, self._open(True)
+                finished.close()
             self._tensors.close()
             self._tensors = moved
-            self._finish_images("the DataLoader was made without this device")
+            self._finish_images("the DataLoader was made without this device, and had begun" if not untouched else
+                                "MixUp mixes batches that are finished")
 
     def _finish_images(self, why_not: str) -> None:
         """Raw images are finished where they go; the port does it for all others."""
