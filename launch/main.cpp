@@ -1,4 +1,5 @@
 // The `penstock` program: command line in, exit code out. Each subcommand is a file of its own (command.h).
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +38,23 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   const std::string close = suggest(word, known);
   if (!close.empty()) text += "; did you mean '" + close + "'?";
   return text + "\n  help: penstock --help";
+}
+
+// Programs that we start get /dev/null in the place of a stdout that is closed. What we would print there ourselves is
+// lost, and must be an error like one on a full disk.
+void fill_streams() {
+  const bool closed = fcntl(STDOUT_FILENO, F_GETFD) < 0;
+  fill_standard_streams();
+  std::FILE* refusing = closed ? std::fopen("/dev/full", "we") : nullptr;
+  if (refusing != nullptr) stdout = refusing;  // glibc lets it be set; the descriptor stays /dev/null
+}
+
+// A job file or a report that was cut off by a full disk must not pass for a good one.
+int with_all_printed(int code) {
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == 0) {
+    throw Error(ErrorKind::runtime, "cannot write to stdout", "is the disk full, the reader gone, or stdout closed?");
+  }
+  return code;
 }
 
 int run(int argc, char** argv) {
@@ -88,19 +107,17 @@ int run(int argc, char** argv) {
     std::vector<std::string> reversed(own.rbegin(), own.rend());
     app.parse(reversed);
   } catch (const CLI::Success& success) {
-    return app.exit(success);  // --help, --version
+    std::ostringstream text;  // --help, --version
+    const int code = app.exit(success, text);
+    std::fputs(text.str().c_str(), stdout);
+    return with_all_printed(code);
   } catch (const CLI::ParseError& error) {
     let_rank_0_speak_first();
     std::fprintf(stderr, "penstock: %s\n  help: penstock %s--help\n", error.what(),
                  known_command ? (own[0] + " ").c_str() : "");
     return static_cast<int>(ErrorKind::usage);
   }
-  const int code = chosen.run();
-  // A job file or a report that was cut off by a full disk must not pass for a good one.
-  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == 0) {
-    throw Error(ErrorKind::runtime, "cannot write to stdout", "is the disk full, or the reader gone?");
-  }
-  return code;
+  return with_all_printed(chosen.run());
 }
 
 }  // namespace
@@ -150,7 +167,7 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    penstock::fill_standard_streams();
+    penstock::fill_streams();
     penstock::block_file_size_signal();
     return penstock::run(argc, argv);
   } catch (const penstock::Error& error) {

@@ -170,8 +170,21 @@ def test_closed_standard_streams():
     for closed in ((0,), (1,), (2,), (0, 1, 2)):
         pack = os.path.join(work.name, f"closed{len(closed)}{closed[0]}")
         said = penstock("pack", demo_photos() + "/val", pack, preexec_fn=lambda: [os.close(fd) for fd in closed])
-        assert said.returncode == 0, (closed, said)
+        assert said.returncode == (1 in closed), (closed, said)  # the pack is whole, and its report is lost
         assert penstock("check", pack).returncode == 0, closed
+
+
+def test_what_cannot_be_printed_is_an_error():
+    words_of = (["run", job, "--json", "--quiet"], ["config", "show", job], ["schema"], ["doctor"], ["--help"],
+                ["--version"], ["run", "--help"], ["init", "--data", demo_photos() + "/train"])
+    for words in words_of:
+        with open("/dev/full", "w") as full:
+            on_full = subprocess.run([PENSTOCK, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        for said in (on_full, penstock(*words, preexec_fn=lambda: os.close(1))):
+            assert said.returncode == 1 and said.stderr.startswith("penstock: cannot write to stdout\n  help: "), (words, said)
+    # Without a word on stdout nothing is lost; programs of the job have a stdout that takes everything.
+    said = penstock("run", job, "--quiet", "--", "sh", "-c", "echo something", preexec_fn=lambda: os.close(1))
+    assert said.returncode == 0 and said.stderr == "", said
 
 
 def test_a_session_folder_that_cannot_be_made():
