@@ -85,8 +85,12 @@ void add_run(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");
-  command->add_option("--dump", request->dump_folder, "write every delivered batch to this folder, new or without a dump in it")->type_name("DIR");
-  command->add_flag("--raw", request->dump_raw, "dump the uint8 pixels before finishing");
+  CLI::Option* dump =
+      command
+          ->add_option("--dump", request->dump_folder,
+                       "write every delivered batch to this folder, new or without a dump in it")
+          ->type_name("DIR");
+  command->add_flag("--raw", request->dump_raw, "of --dump: the uint8 pixels before finishing")->needs(dump);
   command->footer("The program and its arguments stand after --:  mpirun -n 4 penstock run job.yaml -- ./train\n"
                   "Without a program every batch is taken and dropped.");
   command->callback([request, arguments, &chosen] {

@@ -40,7 +40,9 @@ def test_a_mistyped_command_or_option():
                           (["launhc", job], "did you mean 'launch'"), (["xyzzy"], "no command 'xyzzy'"),
                           (["run"], "job"), ([], "subcommand"), (["run", job, "--epohcs=2"], "--epohcs"),
                           (["inspect", job], "--out"), (["inspect", job, "--out=x", "--steps=0"], "--steps"),
-                          (["run", job, "--epochs=none"], "--epochs"), (["config"], "subcommand")):
+                          (["run", job, "--epochs=none"], "--epochs"), (["config"], "subcommand"),
+                          (["run", job, "--raw"], "--raw requires --dump"),
+                          (["launch", job, "-n3", "--raw"], "--raw requires --dump")):
         result = penstock(*words)
         assert result.returncode == 2, (words, result.returncode, result.stderr)
         assert wanted in result.stderr and "help" in result.stderr and result.stdout == "", (words, result.stderr)
