@@ -40,6 +40,16 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   return text + "\n  help: penstock --help";
 }
 
+// "penstock config show": how far the words were understood.
+std::string command_reached(const CLI::App& app) {
+  std::string words = app.get_name();
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    words += " " + at->get_name();
+  }
+  return words;
+}
+
 // Programs that we start get /dev/null in the place of a stdout that is closed. What we would print there ourselves is
 // lost, and must be an error like one on a full disk.
 void fill_streams() {
@@ -113,8 +123,7 @@ int run(int argc, char** argv) {
     return with_all_printed(code);
   } catch (const CLI::ParseError& error) {
     let_rank_0_speak_first();
-    std::fprintf(stderr, "penstock: %s\n  help: penstock %s--help\n", error.what(),
-                 known_command ? (own[0] + " ").c_str() : "");
+    std::fprintf(stderr, "penstock: %s\n  help: %s --help\n", error.what(), command_reached(app).c_str());
     return static_cast<int>(ErrorKind::usage);
   }
   return with_all_printed(chosen.run());

@@ -46,8 +46,10 @@ def test_a_mistyped_command_or_option():
         result = penstock(*words)
         assert result.returncode == 2, (words, result.returncode, result.stderr)
         assert wanted in result.stderr and "help" in result.stderr and result.stdout == "", (words, result.stderr)
-    for words in ([], ["--nonsense"]):
-        assert penstock(*words).stderr.endswith("\n  help: penstock --help\n"), words
+    for words, command in (([], ""), (["--nonsense"], ""), (["run"], "run "), (["run", job, "--nonsense"], "run "),
+                           (["config"], "config "), (["config", "shwo"], "config "), (["config", "show"], "config show "),
+                           (["config", "show", job, "--nonsense"], "config show "), (["bench", "decode"], "bench decode ")):
+        assert penstock(*words).stderr.endswith(f"\n  help: penstock {command}--help\n"), (words, penstock(*words).stderr)
 
 
 def test_a_mistyped_switch():
