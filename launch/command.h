@@ -43,6 +43,7 @@ void leave_it_to_rank_0(int rank);
 CLI::Validator positive();
 CLI::Validator not_negative();
 CLI::Validator some_seconds();  // above 0, and few enough to be counted
+CLI::Validator some_bytes();    // "500MB", "1GiB": becomes the number of bytes
 
 // "job.yaml a.b=c ...": the file, then overrides.
 struct JobArguments {

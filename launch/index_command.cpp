@@ -171,9 +171,7 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
   }
   refuse_missing(arguments.file, "a folder of data", "a job file");
   const Job job = load_job(arguments.file, arguments.overrides);
-  if (!request.split.empty() && !job.splits.contains(request.split)) {
-    throw Error(ErrorKind::usage, "'" + arguments.file + "' has no split '" + request.split + "'");
-  }
+  if (!request.split.empty()) (void)resolve_split(job, request.split);  // refuses one that is not there
   const auto indexable = std::count_if(job.splits.begin(), job.splits.end(), [](const auto& split) {
     return !split.second.dataset.is_python();
   });

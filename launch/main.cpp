@@ -3,12 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -137,6 +141,8 @@ void leave_it_to_rank_0(int rank) {
 
 namespace {
 
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;  // more than any disk holds
+
 CLI::Validator number_above(double bound, bool inclusive, const std::string& what) {
   return CLI::Validator(
       [=](std::string& text) {
@@ -156,6 +162,27 @@ CLI::Validator positive() {
 CLI::Validator not_negative() {
   return number_above(0, true, "0 or more");
 }
+CLI::Validator some_bytes() {
+  return CLI::Validator(
+      [](std::string& text) {
+        static const std::map<std::string, uint64_t> units = {
+            {"", 1}, {"k", 1000}, {"m", 1000'000}, {"g", 1000'000'000}, {"t", 1000'000'000'000},
+            {"ki", 1ull << 10}, {"mi", 1ull << 20}, {"gi", 1ull << 30}, {"ti", 1ull << 40}};
+        uint64_t count = 0;
+        const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
+        std::string unit = lower_case(std::string_view(end, text.data() + text.size()));
+        unit.erase(0, unit.find_first_not_of(' '));
+        if (unit.ends_with('b')) unit.pop_back();
+        const auto known = units.find(unit);
+        if (failed != std::errc() || known == units.end() || count == 0 || count > kMostBytes / known->second) {
+          return "'" + text + "' is no size: say a number above 0, as 500MB or 1GiB";
+        }
+        text = std::to_string(count * known->second);
+        return std::string();
+      },
+      "");
+}
+
 CLI::Validator some_seconds() {
   return CLI::Validator(
       [](std::string& text) {

@@ -65,9 +65,7 @@ DatasetChosen dataset_of(const PackRequest& request) {
         "'" + request.source + "' has " + std::to_string(job.splits.size()) + " splits, and a pack holds one data set",
         "say --split NAME");
   }
-  const auto found = job.splits.find(split);
-  if (found == job.splits.end()) throw Error(ErrorKind::usage, "'" + request.source + "' has no split '" + split + "'");
-  DatasetSpec dataset = found->second.dataset;
+  DatasetSpec dataset = resolve_split(job, split).split.dataset;
   return {std::move(dataset), std::move(job)};
 }
 
@@ -244,8 +242,7 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   command
       ->add_option("--shard-size", request->shard_bytes,
                    "bytes of a shard, as 500MB or 1GiB; a larger sample makes a larger one")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(positive())
+      ->transform(some_bytes())
       ->default_str("1GiB");
   command->add_option("--threads", request->threads, "threads that look at samples; 0: one per core")
       ->capture_default_str()

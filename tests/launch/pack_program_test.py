@@ -479,7 +479,11 @@ def test_places_that_are_refused():
         assert "empty name" in penstock("pack", photos, "", code=2) and "empty name" in penstock("unpack", pack, "", code=2)
         job = write_job(top, {"python": "a:b"})
         assert "in Python cannot be packed" in penstock("pack", job, os.path.join(top, "q"), code=2)
-        assert "has no split 'val'" in penstock("pack", job, os.path.join(top, "q"), "--split=val", code=2)
+        said = penstock("pack", job, os.path.join(top, "q"), "--split=val", code=2)
+        assert "has no split 'val'\n  help: it has train\n" in said, said
+        for size in ("abc", "1GG", "0", "-1", "1.5GiB", "0x10", "18446744073709551616", "16EiB", "5000000TB"):
+            said = penstock("pack", photos, os.path.join(top, "q"), f"--shard-size={size}", code=2)
+            assert f"--shard-size: '{size}' is no size: say a number above 0, as 500MB or 1GiB\n" in said, said
         assert not os.path.exists(os.path.join(top, "q"))
 
 
