@@ -14,8 +14,24 @@
 namespace penstock {
 namespace {
 
+// What the process or the machine has no more of, whatever the path.
+std::string remedy_of_shortage(int code) {
+  switch (code) {
+    case EMFILE:
+      return "raise ulimit -n";
+    case ENFILE:
+      return "raise the machine's limit on open files (sysctl fs.file-max)";
+    case ENOMEM:
+      return "the machine's memory is used up; run less beside the job, or on a larger machine";
+    default:
+      return {};
+  }
+}
+
 [[noreturn]] void fail(const std::string& action, const std::string& path, int code) {
-  std::string remedy;
+  const std::string message = "cannot " + action + " '" + path + "': " + std::strerror(code);
+  std::string remedy = remedy_of_shortage(code);
+  if (!remedy.empty()) throw Error(ErrorKind::runtime, message, std::move(remedy));
   switch (code) {
     case EACCES:
     case EPERM:
@@ -23,10 +39,6 @@ namespace {
       break;
     case ENOENT:
       remedy = "the file may have been moved or deleted, or be a link that leads nowhere";
-      break;
-    case EMFILE:
-    case ENFILE:
-      remedy = "raise ulimit -n";
       break;
     case EIO:
       remedy = "the disk or network disk reports an error; see the kernel's log (dmesg)";
@@ -38,7 +50,7 @@ namespace {
     default:
       break;
   }
-  throw FileError(code, path, "cannot " + action + " '" + path + "': " + std::strerror(code), remedy);
+  throw FileError(code, path, message, std::move(remedy));
 }
 
 UniqueFd open_retrying(const std::string& action, const std::string& path, int flags, mode_t mode = 0) {

@@ -21,11 +21,12 @@ constexpr size_t kPiece = size_t{256} << 10;
 
 [[noreturn]] void disk_failed(const std::string& action, const std::string& folder) {
   const int code = errno;
-  const bool descriptors = code == EMFILE || code == ENFILE;
-  throw FileError(code, folder,
-                  "cannot " + action + " '" + folder + "' to decompress shards: " + std::strerror(code),
-                  descriptors ? "raise the limit on open files (ulimit -n)"
-                              : "set TMPDIR to a folder with room, or decompress the files");
+  const std::string message = "cannot " + action + " '" + folder + "' to decompress shards: " + std::strerror(code);
+  // As in file_system.h: not to be taken for something about the data.
+  if (code == EMFILE || code == ENFILE) {
+    throw Error(ErrorKind::runtime, message, "raise the limit on open files (ulimit -n)");
+  }
+  throw FileError(code, folder, message, "set TMPDIR to a folder with room, or decompress the files");
 }
 
 std::string folder_of_spools() {

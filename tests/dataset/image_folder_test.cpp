@@ -1,6 +1,7 @@
 #include "runtime/dataset/image_folder.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -241,6 +242,50 @@ TEST_CASE("make_source opens what the job names") {
 
   spec.folder = "";
   CHECK(contains(error_of(ErrorKind::dataset, [&] { make_source(spec, {}); }), "dataset: {folder: DIR}"));
+}
+
+namespace {
+
+// While one lives no file can be opened.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const int next = ::dup(STDERR_FILENO);  // the lowest that is free, and the one that an open would get
+    REQUIRE(next >= 0);
+    ::close(next);
+    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("without descriptors no data set is blamed") {
+  const TemporaryFolder folder;
+  for (const char* name : {"pictures/cat/1.jpg", "a.tar", "cifar10/x", "mnist/x", "mds/index.json", "table.csv"}) {
+    folder.write(name, "x");
+  }
+  const std::pair<std::string DatasetSpec::*, const char*> kinds[] = {
+      {&DatasetSpec::folder, "pictures"}, {&DatasetSpec::images, "pictures"}, {&DatasetSpec::tar, "a.tar"},
+      {&DatasetSpec::tar, "?.tar"},       {&DatasetSpec::cifar10, "cifar10"}, {&DatasetSpec::mnist, "mnist"},
+      {&DatasetSpec::mds, "mds"},         {&DatasetSpec::csv, "table.csv"},   {&DatasetSpec::tfrecord, "a.tar"},
+      {&DatasetSpec::pack, "pictures"}};
+  for (const auto& [key, name] : kinds) {
+    DatasetSpec dataset;
+    dataset.*key = folder.path(name);
+    if (dataset.is_paired()) dataset.targets = dataset.images;
+    CAPTURE(dataset.title());
+    const std::string why = error_of(ErrorKind::runtime, [&] {
+      const NoDescriptors none;
+      make_source(dataset, {});
+    });
+    CHECK(contains(why, "Too many open files\n  help: raise ulimit -n"));
+  }
 }
 
 TEST_CASE("python_less is an order by code point, with odd bytes as Python escapes them") {
