@@ -1,5 +1,6 @@
 #include "runtime/dataset/table_source.h"
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -10,7 +11,8 @@ TableSource::TableSource(SampleTable table, std::string root, const DecodeLimits
     : TabulatedSource(std::move(table), root, limits),
       root_(std::move(root)),
       shards_(std::move(shards)),
-      files_(files) {}
+      files_(files),
+      pictures_are_checked_(table_.facts().kind == "tfrecord") {}
 
 std::shared_ptr<const FileReader> TableSource::shard(uint32_t file) const {
   const TableFile& facts = table_.facts().files[file];
@@ -70,6 +72,12 @@ Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
   }
   bytes.resize(static_cast<size_t>(row.bytes));
   shard(row.file)->read_at(row.offset, bytes);
+  if (pictures_are_checked_ && row.check != 0 && row.check != sum_of_picture(bytes)) {
+    throw FileError(EIO, paths_[row.file],
+                    "'" + paths_[row.file] + "' is damaged: the picture of '" + key(index) + "' at byte " +
+                        std::to_string(row.offset) + " is not the one that was there when its samples were listed",
+                    "copy the file again, or make it again");
+  }
   return Verdict::good();
 }
 
@@ -101,7 +109,8 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     const FieldPlace& place = table_.place(shown_, index);
     // Damage before a crop that decoding recovers from would otherwise show without an index, and not with one.
     if (place.file == kInTable && place.bytes > 0 &&
-        (row.check == 0 || row.check == sum_of_picture(std::span(storage).first(image_bytes)))) {
+        (pictures_are_checked_ || row.check == 0 ||
+         row.check == sum_of_picture(std::span(storage).first(image_bytes)))) {
       sample.entry_points = table_.value(place);
     }
   }

@@ -8,7 +8,8 @@
 //   their places point.
 // Entry points are given only with the very bytes that they were made of: others are decoded as without an index.
 // Verdicts: an image over limits.max_encoded_bytes is a bad sample. A shard that cannot be read, or is not of the size
-//   that the table knows, is Error(runtime).
+//   that the table knows, is Error(runtime). So is another picture than was listed in a TFRecord file: without an index its
+//   checksums refuse a damaged one, and an index must not let it pass.
 // Thread-safety, ownership and failure: as source.h says.
 #pragma once
 
@@ -30,7 +31,7 @@ namespace penstock {
 Verdict check_pixels(const PixelFormat& pixels, const DecodeLimits& limits);
 void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb);
 
-// SampleRow::check of a picture that has entry points.
+// SampleRow::check of a picture that has entry points, and of every one in TFRecord files.
 uint32_t sum_of_picture(std::span<const std::byte> picture);
 
 class TableSource final : public TabulatedSource {
@@ -51,6 +52,7 @@ class TableSource final : public TabulatedSource {
   std::string root_;
   std::shared_ptr<ShardFiles> shards_;
   FileSystem& files_;
+  bool pictures_are_checked_;  // against SampleRow::check, where there is one
 };
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/label_column.h"
+#include "runtime/dataset/table_source.h"
 #include "runtime/dataset/tar_reader.h"
 
 namespace penstock {
@@ -252,6 +253,7 @@ class TfListing {
     }
     const auto bytes = image->second.bytes.front();
     table_.add(key, 0, number, offset + static_cast<uint64_t>(bytes.data() - data.data()), bytes.size());
+    table_.row(table_.size() - 1).check = sum_of_picture(bytes);
     why = add_label(found);
     for (size_t f = 0; f < fields_.size() && why.empty(); ++f) {
       why = add_field(f, found, [&](std::span<const std::byte> value) {

@@ -6,6 +6,7 @@
 #include <zstd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "runtime/dataset/containers.h"
@@ -477,6 +478,24 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   CHECK(std::string(reinterpret_cast<const char*>(sample.image.data()), sample.image.size()) == "JPEG!");
   REQUIRE(sample.fields.size() == 1);
   CHECK(std::string(reinterpret_cast<const char*>(sample.fields[0].data()), 8) == raw(0.5F) + raw(2.0F));
+
+  // As without an index: a checksum that is wrong is trouble by name, not another picture.
+  folder.write("i.tfrecord", one + two);
+  DatasetSpec kept = spec;
+  kept.tfrecord = folder.path("i.tfrecord");
+  kept.index = folder.path("i.index");
+  ShardFiles listed(posix_file_system(), 0);
+  write_index(index_table(kept, {}, posix_file_system(), listed), kept.index);
+  const auto modified = std::filesystem::last_write_time(kept.tfrecord);
+  std::string damaged = one + two;
+  damaged[damaged.rfind("JPEG!") + 2] ^= 1;
+  folder.write("i.tfrecord", damaged);
+  std::filesystem::last_write_time(kept.tfrecord, modified);
+  const auto reopened = open(kept);
+  CHECK_NOTHROW(load(*reopened, 0));
+  SourceSample other_bytes;
+  CHECK_THROWS_WITH_AS((void)reopened->load({.seed = 0, .epoch = 0, .index = 1}, other_bytes),
+                       doctest::Contains("i.tfrecord' is damaged: the picture of 'i.tfrecord[1]'"), FileError);
 
   const auto complaint = [&](const std::string& bytes) {
     folder.write("b.tfrecord", bytes);
