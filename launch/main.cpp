@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <new>
@@ -28,9 +29,13 @@
 namespace penstock {
 namespace {
 
-// Under mpirun every rank would print the same complaint: one is enough.
+// Under mpirun every rank would print the same complaint, and as a trainer's program (`penstock drain`) every trainer: one
+// is enough.
 void let_rank_0_speak_first() {
-  leave_it_to_rank_0(detect_launcher(current_environment()).rank.value_or(0));
+  const std::map<std::string, std::string> environment = current_environment();
+  const auto of_program = environment.find("RANK");
+  const int rank = of_program == environment.end() ? 0 : std::atoi(of_program->second.c_str());
+  leave_it_to_rank_0(detect_launcher(environment).rank.value_or(rank));
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {

@@ -114,6 +114,8 @@ def test_check_looks_at_memory():
                                  "lower splits.train.batch_size")):
         said = penstock("check", job, *words)
         assert said.returncode == code and wanted in said.stdout, (words, said.stdout, said.stderr)
+    failed = penstock("run", job, "--quiet", "loader.memory_gb=0.001")
+    assert failed.returncode == 3 and failed.stderr.count("MB of cells at each loader") == 1, failed  # of two trainers
     failed = penstock("run", job, "--quiet", "splits.train.batch_size=1048576", "trainer.hold=64")
     assert failed.returncode == 1 and "batches of 1048576 samples of split 'train'" in failed.stderr, failed
     assert "help: lower splits.train.batch_size" in failed.stderr, failed
