@@ -115,25 +115,16 @@ class PackWriter {
       index = index || entry.name == kPackIndex;
       if (entry.name != std::string(kPackState) + kPartSuffix) other = entry.name;
     }
-    if (state && index) {
-      // Ended between the last two steps: the pack is whole.
-      if (::unlink(path(kPackState).c_str()) != 0 && errno != ENOENT) fail_unlink();
-      state = false;
+    if (index && !state) {
+      refuse_folder(options_.folder, "it holds a finished pack",
+                    "use it as it is, name another folder, or remove this one first");
     }
-    if (index) {
-      refuse_folder(options_.folder, "it holds a finished pack", "name another folder, or remove this one first");
-    }
-    if (state) return resume();
+    if (state) return resume();  // also with an index: the run before this one ended between its last two steps
     if (!other.empty()) {
       refuse_folder(options_.folder, "it is not empty: '" + other + "' is in it", "name an empty or new folder");
     }
     write_state();
     return true;
-  }
-
-  [[noreturn]] void fail_unlink() const {
-    const int number = errno;
-    throw FileError(number, path(kPackState), "cannot remove '" + path(kPackState) + "': " + std::strerror(number));
   }
 
   void write_state() const {
@@ -351,7 +342,9 @@ class PackWriter {
     result_.shards = facts.shards.size();
     result_.bytes += table.bytes().size();
     write_new_file(path(kPackIndex), table.bytes());
-    if (::unlink(path(kPackState).c_str()) != 0 && errno != ENOENT) fail_unlink();
+    if (::unlink(path(kPackState).c_str()) == 0 || errno == ENOENT) return;
+    const int number = errno;
+    throw FileError(number, path(kPackState), "cannot remove '" + path(kPackState) + "': " + std::strerror(number));
   }
 
   const PackInput& input_;

@@ -1,16 +1,21 @@
 #include "runtime/dataset/index_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <span>
 
 #include "runtime/base/error.h"
+#include "runtime/base/memory.h"
 #include "runtime/dataset/containers.h"
 #include "runtime/dataset/folder_walk.h"
 #include "runtime/dataset/image_folder.h"
@@ -137,6 +142,45 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, con
   return {};
 }
 
+// What writers of an index write to first: FILE.new.PID, locked while they live.
+constexpr const char* kFreshSuffix = ".new.";
+
+bool lock_at_once(const UniqueFd& fd) {
+  return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+// Of writers that were killed. The lock tells, and not the number in the name: that may be another machine's.
+void remove_leftovers(const std::string& path) noexcept try {
+  namespace fs = std::filesystem;
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string begin = fs::path(path).filename().string() + kFreshSuffix;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent.empty() ? "." : parent)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(begin) || name.find_first_not_of("0123456789", begin.size()) != std::string::npos) continue;
+    const UniqueFd fd(::open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (fd && lock_at_once(fd)) ::unlink(entry.path().c_str());
+  }
+} catch (...) {
+  // A folder that cannot be listed keeps them: nothing depends on it.
+}
+
+// Who cleans up meanwhile may take it for a leftover between its making and its lock: then once more.
+UniqueFd create_locked(const std::string& path) {
+  const auto fail = [&](int code, const char* remedy) {
+    throw FileError(code, path, "cannot create '" + path + "': " + std::strerror(code), remedy);
+  };
+  for (int i = 0; i < 5; ++i) {
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!fd && errno != EEXIST) fail(errno, "");
+    // Where locks are not to be had nobody takes it away either.
+    if (!fd || (!lock_at_once(fd) && errno == EWOULDBLOCK)) continue;
+    struct stat status {};
+    if (::fstat(fd.get(), &status) == 0 && status.st_nlink > 0) return fd;
+  }
+  fail(EEXIST, "another process writes it");
+  return {};
+}
+
 }  // namespace
 
 SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, FileSystem& files, ShardFiles& shards) {
@@ -151,7 +195,9 @@ SampleTable index_table(const DatasetSpec& dataset, const DecodeLimits& limits, 
 }
 
 void write_index(const SampleTable& table, const std::string& path) {
-  const std::string fresh = path + ".new." + std::to_string(::getpid());
+  remove_leftovers(path);
+  const std::string fresh = path + kFreshSuffix + std::to_string(::getpid());
+  const UniqueFd lock = create_locked(fresh);
   try {
     write_file(fresh, {table.bytes()});
     if (::rename(fresh.c_str(), path.c_str()) != 0) {

@@ -1,5 +1,6 @@
 """`penstock index`: the same stream with and without, and an index that does not fit is refused by name."""
 
+import fcntl
 import glob
 import json
 import os
@@ -45,6 +46,18 @@ def test_folder_by_itself():
         tars = os.path.dirname(containers.write_tars(os.path.join(top, "tar"), containers.samples_of(photos)))
         said = penstock("index", tars)
         assert f'dataset: {{tar: "{tars}/*.tar", index: {tars}.index}}' in said, said
+
+
+def test_what_killed_writers_left():
+    photos = os.path.join(demo_photos(count=24, val_count=8, classes=3), "train")
+    with tempfile.TemporaryDirectory(prefix="index-") as top:
+        left, used, others = (os.path.join(top, f"x.index.new.{end}") for end in ("1", "2", "mine"))
+        for path in (left, used, others, os.path.join(top, "y.index.new.1")):
+            open(path, "w").close()
+        with open(used) as file:  # as its writer does
+            fcntl.flock(file, fcntl.LOCK_EX)
+            penstock("index", photos, "--out", os.path.join(top, "x.index"))
+        assert sorted(os.listdir(top)) == ["x.index", "x.index.new.2", "x.index.new.mine", "y.index.new.1"], os.listdir(top)
 
 
 def test_what_does_not_fit():

@@ -321,6 +321,15 @@ def test_broken_off_and_resumed():
                     assert os.stat(os.path.join(target, name)).st_ino == made[name], f"{name} was made again"
             assert same_files(whole, target), how
 
+        # Killed between the last two steps, when the index is there and the state not gone yet.
+        target = os.path.join(top, "late")
+        begin_and_end(photos, target, signal.SIGKILL)
+        state = containers.content(os.path.join(target, "pack.state"))
+        penstock("pack", photos, target, *words)
+        with open(os.path.join(target, "pack.state"), "wb") as file:
+            file.write(state)
+        assert json.loads(penstock("pack", photos, target, *words, "--json"))["finished"] and same_files(whole, target)
+
         # Nothing is taken for granted: a changed picture, another order of words, a damaged shard.
         target = os.path.join(top, "again")
         begin_and_end(photos, target, signal.SIGKILL)
@@ -442,7 +451,7 @@ def test_killed_again_and_again():
                     process.communicate()
                     kills += 1
                     continue
-                # Killed between the last two steps, it is finished all the same.
+                # Killed after the last step, it is finished all the same.
                 assert process.returncode == 0 or "holds a finished pack" in said, said
                 break
             assert same_files(whole, target), number
