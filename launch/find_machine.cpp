@@ -1,5 +1,4 @@
 // The machine without cards and MPI: what loaders and trainers of one node live on.
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -13,6 +12,7 @@
 #include <fstream>
 
 #include "launch/findings.h"
+#include "runtime/base/cpu_set.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/dataset/read_engine.h"
@@ -55,9 +55,7 @@ void find_system(Findings& findings) {
 }
 
 void find_cpus(Findings& findings) {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  const int allowed = ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 0;
+  const int allowed = CpuSet::allowed().count();
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   const std::string model = value_of("/proc/cpuinfo", "model name");
   const char* const vectors = lane_shape().vectors;

@@ -1,5 +1,4 @@
 #include <pthread.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/cpu_set.h"
 #include "runtime/base/signals_blocked.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/dataset/read_engine.h"
@@ -178,10 +178,8 @@ int64_t voluntary_switches() noexcept {
 void begin_read_thread(const std::vector<int>& cpus) {
   ::pthread_setname_np(::pthread_self(), "penstock-read");
   if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) CPU_SET(cpu, &set);
-  (void)::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // a wish; the kernel may know better
+  const CpuSet set(cpus);
+  (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a wish; the kernel may know better
 }
 
 std::shared_ptr<ReadEngine> make_thread_engine(const ReadEngineOptions& options, FileSystem& files) {

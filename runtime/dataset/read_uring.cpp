@@ -14,7 +14,6 @@
 
 #include <fcntl.h>
 #include <liburing.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,6 +28,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/cpu_set.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/signals_blocked.h"
 #include "runtime/base/thread_annotations.h"
@@ -162,8 +162,8 @@ class Reader {
 
   // The kernel's own threads would use every core of the machine, whatever this process was given.
   void keep_to_cores() {
-    cpu_set_t cores;
-    if (::sched_getaffinity(0, sizeof cores, &cores) == 0) (void)::io_uring_register_iowq_aff(ring_, sizeof cores, &cores);
+    const CpuSet cores = CpuSet::allowed();
+    if (cores.count() > 0) (void)::io_uring_register_iowq_aff(ring_, cores.bytes(), cores.get());
   }
 
   void listen() {

@@ -7,27 +7,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/cpu_set.h"
 #include "runtime/process/placement.h"
 
 namespace penstock {
 namespace {
 
 bool set_affinity(const std::vector<int>& cpus) {
-  const int highest = *std::max_element(cpus.begin(), cpus.end());
-  cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(highest) + 1);
-  if (set == nullptr) return false;
-  const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(highest) + 1);
-  CPU_ZERO_S(size, set);
-  for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), size, set);
-  const bool done = sched_setaffinity(0, size, set) == 0;
-  const int why = errno;
-  CPU_FREE(set);
-  errno = why;
-  return done;
+  const CpuSet set(cpus);
+  return sched_setaffinity(0, set.bytes(), set.get()) == 0;
 }
 
 bool same_file(int a, int b) {
