@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
@@ -17,6 +18,7 @@ namespace penstock {
 namespace {
 
 constexpr Nanoseconds kPatience = 30 * kSecond;
+constexpr Nanoseconds kSilence = 3 * kSecond;  // a server that is just starting takes less
 constexpr Nanoseconds kGreeting = 10 * kSecond;
 constexpr size_t kLongestName = 64;
 
@@ -153,11 +155,14 @@ ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds 
   return *welcome;
 }
 
-Attached attach(const std::string& name, const Job& job, const ProgramPlace& place) {
+Attached attach(const std::string& name, const Job& job, const ProgramPlace& place, const AttachCalls& calls) {
   const int local = place.local_rank.value_or(0);
   const MonotonicClock clock;
   const Nanoseconds patience = std::min(kPatience, static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9));
-  const Nanoseconds deadline = clock.now() + patience;
+  const Nanoseconds begun = clock.now();
+  const std::string nobody = "nobody serves job '" + name + "' to user " + std::to_string(::geteuid()) +
+                             ", local rank " + std::to_string(local) + ", on host " + host_name();
+  bool announced = false;
   const auto meet = [&](int port) -> std::optional<Attached> {
     UniqueFd fd = try_connect_abstract(serving_socket(name, port));
     if (!fd) return std::nullopt;
@@ -180,14 +185,17 @@ Attached attach(const std::string& name, const Job& job, const ProgramPlace& pla
     if (local > 0 && turn % 10 == 0) {
       if (const auto first = meet(0)) check_count(name, place, first->welcome);
     }
-    if (clock.now() > deadline) {
-      throw Error(ErrorKind::peer_lost,
-                  "nobody serves job '" + name + "' to user " + std::to_string(::geteuid()) + ", local rank " +
-                      std::to_string(local) + ", on host " + host_name() + " (waited " +
-                      std::to_string(patience / kSecond) + " s)",
+    const Nanoseconds waited = clock.now() - begun;
+    if (waited > patience) {
+      throw Error(ErrorKind::peer_lost, nobody + " (waited " + std::to_string(patience / kSecond) + " s)",
                   "is `penstock serve " + job.path +
                       "` running on this host, with the same name: and in the same network namespace?");
     }
+    if (waited > kSilence && !std::exchange(announced, true) && calls.on_warning) {
+      calls.on_warning(nobody + " yet; waiting for `penstock serve " + job.path + "`, " +
+                       std::to_string(patience / kSecond) + " s at most");
+    }
+    if (turn % 10 == 9 && calls.while_waiting) calls.while_waiting();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }

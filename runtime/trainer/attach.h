@@ -12,6 +12,7 @@
 //   where the program's RANK and WORLD_SIZE are not those of the port.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,8 +45,13 @@ struct Attached {
   PacketSocket socket;
   ClientWelcome welcome;
 };
+// What a program hears of a wait. Both may be empty, and may throw to end it.
+struct AttachCalls {
+  std::function<void(const std::string&)> on_warning;  // once, where nobody serves for three seconds
+  std::function<void()> while_waiting;                 // a few times a second
+};
 // Waits for a `penstock serve` that is just starting, half a minute at most (and trainer.timeout_s).
-Attached attach(const std::string& name, const Job& job, const ProgramPlace& place);
+Attached attach(const std::string& name, const Job& job, const ProgramPlace& place, const AttachCalls& calls);
 
 // Says hello to a port and waits for its welcome, so long.
 ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds timeout_ns);

@@ -84,7 +84,7 @@ Meeting meet_port(const ReadJob& read, const DataLoaderOptions& options) {
   ProgramPlace place = program_place(current_environment());
   if (options.rank) place.rank = options.rank;
   if (options.num_replicas) place.world_size = options.num_replicas;
-  Attached found = attach(serving_name(meeting.job), meeting.job, place);
+  Attached found = attach(serving_name(meeting.job), meeting.job, place, {options.on_warning, options.while_waiting});
   meeting.socket = std::move(found.socket);
   meeting.job = read(all_overrides(found.welcome.overrides_json, options));
   return meeting;

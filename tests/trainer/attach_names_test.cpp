@@ -98,6 +98,17 @@ TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as
       CHECK(error.remedy().find("penstock serve") != std::string::npos);
     }
   }
+  // Nobody waits in silence, nor against their will.
+  options.overrides[0] = "trainer.timeout_s=3.2";
+  std::vector<std::string> heard;
+  options.on_warning = [&](const std::string& text) { heard.push_back(text); };
+  CHECK_THROWS_AS(DataLoader(data.job(), "train", options), Error);
+  REQUIRE(heard.size() == 1);
+  CHECK(heard[0].find("yet; waiting for `penstock serve " + data.job() + "`, 3 s at most") != std::string::npos);
+  options.while_waiting = [] { throw 130; };
+  CHECK_THROWS_AS(DataLoader(data.job(), "train", options), int);
+  options.while_waiting = nullptr;
+
   options.attach = false;  // comes before the environment
   options.overrides.clear();  // an embedded loader needs its time
   CHECK(DataLoader(data.job(), "train", options).embedded());
