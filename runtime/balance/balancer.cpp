@@ -130,7 +130,7 @@ class Balancer::Impl {
     chunk->state = State::waiting;
     ++chunk->failures;
     chunk->failed_by.push_back(loader->serial);
-    const std::string reason = "rank " + std::to_string(e.loader) + " (loader): " + e.reason;
+    const std::string reason = name(e.loader) + ": " + e.reason;
     scars_[place_of(e.lease)] = reason;
     streams_.enqueue(*stream, e.lease.step, e.lease.chunk, *chunk);
     if (chunk->failures >= options_.max_attempts || hopeless(*chunk)) {
@@ -328,10 +328,12 @@ class Balancer::Impl {
       ++figures_[id].regranted;
     }
     last_loss_ns_ = now_;
-    last_loss_ = "rank " + std::to_string(id) + " (loader), lost: " + reason;
+    last_loss_ = name(id) + ", lost: " + reason;
     fail_hopeless();
     dispatch_all();
   }
+
+  std::string name(LoaderId loader) const { return loader_name(loader, options_.embedded); }
 
   // True when loaders are left, but each of them has failed the chunk.
   bool hopeless(const ChunkState& chunk) const {
@@ -535,6 +537,10 @@ class Balancer::Impl {
   uint64_t draws_ = 0;
   std::vector<Action> actions_;
 };
+
+std::string loader_name(LoaderId loader, bool embedded) {
+  return embedded ? "the embedded loader" : "rank " + std::to_string(loader) + " (loader)";
+}
 
 Balancer::Balancer(const BalancerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Balancer::~Balancer() = default;

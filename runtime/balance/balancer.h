@@ -73,7 +73,11 @@ struct BalancerOptions {
   int64_t lost_after_ns = 10'000'000'000;  // silence of a loader after which it is given up
   int max_attempts = 3;
   int32_t ports = 0;  // trainers of the job; 0: unknown, then one more than seen is counted on
+  bool embedded = false;  // the only loader lives in the program that it feeds, and messages know no ranks
 };
+
+// For messages: "rank 3 (loader)", or "the embedded loader".
+std::string loader_name(LoaderId loader, bool embedded);
 
 // Names one grant of one chunk.
 struct LeaseKey {

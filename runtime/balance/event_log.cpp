@@ -279,6 +279,7 @@ std::string log_first_line(const BalancerOptions& options) {
   Json json;
   json["penstock_balancer_log"] = kVersion;
   json["policy"] = options.policy == BalancerOptions::Policy::random ? "random" : "deadline";
+  if (options.embedded) json["embedded"] = true;
   BalancerOptions copy = options;
   Writer writer{json};
   fields(copy, writer);
@@ -303,6 +304,7 @@ BalancerOptions options_from_first_line(const std::string& line) {
   } else if (policy != "deadline") {
     throw Error(ErrorKind::usage, "balancer log: unknown policy " + text_of(policy));
   }
+  options.embedded = json.value("embedded", Json(false)) == Json(true);
   Reader reader{json};
   fields(options, reader);
   return options;

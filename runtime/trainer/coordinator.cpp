@@ -16,9 +16,11 @@
 namespace penstock {
 namespace {
 
-BalancerOptions balancer_options(const BalancerSpec& spec, size_t ports) {
+BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
+  const BalancerSpec& spec = coordination.balancer;
   BalancerOptions options;
-  options.ports = static_cast<int32_t>(ports);
+  options.ports = static_cast<int32_t>(coordination.ports.size());
+  options.embedded = coordination.embedded;
   options.policy =
       spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
   options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
@@ -34,8 +36,8 @@ class Coordinator::Impl {
       : options_(options),
         clock_(clock),
         send_(std::move(send)),
-        balancer_(balancer_options(options.balancer, options.ports.size())),
-        splits_({options.ports.size(), options.loaders.size(), options.chunk_samples}, send_,
+        balancer_(balancer_options(options)),
+        splits_({options.ports.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
                 [this](Fingerprint fingerprint) { return has_streams(fingerprint); }),
         agreement_(options.ports.size()) {
     if (!options.balancer.log.empty()) {
@@ -44,7 +46,7 @@ class Coordinator::Impl {
         throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options.balancer.log + "'",
                     "check balancer.log");
       }
-      log_ << log_first_line(balancer_options(options.balancer, options.ports.size()));
+      log_ << log_first_line(balancer_options(options));
     }
   }
 
@@ -88,7 +90,7 @@ class Coordinator::Impl {
     const bool joined = joined_.erase(peer) != 0;
     threads_.erase(peer);
     if (!lost_.insert(peer).second) return;
-    figures_.lost.push_back("rank " + std::to_string(peer) + " (loader): " + reason);
+    figures_.lost.push_back(loader_name(peer, options_.embedded) + ": " + reason);
     if (joined) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();

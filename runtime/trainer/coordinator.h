@@ -31,6 +31,7 @@ struct CoordinatorOptions {
   std::vector<int> nodes;       // node number of every peer, by PeerId
   BalancerSpec balancer;
   int chunk_samples = 0;        // 0: chosen
+  bool embedded = false;        // see BalancerOptions
 };
 
 class Coordinator {

@@ -41,6 +41,7 @@ class EmbeddedWorld::Impl {
     port.coordination.ports = {0};
     port.coordination.loaders = {1};
     port.coordination.nodes = {0, 0};
+    port.coordination.embedded = true;
     port_ = std::make_unique<Port>(port, inproc_.endpoint(0));
 
     LoaderOptions loader = loader_options(job);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/balance/balancer.h"
 #include "runtime/base/error.h"
 #include "runtime/trainer/epoch_plan.h"
 
@@ -165,7 +166,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   } else if (!m.good) {
     split.failed = true;
     split.problem = m;
-    split.problem.error = "rank " + std::to_string(loader) + " (loader): " + m.error;
+    split.problem.error = loader_name(loader, options_.embedded) + ": " + m.error;
   } else if (!split.known) {
     split.known = true;
     split.opened.prepared = m;
@@ -173,7 +174,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
     split.failed = true;
     split.problem = m;
     split.problem.error_kind = static_cast<int32_t>(ErrorKind::dataset);
-    split.problem.error = "rank " + std::to_string(loader) + " (loader) sees another dataset for split '" +
+    split.problem.error = loader_name(loader, options_.embedded) + " sees another dataset for split '" +
                           split.opened.resolved.name + "': " + std::to_string(m.dataset_size) + " samples, not " +
                           std::to_string(split.opened.prepared.dataset_size);
     split.problem.remedy = "make the same files visible under the same path on every node";

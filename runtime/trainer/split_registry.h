@@ -40,6 +40,7 @@ struct SplitRegistryOptions {
   size_t ports = 0;       // in the job
   size_t loaders = 0;     // that are to join
   int chunk_samples = 0;  // 0: chosen
+  bool embedded = false;  // see BalancerOptions
 };
 
 // What an OpenSplit asks for.

@@ -103,7 +103,9 @@ TEST_CASE("options survive the way through the first line") {
   options.lost_after_ns = 6;
   options.max_attempts = 7;
   options.ports = 8;
+  options.embedded = true;
   const BalancerOptions back = options_from_first_line(log_first_line(options));
+  CHECK(back.embedded);
   CHECK(log_first_line(back) == log_first_line(options));
   CHECK(back.policy == options.policy);
   CHECK(back.random_seed == UINT64_MAX);
