@@ -3,6 +3,7 @@
 // Source of the semantics: Pillow src/libImaging/Resample.c (ImagingResampleHorizontal_8bpc and its vertical twin).
 // Coefficients are Q22 (32 - 8 - 2 bits), the sum starts at one half, is shifted arithmetically and clipped. Filters
 // with negative lobes keep |sum| below 2^31 because the absolute coefficients of a pixel add up to less than 2.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,7 @@
 //   j is at r * 32 + j * 8 + c, so that one row of all four is contiguous and vector code of any width up to 64 bytes
 //   treats 1, 2 or 4 blocks alike. Block i of a row is block i % 4 of tile i / 4. Values are as in the file, before
 //   dequantising.
+// Thread-safety: pure functions.
 #pragma once
 
 #include <cstddef>

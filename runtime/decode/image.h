@@ -1,4 +1,5 @@
 // Images before and after decoding: headers, boxes, pixel buffers, limits.
+// Thread-safety: values; a PixelBuffer belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>

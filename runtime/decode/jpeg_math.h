@@ -8,7 +8,7 @@
 // The reduced transforms, which make 4 x 4, 2 x 2 or 1 x 1 samples of a block, are those of its jidctred-sse2.asm and, for
 // one sample, jidctred.c: the first pass as above, but the values that become the 2 x 2 block's even part keep 32 bits;
 // the single sample wraps at 10 bits before it is clamped.
-// Integers only, host and card compile the same.
+// Integers only, host and card compile the same. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,8 @@
 //
 //   const Unstuffed at = unstuff(in, in_end, file_end, out, out_end, [](uint8_t*) {});
 //   if (at.in != in_end && at.out != out_end) ...                     // a marker (or half of one) stands at at.in
+//
+// Thread-safety: a pure function of its arguments; `ff` is called from the caller's thread.
 #pragma once
 
 #include <algorithm>

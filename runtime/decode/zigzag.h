@@ -1,4 +1,5 @@
 // The order in which a JPEG file has a block's 64 coefficients: entry k is the place (row * 8 + column) of the k-th.
+// Thread-safety: a constant.
 #pragma once
 
 #include <array>
