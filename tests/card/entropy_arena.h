@@ -12,15 +12,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
+#include <span>
 #include <vector>
 
 #include "runtime/card/batch_layout.h"
 #include "runtime/card/coefficient_reader.h"
 #include "runtime/decode/coefficient_tiles.h"
+#include "runtime/decode/decoder.h"
 #include "runtime/decode/zigzag.h"
 #include "tests/card/arena.h"
+#include "tests/decode/jpeg_files.h"
 
 namespace penstock_test {
+
+// The reader at a crop anywhere in a file of `spec`; false where its header, or what the reader looks at, was damaged.
+inline bool open_at_any_crop(std::mt19937& random, std::span<const std::byte> file, const JpegSpec& spec,
+                             penstock::CoefficientReader& reader) {
+  penstock::ImageHeader header;
+  if (!penstock::read_header(file, {}, header, {}).ok()) return false;
+  const int x = draw(random, 0, spec.width - 1);
+  const int y = draw(random, 0, spec.height - 1);
+  const penstock::Box box{x, y, draw(random, 1, spec.width - x), draw(random, 1, spec.height - y)};
+  return reader.open(file, header, box, 100);
+}
 
 struct EntropyArena {
   template <class Planner>

@@ -11,7 +11,6 @@
 #include <random>
 
 #include "runtime/card/sync_kernel.h"
-#include "runtime/decode/decoder.h"
 #include "tests/card/entropy_arena.h"
 #include "tests/decode/jpeg_files.h"
 
@@ -179,12 +178,7 @@ TEST_CASE("threads find what decoding in order finds, in any order, and keep to 
     JpegFrame frame;
     if (!read_baseline_frame(file, frame)) continue;
     change(file, frame.scan_begin, random);
-    ImageHeader header;
-    if (!read_header(file, {}, header, {}).ok()) continue;
-    const int x = draw(random, 0, spec.width - 1);
-    const int y = draw(random, 0, spec.height - 1);
-    const Box box{x, y, draw(random, 1, spec.width - x), draw(random, 1, spec.height - y)};
-    if (!reader.open(file, header, box, 100)) continue;
+    if (!open_at_any_crop(random, file, spec, reader)) continue;
     const auto subsequence_bytes = static_cast<uint32_t>(draw(random, 1, 200));
     if (!scan.plan(file, reader.frame(), reader.window(), subsequence_bytes)) continue;
     Decoding decoding(scan, reader);

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "runtime/card/entropy_kernel.h"
-#include "runtime/decode/decoder.h"
 #include "tests/card/entropy_arena.h"
 #include "tests/decode/jpeg_files.h"
 
@@ -257,12 +256,7 @@ TEST_CASE("threads at restart markers find what decoding in order finds, or say 
     if (!read_baseline_frame(file, frame)) continue;
     const bool damaged = draw(random, 0, 3) != 0;
     if (damaged) damage_restarts(file, frame.scan_begin, random);
-    ImageHeader header;
-    if (!read_header(file, {}, header, {}).ok()) continue;
-    const int x = draw(random, 0, spec.width - 1);
-    const int y = draw(random, 0, spec.height - 1);
-    const Box box{x, y, draw(random, 1, spec.width - x), draw(random, 1, spec.height - y)};
-    if (!reader.open(file, header, box, 100)) continue;
+    if (!open_at_any_crop(random, file, spec, reader)) continue;
     INFO("round " << round);
     const bool restarts = spec.restart < frame.mcu_columns * reader.window().end_row;
     if (!planner.plan_at_restarts(file, reader.frame(), reader.window())) {
@@ -313,12 +307,7 @@ TEST_CASE("threads keep to their part of the memory, whatever file and index say
           static_cast<std::byte>(draw(random, 0, 2) == 0 ? 255 : draw(random, 0, 255));
     }
     if (draw(random, 0, 1) == 1) index = changed(index, random, draw(random, 1, 4));
-    ImageHeader header;
-    if (!read_header(file, {}, header, {}).ok()) continue;
-    const int x = draw(random, 0, spec.width - 1);
-    const int y = draw(random, 0, spec.height - 1);
-    const Box box{x, y, draw(random, 1, spec.width - x), draw(random, 1, spec.height - y)};
-    if (!reader.open(file, header, box, 100)) continue;
+    if (!open_at_any_crop(random, file, spec, reader)) continue;
     if (!planner.plan(file, reader.frame(), &index, reader.window())) continue;
     EntropyArena arena(planner, reader);
     const bool good = decode(planner, arena);
