@@ -730,10 +730,14 @@ TEST_CASE("where messages lie on their way for a while, more leases are asked fo
   }
 }
 
-TEST_CASE("lease depth follows the threads") {
+TEST_CASE("lease depth follows the threads, and the loader's hello says it") {
   CHECK(lease_depth(1) == 2);
   CHECK(lease_depth(2) == 2);
   CHECK(lease_depth(8) == 5);
+  for (const int threads : {1, 3, 8}) {
+    World world({.threads = threads});
+    CHECK(world.expect<LoaderHello>().depth == lease_depth(threads));
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <deque>
+#include <iterator>
+#include <map>
 
 #include "runtime/base/error.h"
 #include "runtime/config/sampler_file.h"
@@ -84,6 +86,23 @@ TEST_CASE("a split is opened when every loader has answered, and once for all po
   world.coordinator.handle(1, OpenSplit{json, 1, 2});
   CHECK(world.take<SplitOpened>(1).size() == 1);
   CHECK(world.take<PrepareSplit>(2).empty());
+}
+
+TEST_CASE("a loader has as many leases as its hello asked for, and no more") {
+  World world;
+  const std::string json = split_json();
+  const std::map<PeerId, int32_t> depth{{2, 3}, {3, 1}};
+  for (const auto& [loader, leases] : depth) world.coordinator.handle(loader, LoaderHello{8, leases, 4});
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId loader : {2, 3}) world.prepared(loader, json, 80);
+  world.coordinator.handle(0, OpenStream{7, fingerprint_of(json), 0, 0, 0});
+  for (int64_t step = 0; step < 5; ++step) world.coordinator.handle(0, SlotFree{7, step});  // of two chunks each
+  for (const auto& [loader, leases] : depth) {
+    const auto granted = world.take<LeaseGranted>(loader);
+    REQUIRE(std::ssize(granted) == leases);
+    world.coordinator.handle(loader, ChunkDone{granted[0].lease, 1000, 1, 1});
+    CHECK(world.take<LeaseGranted>(loader).size() == 1);
+  }
 }
 
 TEST_CASE("chunks are as small as the threads of the loaders that are there ask for") {
