@@ -25,7 +25,8 @@
 //   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays
 //   epoch 0.
 // Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
-//   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader.
+//   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader, and
+//   batches it inherits are the parent's memory, not a copy: what either writes there the other sees.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place where
 //   a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
 // Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it

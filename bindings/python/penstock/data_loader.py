@@ -127,7 +127,8 @@ class DataLoader:
     Notes
     -----
     A batch owns its memory by reference count. A program may keep `trainer.hold` batches (2) besides the one in use;
-    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that.
+    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. It also makes batches fit to
+    be inherited by a child that is forked: without it parent and child write into the same memory.
     """
 
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
