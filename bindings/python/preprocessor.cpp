@@ -51,6 +51,35 @@ class Buffer {
   Py_buffer view_{};
 };
 
+// Arguments that come as the program gave them, so that a wrong one is complained of by its name.
+[[noreturn]] void refuse(const char* name, nb::handle value, const char* remedy) {
+  PyErr_Clear();
+  throw Error(ErrorKind::usage, std::string(name) + "=" + nb::repr(value).c_str(), remedy);
+}
+int64_t integer(const char* name, nb::handle value) {
+  const nb::object number = nb::steal(PyBool_Check(value.ptr()) ? nullptr : PyNumber_Index(value.ptr()));
+  const long long found = number.is_valid() ? PyLong_AsLongLong(number.ptr()) : -1;
+  if (!number.is_valid() || PyErr_Occurred() != nullptr) refuse(name, value, "say an integer of at most 64 bits");
+  return found;
+}
+std::optional<std::vector<int64_t>> integers(const char* name, nb::handle values) {
+  if (values.is_none()) return std::nullopt;
+  std::vector<int64_t> out;
+  for (const nb::handle value : values) out.push_back(integer(name, value));
+  return out;
+}
+std::optional<bool> flag(const char* name, nb::handle value) {
+  if (value.is_none()) return std::nullopt;
+  if (!PyBool_Check(value.ptr())) refuse(name, value, "say True or False");
+  return value.ptr() == Py_True;
+}
+std::optional<double> number(const char* name, nb::handle value) {
+  if (value.is_none()) return std::nullopt;
+  const double found = PyFloat_AsDouble(value.ptr());
+  if (PyErr_Occurred() != nullptr) refuse(name, value, "say a number");
+  return found;
+}
+
 class PendingHandle {
  public:
   PendingHandle(std::vector<Buffer> buffers, PendingImages pending)
@@ -102,10 +131,12 @@ Preprocessor open(const std::string& job, bool is_text, const std::string& name,
   return is_text ? Preprocessor::from_text(job, name, split, options) : Preprocessor(job, split, options);
 }
 
-PendingHandle submit(PreprocessorHandle& self, const std::vector<nb::object>& images,
-                     const std::optional<std::vector<int64_t>>& indices, int64_t epoch,
-                     const std::optional<std::vector<int64_t>>& occurrences) {
+PendingHandle submit(PreprocessorHandle& self, const std::vector<nb::object>& images, nb::handle index_of_each,
+                     nb::handle epoch_of_all, nb::handle occurrence_of_each) {
   const size_t n = images.size();
+  const std::optional<std::vector<int64_t>> indices = integers("index", index_of_each);
+  const std::optional<std::vector<int64_t>> occurrences = integers("occurrence", occurrence_of_each);
+  const int64_t epoch = integer("epoch", epoch_of_all);
   if ((indices && indices->size() != n) || (occurrences && occurrences->size() != n)) {
     throw Error(ErrorKind::usage, std::to_string(n) + " images, but " +
                                       std::to_string(indices && indices->size() != n ? indices->size()
@@ -141,10 +172,10 @@ void register_preprocessor(nb::module_& module) {
       .def("__init__",
            [](PreprocessorHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, bool raw_images, int threads, std::optional<double> cpu_fraction) {
-             new (self) PreprocessorHandle(
-                 open(job, is_text, name, split, std::move(overrides), dtype, channels_last, raw_images, threads,
-                      cpu_fraction));
+              nb::handle channels_last, bool raw_images, int threads, nb::handle cpu_fraction) {
+             new (self) PreprocessorHandle(open(job, is_text, name, split, std::move(overrides), dtype,
+                                                flag("channels_last", channels_last), raw_images, threads,
+                                                number("cpu_fraction", cpu_fraction)));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
            nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("threads"),

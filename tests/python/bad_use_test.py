@@ -82,6 +82,18 @@ def test_wrong_arguments():
     raises(penstock.UsageError, lambda: loader(JOB, "train", batch="dict", keys={"images": "x"}), "'images'", "'image'")
     raises(penstock.UsageError, lambda: loader(JOB, "train", batch="dict", keys={"image": "label"}), "same name")
     raises(penstock.UsageError, lambda: loader(JOB, "train", dtype="int8"), "int8", "bfloat16")
+    # A wrong type is complained of by the parameter's name, and a key of the job by its keyword.
+    for wrong in ({"num_replicas": 2.0, "rank": 0}, {"num_replicas": 2, "rank": "0"}, {"num_replicas": 2**40, "rank": 0},
+                  {"ranks_per_replica": "2"}, {"channels_last": 1}, {"attach": "no"}, {"keys": 3, "batch": "dict"},
+                  {"keys": {"image": 3}, "batch": "dict"}, {"sampler": 3}, {"loader__threads": object()}):
+        problem = raises(penstock.UsageError, lambda: loader(JOB, "train", **wrong))
+        assert any(name in str(problem) for name in wrong) and "incompatible" not in str(problem), problem
+    for wrong in ({"batch_size": 2.5}, {"shuffle": "x"}, {"tail": "padd"}, {"cpu_fraction": 3}, {"seed": "x"},
+                  {"loader__threads": "x"}, {"loader__thread": 1}):
+        problem = raises(penstock.ConfigError, lambda: loader(JOB, "train", **wrong))
+        assert str(problem).startswith(f"{list(wrong)[0]}: error: "), problem
+    both = raises(penstock.ConfigError, lambda: loader(JOB, "train", seed="x", overrides=["nonsense"]))
+    assert "seed: error: 'seed': expected" in str(both) and "overrides: error: expected key=value" in str(both), both
     for problem in (raises(penstock.Error, lambda: loader(JOB, "trian")), raises(penstock.Error, lambda: loader("no.yaml"))):
         again = pickle.loads(pickle.dumps(problem))  # as it comes out of a worker process
         assert type(again) is type(problem) and str(again) == str(problem) and again.remedy == problem.remedy

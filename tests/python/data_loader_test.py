@@ -356,6 +356,11 @@ def test_stats_show_and_tqdm():
     check_grid(penstock.show(views.numpy()[:2], n=100), 10)
     check_grid(penstock.show(views, n=1), 5)
     raises(penstock.UsageError, lambda: penstock.show(batch, mean=(0, 0, 0)), "std")
+    for name, wrong in (("columns", "x"), ("columns", 0), ("columns", 1.5), ("n", "x"), ("n", 0), ("class_names", 3)):
+        raises(penstock.UsageError, lambda: penstock.show(batch, **{name: wrong}), name)
+    for wrong in ("x", (0, 0), [[0, 0, 0]], (0, 0, "x")):
+        raises(penstock.UsageError, lambda: penstock.show(batch, mean=wrong, std=(1, 1, 1)), "mean")
+        raises(penstock.UsageError, lambda: penstock.show(batch, mean=(0, 0, 0), std=wrong), "std")
     try:
         from tqdm import tqdm
     except ImportError:

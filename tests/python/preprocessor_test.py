@@ -196,6 +196,12 @@ def test_bad_use():
     raises(penstock.UsageError, "threads=0", penstock.Preprocessor, PHOTOS.job, split="val", threads=0)
     raises(penstock.UsageError, "is no job", penstock.Preprocessor, penstock.ImageFolder("x"))
     raises(penstock.UsageError, "int64", penstock.Preprocessor, PHOTOS.job, split="val", dtype="int64")
+    for name, wrong in (("split", 3), ("channels_last", "no"), ("cpu_fraction", [1]), ("threads", 2.0)):
+        raises(penstock.UsageError, name, penstock.Preprocessor, PHOTOS.job, **{"split": "val", name: wrong})
+    preprocess = penstock.Preprocessor(PHOTOS.job, split="val", output="numpy")
+    for name, wrong in (("index", 1.5), ("index", "a"), ("index", 2**70), ("occurrence", 1.0), ("epoch", 2**70)):
+        raises(penstock.UsageError, f"{name}=", preprocess, PHOTOS.good, **{"index": 1, name: wrong})
+    assert preprocess(PHOTOS.good, index=np.int64(1), epoch=np.int8(1)).shape[0] == 1
 
 
 def test_ctrl_c_ends_a_call():

@@ -141,6 +141,17 @@ def test_wrong_arguments_are_refused():
     raises(ValueError, "without replacement", lambda: penstock.WeightedRandomSampler([1.0, 2.0], 3, False))
     raises(ValueError, "weight 1 is", lambda: list(penstock.WeightedRandomSampler([1.0, -1.0], 3)))
     raises(ValueError, "empty dataset", lambda: list(penstock.RandomSampler([], True, 3)))
+    for make in (penstock.SequentialSampler, penstock.RandomSampler):
+        raises(ValueError, "NoneType has no len()", lambda: list(make(None)))
+    for wrong in ("x", 1.5):
+        raises(ValueError, "seed: ", lambda: penstock.RandomSampler(9, seed=wrong))
+        raises(ValueError, "seed: ", lambda: penstock.DistributedSampler(9, 2, 0, seed=wrong))
+        raises(ValueError, "seed: ", lambda: penstock.WeightedRandomSampler([1.0], 2, seed=wrong))
+        raises(ValueError, "replacement=", lambda: penstock.RandomSampler(9, wrong))
+    for wrong in ("abc", 3, [[1.0]]):
+        raises(ValueError, "weights: ", lambda: penstock.WeightedRandomSampler(wrong, 2))
+    raises(ValueError, "a dataset of 1180591620717411303424 samples", lambda: list(penstock.RandomSampler(2**70)))
+    raises(ValueError, "sampler=3", lambda: penstock.BatchSampler(3, 2, False))
 
 
 # ---- a program's own sampler -----------------------------------------------------------------------------------------

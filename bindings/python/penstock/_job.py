@@ -6,6 +6,7 @@ import difflib
 import json
 import operator
 import os
+import re
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from .errors import UsageError
@@ -72,6 +73,21 @@ def integer(what: str, value: Any) -> int:
         raise UsageError(f"{what}: {value!r} is no integer") from None
 
 
+def whole(name: str, value: Any) -> int:
+    """Of a parameter: an integer that the library can count with."""
+    number = integer(name, value)
+    if not -2**31 <= number < 2**31:
+        raise UsageError(f"{name}={number}: that is too many")
+    return number
+
+
+def flag(name: str, value: Any) -> Optional[bool]:
+    """Of a parameter that may be left out."""
+    if value is not None and not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r}", "say True or False")
+    return value
+
+
 def epoch_of(value: Any) -> int:
     epoch = integer(f"set_epoch({value!r})", value)
     if not 0 <= epoch < 2**32:
@@ -121,9 +137,34 @@ def with_share(cpu_fraction: Union[None, float, str], more: Mapping[str, Any]) -
 
 def overrides_of(split: str, named: Mapping[str, Any], more: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """`key.sub=value` lines: the split's own keys, then any key (`loader__threads=4`)."""
-    out = [f"splits.{split}.{SPLIT_KEYS[key]}={_text(value)}" for key, value in named.items() if value is not None]
-    out += [f"{key.replace('__', '.')}={_text(value)}" for key, value in more.items()]
-    return out + list(words)
+    keys = {key: f"splits.{split}.{SPLIT_KEYS[key]}" for key, value in named.items() if value is not None}
+    keys.update((key, key.replace("__", ".")) for key in more)
+    return [f"{key}={_text_of(name, {**named, **more}[name])}" for name, key in keys.items()] + list(words)
+
+
+def _text_of(name: str, value: Any) -> str:
+    try:
+        return _text(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}={value!r}: no job file can say that", "use numbers, texts, lists and dicts") from None
+
+
+_OVERRIDE = re.compile(r"^command line: error: (.*\n *\| ([^=\s]+)=)", re.MULTILINE)
+
+
+def by_keyword(complaints: str) -> str:
+    """Complaints about overrides, which the library knows from command lines, by the keywords that they are here."""
+    named = _OVERRIDE.sub(lambda found: f"{_keyword(found[2])}: error: {found[1]}", complaints)
+    return named.replace("command line: error: ", "overrides: error: ")
+
+
+def _keyword(key: str) -> str:
+    if key == "roles.ranks_per_replica":
+        return "ranks_per_replica"
+    for keyword, below in SPLIT_KEYS.items():
+        if key.startswith("splits.") and key.split(".", 2)[-1] == below:
+            return keyword
+    return key.replace(".", "__")
 
 
 def build(dataset: Mapping[str, Any], split: str, pipeline: Sequence[Mapping[str, Any]],

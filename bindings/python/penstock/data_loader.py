@@ -39,12 +39,12 @@ _FIRST = ("image", "label")  # of a tuple; other fields follow in the dataset's 
 def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: Optional[int]):
     """(num_replicas, rank, do they count ranks): arguments, which count replicas; else torch.distributed where it is
     initialised; else None for both, and the library looks at RANK and WORLD_SIZE."""
-    if ranks_per_replica is not None and ranks_per_replica < 1:
+    if ranks_per_replica is not None and _job.whole("ranks_per_replica", ranks_per_replica) < 1:
         raise UsageError(f"ranks_per_replica={ranks_per_replica}: it is 1 or more")
     if num_replicas is not None or rank is not None:
         if num_replicas is None or rank is None:
             raise UsageError("num_replicas and rank come together", "give both, or neither")
-        return num_replicas, rank, False
+        return _job.whole("num_replicas", num_replicas), _job.whole("rank", rank), False
     if (ranks_per_replica or 1) > 1 and place() == (None, None):
         raise UsageError("ranks_per_replica without ranks",
                          "initialise torch.distributed, or set RANK and WORLD_SIZE, or give num_replicas and rank")
@@ -158,12 +158,17 @@ class DataLoader:
             raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
         if keys is not None and batch != "dict":
             raise UsageError("keys are for batch=\"dict\"")
+        if keys is not None and not (isinstance(keys, Mapping) and all(isinstance(one, str) for one in [*keys, *keys.values()])):
+            raise UsageError(f"keys={keys!r}", 'say the new names of fields, as in {"image": "pixel_values"}')
+        channels_last, attach = _job.flag("channels_last", channels_last), _job.flag("attach", attach)
         self._as_dict = batch == "dict"
         self._keys = dict(keys or {})
         self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more,
                                                             _job.words_of(overrides), card_transform)
         self._order = None if sampler is None else ProgramOrder(sampler, self.split)
         if sampler is not None:
+            if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
+                raise UsageError(f"sampler={sampler!r}", "give an iterable of indices")
             if shuffle:
                 raise UsageError("sampler and shuffle exclude each other", "shuffle in the sampler")
             lines += [f"splits.{self.split}.sampler.program=true", f"splits.{self.split}.sampler.shuffle=false"]

@@ -58,4 +58,7 @@ _BY_CODE = {kind.exit_code: kind for kind in (RunError, UsageError, ConfigError,
 
 def make(exit_code: int, message: str, remedy: str) -> Error:
     """The exception for one of the library's errors."""
+    if exit_code == ConfigError.exit_code:
+        from ._job import by_keyword  # which knows these classes
+        message = by_keyword(message)
     return _BY_CODE.get(exit_code, RunError)(message, remedy)

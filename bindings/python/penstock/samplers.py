@@ -29,8 +29,10 @@ __all__ = ["BatchSampler", "DistributedSampler", "RandomSampler", "SequentialSam
 
 
 def _size_of(dataset: Union[Sized, int]) -> int:
+    if not hasattr(dataset, "__index__") and not hasattr(dataset, "__len__"):
+        raise UsageError(f"a {type(dataset).__name__} has no len()", "give a dataset, or the number of its samples")
     size = operator.index(dataset) if hasattr(dataset, "__index__") else len(dataset)
-    if size < 0:
+    if not 0 <= size < 2**63:
         raise UsageError(f"a dataset of {size} samples")
     return size
 
@@ -59,8 +61,8 @@ class _Epochs:
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`."""
         epoch = _job.integer(f"set_epoch({epoch!r})", epoch)
-        if epoch < 0:
-            raise UsageError(f"set_epoch({epoch}): epochs count from 0")
+        if not 0 <= epoch < 2**63:
+            raise UsageError(f"set_epoch({epoch}): epochs count from 0 to 2^63 - 1")
         self.epoch = epoch
 
     def _seed_now(self) -> int:
@@ -109,11 +111,13 @@ class RandomSampler(_Advancing):
                  generator: Any = None, *, seed: int = 0) -> None:
         if num_samples is not None:
             num_samples = _positive("num_samples", num_samples)
+        if not isinstance(replacement, bool):
+            raise UsageError(f"replacement={replacement!r}", "say True or False")
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
-        self.seed = seed
+        self.seed = _job.integer("seed", seed)
 
     @property
     def num_samples(self) -> int:
@@ -156,8 +160,8 @@ class DistributedSampler(_Epochs):
         self.num_replicas = num_replicas
         self.rank = rank
         self.shuffle = bool(shuffle)  # torch takes 0 and 1 as well
-        self.seed = seed
-        self.drop_last = drop_last
+        self.seed = _job.integer("seed", seed)
+        self.drop_last = bool(drop_last)
         self.num_samples = size // num_replicas if drop_last else -(-size // num_replicas)
         self.total_size = self.num_samples * num_replicas
 
@@ -186,13 +190,16 @@ class WeightedRandomSampler(_Advancing):
         num_samples = _positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise UsageError(f"replacement={replacement!r}", "say True or False")
-        self.weights = array.array("d", weights.tolist() if hasattr(weights, "tolist") else weights)
+        try:
+            self.weights = array.array("d", weights.tolist() if hasattr(weights, "tolist") else weights)
+        except (TypeError, ValueError):
+            raise UsageError(f"weights: a {type(weights).__name__} is no list of numbers", "give one for every sample") from None
         if not replacement and num_samples > len(self.weights):
             raise UsageError(f"{num_samples} draws without replacement from {len(self.weights)} samples")
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
-        self.seed = seed
+        self.seed = _job.integer("seed", seed)
 
     def __iter__(self) -> Iterator[int]:
         if self.generator is None:
@@ -217,6 +224,8 @@ class BatchSampler:
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         if not isinstance(drop_last, bool):
             raise UsageError(f"drop_last={drop_last!r}", "say True or False")
+        if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
+            raise UsageError(f"sampler={sampler!r}", "give an iterable of indices")
         self.sampler = sampler
         self.batch_size = _positive("batch_size", batch_size)
         self.drop_last = drop_last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Sequence
 
+from . import _job
 from .errors import UsageError
 
 __all__ = ["show"]
@@ -34,10 +35,13 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
     A matplotlib Figure where matplotlib is installed (the last line of a notebook's cell shows it; `.savefig(path)`),
     else a Pillow image without titles (`.show()`, `.save(path)`).
     """
-    if n < 1:
-        raise UsageError(f"show(n={n}): it is 1 or more")
+    n = _one_or_more("n", n)
+    if columns is not None:
+        columns = _one_or_more("columns", columns)
     if (mean is None) != (std is None):
         raise UsageError("show: mean and std come together")
+    if class_names is not None and not hasattr(class_names, "__getitem__"):
+        raise UsageError(f"show: class_names={class_names!r}", "give loader.classes, or a list of names")
     images, labels = _parts(batch)
     if images.ndim == 5:  # FiveCrop's and TenCrop's views stand side by side, one sample a row
         views = images.shape[1]
@@ -52,6 +56,25 @@ def show(batch: Any, n: int = 16, *, mean: Optional[Sequence[float]] = None, std
     except ImportError:
         return _pillow_grid(pictures, columns)
     return _figure(Figure, pictures, titles, columns)
+
+
+def _one_or_more(name, value):
+    number = _job.integer(f"show: {name}", value)
+    if number < 1:
+        raise UsageError(f"show({name}={number}): it is 1 or more")
+    return number
+
+
+def _per_channel(name, values, channels):
+    """float32 [channels], or of one number for all."""
+    import numpy as np
+    try:
+        numbers = np.asarray(values, np.float32)
+    except (TypeError, ValueError):
+        raise UsageError(f"show: {name}={values!r} are no numbers", f"give Normalize's {name}") from None
+    if numbers.ndim > 1 or numbers.size not in (1, channels):
+        raise UsageError(f"show: {name}={values!r}, and the pictures have {channels} channels", f"give Normalize's {name}")
+    return numbers
 
 
 def _parts(batch):
@@ -77,7 +100,8 @@ def _to_uint8(images, mean, std):
         return pictures.copy()
     pictures = pictures.astype(np.float32)
     if mean is not None:
-        pictures = pictures * np.asarray(std, np.float32) + np.asarray(mean, np.float32)
+        channels = pictures.shape[-1]
+        pictures = pictures * _per_channel("std", std, channels) + _per_channel("mean", mean, channels)
     elif pictures.min() < 0 or pictures.max() > 1:
         low = pictures.min(axis=(1, 2, 3), keepdims=True)
         span = pictures.max(axis=(1, 2, 3), keepdims=True) - low
