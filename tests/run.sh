@@ -3,17 +3,40 @@
 #
 #   tests/run.sh              # what every change must pass: 10 minutes at most on 2 cores
 #   tests/run.sh --full       # and sanitizers, clang's analysis, and the long versions of the exactness tests
-#   tests/run.sh -R sampler   # any further arguments go to ctest
+#   tests/run.sh -R sampler   # ctest's options to choose and repeat tests go to it
 #
 # A test that skips itself must be listed in tests/expected_skips.txt with its condition; any other skip fails the run.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
+
+# Before anything is installed or built. ctest passes over words that it does not know, and would run every test.
 full=0
-if [[ "${1:-}" == --full ]]; then
-  full=1
+to_ctest=()
+while (($#)); do
+  case $1 in
+    --full) full=1 ;;
+    -h | --help)
+      sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$top/tests/run.sh"
+      exit 0
+      ;;
+    -R | -E | -L | -LE | -I | -j | --tests-regex | --exclude-regex | --label-regex | --label-exclude | --repeat | --timeout)
+      (($# > 1)) || { echo "tests/run.sh: $1 needs a value" >&2; exit 2; }
+      to_ctest+=("$1" "$2")
+      shift
+      ;;
+    -j[0-9]* | -V | -VV | --verbose | --rerun-failed | --stop-on-failure | --schedule-random | --repeat=*)
+      to_ctest+=("$1")
+      ;;
+    *)
+      echo "tests/run.sh: '$1' is neither --full nor one of ctest's options to choose and repeat tests" >&2
+      echo "  help: tests/run.sh --help" >&2
+      exit 2
+      ;;
+  esac
   shift
-fi
+done
+set -- "${to_ctest[@]}"
 
 mkdir -p build
 launch/install_packages.sh --tests
