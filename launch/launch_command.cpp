@@ -105,8 +105,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", *json, "passed on to `penstock run`");
   command->add_flag("--quiet", *quiet, "passed on");
   command->add_option("--epochs", *epochs, "passed on")->excludes(serve_flag);
-  CLI::Option* dump_option =
-      command->add_option("--dump", *dump, "passed on")->type_name("DIR")->excludes(serve_flag);
+  CLI::Option* dump_option = command->add_option("--dump", *dump, "passed on")->type_name("DIR")->excludes(serve_flag);
   command->add_flag("--raw", *raw, "passed on")->excludes(serve_flag)->needs(dump_option);
   command->footer("The program and its arguments stand after --:  penstock launch --run job.yaml -n 4 -- ./train");
   command->callback([=, &chosen] {

@@ -29,8 +29,8 @@
 namespace penstock {
 namespace {
 
-// Under mpirun every rank would print the same complaint, and as a trainer's program (`penstock drain`) every trainer: one
-// is enough.
+// Under mpirun every rank would print the same complaint, and as a trainer's program (`penstock drain`) every trainer:
+// one is enough.
 void let_rank_0_speak_first() {
   const std::map<std::string, std::string> environment = current_environment();
   const auto of_program = environment.find("RANK");
@@ -171,7 +171,7 @@ CLI::Validator some_bytes() {
   return CLI::Validator(
       [](std::string& text) {
         static const std::map<std::string, uint64_t> units = {
-            {"", 1}, {"k", 1000}, {"m", 1000'000}, {"g", 1000'000'000}, {"t", 1000'000'000'000},
+            {"", 1},           {"k", 1'000},       {"m", 1'000'000},   {"g", 1'000'000'000}, {"t", 1'000'000'000'000},
             {"ki", 1ull << 10}, {"mi", 1ull << 20}, {"gi", 1ull << 30}, {"ti", 1ull << 40}};
         uint64_t count = 0;
         const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);

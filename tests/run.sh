@@ -20,7 +20,7 @@ while (($#)); do
       sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$top/tests/run.sh"
       exit 0
       ;;
-    -R | -E | -L | -LE | -I | -j | --tests-regex | --exclude-regex | --label-regex | --label-exclude | --repeat | --timeout)
+    -R | -E | -L | -LE | -I | -j | --repeat | --timeout)
       (($# > 1)) || { echo "tests/run.sh: $1 needs a value" >&2; exit 2; }
       to_ctest+=("$1" "$2")
       shift

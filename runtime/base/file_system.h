@@ -10,8 +10,8 @@
 // Thread-safety: one FileSystem serves any number of threads at once.
 // Ownership: the caller owns every buffer; `bytes` keeps its capacity, so one buffer per thread serves all files.
 // Failure: FileError (kind runtime) naming the path and the system's reason. Interrupted and short calls are continued;
-//   a file that changes while it is read is an error, never a silently shorter file. Where descriptors or memory ran out
-//   it is no FileError but an Error(runtime): callers that take a file for missing must not take that for it.
+//   a file that changes while it is read is an error, never a silently shorter file. Where descriptors or memory ran
+//   out it is no FileError but an Error(runtime): callers that take a file for missing must not take that for it.
 #pragma once
 
 #include <cstddef>

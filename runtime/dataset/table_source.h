@@ -8,8 +8,8 @@
 //   their places point.
 // Entry points are given only with the very bytes that they were made of: others are decoded as without an index.
 // Verdicts: an image over limits.max_encoded_bytes is a bad sample. A shard that cannot be read, or is not of the size
-//   that the table knows, is Error(runtime). So is another picture than was listed in a TFRecord file: without an index its
-//   checksums refuse a damaged one, and an index must not let it pass.
+//   that the table knows, is Error(runtime). So is another picture than was listed in a TFRecord file: without an index
+//   its checksums refuse a damaged one, and an index must not let it pass.
 // Thread-safety, ownership and failure: as source.h says.
 #pragma once
 

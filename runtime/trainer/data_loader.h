@@ -140,8 +140,8 @@ struct DataLoaderOptions {
   // Besides, and where they are there: in memory that loaders' cards share (offered_memory()). The program finishes all
   // images of a batch on a card of its own. Not where CutMix mixes batches, and not from other nodes.
   bool card_images = false;
-  // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits for
-  // a `penstock serve`. What it throws comes out of those.
+  // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
+  // for a `penstock serve`. What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
 };

@@ -127,8 +127,8 @@ class DataLoader:
     Notes
     -----
     A batch owns its memory by reference count. A program may keep `trainer.hold` batches (2) besides the one in use;
-    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. It also makes batches fit to
-    be inherited by a child that is forked: without it parent and child write into the same memory.
+    with more it is warned, and `next()` waits until one is dropped; `copy=True` lifts that. It also makes batches fit
+    to be inherited by a child that is forked: without it parent and child write into the same memory.
     """
 
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
@@ -158,7 +158,8 @@ class DataLoader:
             raise UsageError(f"batch={batch!r}", 'say "tuple" or "dict"')
         if keys is not None and batch != "dict":
             raise UsageError("keys are for batch=\"dict\"")
-        if keys is not None and not (isinstance(keys, Mapping) and all(isinstance(one, str) for one in [*keys, *keys.values()])):
+        renamed = [*keys, *keys.values()] if isinstance(keys, Mapping) else [None]
+        if keys is not None and not all(isinstance(name, str) for name in renamed):
             raise UsageError(f"keys={keys!r}", 'say the new names of fields, as in {"image": "pixel_values"}')
         channels_last, attach = _job.flag("channels_last", channels_last), _job.flag("attach", attach)
         self._as_dict = batch == "dict"

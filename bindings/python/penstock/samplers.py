@@ -193,7 +193,8 @@ class WeightedRandomSampler(_Advancing):
         try:
             self.weights = array.array("d", weights.tolist() if hasattr(weights, "tolist") else weights)
         except (TypeError, ValueError):
-            raise UsageError(f"weights: a {type(weights).__name__} is no list of numbers", "give one for every sample") from None
+            raise UsageError(f"weights: a {type(weights).__name__} is no list of numbers",
+                             "give one for every sample") from None
         if not replacement and num_samples > len(self.weights):
             raise UsageError(f"{num_samples} draws without replacement from {len(self.weights)} samples")
         self.num_samples = num_samples

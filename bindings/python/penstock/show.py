@@ -73,7 +73,8 @@ def _per_channel(name, values, channels):
     except (TypeError, ValueError):
         raise UsageError(f"show: {name}={values!r} are no numbers", f"give Normalize's {name}") from None
     if numbers.ndim > 1 or numbers.size not in (1, channels):
-        raise UsageError(f"show: {name}={values!r}, and the pictures have {channels} channels", f"give Normalize's {name}")
+        raise UsageError(f"show: {name}={values!r}, and the pictures have {channels} channels",
+                         f"give Normalize's {name}")
     return numbers
 
 
