@@ -6,7 +6,6 @@
 // read, and submitted when no thread is filling a place of it any more. A chunk is done when all its samples are read
 // and finished and all its lanes are back.
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/cpu_set.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/speed_split.h"
@@ -256,10 +256,8 @@ class PoolExecutor final : public Executor {
   void run(const std::vector<int>& cpus) {
     ::pthread_setname_np(::pthread_self(), "penstock-cpu");
     if (!cpus.empty()) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      for (const int cpu : cpus) CPU_SET(cpu, &set);
-      (void)::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // a wish; the kernel may know better
+      const CpuSet set(cpus);
+      (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a wish; the kernel may know better
     }
     const MonotonicClock clock;
     Makers makers;
