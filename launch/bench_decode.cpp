@@ -182,7 +182,8 @@ void print(const nlohmann::ordered_json& result) {
 
 int bench_decode(const DecodeRequest& request) {
   const Job job = job_of(request);
-  const LoaderOptions options = loader_options(job);
+  LoaderOptions options = loader_options(job);
+  options.card_lanes.shared_bytes = 0;  // nobody reads
   const auto context = SplitContext::open(resolve_split(job, request.split), posix_file_system(), {job.python},
                                           options.sources);
   std::string no_card;

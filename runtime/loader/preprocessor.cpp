@@ -358,6 +358,7 @@ class PreprocessorImpl {
     if (job.loader.executor == ExecutorKind::cpu) return;
     LoaderOptions options = loader_options(job);
     options.card_lanes.library.reset();  // what is served must not depend on which card has time
+    options.card_lanes.shared_bytes = 0;  // nobody else reads
     try {
       cards_ = std::make_unique<CollectingExecutor>(
           make_card_executor(num_threads_, {}, open_cards(options.cards), options.card_lanes, {}, options.cpu_fraction),

@@ -412,6 +412,8 @@ class DataLoader:
                 finished, self._native = self._native, self._open(True)
                 finished.close()
             self._tensors.close()
+            if self._native.raw_images:
+                self._native.use_no_memory()  # of loaders' cards, which this device may not reach
             self._tensors = moved
             self._finish_images("the DataLoader was made without this device, and had begun" if not untouched else
                                 "MixUp mixes batches that are finished")
