@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 import penstock
-from jobs import PENSTOCK, Result, hashes_of, mpirun_words, run_tests, write_job
+from jobs import FULL, PENSTOCK, Result, hashes_of, mpirun_words, run_tests, write_job
 from leftovers import run
 from penstock import transforms as T
 from photos import PHOTOS, TRAIN, WORK, raises
@@ -181,8 +181,8 @@ def test_under_mpirun_and_when_a_loader_dies():
     if shutil.which("mpirun") is None:
         return
     made, overrides = {}, [f"{key}={value}" for key, value in ON_CARDS.items()]
-    for how, more, epochs in (("host", ["loader.card_share_mb=0"], 8), ("shm", [], 8), ("mpi", ["transport=mpi"], 3),
-                              ("kill", [], 8)):
+    ways = [("host", ["loader.card_share_mb=0"], 6), ("shm", [], 6), ("kill", [], 6)]
+    for how, more, epochs in ways + ([("mpi", ["transport=mpi"], 3)] if FULL else []):
         top = tempfile.mkdtemp(dir=WORK)
         path = write_job(top, PHOTOS, trainers=2)
         program = os.path.join(top, "program.py")
@@ -207,7 +207,8 @@ def test_under_mpirun_and_when_a_loader_dies():
         made[how] = batches, hashes_of(report)
     assert made["shm"] == made["host"]
     assert made["kill"] == made["host"]
-    assert [one[:len(other)] for one, other in zip(made["host"][0], made["mpi"][0])] == made["mpi"][0]
+    if FULL:
+        assert [one[:len(other)] for one, other in zip(made["host"][0], made["mpi"][0])] == made["mpi"][0]
 
 
 run_tests(globals())
