@@ -321,7 +321,7 @@ class Loader::Impl {
     header.payload_bytes = bytes;
     if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
     header.piece = lender_.lend(*work);
-    sent_bytes_ += static_cast<int64_t>(bytes);
+    sent_bytes_ += static_cast<int64_t>(bytes - absent_bytes(header, work->records));
     way_.made(work->busy_ns);
     endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
     tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});

@@ -1,5 +1,6 @@
 #include "runtime/protocol/chunk.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/crc32c.h"
@@ -145,6 +146,12 @@ std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch,
   PlannedSample delivered = record.planned;
   delivered.index = record.index;
   return sample_record(split, static_cast<uint32_t>(epoch), delivered, record.draws, label);
+}
+
+size_t absent_bytes(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
+  if (!header.piece || records.empty()) return 0;
+  const auto absent = std::count_if(records.begin(), records.end(), [](const auto& one) { return one.pixel_hash.has_value(); });
+  return static_cast<size_t>(absent) * (header.piece->bytes / records.size());
 }
 
 FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {

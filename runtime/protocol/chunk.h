@@ -76,6 +76,9 @@ struct SampleRecord {
 std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch, const SampleRecord& record,
                                         int64_t label);
 
+// Of a payload: images that are on a card alone, whose places in it are nobody's.
+size_t absent_bytes(const ChunkHeader& header, const std::vector<SampleRecord>& records);
+
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);
 void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std::vector<SampleRecord>& records);
 

@@ -329,7 +329,9 @@ class Port::Impl {
     ChunkHeader header;
     std::vector<SampleRecord> records;
     decode_envelope(arrived.envelope, header, records);
-    record_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, arrived.payload.size());
+    // What is lent is never more than the payload; a peer that says so is heard by the passes.
+    const size_t received = arrived.payload.size() - std::min(arrived.payload.size(), absent_bytes(header, records));
+    record_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, received);
     const bool taken = passes_.take(header, records, arrived);
     endpoint_->release(arrived.peer, arrived.token);
     record_.chunk_done(clock_.now() - begun, taken);

@@ -128,6 +128,10 @@ TEST_CASE("images are where a batch says they are, for as long as it is held, in
     CHECK(number == wanted.size());
     const nlohmann::json report = parse_json(loader.report_json());
     CHECK(report["ranks"][0]["images_on_cards"] == reader.on_cards);
+    // A label besides each image that the host has; what ports received is what was sent.
+    CHECK(report["ranks"][0]["received_bytes"] < static_cast<int64_t>(number * 8 * (kEach + 64)) -
+                                                     reader.on_cards * static_cast<int64_t>(kEach));
+    CHECK(report["ranks"][0]["received_bytes"] <= report["ranks"][1]["sent_bytes"]);
     if (share_mb > 0.1) CHECK(reader.on_cards > 20);
     for (const auto& card : report["ranks"][1]["cards"]["list"]) {
       INFO(card.dump());
