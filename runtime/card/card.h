@@ -8,6 +8,7 @@
 //   stream->download(pinned.data(), memory.data() + at, m);
 //   stream->wait(timeout_ns);                                  // until all of it is done
 //   std::unique_ptr<CardShare> ring = card->share(bytes);      // memory that another process opens by ring->fd()
+//   std::unique_ptr<CardLink> way = card->link(id, end);       // to a card that is not reached so (card_link.h)
 //
 // The seam between what is said to a card and how: ../cuda says it with CUDA, host_card.h does it on this CPU, and
 //   tests put faults in between. No header of CUDA is seen from here.
@@ -35,6 +36,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/card/batch_layout.h"
+#include "runtime/card/card_link.h"
 #include "runtime/card/picture_decoder.h"
 
 namespace penstock {
@@ -137,6 +139,14 @@ class Card {
   // What another process has shared, to be read by this card, which may be another: `bytes` are its bytes(). The
   // descriptor is the call's, whatever comes of it. Error(runtime) where this card does not reach it.
   virtual std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) = 0;
+  // Which card it is, of all machines'; the same in every process. Empty: nobody knows.
+  virtual std::string identity() const { return {}; }
+  // Error(runtime), with what to do, where there is nothing that links cards; why_no_links() says it before.
+  virtual std::string link_id() { throw Error(ErrorKind::runtime, why_no_links()); }
+  virtual std::unique_ptr<CardLink> link(const std::string& /*id*/, LinkEnd /*end*/) {
+    throw Error(ErrorKind::runtime, why_no_links());
+  }
+  virtual std::string why_no_links() const { return "this card has no library that links it to others"; }
 };
 
 // Owned memory of a card.
