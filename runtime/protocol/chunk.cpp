@@ -148,20 +148,20 @@ std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch,
   return sample_record(split, static_cast<uint32_t>(epoch), delivered, record.draws, label);
 }
 
-size_t absent_bytes(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
-  if (!header.piece || records.empty()) return 0;
-  const auto absent = std::count_if(records.begin(), records.end(), [](const auto& one) { return one.pixel_hash.has_value(); });
-  return static_cast<size_t>(absent) * (header.piece->bytes / records.size());
+int64_t images_elsewhere(const std::vector<SampleRecord>& records) {
+  return std::count_if(records.begin(), records.end(), elsewhere);
 }
 
-FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {
+FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) { return payload_layout(fields, samples, 0); }
+
+FieldLayout payload_layout(const FieldTable& fields, int64_t samples, int64_t absent) {
   FieldLayout layout;
   layout.offsets.resize(fields.size());
   for (const bool fixed_size : {true, false}) {
     for (size_t f = 0; f < fields.size(); ++f) {
       if (fields[f].fixed_size() != fixed_size) continue;
       layout.offsets[f] = layout.total_bytes;
-      const size_t bytes = fields[f].bytes_per_sample() * static_cast<size_t>(samples);
+      const size_t bytes = fields[f].bytes_per_sample() * static_cast<size_t>(f == 0 ? samples - absent : samples);
       layout.total_bytes += (bytes + 63) / 64 * 64;
     }
     if (fixed_size) layout.fixed_bytes = layout.total_bytes;
@@ -169,9 +169,33 @@ FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {
   return layout;
 }
 
-size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory) {
+namespace {
+
+// Images that are there move together, and what is behind them follows. Everything moves towards the beginning.
+void close_gaps(const FieldTable& fields, const FieldLayout& from, const FieldLayout& to, std::byte* memory,
+                const std::vector<SampleRecord>& records) {
+  const size_t each = fields[0].bytes_per_sample();
+  size_t at = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (elsewhere(records[i])) continue;
+    if (at != i * each) std::memmove(memory + at, memory + i * each, each);
+    at += each;
+  }
+  for (size_t f = 1; f < fields.size(); ++f) {
+    if (!fields[f].fixed_size()) continue;
+    std::memmove(memory + to.offsets[f], memory + from.offsets[f], fields[f].bytes_per_sample() * records.size());
+  }
+}
+
+}  // namespace
+
+size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory,
+                  const std::vector<SampleRecord>& records) {
   const FieldLayout layout = chunk_layout(fields, samples);
-  size_t end = layout.fixed_bytes;
+  const int64_t absent = images_elsewhere(records);
+  const FieldLayout packed = payload_layout(fields, samples, absent);
+  if (absent > 0) close_gaps(fields, layout, packed, memory, records);
+  size_t end = packed.fixed_bytes;
   for (size_t f = 0; f < fields.size(); ++f) {
     if (fields[f].fixed_size()) continue;
     for (int64_t i = 0; i < samples; ++i) {
@@ -185,8 +209,8 @@ size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory) 
 }
 
 std::vector<std::vector<std::span<const std::byte>>> packed_values(const FieldTable& fields, int64_t samples,
-                                                                   std::span<const std::byte> payload) {
-  const FieldLayout layout = chunk_layout(fields, samples);
+                                                                   std::span<const std::byte> payload, int64_t absent) {
+  const FieldLayout layout = payload_layout(fields, samples, absent);
   WireReader in(payload, "chunk's payload");
   (void)in.raw(layout.fixed_bytes);
   std::vector<std::vector<std::span<const std::byte>>> values;

@@ -13,7 +13,7 @@
 //     u16 number of draws, each: u16 position, u16 count, i64 values; where hashed, u64 low, u64 high
 //   then u32 CRC-32C of everything before it.
 // Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
-//   at a multiple of 64 bytes. Then for each bytes or text field, in order: for each sample a u32 length and the value,
+//   at a multiple of 64 bytes; of the images, those that are on a card and hashed there have no place. Then for each bytes or text field, in order: for each sample a u32 length and the value,
 //   nothing between them. While a cell is being filled these have rooms of the longest value (base/field_value.h);
 //   pack_chunk() moves them together before the chunk is sent, so that what travels is what there is.
 // Nothing in it depends on who made the chunk, the generation and the piece apart.
@@ -76,8 +76,9 @@ struct SampleRecord {
 std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch, const SampleRecord& record,
                                         int64_t label);
 
-// Of a payload: images that are on a card alone, whose places in it are nobody's.
-size_t absent_bytes(const ChunkHeader& header, const std::vector<SampleRecord>& records);
+// Is the image of a sample on a card alone? Of a chunk: how many are.
+inline bool elsewhere(const SampleRecord& record) { return record.on_card && record.pixel_hash; }
+int64_t images_elsewhere(const std::vector<SampleRecord>& records);
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);
 void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std::vector<SampleRecord>& records);
@@ -89,13 +90,18 @@ struct FieldLayout {
   size_t total_bytes = 0;
 };
 FieldLayout chunk_layout(const FieldTable& fields, int64_t samples);
+// The same of a payload whose fixed-size fields are wanted: so many of its images are elsewhere.
+FieldLayout payload_layout(const FieldTable& fields, int64_t samples, int64_t absent);
 
-// Makes the payload of a cell that is filled; returns its size. To be called once: rooms are gone afterwards.
-size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory);
+// Makes the payload of a cell that is filled; returns its size. To be called once: rooms are gone afterwards. `records` say
+// which images are elsewhere; no records: none.
+size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory,
+                  const std::vector<SampleRecord>& records = {});
 
 // The stored bytes (base/field_value.h) of a payload's fields of varying length: of each such field, in order, each
 // sample's. Error(peer_lost) where they are not exactly what the payload has behind its fixed-size fields.
 std::vector<std::vector<std::span<const std::byte>>> packed_values(const FieldTable& fields, int64_t samples,
-                                                                   std::span<const std::byte> payload);
+                                                                   std::span<const std::byte> payload,
+                                                                   int64_t absent = 0);
 
 }  // namespace penstock

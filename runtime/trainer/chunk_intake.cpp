@@ -87,7 +87,8 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
                 std::optional<int32_t> share) {
   Slot& slot = pool.slots[static_cast<size_t>(slot_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
-  const FieldLayout layout = chunk_layout(split.raw_fields, header.samples);
+  const int64_t absent = images_elsewhere(records);
+  const FieldLayout layout = payload_layout(split.raw_fields, header.samples, absent);
   const bool fits = slot.state == Slot::State::filling && chunk < slot.chunk_taken.size() &&
                     header.fingerprint == split.fingerprint &&
                     header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
@@ -107,7 +108,8 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
                 "a chunk from rank " + std::to_string(expected.sender) + " arrived damaged (CRC-32C differs)",
                 "check the network between the nodes");
   }
-  const auto varying = packed_values(split.raw_fields, header.samples, payload);
+  const auto varying = packed_values(split.raw_fields, header.samples, payload, absent);
+  size_t images = 0;  // of the payload, so far
   slot.chunk_taken[chunk] = true;
   if (share) {
     slot.pieces.push_back({expected.sender, *header.piece, *share});
@@ -124,11 +126,15 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
     const std::vector<std::byte> hashed = hashed_record_of(split.resolved.name, expected.epoch, record, label);
     content.clear();
     auto column = varying.begin();
+    const size_t image = images;
+    if (!elsewhere(record)) ++images;
     for (size_t f = 0; f < split.raw_fields.size(); ++f) {
       if (f == 1) continue;
       const FieldSpec& field = split.raw_fields[f];
+      if (f == 0 && elsewhere(record)) continue;
       const size_t room = field.bytes_per_sample();
-      content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + static_cast<size_t>(i) * room, room)
+      const size_t place = f == 0 ? image : static_cast<size_t>(i);
+      content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + place * room, room)
                                            : (*column++)[static_cast<size_t>(i)]);
       if (f > 0 || !share || !record.on_card) take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
     }
