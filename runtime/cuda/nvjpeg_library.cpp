@@ -3,29 +3,12 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/base/library_search.h"
 
 namespace penstock {
 namespace {
-
-void add_files(const std::filesystem::path& nvidia, std::vector<std::string>& files) {
-  files.push_back(nvidia / "cu13/lib/libnvjpeg.so.13");
-  files.push_back(nvidia / "nvjpeg/lib/libnvjpeg.so.12");
-}
-
-// site-packages of the environment that `root` is, if it is one.
-void add_packages(const std::filesystem::path& root, std::vector<std::string>& files) {
-  std::error_code none;
-  for (const auto& python : std::filesystem::directory_iterator(root / "lib", none)) {
-    if (!python.path().filename().string().starts_with("python3")) continue;
-    for (const char* const packages : {"site-packages", "dist-packages"}) {
-      add_files(python.path() / packages / "nvidia", files);
-    }
-  }
-}
 
 NvjpegLibrary load_first() {
   std::string tried;
@@ -42,25 +25,9 @@ NvjpegLibrary load_first() {
 }  // namespace
 
 std::vector<std::string> nvjpeg_candidates() {
-  // Who names one wants that one.
-  if (const char* const named = std::getenv("PENSTOCK_NVJPEG"); named != nullptr && *named != 0) return {named};
-  std::vector<std::string> files{"libnvjpeg.so.13", "libnvjpeg.so.12"};
-  std::vector<std::string> environments;
-  if (const char* const folder = std::getenv("VIRTUAL_ENV"); folder != nullptr && *folder != 0) {
-    add_packages(folder, environments);
-  }
-  std::error_code error;
-  // In a Python package this lies in site-packages/penstock, and nvJPEG beside that.
-  if (Dl_info self{}; ::dladdr(reinterpret_cast<const void*>(&nvjpeg_candidates), &self) != 0 && self.dli_fname != nullptr) {
-    const std::filesystem::path component = std::filesystem::absolute(self.dli_fname, error);
-    add_files(component.parent_path().parent_path() / "nvidia", environments);
-  }
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) add_packages(program.parent_path().parent_path(), environments);
-  for (const std::string& file : environments) {
-    if (std::filesystem::exists(file, error)) files.push_back(file);
-  }
-  return files;
+  return library_candidates({.variable = "PENSTOCK_NVJPEG",
+                             .names = {"libnvjpeg.so.13", "libnvjpeg.so.12"},
+                             .in_packages = {"cu13/lib/libnvjpeg.so.13", "nvjpeg/lib/libnvjpeg.so.12"}});
 }
 
 bool load_nvjpeg(const std::string& file, NvjpegLibrary& library, std::string& why_not) {

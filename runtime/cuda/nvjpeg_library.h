@@ -6,7 +6,7 @@
 //
 // Looked for in this order: $PENSTOCK_NVJPEG (a file); libnvjpeg.so.13 and .12 where the loader looks; the folders of
 //   PyPI's nvidia-nvjpeg (nvidia/cu13/lib) and nvidia-nvjpeg-cu12 (nvidia/nvjpeg/lib) of the Python environment of this
-//   program: $VIRTUAL_ENV, the one that this component is installed in, and what is above the program's own folder. Version 12 is the oldest that has all functions.
+//   program (runtime/base/library_search.h). Version 12 is the oldest that has all functions.
 // Types are the header's (nvjpeg.h of the toolkit or of PyPI), so a table that does not fit does not compile.
 // Ownership: stays loaded. Thread-safety: any thread.
 #pragma once
