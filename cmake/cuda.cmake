@@ -1,6 +1,6 @@
 # Whether the CUDA component is built (runtime/cuda), and with what: PENSTOCK_CUDA, PENSTOCK_NVCC, PENSTOCK_CUDART,
 # PENSTOCK_CUDA_INCLUDE. PENSTOCK_NVJPEG_INCLUDE: the folder of nvjpeg.h, where there is one; the library is found when a
-# loader runs.
+# loader runs. PENSTOCK_NCCL_INCLUDE: the same of nccl.h.
 # nvcc is called as a program, not as a CMake language: a toolkit from PyPI (launch/install_cuda.sh) has another layout
 # than CMake's tests of a CUDA compiler expect, and one source file needs none of them.
 set(PENSTOCK_CUDA AUTO CACHE STRING "Build the CUDA component: AUTO (where nvcc is found), ON or OFF")
@@ -12,6 +12,7 @@ set(PENSTOCK_NVCC_FLAGS -std=c++20 -O2 -fmad=false)
 
 set(PENSTOCK_BUILD_CUDA FALSE)
 set(PENSTOCK_BUILD_NVJPEG FALSE)
+set(PENSTOCK_BUILD_NCCL FALSE)
 if(PENSTOCK_CUDA AND NOT PENSTOCK_FUZZ)
   set(fetched ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13)
   find_program(PENSTOCK_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
@@ -39,7 +40,13 @@ if(PENSTOCK_CUDA AND NOT PENSTOCK_FUZZ)
         set(PENSTOCK_BUILD_NVJPEG TRUE)
         set(nvjpeg "nvJPEG by ${PENSTOCK_NVJPEG_INCLUDE}/nvjpeg.h")
       endif()
-      message(STATUS "CUDA component: on, ${PENSTOCK_NVCC} ${version}; ${nvjpeg}")
+      find_path(PENSTOCK_NCCL_INCLUDE nccl.h ${hints} PATHS ${fetched}/../nccl/include)
+      set(nccl "without NCCL, whose header was not found")
+      if(PENSTOCK_CUDA_INCLUDE AND PENSTOCK_NCCL_INCLUDE)
+        set(PENSTOCK_BUILD_NCCL TRUE)
+        set(nccl "NCCL by ${PENSTOCK_NCCL_INCLUDE}/nccl.h")
+      endif()
+      message(STATUS "CUDA component: on, ${PENSTOCK_NVCC} ${version}; ${nvjpeg}; ${nccl}")
     endif()
   endif()
   if(NOT PENSTOCK_BUILD_CUDA AND NOT PENSTOCK_CUDA STREQUAL AUTO)

@@ -6,6 +6,7 @@
 
 #include "launch/findings.h"
 #include "runtime/base/error.h"
+#include "runtime/base/library_search.h"
 #include "runtime/card/cuda_component.h"
 
 namespace penstock {
@@ -54,11 +55,14 @@ Finding find_nvjpeg(int cards) {
 
 // ncclResult_t ncclGetVersion(int* version): 22703 is 2.27.3.
 Finding find_nccl() {
-  const OpenLibrary library("libnccl.so.2");
-  auto* const get = library.function<int(int*)>("ncclGetVersion");
-  int version = 0;
-  if (get == nullptr || get(&version) != 0) return {"NCCL", "not found; penstock does not use it yet"};
-  return {"NCCL", dotted(version / 10000, version / 100 % 100, version % 100) + "; penstock does not use it yet"};
+  for (const std::string& file : library_candidates(nccl_search())) {
+    const OpenLibrary library(file.c_str());
+    auto* const get = library.function<int(int*)>("ncclGetVersion");
+    int version = 0;
+    if (get == nullptr || get(&version) != 0) continue;
+    return {"NCCL", dotted(version / 10000, version / 100 % 100, version % 100) + " (" + file + ")"};
+  }
+  return {"NCCL", "not found; only loader.card_links: nccl wants it"};
 }
 
 std::string card_text(const CudaCardFacts& card) {

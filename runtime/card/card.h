@@ -106,6 +106,10 @@ class CardStream {
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // CardError(lost) when the time passes first.
   virtual void wait(Nanoseconds timeout_ns) = 0;
+  // Would wait() return at once, or throw? For whoever has something else to look at meanwhile.
+  virtual bool done() { return true; }
+  // What libraries for such cards know the stream by (a cudaStream_t); nullptr: there is nothing.
+  virtual void* native() const noexcept { return nullptr; }
   // Of what was done since the last call; after wait().
   virtual CardTimes take_times() = 0;
   // Error(runtime), with what to do, where there is no such library.

@@ -1,7 +1,10 @@
 #include "runtime/card/card_finisher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <string>
+#include <thread>
 #include <utility>
 
 namespace penstock {
@@ -48,6 +51,14 @@ CardFinisher::CardFinisher(std::shared_ptr<Card> card, const Finisher& finisher,
   describe(finisher);
 }
 
+// Its stream's end waits for what that was told.
+CardFinisher::~CardFinisher() {
+  try {
+    if (!links_.empty()) wait_for_links();
+  } catch (const Error&) {
+  }
+}
+
 // What no batch changes is uploaded once: the table, and where in a piece each image begins and its tensor goes.
 void CardFinisher::describe(const Finisher& finisher) {
   front_.resize(layout_.images_at);
@@ -71,17 +82,10 @@ void CardFinisher::describe(const Finisher& finisher) {
   front_ = {};
 }
 
-void CardFinisher::finish(std::span<const RawImages> batch, void* tensor) {
-  if (reinterpret_cast<uintptr_t>(tensor) % element_bytes_ != 0) {
-    throw Error(ErrorKind::usage, "a tensor on a card is not aligned to its elements");
-  }
-  auto* to = static_cast<uint8_t*>(tensor);
+// A batch in what is fetched, and launched, at a time.
+template <class Fetch, class Launch>
+void CardFinisher::cut(std::span<const RawImages> batch, const Fetch& fetch, const Launch& launch) const {
   size_t fetched = 0;
-  const auto finish_fetched = [&] {
-    if (fetched == 0) return;
-    launch(fetched, to);
-    to += std::exchange(fetched, 0) * layout_.image_bytes * element_bytes_;
-  };
   for (const RawImages& part : batch) {
     const size_t count = static_cast<size_t>(part.samples) * images_per_sample_;
     for (size_t done = 0; done < count;) {
@@ -89,18 +93,50 @@ void CardFinisher::finish(std::span<const RawImages> batch, void* tensor) {
       fetch(part, done, now, fetched);
       done += now;
       fetched += now;
-      if (fetched == layout_.images) finish_fetched();
+      if (fetched == layout_.images) launch(std::exchange(fetched, 0));
     }
-    figures_.samples += part.samples;
   }
-  finish_fetched();
+  if (fetched > 0) launch(fetched);
+}
+
+std::vector<LinkRun> CardFinisher::runs(std::span<const RawImages> batch) const {
+  std::vector<LinkRun> runs;
+  cut(
+      batch,
+      [&](const RawImages& part, size_t first, size_t images, size_t) {
+        if (part.link == nullptr) return;
+        runs.push_back({part.link, {part.at + first * layout_.image_bytes, images * layout_.image_bytes}});
+      },
+      [](size_t) {});
+  return runs;
+}
+
+void CardFinisher::finish(std::span<const RawImages> batch, void* tensor) {
+  if (reinterpret_cast<uintptr_t>(tensor) % element_bytes_ != 0) {
+    throw Error(ErrorKind::usage, "a tensor on a card is not aligned to its elements");
+  }
+  auto* to = static_cast<uint8_t*>(tensor);
+  cut(
+      batch,
+      [&](const RawImages& part, size_t first, size_t images, size_t at) { fetch(part, first, images, at); },
+      [&](size_t images) {
+        launch(images, to);
+        to += images * layout_.image_bytes * element_bytes_;
+      });
+  for (const RawImages& part : batch) figures_.samples += part.samples;
 }
 
 // To place `at` of what is launched together.
 void CardFinisher::fetch(const RawImages& part, size_t first, size_t images, size_t at) {
   const size_t bytes = images * layout_.image_bytes;
-  const auto* const from = reinterpret_cast<const std::byte*>(part.images) + first * layout_.image_bytes;
   std::byte* const to = memory_.data() + layout_.images_at + at * layout_.image_bytes;
+  if (part.link != nullptr) {
+    part.link->receive(to, bytes, *stream_);
+    links_.insert(part.link);
+    figures_.linked_bytes += static_cast<int64_t>(bytes);
+    return;
+  }
+  const auto* const from = reinterpret_cast<const std::byte*>(part.images) + first * layout_.image_bytes;
   if (part.on_card) {
     stream_->copy(to, from, bytes);
   } else {
@@ -120,8 +156,32 @@ void CardFinisher::launch(size_t images, uint8_t* to) {
 }
 
 void CardFinisher::wait() {
+  if (!links_.empty()) wait_for_links();
   stream_->wait(timeout_ns_);
   figures_.times += stream_->take_times();
+  for (CardLink* const link : std::exchange(links_, {})) {
+    if (link->state() == LinkState::failed) throw CardError(CardFault::failed, link->failure());
+  }
+}
+
+// A stream that receives from somebody who is dead ends only when its links are aborted.
+void CardFinisher::wait_for_links() {
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  const auto failed = [](const CardLink* link) { return link->state() == LinkState::failed; };
+  std::string why;
+  while (!stream_->done() && why.empty()) {
+    const Nanoseconds waited = clock.now() - begun;
+    if (const auto one = std::find_if(links_.begin(), links_.end(), failed); one != links_.end()) {
+      why = (*one)->failure();
+    } else if (waited > timeout_ns_) {
+      why = "nothing has come by a link between cards for " + std::to_string(timeout_ns_ / kSecond) + " s";
+    } else {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp<Nanoseconds>(waited / 8, 10'000, 500'000)));
+    }
+  }
+  if (why.empty()) return;
+  for (CardLink* const link : links_) link->end(why);
 }
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 //   CardFinisher finisher(open_trainers_card(0), loader.finisher(), stream);   // of a split opened with raw_images
 //   finisher.finish(images.as<uint8_t>(), images.shape[0], tensor);            // hands it over
 //   finisher.finish({{of_slot, 6}, {images_in(*theirs, at, bytes), 10, true}}, tensor);   // card_pieces.h
+//   for (const LinkRun& run : finisher.runs(parts)) …;     // of parts by links: asked of the loader, and then finish(parts, …)
 //   ...                                             // the consumer's stream waits for an event of `stream`
 //   finisher.wait();                                // now the batch may go
 //
@@ -18,12 +19,13 @@
 // Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has taken
 //   its bytes, which is a copy on this CPU.
 //   What a loader's card shares goes through the same memory: a copy within the card, or between two, and the loader
-//   has its piece back the sooner.
+//   has its piece back the sooner. What comes by a link (card_link.h) is received there.
 // Ownership: the card; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this is
 //   gone.
 // Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a
 //   call fails or the card has not answered for timeout_ns. What finish() was told before is then unknown, and it must
-//   not be asked again. Error(usage) for a tensor that is not aligned to its elements, and for images without colour.
+//   not be asked again. Where a link fails, or brings nothing for timeout_ns, wait() aborts the links in use, and throws
+//   CardError by name: the tensors since the last wait() are unknown, the card is as good as before. Error(usage) for a tensor that is not aligned to its elements, and for images without colour.
 // Thread-safety: one thread at a time.
 #pragma once
 
@@ -31,10 +33,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "runtime/augment/finish.h"
+#include "runtime/base/card_run.h"
 #include "runtime/base/clock.h"
 #include "runtime/card/card.h"
 
@@ -45,6 +49,15 @@ struct RawImages {
   const uint8_t* images = nullptr;
   int64_t samples = 0;
   bool on_card = false;  // in memory that this card reaches; else here
+  // To be received by it instead: the first stands `at` in the memory that the loader's card shares.
+  CardLink* link = nullptr;
+  uint64_t at = 0;
+};
+
+// What is received at a time.
+struct LinkRun {
+  CardLink* link = nullptr;
+  CardRun run;
 };
 
 // Those of a piece, by what its loader said of it. Error(peer_lost) for a place outside of the share.
@@ -60,6 +73,10 @@ class CardFinisher {
   CardFinisher(std::shared_ptr<Card> card, const Finisher& finisher, void* stream = nullptr,
                const CardFinisherOptions& options = {});
 
+  ~CardFinisher();
+  CardFinisher(const CardFinisher&) = delete;
+  CardFinisher& operator=(const CardFinisher&) = delete;
+
   // A batch, from wherever its samples are. `tensor`: card memory for as many finished ones.
   void finish(std::span<const RawImages> batch, void* tensor);
   void finish(std::initializer_list<RawImages> batch, void* tensor) {
@@ -67,11 +84,14 @@ class CardFinisher {
   }
   void finish(const uint8_t* images, int64_t samples, void* tensor) { finish({{images, samples}}, tensor); }
   void wait();
+  // The receives that finish() will do for this batch, in their order: what the loaders have to send.
+  std::vector<LinkRun> runs(std::span<const RawImages> batch) const;
 
   struct Figures {
     int64_t samples = 0;
     int64_t uploaded_bytes = 0;
-    int64_t copied_bytes = 0;  // card to card
+    int64_t copied_bytes = 0;  // card to card, in one machine
+    int64_t linked_bytes = 0;  // the same, by links
     CardTimes times;           // of what was waited for
   };
   const Figures& figures() const noexcept { return figures_; }
@@ -91,7 +111,10 @@ class CardFinisher {
   };
   static Layout layout_for(const Finisher& finisher, size_t memory_bytes);
   void describe(const Finisher& finisher);
+  template <class Fetch, class Launch>
+  void cut(std::span<const RawImages> batch, const Fetch& fetch, const Launch& launch) const;
   void fetch(const RawImages& part, size_t first, size_t images, size_t at);
+  void wait_for_links();
   void launch(size_t images, uint8_t* to);
 
   std::shared_ptr<Card> card_;
@@ -102,6 +125,7 @@ class CardFinisher {
   CardBlock memory_;
   std::vector<std::byte> front_;        // until it is uploaded
   std::unique_ptr<CardStream> stream_;  // goes before the memory that it works on
+  std::set<CardLink*> links_;           // that the stream was told to receive by since the last wait
   Figures figures_;
 };
 

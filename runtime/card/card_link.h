@@ -10,20 +10,20 @@
 //
 // State, at each end by itself:
 //
-//     joining --both ends are there--> joined --abort(), a failed call, a deadline--> failed
+//     joining --both ends are there--> joined --end(), a failed call, a deadline--> failed
 //        '------------------------------------------------------------------------------^
 //
 // Order: the n-th receive() gets what the n-th send() gave; both must say the same number of bytes. Neither is known to be
 //   over but by the receiver's stream, and only its process may say that the sender's memory is free again.
 // Waiting: send() never waits; the link has a thread of its own for it, so that a receiver that is late keeps up nobody
-//   else. receive() waits, `timeout_ns` at most, until the way has taken what it was told, which may need the other
+//   else. receive() waits, LinkTimeouts::move_ns at most, until the way has taken what it was told, which may need the other
 //   end's answer.
 // Failure: CardError; a link that failed stays so, failure() says why, and streams that were told to receive by it end,
 //   with bytes that nobody knows. A link never joins two ends on one card: link() is CardError(failed) where the library
 //   refuses that, and whoever offers a way compares Card::identity() first.
 // Ownership: the link must go before its card, and behind the streams that receive by it were waited for. Its end aborts
 //   what is under way, and waits for its thread.
-// Thread-safety: state(), failure() and abort() from any thread; send() and receive() from one at a time.
+// Thread-safety: state(), failure() and end() from any thread; send() and receive() from one at a time.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,10 @@ class CardStream;
 enum class LinkEnd : uint8_t { sender, receiver };
 enum class LinkState : uint8_t { joining, joined, failed };
 
-constexpr Nanoseconds kLinkJoinTimeout = 60 * kSecond;    // for the other end to come
-constexpr Nanoseconds kLinkMoveTimeout = 10 * kSecond;    // for what was told it to be taken
+struct LinkTimeouts {
+  Nanoseconds join_ns = 60 * kSecond;  // for the other end to come
+  Nanoseconds move_ns = 10 * kSecond;  // for what it was told to be taken
+};
 
 class CardLink {
  public:
@@ -49,7 +51,7 @@ class CardLink {
   virtual std::string failure() const = 0;  // empty: it has not failed
   virtual void send(const std::byte* from, size_t bytes) = 0;
   virtual void receive(std::byte* to, size_t bytes, CardStream& stream) = 0;
-  virtual void abort(const std::string& why) noexcept = 0;
+  virtual void end(const std::string& why) noexcept = 0;
 };
 
 }  // namespace penstock

@@ -14,7 +14,15 @@ uint64_t aligned(uint64_t at) {
 
 }  // namespace
 
-CardPieces::CardPieces(Card& card, size_t bytes) : share_(card.share(bytes)) {}
+CardPieces::CardPieces(Card& card, size_t bytes) : card_(card), share_(card.share(bytes)) {}
+
+const std::byte* CardPieces::at(const CardRun& run) const {
+  if (run.at > share_->bytes() || run.bytes > share_->bytes() - run.at) {
+    throw Error(ErrorKind::peer_lost, "a trainer asked for images outside the memory that a card shares",
+                "all ranks must run the same version of penstock");
+  }
+  return share_->data() + run.at;
+}
 
 // In the first gap that is wide enough: pieces of a split have one size and go back about in order, so gaps close.
 std::optional<CardPiece> CardPieces::take(size_t bytes, std::optional<Consumer> whose) {

@@ -39,6 +39,7 @@
 #include <optional>
 #include <set>
 
+#include "runtime/base/card_run.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/card.h"
 
@@ -65,6 +66,9 @@ class CardPieces {
   void give_back(uint64_t id, Consumer from);
   void forget(Consumer gone);
 
+  Card& card() const noexcept { return card_; }
+  // Error(peer_lost) where it is not all in the share.
+  const std::byte* at(const CardRun& run) const;
   int fd() const noexcept { return share_->fd(); }
   size_t bytes() const noexcept { return share_->bytes(); }
 
@@ -86,6 +90,7 @@ class CardPieces {
   Places::iterator find(uint64_t id) PENSTOCK_REQUIRES(mutex_);
   bool too_much(uint64_t bytes, Consumer whose) const PENSTOCK_REQUIRES(mutex_);
 
+  Card& card_;
   std::unique_ptr<CardShare> share_;
   mutable Mutex mutex_;
   Places out_ PENSTOCK_GUARDED_BY(mutex_);

@@ -1,5 +1,7 @@
 #include "runtime/card/host_card.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +12,8 @@
 
 #include "runtime/augment/resample.h"
 #include "runtime/base/thread_annotations.h"
-#include "runtime/card/run_on_host.h"
+#include "runtime/card/host_link.h"
+#include "runtime/card/host_stream.h"
 #include "runtime/decode/decoder.h"
 
 namespace penstock {
@@ -75,52 +78,6 @@ class HostDecoder final : public PictureDecoder {
   PixelBuffer storage_;
 };
 
-class HostStream final : public CardStream {
- public:
-  explicit HostStream(std::shared_ptr<HostLibrary> library) : library_(std::move(library)) {}
-  ~HostStream() override { HostStream::wait(0); }
-  void upload(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes, times_.upload_ns); }
-  void download(std::byte* to, const std::byte* from, size_t bytes) override {
-    copy(to, from, bytes, times_.download_ns);
-  }
-  void copy(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes, times_.copy_ns); }
-  void launch(std::byte* memory, const StageLaunch& launch) override {
-    work_.push_back({[memory, launch] { run_on_host(reinterpret_cast<uint8_t*>(memory), launch); },
-                     &times_.stage_ns[static_cast<size_t>(launch.stage)]});
-  }
-  void wait(Nanoseconds) override {
-    const MonotonicClock clock;
-    Nanoseconds begun = clock.now();
-    for (const Work& one : work_) {
-      one.run();
-      const Nanoseconds now = clock.now();
-      *one.time += now - std::exchange(begun, now);
-    }
-    work_.clear();
-  }
-  CardTimes take_times() override { return std::exchange(times_, {}); }
-  std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) override {
-    if (!library_->missing.empty()) throw Error(ErrorKind::runtime, library_->missing);
-    if (library_->decoders-- <= 0) throw Error(ErrorKind::runtime, "no more decoders");
-    return std::make_unique<HostDecoder>(library_, [this](std::function<void()> run) {
-      work_.push_back({std::move(run), &times_.library_ns});
-    });
-  }
-
- private:
-  struct Work {
-    std::function<void()> run;
-    Nanoseconds* time;
-  };
-  void copy(std::byte* to, const std::byte* from, size_t bytes, Nanoseconds& time) {
-    work_.push_back({[to, from, bytes] { std::memcpy(to, from, bytes); }, &time});
-  }
-
-  std::shared_ptr<HostLibrary> library_;
-  std::vector<Work> work_;
-  CardTimes times_;
-};
-
 class HostShare final : public CardShare {
  public:
   HostShare(SharedMemory memory, std::function<void()> gone) : memory_(std::move(memory)), gone_(std::move(gone)) {}
@@ -163,7 +120,14 @@ class HostCard final : public Card {
     blocks_.erase(block);
     std::free(memory);
   }
-  std::unique_ptr<CardStream> stream() override { return std::make_unique<HostStream>(library_); }
+  std::unique_ptr<CardStream> stream() override {
+    return std::make_unique<HostStream>([library = library_](HostStream& stream) -> std::unique_ptr<PictureDecoder> {
+      if (!library->missing.empty()) throw Error(ErrorKind::runtime, library->missing);
+      if (library->decoders-- <= 0) throw Error(ErrorKind::runtime, "no more decoders");
+      return std::make_unique<HostDecoder>(
+          library, [&stream](std::function<void()> run) { stream.later(std::move(run), &CardTimes::library_ns); });
+    });
+  }
 
   std::unique_ptr<CardShare> share(size_t bytes) override {
     MutexLock lock(mutex_);
@@ -181,6 +145,13 @@ class HostCard final : public Card {
       throw short_of(bytes, error.message());
     }
   }
+  // Of each process and number another one, as if each had cards of its own.
+  std::string identity() const override {
+    return "this CPU, process " + std::to_string(::getpid()) + ", card " + std::to_string(info_.number);
+  }
+  std::string why_no_links() const override { return {}; }
+  std::string link_id() override { return new_host_link_id(); }
+  std::unique_ptr<CardLink> link(const std::string& id, LinkEnd end) override { return open_host_link(id, end); }
   std::unique_ptr<CardShare> open_share(UniqueFd fd, size_t bytes) override {
     return std::make_unique<HostShare>(SharedMemory::open(std::move(fd), bytes, SharedMemory::Access::read), nullptr);
   }

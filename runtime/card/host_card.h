@@ -4,7 +4,8 @@
 //
 // For tests, and for looking at what a card would be asked (PENSTOCK_CARDS=host): much slower than the CPU path.
 // A stream does nothing before wait(), so memory that changes too early gives wrong pixels, as on a card.
-// What it shares is a memfd, which other processes read through a mapping that cannot write.
+// What it shares is a memfd, which other processes read through a mapping that cannot write; its links are sockets
+//   (host_link.h).
 // Its library (picture_decoder.h) is the CPU's decoder, which gives the bytes of arithmetic `exact`; a HostLibrary
 //   makes it refuse, or takes it away.
 // Thread-safety and failure: as card.h; memory beyond `memory_bytes` is CardError(out_of_memory).

@@ -14,6 +14,7 @@
 #include "runtime/card/card.h"
 #include "runtime/card/cuda_component.h"
 #include "runtime/card/kernels.h"
+#include "runtime/cuda/cuda_link.h"
 #include "runtime/cuda/cuda_share.h"
 #include "runtime/cuda/stage_ranges.h"
 #ifdef PENSTOCK_NVJPEG
@@ -235,6 +236,11 @@ class CudaStream final : public CardStream {
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp<Nanoseconds>(waited / 8, 10'000, 500'000)));
     }
   }
+  bool done() override {
+    use();
+    return cudaStreamQuery(stream_) != cudaErrorNotReady;  // an error is wait()'s to tell: it stays
+  }
+  void* native() const noexcept override { return stream_; }
   CardTimes take_times() override {
     use();
     return stopwatch_.take();
@@ -357,6 +363,13 @@ class CudaCard final : public Card {
     check(cudaSetDevice(info_.number), info_, "choosing it");
     return open_cuda_share(info_, hanging_, std::move(fd), bytes);
   }
+  std::string identity() const override { return cuda_identity(info_); }
+  std::string why_no_links() const override { return why_no_cuda_links(); }
+  std::string link_id() override {
+    check(cudaSetDevice(info_.number), info_, "choosing it");
+    return cuda_link_id();
+  }
+  std::unique_ptr<CardLink> link(const std::string& id, LinkEnd end) override { return open_cuda_link(info_, id, end); }
 
  private:
   CardInfo info_;

@@ -7,10 +7,12 @@
 //   faults->most_bytes = 4 << 20;                // larger allocations fail
 //   faults->most_shared_bytes = 0;               // larger shares fail, as where a driver knows none
 //   faults->slow_ms = 50;                        // longer, every batch
+//   faults->busy = [] { return true; };          // its streams are never done
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -27,6 +29,7 @@ class CardFaults {
   std::atomic<size_t> most_bytes = SIZE_MAX;
   std::atomic<size_t> most_shared_bytes = SIZE_MAX;
   std::atomic<int> slow_ms = 0;
+  std::function<bool()> busy;  // set before there are streams
 
   // Of a stream's calls, waits too.
   void call(const CardInfo& info) {
@@ -100,6 +103,7 @@ class FaultyCard final : public Card {
       std::this_thread::sleep_for(std::chrono::milliseconds(faults_->slow_ms));
       stream_->wait(timeout_ns);
     }
+    bool done() override { return !(faults_->busy && faults_->busy()) && stream_->done(); }
     CardTimes take_times() override { return stream_->take_times(); }
     std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions& options) override {
       return stream_->picture_decoder(options);
