@@ -23,6 +23,7 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/augment/finish.h
   runtime/base/arithmetic.h
   runtime/base/error.h
+  runtime/base/card_run.h
   runtime/base/fields.h
   runtime/loader/preprocessor.h
   runtime/trainer/data_loader.h)

@@ -1,9 +1,13 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,26 +37,44 @@ class CardHandle {
       : finisher_(finisher),
         card_(open_trainers_card(number)),
         work_(new CardFinisher(card_, finisher, reinterpret_cast<void*>(stream))) {}
+  ~CardHandle() {
+    const Unlocked unlocked;
+    work_.reset();  // first: it waits for what it was told
+    links_.clear();
+  }
+  CardHandle(const CardHandle&) = delete;
+  CardHandle& operator=(const CardHandle&) = delete;
 
   // `elsewhere`: samples whose images are in other cards' memory, in order.
   void start(uintptr_t images, size_t bytes, int64_t samples, uintptr_t tensor,
              const std::vector<CardImages>& elsewhere) {
-    check_bytes(finisher_, bytes, samples);
-    const auto* const here = reinterpret_cast<const uint8_t*>(images);
-    const size_t each = samples > 0 ? bytes / static_cast<size_t>(samples) : 0;
-    std::vector<RawImages> parts;
-    int64_t at = 0;
-    for (const CardImages& part : elsewhere) {
-      if (part.first < at || part.samples > samples - part.first) throw Error(ErrorKind::usage, "images of no sample");
-      check_bytes(finisher_, part.bytes, part.samples);
-      if (part.first > at) parts.push_back({here + static_cast<size_t>(at) * each, part.first - at});
-      parts.push_back({images_in(share_of(part.memory), part.at, part.bytes), part.samples, true});
-      at = part.first + part.samples;
+    work_->finish(parts_of(images, bytes, samples, elsewhere), reinterpret_cast<void*>(tensor));
+  }
+  // What start() with the same arguments will receive by links: of each memory, in order, place and bytes.
+  std::vector<std::pair<SharedMemoryHandle, std::vector<CardRun>>> receives(size_t bytes, int64_t samples,
+                                                                            const std::vector<CardImages>& elsewhere) {
+    std::vector<std::pair<SharedMemoryHandle, std::vector<CardRun>>> wanted;
+    for (const LinkRun& run : work_->runs(parts_of(0, bytes, samples, elsewhere))) {
+      const auto whose = std::find_if(links_.begin(), links_.end(), [&](const auto& item) { return item.second.get() == run.link; });
+      const auto memory = whose->first.lock();
+      const auto known = std::find_if(wanted.begin(), wanted.end(), [&](const auto& item) { return item.first.memory == memory; });
+      auto& runs = known != wanted.end() ? known->second : wanted.emplace_back(SharedMemoryHandle{memory}, std::vector<CardRun>()).second;
+      runs.push_back(run.run);
     }
-    if (at < samples) parts.push_back({here + static_cast<size_t>(at) * each, samples - at});
-    work_->finish(parts, reinterpret_cast<void*>(tensor));
+    return wanted;
   }
   void open(const SharedMemoryHandle& memory) { (void)share_of(memory.memory); }
+  void join(const SharedMemoryHandle& memory) {
+    links_[memory.memory] = card_->link(memory.memory->link_id, LinkEnd::receiver);
+  }
+  // Nothing: it is joining still; empty: it has joined; else why not.
+  std::optional<std::string> joined(const SharedMemoryHandle& memory) {
+    const CardLink& link = link_of(memory.memory);
+    if (link.state() == LinkState::joining) return std::nullopt;
+    return link.failure();
+  }
+  std::string identity() const { return card_->identity(); }
+  std::string why_no_links() const { return card_->why_no_links(); }
   void wait() { work_->wait(); }
   nb::dict figures() const {
     constexpr double kSecondNs = 1e9;
@@ -62,6 +84,7 @@ class CardHandle {
     out["images"] = figures.samples;
     out["uploaded_bytes"] = figures.uploaded_bytes;
     out["copied_bytes"] = figures.copied_bytes;
+    out["linked_bytes"] = figures.linked_bytes;
     out["card_memory_bytes"] = work_->memory_bytes();
     out["copy_s"] = static_cast<double>(figures.times.upload_ns + figures.times.copy_ns) / kSecondNs;
     out["finish_s"] = static_cast<double>(figures.times.augment_ns()) / kSecondNs;
@@ -69,6 +92,33 @@ class CardHandle {
   }
 
  private:
+  std::vector<RawImages> parts_of(uintptr_t images, size_t bytes, int64_t samples,
+                                  const std::vector<CardImages>& elsewhere) {
+    check_bytes(finisher_, bytes, samples);
+    const auto* const here = reinterpret_cast<const uint8_t*>(images);
+    const size_t each = samples > 0 ? bytes / static_cast<size_t>(samples) : 0;
+    std::vector<RawImages> parts;
+    int64_t at = 0;
+    for (const CardImages& part : elsewhere) {
+      if (part.first < at || part.samples > samples - part.first) throw Error(ErrorKind::usage, "images of no sample");
+      check_bytes(finisher_, part.bytes, part.samples);
+      if (part.first > at) parts.push_back({here + static_cast<size_t>(at) * each, part.first - at});
+      if (part.memory->linked) {
+        parts.push_back({.samples = part.samples, .link = &link_of(part.memory), .at = part.at});
+      } else {
+        parts.push_back({images_in(share_of(part.memory), part.at, part.bytes), part.samples, true});
+      }
+      at = part.first + part.samples;
+    }
+    if (at < samples) parts.push_back({here + static_cast<size_t>(at) * each, samples - at});
+    return parts;
+  }
+  CardLink& link_of(const std::shared_ptr<const SharedCardMemory>& memory) {
+    std::erase_if(links_, [](const auto& item) { return item.first.expired(); });
+    const auto known = links_.find(memory);
+    if (known == links_.end()) throw Error(ErrorKind::usage, "memory of a loader's card that no link was joined for");
+    return *known->second;
+  }
   // What nobody has any more is let go of: of a lost loader, behind the last batch that had images there.
   const CardShare& share_of(const std::shared_ptr<const SharedCardMemory>& memory) {
     std::erase_if(shares_, [](const auto& item) { return item.first.expired(); });
@@ -80,7 +130,8 @@ class CardHandle {
   Finisher finisher_;
   std::shared_ptr<Card> card_;
   std::map<std::weak_ptr<const SharedCardMemory>, std::unique_ptr<CardShare>, std::owner_less<>> shares_;
-  std::unique_ptr<CardFinisher, DeleteUnlocked> work_;  // goes first: it waits for what it was told
+  std::map<std::weak_ptr<const SharedCardMemory>, std::unique_ptr<CardLink>, std::owner_less<>> links_;
+  std::unique_ptr<CardFinisher> work_;
 };
 
 }  // namespace
@@ -93,6 +144,23 @@ void register_finishing(nb::module_& module) {
            nb::arg("elsewhere") = std::vector<CardImages>(), nb::call_guard<Unlocked>())
       .def("open", &CardHandle::open, nb::arg("memory"), nb::call_guard<Unlocked>(),
            "Memory that a loader's card shares; start() would do it, too. RunError where this card does not reach it.")
+      .def("join", &CardHandle::join, nb::arg("memory"), nb::call_guard<Unlocked>(), "Begins to; waits for nothing.")
+      .def("joined", &CardHandle::joined, nb::arg("memory"), nb::call_guard<Unlocked>(),
+           "None while it is joining; empty when it has; else why not.")
+      .def("receives",
+           [](CardHandle& self, size_t bytes, int64_t samples, const std::vector<CardImages>& elsewhere) {
+             nb::list out;
+             for (const auto& [memory, runs] : self.receives(bytes, samples, elsewhere)) {
+               nb::list places;
+               for (const CardRun& run : runs) places.append(nb::make_tuple(run.at, run.bytes));
+               out.append(nb::make_tuple(memory, places));
+             }
+             return out;
+           },
+           nb::arg("bytes"), nb::arg("samples"), nb::arg("elsewhere"),
+           "[(memory, [(at, bytes), ...]), ...] that start() will receive by links.")
+      .def("identity", &CardHandle::identity)
+      .def("why_no_links", &CardHandle::why_no_links)
       .def("wait", &CardHandle::wait, nb::call_guard<Unlocked>())
       .def("figures", &CardHandle::figures);
   nb::class_<Finisher>(module, "Finisher",

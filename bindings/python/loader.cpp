@@ -122,7 +122,13 @@ void register_loader(nb::module_& module) {
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
   nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/trainer/data_loader.h.")
-      .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; });
+      .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
+      .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
+      .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
+                   "Where linked: the loader's end is, and join() may be.")
+      .def_prop_ro("problem", [](const SharedMemoryHandle& self) { return self.memory->problem; })
+      .def("__eq__", [](const SharedMemoryHandle& self, const SharedMemoryHandle& other) { return self.memory == other.memory; })
+      .def("__hash__", [](const SharedMemoryHandle& self) { return std::hash<const void*>()(self.memory.get()); });
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
@@ -207,6 +213,23 @@ void register_loader(nb::module_& module) {
              loader->use_memory(*memory.memory);
            },
            nb::arg("memory"))
+      .def("ask_for_link",
+           [](LoaderHandle& self, const SharedMemoryHandle& memory, const std::string& identity) {
+             const auto loader = self.hold();
+             const Unlocked unlocked;
+             loader->ask_for_link(*memory.memory, identity);
+           },
+           nb::arg("memory"), nb::arg("identity"))
+      .def("ask_for_images",
+           [](LoaderHandle& self, const SharedMemoryHandle& memory,
+              const std::vector<std::pair<uint64_t, uint64_t>>& places) {
+             std::vector<CardRun> runs;
+             for (const auto& [at, bytes] : places) runs.push_back({at, bytes});
+             const auto loader = self.hold();
+             const Unlocked unlocked;
+             loader->ask_for_images(*memory.memory, std::move(runs));
+           },
+           nb::arg("memory"), nb::arg("places"))
       .def("use_no_memory", [](LoaderHandle& self) {
         const auto loader = self.hold();
         const Unlocked unlocked;

@@ -24,6 +24,7 @@ enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi =
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
 enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
 enum class NvjpegUse : uint8_t { off = 0, nearest = 1, interpolated = 2 };
+enum class CardLinksKind : uint8_t { off = 0, nccl = 1 };
 enum class CardEntropyKind : uint8_t { automatic = 0, index = 1, never = 2 };
 enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
@@ -165,6 +166,7 @@ struct LoaderSpec {
   double card_memory_mb = 512;  // of each card
   double card_duty = 1;         // share of a card's time
   double card_share_mb = 0;     // of each card besides, for images that trainers' cards read there; 0: none
+  CardLinksKind card_links = CardLinksKind::off;
   NvjpegUse nvjpeg = NvjpegUse::off;
   CardEntropyKind card_entropy = CardEntropyKind::automatic;
   CpuFraction cpu_fraction;

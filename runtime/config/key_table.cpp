@@ -209,6 +209,11 @@ std::vector<Section<Job>> make_job_sections() {
                         "be finished there (DataLoader(device=...)); same bytes. 0: images go by the host."),
                  PENSTOCK_MEMBER(loader.card_share_mb)),
         key<Job>(machinery,
+                 text("card_links", {"off", "nccl"},
+                      "With card_share_mb, to trainers' cards that cannot open that memory (of other nodes, or with "
+                      "transport: mpi): by NCCL, card to card; same bytes. off: by the host."),
+                 PENSTOCK_MEMBER(loader.card_links)),
+        key<Job>(machinery,
                  text("nvjpeg", {"off", "nearest", "interpolated"},
                       "arithmetic: fast only: cards decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), "
                       "its chroma interpolated or the nearest. Pixels then depend on who makes an image."),

@@ -39,12 +39,13 @@ class Loader::Impl {
                  .begin = [this](const LoaderSplits::Place& place, LeaseGranted m) { begin(place, std::move(m)); },
                  .wake = [this] { wakeup_.set(); }}),
         executor_(make_executor()),
-        lender_(*endpoint_, *executor_, cards_) {}
+        lender_(*endpoint_, *executor_, {cards_, options.card_links}, options.on_notice) {}
 
   ~Impl() {
     splits_.stop();
     // Threads that wait for a read have nothing to wait for any more.
     ahead_->stop();
+    lender_.end_links();
     // Threads first: they write into cells.
     executor_.reset();
     splits_.join();
@@ -261,6 +262,8 @@ class Loader::Impl {
                    [&](Alive&) {},
                    [&](ShareUsed& m) { lender_.used(peer, m); },
                    [&](PieceBack& m) { lender_.back(peer, m); },
+                   [&](LinkAsked& m) { lender_.asked(peer, m); },
+                   [&](PiecesAsked& m) { lender_.asked(peer, m); },
                    [&](Leave&) { tell(LoaderReport{report_json()}); },
                    [&](Goodbye& m) {
                      ended_ = true;
@@ -309,7 +312,8 @@ class Loader::Impl {
       splits_.free_cell(work->cell);
       return;
     }
-    const size_t bytes = pack_chunk(work->split->fields(), std::ssize(work->lease.samples), work->memory);
+    const size_t bytes = pack_chunk(work->split->fields(), std::ssize(work->lease.samples), work->memory,
+                                    work->records);
     ChunkHeader header;
     header.lease = work->lease.lease;
     header.fingerprint = work->lease.fingerprint;
@@ -321,7 +325,7 @@ class Loader::Impl {
     header.payload_bytes = bytes;
     if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
     header.piece = lender_.lend(*work);
-    sent_bytes_ += static_cast<int64_t>(bytes - absent_bytes(header, work->records));
+    sent_bytes_ += static_cast<int64_t>(bytes);
     way_.made(work->busy_ns);
     endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
     tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
@@ -387,6 +391,7 @@ LoaderOptions loader_options(const Job& job) {
   options.cards.count = job.loader.cards;
   options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
   options.card_lanes.duty = job.loader.card_duty;
+  options.card_links = job.loader.card_links == CardLinksKind::nccl;
   options.card_lanes.shared_bytes = static_cast<int64_t>(job.loader.card_share_mb * 1048576.0);
   // Elsewhere it would be loaded, and take its part of the cards' memory, for nothing.
   if (job.loader.nvjpeg != NvjpegUse::off && arithmetic_of(job.arithmetic) == Arithmetic::fast) {

@@ -49,6 +49,7 @@ struct LoaderOptions {
   CpuFraction cpu_fraction;   // executor.h
   CardChoice cards;           // where the executor has any; `taker` is for whoever starts several loaders on a node
   CardLanesOptions card_lanes;
+  bool card_links = false;   // what cards share is linked to trainers' cards that no descriptor gets to
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset

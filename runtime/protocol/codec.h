@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/balance/balancer.h"
+#include "runtime/base/card_run.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 #include "runtime/base/wire.h"
@@ -31,6 +32,10 @@ inline void put(WireWriter& out, const PlannedSample& v) {
   out.i64(v.index);
   out.u16(v.occurrence);
   out.u8(v.valid ? 1 : 0);
+}
+inline void put(WireWriter& out, const CardRun& v) {
+  out.u64(v.at);
+  out.u64(v.bytes);
 }
 inline void put(WireWriter& out, const FieldSpec& v) {
   out.text(v.name);
@@ -68,6 +73,10 @@ inline void get(WireReader& in, PlannedSample& v) {
   v.index = in.i64();
   v.occurrence = in.u16();
   v.valid = in.u8() != 0;
+}
+inline void get(WireReader& in, CardRun& v) {
+  v.at = in.u64();
+  v.bytes = in.u64();
 }
 inline void get(WireReader& in, FieldSpec& v) {
   v.name = in.text();

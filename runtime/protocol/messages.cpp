@@ -43,9 +43,13 @@ auto members(ProgramsAt& m) { return std::tie(m.living); }
 auto members(EndServing& m) { return std::tie(m.reason); }
 auto members(SplitClosed& m) { return std::tie(m.fingerprint, m.failed, m.split); }
 auto members(LeasesAhead& m) { return std::tie(m.leases); }
-auto members(ShareOffered& m) { return std::tie(m.card, m.bytes); }
+auto members(ShareOffered& m) { return std::tie(m.card, m.bytes, m.linked); }
 auto members(ShareUsed& m) { return std::tie(m.card, m.card_reader, m.used); }
 auto members(PieceBack& m) { return std::tie(m.card, m.id); }
+auto members(LinkAsked& m) { return std::tie(m.card, m.card_reader, m.identity); }
+auto members(LinkOpened& m) { return std::tie(m.card, m.card_reader, m.id, m.problem); }
+auto members(PiecesAsked& m) { return std::tie(m.card, m.card_reader, m.runs); }
+auto members(LoaderGone& m) { return std::tie(m.loader); }
 auto members(Leave& m) { return std::tie(m.reason); }
 auto members(LoaderReport& m) { return std::tie(m.json); }
 auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }

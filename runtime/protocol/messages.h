@@ -18,6 +18,8 @@
 //   Where a program reads images from the memory of a loader's card (runtime/card/card_pieces.h), and OpenStream says so:
 //   L -> P  ShareOffered (+ the descriptor)   before the first chunk for it; P -> L  ShareUsed, when the program has it
 //   open: from then on chunks may come with a piece of it, and P -> L  PieceBack  when that has been read
+//   To a card that no descriptor gets to (loader.card_links), before ShareUsed: P -> L  LinkAsked, L -> P  LinkOpened; and
+//   P -> L  PiecesAsked  for what the program is about to receive by the link
 //   l. P -> C  SplitClosed                 this port's last client of a split has gone; C -> L: so have all ports'
 //   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
@@ -31,6 +33,7 @@
 #include <vector>
 
 #include "runtime/balance/balancer.h"
+#include "runtime/base/card_run.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 #include "transport/transport.h"
@@ -127,11 +130,19 @@ struct EndServing { std::string reason; };
 struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
 // From a loader: so many leases more than its depth are of use to it, because its reads are slow and run ahead.
 struct LeasesAhead { int32_t leases = 0; };
-// Memory that a loader's card shares; `card` counts at the loader.
-struct ShareOffered { int32_t card = 0; uint64_t bytes = 0; };
+// Memory that a loader's card shares; `card` counts at the loader. `linked`: by a link (card/card_link.h), no descriptor.
+struct ShareOffered { int32_t card = 0; uint64_t bytes = 0; bool linked = false; };
 // One of the port's programs has it open, or no more.
 struct ShareUsed { int32_t card = 0; int32_t card_reader = 0; bool used = false; };
+// One of the port's programs, whose card is `identity` (Card::identity()), would join a link.
+struct LinkAsked { int32_t card = 0; int32_t card_reader = 0; std::string identity; };
+// The link's Card::link_id(); or why there is none, or none any more.
+struct LinkOpened { int32_t card = 0; int32_t card_reader = 0; std::string id; std::string problem; };
+// To be sent by the link, in this order, each at once.
+struct PiecesAsked { int32_t card = 0; int32_t card_reader = 0; std::vector<CardRun> runs; };
 struct PieceBack { int32_t card = 0; uint64_t id = 0; };
+// C -> P: given up, or lost; ports that see its loss themselves may have heard of it before.
+struct LoaderGone { PeerId loader = 0; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
@@ -141,7 +152,8 @@ using ControlMessage =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
                  StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
                  ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye, ProgramsAt,
-                 EndServing, SplitClosed, LeasesAhead, ShareOffered, ShareUsed, PieceBack>;
+                 EndServing, SplitClosed, LeasesAhead, ShareOffered, ShareUsed, PieceBack, LinkAsked, LinkOpened,
+                 PiecesAsked, LoaderGone>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -8,50 +8,100 @@
 namespace penstock {
 
 void CardShares::offered(PeerId loader, const ShareOffered& message, UniqueFd fd) {
-  if (!fd || message.card < 0) {
+  if (message.linked == static_cast<bool>(fd) || message.card < 0) {
     throw Error(ErrorKind::peer_lost, "rank " + std::to_string(loader) + " offered memory of a card without a descriptor",
                 "all ranks must run the same version of penstock");
   }
-  if (const auto before = find(loader, message.card); before != shares_.end()) {
-    before->second.fd.reset();
-    end_if_lost(before);
-  }
+  if (const auto before = find(loader, message.card); before != shares_.end()) lose(before);
   const int32_t number = next_++;
-  const Share& share = shares_[number] = {loader, message.card, message.bytes, std::move(fd), {}, 0};
+  const Share& share = shares_[number] = {loader, message.card, message.bytes, std::move(fd), message.linked, false, {}, 0};
   for (const int connection : readers_) show(connection, number, share);
 }
 
 // Of a loader that lives.
 CardShares::Shares::iterator CardShares::find(PeerId loader, int32_t card) {
   return std::find_if(shares_.begin(), shares_.end(), [&](const auto& item) {
-    return item.second.loader == loader && item.second.card == card && item.second.fd;
+    return item.second.loader == loader && item.second.card == card && !item.second.lost;
   });
 }
 
 void CardShares::loader_lost(PeerId loader) {
   for (auto it = shares_.begin(); it != shares_.end();) {
     const auto share = it++;
-    if (share->second.loader != loader) continue;
-    share->second.fd.reset();
-    end_if_lost(share);
+    if (share->second.loader == loader && !share->second.lost) lose(share);
   }
 }
 
+void CardShares::links_lost(PeerId loader) {
+  for (auto it = shares_.begin(); it != shares_.end();) {
+    const auto share = it++;
+    if (share->second.loader == loader && share->second.linked && !share->second.lost) lose(share);
+  }
+}
+
+void CardShares::lose(Shares::iterator share) {
+  share->second.fd.reset();
+  share->second.lost = true;
+  if (share->second.linked) {
+    for (const int connection : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+  }
+  end_if_lost(share);
+}
+
 void CardShares::end_if_lost(Shares::iterator share) {
-  if (share->second.fd || share->second.kept > 0) return;
-  for (const int connection : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+  if (!share->second.lost || share->second.kept > 0) return;
+  if (!share->second.linked) {
+    for (const int connection : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+  }
   shares_.erase(share);
+}
+
+bool CardShares::link_ended(PeerId loader, const ChunkPiece& piece) const {
+  return std::any_of(shares_.begin(), shares_.end(), [&](const auto& item) {
+    const Share& share = item.second;
+    return share.loader == loader && share.card == piece.card && share.linked && !share.lost;
+  });
+}
+
+bool CardShares::readable(int32_t share) const {
+  const auto it = shares_.find(share);
+  return it != shares_.end() && !(it->second.linked && it->second.lost);
 }
 
 void CardShares::read_by(int connection) {
   if (!readers_.insert(connection).second) return;
   for (const auto& [number, share] : shares_) {
-    if (share.fd) show(connection, number, share);
+    if (!share.lost) show(connection, number, share);
   }
 }
 
 void CardShares::show(int connection, int32_t number, const Share& share) const {
-  callbacks_.client(connection, ClientShare{number, share.bytes}, share.fd.get());
+  callbacks_.client(connection, ClientShare{number, share.bytes, share.linked}, share.fd.get());
+}
+
+// What the client speaks of; nullptr: its loader was lost meanwhile.
+const CardShares::Share* CardShares::linked(int connection, int32_t number) const {
+  const auto it = shares_.find(number);
+  return it == shares_.end() || it->second.lost || !it->second.linked || readers_.count(connection) == 0 ? nullptr
+                                                                                                       : &it->second;
+}
+
+void CardShares::asked(int connection, const ClientLinkAsked& message) const {
+  const Share* const share = linked(connection, message.share);
+  if (share != nullptr) callbacks_.loader(share->loader, LinkAsked{share->card, connection, message.identity});
+}
+
+void CardShares::asked(int connection, const ClientPiecesAsked& message) const {
+  const Share* const share = linked(connection, message.share);
+  if (share != nullptr) callbacks_.loader(share->loader, PiecesAsked{share->card, connection, message.runs});
+}
+
+void CardShares::opened(PeerId loader, const LinkOpened& message) const {
+  for (const auto& [number, share] : shares_) {
+    if (share.loader != loader || share.card != message.card || share.lost || !share.linked) continue;
+    if (readers_.count(message.card_reader) == 0) continue;
+    callbacks_.client(message.card_reader, ClientLinkOpened{number, message.id, message.problem}, -1);
+  }
 }
 
 void CardShares::used(int connection, const ClientShareUsed& message) {
@@ -79,7 +129,8 @@ std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const Chu
                 "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its card shares",
                 "all ranks must run the same version of penstock");
   }
-  const bool reads = it->second.used_by.count(connection) != 0 || (nowhere_else && readers_.count(connection) != 0);
+  const bool reads = it->second.used_by.count(connection) != 0 ||
+                     (nowhere_else && !it->second.linked && readers_.count(connection) != 0);
   if (!reads) return std::nullopt;
   ++it->second.kept;
   return it->first;

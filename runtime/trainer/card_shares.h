@@ -12,6 +12,10 @@
 //
 //   offered --ClientShare, with the descriptor--> shown --ClientShareUsed(true)--> used --(false)--> shown
 //
+// Linked memory (card/card_link.h) comes without a descriptor. What client and loader say to each other about it passes
+//   through here: who joins, whether that went well, which pieces are wanted. It does not outlive its loader: what slots
+//   have there is gone (readable() says so), and clients are told at once.
+//
 // Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows. What comes
 //   all the same, after a client has changed its mind, goes by the host; or, where it is nowhere else, to the client.
 // The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
@@ -44,27 +48,40 @@ class CardShares {
   explicit CardShares(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
   void offered(PeerId loader, const ShareOffered& message, UniqueFd fd);
+  void opened(PeerId loader, const LinkOpened& message) const;
   void loader_lost(PeerId loader);
+  // It has been given up, and may live: what it shares by descriptors stays as it is.
+  void links_lost(PeerId loader);
 
   void read_by(int connection);
   void used(int connection, const ClientShareUsed& message);
+  void asked(int connection, const ClientLinkAsked& message) const;
+  void asked(int connection, const ClientPiecesAsked& message) const;
   void connection_gone(int connection);
 
   // The share's number, where the client has it open, or had, and needs it; it is then counted until it is given back.
   std::optional<int32_t> keep(int connection, PeerId loader, const ChunkPiece& piece, bool nowhere_else);
   void give_back(PeerId loader, const ChunkPiece& piece, std::optional<int32_t> share);
+  // False: it was linked to a loader that is lost.
+  bool readable(int32_t share) const;
+  // The loader lives, and its memory is linked, but not to whom its piece was for.
+  bool link_ended(PeerId loader, const ChunkPiece& piece) const;
 
  private:
   struct Share {
     PeerId loader = 0;
     int32_t card = 0;  // of the loader's
     uint64_t bytes = 0;
-    UniqueFd fd;       // empty: the loader is lost
+    UniqueFd fd;       // empty: linked, or the loader is lost
+    bool linked = false;
+    bool lost = false;  // its loader is, or offers another one
     std::set<int> used_by;
     int64_t kept = 0;  // pieces
   };
   using Shares = std::map<int32_t, Share>;  // by number, none of which is used twice
   Shares::iterator find(PeerId loader, int32_t card);
+  const Share* linked(int connection, int32_t number) const;
+  void lose(Shares::iterator share);
   void show(int connection, int32_t number, const Share& share) const;
   void end_if_lost(Shares::iterator share);
 

@@ -47,9 +47,12 @@ auto members(ClientWelcome& m) {
   return std::tie(m.replica, m.num_replicas, m.local_replicas, m.host, m.overrides_json);
 }
 auto members(ClientEndServing&) { return std::tie(); }
-auto members(ClientShare& m) { return std::tie(m.share, m.bytes); }
+auto members(ClientShare& m) { return std::tie(m.share, m.bytes, m.linked); }
 auto members(ClientShareUsed& m) { return std::tie(m.share, m.used); }
 auto members(ClientShareGone& m) { return std::tie(m.share); }
+auto members(ClientLinkAsked& m) { return std::tie(m.share, m.identity); }
+auto members(ClientLinkOpened& m) { return std::tie(m.share, m.id, m.problem); }
+auto members(ClientPiecesAsked& m) { return std::tie(m.share, m.runs); }
 
 size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 

@@ -10,6 +10,8 @@
 //   ClientRelease(pool, slot)   ->
 //                                       ClientShare (+ fd), ClientShareGone: memory of a loader's card, where the split
 //   ClientShareUsed(share)      ->      was opened with card_images; batches may have images there from then on
+//   ClientLinkAsked(share)      ->      ClientLinkOpened, now or later: where that memory is linked, before it is used
+//   ClientPiecesAsked(share)    ->      and before each batch's images are received from there
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
 //   ClientEndServing            ->      a hang-up, once every rank of `penstock serve` has left its work
@@ -36,6 +38,7 @@
 #include <vector>
 
 #include "runtime/augment/finish.h"
+#include "runtime/base/card_run.h"
 #include "runtime/base/fields.h"
 #include "transport/transport.h"
 
@@ -122,15 +125,20 @@ struct ClientStop { uint64_t stream = 0; };
 struct ClientStats {};
 struct ClientStatsJson { std::string json; };
 struct ClientEndServing {};
-// `share` counts at the port. Gone: with its loader; what batches still have there stays readable.
-struct ClientShare { int32_t share = 0; uint64_t bytes = 0; };
+// `share` counts at the port. Gone: with its loader; what batches still have there stays readable, where it is not linked.
+struct ClientShare { int32_t share = 0; uint64_t bytes = 0; bool linked = false; };
 struct ClientShareUsed { int32_t share = 0; bool used = false; };
 struct ClientShareGone { int32_t share = 0; };
+// As LinkAsked, LinkOpened and PiecesAsked (protocol/messages.h).
+struct ClientLinkAsked { int32_t share = 0; std::string identity; };
+struct ClientLinkOpened { int32_t share = 0; std::string id; std::string problem; };
+struct ClientPiecesAsked { int32_t share = 0; std::vector<CardRun> runs; };
 
 using ClientMessage =
     std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientStream, ClientNext,
                  ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
-                 ClientStatsJson, ClientWelcome, ClientEndServing, ClientShare, ClientShareUsed, ClientShareGone>;
+                 ClientStatsJson, ClientWelcome, ClientEndServing, ClientShare, ClientShareUsed, ClientShareGone,
+                 ClientLinkAsked, ClientLinkOpened, ClientPiecesAsked>;
 
 Message encode_client(const ClientMessage& message);
 ClientMessage decode_client(std::span<const std::byte> bytes);

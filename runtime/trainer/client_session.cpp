@@ -276,14 +276,30 @@ void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
 // ---- memory of loaders' cards -------------------------------------------------------------------------------------
 bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
   if (const auto* share = std::get_if<ClientShare>(&message)) {
-    const auto memory = std::make_shared<const SharedCardMemory>(share->share, share->bytes, fd.release());
+    const auto memory = std::make_shared<SharedCardMemory>(share->share, share->bytes, fd ? fd.release() : -1);
+    memory->linked = share->linked;
     offers_.push_back(memory);
     shares_[share->share] = memory;
     return true;
   }
+  if (const auto* opened = std::get_if<ClientLinkOpened>(&message)) {
+    const auto known = shares_.find(opened->share);
+    if (known == shares_.end()) return true;
+    // Another one: what the program has was shown as it was.
+    const auto memory = std::make_shared<SharedCardMemory>(opened->share, known->second->bytes, -1);
+    memory->linked = true;
+    memory->link_id = opened->id;
+    memory->problem = opened->problem;
+    offers_.push_back(memory);
+    if (memory->problem.empty()) known->second = memory;
+    return true;
+  }
   if (const auto* gone = std::get_if<ClientShareGone>(&message)) {
     std::erase_if(offers_, [&](const auto& memory) { return memory->number == gone->share; });
-    shares_.erase(gone->share);
+    const auto known = shares_.find(gone->share);
+    if (known == shares_.end()) return true;
+    known->second->gone.store(true, std::memory_order_relaxed);
+    shares_.erase(known);
     return true;
   }
   return false;
@@ -304,6 +320,22 @@ void ClientSession::use_none() {
   check_owner();
   MutexLock lock(mutex_);
   for (const auto& [number, memory] : shares_) say(ClientShareUsed{number, false});
+}
+
+void ClientSession::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+  check_owner();
+  MutexLock lock(mutex_);
+  say(ClientLinkAsked{memory.number, identity});
+}
+
+void ClientSession::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+  check_owner();
+  if (memory.gone.load(std::memory_order_relaxed)) {
+    throw Error(ErrorKind::peer_lost, "images of this batch were on the card of a loader that is lost",
+                "resume behind the last batch that came, or say loader.card_links: off");
+  }
+  MutexLock lock(mutex_);
+  say(ClientPiecesAsked{memory.number, std::move(runs)});
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------

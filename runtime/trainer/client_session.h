@@ -90,6 +90,8 @@ class ClientSession {
   std::vector<std::shared_ptr<const SharedCardMemory>> take_offers();
   void use(const SharedCardMemory& memory);
   void use_none();
+  void ask_for_link(const SharedCardMemory& memory, const std::string& identity);
+  void ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs);
 
   // To the program: on_warning now, and take_warnings() at any time.
   void warn(const std::string& text);

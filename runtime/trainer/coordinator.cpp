@@ -94,6 +94,7 @@ class Coordinator::Impl {
     if (joined) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();
+    for (const PeerId port : options_.ports) send_(port, LoaderGone{peer});
   }
 
   void tick() { apply(Tick{}); }

@@ -235,6 +235,12 @@ std::vector<std::shared_ptr<const SharedCardMemory>> DataLoader::offered_memory(
   return impl_->session().take_offers();
 }
 void DataLoader::use_memory(const SharedCardMemory& memory) { impl_->session().use(memory); }
+void DataLoader::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+  impl_->session().ask_for_link(memory, identity);
+}
+void DataLoader::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+  impl_->session().ask_for_images(memory, std::move(runs));
+}
 void DataLoader::use_no_memory() { impl_->session().use_none(); }
 Finisher DataLoader::finisher() const { return impl_->finisher(); }
 void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }

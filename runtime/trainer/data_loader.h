@@ -37,6 +37,7 @@
 // The library installs no signal handlers and never prints.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,7 @@
 
 #include "runtime/augment/finish.h"
 #include "runtime/base/arithmetic.h"
+#include "runtime/base/card_run.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
 
@@ -73,6 +75,8 @@ struct BatchState;
 
 // Memory of a loader's card that this process may open, by its descriptor (card/card.h), and read images from. It stays
 // what it is for as long as anybody has this, whatever becomes of the loader.
+// Where it is linked, images of it are received instead (card/card_link.h): the program asks for a link, joins by link_id,
+// uses the memory then, and asks for a batch's images before it receives them. It ends with its loader, and with the link.
 struct SharedCardMemory {
   SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd) : number(number_at_port), bytes(size), fd(own_fd) {}
   SharedCardMemory(const SharedCardMemory&) = delete;
@@ -81,7 +85,11 @@ struct SharedCardMemory {
 
   const int32_t number;
   const uint64_t bytes;
-  const int fd;  // closed with this
+  const int fd;  // closed with this; -1: linked
+  bool linked = false;
+  std::string link_id;                  // empty: not opened yet
+  std::string problem;                  // why there is no link, or none any more
+  mutable std::atomic<bool> gone = false;  // with its loader; publishes nothing
 };
 
 // Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on.
@@ -232,6 +240,11 @@ class DataLoader {
   std::vector<std::shared_ptr<const SharedCardMemory>> offered_memory();
   void use_memory(const SharedCardMemory& memory);
   void use_no_memory();
+  // Of linked memory. After the first, offered_memory() gives the same again, with link_id or a problem; and a problem also
+  // when the loader has ended it. `identity`: Card::identity() of the card that will receive.
+  void ask_for_link(const SharedCardMemory& memory, const std::string& identity);
+  // What is about to be received, in that order. Error(peer_lost) where its loader is lost.
+  void ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs);
   // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table.
   Finisher finisher() const;
 

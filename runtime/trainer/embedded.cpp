@@ -128,6 +128,7 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
       << static_cast<int>(job.loader.read_method) << ' ' << job.loader.index_memory_mb << ' '
       << static_cast<int>(job.loader.executor) << ' ' << job.loader.cards << ' ' << job.loader.card_memory_mb << ' '
       << job.loader.card_duty << ' ' << job.loader.card_share_mb << ' '
+      << static_cast<int>(job.loader.card_links) << ' '
       << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.card_entropy) << ' '
       << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' '
       << job.trainer.hold << ' '

@@ -23,12 +23,12 @@ void Passes::begin(int connection, const ClientIterate& message) {
   }
   SlotPool& pool = pool_for(*split);
   Pass pass;
-  // Unique in the job: the port's number above a counter.
-  pass.id = (uint64_t{static_cast<uint32_t>(options_.self)} + 1) << 32 | next_stream_++;
+  pass.id = next_stream();
   pass.connection = connection;
   pass.split_id = split->id;
   pass.pool = pool.id;
   pass.epoch = message.epoch;
+  pass.order = message.order;
   pass.plan = plan;
   pass.first_step = pass.cursor = pass.next_reserve = message.first_step;
   pool.stream = pass.id;
@@ -40,15 +40,63 @@ void Passes::begin(int connection, const ClientIterate& message) {
       with_memory ? pool.memory.fd() : -1);
   const bool on_cards = split->card_images && !dumps(options_);
   if (on_cards) shares_.read_by(connection);
+  pass.card_reader = on_cards ? connection : 0;
   const StreamId id = pass.id;
-  passes_[id] = std::move(pass);
-  callbacks_.coordinator(OpenStream{id, split->fingerprint, options_.replica, message.epoch, message.first_step,
-                                    message.order, split->program, split->opening, on_cards ? connection : 0});
+  open_stream(passes_[id] = std::move(pass));
+}
+
+// Unique in the job: the port's number above a counter.
+StreamId Passes::next_stream() {
+  return (uint64_t{static_cast<uint32_t>(options_.self)} + 1) << 32 | next_stream_++;
+}
+
+void Passes::open_stream(Pass& pass) {
+  pass.leases = pass.leases == 0 ? pass.id : next_stream();
+  by_leases_[pass.leases] = pass.id;
+  pass.next_reserve = pass.cursor;
+  pass.chunk_samples = 0;
+  const PortSplit& split = splits_.at(pass.split_id);
+  callbacks_.coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, pass.order,
+                                    split.program, split.opening, pass.card_reader});
+}
+
+void Passes::close_stream(Pass& pass) {
+  if (const auto pool = pools_.find(pass.pool); pool != pools_.end()) {
+    for (const auto& [step, slot] : pass.slots) free(pool->second.slots[static_cast<size_t>(slot)]);
+  }
+  pass.slots.clear();
+  by_leases_.erase(pass.leases);
+  callbacks_.coordinator(CloseStream{pass.leases});
+}
+
+void Passes::make_again(Pass& pass) {
+  if (pass.failed) return;
+  close_stream(pass);
+  open_stream(pass);
+  if (pass.waiting) callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, true});
+}
+
+void Passes::loader_lost(PeerId loader) {
+  for (auto& [id, pass] : passes_) {
+    const SlotPool& pool = pools_.at(pass.pool);
+    const bool lost = std::any_of(pass.slots.begin(), pass.slots.end(), [&](const auto& item) {
+      const auto& pieces = pool.slots[static_cast<size_t>(item.second)].pieces;
+      return std::any_of(pieces.begin(), pieces.end(), [&](const SlotPiece& piece) {
+        return piece.loader == loader && !shares_.readable(piece.share);
+      });
+    });
+    if (lost) make_again(pass);
+  }
 }
 
 Passes::Pass* Passes::find(int connection, StreamId id) {
   const auto it = passes_.find(id);
   return it == passes_.end() || it->second.connection != connection ? nullptr : &it->second;
+}
+
+Passes::Pass* Passes::of_stream(StreamId leases) {
+  const auto it = by_leases_.find(leases);
+  return it == by_leases_.end() ? nullptr : &passes_.at(it->second);
 }
 
 SlotPool& Passes::pool_for(const PortSplit& split) {
@@ -74,17 +122,17 @@ SlotPool& Passes::pool_for(const PortSplit& split) {
 }
 
 void Passes::ready(const StreamReady& message) {
-  const auto it = passes_.find(message.stream);
-  if (it == passes_.end()) return;
-  it->second.chunk_samples = message.chunk_samples;
-  reserve(it->second);
+  Pass* const pass = of_stream(message.stream);
+  if (pass == nullptr) return;
+  pass->chunk_samples = message.chunk_samples;
+  reserve(*pass);
 }
 
 void Passes::failed(const StreamFailed& message) {
-  const auto it = passes_.find(message.stream);
-  if (it == passes_.end()) return;
-  it->second.failed = ClientFailed{message.error_kind, message.error, message.remedy, message.stream};
-  serve(it->second);
+  Pass* const pass = of_stream(message.stream);
+  if (pass == nullptr) return;
+  pass->failed = ClientFailed{message.error_kind, message.error, message.remedy, pass->id};
+  serve(*pass);
 }
 
 // Takes slots for the next steps, as far ahead as prefetch allows.
@@ -102,7 +150,7 @@ void Passes::reserve(Pass& pass) {
         std::min(split.shape.batch_size, pass.plan.samples_per_replica - pass.next_reserve * split.shape.batch_size);
     begin_slot(split, pass.next_reserve, samples, pass.chunk_samples, keeps_raw(options_), slot);
     pass.slots[slot.step] = index;
-    callbacks_.coordinator(SlotFree{pass.id, pass.next_reserve});
+    callbacks_.coordinator(SlotFree{pass.leases, pass.next_reserve});
     ++pass.next_reserve;
   }
 }
@@ -117,9 +165,9 @@ bool Passes::take(const ChunkHeader& header, std::vector<SampleRecord>& records,
 // `share`: where its images stay on their card.
 bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
                  std::optional<int32_t>& share) {
-  const auto it = passes_.find(header.lease.stream);
-  if (it == passes_.end()) return false;
-  const Pass& pass = it->second;
+  Pass* const found = of_stream(header.lease.stream);
+  if (found == nullptr) return false;
+  Pass& pass = *found;
   const PortSplit& split = splits_.at(pass.split_id);
   const auto place = pass.slots.find(header.lease.step);
   if (place == pass.slots.end()) return false;
@@ -131,7 +179,11 @@ bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, 
       std::any_of(records.begin(), records.end(), [](const SampleRecord& one) { return one.pixel_hash.has_value(); });
   const std::optional<int32_t> known =
       on_cards ? shares_.keep(pass.connection, arrived.peer, *header.piece, nowhere_else) : std::nullopt;
-  if (nowhere_else && !known) return false;  // of a loader that was given up: another one makes it again
+  if (nowhere_else && !known) {
+    // Of a loader that was given up: another one makes it again. Of one that lives, its link has ended meanwhile.
+    if (shares_.link_ended(arrived.peer, *header.piece)) make_again(pass);
+    return false;
+  }
   take_chunk(split, {arrived.peer, pass.epoch, pass.chunk_samples, options_.replica}, pool, place->second, header,
              records, arrived.payload, known);
   share = known;
@@ -152,12 +204,12 @@ void Passes::next(int connection, const ClientNext& message) {
   pass.asked_at = clock_.now();
   if (pass.first_asked == 0) pass.first_asked = pass.asked_at;
   reserve(pass);
-  callbacks_.coordinator(CursorAt{pass.id, pass.cursor, true});
+  callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, true});
   serve(pass);
 }
 
-void Passes::serve(StreamId id) {
-  if (const auto it = passes_.find(id); it != passes_.end()) serve(it->second);
+void Passes::serve(StreamId leases) {
+  if (Pass* const pass = of_stream(leases)) serve(*pass);
 }
 
 void Passes::serve(Pass& pass) {
@@ -266,7 +318,7 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   batch.pieces = slot.on_cards;
   for (const ClientPiece& images : slot.on_cards) record_.on_cards(images.samples);
   answer(pass, batch);
-  callbacks_.coordinator(CursorAt{pass.id, pass.cursor, false});
+  callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, false});
   reserve(pass);
 }
 
@@ -290,15 +342,10 @@ void Passes::stop(int connection, const ClientStop& message) {
 void Passes::end(StreamId id) {
   const auto it = passes_.find(id);
   if (it == passes_.end()) return;
-  const Pass& pass = it->second;
+  Pass& pass = it->second;
   record_.range_ended(pass.connection, split_name(pass), pass.range());
-  if (const auto pool = pools_.find(pass.pool); pool != pools_.end()) {
-    for (const auto& [step, slot] : pass.slots) {
-      free(pool->second.slots[static_cast<size_t>(slot)]);
-    }
-    pool->second.stream = 0;
-  }
-  callbacks_.coordinator(CloseStream{id});
+  close_stream(pass);
+  if (const auto pool = pools_.find(pass.pool); pool != pools_.end()) pool->second.stream = 0;
   passes_.erase(it);
 }
 

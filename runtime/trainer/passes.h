@@ -7,6 +7,7 @@
 //   passes.take(header, records, chunk);    // a chunk into its slot; then passes.serve(stream): perhaps next() waits
 //   passes.release(connection, client_release);   // a slot back from the program
 //   passes.stop(connection, client_stop);
+//   passes.loader_lost(loader);             // behind shares.loader_lost(): what was on its card may be made again
 //
 // The steps of a pass, which holds a slot for each one between its cursor and its next_reserve:
 //
@@ -21,6 +22,9 @@
 //   4. Each next() has one answer. After a failure all further ones of the pass have the same.
 //   5. A piece of a loader's card that comes with a chunk goes back once: at once, where the chunk is not taken or goes by
 //      the host, else with its slot.
+//   A pass has one stream at the coordinator at a time. Where images of batches that are not delivered cannot be had any
+//      more (they were on a card linked to, and its loader or the link is lost), the pass goes on with another stream from
+//      its cursor, and all that was made ahead is made again. Its client knows the first stream's number alone.
 //   6. Passes, pools and splits are their client's alone: what another one says of them is as if they were not there.
 //      Numbers can be guessed, and a slot that somebody else gives back is written to while its client reads it.
 // A pool serves one pass at a time, and the next pass over its split when that is over (slot_pool.h).
@@ -77,9 +81,10 @@ class Passes {
   // False: late, repeated, or of a pass that has ended; its contents are the same wherever it comes from, so nothing is
   // lost by dropping it.
   bool take(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived);
-  // Answers the pass's client, where it waits and its batch is ready.
-  void serve(StreamId id);
+  // Answers the pass's client, where it waits and its batch is ready; of chunks' streams.
+  void serve(StreamId leases);
 
+  void loader_lost(PeerId loader);
   void stop_all_of(int connection);
   void split_closed(int32_t split);  // its pools go
 
@@ -89,10 +94,13 @@ class Passes {
  private:
   struct Pass {
     StreamId id = 0;
+    StreamId leases = 0;        // its stream at the coordinator
     int connection = 0;
     int32_t split_id = 0;
     int32_t pool = 0;
     int64_t epoch = 0;
+    std::vector<int64_t> order; // as ClientIterate
+    int32_t card_reader = 0;    // as OpenStream
     PlanShape plan;             // of this pass: the split's, or that of the order which the program gave
     int64_t first_step = 0;
     int64_t cursor = 0;         // step that the client takes next
@@ -112,7 +120,12 @@ class Passes {
   };
 
   Pass* find(int connection, StreamId id);
+  StreamId next_stream();
+  Pass* of_stream(StreamId leases);
   SlotPool& pool_for(const PortSplit& split);
+  void open_stream(Pass& pass);
+  void close_stream(Pass& pass);
+  void make_again(Pass& pass);
   void end(StreamId id);
   void free(Slot& slot) const;
   bool put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
@@ -134,6 +147,7 @@ class Passes {
   PortRecord& record_;
   Callbacks callbacks_;
   std::map<StreamId, Pass> passes_;
+  std::map<StreamId, StreamId> by_leases_;  // passes by their streams at the coordinator
   std::map<int32_t, SlotPool> pools_;
   std::set<std::tuple<Fingerprint, int64_t, int64_t>> dumped_;  // split, epoch, step
   uint32_t next_stream_ = 1;

@@ -202,6 +202,11 @@ class Port::Impl {
                    [&](const Alive&) {
                      if (coordinator_ && !is_port(peer)) coordinator_->handle(peer, message);
                    },
+                   [&](const LoaderGone& m) {
+                     shares_.links_lost(m.loader);
+                     passes_.loader_lost(m.loader);
+                   },
+                   [&](const LinkOpened& m) { shares_.opened(peer, m); },
                    [&](const EndServing& m) { end_.serving_ends(m); },
                    [&](const auto&) {
                      if (!coordinator_) {
@@ -218,6 +223,7 @@ class Port::Impl {
   void peer_lost(const PeerLost& m) {
     end_.peer_lost(m.peer);
     shares_.loader_lost(m.peer);
+    passes_.loader_lost(m.peer);
     if (end_.ended()) return;
     if (m.peer == options_.coordinator) {
       coordinator_lost_ = true;
@@ -309,6 +315,8 @@ class Port::Impl {
                    [&](const ClientRelease& m) { passes_.release(id, m); },
                    [&](const ClientStop& m) { passes_.stop(id, m); },
                    [&](const ClientShareUsed& m) { shares_.used(id, m); },
+                   [&](const ClientLinkAsked& m) { shares_.asked(id, m); },
+                   [&](const ClientPiecesAsked& m) { shares_.asked(id, m); },
                    [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
@@ -329,9 +337,7 @@ class Port::Impl {
     ChunkHeader header;
     std::vector<SampleRecord> records;
     decode_envelope(arrived.envelope, header, records);
-    // What is lent is never more than the payload; a peer that says so is heard by the passes.
-    const size_t received = arrived.payload.size() - std::min(arrived.payload.size(), absent_bytes(header, records));
-    record_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, received);
+    record_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, arrived.payload.size());
     const bool taken = passes_.take(header, records, arrived);
     endpoint_->release(arrived.peer, arrived.token);
     record_.chunk_done(clock_.now() - begun, taken);

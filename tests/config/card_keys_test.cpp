@@ -32,3 +32,12 @@ TEST_CASE("nvJPEG, whose pixels no job of exact arithmetic may have") {
   job.arithmetic = "fast";
   CHECK(card_keys_without_effect(job).empty());
 }
+
+TEST_CASE("links, where no memory is shared") {
+  Job job;
+  job.loader.executor = ExecutorKind::card;
+  job.loader.card_links = CardLinksKind::nccl;
+  CHECK(card_keys_without_effect(job) == "without effect, because loader.card_share_mb is 0: loader.card_links");
+  job.loader.card_share_mb = 1;
+  CHECK(card_keys_without_effect(job).empty());
+}

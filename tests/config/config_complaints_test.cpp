@@ -111,7 +111,7 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
 TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(with_split("loader: 4\n")) ==
         "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, cells, cache_gb, spool_gb, "
-        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, cards, card_memory_mb, card_duty, card_share_mb, nvjpeg, card_entropy and cpu_fraction, "
+        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, cards, card_memory_mb, card_duty, card_share_mb, card_links, nvjpeg, card_entropy and cpu_fraction, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");

@@ -62,7 +62,7 @@ def main():
 
         headers = sorted(os.path.relpath(os.path.join(folder, name), os.path.join(moved, "include"))
                          for folder, _, names in os.walk(os.path.join(moved, "include")) for name in names)
-        assert headers == ["penstock/runtime/augment/finish.h", "penstock/runtime/base/arithmetic.h",
+        assert headers == ["penstock/runtime/augment/finish.h", "penstock/runtime/base/arithmetic.h", "penstock/runtime/base/card_run.h",
                            "penstock/runtime/base/error.h", "penstock/runtime/base/fields.h",
                            "penstock/runtime/loader/preprocessor.h", "penstock/runtime/trainer/data_loader.h"], headers
 

@@ -167,10 +167,12 @@ with Cuda() as cuda, penstock.DataLoader(job, "train", device="cuda:0") as train
             out.append([digest(images), digest(labels)])
             batches += 1
             if how == "kill" and batches == 8 and os.environ["RANK"] == "0":
-                assert train.stats()["device"]["copied_bytes"] > 0
+                device = train.stats()["device"]
+                assert device["copied_bytes"] + device["linked_bytes"] > 0
                 kill_a_loader()
     assert not cuda.gone_too_early
-    out.append(train.stats()["device"]["copied_bytes"])
+    device = train.stats()["device"]
+    out.append([device["copied_bytes"], device["linked_bytes"]])
 with open(os.path.join(folder, os.environ["RANK"]), "w") as file:
     json.dump(out, file)
 """
@@ -181,7 +183,8 @@ def test_under_mpirun_and_when_a_loader_dies():
     if shutil.which("mpirun") is None:
         return
     made, overrides = {}, [f"{key}={value}" for key, value in ON_CARDS.items()]
-    ways = [("host", ["loader.card_share_mb=0"], 6), ("shm", [], 6), ("kill", [], 6)]
+    linked = ["transport=mpi", "loader.card_links=nccl"]
+    ways = [("host", ["loader.card_share_mb=0"], 6), ("shm", [], 6), ("kill", [], 6), ("linked", linked, 6)]
     for how, more, epochs in ways + ([("mpi", ["transport=mpi"], 3)] if FULL else []):
         top = tempfile.mkdtemp(dir=WORK)
         path = write_job(top, PHOTOS, trainers=2)
@@ -195,18 +198,19 @@ def test_under_mpirun_and_when_a_loader_dies():
         assert result.code == 0, result.log
         report = json.loads(result.stdout.strip().splitlines()[-1])
         batches = [json.load(open(os.path.join(top, str(rank)))) for rank in range(2)]
-        copied = sum(one.pop() for one in batches)
+        copied, received = (sum(figures) for figures in zip(*(one.pop() for one in batches)))
         ports = sum(rank.get("images_on_cards", 0) for rank in report["ranks"])
         lent = [card["shared"]["lent_chunks"] for rank in report["ranks"] if rank["role"] == "loader"
                 for card in rank["cards"]["list"] if "shared" in card]
         print(f"  {how}: {ports} images from cards, chunks lent {lent}", flush=True)
         if how in ("host", "mpi"):
-            assert copied == ports == sum(lent) == 0, (copied, ports, lent)
+            assert copied == received == ports == sum(lent) == 0, (copied, received, ports, lent)
         else:
-            assert copied == ports * 3 * 64 * 64 > 0 and sum(lent) > 0, (copied, ports, lent)
+            ours, others = (received, copied) if how == "linked" else (copied, received)
+            assert ours == ports * 3 * 64 * 64 > 0 and sum(lent) > 0 and others == 0, (copied, received, ports, lent)
         made[how] = batches, hashes_of(report)
     assert made["shm"] == made["host"]
-    assert made["kill"] == made["host"]
+    assert made["kill"] == made["linked"] == made["host"]
     if FULL:
         assert [one[:len(other)] for one, other in zip(made["host"][0], made["mpi"][0])] == made["mpi"][0]
 

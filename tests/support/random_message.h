@@ -109,6 +109,10 @@ inline void fill(PlannedSample& v, Random& random) {
   fill(v.occurrence, random);
   fill(v.valid, random);
 }
+inline void fill(CardRun& v, Random& random) {
+  fill(v.at, random);
+  fill(v.bytes, random);
+}
 inline void fill(FieldSpec& v, Random& random);
 template <class T>
 void fill(std::vector<T>& v, Random& random) {

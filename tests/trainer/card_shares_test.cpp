@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,8 @@ struct Desk {
   CardShares shares{{[this](int connection, const ClientMessage& message, int fd) {
                        struct stat file {};
                        const bool open = fd >= 0 && ::fstat(fd, &file) == 0 && file.st_size == 4096;
-                       CHECK(open == std::holds_alternative<ClientShare>(message));
+                       const auto* const share = std::get_if<ClientShare>(&message);
+                       CHECK(open == (share != nullptr && !share->linked));
                        to_clients.emplace_back(connection, message);
                      },
                      [this](PeerId loader, const ControlMessage& message) { to_loaders.emplace_back(loader, message); }}};
@@ -141,6 +144,64 @@ TEST_CASE("an offer without memory, and images outside of it, are no offer and n
   for (const auto& [at, bytes] : {std::pair<uint64_t, uint64_t>{1, 4096}, {4097, 0}, {~0ULL, 2}, {2, ~0ULL}}) {
     CHECK_THROWS_WITH_AS(desk.shares.keep(5, 3, {2, 1, at, bytes}, false), doctest::Contains("outside the memory"), Error);
   }
+}
+
+TEST_CASE("linked memory: who asks whom for what, and its end with the loader") {
+  Desk desk;
+  desk.shares.read_by(5);
+  CHECK_THROWS_AS(desk.shares.offered(3, {2, 4096, true}, desk.descriptor()), Error);
+  desk.shares.offered(3, {2, 4096, true}, UniqueFd());
+  const auto shown = desk.shown();
+  REQUIRE(shown.size() == 1);
+  CHECK(shown[0].second.linked);
+  const int32_t share = shown[0].second.share;
+
+  desk.shares.asked(6, ClientLinkAsked{share, "a card"});      // it was not shown to that one
+  desk.shares.asked(5, ClientLinkAsked{share + 1, "a card"});  // nor is there such a one
+  CHECK(desk.to_loaders.empty());
+  desk.shares.asked(5, ClientLinkAsked{share, "a card"});
+  const auto asked = desk.take<LinkAsked>(desk.to_loaders);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].first == 3);
+  CHECK(std::tuple(asked[0].second.card, asked[0].second.card_reader, asked[0].second.identity) ==
+        std::tuple(2, 5, std::string("a card")));
+  desk.shares.opened(4, {2, 5, "id", ""});  // of another loader
+  desk.shares.opened(3, {2, 6, "id", ""});  // for nobody
+  CHECK(desk.to_clients.empty());
+  desk.shares.opened(3, {2, 5, "id", ""});
+  const auto opened = desk.take<ClientLinkOpened>(desk.to_clients);
+  REQUIRE(opened.size() == 1);
+  CHECK(std::tuple(opened[0].first, opened[0].second.share, opened[0].second.id) == std::tuple(5, share, std::string("id")));
+
+  // Images that are nowhere else are its own only while it has the link.
+  CHECK_FALSE(desk.shares.keep(5, 3, kPiece, true));
+  CHECK(desk.shares.link_ended(3, kPiece));
+  desk.shares.used(5, {share, true});
+  CHECK(desk.uses().size() == 1);
+  CHECK(desk.shares.keep(5, 3, kPiece, true) == share);
+  desk.shares.asked(5, ClientPiecesAsked{share, {{1024, 100}}});
+  CHECK(desk.take<PiecesAsked>(desk.to_loaders).at(0).second.runs == std::vector<CardRun>{{1024, 100}});
+
+  CHECK(desk.shares.readable(share));
+  SUBCASE("lost") { desk.shares.loader_lost(3); }
+  SUBCASE("given up") { desk.shares.links_lost(3); }
+  CHECK(desk.gone().size() == 1);  // at once: nobody can read there any more
+  CHECK_FALSE(desk.shares.readable(share));
+  CHECK_FALSE(desk.shares.link_ended(3, kPiece));  // another loader makes them
+  desk.shares.asked(5, ClientPiecesAsked{share, {{1024, 100}}});
+  CHECK(desk.to_loaders.empty());
+  desk.shares.give_back(3, kPiece, share);
+  CHECK(desk.to_clients.empty());
+}
+
+TEST_CASE("a loader that is given up, and may live: what it shares by descriptors stays") {
+  Desk desk;
+  desk.shares.read_by(5);
+  desk.shares.offered(3, {2, 4096}, desk.descriptor());
+  const int32_t share = desk.shown().at(0).second.share;
+  desk.shares.links_lost(3);
+  CHECK(desk.to_clients.empty());
+  CHECK(desk.shares.readable(share));
 }
 
 }  // namespace

@@ -79,7 +79,8 @@ struct Desk {
     header.lease = {stream, step, 0, 1};
     header.fingerprint = 5;
     header.samples = static_cast<int32_t>(std::min<int64_t>(4, kSamples - 4 * step));
-    const FieldLayout layout = chunk_layout(splits.at(1).raw_fields, header.samples);
+    const FieldLayout layout =
+        payload_layout(splits.at(1).raw_fields, header.samples, nowhere_else ? header.samples : 0);
     header.payload_bytes = layout.total_bytes;
     if (piece > 0) header.piece = {0, piece, 64 * piece, static_cast<uint64_t>(header.samples) * 48};
     const Message payload(layout.total_bytes, std::byte{9});
@@ -104,6 +105,14 @@ struct Desk {
   // A loader's card shares memory, and the client has it open.
   int32_t share_memory() {
     shares.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
+    const int32_t share = heard<ClientShare>().at(0).share;
+    shares.used(kClient, {share, true});
+    to_loaders.clear();
+    return share;
+  }
+  // The same, by a link.
+  int32_t link_memory() {
+    shares.offered(kLoader, {0, 4096, true}, UniqueFd());
     const int32_t share = heard<ClientShare>().at(0).share;
     shares.used(kClient, {share, true});
     to_loaders.clear();
@@ -137,7 +146,8 @@ struct Desk {
   OpenSplits splits{options, clients, {[this](const ControlMessage& m) { to_coordinator.push_back(m); }, {}}};
   CardShares shares{{[this](int connection, const ClientMessage& m, int fd) {
                        CHECK(connection == kClient);
-                       CHECK((fd >= 0) == std::holds_alternative<ClientShare>(m));
+                       const auto* const share = std::get_if<ClientShare>(&m);
+                       CHECK((fd >= 0) == (share != nullptr && !share->linked));
                        to_client.push_back(m);
                      },
                      [this](PeerId loader, const ControlMessage& m) { to_loaders.emplace_back(loader, m); }}};
@@ -373,6 +383,65 @@ TEST_CASE("a client that goes takes its passes, pools and splits along") {
   const OpenSplit again = desk.told<OpenSplit>().at(0);
   CHECK(again.split == 2);
   CHECK(again.opening == 1);
+}
+
+TEST_CASE("images that were on a lost loader's card, linked to: what is not delivered is made again, by another stream") {
+  Desk desk(2, 1, true);
+  const ClientStream stream = desk.begin();
+  desk.link_memory();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 0, 3, true));
+  const ClientBatch delivered = desk.heard<ClientBatch>().at(0);
+  CHECK(desk.make(stream.stream, 1, 4, true));  // ready, and not delivered
+  desk.reserved();
+  desk.told<CursorAt>();
+  desk.told<OpenStream>();
+
+  bool by_loss = false;
+  SUBCASE("the loader is lost") {
+    by_loss = true;
+    desk.shares.loader_lost(kLoader);
+    desk.passes.loader_lost(kLoader);
+    CHECK(desk.given_back() == std::vector<uint64_t>{4});
+  }
+  SUBCASE("its link has ended, and a chunk comes that is nowhere else") {
+    desk.shares.used(kClient, {1, false});
+    desk.to_loaders.clear();
+    CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
+    CHECK(desk.given_back() == std::vector<uint64_t>{4, 5});
+  }
+  CHECK(desk.told<CloseStream>().at(0).stream == stream.stream);
+  const OpenStream again = desk.told<OpenStream>().at(0);
+  CHECK(again.first_step == 1);
+  CHECK(again.stream != stream.stream);
+  CHECK(again.card_reader == kClient);
+  desk.passes.ready({again.stream, 4});
+  CHECK(desk.reserved() == Steps{1, 2});
+  // The client knows the first number alone; chunks of that stream are nobody's any more.
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.told<CursorAt>().back().stream == again.stream);
+  CHECK_FALSE(desk.make(stream.stream, 1));
+  CHECK(desk.make(again.stream, 1));
+  const auto batches = desk.heard<ClientBatch>();
+  REQUIRE(batches.size() == 1);
+  CHECK(batches[0].stream == stream.stream);
+  CHECK(batches[0].step == 1);
+  CHECK(desk.first_byte(batches[0]) == 9);
+  desk.passes.failed({again.stream, 3, "no loader is left", ""});
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.heard<ClientFailed>().at(0).stream == stream.stream);
+  desk.to_loaders.clear();
+  desk.passes.release(kClient, {delivered.pool, delivered.slot});
+  CHECK(desk.given_back() == std::vector<uint64_t>{3});
+  desk.passes.stop(kClient, {stream.stream});
+  CHECK(desk.told<CloseStream>().at(0).stream == again.stream);
+  // Batches that came by the host, or of another loader, are not made again.
+  if (by_loss) {
+    const ClientStream next = desk.begin();
+    CHECK(desk.make(next.stream, 0));
+    desk.passes.loader_lost(kLoader);
+    CHECK(desk.told<CloseStream>().empty());
+  }
 }
 
 }  // namespace

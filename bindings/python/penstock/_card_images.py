@@ -20,7 +20,8 @@ from .errors import RunError
 
 __all__ = ["CardImages"]
 
-_NO_FIGURES = {"images": 0, "uploaded_bytes": 0, "copied_bytes": 0, "card_memory_bytes": 0, "copy_s": 0.0, "finish_s": 0.0}
+_NO_FIGURES = {"images": 0, "uploaded_bytes": 0, "copied_bytes": 0, "linked_bytes": 0,
+               "card_memory_bytes": 0, "copy_s": 0.0, "finish_s": 0.0}
 
 
 class CardImages:
@@ -30,11 +31,15 @@ class CardImages:
         self._under_way = False  # something that the card was told, and that nobody has waited for
         self._ended = dict(_NO_FIGURES)
         self._reads = False      # memory of loaders' cards
+        self._loader: Any = None  # that was met last, whose batches come next
+        self._linked = False      # some of it by links
+        self._joining: list = []  # memory that is linked, before it is used
         self.why = ""            # the CPU finishes
 
     def meet(self, loader: Any) -> None:
-        """Memory that loaders' cards share, as it is offered: images come from there once it is open, and by the host where
-        this device does not reach it."""
+        """Memory that loaders' cards share, as it is offered: images come from there once it is open, or joined by a link, and
+        by the host where this device does not reach it."""
+        self._loader = loader
         if self._card is None and not self.why:
             return  # no batch yet
         if self.why:
@@ -44,12 +49,43 @@ class CardImages:
             return
         for memory in loader.offered_memory():
             try:
+                if memory.linked:
+                    self._meet_linked(memory, loader)
+                    continue
                 self._card.open(memory)
-                loader.use_memory(memory)
-                self._reads = True
+                self._use(memory, loader)
             except RunError as error:
-                warnings.warn(f"{error.message}; images of one of the loaders' cards come by the host", RuntimeWarning,
-                              stacklevel=4)
+                self._by_the_host(error.message)
+        for memory in list(self._joining):
+            why_not = self._card.joined(memory)
+            if why_not is None:
+                continue
+            self._joining.remove(memory)
+            if why_not:
+                self._by_the_host(why_not)
+            else:
+                self._use(memory, loader)
+
+    def _meet_linked(self, memory: Any, loader: Any) -> None:
+        """First it is offered, then opened by the loader, or not; and a link may end later."""
+        if memory.problem:
+            self._by_the_host(memory.problem)
+        elif memory.opened:
+            self._card.join(memory)
+            self._linked = True
+            self._joining.append(memory)
+        elif self._card.why_no_links():
+            self._by_the_host(self._card.why_no_links())
+        else:
+            loader.ask_for_link(memory, self._card.identity())
+
+    def _use(self, memory: Any, loader: Any) -> None:
+        loader.use_memory(memory)
+        self._reads = True
+
+    @staticmethod
+    def _by_the_host(why: str) -> None:
+        warnings.warn(f"{why}; images of one of the loaders' cards come by the host", RuntimeWarning, stacklevel=5)
 
     def start(self, source: Any, device: Any, stream: Any, elsewhere: Sequence[Any] = ()) -> tuple:
         """The tensor, and what has to stay until wait(). `elsewhere`: samples whose images are in memory of loaders' cards.
@@ -61,6 +97,9 @@ class CardImages:
                     number = device.index if device.index is not None else torch.cuda.current_device()
                     self._card = self._finisher.card(number, stream.cuda_stream)
                 tensor = self._empty(source, device)
+                if elsewhere and self._linked:
+                    for memory, places in self._card.receives(source.numel(), len(source), list(elsewhere)):
+                        self._loader.ask_for_images(memory, places)
                 self._card.start(source.data_ptr(), source.numel(), len(source), tensor.data_ptr(), list(elsewhere))
                 self._under_way = True
                 return tensor, source
@@ -92,6 +131,7 @@ class CardImages:
         if self._card is not None:
             self._ended = self._card.figures()
             self._card = None
+            self._joining.clear()
 
     def figures(self) -> dict:
         return dict(self._ended if self._card is None else self._card.figures())
