@@ -154,7 +154,7 @@ void CardLanes::add_pieces(size_t card) {
     pieces_.back() = std::make_unique<CardPieces>(*cards_[card], static_cast<size_t>(options_.shared_bytes));
     shared.bytes = static_cast<int64_t>(pieces_.back()->bytes());
   } catch (const Error& error) {
-    shared.failure = error.message();
+    shared.failure = error.message() + (error.remedy().empty() ? "; lower loader.card_share_mb" : "; " + error.remedy());
   }
 }
 

@@ -87,6 +87,11 @@ void CardPieces::forget(Consumer gone) {
   std::erase_if(out_, [&](const auto& item) { return item.second.lent_to == gone; });
 }
 
+void CardPieces::leave(Consumer gone) {
+  MutexLock lock(mutex_);
+  gone_.insert(gone);
+}
+
 CardPieces::Figures CardPieces::figures() const {
   MutexLock lock(mutex_);
   Figures figures = figures_;

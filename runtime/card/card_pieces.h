@@ -8,6 +8,7 @@
 //   }
 //   pieces.give_back(id, port);                           // its word that it has read it
 //   pieces.forget(port);                                  // it is dead: so has all that it had
+//   pieces.leave(port);                                   // nobody says any more what it has read: that stays as it is
 //
 //   std::unique_ptr<CardShare> theirs = card->open_share(std::move(fd), pieces.bytes());   // the other process
 //   const uint8_t* images = images_in(*theirs, at, chunk_bytes);                          // card_finisher.h
@@ -61,10 +62,11 @@ class CardPieces {
   // `whose` it will be; nobody's: no limit but the memory's.
   std::optional<CardPiece> take(size_t bytes, std::optional<Consumer> whose = {});
   void drop(uint64_t id);
-  // False: the consumer is gone, and the piece is free again.
+  // False: the consumer is gone, and the piece is free again; or this is none that is being filled.
   bool lend(uint64_t id, Consumer to);
   void give_back(uint64_t id, Consumer from);
   void forget(Consumer gone);
+  void leave(Consumer gone);
 
   Card& card() const noexcept { return card_; }
   // Error(peer_lost) where it is not all in the share.

@@ -8,7 +8,8 @@
 // The input is the record and, right behind it, the image, which keeps no alignment; so words are put together by bytes.
 // Source: xxHash 0.8 (Y. Collet), XXH3_128bits with the default secret and seed 0, for inputs of more than 240 bytes;
 //   the secret is uploaded (hash_secret()), as the library has it.
-// Safety: the record's length is bounded by the room that was reserved for it; lengths are the host's own numbers.
+// Safety: the record's length is bounded by the room that was reserved for it; lengths are the host's own numbers. A part
+//   without a record is of a place whose image is not hashed here, and may be of any size: nothing is done.
 // Thread-safety: different units write different bytes.
 #pragma once
 
@@ -46,6 +47,7 @@ PENSTOCK_HOST_DEVICE inline uint64_t hash_stripe(const uint8_t* memory, const Ha
 
 // Units: hash_lanes a block, and of blocks as many as the longest record would make.
 PENSTOCK_HOST_DEVICE inline void hash_block(uint8_t* memory, const HashPart& part, uint32_t unit) {
+  if (part.record_bytes == 0) return;
   const uint32_t block = unit / hash_lanes;
   const uint32_t lane = unit % hash_lanes;
   const uint64_t bytes = part.record_bytes + part.image_bytes;
@@ -86,6 +88,7 @@ PENSTOCK_HOST_DEVICE inline void digest_image(uint8_t* memory, const DigestPart&
   uint64_t sums[hash_lanes] = {0xC2B2AE3D,         kPrime64[0], kPrime64[1],        0x165667B19E3779F9,
                                0x85EBCA77C2B2AE63, 0x85EBCA77,  0x27D4EB2F165667C5, kPrime32};
   const HashPart& hash = part.hash;
+  if (hash.record_bytes == 0) return;
   const uint8_t* const secret = memory + hash.secret_at;
   const uint64_t bytes = hash.record_bytes + hash.image_bytes;
   const uint64_t whole = (bytes - 1) / hash_block_bytes;

@@ -29,7 +29,11 @@ void PieceLender::offer(PeerId port) {
     if (pieces == nullptr) continue;
     const ShareOffered offer{static_cast<int32_t>(card), pieces->bytes(), linked(port)};
     if (!offer.linked) {
-      endpoint_.send_with(port, encode(offer), pieces->fd());
+      try {
+        endpoint_.send_with(port, encode(offer), pieces->fd());
+      } catch (const Error& error) {  // descriptors are short: a loss of speed, and no more
+        notice_once("cards' memory is not shared, and images go by the host: " + error.message());
+      }
     } else if (const std::string why = pieces->card().why_no_links(); why.empty()) {
       endpoint_.send(port, encode(offer));
     } else {
@@ -94,8 +98,11 @@ void PieceLender::asked(PeerId port, const PiecesAsked& message) {
 void PieceLender::lost(PeerId port) {
   std::erase_if(lending_, [&](const CardReader& reader) { return reader.port == port; });
   links_.close_all(port);
+  // By a link nothing is read any more. What is mapped a program may read that outlives its port for a while; the job does
+  // not, so there is nobody to whom that memory would be lent again.
   for (size_t card = 0; card < options_.cards; ++card) {
-    if (CardPieces* const pieces = executor_.pieces(card)) pieces->forget(port);
+    CardPieces* const pieces = executor_.pieces(card);
+    if (pieces != nullptr) linked(port) ? pieces->forget(port) : pieces->leave(port);
   }
 }
 

@@ -6,7 +6,7 @@
 //   lender.drop(*work);                                               // or is not sent
 //   lender.used(port, share_used);  lender.back(port, piece_back);    // what ports say
 //   lender.asked(port, link_asked);  lender.asked(port, pieces_asked);   // the same, of memory that is linked
-//   lender.lost(port);                                                // it is dead: so has all that it had
+//   lender.lost(port);                                                // it is dead, and its programs perhaps not yet
 //
 // Of one card and one program that reads images from cards' memory (a client of a port):
 //

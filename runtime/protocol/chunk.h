@@ -16,7 +16,8 @@
 //   at a multiple of 64 bytes; of the images, those that are on a card and hashed there have no place. Then for each bytes or text field, in order: for each sample a u32 length and the value,
 //   nothing between them. While a cell is being filled these have rooms of the longest value (base/field_value.h);
 //   pack_chunk() moves them together before the chunk is sent, so that what travels is what there is.
-// Nothing in it depends on who made the chunk, the generation and the piece apart.
+// Which samples, and their bytes, do not depend on who made the chunk; the generation does, and where its images are: the
+//   piece, flags 8 and 16, the hashes that come with them, and which images the payload has.
 #pragma once
 
 #include <cstddef>

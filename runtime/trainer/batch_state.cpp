@@ -46,7 +46,7 @@ Arithmetic Batch::arithmetic() const { return state_->form->arithmetic; }
 std::vector<CardImages> Batch::card_images() const {
   std::vector<CardImages> images;
   for (const LentPiece& piece : state_->lent.pieces) {
-    images.push_back({piece.memory, piece.place.first, piece.place.samples, piece.place.at, piece.place.bytes});
+    images.push_back({piece.memory, piece.place.first, piece.place.samples, piece.place.at, piece.place.bytes, state_});
   }
   std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return images;

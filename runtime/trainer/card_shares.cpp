@@ -15,7 +15,7 @@ void CardShares::offered(PeerId loader, const ShareOffered& message, UniqueFd fd
   if (const auto before = find(loader, message.card); before != shares_.end()) lose(before);
   const int32_t number = next_++;
   const Share& share = shares_[number] = {loader, message.card, message.bytes, std::move(fd), message.linked, false, {}, 0};
-  for (const int connection : readers_) show(connection, number, share);
+  for (const auto& [connection, program] : readers_) show(connection, number, share);
 }
 
 // Of a loader that lives.
@@ -43,7 +43,7 @@ void CardShares::lose(Shares::iterator share) {
   share->second.fd.reset();
   share->second.lost = true;
   if (share->second.linked) {
-    for (const int connection : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+    for (const auto& [connection, program] : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
   }
   end_if_lost(share);
 }
@@ -51,7 +51,7 @@ void CardShares::lose(Shares::iterator share) {
 void CardShares::end_if_lost(Shares::iterator share) {
   if (!share->second.lost || share->second.kept > 0) return;
   if (!share->second.linked) {
-    for (const int connection : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+    for (const auto& [connection, program] : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
   }
   shares_.erase(share);
 }
@@ -68,8 +68,8 @@ bool CardShares::readable(int32_t share) const {
   return it != shares_.end() && !(it->second.linked && it->second.lost);
 }
 
-void CardShares::read_by(int connection) {
-  if (!readers_.insert(connection).second) return;
+void CardShares::read_by(int connection, int64_t program) {
+  if (!readers_.emplace(connection, program).second) return;
   for (const auto& [number, share] : shares_) {
     if (!share.lost) show(connection, number, share);
   }
@@ -120,10 +120,26 @@ void CardShares::connection_gone(int connection) {
   }
 }
 
+void CardShares::read_till_end(int connection, PeerId loader, const ChunkPiece& piece, int32_t share) {
+  const auto reader = readers_.find(connection);
+  const auto known = shares_.find(share);
+  if (reader == readers_.end() || known == shares_.end() || known->second.linked) {
+    give_back(loader, piece, share);
+  } else {
+    held_.emplace(reader->second, Held{loader, piece, share});
+  }
+}
+
+void CardShares::program_ended(int64_t program) {
+  const auto [from, to] = held_.equal_range(program);
+  for (auto it = from; it != to; ++it) give_back(it->second.loader, it->second.piece, it->second.share);
+  held_.erase(from, to);
+}
+
 std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const ChunkPiece& piece,
                                         bool nowhere_else) {
   const auto it = find(loader, piece.card);
-  if (it == shares_.end()) return std::nullopt;  // of a loader that was given up, and lives
+  if (it == shares_.end()) return std::nullopt;  // of a loader that was lost, or given up and lives
   if (piece.at > it->second.bytes || piece.bytes > it->second.bytes - piece.at) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its card shares",

@@ -2,11 +2,12 @@
 //
 //   CardShares shares({.client = …, .loader = …});
 //   shares.offered(loader, share_offered, std::move(fd));   // a loader's word, with the memory's descriptor
-//   shares.read_by(connection);                             // it reads images there: it is shown what there is, and will be
+//   shares.read_by(connection, program);                    // it reads images there: it is shown what there is, and will be
 //   shares.used(connection, client_share_used);             // it has one open, or no more; the loader hears of it
 //   if (auto share = shares.keep(connection, loader, piece, …)) … // else the chunk's cell has the bytes
 //   shares.give_back(loader, piece, share);                 // read; or not wanted, and then of no share
-//   shares.connection_gone(connection);  shares.loader_lost(loader);
+//   shares.read_till_end(connection, loader, piece, share); // of a batch that it held when it hung up
+//   shares.connection_gone(connection);  shares.program_ended(program);  shares.loader_lost(loader);
 //
 // Of one share and one client:
 //
@@ -18,6 +19,8 @@
 //
 // Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows. What comes
 //   all the same, after a client has changed its mind, goes by the host; or, where it is nowhere else, to the client.
+// A connection that ends says nothing of what its program still reads, which lives on where it hung up, or was hung up on:
+//   what it held goes back when the program has ended. By links nothing is read then.
 // The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
 //   until the last one is. What clients have open of a lost loader stays readable (card/card.h, Sharing): they are told to
 //   let go of it behind the last batch that has images there.
@@ -53,15 +56,17 @@ class CardShares {
   // It has been given up, and may live: what it shares by descriptors stays as it is.
   void links_lost(PeerId loader);
 
-  void read_by(int connection);
+  void read_by(int connection, int64_t program);
   void used(int connection, const ClientShareUsed& message);
   void asked(int connection, const ClientLinkAsked& message) const;
   void asked(int connection, const ClientPiecesAsked& message) const;
   void connection_gone(int connection);
+  void program_ended(int64_t program);
 
   // The share's number, where the client has it open, or had, and needs it; it is then counted until it is given back.
   std::optional<int32_t> keep(int connection, PeerId loader, const ChunkPiece& piece, bool nowhere_else);
   void give_back(PeerId loader, const ChunkPiece& piece, std::optional<int32_t> share);
+  void read_till_end(int connection, PeerId loader, const ChunkPiece& piece, int32_t share);
   // False: it was linked to a loader that is lost.
   bool readable(int32_t share) const;
   // The loader lives, and its memory is linked, but not to whom its piece was for.
@@ -87,7 +92,13 @@ class CardShares {
 
   Callbacks callbacks_;
   Shares shares_;
-  std::set<int> readers_;
+  std::map<int, int64_t> readers_;  // connections, and their programs
+  struct Held {
+    PeerId loader = 0;
+    ChunkPiece piece;
+    int32_t share = 0;
+  };
+  std::multimap<int64_t, Held> held_;  // by programs whose connections have ended
   int32_t next_ = 1;
 };
 

@@ -97,7 +97,10 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
                     header.samples == std::min<int64_t>(expected.chunk_samples, slot.samples - header.first_slot) &&
                     header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes &&
                     (!header.piece || header.piece->bytes == static_cast<size_t>(header.samples) *
-                                                                 split.raw_fields[0].bytes_per_sample());
+                                                                 split.raw_fields[0].bytes_per_sample()) &&
+                    (absent == 0 || (share && split.raw_fields.size() == 2)) &&
+                    std::none_of(records.begin(), records.end(),
+                                 [](const SampleRecord& one) { return one.pixel_hash && !one.on_card; });
   if (!fits) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",

@@ -306,6 +306,7 @@ bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
 }
 
 std::vector<std::shared_ptr<const SharedCardMemory>> ClientSession::take_offers() {
+  check_owner();
   MutexLock lock(mutex_);
   return std::exchange(offers_, {});
 }

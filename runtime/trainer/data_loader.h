@@ -92,13 +92,15 @@ struct SharedCardMemory {
   mutable std::atomic<bool> gone = false;  // with its loader; publishes nothing
 };
 
-// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on.
+// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on, for as long as anybody has
+// this, or the batch.
 struct CardImages {
   std::shared_ptr<const SharedCardMemory> memory;
   int64_t first = 0;  // of the batch's samples
   int64_t samples = 0;
   uint64_t at = 0;
   uint64_t bytes = 0;
+  std::shared_ptr<const void> batch;
 };
 
 // An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
@@ -113,7 +115,7 @@ class Batch {
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
   // Samples whose images are on a card, in order, where the program takes them there (DataLoader::use_memory()): what image()
-  // shows of those is old. They must have been read before the last copy of the batch is dropped.
+  // shows of those is old. What a stream was told to read there is read before the last of these, and of the batch, goes.
   std::vector<CardImages> card_images() const;
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
   TensorView operator[](const std::string& field) const;

@@ -26,7 +26,8 @@ void OpenSplits::open(int connection, const ClientOpen& message) {
                                 "end that process first; two trainers need a LOCAL_RANK each (torchrun sets it)"});
     return;
   }
-  split.program = options_.serving ? clients_.program(connection) : 0;
+  split.process = clients_.program(connection);
+  split.program = options_.serving ? split.process : 0;
   if (options_.serving && attached_.insert(split.program).second) note_program(clients_.pid(connection), "attached");
   split.opening = openings_[{split.program, name}]++;
   callbacks_.coordinator(

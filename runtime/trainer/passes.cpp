@@ -39,7 +39,7 @@ void Passes::begin(int connection, const ClientIterate& message) {
       ClientStream{pass.id, pool.id, static_cast<int32_t>(pool.slots.size()), pool.layout.total_bytes, with_memory},
       with_memory ? pool.memory.fd() : -1);
   const bool on_cards = split->card_images && !dumps(options_);
-  if (on_cards) shares_.read_by(connection);
+  if (on_cards) shares_.read_by(connection, split->process);
   pass.card_reader = on_cards ? connection : 0;
   const StreamId id = pass.id;
   open_stream(passes_[id] = std::move(pass));
@@ -180,7 +180,7 @@ bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, 
   const std::optional<int32_t> known =
       on_cards ? shares_.keep(pass.connection, arrived.peer, *header.piece, nowhere_else) : std::nullopt;
   if (nowhere_else && !known) {
-    // Of a loader that was given up: another one makes it again. Of one that lives, its link has ended meanwhile.
+    // Of a loader that was lost: another one makes it again. Of one that lives, its link has ended meanwhile.
     if (shares_.link_ended(arrived.peer, *header.piece)) make_again(pass);
     return false;
   }
@@ -365,11 +365,19 @@ void Passes::stop_all_of(int connection) {
 }
 
 void Passes::split_closed(int32_t split) {
-  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it. A batch that it
-  // reads on a card it has still open keeps its connection, and so the split.
+  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it. Pieces of what it
+  // held are not ours to give back while it lives.
   for (auto& [id, pool] : pools_) {
     if (pool.split_id != split) continue;
-    for (Slot& slot : pool.slots) free(slot);
+    for (Slot& slot : pool.slots) {
+      if (slot.state == Slot::State::held) {
+        for (const SlotPiece& piece : slot.pieces) {
+          shares_.read_till_end(splits_.at(split).connection, piece.loader, piece.piece, piece.share);
+        }
+        slot.pieces.clear();
+      }
+      free(slot);
+    }
   }
   std::erase_if(pools_, [&](const auto& item) { return item.second.split_id == split; });
 }

@@ -44,7 +44,7 @@ class Port::Impl {
                                      .notice = [this](const std::string& text) {
                                        if (!end_.serving_ending()) notice(text);
                                      }}),
-        shares_({.client = [this](int id, const ClientMessage& m, int fd) { clients_.tell(id, m, fd); },
+        shares_({.client = [this](int id, const ClientMessage& m, int fd) { tell_of_share(id, m, fd); },
                  .loader = [this](PeerId peer, const ControlMessage& m) { send(peer, m); }}),
         passes_(options_, clock_, splits_, shares_, record_,
                 {.client = [this](int id, const ClientMessage& m, int fd) { clients_.tell(id, m, fd); },
@@ -146,6 +146,16 @@ class Port::Impl {
     }
   }
 
+  // That descriptors are short costs speed, and no more.
+  void tell_of_share(int id, const ClientMessage& message, int fd) {
+    try {
+      clients_.tell(id, message, fd);
+    } catch (const Error& error) {
+      if (fd < 0) throw;
+      notice("memory of a loader's card cannot be shown to a program, and images go by the host: " + error.message());
+    }
+  }
+
   void notice(const std::string& text) const {
     if (on_notice_) on_notice_(text);
   }
@@ -172,7 +182,12 @@ class Port::Impl {
                        heartbeats_.heard(m.peer, clock_.now());
                        const ControlMessage message = decode(m.message);
                        if (const auto* offered = std::get_if<ShareOffered>(&message)) {
-                         shares_.offered(m.peer, *offered, std::move(m.fd));
+                         if (offered->linked || m.fd) {
+                           shares_.offered(m.peer, *offered, std::move(m.fd));
+                         } else {
+                           notice("a descriptor of memory of " + name_of(m.peer) +
+                                  "'s card did not arrive, and images go by the host: raise ulimit -n");
+                         }
                        } else {
                          handle(m.peer, message);
                        }
@@ -293,17 +308,18 @@ class Port::Impl {
                           .program =
                               [this](int64_t number, int pid, bool came, int32_t living) {
                                 splits_.program_changed(number, pid, came, living);
+                                if (!came) shares_.program_ended(number);
                               }});
   }
 
   void drop_connection(int id) {
     passes_.stop_all_of(id);
-    shares_.connection_gone(id);
     record_.client_gone(id);
     for (const int32_t split : splits_.of(id)) {
       passes_.split_closed(split);
       splits_.close(split);
     }
+    shares_.connection_gone(id);
   }
 
   void handle_client(int id, const ClientMessage& message) {

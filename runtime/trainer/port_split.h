@@ -29,6 +29,7 @@ struct PortSplit {
   int32_t id = 0;
   int connection = 0;
   int64_t program = 0;  // as the coordinator compares them (protocol/messages.h)
+  int64_t process = 0;  // the program's number at the port (client_connections.h)
   int32_t opening = 0;
   Fingerprint fingerprint = 0;
   ResolvedSplit resolved;

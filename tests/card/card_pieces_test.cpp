@@ -113,6 +113,23 @@ TEST_CASE("a consumer that dies gives back what it had, and nothing that is stil
   CHECK(pieces.figures().out == 3);
 }
 
+TEST_CASE("a consumer that is left keeps what it had, and gets no more") {
+  const auto card = open_host_card(0, kCardBytes);
+  CardPieces pieces(*card, 4096);
+  const auto read = pieces.take(1024);
+  const auto filled = pieces.take(2048);
+  REQUIRE((read && filled));
+  CHECK(pieces.lend(read->id, 1));
+  pieces.leave(1);
+  CHECK_FALSE(pieces.lend(filled->id, 1));
+  CHECK(pieces.figures().out == 1);
+  const auto next = pieces.take(1024);
+  REQUIRE(next);
+  CHECK(next->at != read->at);
+  pieces.give_back(read->id, 1);  // it says so all the same
+  CHECK(pieces.figures().out == 1);
+}
+
 TEST_CASE("a card that shares no memory says so, and one that is short of it") {
   const auto faults = std::make_shared<CardFaults>();
   FaultyCard card(open_host_card(0, 1 << 20), faults);

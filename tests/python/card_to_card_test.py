@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 from unittest import mock
 
@@ -63,6 +64,22 @@ def test_in_one_process():
         assert device["copied_bytes"] > images * EACH // 4, device
     device, stats = compared({**ON_CARDS, "loader.cards": 2}, **job())
     assert device["copied_bytes"] > 0
+
+
+def test_what_a_stream_has_still_to_read_is_not_given_back():
+    """The card is behind, as it is: nobody waits for it before the next batch. Memory that goes back is used again at once."""
+    wanted, _ = passes(copy=True, **job())
+    for pinned in (False, True):
+        got = []
+        with Cuda(), penstock.DataLoader(device="cuda:0", pin_memory=pinned, overrides={**ON_CARDS, "loader.card_share_mb": 0.3},
+                                         **job()) as train:
+            for _ in range(3):
+                for images, _labels in train:
+                    got.append(images)
+                    time.sleep(0.01)
+            train._tensors.settle()
+            assert train.stats()["device"]["copied_bytes"] > 0
+            assert all(torch.equal(one, other[0]) for one, other in zip(got, wanted)), pinned
 
 
 def test_by_the_host_where_it_is_not_wished_for_or_cannot_be():

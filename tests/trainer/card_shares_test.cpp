@@ -44,15 +44,15 @@ const ChunkPiece kPiece{2, 77, 1024, 3072};
 
 TEST_CASE("clients that read images on cards are shown each memory once, whoever comes first") {
   Desk desk;
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   auto shown = desk.shown();
   REQUIRE(shown.size() == 1);
   CHECK(shown[0].first == 5);
   CHECK(shown[0].second.bytes == 4096);
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   CHECK(desk.shown().empty());
-  desk.shares.read_by(6);
+  desk.shares.read_by(6, 60);
   desk.shares.offered(4, {0, 4096}, desk.descriptor());
   shown = desk.shown();
   REQUIRE(shown.size() == 3);
@@ -63,7 +63,7 @@ TEST_CASE("clients that read images on cards are shown each memory once, whoever
 
 TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   Desk desk;
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t share = desk.shown().at(0).second.share;
   CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
@@ -98,14 +98,14 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
 
 TEST_CASE("memory of a lost loader is let go of behind the last batch that has images there") {
   Desk desk;
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t share = desk.shown().at(0).second.share;
   desk.shares.used(5, {share, true});
   for (int i = 0; i < 2; ++i) CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
   desk.shares.loader_lost(3);
   CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
-  desk.shares.read_by(6);
+  desk.shares.read_by(6, 60);
   CHECK(desk.to_clients.empty());
   desk.shares.give_back(3, kPiece, share);
   CHECK(desk.to_clients.empty());
@@ -124,7 +124,7 @@ TEST_CASE("memory of a lost loader is let go of behind the last batch that has i
 
 TEST_CASE("a loader that offers a card's memory again means another one") {
   Desk desk;
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t before = desk.shown().at(0).second.share;
   desk.shares.used(5, {before, true});
@@ -148,7 +148,7 @@ TEST_CASE("an offer without memory, and images outside of it, are no offer and n
 
 TEST_CASE("linked memory: who asks whom for what, and its end with the loader") {
   Desk desk;
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   CHECK_THROWS_AS(desk.shares.offered(3, {2, 4096, true}, desk.descriptor()), Error);
   desk.shares.offered(3, {2, 4096, true}, UniqueFd());
   const auto shown = desk.shown();
@@ -196,12 +196,33 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
 
 TEST_CASE("a loader that is given up, and may live: what it shares by descriptors stays") {
   Desk desk;
-  desk.shares.read_by(5);
+  desk.shares.read_by(5, 50);
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t share = desk.shown().at(0).second.share;
   desk.shares.links_lost(3);
   CHECK(desk.to_clients.empty());
   CHECK(desk.shares.readable(share));
+}
+
+TEST_CASE("what a program held when it hung up goes back when it has ended") {
+  Desk desk;
+  desk.shares.read_by(5, 50);
+  desk.shares.offered(3, {2, 4096}, desk.descriptor());
+  const int32_t share = desk.shown().at(0).second.share;
+  desk.shares.used(5, {share, true});
+  for (int i = 0; i < 2; ++i) CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
+  desk.to_loaders.clear();
+  desk.shares.read_till_end(5, 3, kPiece, share);
+  desk.shares.connection_gone(5);
+  CHECK(desk.uses().size() == 1);  // and nothing went back
+  desk.shares.program_ended(60);
+  CHECK(desk.to_loaders.empty());
+  desk.shares.give_back(3, kPiece, share);  // what it had not been given yet
+  CHECK(desk.backs().size() == 1);
+  desk.shares.program_ended(50);
+  CHECK(desk.backs().size() == 1);
+  desk.shares.program_ended(50);
+  CHECK(desk.to_loaders.empty());
 }
 
 }  // namespace

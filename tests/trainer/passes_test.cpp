@@ -444,5 +444,46 @@ TEST_CASE("images that were on a lost loader's card, linked to: what is not deli
   }
 }
 
+TEST_CASE("a client that hangs up while it holds a batch may read it still: its pieces go back with its program") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  (void)desk.share_memory();
+  (void)desk.batch(stream.stream, 0, 11);
+  CHECK(desk.make(stream.stream, 1, 12));  // it has not seen this one
+  desk.passes.stop_all_of(kClient);
+  CHECK(desk.given_back() == std::vector<uint64_t>{12});
+  desk.passes.split_closed(1);
+  CHECK(desk.given_back().empty());
+  desk.shares.program_ended(0);  // as the clients of this desk have no processes
+  CHECK(desk.given_back() == std::vector<uint64_t>{11});
+}
+
+TEST_CASE("records that say what cannot be are a peer's fault") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  (void)desk.share_memory();
+  ChunkHeader header;
+  header.lease = {stream.stream, 0, 0, 1};
+  header.fingerprint = 5;
+  header.samples = 4;
+  const FieldTable& fields = desk.splits.at(1).raw_fields;
+  std::vector<SampleRecord> records(4);
+  records[2].pixel_hash = Sum128{5, 6};  // hashed on a card, and on none
+  Message payload;
+  SUBCASE("with its bytes") {
+    payload.resize(chunk_layout(fields, 4).total_bytes);
+    header.piece = {0, 3, 64, 4 * 48};
+  }
+  SUBCASE("elsewhere, without a piece that says where") {
+    records[2].on_card = true;
+    payload.resize(payload_layout(fields, 4, 1).total_bytes);
+    header.payload_bytes = payload.size();
+    CHECK_FALSE(desk.passes.take(header, records, {kLoader, {}, payload, 0}));  // as of one that was dropped on the way
+    return;
+  }
+  header.payload_bytes = payload.size();
+  CHECK_THROWS_WITH_AS(desk.passes.take(header, records, {kLoader, {}, payload, 0}), doctest::Contains("does not fit"), Error);
+}
+
 }  // namespace
 }  // namespace penstock

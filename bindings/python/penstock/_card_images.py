@@ -55,7 +55,7 @@ class CardImages:
                 self._card.open(memory)
                 self._use(memory, loader)
             except RunError as error:
-                self._by_the_host(error.message)
+                self._by_the_host(f"{error.message} ({error.remedy})" if error.remedy else error.message)
         for memory in list(self._joining):
             why_not = self._card.joined(memory)
             if why_not is None:

@@ -95,7 +95,8 @@ class _OnCard(Tensors):
             sources = [array if isinstance(array, list) else from_dlpack(array) for array in arrays]
             if self.pinned:
                 sources = [source if isinstance(source, list) else source.pin_memory() for source in sources]
-            done, kept = torch.cuda.Event(), list(sources)
+            # Pinned copies keep nothing of the batch, and the stream reads what is elsewhere all the same.
+            done, kept = torch.cuda.Event(), [*sources, *elsewhere]
             try:
                 with torch.cuda.stream(self._stream):
                     # Field "image", the first, is what loaders' cards make.
