@@ -110,8 +110,8 @@ class HostLink final : public CardLink {
       if (state_ == LinkState::joining) state_ = LinkState::joined;
     }
     while (const auto next = next_to_send()) {
-      const auto [from, bytes] = *next;
-      move(bytes, [&](size_t at) { return ::send(socket_.get(), from + at, bytes - at, MSG_NOSIGNAL); });
+      move(next->second,
+           [&](size_t at) { return ::send(socket_.get(), next->first + at, next->second - at, MSG_NOSIGNAL); });
     }
   }
 

@@ -100,7 +100,7 @@ TEST_CASE("a stream that receives ends whatever becomes of the link, and the lin
     });
     ends.stream->wait(kSecond);
     later.join();
-    CHECK(fails(*ends.there, "the other end has ended it"));
+    CHECK(fails(*ends.there, "the other end"));
   }
   SUBCASE("ended from elsewhere") {
     std::thread later([&] {
