@@ -23,7 +23,7 @@ auto members(SplitOpened& m) {
 auto members(SplitRefused& m) { return std::tie(m.split, m.error_kind, m.error, m.remedy); }
 auto members(OpenStream& m) {
   return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening,
-                  m.card_reader);
+                  m.card_reader, m.again);
 }
 auto members(StreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
 auto members(SlotFree& m) { return std::tie(m.stream, m.step); }

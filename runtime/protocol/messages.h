@@ -99,6 +99,7 @@ struct OpenStream {
   int64_t program = 0;  // as when the split was opened
   int32_t opening = 0;
   int32_t card_reader = 0;  // of the port's clients, the one that reads images from cards' memory; 0: it does not
+  bool again = false;       // the rest of a pass that began before, by another stream
 };
 // The coordinator's answer to OpenStream: how batches are cut into chunks in this stream.
 struct StreamReady { StreamId stream = 0; int32_t chunk_samples = 1; };

@@ -166,8 +166,10 @@ class Coordinator::Impl {
       return;
     }
     OpenedSplit& split = *found;
-    if (const auto complaint =
-            agreement_.began({port, m.replica, m.program}, split.resolved.name, m.opening, m.epoch, m.first_step)) {
+    const auto complaint = m.again ? std::nullopt
+                                   : agreement_.began({port, m.replica, m.program}, split.resolved.name, m.opening,
+                                                      m.epoch, m.first_step);
+    if (complaint) {
       send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
                                "resume every trainer from the same state, and call set_epoch() alike in all of them"});
       return;

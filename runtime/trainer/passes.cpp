@@ -51,13 +51,14 @@ StreamId Passes::next_stream() {
 }
 
 void Passes::open_stream(Pass& pass) {
-  pass.leases = pass.leases == 0 ? pass.id : next_stream();
+  const bool again = pass.leases != 0;
+  pass.leases = again ? next_stream() : pass.id;
   by_leases_[pass.leases] = pass.id;
   pass.next_reserve = pass.cursor;
   pass.chunk_samples = 0;
   const PortSplit& split = splits_.at(pass.split_id);
   callbacks_.coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, pass.order,
-                                    split.program, split.opening, pass.card_reader});
+                                    split.program, split.opening, pass.card_reader, again});
 }
 
 void Passes::close_stream(Pass& pass) {

@@ -483,6 +483,11 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   world.coordinator.peer_lost(2, "its socket closed");
   world.coordinator.peer_lost(2, "again");
   CHECK(world.take<LeaseGranted>(3).size() == of_two);
+  for (const PeerId port : {0, 1}) {  // who may have been promised what is on its cards
+    const auto gone = world.take<LoaderGone>(port);
+    REQUIRE(gone.size() == 1);
+    CHECK(gone[0].loader == 2);
+  }
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{3});
   CHECK(world.coordinator.figures().lost.size() == 1);
   world.coordinator.peer_lost(3, "its socket closed");
@@ -567,6 +572,23 @@ TEST_CASE("a trainer that begins where the others did not is told so; the first 
   REQUIRE(failed.size() == 1);
   CHECK(failed[0].error.find("at epoch 0, step 0, where trainer 0 began at epoch 3, step 1") != std::string::npos);
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
+}
+
+TEST_CASE("the rest of a pass, by another stream, is no beginning that others would be compared with") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 0});
+  world.coordinator.handle(0, CloseStream{1});
+  OpenStream rest{2, fingerprint_of(json), 0, 3, 1};
+  rest.again = true;
+  world.coordinator.handle(0, rest);
+  CHECK(world.take<StreamReady>(0).size() == 2);
+  world.coordinator.handle(0, SlotFree{2, 1});
+  CHECK_FALSE(world.take<LeaseGranted>(2).empty());
+  world.coordinator.handle(1, OpenStream{3, fingerprint_of(json), 1, 3, 0});
+  world.coordinator.handle(1, OpenStream{4, fingerprint_of(json), 1, 4, 0});
+  CHECK(world.take<StreamFailed>(1).empty());
 }
 
 TEST_CASE("a silent loader is given up, and its streams fail after a while when nobody is left") {

@@ -413,6 +413,7 @@ TEST_CASE("images that were on a lost loader's card, linked to: what is not deli
   CHECK(desk.told<CloseStream>().at(0).stream == stream.stream);
   const OpenStream again = desk.told<OpenStream>().at(0);
   CHECK(again.first_step == 1);
+  CHECK(again.again);  // no beginning, which other replicas would be compared with
   CHECK(again.stream != stream.stream);
   CHECK(again.card_reader == kClient);
   desk.passes.ready({again.stream, 4});

@@ -123,8 +123,10 @@ class CardImages:
             self._card.wait()
         except RunError as error:
             self._give_up(error)
+            what_ails = "with a loader goes what its card had not sent yet" if self._linked else \
+                "nvidia-smi and dmesg may tell what ails the card"
             raise RunError(f"{error.message}; the images that it was finishing, of the last batch given, are unknown",
-                           "train on from a checkpoint before it; nvidia-smi and dmesg may tell what ails the card") from None
+                           f"train on from a checkpoint before it; {what_ails}") from None
 
     def close(self) -> None:
         """Gives the card's memory back."""
