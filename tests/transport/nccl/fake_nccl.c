@@ -35,7 +35,7 @@ static atomic_int number;
 FakeNccl* fake_nccl(void) { return &fake; }
 
 static void enter(ncclComm_t comm) {
-  if (atomic_fetch_add(&comm->calls, 1) != 0) ++fake.wrong;
+  if (atomic_fetch_add(&comm->calls, 1) != 0) (void)__atomic_add_fetch(&fake.wrong, 1, __ATOMIC_RELAXED);
 }
 static ncclResult_t leave(ncclComm_t comm, ncclResult_t result) {
   atomic_fetch_sub(&comm->calls, 1);
@@ -62,7 +62,7 @@ const char* ncclGetLastError(ncclComm_t comm) {
 }
 
 static void step(ncclComm_t comm) {
-  if (fake.stuck || comm->state != ncclInProgress) return;
+  if (comm->state != ncclInProgress) return;
   if (comm->socket < 0) {
     if (comm->rank == 0) {
       comm->socket = accept4(comm->listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -92,7 +92,7 @@ static void step(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (nranks != 2 || config->blocking != 0) ++fake.wrong;
+  if (nranks != 2 || config->blocking != 0) (void)__atomic_add_fetch(&fake.wrong, 1, __ATOMIC_RELAXED);
   if (fake.init != ncclSuccess) return fake.init;
   ncclComm_t made = calloc(1, sizeof *made);
   made->rank = rank;
@@ -109,7 +109,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId i
       return ncclSystemError;
     }
   }
-  ++fake.live;
+  (void)__atomic_add_fetch(&fake.live, 1, __ATOMIC_RELAXED);
   *comm = made;
   return ncclInProgress;
 }
@@ -125,7 +125,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 static ncclResult_t move(ncclComm_t comm, void* data, size_t count, ncclDataType_t type, int peer, int rank, void* stream) {
   enter(comm);
-  if (comm->rank != rank || peer != 1 - rank || type != ncclUint8 || stream == NULL || comm->state != ncclSuccess) ++fake.wrong;
+  if (comm->rank != rank || peer != 1 - rank || type != ncclUint8 || stream == NULL || comm->state != ncclSuccess) (void)__atomic_add_fetch(&fake.wrong, 1, __ATOMIC_RELAXED);
   if (fake.move != ncclSuccess) return leave(comm, fake.move);
   comm->data = data;
   comm->left = count;
@@ -144,6 +144,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm->socket >= 0) close(comm->socket);
   if (comm->listening >= 0) close(comm->listening);
   free(comm);
-  --fake.live;
+  (void)__atomic_sub_fetch(&fake.live, 1, __ATOMIC_RELAXED);
   return ncclSuccess;
 }

@@ -10,8 +10,7 @@ extern "C" {
 typedef struct {
   ncclResult_t init;       // of ncclCommInitRankConfig, where it is no success
   ncclResult_t move;       // of ncclSend and ncclRecv, the same
-  int stuck;               // whatever was begun stays in progress
-  int live;                // communicators
+  int live;                // communicators; this and the next from any thread, atomically
   int wrong;               // calls that NCCL's manual forbids: two at once, none of a call's rank, a blocking one
   const char* last_error;  // ncclGetLastError's text
 } FakeNccl;
