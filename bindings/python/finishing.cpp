@@ -51,15 +51,14 @@ class CardHandle {
     work_->finish(parts_of(images, bytes, samples, elsewhere), reinterpret_cast<void*>(tensor));
   }
   // What start() with the same arguments will receive by links: of each memory, in order, place and bytes.
-  std::vector<std::pair<SharedMemoryHandle, std::vector<CardRun>>> receives(size_t bytes, int64_t samples,
-                                                                            const std::vector<CardImages>& elsewhere) {
-    std::vector<std::pair<SharedMemoryHandle, std::vector<CardRun>>> wanted;
+  using Receives = std::vector<std::pair<SharedMemoryHandle, std::vector<CardRun>>>;
+  Receives receives(size_t bytes, int64_t samples, const std::vector<CardImages>& elsewhere) {
+    Receives wanted;
     for (const LinkRun& run : work_->runs(parts_of(0, bytes, samples, elsewhere))) {
-      const auto whose = std::find_if(links_.begin(), links_.end(), [&](const auto& item) { return item.second.get() == run.link; });
-      const auto memory = whose->first.lock();
-      const auto known = std::find_if(wanted.begin(), wanted.end(), [&](const auto& item) { return item.first.memory == memory; });
-      auto& runs = known != wanted.end() ? known->second : wanted.emplace_back(SharedMemoryHandle{memory}, std::vector<CardRun>()).second;
-      runs.push_back(run.run);
+      const auto memory = memory_of(run.link);
+      auto known = std::find_if(wanted.begin(), wanted.end(), [&](const auto& item) { return item.first.memory == memory; });
+      if (known == wanted.end()) known = wanted.insert(known, {SharedMemoryHandle{memory}, {}});
+      known->second.push_back(run.run);
     }
     return wanted;
   }
@@ -118,6 +117,10 @@ class CardHandle {
     const auto known = links_.find(memory);
     if (known == links_.end()) throw Error(ErrorKind::usage, "memory of a loader's card that no link was joined for");
     return *known->second;
+  }
+  std::shared_ptr<const SharedCardMemory> memory_of(const CardLink* link) const {
+    const auto its = [link](const auto& item) { return item.second.get() == link; };
+    return std::find_if(links_.begin(), links_.end(), its)->first.lock();
   }
   // What nobody has any more is let go of: of a lost loader, behind the last batch that had images there.
   const CardShare& share_of(const std::shared_ptr<const SharedCardMemory>& memory) {

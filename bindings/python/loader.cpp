@@ -127,7 +127,8 @@ void register_loader(nb::module_& module) {
       .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
                    "Where linked: the loader's end is, and join() may be.")
       .def_prop_ro("problem", [](const SharedMemoryHandle& self) { return self.memory->problem; })
-      .def("__eq__", [](const SharedMemoryHandle& self, const SharedMemoryHandle& other) { return self.memory == other.memory; })
+      .def("__eq__", [](const SharedMemoryHandle& self,
+                        const SharedMemoryHandle& other) { return self.memory == other.memory; })
       .def("__hash__", [](const SharedMemoryHandle& self) { return std::hash<const void*>()(self.memory.get()); });
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");

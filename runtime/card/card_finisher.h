@@ -24,8 +24,10 @@
 //   gone.
 // Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a
 //   call fails or the card has not answered for timeout_ns. What finish() was told before is then unknown, and it must
-//   not be asked again. Where a link fails, or brings nothing for timeout_ns, wait() aborts the links in use, and throws
-//   CardError by name: the tensors since the last wait() are unknown, the card is as good as before. Error(usage) for a tensor that is not aligned to its elements, and for images without colour.
+//   not be asked again.
+//   Where a link fails, or brings nothing for timeout_ns, wait() ends the links in use, and throws CardError by name: the
+//   tensors since the last wait() are unknown, the card is as good as before.
+//   Error(usage) for a tensor that is not aligned to its elements, and for images without colour.
 // Thread-safety: one thread at a time.
 #pragma once
 

@@ -21,8 +21,9 @@
 //   that card three quarters of its memory, the library the rest. Where a card has none, or it fails, figures() says
 //   why, and its lanes go on without: pictures planned for it come back unmade, of which refused tells how many, and
 //   why.
-// Sharing, where options.shared_bytes asks for it: a LaneImage may name a place in pieces(card) of its lane's card, and the
-//   image is there too when it is `made`, or there alone, with its hash here. Where a card shares nothing figures() says why, and all else is as without.
+// Sharing, where options.shared_bytes asks for it: a LaneImage may name a place in pieces(card) of its lane's card, and
+//   the image is there too when it is `made`, or there alone, with its hash here. Where a card shares nothing figures()
+//   says why, and all else is as without.
 // Waiting: a batch that a card has not finished by options.timeout_ns counts as lost. With options.duty below 1 a card has
 //   one batch at a time, and rests behind each; takers find its lanes busy meanwhile, and its speed is what is left.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for

@@ -19,8 +19,8 @@
 //   else. receive() waits, LinkTimeouts::move_ns at most, until the way has taken what it was told, which may need the other
 //   end's answer.
 // Failure: CardError; a link that failed stays so, failure() says why, and streams that were told to receive by it end,
-//   with bytes that nobody knows. A link never joins two ends on one card: link() is CardError(failed) where the library
-//   refuses that, and whoever offers a way compares Card::identity() first.
+//   with bytes that nobody knows. Two ends on one card are not joined, where the library refuses that: whoever offers a way
+//   compares Card::identity() first.
 // Ownership: the link must go before its card, and behind the streams that receive by it were waited for. Its end aborts
 //   what is under way, and waits for its thread.
 // Thread-safety: state(), failure() and end() from any thread; send() and receive() from one at a time.

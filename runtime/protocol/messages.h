@@ -15,12 +15,14 @@
 //   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
-//   Where a program reads images from the memory of a loader's card (runtime/card/card_pieces.h), and OpenStream says so:
-//   L -> P  ShareOffered (+ the descriptor)   before the first chunk for it; P -> L  ShareUsed, when the program has it
-//   open: from then on chunks may come with a piece of it, and P -> L  PieceBack  when that has been read
-//   To a card that no descriptor gets to (loader.card_links), before ShareUsed: P -> L  LinkAsked, L -> P  LinkOpened; and
-//   P -> L  PiecesAsked  for what the program is about to receive by the link
 //   l. P -> C  SplitClosed                 this port's last client of a split has gone; C -> L: so have all ports'
+//   Where a program reads images from the memory of a loader's card (runtime/card/card_pieces.h), and OpenStream says so:
+//   m. L -> P  ShareOffered (+ descriptor) before the first chunk for it
+//   n. P -> L  LinkAsked                   where no descriptor gets there (loader.card_links); L -> P  LinkOpened
+//   o. P -> L  ShareUsed                   the program has it open, or linked: from then on chunks may come with a piece of it
+//   p. P -> L  PiecesAsked                 where it is linked, what the program is about to receive
+//   q. P -> L  PieceBack                   that has been read
+//   r. C -> P  LoaderGone                  nothing can be received from it any more
 //   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
 // coordinator asks loaders to Leave, collects their reports and tells everybody Goodbye.

@@ -13,7 +13,10 @@
 //   and one in open() ends the session.
 // Thread-safety: everything from any thread, once open() has returned. release() and stop() never wait for the port:
 //   what they say goes through an outbox (outbox.h), which a waiting thread empties every few milliseconds.
-// Ownership: the socket, and the pools' memory together with whoever holds a batch of it.
+// Memory of loaders' cards, as the port shows it: shares_ has what batches may have images in, until its loader is gone, offers_
+//   what the program has not heard of. Neither says that anybody reads there: use() does.
+// Ownership: the socket, and the pools' memory together with whoever holds a batch of it; the descriptors of cards' memory
+//   with whoever holds that, or a batch with images there.
 // Fork: the child must not use it, and is told so; release() and stop() say nothing there: the socket is the parent's.
 // Failure: what the port refuses or fails is thrown as that Error; Error(peer_lost) when the port hangs up, or is silent
 //   for trainer.timeout_s; Error(usage) when the program holds all batches and asks for another. release() and stop()

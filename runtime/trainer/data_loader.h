@@ -148,7 +148,8 @@ struct DataLoaderOptions {
   // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
   // Besides, and where they are there: in memory that loaders' cards share (offered_memory()). The program finishes all
-  // images of a batch on a card of its own. Not where CutMix mixes batches, and not from other nodes.
+  // images of a batch on a card of its own. Not where MixUp or CutMix mix batches, nor where batches are dumped; from other
+  // nodes by links (SharedCardMemory).
   bool card_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
   // for a `penstock serve`. What it throws comes out of those.
