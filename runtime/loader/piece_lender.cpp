@@ -7,7 +7,14 @@
 namespace penstock {
 
 uint64_t PieceLender::cards_for(PeerId port, int32_t card_reader) {
-  if (card_reader == 0 || (linked(port) && !options_.links)) return 0;
+  if (card_reader == 0) return 0;
+  if (linked(port) && !options_.links) {
+    if (options_.cards > 0 && executor_.pieces(0) != nullptr) {
+      notice_once("what cards share cannot be opened by trainers of rank " + std::to_string(port) +
+                  ", whose images go by the host; loader.card_links: nccl would link them");
+    }
+    return 0;
+  }
   if (offered_.insert(port).second) offer(port);
   uint64_t cards = 0;
   for (auto it = lending_.lower_bound({port, card_reader, 0}); it != lending_.end();) {

@@ -9,9 +9,12 @@ namespace penstock {
 
 void CardShares::offered(PeerId loader, const ShareOffered& message, UniqueFd fd) {
   if (message.linked == static_cast<bool>(fd) || message.card < 0) {
-    throw Error(ErrorKind::peer_lost, "rank " + std::to_string(loader) + " offered memory of a card without a descriptor",
+    throw Error(ErrorKind::peer_lost,
+                "rank " + std::to_string(loader) + " offered memory of card " + std::to_string(message.card) +
+                    (message.linked ? " by a link, with a descriptor" : " without a descriptor"),
                 "all ranks must run the same version of penstock");
   }
+  gone_.erase(loader);  // it has joined again
   if (const auto before = find(loader, message.card); before != shares_.end()) lose(before);
   const int32_t number = next_++;
   const Share& share = shares_[number] = {loader, message.card, message.bytes, std::move(fd), message.linked, false, {}, 0};
@@ -26,6 +29,7 @@ CardShares::Shares::iterator CardShares::find(PeerId loader, int32_t card) {
 }
 
 void CardShares::loader_lost(PeerId loader) {
+  gone_.insert(loader);
   for (auto it = shares_.begin(); it != shares_.end();) {
     const auto share = it++;
     if (share->second.loader == loader && !share->second.lost) lose(share);
@@ -33,6 +37,7 @@ void CardShares::loader_lost(PeerId loader) {
 }
 
 void CardShares::links_lost(PeerId loader) {
+  gone_.insert(loader);
   for (auto it = shares_.begin(); it != shares_.end();) {
     const auto share = it++;
     if (share->second.loader == loader && share->second.linked && !share->second.lost) lose(share);
@@ -139,7 +144,12 @@ void CardShares::program_ended(int64_t program) {
 std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const ChunkPiece& piece,
                                         bool nowhere_else) {
   const auto it = find(loader, piece.card);
-  if (it == shares_.end()) return std::nullopt;  // of a loader that was lost, or given up and lives
+  if (it == shares_.end()) {
+    if (gone_.count(loader) != 0) return std::nullopt;  // it was given up, and lives
+    throw Error(ErrorKind::peer_lost,
+                "rank " + std::to_string(loader) + " sent a chunk with images in memory of a card that it does not share",
+                "all ranks must run the same version of penstock");
+  }
   if (piece.at > it->second.bytes || piece.bytes > it->second.bytes - piece.at) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its card shares",

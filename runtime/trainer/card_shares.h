@@ -19,8 +19,8 @@
 //
 // Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows. What comes
 //   all the same, after a client has changed its mind, goes by the host; or, where it is nowhere else, to the client.
-// A connection that ends says nothing of what its program still reads, which lives on where it hung up, or was hung up on:
-//   what it held goes back when the program has ended. By links nothing is read then.
+// A connection that ends without a goodbye says nothing of what its program still reads, which lives on where it hung up, or
+//   was hung up on: what it held goes back when the program has ended. By links nothing is read then.
 // The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
 //   until the last one is. What clients have open of a lost loader stays readable (card/card.h, Sharing): they are told to
 //   let go of it behind the last batch that has images there.
@@ -98,6 +98,7 @@ class CardShares {
     ChunkPiece piece;
     int32_t share = 0;
   };
+  std::set<PeerId> gone_;              // loaders that were lost or given up
   std::multimap<int64_t, Held> held_;  // by programs whose connections have ended
   int32_t next_ = 1;
 };

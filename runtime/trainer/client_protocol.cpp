@@ -47,6 +47,7 @@ auto members(ClientWelcome& m) {
   return std::tie(m.replica, m.num_replicas, m.local_replicas, m.host, m.overrides_json);
 }
 auto members(ClientEndServing&) { return std::tie(); }
+auto members(ClientGoodbye&) { return std::tie(); }
 auto members(ClientShare& m) { return std::tie(m.share, m.bytes, m.linked); }
 auto members(ClientShareUsed& m) { return std::tie(m.share, m.used); }
 auto members(ClientShareGone& m) { return std::tie(m.share); }

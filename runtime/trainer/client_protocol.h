@@ -14,6 +14,8 @@
 //   ClientPiecesAsked(share)    ->      and before each batch's images are received from there
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
+//   ClientGoodbye               ->      a hang-up: the client has no batch any more, one that it was given and has not read
+//                                       included
 //   ClientEndServing            ->      a hang-up, once every rank of `penstock serve` has left its work
 //
 // Answers to ClientNext name their stream, so a client may leave one unanswered (its program was interrupted) and ask
@@ -125,6 +127,7 @@ struct ClientStop { uint64_t stream = 0; };
 struct ClientStats {};
 struct ClientStatsJson { std::string json; };
 struct ClientEndServing {};
+struct ClientGoodbye {};
 // `share` counts at the port. Gone: with its loader; what batches still have there stays readable, where it is not linked.
 struct ClientShare { int32_t share = 0; uint64_t bytes = 0; bool linked = false; };
 struct ClientShareUsed { int32_t share = 0; bool used = false; };
@@ -138,7 +141,7 @@ using ClientMessage =
     std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientStream, ClientNext,
                  ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
                  ClientStatsJson, ClientWelcome, ClientEndServing, ClientShare, ClientShareUsed, ClientShareGone,
-                 ClientLinkAsked, ClientLinkOpened, ClientPiecesAsked>;
+                 ClientLinkAsked, ClientLinkOpened, ClientPiecesAsked, ClientGoodbye>;
 
 Message encode_client(const ClientMessage& message);
 ClientMessage decode_client(std::span<const std::byte> bytes);

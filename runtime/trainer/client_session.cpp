@@ -22,6 +22,11 @@ constexpr Nanoseconds kListen = 5 * kMillisecond;
               "link the program against the same version of penstock as `penstock run`");
 }
 
+Error lost_with_its_loader() {
+  return {ErrorKind::peer_lost, "images of this batch were on the card of a loader that is lost",
+          "resume behind the last batch that came, or say loader.card_links: off"};
+}
+
 }  // namespace
 
 ClientSession::ClientSession(PacketSocket socket, Options options)
@@ -79,10 +84,24 @@ std::optional<LentBatch> ClientSession::next(uint64_t stream) {
 }
 
 LentBatch ClientSession::lent(const ClientBatch& info) {
-  LentBatch batch{info, pools_.at(info.pool), {}};
+  const auto pool = pools_.find(info.pool);
+  const bool fits = pool != pools_.end() && info.slot >= 0 && pool->second->slot_bytes > 0 &&
+                    static_cast<size_t>(info.slot) < pool->second->memory.size() / pool->second->slot_bytes &&
+                    info.samples >= 0 && info.samples <= opened_.batch_size && info.num_valid >= 0 &&
+                    info.num_valid <= info.samples;
+  if (!fits) unexpected();
+  LentBatch batch{info, pool->second, {}};
   for (const ClientPiece& piece : info.pieces) {
     const auto share = shares_.find(piece.share);
-    if (share == shares_.end()) unexpected();
+    if (share == shares_.end()) {  // linked, and gone since the port has said where the images are
+      say(ClientRelease{info.pool, info.slot});
+      throw lost_with_its_loader();
+    }
+    const SharedCardMemory& memory = *share->second;
+    if (piece.first < 0 || piece.samples < 0 || piece.first > info.samples - piece.samples || piece.at > memory.bytes ||
+        piece.bytes > memory.bytes - piece.at) {
+      unexpected();
+    }
     batch.pieces.push_back({share->second, piece});
   }
   return batch;
@@ -332,8 +351,7 @@ void ClientSession::ask_for_link(const SharedCardMemory& memory, const std::stri
 void ClientSession::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
   check_owner();
   if (memory.gone.load(std::memory_order_relaxed)) {
-    throw Error(ErrorKind::peer_lost, "images of this batch were on the card of a loader that is lost",
-                "resume behind the last batch that came, or say loader.card_links: off");
+    throw lost_with_its_loader();
   }
   MutexLock lock(mutex_);
   say(ClientPiecesAsked{memory.number, std::move(runs)});

@@ -75,6 +75,10 @@ class ClientSession {
     std::function<void()> while_waiting;
   };
   ClientSession(PacketSocket socket, Options options);
+  // Nobody has a batch of it any more, and the port hears that.
+  ~ClientSession() { tell_quietly(ClientGoodbye{}); }
+  ClientSession(const ClientSession&) = delete;
+  ClientSession& operator=(const ClientSession&) = delete;
 
   // Once. Interrupted by while_waiting, it closes the socket.
   const ClientOpened& open(const ClientOpen& message);

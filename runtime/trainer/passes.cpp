@@ -178,6 +178,12 @@ bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, 
   const bool on_cards = header.piece && split.card_images && !dumps(options_);
   const bool nowhere_else =
       std::any_of(records.begin(), records.end(), [](const SampleRecord& one) { return one.pixel_hash.has_value(); });
+  if (nowhere_else && !on_cards) {
+    throw Error(ErrorKind::peer_lost,
+                "rank " + std::to_string(arrived.peer) + " left images on its card" +
+                    (header.piece ? ", which nobody asked for" : ", and says not where"),
+                "all ranks must run the same version of penstock");
+  }
   const std::optional<int32_t> known =
       on_cards ? shares_.keep(pass.connection, arrived.peer, *header.piece, nowhere_else) : std::nullopt;
   if (nowhere_else && !known) {

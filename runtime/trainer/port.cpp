@@ -333,6 +333,7 @@ class Port::Impl {
                    [&](const ClientShareUsed& m) { shares_.used(id, m); },
                    [&](const ClientLinkAsked& m) { shares_.asked(id, m); },
                    [&](const ClientPiecesAsked& m) { shares_.asked(id, m); },
+                   [&](const ClientGoodbye&) { shares_.connection_gone(id); },
                    [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");

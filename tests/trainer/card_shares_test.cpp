@@ -79,7 +79,7 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   CHECK(uses[0].second.used);
   CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
   CHECK_FALSE(desk.shares.keep(6, 3, kPiece, false));
-  CHECK_FALSE(desk.shares.keep(5, 4, kPiece, false));
+  CHECK_THROWS_WITH_AS(desk.shares.keep(5, 4, kPiece, false), doctest::Contains("does not share"), Error);
   bool gone = false;
   SUBCASE("because it says so") { desk.shares.used(5, {share, false}); }
   SUBCASE("because it is gone") {
@@ -202,6 +202,20 @@ TEST_CASE("a loader that is given up, and may live: what it shares by descriptor
   desk.shares.links_lost(3);
   CHECK(desk.to_clients.empty());
   CHECK(desk.shares.readable(share));
+}
+
+TEST_CASE("a client that says goodbye has nothing any more, also of what it was given and has not read") {
+  Desk desk;
+  desk.shares.read_by(5, 0);
+  desk.shares.offered(3, {2, 4096}, desk.descriptor());
+  const int32_t share = desk.shown().at(0).second.share;
+  desk.shares.used(5, {share, true});
+  CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
+  desk.to_loaders.clear();
+  desk.shares.connection_gone(5);  // which a goodbye is
+  CHECK(desk.uses().size() == 1);
+  desk.shares.read_till_end(5, 3, kPiece, share);
+  CHECK(desk.backs().size() == 1);
 }
 
 TEST_CASE("what a program held when it hung up goes back when it has ended") {

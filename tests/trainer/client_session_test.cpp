@@ -102,6 +102,7 @@ struct Talk {
     ClientOpened opened;
     opened.split_id = 4;
     opened.replica = 3;
+    opened.batch_size = 4;
     say(opened);
     session->open({});
     (void)heard<ClientOpen>();
@@ -123,7 +124,7 @@ struct Talk {
   uint64_t begin(uint64_t stream) {
     const bool first = !memory.valid;
     if (first) memory = {true, SharedMemory::create("test-slots", 4096)};
-    say(ClientStream{stream, 1, 1, 4096, first}, first ? memory.pages.fd() : -1);
+    say(ClientStream{stream, 1, 16, 256, first}, first ? memory.pages.fd() : -1);
     const uint64_t begun = session->begin(0, 0, {});
     CHECK(heard<ClientIterate>().split_id == 4);
     return begun;
@@ -160,6 +161,62 @@ TEST_CASE("passes side by side: each gets its own answers, in any order") {
   CHECK(talk.silent());
   talk.say(ClientEnd{11});
   CHECK_FALSE(talk.session->next(one));
+}
+
+TEST_CASE("a batch that lies nowhere is none") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  ClientBatch batch = batch_of(11, 5);
+  batch.samples = batch.num_valid = 4;
+  SUBCASE("its pool") { batch.pool = 2; }
+  SUBCASE("its slot") { batch.slot = 16; }
+  SUBCASE("a negative one") { batch.slot = -1; }
+  SUBCASE("more samples than a slot has") { batch.samples = 5; }
+  SUBCASE("more valid ones than there are") { batch.num_valid = 5; }
+  talk.say(batch);
+  CHECK_THROWS_WITH_AS((void)talk.session->next(stream), doctest::Contains("something else than was asked"), Error);
+}
+
+TEST_CASE("images on cards: within their memory, or by an error that says what became of it") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  const SharedMemory pages = SharedMemory::create("test-share", 4096);
+  ClientBatch batch = batch_of(11, 5);
+  batch.samples = batch.num_valid = 4;
+  batch.pieces = {{7, 1, 3, 1024, 3072}};
+  bool gone = false;
+  bool fits = false;
+  talk.say(ClientShare{7, 4096, false}, pages.fd());
+  SUBCASE("within") { fits = true; }
+  SUBCASE("bytes beyond") { ++batch.pieces[0].bytes; }
+  SUBCASE("a place beyond") { batch.pieces[0].at = ~uint64_t{0}; }
+  SUBCASE("samples beyond") { batch.pieces[0].first = 2; }
+  SUBCASE("samples before") { batch.pieces[0].first = -1; }
+  SUBCASE("gone meanwhile") {
+    gone = true;
+    talk.say(ClientShareGone{7});
+  }
+  talk.say(batch);
+  if (fits) {
+    CHECK(talk.session->next(stream)->pieces.size() == 1);
+    return;
+  }
+  CHECK_THROWS_WITH_AS((void)talk.session->next(stream),
+                       doctest::Contains(gone ? "on the card of a loader that is lost" : "something else than was asked"),
+                       Error);
+  (void)talk.heard<ClientNext>();
+  if (gone) CHECK(talk.heard<ClientRelease>().slot == 5);  // nobody has it
+}
+
+TEST_CASE("a session that ends says goodbye: what lies unread is nobody's") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->next(stream), std::runtime_error);
+  (void)talk.heard<ClientNext>();
+  talk.say(batch_of(11, 8));
+  talk.session.reset();
+  (void)talk.heard<ClientGoodbye>();
 }
 
 TEST_CASE("a batch that comes for a pass that is over goes back") {

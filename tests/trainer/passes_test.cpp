@@ -315,11 +315,11 @@ TEST_CASE("where the client does not read them on a card, images are in the slot
     desk.passes.release(kClient, {batch.pool, batch.slot});
     CHECK(desk.given_back().empty());
   };
-  by_the_host(0);  // of memory that nobody offered
   const int32_t share = desk.share_memory();
   desk.shares.used(kClient, {share, false});
   CHECK_FALSE(std::get<ShareUsed>(desk.to_loaders.at(0).second).used);
   desk.to_loaders.clear();
+  by_the_host(0);
   by_the_host(1);
   desk.shares.used(kClient, {share, true});
   desk.to_loaders.clear();
@@ -459,6 +459,12 @@ TEST_CASE("a client that hangs up while it holds a batch may read it still: its 
   CHECK(desk.given_back() == std::vector<uint64_t>{11});
 }
 
+TEST_CASE("images left on a card for a client that never asked for them") {
+  Desk desk;
+  const ClientStream stream = desk.begin();
+  CHECK_THROWS_WITH_AS(desk.make(stream.stream, 0, 3, true), doctest::Contains("which nobody asked for"), Error);
+}
+
 TEST_CASE("records that say what cannot be are a peer's fault") {
   Desk desk(2, 0, true);
   const ClientStream stream = desk.begin();
@@ -470,6 +476,7 @@ TEST_CASE("records that say what cannot be are a peer's fault") {
   const FieldTable& fields = desk.splits.at(1).raw_fields;
   std::vector<SampleRecord> records(4);
   records[2].pixel_hash = Sum128{5, 6};  // hashed on a card, and on none
+  const char* why = "does not fit";
   Message payload;
   SUBCASE("with its bytes") {
     payload.resize(chunk_layout(fields, 4).total_bytes);
@@ -478,12 +485,16 @@ TEST_CASE("records that say what cannot be are a peer's fault") {
   SUBCASE("elsewhere, without a piece that says where") {
     records[2].on_card = true;
     payload.resize(payload_layout(fields, 4, 1).total_bytes);
-    header.payload_bytes = payload.size();
-    CHECK_FALSE(desk.passes.take(header, records, {kLoader, {}, payload, 0}));  // as of one that was dropped on the way
-    return;
+    why = "says not where";
+  }
+  SUBCASE("in memory that nobody offered") {
+    for (SampleRecord& one : records) one = SampleRecord{.on_card = true};
+    payload.resize(chunk_layout(fields, 4).total_bytes);
+    header.piece = {1, 3, 64, 4 * 48};
+    why = "does not share";
   }
   header.payload_bytes = payload.size();
-  CHECK_THROWS_WITH_AS(desk.passes.take(header, records, {kLoader, {}, payload, 0}), doctest::Contains("does not fit"), Error);
+  CHECK_THROWS_WITH_AS(desk.passes.take(header, records, {kLoader, {}, payload, 0}), doctest::Contains(why), Error);
 }
 
 }  // namespace
