@@ -56,7 +56,8 @@ class CardHandle {
     Receives wanted;
     for (const LinkRun& run : work_->runs(parts_of(0, bytes, samples, elsewhere))) {
       const auto memory = memory_of(run.link);
-      auto known = std::find_if(wanted.begin(), wanted.end(), [&](const auto& item) { return item.first.memory == memory; });
+      const auto its = [&](const auto& item) { return item.first.memory == memory; };
+      auto known = std::find_if(wanted.begin(), wanted.end(), its);
       if (known == wanted.end()) known = wanted.insert(known, {SharedMemoryHandle{memory}, {}});
       known->second.push_back(run.run);
     }

@@ -3,9 +3,9 @@
 //   for (const std::string& file : library_candidates({.variable = "PENSTOCK_NVJPEG", .names = {"libnvjpeg.so.13"},
 //                                                      .in_packages = {"cu13/lib/libnvjpeg.so.13"}})) …dlopen(file)…
 //
-// In this order: the file that the environment variable names, and then no other; the names, for the loader to look for; and
-//   below the folder `nvidia` of the Python environment of this program: $VIRTUAL_ENV, the one that the calling library is
-//   installed in, and what is above the program's own folder.
+// In this order: the file that the environment variable names, and then no other; the names, for the loader to look
+//   for; and below the folder `nvidia` of the Python environment of this program: $VIRTUAL_ENV, the one that the
+//   calling library is installed in, and what is above the program's own folder.
 // Thread-safety: as getenv. Failure: none; what cannot be read is not there.
 #pragma once
 

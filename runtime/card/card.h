@@ -15,12 +15,14 @@
 // Failure: CardError, with what kind it is: memory is short (ask for less), a call failed, or the card is gone. After
 //   `failed` and `lost` the card and its streams are good for nothing but being destroyed; a stream's outcome is
 //   unknown.
-// Sharing: memory behind a descriptor lives until nobody has it open, mapped or on its way, whoever made it and whatever
-//   became of them: what was written before a process died is there for the others. Nothing orders what two processes
-//   tell their cards: the one that writes waits for its stream before it says so, the one that reads waits for its own
-//   before it gives the memory back. Both are said through the CPU, so there are no events between processes.
-// Ownership: blocks, shares and streams must go before their card. A stream that is destroyed waits for what it was told,
-//   as the memory it works on goes next; behind `lost` neither waits, and the memory stays until the process ends.
+// Sharing: memory behind a descriptor lives until nobody has it open, mapped or on its way, whoever made it and
+//   whatever became of them: what was written before a process died is there for the others. Nothing orders what two
+//   processes tell their cards: the one that writes waits for its stream before it says so, the one that reads waits
+//   for its own before it gives the memory back. Both are said through the CPU, so there are no events between
+//   processes.
+// Ownership: blocks, shares and streams must go before their card. A stream that is destroyed waits for what it was
+//   told, as the memory it works on goes next; behind `lost` neither waits, and the memory stays until the process
+//   ends.
 // Thread-safety: a Card from any thread; a stream from one at a time. A call may leave the card current in its thread
 //   (CUDA's notion): who uses CUDA there besides puts that right.
 #pragma once

@@ -8,25 +8,25 @@
 //   ...                                             // the consumer's stream waits for an event of `stream`
 //   finisher.wait();                                // now the batch may go
 //
-// Against finishing on the CPU: a quarter of float32's bytes cross the bus, and the CPU writes none of them. The bytes are
-//   the CPU's: both follow the finisher's table.
-// Order: everything happens in one stream, in the order of the calls. `stream` is the caller's (a cudaStream_t), who may
-//   record an event in it behind finish() for whoever reads the tensor; nullptr: one of its own, and then wait() is all
-//   there is to know. The tensor's memory must be free to write for that stream.
+// Against finishing on the CPU: a quarter of float32's bytes cross the bus, and the CPU writes none of them. The bytes
+//   are the CPU's: both follow the finisher's table.
+// Order: everything happens in one stream, in the order of the calls. `stream` is the caller's (a cudaStream_t), who
+//   may record an event in it behind finish() for whoever reads the tensor; nullptr: one of its own, and then wait() is
+//   all there is to know. The tensor's memory must be free to write for that stream.
 // Memory: `memory_bytes` of the card at most, or an image where that is more: batches go through it in pieces, of which
 //   each waits, on the card, for the one before. Nothing pinned. The context is this process's own, that of the
 //   caller's other CUDA code (the primary one): there is no second.
-// Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has taken
-//   its bytes, which is a copy on this CPU.
+// Waiting: finish() from pinned memory for nothing; from a slot, which CUDA knows nothing of, until the driver has
+//   taken its bytes, which is a copy on this CPU.
 //   What a loader's card shares goes through the same memory: a copy within the card, or between two, and the loader
 //   has its piece back the sooner. What comes by a link (card_link.h) is received there.
-// Ownership: the card; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this is
-//   gone.
+// Ownership: the card; `stream` must outlive this. `images` and `tensor` must stay until wait() has returned, or this
+//   is gone.
 // Failure: CardError: the constructor where the card is short of memory or cannot be used; finish() and wait() where a
 //   call fails or the card has not answered for timeout_ns. What finish() was told before is then unknown, and it must
 //   not be asked again.
-//   Where a link fails, or brings nothing for timeout_ns, wait() ends the links in use, and throws CardError by name: the
-//   tensors since the last wait() are unknown, the card is as good as before.
+//   Where a link fails, or brings nothing for timeout_ns, wait() ends the links in use, and throws CardError by name:
+//   the tensors since the last wait() are unknown, the card is as good as before.
 //   Error(usage) for a tensor that is not aligned to its elements, and for images without colour.
 // Thread-safety: one thread at a time.
 #pragma once

@@ -14,9 +14,9 @@
 //   three quarters of that here. Where a card has less, the lanes are halved until they fit, so that batches become
 //   smaller; a card on which not even smallest_lane_bytes can be had is left out, and one that fails meanwhile is too.
 //   figures() says so from the beginning.
-// Failure: the constructor throws where no card is left, or threads cannot be had. done()'s error says which card failed
-//   and how; what the batch held is then unmade. After anything but a want of memory the card is not asked again: its
-//   lanes are never free.
+// Failure: the constructor throws where no card is left, or threads cannot be had. done()'s error says which card
+//   failed and how; what the batch held is then unmade. After anything but a want of memory the card is not asked
+//   again: its lanes are never free.
 // A card's library (picture_decoder.h), where options.library asks for it: each lane has a decoder, and the lanes of
 //   that card three quarters of its memory, the library the rest. Where a card has none, or it fails, figures() says
 //   why, and its lanes go on without: pictures planned for it come back unmade, of which refused tells how many, and
@@ -24,8 +24,9 @@
 // Sharing, where options.shared_bytes asks for it: a LaneImage may name a place in pieces(card) of its lane's card, and
 //   the image is there too when it is `made`, or there alone, with its hash here. Where a card shares nothing figures()
 //   says why, and all else is as without.
-// Waiting: a batch that a card has not finished by options.timeout_ns counts as lost. With options.duty below 1 a card has
-//   one batch at a time, and rests behind each; takers find its lanes busy meanwhile, and its speed is what is left.
+// Waiting: a batch that a card has not finished by options.timeout_ns counts as lost. With options.duty below 1 a card
+//   has one batch at a time, and rests behind each; takers find its lanes busy meanwhile, and its speed is what is
+//   left.
 // Thread-safety: all from any thread; done() is called by lanes' threads. stop(), and so the destructor, waits for
 //   batches under way; done() may still use the lanes then.
 #pragma once

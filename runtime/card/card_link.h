@@ -1,6 +1,6 @@
-// A way from a card of one process to a card of another: bytes go from card memory to card memory, and no CPU copies them.
+// A way from a card of one process to a card of another, for bytes that no CPU copies.
 //
-//   const std::string id = card->link_id();                               // of the process that sends; told to the other
+//   const std::string id = card->link_id();           // of the process that sends; told to the other
 //   auto way = card->link(id, LinkEnd::sender);       // here;      neither call waits for the other
 //   auto way = card->link(id, LinkEnd::receiver);     // there
 //   while (way->state() == LinkState::joining) …;     // asked now and then
@@ -13,16 +13,16 @@
 //     joining --both ends are there--> joined --end(), a failed call, a deadline--> failed
 //        '------------------------------------------------------------------------------^
 //
-// Order: the n-th receive() gets what the n-th send() gave; both must say the same number of bytes. Neither is known to be
-//   over but by the receiver's stream, and only its process may say that the sender's memory is free again.
+// Order: the n-th receive() gets what the n-th send() gave; both must say the same number of bytes. Neither is known to
+//   be over but by the receiver's stream, and only its process may say that the sender's memory is free again.
 // Waiting: send() never waits; the link has a thread of its own for it, so that a receiver that is late keeps up nobody
-//   else. receive() waits, LinkTimeouts::move_ns at most, until the way has taken what it was told, which may need the other
-//   end's answer.
+//   else. receive() waits, LinkTimeouts::move_ns at most, until the way has taken what it was told, which may need the
+//   other end's answer.
 // Failure: CardError; a link that failed stays so, failure() says why, and streams that were told to receive by it end,
-//   with bytes that nobody knows. Two ends on one card are not joined, where the library refuses that: whoever offers a way
-//   compares Card::identity() first.
-// Ownership: the link must go before its card, and behind the streams that receive by it were waited for. Its end aborts
-//   what is under way, and waits for its thread.
+//   with bytes that nobody knows. Two ends on one card are not joined, where the library refuses that: whoever offers a
+//   way compares Card::identity() first.
+// Ownership: the link must go before its card, and behind the streams that receive by it were waited for. Its end
+//   aborts what is under way, and waits for its thread.
 // Thread-safety: state(), failure() and end() from any thread; send() and receive() from one at a time.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Pieces of a card's memory that are lent to other processes: a chunk's images each, written by the loader's card, read by
+// Pieces of a card's memory that are lent to other processes: a chunk's images each, written by the loader's card, read
+//   by
 // the trainer's.
 //
 //   CardPieces pieces(card, bytes);                       // one share of the card, cut as it is asked for
@@ -23,13 +24,14 @@
 //   one consumer, and only that one's word, said once, frees it: ids are never used twice, so a word that comes late or
 //   again changes nothing.
 // What has to be true when it is said: at lend(), the stream that filled it was waited for; at give_back(), the stream
-//   that read it. Memory and death of either side: Sharing, in card.h: what was lent stays readable when the loader dies,
-//   and nobody is left who would write to it.
+//   that read it. Memory and death of either side: Sharing, in card.h: what was lent stays readable when the loader
+//   dies, and nobody is left who would write to it.
 // One consumer that reads slowly cannot have it all: take() for it is refused where it would then have more than four
-//   times what is left (a dynamic threshold, as switches share their buffers by: Choudhury and Hahne, "Dynamic Queue Length
-//   Thresholds for Shared-Memory Packet Switches", IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most, n have
-//   4 / (1 + 4 n) each.
-// Thread-safety: all of it from any thread. Ownership: the share, which must go before the card; pieces are places in it.
+//   times what is left (a dynamic threshold, as switches share their buffers by: Choudhury and Hahne, "Dynamic Queue
+//   Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most,
+//   n have 4 / (1 + 4 n) each.
+// Thread-safety: all of it from any thread. Ownership: the share, which must go before the card; pieces are places in
+//   it.
 // Failure: the constructor, as Card::share().
 #pragma once
 

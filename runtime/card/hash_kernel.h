@@ -1,15 +1,18 @@
-// XXH3-128 of a sample's record and image (base/hash.h), where the image lies on a card; host and card compile the same.
+// XXH3-128 of a sample's record and image (base/hash.h), where the image lies on a card; host and card compile the
+// same.
 //
 //   hash_block(memory, part, unit);      // sums of one lane over a block of 1,024 bytes
 //   digest_image(memory, part, unit);    // from those: 16 bytes
 //
-// How: XXH3's eight accumulators take stripes of 64 bytes by adding, and are scrambled behind each block; so what a block
-//   adds does not depend on what was before, and is a thread's each; what is left of the order is one scramble a block.
-// The input is the record and, right behind it, the image, which keeps no alignment; so words are put together by bytes.
+// How: XXH3's eight accumulators take stripes of 64 bytes by adding, and are scrambled behind each block; so what a
+//   block adds does not depend on what was before, and is a thread's each; what is left of the order is one scramble a
+//   block.
+// The input is the record and, right behind it, the image, which keeps no alignment; so words are put together by
+// bytes.
 // Source: xxHash 0.8 (Y. Collet), XXH3_128bits with the default secret and seed 0, for inputs of more than 240 bytes;
 //   the secret is uploaded (hash_secret()), as the library has it.
-// Safety: the record's length is bounded by the room that was reserved for it; lengths are the host's own numbers. A part
-//   without a record is of a place whose image is not hashed here, and may be of any size: nothing is done.
+// Safety: the record's length is bounded by the room that was reserved for it; lengths are the host's own numbers. A
+//   part without a record is of a place whose image is not hashed here, and may be of any size: nothing is done.
 // Thread-safety: different units write different bytes.
 #pragma once
 

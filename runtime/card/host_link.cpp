@@ -37,7 +37,9 @@ class HostLink final : public CardLink {
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + id.size());
     const auto* const place = reinterpret_cast<const sockaddr*>(&address);
     if (end == LinkEnd::sender) {
-      if (::bind(socket.get(), place, length) != 0 || ::listen(socket.get(), 1) != 0) throw failed(std::strerror(errno));
+      if (::bind(socket.get(), place, length) != 0 || ::listen(socket.get(), 1) != 0) {
+        throw failed(std::strerror(errno));
+      }
       thread_ = std::thread([this, listening = std::move(socket)]() mutable { run(std::move(listening)); });
       return;
     }
@@ -72,10 +74,13 @@ class HostLink final : public CardLink {
   void receive(std::byte* to, size_t bytes, CardStream& stream) override {
     if (state() == LinkState::failed) throw failed(failure());
     auto* const ours = dynamic_cast<HostStream*>(&stream);
-    if (ours == nullptr) throw Error(ErrorKind::usage, "a link between cards that are this CPU receives in their streams alone");
+    if (ours == nullptr) {
+      throw Error(ErrorKind::usage, "a link between cards that are this CPU receives in their streams alone");
+    }
     ours->later(
         [this, to, bytes] {
-          if (state() != LinkState::failed) move(bytes, [&](size_t at) { return ::read(socket_.get(), to + at, bytes - at); });
+          if (state() == LinkState::failed) return;
+          move(bytes, [&](size_t at) { return ::read(socket_.get(), to + at, bytes - at); });
         },
         &CardTimes::copy_ns);
   }

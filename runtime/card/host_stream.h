@@ -5,7 +5,8 @@
 //   stream.later([…] { … }, &CardTimes::copy_ns);        // what else shall be done there, and whose time it is
 //   stream.wait(0);
 //
-// Thread-safety, ownership: as card.h. Failure: what is done later throws out of wait(), and what was behind it is dropped.
+// Thread-safety, ownership: as card.h. Failure: what is done later throws out of wait(), and what was behind it is
+//   dropped.
 #pragma once
 
 #include <functional>

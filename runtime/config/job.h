@@ -38,8 +38,8 @@ struct DatasetSpec {
   std::string targets;
   std::string masks;
   // Or files that hold samples (runtime/dataset/containers.h), placed as folder is; or the user's own code
-  // (runtime/dataset/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of all
-  // these is given (dataset_kinds).
+  // (runtime/dataset/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of
+  // all these is given (dataset_kinds).
   std::string tar;       // WebDataset's shards: "shards/{000..012}.tar"
   std::string cifar10;   // folder of the binary version
   std::string cifar100;
@@ -237,9 +237,9 @@ struct ResolvedSplit {
 };
 
 ResolvedSplit resolve_split(const Job& job, const std::string& split);  // Error(usage) with a did-you-mean
-// What the sampler needs to know, for a dataset of this size. Where a file gives the order its count has to be filled in
-// (with_sampler_file in sampler_file.h); where the program gives it, the plan is the dataset's own, and only its batch
-// size and mode mean something.
+// What the sampler needs to know, for a dataset of this size. Where a file gives the order its count has to be filled
+// in (with_sampler_file in sampler_file.h); where the program gives it, the plan is the dataset's own, and only its
+// batch size and mode mean something.
 PlanSpec plan_spec(const ResolvedSplit& split, int64_t dataset_size, int64_t num_replicas);
 // How many replicas so many trainers are; Error(config) where roles.ranks_per_replica does not divide them.
 int replicas_of(const Job& job, int trainers);

@@ -57,7 +57,7 @@ std::unique_ptr<CardLink> open_cuda_link(const CardInfo& card, const std::string
 
 #else
 
-std::string why_no_cuda_links() { return "this build has no NCCL: its header was not there (nccl.h beside the toolkit's, or in PyPI's nvidia-nccl-cu13)"; }
+std::string why_no_cuda_links() { return "this build has no NCCL: nccl.h was not beside the toolkit's headers"; }
 std::string cuda_link_id() { throw Error(ErrorKind::runtime, why_no_cuda_links()); }
 std::unique_ptr<CardLink> open_cuda_link(const CardInfo&, const std::string&, LinkEnd) {
   throw Error(ErrorKind::runtime, why_no_cuda_links());

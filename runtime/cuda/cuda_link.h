@@ -1,9 +1,11 @@
-// Links between cards (../card/card_link.h) for CUDA's: NCCL's, where this build had its header and the machine has the library.
+// Links between cards (../card/card_link.h) for CUDA's: NCCL's, where this build had its header and the machine has the
+// library.
 //
 //   std::string why = why_no_cuda_links();              // empty: there are some
 //   std::unique_ptr<CardLink> way = open_cuda_link(info, cuda_link_id(), LinkEnd::sender);
 //
-// Failure: Error(runtime), with what to do, where there is no NCCL; CardError, as card_link.h. Thread-safety: any thread.
+// Failure: Error(runtime), with what to do, where there is no NCCL; CardError, as card_link.h. Thread-safety: any
+//   thread.
 #pragma once
 
 #include <memory>

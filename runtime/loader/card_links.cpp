@@ -9,8 +9,8 @@ std::string CardLinks::open(const CardReader& reader, const std::string& identit
   Card& card = executor_.pieces(static_cast<size_t>(reader.card))->card();
   if (!identity.empty() && identity == card.identity()) {
     throw Error(ErrorKind::runtime,
-                "card " + std::to_string(card.info().number) + " of the loader is the trainer's own, and a card is linked "
-                "to others alone",
+                "card " + std::to_string(card.info().number) +
+                    " of the loader is the trainer's own, and a card is linked to others alone",
                 "give loaders and trainers cards of their own, or let them share memory (transport: auto or shm)");
   }
   std::string id = card.link_id();

@@ -6,8 +6,8 @@
 //   links.send(reader, runs);                                 // what the program asked for, in its order
 //   links.close_all(port);                                    // it is dead
 //
-// Thread-safety: the loader's event loop alone, which waits for nothing here but the ends of links. Ownership: the links; the executor's cards must
-//   outlive it.
+// Thread-safety: the loader's event loop alone, which waits for nothing here but the ends of links. Ownership: the
+//   links; the executor's cards must outlive it.
 // Failure: open(): Error(runtime) where cards cannot be linked, and where both are one card: NCCL takes none twice, and
 //   would wait for itself. send(): Error(peer_lost) for what is not in the card's shared memory.
 #pragma once

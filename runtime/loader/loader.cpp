@@ -224,8 +224,8 @@ class Loader::Impl {
     if (!f.why_threads.empty()) report["why_threads"] = f.why_threads;
     return report;
   }
-  // Deep enough that the wanted number of reads can be under way behind the leases that threads work on, and that threads
-  // have work while a result and the lease that answers it are on their way.
+  // Deep enough that the wanted number of reads can be under way behind the leases that threads work on, and that
+  // threads have work while a result and the lease that answers it are on their way.
   void look_ahead() {
     const int32_t for_reads =
         ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;

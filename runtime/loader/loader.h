@@ -10,8 +10,8 @@
 //                                                  `-> failed: ChunkUndone, cell free again
 //   CellReturned -> cell free, CellBack to the coordinator (its quota counts cells)
 //
-// Samples of leases are read ahead in the order of the leases (dataset/read_ahead.h). While reads are slow the loader asks
-// for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
+// Samples of leases are read ahead in the order of the leases (dataset/read_ahead.h). While reads are slow the loader
+// asks for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
 // Splits, their lists and cells: loader_splits.h.
 //
@@ -54,8 +54,8 @@ struct LoaderOptions {
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
   ReadAheadOptions read_ahead;  // of all splits; memory beyond the cells counts within memory_bytes
-  // Of all splits, for what is learnt of their JPEG files (decode/learnt_index.h), within half of what the cells leave of
-  // memory_bytes; 0: nothing is.
+  // Of all splits, for what is learnt of their JPEG files (decode/learnt_index.h), within half of what the cells leave
+  // of memory_bytes; 0: nothing is.
   int64_t index_memory_bytes = int64_t{512} << 20;
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;

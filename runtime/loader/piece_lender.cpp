@@ -105,8 +105,8 @@ void PieceLender::asked(PeerId port, const PiecesAsked& message) {
 void PieceLender::lost(PeerId port) {
   std::erase_if(lending_, [&](const CardReader& reader) { return reader.port == port; });
   links_.close_all(port);
-  // By a link nothing is read any more. What is mapped a program may read that outlives its port for a while; the job does
-  // not, so there is nobody to whom that memory would be lent again.
+  // By a link nothing is read any more. What is mapped a program may read that outlives its port for a while; the job
+  // does not, so there is nobody to whom that memory would be lent again.
   for (size_t card = 0; card < options_.cards; ++card) {
     CardPieces* const pieces = executor_.pieces(card);
     if (pieces != nullptr) linked(port) ? pieces->forget(port) : pieces->leave(port);

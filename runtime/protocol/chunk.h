@@ -9,15 +9,17 @@
 //   u8 arithmetic (0 exact, 1 fast)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
 //   i32 card (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the piece
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
-//     4 substituted, 8 on a card, 16 and hashed there), u16 attempts, i32 source width, i32 source height, text key, text substitute, text reason,
+//     4 substituted, 8 on a card, 16 and hashed there), u16 attempts, i32 source width, i32 source height, text key,
+//     text substitute, text reason,
 //     u16 number of draws, each: u16 position, u16 count, i64 values; where hashed, u64 low, u64 high
 //   then u32 CRC-32C of everything before it.
 // Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
-//   at a multiple of 64 bytes; of the images, those that are on a card and hashed there have no place. Then for each bytes or text field, in order: for each sample a u32 length and the value,
-//   nothing between them. While a cell is being filled these have rooms of the longest value (base/field_value.h);
-//   pack_chunk() moves them together before the chunk is sent, so that what travels is what there is.
-// Which samples, and their bytes, do not depend on who made the chunk; the generation does, and where its images are: the
-//   piece, flags 8 and 16, the hashes that come with them, and which images the payload has.
+//   at a multiple of 64 bytes; of the images, those that are on a card and hashed there have no place. Then for each
+//   bytes or text field, in order: for each sample a u32 length and the value, nothing between them. While a cell is
+//   being filled these have rooms of the longest value (base/field_value.h); pack_chunk() moves them together before
+//   the chunk is sent, so that what travels is what there is.
+// Which samples, and their bytes, do not depend on who made the chunk; the generation does, and where its images are:
+//   the piece, flags 8 and 16, the hashes that come with them, and which images the payload has.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +35,8 @@
 
 namespace penstock {
 
-// Where in the memory that a loader's card shares (runtime/card/card_pieces.h) images of a chunk are: room for all of field
-// "image", one after the other, as the payload has them; the records say which are there.
+// Where in the memory that a loader's card shares (runtime/card/card_pieces.h) images of a chunk are: room for all of
+// field "image", one after the other, as the payload has them; the records say which are there.
 struct ChunkPiece {
   int32_t card = 0;
   uint64_t id = 0;
@@ -94,8 +96,8 @@ FieldLayout chunk_layout(const FieldTable& fields, int64_t samples);
 // The same of a payload whose fixed-size fields are wanted: so many of its images are elsewhere.
 FieldLayout payload_layout(const FieldTable& fields, int64_t samples, int64_t absent);
 
-// Makes the payload of a cell that is filled; returns its size. To be called once: rooms are gone afterwards. `records` say
-// which images are elsewhere; no records: none.
+// Makes the payload of a cell that is filled; returns its size. To be called once: rooms are gone afterwards. `records`
+// say which images are elsewhere; no records: none.
 size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory,
                   const std::vector<SampleRecord>& records = {});
 

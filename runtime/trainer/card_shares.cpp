@@ -17,7 +17,8 @@ void CardShares::offered(PeerId loader, const ShareOffered& message, UniqueFd fd
   gone_.erase(loader);  // it has joined again
   if (const auto before = find(loader, message.card); before != shares_.end()) lose(before);
   const int32_t number = next_++;
-  const Share& share = shares_[number] = {loader, message.card, message.bytes, std::move(fd), message.linked, false, {}, 0};
+  Share& share = shares_[number];
+  share = {loader, message.card, message.bytes, std::move(fd), message.linked, false, {}, 0};
   for (const auto& [connection, program] : readers_) show(connection, number, share);
 }
 

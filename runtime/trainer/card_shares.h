@@ -14,16 +14,17 @@
 //   offered --ClientShare, with the descriptor--> shown --ClientShareUsed(true)--> used --(false)--> shown
 //
 // Linked memory (card/card_link.h) comes without a descriptor. What client and loader say to each other about it passes
-//   through here: who joins, whether that went well, which pieces are wanted. It does not outlive its loader: what slots
-//   have there is gone (readable() says so), and clients are told at once.
+//   through here: who joins, whether that went well, which pieces are wanted. It does not outlive its loader: what
+//   slots have there is gone (readable() says so), and clients are told at once.
 //
-// Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows. What comes
-//   all the same, after a client has changed its mind, goes by the host; or, where it is nowhere else, to the client.
-// A connection that ends without a goodbye says nothing of what its program still reads, which lives on where it hung up, or
-//   was hung up on: what it held goes back when the program has ended. By links nothing is read then.
+// Invariant: a loader sends pieces for a client only while that client has the share open, as far as it knows. What
+//   comes all the same, after a client has changed its mind, goes by the host; or, where it is nowhere else, to the
+//   client.
+// A connection that ends without a goodbye says nothing of what its program still reads, which lives on where it hung
+//   up, or was hung up on: what it held goes back when the program has ended. By links nothing is read then.
 // The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
-//   until the last one is. What clients have open of a lost loader stays readable (card/card.h, Sharing): they are told to
-//   let go of it behind the last batch that has images there.
+//   until the last one is. What clients have open of a lost loader stays readable (card/card.h, Sharing): they are told
+//   to let go of it behind the last batch that has images there.
 // Thread-safety: the port's event loop alone. Ownership: the descriptors.
 // Failure: Error(peer_lost) for a piece of a share that the loader did not offer, or that does not lie within it.
 #pragma once

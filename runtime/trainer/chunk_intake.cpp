@@ -12,7 +12,8 @@
 namespace penstock {
 namespace {
 
-// Sample number `at`'s bytes of field `f` into the slot's array of it: images as they are delivered, everything else as it is.
+// Sample number `at`'s bytes of field `f` into the slot's array of it: images as they are delivered, everything else as
+// it is.
 void take_field(const PortSplit& split, size_t f, std::span<const std::byte> bytes, std::byte* field, size_t at,
                 Slot& slot) {
   if (split.raw_fields[f].kind != FieldKind::image) {

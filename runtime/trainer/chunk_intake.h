@@ -4,9 +4,9 @@
 //   take_chunk(split, pass, pool, slot_index, header, records, payload);   // Error(peer_lost) where it does not fit
 //   take_chunk(…, payload, share);             // images that are in the memory of a loader's card stay there
 //
-// Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay on a
-//   card, by that card. The copy into the slot is the finishing pass; with a slot's last chunk the batch is mixed, where the
-//   pipeline ends in MixUp or CutMix.
+// Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay
+//   on a card, by that card. The copy into the slot is the finishing pass; with a slot's last chunk the batch is mixed,
+//   where the pipeline ends in MixUp or CutMix.
 // Thread-safety: the port's event loop alone; touches nothing but the slot it is given.
 #pragma once
 

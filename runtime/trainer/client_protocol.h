@@ -14,8 +14,7 @@
 //   ClientPiecesAsked(share)    ->      and before each batch's images are received from there
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
-//   ClientGoodbye               ->      a hang-up: the client has no batch any more, one that it was given and has not read
-//                                       included
+//   ClientGoodbye               ->      a hang-up: the client has no batch any more, nor one that lies unread
 //   ClientEndServing            ->      a hang-up, once every rank of `penstock serve` has left its work
 //
 // Answers to ClientNext name their stream, so a client may leave one unanswered (its program was interrupted) and ask
@@ -128,7 +127,8 @@ struct ClientStats {};
 struct ClientStatsJson { std::string json; };
 struct ClientEndServing {};
 struct ClientGoodbye {};
-// `share` counts at the port. Gone: with its loader; what batches still have there stays readable, where it is not linked.
+// `share` counts at the port. Gone: with its loader; what batches still have there stays readable, where it is not
+// linked.
 struct ClientShare { int32_t share = 0; uint64_t bytes = 0; bool linked = false; };
 struct ClientShareUsed { int32_t share = 0; bool used = false; };
 struct ClientShareGone { int32_t share = 0; };

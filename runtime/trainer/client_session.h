@@ -6,21 +6,21 @@
 //   while (auto lent = session.next(stream)) { …; session.release(lent->info); }
 //   session.stop(stream);
 //
-// Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own keeps
-//   it for the other (pass_answers.h for next batches, question_queue.h for all else).
+// Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own
+//   keeps it for the other (pass_answers.h for next batches, question_queue.h for all else).
 // Waiting: every wait has a limit (patience.h), hears what the port notices meanwhile, and lets go of the lock for
 //   `while_waiting`, which may throw. Interrupting a wait for a batch loses none, one in begin() leaves no pass behind,
 //   and one in open() ends the session.
 // Thread-safety: everything from any thread, once open() has returned. release() and stop() never wait for the port:
 //   what they say goes through an outbox (outbox.h), which a waiting thread empties every few milliseconds.
-// Memory of loaders' cards, as the port shows it: shares_ has what batches may have images in, until its loader is gone, offers_
-//   what the program has not heard of. Neither says that anybody reads there: use() does.
-// Ownership: the socket, and the pools' memory together with whoever holds a batch of it; the descriptors of cards' memory
-//   with whoever holds that, or a batch with images there.
+// Memory of loaders' cards, as the port shows it: shares_ has what batches may have images in, until its loader is
+//   gone, offers_ what the program has not heard of. Neither says that anybody reads there: use() does.
+// Ownership: the socket, and the pools' memory together with whoever holds a batch of it; the descriptors of cards'
+//   memory with whoever holds that, or a batch with images there.
 // Fork: the child must not use it, and is told so; release() and stop() say nothing there: the socket is the parent's.
-// Failure: what the port refuses or fails is thrown as that Error; Error(peer_lost) when the port hangs up, or is silent
-//   for trainer.timeout_s; Error(usage) when the program holds all batches and asks for another. release() and stop()
-//   never throw.
+// Failure: what the port refuses or fails is thrown as that Error; Error(peer_lost) when the port hangs up, or is
+//   silent for trainer.timeout_s; Error(usage) when the program holds all batches and asks for another. release() and
+//   stop() never throw.
 #pragma once
 
 #include <atomic>
@@ -88,12 +88,13 @@ class ClientSession {
   std::optional<LentBatch> next(uint64_t stream);                           // nothing at the end
   void release(const ClientBatch& batch) noexcept;
   void stop(uint64_t stream) noexcept;
-  // From any thread: whoever waits in next(), or will, has an Error(usage) within a tenth of a second. All else goes on.
+  // From any thread: whoever waits in next(), or will, has an Error(usage) within a tenth of a second. All else goes
+  // on.
   void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
   std::string stats();
 
-  // Where the split was opened with card_images: memory that loaders' cards share, each once, as it comes; that the program
-  // has it open, and that it reads none any more.
+  // Where the split was opened with card_images: memory that loaders' cards share, each once, as it comes; that the
+  // program has it open, and that it reads none any more.
   std::vector<std::shared_ptr<const SharedCardMemory>> take_offers();
   void use(const SharedCardMemory& memory);
   void use_none();

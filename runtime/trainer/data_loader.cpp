@@ -20,7 +20,8 @@
 
 namespace penstock {
 
-// One split at one port: what the DataLoader, its passes and their batches share. The port is met once (port_meeting.h);
+// One split at one port: what the DataLoader, its passes and their batches share. The port is met once
+//   (port_meeting.h);
 // then the session has the conversation (client_session.h), and batches are what it lends (batch_state.h).
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:

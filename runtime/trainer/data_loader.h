@@ -27,8 +27,8 @@
 // Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
 //   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader, and
 //   batches it inherits are the parent's memory, not a copy: what either writes there the other sees.
-// State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place where
-//   a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
+// State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place
+//   where a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
 // Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
 //   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
@@ -56,7 +56,8 @@
 
 namespace penstock {
 
-// Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come before
+// Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come
+// before
 // DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
 inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
 
@@ -75,8 +76,9 @@ struct BatchState;
 
 // Memory of a loader's card that this process may open, by its descriptor (card/card.h), and read images from. It stays
 // what it is for as long as anybody has this, whatever becomes of the loader.
-// Where it is linked, images of it are received instead (card/card_link.h): the program asks for a link, joins by link_id,
-// uses the memory then, and asks for a batch's images before it receives them. It ends with its loader, and with the link.
+// Where it is linked, images of it are received instead (card/card_link.h): the program asks for a link, joins by
+// link_id, uses the memory then, and asks for a batch's images before it receives them. It ends with its loader, and
+// with the link.
 struct SharedCardMemory {
   SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd) : number(number_at_port), bytes(size), fd(own_fd) {}
   SharedCardMemory(const SharedCardMemory&) = delete;
@@ -92,7 +94,8 @@ struct SharedCardMemory {
   mutable std::atomic<bool> gone = false;  // with its loader; publishes nothing
 };
 
-// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on, for as long as anybody has
+// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on, for as long as
+//   anybody has
 // this, or the batch.
 struct CardImages {
   std::shared_ptr<const SharedCardMemory> memory;
@@ -114,8 +117,9 @@ class Batch {
   Arithmetic arithmetic() const;               // fast: of these pixels nothing is promised but which and how drawn
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
-  // Samples whose images are on a card, in order, where the program takes them there (DataLoader::use_memory()): what image()
-  // shows of those is old. What a stream was told to read there is read before the last of these, and of the batch, goes.
+  // Samples whose images are on a card, in order, where the program takes them there (DataLoader::use_memory()): what
+  // image() shows of those is old. What a stream was told to read there is read before the last of these, and of the
+  // batch, goes.
   std::vector<CardImages> card_images() const;
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
   TensorView operator[](const std::string& field) const;
@@ -148,8 +152,8 @@ struct DataLoaderOptions {
   // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
   // Besides, and where they are there: in memory that loaders' cards share (offered_memory()). The program finishes all
-  // images of a batch on a card of its own. Not where MixUp or CutMix mix batches, nor where batches are dumped; from other
-  // nodes by links (SharedCardMemory).
+  // images of a batch on a card of its own. Not where MixUp or CutMix mix batches, nor where batches are dumped; from
+  // other nodes by links (SharedCardMemory).
   bool card_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
   // for a `penstock serve`. What it throws comes out of those.
@@ -169,7 +173,8 @@ class BatchStream {
   std::shared_ptr<Pass> pass_;
 };
 
-// The same as an input iterator. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes the next.
+// The same as an input iterator. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes
+// the next.
 class BatchIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -195,7 +200,8 @@ class BatchIterator {
 class DataLoader {
  public:
   DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options = {});
-  // A job that the program made: the job file's text. `name` stands in messages; relative folders start at the current one.
+  // A job that the program made: the job file's text. `name` stands in messages; relative folders start at the current
+  // one.
   static DataLoader from_text(const std::string& job_text, const std::string& name, const std::string& split,
                               const DataLoaderOptions& options = {});
   ~DataLoader();
@@ -243,8 +249,8 @@ class DataLoader {
   std::vector<std::shared_ptr<const SharedCardMemory>> offered_memory();
   void use_memory(const SharedCardMemory& memory);
   void use_no_memory();
-  // Of linked memory. After the first, offered_memory() gives the same again, with link_id or a problem; and a problem also
-  // when the loader has ended it. `identity`: Card::identity() of the card that will receive.
+  // Of linked memory. After the first, offered_memory() gives the same again, with link_id or a problem; and a problem
+  // also when the loader has ended it. `identity`: Card::identity() of the card that will receive.
   void ask_for_link(const SharedCardMemory& memory, const std::string& identity);
   // What is about to be received, in that order. Error(peer_lost) where its loader is lost.
   void ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs);

@@ -28,7 +28,6 @@ void Passes::begin(int connection, const ClientIterate& message) {
   pass.split_id = split->id;
   pass.pool = pool.id;
   pass.epoch = message.epoch;
-  pass.order = message.order;
   pass.plan = plan;
   pass.first_step = pass.cursor = pass.next_reserve = message.first_step;
   pool.stream = pass.id;
@@ -41,8 +40,9 @@ void Passes::begin(int connection, const ClientIterate& message) {
   const bool on_cards = split->card_images && !dumps(options_);
   if (on_cards) shares_.read_by(connection, split->process);
   pass.card_reader = on_cards ? connection : 0;
+  if (on_cards) pass.order = message.order;
   const StreamId id = pass.id;
-  open_stream(passes_[id] = std::move(pass));
+  open_stream(passes_[id] = std::move(pass), message.order);
 }
 
 // Unique in the job: the port's number above a counter.
@@ -50,14 +50,14 @@ StreamId Passes::next_stream() {
   return (uint64_t{static_cast<uint32_t>(options_.self)} + 1) << 32 | next_stream_++;
 }
 
-void Passes::open_stream(Pass& pass) {
+void Passes::open_stream(Pass& pass, const std::vector<int64_t>& order) {
   const bool again = pass.leases != 0;
   pass.leases = again ? next_stream() : pass.id;
   by_leases_[pass.leases] = pass.id;
   pass.next_reserve = pass.cursor;
   pass.chunk_samples = 0;
   const PortSplit& split = splits_.at(pass.split_id);
-  callbacks_.coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, pass.order,
+  callbacks_.coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, order,
                                     split.program, split.opening, pass.card_reader, again});
 }
 
@@ -73,7 +73,7 @@ void Passes::close_stream(Pass& pass) {
 void Passes::make_again(Pass& pass) {
   if (pass.failed) return;
   close_stream(pass);
-  open_stream(pass);
+  open_stream(pass, pass.order);
   if (pass.waiting) callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, true});
 }
 
@@ -293,8 +293,8 @@ std::string Passes::over_budget(Pass& pass, const PortSplit& split, const Slot& 
 }
 
 // A program may take an epoch several times (an evaluation after each of training): the same batches, whose lines would
-// stand in the manifest as often. Where it gives the order itself, each pass is another. A batch that cannot be dumped is
-// not delivered, and not counted.
+// stand in the manifest as often. Where it gives the order itself, each pass is another. A batch that cannot be dumped
+// is not delivered, and not counted.
 std::optional<ClientFailed> Passes::dump(const Pass& pass, const PortSplit& split, SlotPool& pool, int32_t index) {
   if (!dumps(options_)) return std::nullopt;
   const bool may_come_again = !split.resolved.split.sampler.program;
@@ -372,8 +372,8 @@ void Passes::stop_all_of(int connection) {
 }
 
 void Passes::split_closed(int32_t split) {
-  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it. Pieces of what it
-  // held are not ours to give back while it lives.
+  // The program's mappings of the pools stay valid without us: memory lives as long as anybody maps it. Pieces of what
+  // it held are not ours to give back while it lives.
   for (auto& [id, pool] : pools_) {
     if (pool.split_id != split) continue;
     for (Slot& slot : pool.slots) {

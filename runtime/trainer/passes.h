@@ -20,10 +20,13 @@
 //   3. At most `prefetch` batches are reserved ahead of the client, and always at least one while a slot is free, so
 //      one split's prefetching cannot starve another's.
 //   4. Each next() has one answer. After a failure all further ones of the pass have the same.
-//   5. A piece of a loader's card that comes with a chunk goes back once: at once, where the chunk is not taken or goes by
+//   5. A piece of a loader's card that comes with a chunk goes back once: at once, where the chunk is not taken or goes
+//   by
 //      the host, else with its slot.
-//   A pass has one stream at the coordinator at a time. Where images of batches that are not delivered cannot be had any
-//      more (they were on a card linked to, and its loader or the link is lost), the pass goes on with another stream from
+//   A pass has one stream at the coordinator at a time. Where images of batches that are not delivered cannot be had
+//   any
+//      more (they were on a card linked to, and its loader or the link is lost), the pass goes on with another stream
+//   from
 //      its cursor, and all that was made ahead is made again. Its client knows the first stream's number alone.
 //   6. Passes, pools and splits are their client's alone: what another one says of them is as if they were not there.
 //      Numbers can be guessed, and a slot that somebody else gives back is written to while its client reads it.
@@ -99,8 +102,8 @@ class Passes {
     int32_t split_id = 0;
     int32_t pool = 0;
     int64_t epoch = 0;
-    std::vector<int64_t> order; // as ClientIterate
     int32_t card_reader = 0;    // as OpenStream
+    std::vector<int64_t> order; // as ClientIterate, where there is a reader: such a pass may go on by another stream
     PlanShape plan;             // of this pass: the split's, or that of the order which the program gave
     int64_t first_step = 0;
     int64_t cursor = 0;         // step that the client takes next
@@ -123,7 +126,7 @@ class Passes {
   StreamId next_stream();
   Pass* of_stream(StreamId leases);
   SlotPool& pool_for(const PortSplit& split);
-  void open_stream(Pass& pass);
+  void open_stream(Pass& pass, const std::vector<int64_t>& order);
   void close_stream(Pass& pass);
   void make_again(Pass& pass);
   void end(StreamId id);

@@ -1,4 +1,5 @@
-// Pieces of a card's memory that are lent to other processes: who may write when, and that bytes are right, whoever dies.
+// Pieces of a card's memory that are lent to other processes: who may write when, and that bytes are right, whoever
+//   dies.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/socket.h>

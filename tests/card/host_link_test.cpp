@@ -11,27 +11,15 @@
 
 #include "runtime/base/error.h"
 #include "runtime/card/host_card.h"
+#include "tests/support/link_states.h"
 
 namespace penstock {
 namespace {
 
 constexpr Nanoseconds kSoon = 30 * kMillisecond;
 
-LinkState after_joining(const CardLink& link) {
-  for (int i = 0; i < 5000 && link.state() == LinkState::joining; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return link.state();
-}
-
-bool fails(const CardLink& link, const std::string& text) {
-  for (int i = 0; i < 5000 && link.state() != LinkState::failed; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  INFO(link.failure());
-  CHECK(link.failure().find(text) != std::string::npos);
-  return link.state() == LinkState::failed;
-}
+using penstock_test::after_joining;
+using penstock_test::fails;
 
 struct Ends {
   explicit Ends(const LinkTimeouts& timeouts = {}) {

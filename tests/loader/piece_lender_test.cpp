@@ -1,19 +1,19 @@
-// To whom a loader offers its cards' memory, whose chunks it shares there, and what becomes of pieces: without cards' work,
+// To whom a loader offers its cards' memory, whose chunks it shares there, and what becomes of pieces: without cards'
+//   work,
 // sockets or threads.
 #include "runtime/loader/piece_lender.h"
 
 #include <doctest/doctest.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/card/host_card.h"
+#include "tests/support/link_states.h"
 
 namespace penstock {
 namespace {
@@ -83,20 +83,14 @@ struct Desk {
     return work;
   }
 
-  explicit Desk(bool links = false) : lender(wire, cards, {.cards = 3, .links = links}, [this](const std::string& text) { notices.push_back(text); }) {}
+  explicit Desk(bool links = false)
+      : lender(wire, cards, {.cards = 3, .links = links}, [this](const std::string& text) { notices.push_back(text); }) {}
 
   Wire wire;
   Cards cards;
   std::vector<std::string> notices;
   PieceLender lender;
 };
-
-LinkState settled(const CardLink& link) {
-  for (int i = 0; i < 5000 && link.state() == LinkState::joining; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return link.state();
-}
 
 TEST_CASE("a port of this node is offered what there is, once, when a program of its reads images on cards") {
   Desk desk;
@@ -167,7 +161,7 @@ TEST_CASE("where no descriptor gets to, memory is offered to be linked, and sent
         std::tuple(2, 7, std::string()));
   const std::unique_ptr<Card> theirs = open_host_card(9, size_t{1} << 20);
   auto theirs_link = theirs->link(desk.wire.opened[0].id, LinkEnd::receiver);
-  REQUIRE(settled(*theirs_link) == LinkState::joined);
+  REQUIRE(penstock_test::after_joining(*theirs_link) == LinkState::joined);
   CHECK(desk.lender.cards_for(kFar, 7) == 0);  // it has not said so
   desk.lender.used(kFar, {2, 7, true});
   CHECK(desk.lender.cards_for(kFar, 7) == 0b100);
@@ -200,10 +194,10 @@ TEST_CASE("where no descriptor gets to, memory is offered to be linked, and sent
   SUBCASE("its link ends: it hears why, and gets images by the host") {
     desk.lender.asked(kFar, PiecesAsked{2, 7, std::vector<CardRun>(200, {0, 10'000})});  // more than a socket takes
     theirs_link.reset();
-    for (int i = 0; i < 5000 && desk.wire.opened.size() == 1; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    penstock_test::wait_until([&] {
       (void)desk.lender.cards_for(kFar, 7);
-    }
+      return desk.wire.opened.size() == 2;
+    });
     REQUIRE(desk.wire.opened.size() == 2);
     CHECK(desk.wire.opened[1].id.empty());
     CHECK(desk.wire.opened[1].problem.find("the other end") != std::string::npos);

@@ -150,7 +150,8 @@ bool same_message(const Variant& a, const Variant& b) {
       a);
 }
 
-// A message as a bad network, an old version or somebody's finger would have it: cut, lengthened, bits and counts wrong.
+// A message as a bad network, an old version or somebody's finger would have it: cut, lengthened, bits and counts
+//   wrong.
 inline void damage(std::vector<std::byte>& bytes, Random& random) {
   const size_t changes = 1 + random() % 4;
   for (size_t i = 0; i < changes; ++i) {

@@ -1,4 +1,5 @@
-// Images of batches in memory that loaders' cards share, as a program sees them: cards that are this CPU, in one process.
+// Images of batches in memory that loaders' cards share, as a program sees them: cards that are this CPU, in one
+//   process.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// The client's side of the conversation with a port that has said everything in advance: whose answer is whose, how long
+// The client's side of the conversation with a port that has said everything in advance: whose answer is whose, how
+//   long
 // is waited, and what goes back. One thread, one pair of sockets.
 #include "runtime/trainer/client_session.h"
 

@@ -73,7 +73,8 @@ struct Desk {
     passes.ready({stream.stream, 4});
     return stream;
   }
-  // The whole of a step's batch; false: dropped. `piece`: the number of that of a card's memory which has its images, too.
+  // The whole of a step's batch; false: dropped. `piece`: the number of that of a card's memory which has its images,
+  // too.
   bool make(uint64_t stream, int64_t step, uint64_t piece = 0, bool nowhere_else = false) {
     ChunkHeader header;
     header.lease = {stream, step, 0, 1};

@@ -4,12 +4,12 @@
 //   ncclResult_t result = nccl.GetUniqueId(&id);
 //   std::string name = nccl.name();                    // "NCCL 2.28.9"
 //
-// Looked for in this order: $PENSTOCK_NCCL (a file); the libnccl.so.2 that the process has already, as torch brings one, and
-//   two in a process are two sets of everything; what the loader finds; PyPI's nvidia-nccl-cu13 and -cu12 (nvidia/nccl/lib) of
-//   the Python environment of this program (runtime/base/library_search.h). 2.14 is the oldest that has communicators whose
-//   calls do not block.
-// Types are the header's (nccl.h), so a table that does not fit does not compile. Ownership: stays loaded. Thread-safety: any
-//   thread.
+// Looked for in this order: $PENSTOCK_NCCL (a file); the libnccl.so.2 that the process has already, as torch brings
+//   one, and two in a process are two sets of everything; what the loader finds; PyPI's nvidia-nccl-cu13 and -cu12
+//   (nvidia/nccl/lib) of the Python environment of this program (runtime/base/library_search.h). 2.14 is the oldest
+//   that has communicators whose calls do not block.
+// Types are the header's (nccl.h), so a table that does not fit does not compile. Ownership: stays loaded.
+//   Thread-safety: any thread.
 #pragma once
 
 #include <nccl.h>

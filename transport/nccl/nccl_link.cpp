@@ -23,10 +23,13 @@ std::string nccl_link_id(const NcclLibrary& nccl) {
   return {id.internal, sizeof id.internal};
 }
 
-NcclLink::NcclLink(const NcclLibrary& nccl, NcclCuda cuda, const std::string& id, LinkEnd end, const LinkTimeouts& timeouts)
+NcclLink::NcclLink(const NcclLibrary& nccl, NcclCuda cuda, const std::string& id, LinkEnd end,
+                   const LinkTimeouts& timeouts)
     : nccl_(nccl), cuda_(std::move(cuda)), end_(end), timeouts_(timeouts) {
   ncclUniqueId unique{};
-  if (id.size() != sizeof unique.internal) throw failed("an id of " + std::to_string(id.size()) + " bytes is none of NCCL's");
+  if (id.size() != sizeof unique.internal) {
+    throw failed("an id of " + std::to_string(id.size()) + " bytes is none of NCCL's");
+  }
   std::memcpy(unique.internal, id.data(), id.size());
   thread_ = std::thread([this, unique] { run(unique); });
 }
@@ -53,6 +56,7 @@ void NcclLink::send(const std::byte* from, size_t bytes) {
 }
 
 void NcclLink::receive(std::byte* to, size_t bytes, CardStream& stream) {
+  if (state() == LinkState::joining) throw failed("receiving: it has not joined yet");
   cuda_.use();
   settle("receiving", timeouts_.move_ns, [&]() PENSTOCK_REQUIRES(mutex_) {
     return nccl_.Recv(to, bytes, ncclUint8, 0, comm_, cuda_.stream_of(stream));

@@ -5,11 +5,11 @@
 //
 // The communicator never blocks (ncclConfig_t::blocking = 0): each call is followed by asking until it is no longer in
 //   progress, with a deadline, and given up where it passes or the link has ended meanwhile.
-// Threads: the link's own joins, sends, and looks for errors; receive() calls from its caller's. mutex_ is held for each call
-//   of NCCL, so that a communicator sees one thread at a time, and never while waiting, so that ending need not wait.
-//   The link's thread alone aborts, as its last act: what streams were told then ends.
-// Streams: sends go by a stream of the link's own. On a common one the send to a trainer that is late would keep back those
-//   to others; and trainers wait for each other, in collectives of their own, so that nobody would go on.
+// Threads: the link's own joins, sends, and looks for errors; receive() calls from its caller's. mutex_ is held for
+//   each call of NCCL, so that a communicator sees one thread at a time, and never while waiting, so that ending need
+//   not wait. The link's thread alone aborts, as its last act: what streams were told then ends.
+// Streams: sends go by a stream of the link's own. On a common one the send to a trainer that is late would keep back
+//   those to others; and trainers wait for each other, in collectives of their own, so that nobody would go on.
 // One card twice: NCCL refuses, when both ends have joined; whoever offers a link compares Card::identity() before.
 // Ownership: what it was given must outlive it. Failure: as card_link.h.
 #pragma once
@@ -39,7 +39,8 @@ std::string nccl_link_id(const NcclLibrary& nccl);
 
 class NcclLink final : public CardLink {
  public:
-  NcclLink(const NcclLibrary& nccl, NcclCuda cuda, const std::string& id, LinkEnd end, const LinkTimeouts& timeouts = {});
+  NcclLink(const NcclLibrary& nccl, NcclCuda cuda, const std::string& id, LinkEnd end,
+           const LinkTimeouts& timeouts = {});
   ~NcclLink() override;
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;

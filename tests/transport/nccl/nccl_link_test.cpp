@@ -1,11 +1,12 @@
-// A link by NCCL, without cards: a library of the test's own (fake_nccl.c) that moves bytes and checks what it is told. What
+// A link by NCCL, without cards: a library of the test's own (fake_nccl.c) that moves bytes and checks what it is told.
+//   What
 // is not shown here is what NCCL makes of it, and CUDA's calls, which NcclCuda gives it.
 #include "transport/nccl/nccl_link.h"
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/card/card.h"
+#include "tests/support/link_states.h"
 #include "tests/transport/nccl/fake_nccl.h"
 
 namespace penstock {
@@ -22,6 +24,8 @@ namespace {
 const std::string kFake = std::string(FAKE_NCCL_FOLDER) + "/fake_nccl.so";
 const std::string kOld = std::string(FAKE_NCCL_FOLDER) + "/old_nccl.so";
 constexpr Nanoseconds kSoon = 30 * kMillisecond;
+using penstock_test::after_joining;
+using penstock_test::fails;
 
 class NoStream final : public CardStream {
  public:
@@ -63,22 +67,6 @@ struct Bench {
     cuda.stream_of = [](CardStream&) { return reinterpret_cast<cudaStream_t>(uintptr_t{16}); };
     return std::make_unique<NcclLink>(library, cuda, id, end, timeouts);
   }
-  // How a link's joining ended.
-  static LinkState settled(const CardLink& link) {
-    for (int i = 0; i < 5000 && link.state() == LinkState::joining; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return link.state();
-  }
-  static bool fails(const CardLink& link, const std::string& text) {
-    for (int i = 0; i < 5000 && link.state() != LinkState::failed; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    INFO(link.failure());
-    CHECK(link.failure().find(text) != std::string::npos);
-    return link.state() == LinkState::failed;
-  }
-
   NcclLibrary library;
   FakeNccl* fake = nullptr;
   std::string id;
@@ -90,8 +78,8 @@ TEST_CASE("what one end sends the other receives, in order, of whatever size") {
   Bench bench;
   const auto there = bench.open(LinkEnd::receiver);  // whoever comes first waits
   const auto here = bench.open(LinkEnd::sender);
-  REQUIRE(Bench::settled(*here) == LinkState::joined);
-  REQUIRE(Bench::settled(*there) == LinkState::joined);
+  REQUIRE(after_joining(*here) == LinkState::joined);
+  REQUIRE(after_joining(*there) == LinkState::joined);
   std::vector<std::vector<std::byte>> sent;
   for (size_t i = 0; i < 20; ++i) sent.emplace_back(1 + 77'777 * (i % 7), static_cast<std::byte>(i + 1));
   for (const auto& bytes : sent) here->send(bytes.data(), bytes.size());  // none of them waits for a receiver
@@ -107,19 +95,20 @@ TEST_CASE("an end that nobody joins, or that is stuck, gives up in time; one tha
   Bench bench;
   SUBCASE("nobody comes") {
     const auto here = bench.open(LinkEnd::sender, {.join_ns = kSoon});
-    CHECK(Bench::fails(*here, "joining: the other end has not answered"));
+    CHECK(fails(*here, "joining: the other end has not answered"));
     here->send(nullptr, 5);  // to nobody
   }
   SUBCASE("ended while it joins") {
     const auto here = bench.open(LinkEnd::receiver);
+    CHECK_THROWS_WITH_AS(here->receive(nullptr, 5, bench.stream), doctest::Contains("has not joined"), CardError);
     here->end("it was not wanted");
-    CHECK(Bench::fails(*here, "it was not wanted"));
+    CHECK(fails(*here, "it was not wanted"));
   }
   SUBCASE("destroyed while it joins") { bench.open(LinkEnd::receiver); }
   SUBCASE("nothing is sent") {
     const auto here = bench.open(LinkEnd::sender);
     const auto there = bench.open(LinkEnd::receiver, {.move_ns = kSoon});
-    REQUIRE(Bench::settled(*there) == LinkState::joined);
+    REQUIRE(after_joining(*there) == LinkState::joined);
     std::vector<std::byte> bytes(10);
     CHECK_THROWS_WITH_AS(there->receive(bytes.data(), bytes.size(), bench.stream),
                          doctest::Contains("receiving: the other end has not answered"), CardError);
@@ -132,8 +121,8 @@ TEST_CASE("the other end's death is heard of, receiving, sending or idle") {
   Bench bench;
   auto here = bench.open(LinkEnd::sender);
   auto there = bench.open(LinkEnd::receiver);
-  REQUIRE(Bench::settled(*here) == LinkState::joined);
-  REQUIRE(Bench::settled(*there) == LinkState::joined);
+  REQUIRE(after_joining(*here) == LinkState::joined);
+  REQUIRE(after_joining(*there) == LinkState::joined);
   std::vector<std::byte> bytes(4 << 20);
   SUBCASE("receiving") {
     std::thread later([&] {
@@ -147,11 +136,11 @@ TEST_CASE("the other end's death is heard of, receiving, sending or idle") {
   SUBCASE("sending") {
     here->send(bytes.data(), bytes.size());
     there.reset();
-    CHECK(Bench::fails(*here, "remote process exited"));
+    CHECK(fails(*here, "remote process exited"));
   }
   SUBCASE("idle") {
     there.reset();
-    CHECK(Bench::fails(*here, "the other end: remote process exited"));
+    CHECK(fails(*here, "the other end: remote process exited"));
   }
 }
 
@@ -159,7 +148,7 @@ TEST_CASE("a receiver that waits is freed by end() from another thread") {
   Bench bench;
   const auto here = bench.open(LinkEnd::sender);
   const auto there = bench.open(LinkEnd::receiver);
-  REQUIRE(Bench::settled(*there) == LinkState::joined);
+  REQUIRE(after_joining(*there) == LinkState::joined);
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     there->end("nobody wants it any more");
@@ -176,16 +165,16 @@ TEST_CASE("what the library refuses is said in its words") {
   SUBCASE("joining: a card twice, say") {
     bench.fake->init = ncclInvalidUsage;
     const auto here = bench.open(LinkEnd::sender);
-    CHECK(Bench::fails(*here, "joining: an error of the library (Duplicate GPU detected"));
+    CHECK(fails(*here, "joining: an error of the library (Duplicate GPU detected"));
   }
   SUBCASE("sending") {
     const auto here = bench.open(LinkEnd::sender);
     const auto there = bench.open(LinkEnd::receiver);
-    REQUIRE(Bench::settled(*here) == LinkState::joined);
+    REQUIRE(after_joining(*here) == LinkState::joined);
     bench.fake->move = ncclInternalError;
     std::byte byte{};
     here->send(&byte, 1);
-    CHECK(Bench::fails(*here, "sending: an error of the library"));
+    CHECK(fails(*here, "sending: an error of the library"));
   }
 }
 
