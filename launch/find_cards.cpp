@@ -56,7 +56,7 @@ Finding find_nvjpeg(int cards) {
 // ncclResult_t ncclGetVersion(int* version): 22703 is 2.27.3.
 Finding find_nccl() {
   for (const std::string& file : library_candidates(nccl_search())) {
-    const OpenLibrary library(file.c_str());
+    const OpenLibrary library(file);
     auto* const get = library.function<int(int*)>("ncclGetVersion");
     int version = 0;
     if (get == nullptr || get(&version) != 0) continue;

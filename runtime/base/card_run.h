@@ -12,4 +12,9 @@ struct CardRun {
   friend bool operator==(const CardRun&, const CardRun&) = default;
 };
 
+// Is all of it there? Whatever the numbers, which come from peers.
+constexpr bool lies_within(const CardRun& run, uint64_t memory_bytes) noexcept {
+  return run.at <= memory_bytes && run.bytes <= memory_bytes - run.at;
+}
+
 }  // namespace penstock

@@ -17,7 +17,7 @@ size_t aligned(size_t bytes) {
 }  // namespace
 
 const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes) {
-  if (at > share.bytes() || bytes > share.bytes() - at) {
+  if (!lies_within({at, bytes}, share.bytes())) {
     throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its card shares",
                 "all ranks must run the same version of penstock");
   }

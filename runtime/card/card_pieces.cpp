@@ -17,7 +17,7 @@ uint64_t aligned(uint64_t at) {
 CardPieces::CardPieces(Card& card, size_t bytes) : card_(card), share_(card.share(bytes)) {}
 
 const std::byte* CardPieces::at(const CardRun& run) const {
-  if (run.at > share_->bytes() || run.bytes > share_->bytes() - run.at) {
+  if (!lies_within(run, share_->bytes())) {
     throw Error(ErrorKind::peer_lost, "a trainer asked for images outside the memory that a card shares",
                 "all ranks must run the same version of penstock");
   }

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/random_hex.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/card/card.h"
 #include "runtime/card/host_stream.h"
@@ -162,17 +162,7 @@ class HostLink final : public CardLink {
 
 }  // namespace
 
-std::string new_host_link_id() {
-  unsigned char raw[12] = {};
-  if (::getrandom(raw, sizeof raw, 0) != sizeof raw) throw failed("no random name for it");
-  std::string id = "penstock-link-";
-  static constexpr char digits[] = "0123456789abcdef";
-  for (const unsigned char byte : raw) {
-    id += digits[byte >> 4];
-    id += digits[byte & 15];
-  }
-  return id;
-}
+std::string new_host_link_id() { return "penstock-link-" + random_hex(12); }
 
 std::unique_ptr<CardLink> open_host_link(const std::string& id, LinkEnd end, const LinkTimeouts& timeouts) {
   return std::make_unique<HostLink>(id, end, timeouts);

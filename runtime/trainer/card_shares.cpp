@@ -151,7 +151,7 @@ std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const Chu
                 "rank " + std::to_string(loader) + " sent a chunk with images in memory of a card that it does not share",
                 "all ranks must run the same version of penstock");
   }
-  if (piece.at > it->second.bytes || piece.bytes > it->second.bytes - piece.at) {
+  if (!lies_within({piece.at, piece.bytes}, it->second.bytes)) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(loader) + " sent a chunk with images outside the memory that its card shares",
                 "all ranks must run the same version of penstock");

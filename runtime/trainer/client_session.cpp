@@ -98,8 +98,8 @@ LentBatch ClientSession::lent(const ClientBatch& info) {
       throw lost_with_its_loader();
     }
     const SharedCardMemory& memory = *share->second;
-    if (piece.first < 0 || piece.samples < 0 || piece.first > info.samples - piece.samples || piece.at > memory.bytes ||
-        piece.bytes > memory.bytes - piece.at) {
+    if (piece.first < 0 || piece.samples < 0 || piece.first > info.samples - piece.samples ||
+        !lies_within({piece.at, piece.bytes}, memory.bytes)) {
       unexpected();
     }
     batch.pieces.push_back({share->second, piece});

@@ -1,6 +1,5 @@
 #include "transport/mpi/progress.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/random_hex.h"
 #include "runtime/base/wire.h"
 #include "transport/mpi/mpi_call.h"
 #include "transport/mpi/naps.h"
@@ -30,20 +30,6 @@ bool all_complete(std::vector<MPI_Request>& requests) {
 }
 
 constexpr std::chrono::seconds kCollectiveTimeout{120};
-
-std::string random_hex(size_t bytes) {
-  std::vector<unsigned char> raw(bytes);
-  if (::getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
-    throw Error(ErrorKind::runtime, "cannot draw random bytes for the job's token");
-  }
-  std::string text;
-  static constexpr char digits[] = "0123456789abcdef";
-  for (const unsigned char c : raw) {
-    text += digits[c >> 4];
-    text += digits[c & 15];
-  }
-  return text;
-}
 
 }  // namespace
 
