@@ -142,7 +142,7 @@ int bench(const JobArguments& arguments, const std::string& name, double seconds
                 "lower loader.threads");
   }
   for (std::jthread& thread : threads) thread.join();
-  const double elapsed = static_cast<double>(bench.clock.now() - begun) * 1e-9;
+  const double elapsed = as_seconds(bench.clock.now() - begun);
   Spent all;
   for (const Spent& one : spent) {
     if (!one.problem.empty()) throw Error(ErrorKind::runtime, one.problem);

@@ -49,9 +49,9 @@ Job job_of(const DecodeRequest& request) {
 }
 
 // An executor with works under way, all of one split.
-class Bench {
+class DecodeBench {
  public:
-  Bench(std::shared_ptr<const SplitContext> context, std::unique_ptr<Executor> executor, int works)
+  DecodeBench(std::shared_ptr<const SplitContext> context, std::unique_ptr<Executor> executor, int works)
       : context_(std::move(context)), executor_(std::move(executor)) {
     const size_t bytes = chunk_layout(context_->fields(), kChunk).total_bytes;
     for (int i = 0; i < works; ++i) free_.emplace_back(bytes);
@@ -110,7 +110,7 @@ class Bench {
 };
 
 // Error where a sample is not what libjpeg-turbo and the CPU's pipeline make of it. How many were compared.
-int64_t compare(Bench& bench, const std::shared_ptr<const SplitContext>& context, int64_t samples) {
+int64_t compare(DecodeBench& bench, const std::shared_ptr<const SplitContext>& context, int64_t samples) {
   SampleMaker reference(context, {.own_jpeg = false});
   const FieldTable& table = context->fields();
   return bench.make(0, std::min(samples, context->source().size()), 0, [&](const ChunkWork& work) {
@@ -140,7 +140,7 @@ nlohmann::ordered_json card_json(const CardFigures& card, double elapsed) {
                              {"number", card.number},
                              {"images", card.images},
                              {"images_per_s", static_cast<double>(card.images) / elapsed},
-                             {"busy_fraction", static_cast<double>(card.active_ns) * 1e-9 / elapsed},
+                             {"busy_fraction", as_seconds(card.active_ns) / elapsed},
                              {"copy_ms", ms(card.times.upload_ns + card.times.download_ns)},
                              {"decode_ms", ms(card.times.decode_ns())},
                              {"augment_ms", ms(card.times.augment_ns())},
@@ -160,7 +160,7 @@ void print_stages(const char* who, const nlohmann::ordered_json& figures, std::i
   }
 }
 
-void print(const nlohmann::ordered_json& result) {
+void print_decode(const nlohmann::ordered_json& result) {
   std::printf("split %s, device %s, %d threads: %.0f images/s\n", result["split"].get<std::string>().c_str(),
               result["device"].get<std::string>().c_str(), result["threads"].get<int>(),
               result["images_per_s"].get<double>());
@@ -209,15 +209,15 @@ int bench_decode(const DecodeRequest& request) {
   {
     CardLanesOptions ours = options.card_lanes;
     ours.library.reset();  // of whose pixels nothing is promised
-    Bench bench(context, executor(ours), works);
+    DecodeBench bench(context, executor(ours), works);
     checked = compare(bench, context, request.check);
   }
-  Bench bench(context, executor(options.card_lanes), works);
+  DecodeBench bench(context, executor(options.card_lanes), works);
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
   const int64_t images = bench.make(0, std::numeric_limits<int64_t>::max(),
                                     begun + static_cast<Nanoseconds>(request.seconds * 1e9), [](const ChunkWork&) {});
-  const double elapsed = static_cast<double>(clock.now() - begun) * 1e-9;
+  const double elapsed = as_seconds(clock.now() - begun);
   const ExecutorFigures figures = bench.figures();
   const double count = std::max<double>(1, static_cast<double>(images));
   const auto ms = [&](int64_t ns) { return static_cast<double>(ns) / count * 1e-6; };
@@ -239,7 +239,7 @@ int bench_decode(const DecodeRequest& request) {
   if (request.json) {
     std::printf("%s\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
-    print(result);
+    print_decode(result);
   }
   return 0;
 }

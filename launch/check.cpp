@@ -42,7 +42,7 @@ std::string thousands(int64_t value) {
   return digits;
 }
 
-struct Findings {
+struct Examined {
   Mutex mutex;
   std::map<int64_t, std::string> unusable PENSTOCK_GUARDED_BY(mutex);  // index -> why
   std::atomic<int64_t> bytes{0};
@@ -105,7 +105,7 @@ class Examiner {
 };
 
 // Looks at every sample, or at every n-th.
-void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Findings& findings) {
+void examine(const SplitContext& context, int64_t stride, bool decode, int threads, Examined& findings) {
   std::atomic<int64_t> next{0};
   const auto look = [&] {
     Examiner examiner(context, decode);
@@ -337,7 +337,7 @@ class JobCheck {
   void look_at_samples(const SplitContext& context, const PlanShape& shape) {
     const Source& source = context.source();
     const int64_t stride = most_ > 0 ? std::max<int64_t>(1, source.size() / most_) : 1;
-    Findings findings;
+    Examined findings;
     examine(context, stride, decode_, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), findings);
     const int64_t looked = (source.size() + stride - 1) / stride;
     MutexLock lock(findings.mutex);

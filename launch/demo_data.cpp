@@ -268,9 +268,9 @@ int depth_in(const Object& object, int u, int v) {
 }
 
 // One picture, row by row.
-class Painter {
+class PhotoPainter {
  public:
-  Painter(Random& random, const Look& look)
+  PhotoPainter(Random& random, const Look& look)
       : look_(look),
         mask_(draw_mask(random, look)),
         luma_(draw_luma(random, look, mask_)),
@@ -567,7 +567,7 @@ std::vector<std::byte> make_demo_picture(const std::string& split, int64_t index
   const uint64_t of_split = Random(mixer.next() ^ (split == "val" ? 0x76616CULL : 0)).next();
   Random random(Random(of_split + static_cast<uint64_t>(index) * 0xD1342543DE82EF95ULL).next());
   const Look look = draw_look(random, static_cast<int>(index % classes), classes, kind);
-  Painter painter(random, look);
+  PhotoPainter painter(random, look);
   const size_t row_bytes = static_cast<size_t>(look.width) * (look.grey ? 1 : 3);
   std::vector<uint8_t> pixels(row_bytes * static_cast<size_t>(look.height));
   for (int y = 0; y < look.height; ++y) painter.paint(y, pixels.data() + static_cast<size_t>(y) * row_bytes);

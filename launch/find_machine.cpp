@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-std::string first_line(const std::string& path) {
+std::string first_line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -79,11 +79,11 @@ std::vector<std::string> group_limits() {
   }
   std::vector<std::string> limits;
   for (;;) {
-    limits.push_back(first_line("/sys/fs/cgroup" + group + "/memory.max"));
+    limits.push_back(first_line_of("/sys/fs/cgroup" + group + "/memory.max"));
     if (group.empty()) break;
     group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
   }
-  limits.push_back(first_line("/sys/fs/cgroup/memory/memory.limit_in_bytes"));  // version 1
+  limits.push_back(first_line_of("/sys/fs/cgroup/memory/memory.limit_in_bytes"));  // version 1
   return limits;
 }
 
@@ -145,7 +145,7 @@ void find_single_copy(Findings& findings) {
   const iovec remote{&from, 1};
   const bool allowed = ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
   const std::string why = allowed ? "" : std::strerror(errno);
-  const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  const std::string scope = first_line_of("/proc/sys/kernel/yama/ptrace_scope");
   const bool restricted = !scope.empty() && scope != "0";
   if (allowed && !restricted) {
     findings.push_back(

@@ -29,7 +29,7 @@ void ProgressPrinter::show(const PortFigures& figures, int trainers) {
   // This trainer is through while another is not: nothing to tell, and no rate of 0 to worry anybody.
   if (figures.step == figures.steps && figures.images == last_images_) return;
   const Nanoseconds now = clock_.now();
-  const double seconds = static_cast<double>(now - (last_ != 0 ? last_ : begun_)) * 1e-9;
+  const double seconds = as_seconds(now - (last_ != 0 ? last_ : begun_));
   const double rate = seconds > 0 ? static_cast<double>(figures.images - last_images_) / seconds : 0;
   const double per_batch = static_cast<double>(figures.images) / static_cast<double>(figures.batches);
   const double eta = rate > 0 ? static_cast<double>(figures.steps - figures.step) * per_batch / rate : 0;

@@ -34,7 +34,7 @@ void WorkLine::show(int64_t samples, uint64_t bytes) {
   if (first_ < 0) first_ = samples;
   if (now - last_ < (live_ ? kSecond / 5 : 10 * kSecond)) return;
   last_ = now;
-  const std::string line = work_line(what_, samples, total_, first_, bytes, static_cast<double>(now - begun_) * 1e-9);
+  const std::string line = work_line(what_, samples, total_, first_, bytes, as_seconds(now - begun_));
   std::fprintf(stderr, live_ ? "\r\033[K%s" : "%s\n", line.c_str());
   std::fflush(stderr);
   shown_ = true;

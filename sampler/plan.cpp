@@ -10,18 +10,16 @@
 namespace penstock {
 namespace {
 
+using std::to_string;
+
 constexpr int64_t max_dataset_size = int64_t{1} << 48;  // a draw's counter has 48 bits for the index
 constexpr int64_t max_side = int64_t{1} << 31;          // of replicas and of a batch: keeps every product below 2^63
 constexpr int64_t max_occurrence = std::numeric_limits<uint16_t>::max();
 
-std::string text(int64_t value) {
-  return std::to_string(value);
-}
-
 void check_range(const char* key, int64_t value) {
   if (value < 1 || value > max_side) {
-    throw Error(ErrorKind::config, std::string(key) + " is " + text(value),
-                std::string(key) + " has to be from 1 to " + text(max_side));
+    throw Error(ErrorKind::config, std::string(key) + " is " + to_string(value),
+                std::string(key) + " has to be from 1 to " + to_string(max_side));
   }
 }
 
@@ -49,11 +47,11 @@ void check_spec(const PlanSpec& spec) {
                 "remove " + keys + ", or set tail: drop or tail: torch");
   }
   if (spec.dataset_size <= 0) {
-    throw Error(ErrorKind::dataset, "the dataset is empty (" + text(spec.dataset_size) + " samples)",
+    throw Error(ErrorKind::dataset, "the dataset is empty (" + to_string(spec.dataset_size) + " samples)",
                 "check the dataset's folder and what it should hold");
   }
   if (spec.dataset_size > max_dataset_size) {
-    throw Error(ErrorKind::dataset, "the dataset has " + text(spec.dataset_size) + " samples",
+    throw Error(ErrorKind::dataset, "the dataset has " + to_string(spec.dataset_size) + " samples",
                 "at most 2^48 are supported");
   }
 }
@@ -94,9 +92,9 @@ PlanShape plan_shape(const PlanSpec& spec) {
   shape.samples_per_replica = delivered_per_replica(spec);
   if (shape.samples_per_replica == 0) {
     throw Error(ErrorKind::config,
-                "no batch is left: " + text(spec.dataset_size) +
-                    " samples on num_replicas = " + text(spec.num_replicas) +
-                    " with batch_size = " + text(spec.batch_size) + " and " + dropping_keys(spec),
+                "no batch is left: " + to_string(spec.dataset_size) +
+                    " samples on num_replicas = " + to_string(spec.num_replicas) +
+                    " with batch_size = " + to_string(spec.batch_size) + " and " + dropping_keys(spec),
                 "set tail: pad, or take a smaller batch_size or fewer replicas");
   }
   shape.steps = round_up(shape.samples_per_replica, spec.batch_size) / spec.batch_size;
@@ -105,9 +103,9 @@ PlanShape plan_shape(const PlanSpec& spec) {
   shape.dropped = std::max<int64_t>(0, spec.dataset_size - shape.samples);
   if ((shape.samples - 1) / spec.dataset_size > max_occurrence) {
     throw Error(ErrorKind::config,
-                "padding would repeat the " + text(spec.dataset_size) + " samples of the dataset more than " +
-                    text(max_occurrence + 1) + " times to fill num_replicas x batch_size = " + text(spec.num_replicas) +
-                    " x " + text(spec.batch_size),
+                "padding would repeat the " + to_string(spec.dataset_size) + " samples of the dataset more than " +
+                    to_string(max_occurrence + 1) + " times to fill num_replicas x batch_size = " +
+                    to_string(spec.num_replicas) + " x " + to_string(spec.batch_size),
                 "take a smaller batch_size or fewer replicas");
   }
   return shape;
@@ -116,7 +114,8 @@ PlanShape plan_shape(const PlanSpec& spec) {
 int64_t valid_samples(const PlanSpec& spec, int64_t replica) {
   const PlanShape shape = plan_shape(spec);
   if (replica < 0 || replica >= spec.num_replicas) {
-    throw Error(ErrorKind::usage, "replica " + text(replica) + " of " + text(spec.num_replicas) + " was asked for");
+    throw Error(ErrorKind::usage,
+                "replica " + to_string(replica) + " of " + to_string(spec.num_replicas) + " was asked for");
   }
   if (spec.mode == Mode::train) return shape.samples_per_replica;
   if (replica >= spec.dataset_size) return 0;
@@ -126,7 +125,7 @@ int64_t valid_samples(const PlanSpec& spec, int64_t replica) {
 
 Plan::Plan(const PlanSpec& spec, int64_t epoch) : spec_(spec), shape_(plan_shape(spec)), epoch_(epoch) {
   if (epoch < 0 || epoch > std::numeric_limits<uint32_t>::max()) {
-    throw Error(ErrorKind::usage, "epoch " + text(epoch) + " was asked for", "epochs go from 0 to 2^32 - 1");
+    throw Error(ErrorKind::usage, "epoch " + to_string(epoch) + " was asked for", "epochs go from 0 to 2^32 - 1");
   }
   order_ = spec.shuffle ? Permutation::shuffled(spec.dataset_size, spec.seed + static_cast<uint64_t>(epoch))
                         : Permutation::identity(spec.dataset_size);
@@ -136,14 +135,14 @@ Plan::Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder
     : Plan(as_given(spec), epoch) {
   spec_ = spec;
   if (order->size() != spec.dataset_size) {
-    throw Error(ErrorKind::usage, "an order of " + text(order->size()) + " samples was given for a plan of " +
-                                      text(spec.dataset_size));
+    throw Error(ErrorKind::usage, "an order of " + to_string(order->size()) + " samples was given for a plan of " +
+                                      to_string(spec.dataset_size));
   }
   const int64_t rounds = (shape_.samples - 1) / spec.dataset_size + 1;
   if (order->largest_count() > (max_occurrence + 1) / rounds) {
     throw Error(ErrorKind::config,
-                "a sample stands " + text(order->largest_count() * rounds) + " times in an epoch's order; at most " +
-                    text(max_occurrence + 1) + " are supported",
+                "a sample stands " + to_string(order->largest_count() * rounds) +
+                    " times in an epoch's order; at most " + to_string(max_occurrence + 1) + " are supported",
                 "draw fewer samples an epoch, or give the sample a smaller weight");
   }
   given_ = std::move(order);
@@ -152,7 +151,7 @@ Plan::Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder
 int64_t Plan::batch_length(int64_t step) const {
   if (step < 0 || step >= shape_.steps) {
     throw Error(ErrorKind::usage,
-                "step " + text(step) + " was asked for in an epoch of " + text(shape_.steps) + " steps");
+                "step " + to_string(step) + " was asked for in an epoch of " + to_string(shape_.steps) + " steps");
   }
   return std::min(spec_.batch_size, shape_.samples_per_replica - step * spec_.batch_size);
 }
@@ -160,7 +159,8 @@ int64_t Plan::batch_length(int64_t step) const {
 BatchPlan Plan::batch(int64_t step, int64_t replica) const {
   const int64_t length = batch_length(step);
   if (replica < 0 || replica >= spec_.num_replicas) {
-    throw Error(ErrorKind::usage, "replica " + text(replica) + " of " + text(spec_.num_replicas) + " was asked for");
+    throw Error(ErrorKind::usage,
+                "replica " + to_string(replica) + " of " + to_string(spec_.num_replicas) + " was asked for");
   }
   BatchPlan batch;
   batch.reserve(static_cast<size_t>(length));
@@ -172,8 +172,8 @@ BatchPlan Plan::batch(int64_t step, int64_t replica) const {
 
 PlannedSample Plan::at(int64_t position) const {
   if (position < 0 || position >= shape_.samples) {
-    throw Error(ErrorKind::usage,
-                "position " + text(position) + " was asked for in an epoch of " + text(shape_.samples) + " samples");
+    throw Error(ErrorKind::usage, "position " + to_string(position) + " was asked for in an epoch of " +
+                                      to_string(shape_.samples) + " samples");
   }
   // Padding repeats the head of the order, as often as it takes, so every index stands exactly once in each run of
   // dataset_size positions: the number of whole runs before is the occurrence.

@@ -10,12 +10,11 @@
 namespace penstock {
 namespace {
 
+using std::to_string;
+
 constexpr std::string_view header_line = "penstock position 1";
 
-std::string text(int64_t value) {
-  return std::to_string(value);
-}
-const char* text(bool value) {
+const char* boolean_text(bool value) {
   return value ? "true" : "false";
 }
 
@@ -95,8 +94,8 @@ class Differences {
 };
 
 std::string global_batch_text(const PlanSpec& spec) {
-  return text(spec.global_batch()) + " (num_replicas " + text(spec.num_replicas) + " x batch_size " +
-         text(spec.batch_size) + ")";
+  return to_string(spec.global_batch()) + " (num_replicas " + to_string(spec.num_replicas) + " x batch_size " +
+         to_string(spec.batch_size) + ")";
 }
 
 }  // namespace
@@ -104,10 +103,11 @@ std::string global_batch_text(const PlanSpec& spec) {
 Position position_at(const PlanSpec& spec, int64_t epoch, int64_t step) {
   const PlanShape shape = plan_shape(spec);
   if (epoch < 0 || epoch > std::numeric_limits<uint32_t>::max()) {
-    throw Error(ErrorKind::usage, "position at epoch " + text(epoch), "epochs go from 0 to 2^32 - 1");
+    throw Error(ErrorKind::usage, "position at epoch " + to_string(epoch), "epochs go from 0 to 2^32 - 1");
   }
   if (step < 0 || step > shape.steps) {
-    throw Error(ErrorKind::usage, "position at step " + text(step) + " of an epoch of " + text(shape.steps) + " steps");
+    throw Error(ErrorKind::usage,
+                "position at step " + to_string(step) + " of an epoch of " + to_string(shape.steps) + " steps");
   }
   return {.spec = spec, .epoch = epoch, .step = step, .samples = samples_before(spec, shape, step)};
 }
@@ -124,23 +124,23 @@ std::string to_text(const Position& position) {
   const PlanSpec& spec = position.spec;
   std::string out(header_line);
   const auto add = [&out](const char* key, const std::string& value) { out += "\n" + std::string(key) + " " + value; };
-  add("epoch", text(position.epoch));
-  add("step", text(position.step));
-  add("samples", text(position.samples));
-  add("dataset_size", text(spec.dataset_size));
-  add("num_replicas", text(spec.num_replicas));
-  add("batch_size", text(spec.batch_size));
+  add("epoch", to_string(position.epoch));
+  add("step", to_string(position.step));
+  add("samples", to_string(position.samples));
+  add("dataset_size", to_string(spec.dataset_size));
+  add("num_replicas", to_string(spec.num_replicas));
+  add("batch_size", to_string(spec.batch_size));
   add("mode", name_of(spec.mode));
   add("tail", name_of(spec.tail));
-  add("shuffle", text(spec.shuffle));
-  add("seed", std::to_string(spec.seed));
-  add("sampler_drop_last", text(spec.sampler_drop_last));
-  add("batch_drop_last", text(spec.batch_drop_last));
+  add("shuffle", boolean_text(spec.shuffle));
+  add("seed", to_string(spec.seed));
+  add("sampler_drop_last", boolean_text(spec.sampler_drop_last));
+  add("batch_drop_last", boolean_text(spec.batch_drop_last));
   return out + "\n";
 }
 
 Position position_from_text(std::string_view all) {
-  if (all.size() > max_position_text) refuse_text("longer than " + std::to_string(max_position_text) + " bytes");
+  if (all.size() > max_position_text) refuse_text("longer than " + to_string(max_position_text) + " bytes");
   Position position;
   std::array<bool, keys.size()> seen{};
   bool header_seen = false;
@@ -158,10 +158,11 @@ Position position_from_text(std::string_view all) {
     const std::string_view key = line.substr(0, space);
     const auto found = std::find(keys.begin(), keys.end(), key);
     if (space == std::string_view::npos || found == keys.end()) {
-      refuse_text("line " + text(line_number) + " has no key that is known: '" + std::string(line.substr(0, 64)) + "'");
+      refuse_text("line " + to_string(line_number) + " has no key that is known: '" + std::string(line.substr(0, 64)) +
+                  "'");
     }
     bool& known = seen[static_cast<size_t>(found - keys.begin())];
-    if (known) refuse_text("line " + text(line_number) + " gives '" + std::string(key) + "' a second time");
+    if (known) refuse_text("line " + to_string(line_number) + " gives '" + std::string(key) + "' a second time");
     known = true;
     set_key(position, key, line.substr(space + 1));
   }
@@ -176,8 +177,8 @@ Position position_from_text(std::string_view all) {
     refuse_text(error.message());
   }
   if (expected.samples != position.samples) {
-    refuse_text("'samples' is " + text(position.samples) + ", but step " + text(position.step) + " stands at " +
-                text(expected.samples));
+    refuse_text("'samples' is " + to_string(position.samples) + ", but step " + to_string(position.step) +
+                " stands at " + to_string(expected.samples));
   }
   return position;
 }
@@ -189,15 +190,17 @@ Position resume(const Position& saved, const PlanSpec& now, std::string_view spl
   const PlanShape shape_now = plan_shape(now);
 
   Differences differences;
-  differences.compare("dataset size", text(then.dataset_size), text(now.dataset_size));
+  differences.compare("dataset size", to_string(then.dataset_size), to_string(now.dataset_size));
   differences.compare<std::string>("mode", name_of(then.mode), name_of(now.mode));
-  differences.compare<std::string>("sampler.shuffle", text(then.shuffle), text(now.shuffle));
+  differences.compare<std::string>("sampler.shuffle", boolean_text(then.shuffle), boolean_text(now.shuffle));
   // Without shuffling the seed has no part in the order, but it still draws the augmentations.
-  differences.compare("seed", std::to_string(then.seed), std::to_string(now.seed));
+  differences.compare("seed", to_string(then.seed), to_string(now.seed));
   differences.compare<std::string>("tail", name_of(then.tail), name_of(now.tail));
   if (then.tail == Tail::torch && now.tail == Tail::torch) {
-    differences.compare<std::string>("sampler.drop_last", text(then.sampler_drop_last), text(now.sampler_drop_last));
-    differences.compare<std::string>("drop_last", text(then.batch_drop_last), text(now.batch_drop_last));
+    differences.compare<std::string>("sampler.drop_last", boolean_text(then.sampler_drop_last),
+                                     boolean_text(now.sampler_drop_last));
+    differences.compare<std::string>("drop_last", boolean_text(then.batch_drop_last),
+                                     boolean_text(now.batch_drop_last));
   }
   if (then.global_batch() != now.global_batch()) {
     differences.compare("global batch", global_batch_text(then), global_batch_text(now));
@@ -209,11 +212,11 @@ Position resume(const Position& saved, const PlanSpec& now, std::string_view spl
   // With equal settings and global batch, equal totals mean equal steps and equal positions in each of them.
   if (shape_then.samples != shape_now.samples) {
     throw Error(ErrorKind::config,
-                who + " with num_replicas " + text(now.num_replicas) + ", saved with " + text(then.num_replicas) +
-                    ": it would cross a tail: torch, which gives " + text(shape_then.samples) +
-                    " samples an epoch on " + text(then.num_replicas) + " replicas and " + text(shape_now.samples) +
-                    " on " + text(now.num_replicas),
-                "resume with num_replicas " + text(then.num_replicas) +
+                who + " with num_replicas " + to_string(now.num_replicas) + ", saved with " +
+                    to_string(then.num_replicas) + ": it would cross a tail: torch, which gives " +
+                    to_string(shape_then.samples) + " samples an epoch on " + to_string(then.num_replicas) +
+                    " replicas and " + to_string(shape_now.samples) + " on " + to_string(now.num_replicas),
+                "resume with num_replicas " + to_string(then.num_replicas) +
                     ", or train with tail: pad or tail: drop, whose epochs are the same for any number of replicas");
   }
   return position_at(now, saved.epoch, saved.step);

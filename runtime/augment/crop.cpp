@@ -10,7 +10,7 @@ namespace penstock {
 
 namespace {
 
-constexpr const char* kFillDoc = "colour of constant padding: one number, or [red, green, blue]";
+constexpr const char* kPaddingDoc = "colour of constant padding: one number, or [red, green, blue]";
 
 // torchvision's CenterCrop: an image that is too small is first padded with black, one more row or column at the end
 // when the difference is odd. Draws nothing.
@@ -271,7 +271,7 @@ TransformInfo random_crop_info() {
                       .kind = ParamKind::boolean,
                       .default_value = false,
                       .doc = "pad images that are smaller than size, instead of calling them bad"},
-                     fill_info(kFillDoc),
+                     fill_info(kPaddingDoc),
                      padding_mode_info(),
                      mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
@@ -280,7 +280,7 @@ TransformInfo random_crop_info() {
 TransformInfo pad_info() {
   return {.name = "Pad",
           .doc = "adds a border",
-          .params = {padding_info(), fill_info(kFillDoc), padding_mode_info(), mask_fill_info()},
+          .params = {padding_info(), fill_info(kPaddingDoc), padding_mode_info(), mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<Pad>(params); }};
 }
 

@@ -41,7 +41,7 @@ class GaussianBlur final : public Transform {
   std::array<double, 2> sigma_{};
 };
 
-std::string check(const ParamMap& params, std::string& culprit) {
+std::string check_blur(const ParamMap& params, std::string& culprit) {
   culprit = "kernel_size";
   for (const double size : list_param(params, "kernel_size")) {
     if (static_cast<int>(size) % 2 == 0) return "must be odd";
@@ -69,7 +69,7 @@ TransformInfo gaussian_blur_info() {
                       .maximum = 1e6,
                       .lengths = {1, 2},
                       .doc = "range of the standard deviation in pixels: [smallest, largest], or one number"}},
-          .check = check,
+          .check = check_blur,
           .make = [](const ParamMap& params) { return std::make_unique<GaussianBlur>(params); }};
 }
 

@@ -81,7 +81,7 @@ class RandomErasing final : public Transform {
   Fill value_{};
 };
 
-std::string check(const ParamMap& params, std::string& culprit) {
+std::string check_erasing(const ParamMap& params, std::string& culprit) {
   for (const char* name : {"scale", "ratio"}) {
     culprit = name;
     const std::vector<double>& range = list_param(params, name);
@@ -111,7 +111,7 @@ TransformInfo random_erasing_info() {
                       .kind = ParamKind::boolean,
                       .default_value = false,
                       .doc = "torchvision's word; changes nothing here"}},
-          .check = check,
+          .check = check_erasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomErasing>(params); }};
 }
 

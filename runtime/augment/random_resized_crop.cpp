@@ -79,7 +79,7 @@ class RandomResizedCrop final : public Transform {
   double log_ratio_[2] = {0, 0};
 };
 
-std::string check(const ParamMap& params, std::string& culprit) {
+std::string check_crop(const ParamMap& params, std::string& culprit) {
   for (const char* name : {"scale", "ratio"}) {
     const std::vector<double>& range = list_param(params, name);
     culprit = name;
@@ -97,7 +97,7 @@ TransformInfo random_resized_crop_info() {
           .params = {size_info("size of the result: one number, or [height, width]"), box_scale_info(0.08, 1.0),
                      box_ratio_info(3.0 / 4.0, 4.0 / 3.0, "range of the box's width / height"), interpolation_info(),
                      antialias_info()},
-          .check = check,
+          .check = check_crop,
           .make = [](const ParamMap& params) { return std::make_unique<RandomResizedCrop>(params); }};
 }
 

@@ -216,7 +216,7 @@ ParamInfo optional_numbers(const char* name, double minimum, double maximum, std
           .doc = doc};
 }
 
-constexpr const char* kFillDoc = "colour of what comes from outside: one number, or [red, green, blue]";
+constexpr const char* kOutsideDoc = "colour of what comes from outside: one number, or [red, green, blue]";
 
 }  // namespace
 
@@ -230,7 +230,7 @@ TransformInfo random_rotation_info() {
                       .default_value = false,
                       .doc = "make the image as large as the rotated one, instead of keeping its size"},
                      center_info(),
-                     fill_info(kFillDoc),
+                     fill_info(kOutsideDoc),
                      mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomRotation>(params); }};
@@ -245,7 +245,7 @@ TransformInfo random_affine_info() {
                      optional_numbers("shear", -1e6, 1e6, {1, 2, 4},
                                       "range of the shear in degrees: d for -d to d along x, [smallest, largest] along "
                                       "x, or four numbers for x and y"),
-                     warp_interpolation_info("nearest"), fill_info(kFillDoc), center_info(), mask_fill_info()},
+                     warp_interpolation_info("nearest"), fill_info(kOutsideDoc), center_info(), mask_fill_info()},
           .check = check_increasing,
           .make = [](const ParamMap& params) { return std::make_unique<RandomAffine>(params); }};
 }
@@ -261,7 +261,7 @@ TransformInfo random_perspective_info() {
                       .doc = "how far a corner may move, as a share of half a side"},
                      probability_info(0.5, "probability that the image changes"),
                      warp_interpolation_info("bilinear"),
-                     fill_info(kFillDoc),
+                     fill_info(kOutsideDoc),
                      mask_fill_info()},
           .make = [](const ParamMap& params) { return std::make_unique<RandomPerspective>(params); }};
 }

@@ -59,7 +59,7 @@ class Resize final : public Transform {
   Filter filter_;
 };
 
-std::string check(const ParamMap& params, std::string& culprit) {
+std::string check_max_size(const ParamMap& params, std::string& culprit) {
   if (is_given(params, "max_size")) {
     culprit = "max_size";
     const std::vector<double>& size = list_param(params, "size");
@@ -83,7 +83,7 @@ TransformInfo resize_info() {
                       .maximum = kMaxSide,
                       .doc = "bound of the longer edge; wins over size"},
                      antialias_info()},
-          .check = check,
+          .check = check_max_size,
           .make = [](const ParamMap& params) { return std::make_unique<Resize>(params); }};
 }
 

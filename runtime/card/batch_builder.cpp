@@ -5,18 +5,13 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/card/card_alignment.h"
 #include "runtime/card/hash_secret.h"
 #include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/zigzag.h"
 
 namespace penstock {
 namespace {
-
-constexpr size_t kAlignment = 256;
-
-size_t aligned(size_t n) {
-  return (n + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 size_t spans_of(uint32_t units) {
   return (units + span_threads - 1) / span_threads;
@@ -77,7 +72,7 @@ size_t BatchBuilder::part_bytes(size_t stage) {
 size_t BatchBuilder::Counts::bytes() const {
   size_t sum = 0;
   for (size_t s = 0; s < card_stages; ++s) {
-    sum += aligned(parts[s] * part_bytes(s)) + aligned(spans[s] * sizeof(PartSpan));
+    sum += card_aligned(parts[s] * part_bytes(s)) + card_aligned(spans[s] * sizeof(PartSpan));
   }
   return sum;
 }
@@ -97,16 +92,16 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   finisher_ = finisher;
   digests_ = digests;
   output_bytes_ = finisher != nullptr ? finisher->bytes_per_sample() : size_t{area(width, height)} * 3;
-  const size_t outputs = aligned(samples_ * output_bytes_);
+  const size_t outputs = card_aligned(samples_ * output_bytes_);
   const size_t table = finisher != nullptr ? finisher->table().size() * sizeof(uint32_t) : 0;
   const size_t verdicts = samples_ * sizeof(uint32_t);
   const size_t hashes = digests ? samples_ * sizeof(Sum128) : 0;
   const size_t secret = digests ? hash_secret_bytes : 0;
-  const size_t uploaded = aligned(table) + aligned(verdicts) + aligned(hashes) + aligned(secret);
-  const size_t end = limits_.memory_bytes / kAlignment * kAlignment;
+  const size_t uploaded = card_aligned(table) + card_aligned(verdicts) + card_aligned(hashes) + card_aligned(secret);
+  const size_t end = limits_.memory_bytes / card_alignment * card_alignment;
   if (samples_ == 0 || outputs + uploaded > end || uploaded > limits_.upload_bytes) return false;
   if (entries_.size() < samples_) entries_.resize(samples_);
-  files_begin_ = limits_.upload_bytes / kAlignment * kAlignment;
+  files_begin_ = limits_.upload_bytes / card_alignment * card_alignment;
   scratch_end_ = end - outputs;
   outputs_at_ = scratch_end_;
   verdicts_at_ = upload(verdicts);
@@ -125,12 +120,12 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
 
 uint64_t BatchBuilder::upload(size_t bytes) {
   const size_t at = uploaded_;
-  uploaded_ += aligned(bytes);
+  uploaded_ += card_aligned(bytes);
   return at;
 }
 
 uint64_t BatchBuilder::scratch(size_t bytes) {
-  const size_t need = aligned(bytes);
+  const size_t need = card_aligned(bytes);
   // What exceeds the memory is seen by reserve(), before anybody uses the number.
   scratch_end_ = need > scratch_end_ ? 0 : scratch_end_ - need;
   return scratch_end_;
@@ -210,7 +205,7 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
     if (a + 1 < acts.size() && act.kind != CardActKind::point) {
       const size_t bytes = image_bytes(act.out);
       const bool fits = bytes <= images.spare_bytes;
-      images = {fits ? images.spare_at : scratch(bytes), fits ? images.spare_bytes : aligned(bytes), images.at,
+      images = {fits ? images.spare_at : scratch(bytes), fits ? images.spare_bytes : card_aligned(bytes), images.at,
                 images.bytes};
     }
     const uint64_t to = a + 1 < acts.size() ? images.at : last;
@@ -329,7 +324,7 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
 void BatchBuilder::describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
   const Box& region = sample.region();
   const JpegFrame& frame = sample.reader().frame();
-  const size_t bytes = aligned(sample.file().size());
+  const size_t bytes = card_aligned(sample.file().size());
   files_begin_ = bytes > files_begin_ ? 0 : files_begin_ - bytes;  // what exceeds the buffer is seen by reserve()
   entry.file_at = files_begin_;
   entry.picture = {.file = upload_ + files_begin_,
@@ -472,7 +467,7 @@ void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, ui
     case CardActKind::point: {
       PointPart part{.units = pixels, .width = act.out.width, .steps = static_cast<uint32_t>(act.count)};
       part.steps_at =
-          upload(aligned(act.count * sizeof(PointStep)) + tables_in(ops, act.at, act.count) * sizeof(ByteTable));
+          upload(card_aligned(act.count * sizeof(PointStep)) + tables_in(ops, act.at, act.count) * sizeof(ByteTable));
       part.from_at = from;
       part.to_at = to;
       entry.steps.emplace_back(part);
@@ -640,7 +635,7 @@ void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const
 
 void BatchBuilder::write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step) {
   const auto& part = std::get<PointPart>(entry.steps[step]);
-  uint64_t table_at = part.steps_at + aligned(act.count * sizeof(PointStep));
+  uint64_t table_at = part.steps_at + card_aligned(act.count * sizeof(PointStep));
   for (size_t i = 0; i < act.count; ++i) {
     const PixelOp& op = sample.plan().stages[act.stage].ops[act.at + i];
     PointStep written;

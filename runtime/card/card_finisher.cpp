@@ -7,15 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/card/card_alignment.h"
+
 namespace penstock {
-namespace {
-
-size_t aligned(size_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-
-}  // namespace
-
 const uint8_t* images_in(const CardShare& share, uint64_t at, uint64_t bytes) {
   if (!lies_within({at, bytes}, share.bytes())) {
     throw Error(ErrorKind::peer_lost, "a loader announced images outside the memory that its card shares",
@@ -29,12 +23,12 @@ CardFinisher::Layout CardFinisher::layout_for(const Finisher& finisher, size_t m
   Layout layout;
   layout.image_bytes = 3 * finisher.pixels_per_image();
   layout.spans_each = (finisher.pixels_per_image() + span_threads - 1) / span_threads;
-  layout.parts_at = aligned(finisher.table().size() * sizeof(uint32_t));
+  layout.parts_at = card_aligned(finisher.table().size() * sizeof(uint32_t));
   const size_t each = layout.image_bytes + sizeof(FinishPart) + layout.spans_each * sizeof(PartSpan);
   const size_t fixed = layout.parts_at + 3 * 256;
   layout.images = std::max<size_t>(1, memory_bytes > fixed ? (memory_bytes - fixed) / each : 0);
-  layout.spans_at = layout.parts_at + aligned(layout.images * sizeof(FinishPart));
-  layout.images_at = layout.spans_at + aligned(layout.images * layout.spans_each * sizeof(PartSpan));
+  layout.spans_at = layout.parts_at + card_aligned(layout.images * sizeof(FinishPart));
+  layout.images_at = layout.spans_at + card_aligned(layout.images * layout.spans_each * sizeof(PartSpan));
   layout.total = layout.images_at + layout.images * layout.image_bytes;
   return layout;
 }

@@ -2,17 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/card/card_alignment.h"
+
 namespace penstock {
-namespace {
-
-// Where copies and kernels are fastest.
-constexpr uint64_t kAlignment = 256;
-
-uint64_t aligned(uint64_t at) {
-  return (at + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-}  // namespace
 
 CardPieces::CardPieces(Card& card, size_t bytes) : card_(card), share_(card.share(bytes)) {}
 
@@ -30,7 +22,7 @@ std::optional<CardPiece> CardPieces::take(size_t bytes, std::optional<Consumer> 
   uint64_t at = 0;
   for (const auto& [place, out] : out_) {
     if (place - at >= bytes) break;
-    at = aligned(place + out.bytes);
+    at = card_aligned(place + out.bytes);
   }
   if (bytes == 0 || at > share_->bytes() || bytes > share_->bytes() - at || (whose && too_much(bytes, *whose))) {
     ++figures_.refused;

@@ -12,6 +12,7 @@
 
 #include "runtime/augment/resample.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/card/card_alignment.h"
 #include "runtime/card/host_link.h"
 #include "runtime/card/host_stream.h"
 #include "runtime/decode/decoder.h"
@@ -107,7 +108,7 @@ class HostCard final : public Card {
   std::byte* allocate(size_t bytes, CardMemory where) override {
     MutexLock lock(mutex_);
     const size_t counted = where == CardMemory::device ? bytes : 0;
-    void* const memory = fits(counted) ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
+    void* const memory = fits(counted) ? std::aligned_alloc(card_alignment, card_aligned(bytes)) : nullptr;
     if (memory == nullptr) throw short_of(bytes, "out of memory");
     used_ += counted;
     blocks_[memory] = counted;

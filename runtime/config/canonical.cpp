@@ -15,24 +15,23 @@
 namespace penstock {
 namespace {
 
-using Json = nlohmann::json;
 
 constexpr int canonical_version = 1;
 constexpr const char* peer = "split description";
 
 template <class T>
-void write_level(const std::vector<Section<T>>& sections, const T& values, Json& out) {
+void write_level(const std::vector<Section<T>>& sections, const T& values, nlohmann::json& out) {
   for (const Section<T>& section : sections) {
     for (const Key<T>& key : section.keys) {
       if (!key.content || key.left_out(values)) continue;
-      Json& place = section.name.empty() ? out[key.info.name] : out[section.name][key.info.name];
+      nlohmann::json& place = section.name.empty() ? out[key.info.name] : out[section.name][key.info.name];
       place = json_value(key.get(values), key.info.kind);
     }
   }
 }
 
-Json json_pipeline(const std::vector<TransformSpec>& transforms) {
-  Json out = Json::array();
+nlohmann::json json_pipeline(const std::vector<TransformSpec>& transforms) {
+  nlohmann::json out = nlohmann::json::array();
   for (const TransformSpec& spec : transforms) out.push_back(json_transform(spec));
   return out;
 }
@@ -54,35 +53,35 @@ Job job_of(const ResolvedSplit& split) {
 
 // JSON from a peer, bounded before a tree exists: nlohmann's parser does not recurse, but what is done with a tree
 // does.
-Json parse_bounded(const std::string& text) {
+nlohmann::json parse_bounded(const std::string& text) {
   if (text.size() > yaml_max_bytes) refuse("larger than 1 MiB");
-  const auto guard = [](int depth, Json::parse_event_t, Json&) {
+  const auto guard = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     if (depth > static_cast<int>(yaml_max_depth)) refuse("nested too deeply");
     return true;
   };
   try {
-    return Json::parse(text, guard);
-  } catch (const Json::exception&) {
+    return nlohmann::json::parse(text, guard);
+  } catch (const nlohmann::json::exception&) {
     refuse("it is not JSON");
   }
 }
 
 // As the tree that the job file's checks run on, so that a peer is believed no more than a file.
-YamlNode tree_of(const Json& json, const SourceText& source) {
+YamlNode tree_of(const nlohmann::json& json, const SourceText& source) {
   YamlNode node;
   node.span = {&source, 0, 0};
   switch (json.type()) {
-    case Json::value_t::null:
+    case nlohmann::json::value_t::null:
       break;
-    case Json::value_t::object:
+    case nlohmann::json::value_t::object:
       node.kind = YamlNode::Kind::mapping;
       for (const auto& [key, value] : json.items()) node.entries.push_back({key, node.span, tree_of(value, source)});
       break;
-    case Json::value_t::array:
+    case nlohmann::json::value_t::array:
       node.kind = YamlNode::Kind::sequence;
-      for (const Json& item : json) node.items.push_back(tree_of(item, source));
+      for (const nlohmann::json& item : json) node.items.push_back(tree_of(item, source));
       break;
-    case Json::value_t::string:
+    case nlohmann::json::value_t::string:
       node.kind = YamlNode::Kind::scalar;
       node.quoted = true;
       node.text = json.get<std::string>();
@@ -94,7 +93,7 @@ YamlNode tree_of(const Json& json, const SourceText& source) {
   return node;
 }
 
-std::string shown(const Json& value) {
+std::string shown(const nlohmann::json& value) {
   std::string text = value.is_string() ? value.get<std::string>() : json_text(value);
   if (value.is_string() && text.empty()) return "''";
   if (text.size() > 80) {
@@ -105,7 +104,7 @@ std::string shown(const Json& value) {
 }
 
 // The first place where a and b differ, depth first in key order; false: equal.
-bool find_difference(const Json& a, const Json& b, const std::string& path, std::string& out) {
+bool find_difference(const nlohmann::json& a, const nlohmann::json& b, const std::string& path, std::string& out) {
   const auto below = [&](const std::string& name) { return path.empty() ? name : path + "." + name; };
   if (a.is_object() && b.is_object()) {
     std::vector<std::string> names;
@@ -122,7 +121,7 @@ bool find_difference(const Json& a, const Json& b, const std::string& path, std:
     return false;
   }
   // Lists of mappings are pipelines and told apart by item; lists of numbers are one value.
-  const auto structured = [](const Json& list) { return !list.empty() && list.front().is_object(); };
+  const auto structured = [](const nlohmann::json& list) { return !list.empty() && list.front().is_object(); };
   if (a.is_array() && b.is_array() && structured(a) && structured(b)) {
     for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
       const std::string item = below(std::to_string(i));
@@ -138,9 +137,9 @@ bool find_difference(const Json& a, const Json& b, const std::string& path, std:
 }
 
 // {"split": {...}, "name": "train"} -> {"splits": {"train": {...}}}: differences read as the job file does.
-Json as_job_file(Json json) {
+nlohmann::json as_job_file(nlohmann::json json) {
   if (!json.is_object() || !json.contains("split") || !json.contains("name") || !json["name"].is_string()) return json;
-  Json split = std::move(json["split"]);
+  nlohmann::json split = std::move(json["split"]);
   const std::string name = json["name"].get<std::string>();
   json.erase("split");
   json.erase("name");
@@ -171,25 +170,25 @@ ResolvedSplit resolve_split(const Job& job, const std::string& split) {
 }
 
 std::string canonical_json(const ResolvedSplit& split) {
-  Json out;
+  nlohmann::json out;
   out["version"] = canonical_version;
   out["name"] = split.name;
   write_level(job_sections(), job_of(split), out);
   out["seed"] = split.seed;  // the table holds signed integers; a job made in code may use all 64 bits
-  Json& inner = out["split"];
+  nlohmann::json& inner = out["split"];
   write_level(split_sections(), split.split, inner);
   inner["pipeline"] = json_pipeline(split.split.pipeline);
   if (!split.split.card_pipeline.empty()) inner["card_pipeline"] = json_pipeline(split.split.card_pipeline);
   try {
     return json_text(out);
-  } catch (const Json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::config, "split " + in_quotes(split.name) + " holds text that is not UTF-8",
                 "use a dataset folder whose name is UTF-8");
   }
 }
 
 ResolvedSplit split_from_json(const std::string& json) {
-  Json root = parse_bounded(json);
+  nlohmann::json root = parse_bounded(json);
   if (!root.is_object()) refuse("it is not an object");
   if (!root.contains("version") || root["version"] != canonical_version) refuse("another version");
   if (!root.contains("name") || !root["name"].is_string() || !valid_split_name(root["name"].get<std::string>())) {

@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxIndexBytes = uint64_t{128} << 20;
 constexpr size_t kMaxColumns = 1024;
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_listing(const std::string& why) {
   throw Error(ErrorKind::dataset, why, "write the data set again, or copy it again");
 }
 
@@ -31,7 +31,7 @@ std::string file_name(const Json& json) {
   std::string name = json.get<std::string>();
   if (name.empty() || name.size() > 255 || name == "." || name == ".." || name.find('/') != std::string::npos ||
       name.find('\0') != std::string::npos) {
-    refuse("it names a shard that is no file of its folder");
+    refuse_listing("it names a shard that is no file of its folder");
   }
   return name;
 }
@@ -42,7 +42,7 @@ std::vector<MdsColumn> columns_of(const Json& shard) {
   const Json& sizes = shard.at("column_sizes");
   if (!names.is_array() || names.empty() || names.size() > kMaxColumns || encodings.size() != names.size() ||
       sizes.size() != names.size() || !encodings.is_array() || !sizes.is_array()) {
-    refuse("a shard's columns have not as many names as encodings and sizes");
+    refuse_listing("a shard's columns have not as many names as encodings and sizes");
   }
   std::vector<MdsColumn> out;
   std::set<std::string> seen;
@@ -50,9 +50,9 @@ std::vector<MdsColumn> columns_of(const Json& shard) {
     MdsColumn column{names[i].get<std::string>(), encodings[i].get<std::string>(), -1};
     if (!sizes[i].is_null()) {
       if (!whole_number(sizes[i], column.size) || column.size < 0 || column.size > static_cast<int64_t>(kMaxFieldBytes))
-        refuse("a column has an impossible size");
+        refuse_listing("a column has an impossible size");
     }
-    if (!seen.insert(column.name).second) refuse("a shard has a column twice");
+    if (!seen.insert(column.name).second) refuse_listing("a shard has a column twice");
     out.push_back(std::move(column));
   }
   return out;
@@ -308,20 +308,20 @@ class MdsListing {
 }  // namespace
 
 std::vector<MdsShard> parse_mds_index(std::string_view text) {
-  if (text.size() > kMaxIndexBytes) refuse("it is larger than 128 MiB");
+  if (text.size() > kMaxIndexBytes) refuse_listing("it is larger than 128 MiB");
   std::vector<MdsShard> out;
   try {
-    const Json json = parse_bounded(text, [](const char* why) { refuse(why); });
+    const Json json = parse_bounded(text, [](const char* why) { refuse_listing(why); });
     const Json& shards = json.at("shards");
-    if (!shards.is_array() || shards.empty()) refuse("it lists no shards");
+    if (!shards.is_array() || shards.empty()) refuse_listing("it lists no shards");
     for (const Json& entry : shards) {
-      if (entry.at("format") != "mds") refuse("a shard is not in format mds");
-      if (entry.value("version", 2) != 2) refuse("a shard is of another version than 2");
+      if (entry.at("format") != "mds") refuse_listing("a shard is not in format mds");
+      if (entry.value("version", 2) != 2) refuse_listing("a shard is of another version than 2");
       MdsShard shard;
       shard.raw = file_name(entry.at("raw_data").at("basename"));
       if (!whole_number(entry.at("raw_data").at("bytes"), shard.raw_bytes) ||
           !whole_number(entry.at("samples"), shard.samples)) {
-        refuse("a shard's size or number of samples is no whole number");
+        refuse_listing("a shard's size or number of samples is no whole number");
       }
       if (entry.contains("zip_data") && !entry["zip_data"].is_null()) {
         shard.compressed = file_name(entry["zip_data"].at("basename"));
@@ -332,7 +332,7 @@ std::vector<MdsShard> parse_mds_index(std::string_view text) {
       out.push_back(std::move(shard));
     }
   } catch (const Json::exception&) {
-    refuse("it cannot be read as the index of MDS shards");
+    refuse_listing("it cannot be read as the index of MDS shards");
   }
   return out;
 }

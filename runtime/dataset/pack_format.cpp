@@ -21,7 +21,7 @@ constexpr uint64_t kMaxShardBytes = uint64_t{1} << 60;  // so that no sum of siz
 
 constexpr const char* kAgain = "copy the pack again, or make it again with `penstock pack`";
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_pack(const std::string& why) {
   throw Error(ErrorKind::dataset, why, kAgain);
 }
 
@@ -44,9 +44,9 @@ Part read_part(const FileReader& shard, uint64_t offset, const char* what) {
   shard.read_at(offset, std::as_writable_bytes(std::span(&part, 1)));
   const std::string where = "'" + shard.path() + "' ";
   if (std::memcmp(part.magic, fresh.magic, sizeof part.magic) != 0) {
-    refuse(where + "has no " + what + " of a shard: it was cut off, or is no file of a pack");
+    refuse_pack(where + "has no " + what + " of a shard: it was cut off, or is no file of a pack");
   }
-  if (crc_of(part) != part.crc) refuse(where + "is damaged: the checksum of its " + what + " is wrong");
+  if (crc_of(part) != part.crc) refuse_pack(where + "is damaged: the checksum of its " + what + " is wrong");
   if (part.version != kPackVersion) {
     throw Error(ErrorKind::dataset,
                 where + "is of version " + std::to_string(part.version) + ", and this penstock reads version " +
@@ -58,7 +58,8 @@ Part read_part(const FileReader& shard, uint64_t offset, const char* what) {
 
 void check_length(const FileReader& shard) {
   if (shard.size() >= sizeof(PackHeader) + sizeof(PackTrailer)) return;
-  refuse("'" + shard.path() + "' has " + std::to_string(shard.size()) + " bytes, and a shard has more: it was cut off");
+  refuse_pack("'" + shard.path() + "' has " + std::to_string(shard.size()) +
+              " bytes, and a shard has more: it was cut off");
 }
 
 bool is_there(const std::string& path, FileSystem& files) {
@@ -101,26 +102,27 @@ std::string pack_options(const PackFacts& facts) {
 PackFacts pack_facts(const std::string& options) {
   PackFacts facts;
   try {
-    const Json json = parse_bounded(options, [](const char* why) { refuse(std::string("its description: ") + why); });
+    const Json json =
+        parse_bounded(options, [](const char* why) { refuse_pack(std::string("its description: ") + why); });
     uint64_t version = 0;
     if (!whole_number(json.at("pack"), version) || version != kPackVersion) {
-      refuse("it is of version " + std::to_string(version) + ", and this penstock reads version " +
-             std::to_string(kPackVersion));
+      refuse_pack("it is of version " + std::to_string(version) + ", and this penstock reads version " +
+                  std::to_string(kPackVersion));
     }
     facts.id = Sum128::from_hex(json.at("id").get<std::string>());
     for (const Json& shard : json.at("shards")) {
       PackShard one;
       if (!whole_number(shard.at(0), one.samples) || !whole_number(shard.at(1), one.table_offset)) {
-        refuse("a shard of its description has no whole numbers");
+        refuse_pack("a shard of its description has no whole numbers");
       }
       one.table_sum = Sum128::from_hex(shard.at(2).get<std::string>());
       facts.shards.push_back(one);
     }
   } catch (const Json::exception&) {
-    refuse("it is a table, but not that of a pack");
+    refuse_pack("it is a table, but not that of a pack");
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::dataset) throw;
-    refuse("its description has a checksum that is none");
+    refuse_pack("its description has a checksum that is none");
   }
   return facts;
 }
@@ -138,7 +140,7 @@ PackRecord record_of(const SampleTable& table, int64_t index) noexcept {
 void check_records(const SampleTable& table, int64_t first, int64_t end, uint32_t file, uint64_t table_offset) {
   const size_t fields = table.facts().fields.size();
   uint64_t at = sizeof(PackHeader);
-  if (table_offset < at) refuse("shard " + std::to_string(file) + " is too short for its header");
+  if (table_offset < at) refuse_pack("shard " + std::to_string(file) + " is too short for its header");
   for (int64_t i = first; i < end; ++i) {
     const SampleRow& row = table.row(i);
     // parse() has seen to it that places lie in their files, so no sum can run over.
@@ -151,13 +153,13 @@ void check_records(const SampleTable& table, int64_t first, int64_t end, uint32_
       at += good ? place.bytes : 0;
     }
     if (good && at - row.offset > kMaxRecordBytes) {
-      refuse("sample " + std::to_string(i) + " in it has " + std::to_string(at - row.offset) +
-             " bytes, and a record has up to " + std::to_string(kMaxRecordBytes));
+      refuse_pack("sample " + std::to_string(i) + " in it has " + std::to_string(at - row.offset) +
+                  " bytes, and a record has up to " + std::to_string(kMaxRecordBytes));
     }
     at = pack_padded(at);
-    if (!good || at > table_offset) refuse("sample " + std::to_string(i) + " in it is no record of its shard");
+    if (!good || at > table_offset) refuse_pack("sample " + std::to_string(i) + " in it is no record of its shard");
   }
-  if (at != table_offset) refuse("its records do not fill shard " + std::to_string(file));
+  if (at != table_offset) refuse_pack("its records do not fill shard " + std::to_string(file));
 }
 
 PackTrailer read_trailer(const FileReader& shard) {
@@ -167,7 +169,7 @@ PackTrailer read_trailer(const FileReader& shard) {
   const bool good = trailer.shard_bytes == shard.size() && trailer.table_offset >= sizeof(PackHeader) &&
                     trailer.table_offset <= body && trailer.table_offset % kPackAlignment == 0 &&
                     trailer.table_bytes == body - trailer.table_offset;
-  if (!good) refuse("'" + shard.path() + "' has a trailer that does not fit its size: it is damaged");
+  if (!good) refuse_pack("'" + shard.path() + "' has a trailer that does not fit its size: it is damaged");
   return trailer;
 }
 
@@ -178,19 +180,19 @@ PackHeader read_pack_header(const FileReader& shard) {
 
 SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer, uint64_t most_bytes) {
   if (trailer.table_bytes > most_bytes) {
-    refuse("'" + shard.path() + "' has a table of " + std::to_string(trailer.table_bytes) +
-           " bytes, and no more than " + std::to_string(most_bytes) + " can be right");
+    refuse_pack("'" + shard.path() + "' has a table of " + std::to_string(trailer.table_bytes) +
+                " bytes, and no more than " + std::to_string(most_bytes) + " can be right");
   }
   auto words = std::make_shared<std::vector<uint64_t>>((trailer.table_bytes + 7) / 8);
   const auto bytes = std::as_writable_bytes(std::span(*words)).first(static_cast<size_t>(trailer.table_bytes));
   shard.read_at(trailer.table_offset, bytes);
   try {
     if (hash128(bytes) != Sum128{trailer.table_sum[0], trailer.table_sum[1]}) {
-      refuse("the checksum of its table is wrong: it is damaged");
+      refuse_pack("the checksum of its table is wrong: it is damaged");
     }
     SampleTable table = SampleTable::parse(bytes, words);
     if (static_cast<uint64_t>(table.size()) != trailer.samples || table.facts().files.size() != 1) {
-      refuse("its table is not that of a shard");
+      refuse_pack("its table is not that of a shard");
     }
     check_records(table, 0, table.size(), 0, trailer.table_offset);
     return table;
@@ -202,30 +204,30 @@ SampleTable read_shard_table(const FileReader& shard, const PackTrailer& trailer
 void check_pack(const SampleTable& table, const std::string& folder, FileSystem& files) {
   const std::vector<TableFile>& shards = table.facts().files;
   const PackFacts facts = pack_facts(table.facts().options);
-  if (facts.shards.size() != shards.size()) refuse("its index speaks of different numbers of shards");
+  if (facts.shards.size() != shards.size()) refuse_pack("its index speaks of different numbers of shards");
   uint64_t first = 0;
   const auto samples = static_cast<uint64_t>(table.size());
   for (size_t i = 0; i < shards.size(); ++i) {
     const PackShard& shard = facts.shards[i];
     if (shards[i].path != shard_name(i) || shards[i].codec != Codec::none || shard.samples > samples - first ||
         shard.table_offset > shards[i].bytes || shards[i].bytes > kMaxShardBytes) {
-      refuse("shard " + std::to_string(i) + " is described in its index as none can be");
+      refuse_pack("shard " + std::to_string(i) + " is described in its index as none can be");
     }
     check_records(table, static_cast<int64_t>(first), static_cast<int64_t>(first + shard.samples),
                   static_cast<uint32_t>(i), shard.table_offset);
     first += shard.samples;
   }
-  if (first != samples) refuse("its index has samples of no shard");
+  if (first != samples) refuse_pack("its index has samples of no shard");
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::unique_ptr<FileReader> file = files.open_file(folder + "/" + shards[i].path);
     if (file->size() != shards[i].bytes) {
-      refuse("'" + file->path() + "' has " + std::to_string(file->size()) + " bytes, and had " +
-             std::to_string(shards[i].bytes) + " when the pack was made");
+      refuse_pack("'" + file->path() + "' has " + std::to_string(file->size()) + " bytes, and had " +
+                  std::to_string(shards[i].bytes) + " when the pack was made");
     }
     const PackTrailer trailer = read_trailer(*file);
     if (Sum128{trailer.table_sum[0], trailer.table_sum[1]} != facts.shards[i].table_sum ||
         trailer.table_offset != facts.shards[i].table_offset || trailer.samples != facts.shards[i].samples) {
-      refuse("'" + file->path() + "' is a shard of another pack than its index");
+      refuse_pack("'" + file->path() + "' is a shard of another pack than its index");
     }
   }
 }

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kMaxFieldBytes = int64_t{1} << 30;  // of all other fields of a sample
+constexpr int64_t kMaxOtherBytes = int64_t{1} << 30;  // of all other fields of a sample
 
 DType dtype_of(const std::string& name) {
   for (const DType dtype :
@@ -54,7 +54,7 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
     field.shape = entry.at(2).get<std::vector<int64_t>>();
     int64_t bytes = static_cast<int64_t>(size_of(field.dtype));
     for (const int64_t extent : field.shape) {
-      if (extent < 1 || extent > kMaxFieldBytes / bytes) {
+      if (extent < 1 || extent > kMaxOtherBytes / bytes) {
         throw Error(ErrorKind::dataset, "field '" + field.name + "' of " + dataset.title() + " is empty or too large",
                     "a field has at least one element and at most 1 GiB");
       }
@@ -63,7 +63,7 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
     extra_bytes_ += static_cast<size_t>(bytes);
     fields_.push_back(std::move(field));
   }
-  if (static_cast<int64_t>(extra_bytes_) > kMaxFieldBytes) {
+  if (static_cast<int64_t>(extra_bytes_) > kMaxOtherBytes) {
     throw Error(ErrorKind::dataset, "the fields of " + dataset.title() + " are above 1 GiB a sample");
   }
   std::string text = "penstock python dataset 1\n";

@@ -192,7 +192,7 @@ class PythonWorkers::Impl {
     const MonotonicClock clock;
     const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(kGrace_s * 1e9);
     for (auto& worker : idle_) {
-      (void)worker->process.end(std::max(0.0, static_cast<double>(deadline - clock.now()) * 1e-9));
+      (void)worker->process.end(std::max(0.0, as_seconds(deadline - clock.now())));
     }
   }
 

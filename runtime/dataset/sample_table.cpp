@@ -40,7 +40,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 96 && sizeof(Header) % 8 == 0);
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_table(const std::string& why) {
   throw Error(ErrorKind::dataset, why, "make it again with `penstock index`");
 }
 
@@ -57,7 +57,7 @@ const char* codec_name(Codec codec) {
 const char* layout_name(PixelLayout layout) {
   return layout == PixelLayout::planar_rgb ? "planar_rgb" : layout == PixelLayout::grey ? "grey" : "encoded";
 }
-const char* kind_name(FieldKind kind) {
+const char* field_kind_name(FieldKind kind) {
   switch (kind) {
     case FieldKind::bytes: return "bytes";
     case FieldKind::text: return "text";
@@ -73,7 +73,7 @@ Value value_named(const std::string& text, std::initializer_list<Value> values, 
   for (const Value value : values) {
     if (text == name(value)) return value;
   }
-  refuse(std::string("its description has the unknown ") + what + " '" + text.substr(0, 40) + "'");
+  refuse_table(std::string("its description has the unknown ") + what + " '" + text.substr(0, 40) + "'");
 }
 
 Json description(const TableFacts& facts) {
@@ -90,7 +90,7 @@ Json description(const TableFacts& facts) {
   }
   out["fields"] = Json::array();
   for (const FieldSpec& field : facts.fields) {
-    out["fields"].push_back({field.name, kind_name(field.kind), name_of(field.dtype), field.shape});
+    out["fields"].push_back({field.name, field_kind_name(field.kind), name_of(field.dtype), field.shape});
   }
   return out;
 }
@@ -112,7 +112,7 @@ std::string as_json(const TableFacts& facts) {
 
 void check_path(const std::string& path) {
   if (path.empty() || path.find('\0') != std::string::npos || path.size() > 4096)
-    refuse("a file in it has no valid path");
+    refuse_table("a file in it has no valid path");
 }
 
 FieldSpec field_of(const Json& entry) {
@@ -121,24 +121,24 @@ FieldSpec field_of(const Json& entry) {
   // Names become parts of files' names (`penstock unpack`), and words in messages.
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
   if (field.name.empty() || std::any_of(field.name.begin(), field.name.end(), is_control))
-    refuse("a field in it has an empty name, or one with control characters");
-  field.kind = value_named(
-      entry.at(1).get<std::string>(),
-      {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask}, kind_name, "kind");
+    refuse_table("a field in it has an empty name, or one with control characters");
+  field.kind = value_named(entry.at(1).get<std::string>(),
+                           {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask},
+                           field_kind_name, "kind");
   field.dtype = value_named(entry.at(2).get<std::string>(),
                             {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32,
                              DType::float64},
-                            name_of, "dtype");
+                            [](DType dtype) { return name_of(dtype); }, "dtype");
   for (const Json& extent : entry.at(3)) {
     int64_t value = 0;
-    if (!whole_number(extent, value)) refuse("a field in it has an extent that is no whole number");
+    if (!whole_number(extent, value)) refuse_table("a field in it has an extent that is no whole number");
     field.shape.push_back(value);
   }
   uint64_t bytes = size_of(field.dtype);
-  if (field.shape.size() > 32) refuse("a field in it has too many dimensions");
+  if (field.shape.size() > 32) refuse_table("a field in it has too many dimensions");
   for (const int64_t extent : field.shape) {
     if (extent < 1 || static_cast<uint64_t>(extent) > kMaxFieldBytes / bytes)
-      refuse("a field in it is empty or too large");
+      refuse_table("a field in it is empty or too large");
     bytes *= static_cast<uint64_t>(extent);
   }
   return field;
@@ -147,12 +147,13 @@ FieldSpec field_of(const Json& entry) {
 TableFacts facts_of(std::string_view text) {
   TableFacts facts;
   try {
-    const Json json = parse_bounded(text, [](const char* why) { refuse(std::string("its description: ") + why); });
+    const Json json =
+        parse_bounded(text, [](const char* why) { refuse_table(std::string("its description: ") + why); });
     facts.kind = json.at("kind").get<std::string>();
     facts.options = json.at("options").get<std::string>();
     facts.labelled = json.at("labelled").get<bool>();
     if (json.contains("passed_over_above") && !whole_number(json["passed_over_above"], facts.passed_over_above)) {
-      refuse("the size of what was passed over is no whole number");
+      refuse_table("the size of what was passed over is no whole number");
     }
     facts.classes = json.at("classes").get<std::vector<std::string>>();
     const Json& pixels = json.at("pixels");
@@ -160,7 +161,7 @@ TableFacts facts_of(std::string_view text) {
                                       {PixelLayout::encoded, PixelLayout::planar_rgb, PixelLayout::grey}, layout_name,
                                       "pixel layout");
     if (!whole_number(pixels.at(1), facts.pixels.width) || !whole_number(pixels.at(2), facts.pixels.height)) {
-      refuse("the size of its pictures is no whole number");
+      refuse_table("the size of its pictures is no whole number");
     }
     for (const Json& entry : json.at("files")) {
       TableFile file;
@@ -168,30 +169,30 @@ TableFacts facts_of(std::string_view text) {
       check_path(file.path);
       if (!whole_number(entry.at(1), file.bytes) || !whole_number(entry.at(2), file.modified_ns) ||
           !whole_number(entry.at(4), file.content_bytes)) {
-        refuse("a size or time of '" + file.path + "' in it is no whole number");
+        refuse_table("a size or time of '" + file.path + "' in it is no whole number");
       }
       file.codec =
           value_named(entry.at(3).get<std::string>(), {Codec::none, Codec::gzip, Codec::zstd}, codec_name, "codec");
       if (file.codec == Codec::none && file.content_bytes != file.bytes)
-        refuse("the sizes of '" + file.path + "' in it differ");
+        refuse_table("the sizes of '" + file.path + "' in it differ");
       facts.files.push_back(std::move(file));
     }
     std::set<std::string> names = {"image", "label"};
     for (const Json& entry : json.at("fields")) {
       facts.fields.push_back(field_of(entry));
-      if (!names.insert(facts.fields.back().name).second) refuse("it has a field twice");
+      if (!names.insert(facts.fields.back().name).second) refuse_table("it has a field twice");
       // Readers stop at the first column that they hide.
       const size_t count = facts.fields.size();
       if (count > 1 && is_hidden(facts.fields[count - 2]) && !is_hidden(facts.fields[count - 1]))
-        refuse("it has the field '" + facts.fields[count - 1].name + "' behind a hidden one");
+        refuse_table("it has the field '" + facts.fields[count - 1].name + "' behind a hidden one");
     }
   } catch (const Json::exception&) {
-    refuse("its description cannot be read");
+    refuse_table("its description cannot be read");
   }
   const bool decoded = facts.pixels.layout != PixelLayout::encoded;
   if (decoded && (facts.pixels.width < 1 || facts.pixels.height < 1 || facts.pixels.width > 65500 ||
                   facts.pixels.height > 65500)) {
-    refuse("its pictures have no valid size");
+    refuse_table("its pictures have no valid size");
   }
   return facts;
 }
@@ -249,11 +250,11 @@ void check_rows(const TableFacts& facts, std::span<const SampleRow> rows, uint64
     good =
         good && (facts.classes.empty() || (row.label >= 0 && static_cast<uint64_t>(row.label) < facts.classes.size()));
     if (!good)
-      refuse("sample " + std::to_string(&row - rows.data()) +
-             " in it lies outside its file, or has no valid key or label");
+      refuse_table("sample " + std::to_string(&row - rows.data()) +
+                   " in it lies outside its file, or has no valid key or label");
     key_end = row.key_end;
   }
-  if (key_end != names_bytes) refuse("it has names of no sample");
+  if (key_end != names_bytes) refuse_table("it has names of no sample");
 }
 
 void check_places(const TableFacts& facts, std::span<const FieldPlace> places, uint64_t samples,
@@ -268,7 +269,7 @@ void check_places(const TableFacts& facts, std::span<const FieldPlace> places, u
     const bool picture = field.kind == FieldKind::image || field.kind == FieldKind::mask;
     good = good && (picture || !field.fixed_size() || place.bytes == field.bytes_per_sample());
     if (!good)
-      refuse("field '" + field.name + "' of sample " + std::to_string(i % samples) + " in it has no valid place");
+      refuse_table("field '" + field.name + "' of sample " + std::to_string(i % samples) + " in it has no valid place");
   }
 }
 
@@ -276,16 +277,17 @@ void check_places(const TableFacts& facts, std::span<const FieldPlace> places, u
 
 SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   Header header;
-  if (bytes.size() < sizeof header) refuse("it is too short to be an index of penstock");
+  if (bytes.size() < sizeof header) refuse_table("it is too short to be an index of penstock");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse("it is no index of penstock");
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse_table("it is no index of penstock");
   if (header.version != kVersion) {
-    refuse("it is of version " + std::to_string(header.version) + ", and this penstock reads version " +
-           std::to_string(kVersion));
+    refuse_table("it is of version " + std::to_string(header.version) + ", and this penstock reads version " +
+                 std::to_string(kVersion));
   }
-  if (header_crc(header) != header.crc) refuse("its header is damaged");
+  if (header_crc(header) != header.crc) refuse_table("its header is damaged");
   if (header.total_bytes != bytes.size()) {
-    refuse("it should be " + std::to_string(header.total_bytes) + " bytes long and is " + std::to_string(bytes.size()));
+    refuse_table("it should be " + std::to_string(header.total_bytes) + " bytes long and is " +
+                 std::to_string(bytes.size()));
   }
   // Each bounded before they are added up or multiplied.
   const uint64_t body = bytes.size() - sizeof header;
@@ -298,10 +300,11 @@ SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr
   const uint64_t places_bytes = possible ? header.samples * header.fields * sizeof(FieldPlace) : 0;
   if (!possible || rows_bytes + places_bytes + padded(header.names_bytes) + padded(header.values_bytes) +
                            padded(header.facts_bytes) != body) {
-    refuse("its parts do not add up to its size");
+    refuse_table("its parts do not add up to its size");
   }
   const auto content = bytes.subspan(sizeof header);
-  if (hash128(content) != Sum128{header.content[0], header.content[1]}) refuse("its checksum is wrong: it is damaged");
+  if (hash128(content) != Sum128{header.content[0], header.content[1]})
+    refuse_table("its checksum is wrong: it is damaged");
 
   SampleTable out;
   out.owner_ = std::move(owner);
@@ -316,12 +319,13 @@ SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr
   out.values_ = {values, static_cast<size_t>(header.values_bytes)};
   out.facts_ = std::make_shared<const TableFacts>(
       facts_of({reinterpret_cast<const char*>(facts), static_cast<size_t>(header.facts_bytes)}));
-  if (out.facts_->fields.size() != header.fields) refuse("its fields are described otherwise than they are stored");
+  if (out.facts_->fields.size() != header.fields)
+    refuse_table("its fields are described otherwise than they are stored");
   check_rows(*out.facts_, out.rows_, header.names_bytes);
   check_places(*out.facts_, out.places_, header.samples, header.values_bytes);
   out.fingerprint_ = fingerprint_of(*out.facts_, out.rows_, out.names_);
   if (out.fingerprint_ != Sum128{header.fingerprint[0], header.fingerprint[1]})
-    refuse("its fingerprint is not that of its samples");
+    refuse_table("its fingerprint is not that of its samples");
   return out;
 }
 

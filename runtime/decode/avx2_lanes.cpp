@@ -20,7 +20,6 @@ constexpr int set_lanes = sizeof(V) / sizeof(uint32_t);
 constexpr int sets = 2;
 static_assert(sets * set_lanes == avx2_lanes && avx2_lanes == most_lanes);
 constexpr uint32_t held_bits = 57;  // or more, after a fetch
-constexpr uint32_t block_bytes = LanesAtRest::block_bytes;
 constexpr int next_shift = 24;
 constexpr uint32_t number_mask = LaneTables::most_tables - 1;
 // A coefficient's two bytes end where its number says, so blocks are counted from two bytes before they begin.

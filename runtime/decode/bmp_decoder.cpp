@@ -43,7 +43,7 @@ size_t bits_of(Raw raw) {
   }
 }
 
-Verdict short_header() {
+Verdict short_bmp_header() {
   return Verdict::bad("premature end of data in the BMP header");
 }
 
@@ -105,14 +105,14 @@ Verdict read_palette(EncodedView bytes, size_t at, uint32_t colours, size_t entr
 
 Verdict parse(EncodedView bytes, BmpHeader& bmp) {
   HeaderReader in(bytes);
-  if (!in.has(18)) return short_header();
+  if (!in.has(18)) return short_bmp_header();
   in.skip(10);
   size_t offset = in.le32();
   const uint32_t header_bytes = in.le32();
   if (header_bytes != 12 && header_bytes != 40 && header_bytes != 64 && header_bytes != 108 && header_bytes != 124) {
     return Verdict::bad("BMP: a header of " + std::to_string(header_bytes) + " bytes is not supported");
   }
-  if (!in.has(header_bytes - 4)) return short_header();
+  if (!in.has(header_bytes - 4)) return short_bmp_header();
   const size_t header_end = in.at() + header_bytes - 4;
   unsigned bits = 0;
   uint32_t compression = 0;
@@ -162,7 +162,7 @@ Verdict parse(EncodedView bytes, BmpHeader& bmp) {
     std::array<uint32_t, 4> masks{};
     HeaderReader fields(bytes, header_bytes >= 56 ? 14 + 40 : header_end);
     const size_t count = header_bytes >= 56 ? 4 : 3;
-    if (!fields.has(count * 4)) return short_header();
+    if (!fields.has(count * 4)) return short_bmp_header();
     for (size_t i = 0; i < count; ++i) masks[i] = fields.le32();
     if (header_bytes < 56) at = fields.at();
     if (!raw_of_masks(bits, masks, bmp.raw)) return Verdict::bad("BMP: unsupported bit fields");

@@ -38,7 +38,6 @@ constexpr int lookups_per_fetch = 5;
 // A lane holds 57 bits or more after a fetch; an entry of the tables takes 22 at most.
 constexpr uint32_t held_bits = 57;
 constexpr uint32_t most_used_before_lookup = held_bits - 22;
-constexpr uint32_t block_bytes = LanesAtRest::block_bytes;
 constexpr int next_shift = 24;
 
 HWY_INLINE V all(uint32_t value) {

@@ -37,6 +37,7 @@ namespace penstock {
 
 inline constexpr size_t lane_padding = 32;
 inline constexpr size_t most_lanes = 16;  // on any CPU
+inline constexpr uint32_t block_bytes = 64 * sizeof(int16_t);
 
 struct LaneUnit {
   uint32_t bit = 0;       // of `bytes`: the first of the stretch, at an MCU's beginning

@@ -20,7 +20,7 @@ struct GifHeader {
 };
 
 // A file that ends before its first frame's data: Pillow raises one of several errors, and all of them refuse it.
-Verdict short_header() {
+Verdict short_gif_header() {
   return Verdict::bad("premature end of data in the GIF header");
 }
 
@@ -73,26 +73,26 @@ bool read_extension(EncodedView bytes, HeaderReader& in, int& transparent) {
 
 Verdict parse(EncodedView bytes, GifHeader& gif) {
   HeaderReader in(bytes);
-  if (!in.has(13)) return short_header();
+  if (!in.has(13)) return short_gif_header();
   in.skip(6);
   gif.width = in.le16();
   gif.height = in.le16();
   const unsigned flags = in.u8();
   in.skip(2);
   for (size_t i = 0; i < 256; ++i) gif.colours[i].fill(static_cast<uint8_t>(i));
-  if ((flags & 128) != 0 && !read_colours(in, flags, gif)) return short_header();
+  if ((flags & 128) != 0 && !read_colours(in, flags, gif)) return short_gif_header();
   int transparent = -1;
   for (;;) {
-    if (!in.has(1)) return short_header();
+    if (!in.has(1)) return short_gif_header();
     const unsigned tag = in.u8();
     if (tag == ';') return Verdict::bad("GIF: no image in the file");
     if (tag == '!') {
-      if (!read_extension(bytes, in, transparent)) return short_header();
+      if (!read_extension(bytes, in, transparent)) return short_gif_header();
     } else if (tag == ',') {
       break;
     }
   }
-  if (!in.has(9)) return short_header();
+  if (!in.has(9)) return short_gif_header();
   const uint32_t left = in.le16();
   const uint32_t top = in.le16();
   const uint32_t width = in.le16();
@@ -102,8 +102,8 @@ Verdict parse(EncodedView bytes, GifHeader& gif) {
   gif.height = std::max(gif.height, top + height);
   gif.frame = {static_cast<int>(left), static_cast<int>(top), static_cast<int>(width), static_cast<int>(height)};
   gif.interlaced = (frame_flags & 64) != 0;
-  if ((frame_flags & 128) != 0 && !read_colours(in, frame_flags, gif)) return short_header();
-  if (!in.has(1)) return short_header();
+  if ((frame_flags & 128) != 0 && !read_colours(in, frame_flags, gif)) return short_gif_header();
+  if (!in.has(1)) return short_gif_header();
   gif.code_bits = in.u8();
   gif.data = in.at();
   if (transparent >= 0) gif.background = transparent;

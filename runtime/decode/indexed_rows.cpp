@@ -9,7 +9,6 @@ namespace penstock {
 namespace {
 
 constexpr size_t largest_file = size_t{1} << 28;  // positions of bits have 32 bits
-constexpr size_t block_bytes = 128;
 
 }  // namespace
 

@@ -8,10 +8,10 @@ namespace {
 
 constexpr int all_bits = LaneTables::lookup_bits;
 
-constexpr uint32_t bits_of(uint32_t how) {
+constexpr uint32_t how_bits(uint32_t how) {
   return how & 31;
 }
-constexpr uint32_t advance_of(uint32_t how) {
+constexpr uint32_t how_advance(uint32_t how) {
   return how >> 16 & 255;
 }
 constexpr bool ends_block(uint32_t how) {
@@ -96,17 +96,18 @@ void LaneTables::pair_entries(uint64_t* entries) {
   single_.assign(entries, entries + lookup_size);
   for (size_t lookup = 0; lookup < lookup_size; ++lookup) {
     const auto first = static_cast<uint32_t>(single_[lookup]);
-    const uint32_t used = bits_of(first);
+    const uint32_t used = how_bits(first);
     if ((first & (long_entry | open_entry)) != 0 || ends_block(first) || used >= static_cast<uint32_t>(all_bits))
       continue;
     const uint64_t next = single_[lookup << used & (lookup_size - 1)];
     const auto second = static_cast<uint32_t>(next);
-    if ((second & (long_entry | open_entry)) != 0 || used + bits_of(second) > static_cast<uint32_t>(all_bits)) continue;
+    if ((second & (long_entry | open_entry)) != 0 || used + how_bits(second) > static_cast<uint32_t>(all_bits))
+      continue;
     const bool ends = ends_block(second);
-    if (!ends && advance_of(second) != 2) continue;
-    const uint32_t advance = advance_of(first);
+    if (!ends && how_advance(second) != 2) continue;
+    const uint32_t advance = how_advance(first);
     const uint32_t how =
-        (used + bits_of(second)) | used << 6 | advance << 16 | (ends ? block_end : advance + 2) << 24 | pair_entry;
+        (used + how_bits(second)) | used << 6 | advance << 16 | (ends ? block_end : advance + 2) << 24 | pair_entry;
     entries[lookup] = how | (single_[lookup] >> 32 & 0xFFFF) << 32 | next >> 32 << 48;
   }
 }

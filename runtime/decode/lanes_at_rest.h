@@ -20,8 +20,6 @@
 namespace penstock {
 
 struct alignas(64) LanesAtRest {
-  static constexpr uint32_t block_bytes = 128;
-
   uint32_t bit[most_lanes] = {};
   uint32_t end_bit[most_lanes] = {};
   uint32_t block[most_lanes] = {};

@@ -10,7 +10,6 @@
 namespace penstock {
 namespace {
 
-constexpr uint32_t block_bytes = 128;
 // With fewer bytes a block, a lane would run out of blocks before its chunk ends.
 constexpr size_t fewest_bytes_per_block = 5;
 // libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_quietly().

@@ -87,7 +87,7 @@ class Loader::Impl {
 
   std::string report_json() const {
     const ExecutorFigures f = executor_->figures();
-    const double elapsed = static_cast<double>(clock_.now() - begun_) * 1e-9;
+    const double elapsed = as_seconds(clock_.now() - begun_);
     nlohmann::json report;
     report["role"] = "loader";
     report["images"] = f.samples;
@@ -96,10 +96,10 @@ class Loader::Impl {
     report["chunks"] = chunks_.load();
     report["threads"] = f.threads;
     report["elapsed_s"] = elapsed;
-    report["busy_fraction"] = elapsed > 0 ? static_cast<double>(f.busy_ns) * 1e-9 / (elapsed * f.threads) : 0;
-    report["read_s"] = static_cast<double>(f.read_ns) * 1e-9;
-    report["decode_s"] = static_cast<double>(f.decode_ns) * 1e-9;
-    report["augment_s"] = static_cast<double>(f.augment_ns) * 1e-9;
+    report["busy_fraction"] = elapsed > 0 ? as_seconds(f.busy_ns) / (elapsed * f.threads) : 0;
+    report["read_s"] = as_seconds(f.read_ns);
+    report["decode_s"] = as_seconds(f.decode_ns);
+    report["augment_s"] = as_seconds(f.augment_ns);
     report["read_ahead"] = ahead_report();
     if (splits_.learnt() != nullptr) {
       const LearntFigures learnt = splits_.learnt()->figures();
@@ -135,7 +135,6 @@ class Loader::Impl {
   }
 
   static nlohmann::json one_card(const CardFigures& card, double elapsed) {
-    const auto s = [](int64_t ns) { return static_cast<double>(ns) * 1e-9; };
     nlohmann::json one{{"name", card.name},
                        {"number", card.number},
                        // Lanes share it in whole bytes, so that some hundredths of a kilobyte are left over.
@@ -144,12 +143,12 @@ class Loader::Impl {
                        {"images_per_s", elapsed > 0 ? static_cast<double>(card.images) / elapsed : 0},
                        {"batches", card.batches},
                        {"uploaded_bytes", card.uploaded_bytes},
-                       {"busy_s", s(card.busy_ns)},
-                       {"busy_fraction", elapsed > 0 ? s(card.active_ns) / elapsed : 0},
-                       {"copy_s", s(card.times.upload_ns + card.times.download_ns + card.times.copy_ns)},
-                       {"decode_s", s(card.times.decode_ns())},
-                       {"augment_s", s(card.times.augment_ns())},
-                       {"deliver_s", s(card.deliver_ns)}};
+                       {"busy_s", as_seconds(card.busy_ns)},
+                       {"busy_fraction", elapsed > 0 ? as_seconds(card.active_ns) / elapsed : 0},
+                       {"copy_s", as_seconds(card.times.upload_ns + card.times.download_ns + card.times.copy_ns)},
+                       {"decode_s", as_seconds(card.times.decode_ns())},
+                       {"augment_s", as_seconds(card.times.augment_ns())},
+                       {"deliver_s", as_seconds(card.deliver_ns)}};
     if (!card.failure.empty()) one["failed"] = card.failure;
     if (card.library) one["nvjpeg"] = library_report(*card.library);
     if (card.shared) one["shared"] = shared_report(*card.shared);
@@ -184,7 +183,7 @@ class Loader::Impl {
     nlohmann::json report{{"list", std::move(list)}, {"images", images}, {"remade", f.remade}};
     if (!f.cards.empty()) {
       report["cpu_images"] = f.cpu_images();
-      report["entropy_s"] = static_cast<double>(f.feed_ns) * 1e-9;
+      report["entropy_s"] = as_seconds(f.feed_ns);
       report["process"] = ::getpid();  // whose contexts they are
       if (options_.card_lanes.duty < 1) report["duty"] = options_.card_lanes.duty;
       // NVIDIA's own limit for a process (MPS), which the driver takes from here.

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "runtime/base/cpu_set.h"
+#include "runtime/process/exec_list.h"
 #include "runtime/process/placement.h"
 
 namespace penstock {
@@ -35,14 +36,6 @@ void replace_stdin() {
   }
 }
 
-// For execvp: the strings stay the caller's.
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> list;
-  for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
-  list.push_back(nullptr);
-  return list;
-}
-
 // In the child: everything between fork and exec.
 [[noreturn]] void become(const ProgramSpec& spec, pid_t helper, int exec_pipe, const std::array<int, 2>& outputs) {
   const auto give_up = [&](const std::string& what) {
@@ -58,8 +51,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   if (outputs[1] >= 0) dup2(outputs[1], STDERR_FILENO);
   if (!spec.cpus.empty() && !set_affinity(spec.cpus)) give_up("cannot run on cores " + cpu_list_text(spec.cpus));
   if (!spec.folder.empty() && chdir(spec.folder.c_str()) != 0) give_up("cannot enter '" + spec.folder + "'");
-  const std::vector<char*> argv = pointers(spec.argv);
-  std::vector<char*> environment = pointers(spec.environment);
+  const std::vector<char*> argv = exec_list(spec.argv);
+  std::vector<char*> environment = exec_list(spec.environment);
   environ = environment.data();  // so that execvp looks in the program's PATH
   sigset_t none;
   sigemptyset(&none);

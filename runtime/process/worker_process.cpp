@@ -16,6 +16,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/process/environment.h"
+#include "runtime/process/exec_list.h"
 #include "runtime/process/tree.h"
 
 namespace penstock {
@@ -55,13 +56,6 @@ std::pair<UniqueFd, UniqueFd> make_pipe() {
 
 void set_nonblocking(int fd) {
   (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));  // the interface lacks a const
-  out.push_back(nullptr);
-  return out;
 }
 
 }  // namespace
@@ -105,7 +99,7 @@ WorkerProcess WorkerProcess::start(std::vector<std::string> argv, const std::vec
   argv.push_back(std::to_string(kLifelineFd));
   pid_t pid = 0;
   const int problem = ::posix_spawnp(&pid, argv.front().c_str(), &actions.files, &actions.attributes,
-                                     pointers(argv).data(), pointers(environment).data());
+                                     exec_list(argv).data(), exec_list(environment).data());
   if (problem != 0) {
     throw Error(ErrorKind::runtime, "cannot start '" + argv.front() + "': " + std::strerror(problem),
                 "check that it is installed and on PATH");

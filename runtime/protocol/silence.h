@@ -31,7 +31,7 @@ class SilenceWatch {
     char text[160];
     std::snprintf(text, sizeof text,
                   "nothing was heard of it for %g s; its node or the network to it is down, or the process is stopped",
-                  static_cast<double>(limit_) * 1e-9);
+                  as_seconds(limit_));
     return text;
   }
   void watch(PeerId peer, Nanoseconds now) { last_heard_[peer] = now; }

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-constexpr Nanoseconds kPatience = 30 * kSecond;
+constexpr Nanoseconds kAttachPatience = 30 * kSecond;
 constexpr Nanoseconds kSilence = 3 * kSecond;  // a server that is just starting takes less
 constexpr Nanoseconds kGreeting = 10 * kSecond;
 constexpr size_t kLongestName = 64;
@@ -158,7 +158,7 @@ ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds 
 Attached attach(const std::string& name, const Job& job, const ProgramPlace& place, const AttachCalls& calls) {
   const int local = place.local_rank.value_or(0);
   const MonotonicClock clock;
-  const Nanoseconds patience = std::min(kPatience, static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9));
+  const Nanoseconds patience = std::min(kAttachPatience, static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9));
   const Nanoseconds begun = clock.now();
   const std::string nobody = "nobody serves job '" + name + "' to user " + std::to_string(::geteuid()) +
                              ", local rank " + std::to_string(local) + ", on host " + host_name();

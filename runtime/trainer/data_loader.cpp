@@ -25,7 +25,7 @@ namespace penstock {
 // then the session has the conversation (client_session.h), and batches are what it lends (batch_state.h).
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
-  DataLoaderImpl(const ReadJob& read, const std::string& split, const DataLoaderOptions& options)
+  DataLoaderImpl(const JobMaker& read, const std::string& split, const DataLoaderOptions& options)
       : meeting_(meet_port(read, options)), resolved_(with_sampler_file(resolve_split(meeting_.job, split))) {
     if (meeting_.way == Way::embedded) load_here(meeting_, options);
     session_.emplace(std::move(meeting_.socket), session_options(options));

@@ -3,8 +3,6 @@
 namespace penstock {
 namespace {
 
-double seconds(Nanoseconds ns) { return static_cast<double>(ns) * 1e-9; }
-
 nlohmann::json range_json(const DeliveredRange& range) {
   return {{"epoch", range.epoch},
           {"first_step", range.first_step},
@@ -52,8 +50,8 @@ nlohmann::json DeliveryBook::to_json(const std::vector<std::pair<std::string, De
     out["images"] = split.totals.images;
     out["padding"] = split.totals.padding;
     out["batches"] = split.totals.batches;
-    out["wait_s"] = seconds(split.totals.wait_ns);
-    out["elapsed_s"] = seconds(split.totals.elapsed_ns);
+    out["wait_s"] = as_seconds(split.totals.wait_ns);
+    out["elapsed_s"] = as_seconds(split.totals.elapsed_ns);
     out["bad_samples"] = split.bad;
     out["substituted"] = split.substituted;
     out["ranges"] = nlohmann::json::array();

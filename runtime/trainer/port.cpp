@@ -123,7 +123,7 @@ class Port::Impl {
     report["replica"] = options_.replica;
     report["counted"] = options_.counted;
     report["rank"] = options_.self;
-    report["elapsed_s"] = static_cast<double>(clock_.now() - begun_) * 1e-9;
+    report["elapsed_s"] = as_seconds(clock_.now() - begun_);
     if (coordinator_) {
       const Coordinator::Figures figures = coordinator_->figures();
       report["leases"] = {{"granted", figures.granted}, {"regranted", figures.regranted}};

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr Nanoseconds kPatience = 10 * kSecond;  // for a port that is about to open
+constexpr Nanoseconds kOpeningPatience = 10 * kSecond;  // for a port that is about to open
 constexpr Nanoseconds kTurn = 50 * kMillisecond;
 
 std::string environment(const char* name) {
@@ -48,7 +48,7 @@ std::vector<std::string> all_overrides(const std::string& first, const DataLoade
 
 UniqueFd connect_patiently(const std::string& name, const DataLoaderOptions& options) {
   const MonotonicClock clock;
-  const Nanoseconds deadline = clock.now() + kPatience;
+  const Nanoseconds deadline = clock.now() + kOpeningPatience;
   for (;;) {
     try {
       return connect_abstract(name, kTurn);
@@ -59,7 +59,7 @@ UniqueFd connect_patiently(const std::string& name, const DataLoaderOptions& opt
   }
 }
 
-Meeting meet_run(const std::string& port, const ReadJob& read, const DataLoaderOptions& options) {
+Meeting meet_run(const std::string& port, const JobMaker& read, const DataLoaderOptions& options) {
   Meeting meeting;
   meeting.way = Way::run;
   meeting.job = read(all_overrides(environment(kOverridesVariable), options));
@@ -74,7 +74,7 @@ Meeting meet_run(const std::string& port, const ReadJob& read, const DataLoaderO
 
 }  // namespace
 
-Meeting meet_port(const ReadJob& read, const DataLoaderOptions& options) {
+Meeting meet_port(const JobMaker& read, const DataLoaderOptions& options) {
   check_switches();
   if (const std::string port = environment("PENSTOCK_PORT"); !port.empty()) return meet_run(port, read, options);
   Meeting meeting;

@@ -36,9 +36,9 @@ struct Meeting {
 };
 
 // The job with these overrides, from wherever it comes.
-using ReadJob = std::function<Job(const std::vector<std::string>& overrides)>;
+using JobMaker = std::function<Job(const std::vector<std::string>& overrides)>;
 
-Meeting meet_port(const ReadJob& read, const DataLoaderOptions& options);
+Meeting meet_port(const JobMaker& read, const DataLoaderOptions& options);
 void load_here(Meeting& meeting, const DataLoaderOptions& options);
 
 // For a program that loads for itself and did not say that it wants to: "`penstock serve` of this job is running …", or

@@ -1,14 +1,6 @@
 #include "runtime/trainer/port_record.h"
 
 namespace penstock {
-namespace {
-
-double seconds(Nanoseconds ns) {
-  return static_cast<double>(ns) * 1e-9;
-}
-
-}  // namespace
-
 void PortRecord::chunk_arrived(const std::string& transport, size_t bytes) {
   received_bytes_ += static_cast<int64_t>(bytes);
   ++chunks_by_transport_[transport];
@@ -40,13 +32,13 @@ PortFigures PortRecord::figures() const {
   const DeliveryBook::Totals totals = book_.totals();
   all.images = totals.images;
   all.batches = totals.batches;
-  all.wait_s = seconds(totals.wait_ns);
-  all.elapsed_s = seconds(totals.elapsed_ns);
+  all.wait_s = as_seconds(totals.wait_ns);
+  all.elapsed_s = as_seconds(totals.elapsed_ns);
   return all;
 }
 
 nlohmann::json PortRecord::to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
-  return {{"port_busy_s", seconds(busy_ns_)},
+  return {{"port_busy_s", as_seconds(busy_ns_)},
           {"received_bytes", received_bytes_},
           {"dropped_chunks", dropped_chunks_},
           {"images_on_cards", images_on_cards_},

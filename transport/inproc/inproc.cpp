@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
+#include "transport/cell_token.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -28,9 +29,6 @@ struct Mailbox {
     return true;
   }
 };
-
-uint64_t token_of(CellRef cell) { return uint64_t{cell.arena} << 32 | cell.cell; }
-CellRef cell_of(uint64_t token) { return {static_cast<uint32_t>(token >> 32), static_cast<uint32_t>(token)}; }
 
 }  // namespace
 

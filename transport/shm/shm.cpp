@@ -7,14 +7,12 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
+#include "transport/cell_token.h"
 
 namespace penstock {
 namespace {
 
 enum Kind : uint8_t { kHello = 1, kMessage = 2, kArena = 3, kChunk = 4, kRelease = 5, kForget = 6 };
-
-uint64_t token_of(CellRef cell) { return uint64_t{cell.arena} << 32 | cell.cell; }
-CellRef cell_of(uint64_t token) { return {static_cast<uint32_t>(token >> 32), static_cast<uint32_t>(token)}; }
 
 }  // namespace
 
