@@ -63,8 +63,8 @@ run_preset() {  # PRESET, then ctest's arguments
   [[ $preset != tsan ]] || target=penstock_unit_tests  # the other tests are left out below
   cmake --build --preset "$preset" --target "$target" -- --quiet
   echo "== test $preset" >&2
-  # Six at a time on two cores: tests of several ranks count as two, and spend most of their time waiting for mpirun.
-  PENSTOCK_SHARED_MACHINE=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 6 \
+  # Eight at a time on two cores: tests of several ranks count as two, and spend most of their time waiting for mpirun.
+  PENSTOCK_SHARED_MACHINE=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j 8 \
     --output-junit "$top/build/$preset/junit.xml" "$@"
 }
 
