@@ -77,6 +77,8 @@ def test_wrong_arguments():
     raises(penstock.UsageError, lambda: loader(JOB, "train", output="jax"), "jax", "numpy")
     raises(penstock.UsageError, lambda: loader(JOB, "train", output="numpy", device="cpu"), "torch")
     raises(penstock.UsageError, lambda: loader(JOB, "train", output="numpy", pin_memory=True), "torch")
+    for flag in ("copy", "pin_memory", "channels_last", "attach"):
+        raises(penstock.UsageError, lambda: loader(JOB, "train", **{flag: "no"}), f"{flag}='no'", "True or False")
     raises(penstock.UsageError, lambda: loader(JOB, "train", batch="list"), "list", "dict")
     raises(penstock.UsageError, lambda: loader(JOB, "train", keys={"image": "x"}), "dict")
     raises(penstock.UsageError, lambda: loader(JOB, "train", batch="dict", keys={"images": "x"}), "'images'", "'image'")

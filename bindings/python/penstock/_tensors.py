@@ -18,7 +18,7 @@ import threading
 import warnings
 from typing import Any, Callable, Collection, Optional, Sequence
 
-from . import _penstock
+from . import _job, _penstock
 from ._card_images import CardImages
 from .errors import RunError, UsageError
 
@@ -188,6 +188,7 @@ class _OnCard(Tensors):
 
 def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) -> Tensors:
     """As the parameters of penstock.DataLoader say."""
+    copy, pin_memory = _job.flag("copy", copy), _job.flag("pin_memory", pin_memory)
     if output is None:
         output = "torch" if has_torch() else "numpy"
     if output == "numpy":
