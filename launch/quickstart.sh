@@ -4,7 +4,7 @@
 #   launch/quickstart.sh [PHOTO_FOLDER]
 #
 # PHOTO_FOLDER holds one folder of photos a class, or train/ and val/ with such folders each. Without one, photo-like
-# pictures are made in build/quickstart. About 5 minutes on 2 cores, most of it compiling.
+# pictures are made in build/quickstart. About 3 minutes on 2 cores, most of it compiling.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 photos=""
@@ -20,7 +20,7 @@ esac
 echo "== packages" >&2
 "$top/launch/install_packages.sh"
 
-echo "== build: about 4 minutes on 2 cores the first time" >&2
+echo "== build: about 2 minutes on 2 cores the first time" >&2
 cd "$top"
 mkdir -p build
 log=build/quickstart.log
