@@ -133,7 +133,13 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, con
     }
   }
   for (const TableFile& file : facts.files) {
-    const FileFacts now = files.examine(under_root(root, file.path));
+    FileFacts now;
+    try {
+      now = files.examine(under_root(root, file.path));
+    } catch (const FileError& error) {
+      if (error.code() != ENOENT) throw;
+      return "'" + file.path + "' is gone";
+    }
     if (kind != "folder" && now.bytes != file.bytes) {
       return "'" + file.path + "' has " + std::to_string(now.bytes) + " bytes, and had " + std::to_string(file.bytes);
     }
