@@ -138,7 +138,7 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, con
       now = files.examine(under_root(root, file.path));
     } catch (const FileError& error) {
       if (error.code() != ENOENT) throw;
-      return "'" + file.path + "' is gone";
+      return "'" + under_root(root, file.path) + "' is gone";
     }
     if (kind != "folder" && now.bytes != file.bytes) {
       return "'" + file.path + "' has " + std::to_string(now.bytes) + " bytes, and had " + std::to_string(file.bytes);

@@ -149,7 +149,7 @@ def test_what_changed_since():
         hashes(top, dataset)
         os.rename(os.path.join(top, "x.index.data"), os.path.join(top, "y"))
         code, said = refused("check", write_job(top, dataset))
-        assert code == 4 and "'x.index.data' is gone" in said and "again with `penstock index`" in said, said
+        assert code == 4 and "x.index.data' is gone" in said and "again with `penstock index`" in said, said
 
 
 def test_folder_by_itself():
