@@ -133,12 +133,13 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, con
     }
   }
   for (const TableFile& file : facts.files) {
+    const std::string path = under_root(root, file.path);
     FileFacts now;
     try {
-      now = files.examine(under_root(root, file.path));
+      now = files.examine(path);
     } catch (const FileError& error) {
       if (error.code() != ENOENT) throw;
-      return "'" + under_root(root, file.path) + "' is gone";
+      return "'" + path + "' is gone";
     }
     if (kind != "folder" && now.bytes != file.bytes) {
       return "'" + file.path + "' has " + std::to_string(now.bytes) + " bytes, and had " + std::to_string(file.bytes);

@@ -131,7 +131,7 @@ bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   Stretch& stretch = stretches_[given_++];
   unit.blocks = static_cast<uint32_t>(stretch.mcus) * layout_.blocks;
   unit.out_byte = static_cast<uint32_t>(lane_scratch_bytes + stretch.block * block_bytes);
-  std::memset(block(stretch.block), 0, (unit.blocks + 1) * block_bytes);
+  std::memset(block(stretch.block), 0, (size_t{unit.blocks} + 1) * block_bytes);
   mine_ = add_bytes(stretch, unit);
   unit.end_bit = stretch.end_bit;
   return mine_;
