@@ -2,8 +2,9 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <filesystem>
+
+#include "runtime/base/switches.h"
 
 namespace penstock {
 namespace {
@@ -22,17 +23,15 @@ void add_packages(const std::filesystem::path& root, std::vector<std::filesystem
 }  // namespace
 
 LibrarySearch nccl_search() {
-  return {.variable = "PENSTOCK_NCCL", .names = {"libnccl.so.2"}, .in_packages = {"nccl/lib/libnccl.so.2"}};
+  return {.named = switches().nccl, .names = {"libnccl.so.2"}, .in_packages = {"nccl/lib/libnccl.so.2"}};
 }
 
 std::vector<std::string> library_candidates(const LibrarySearch& search) {
   // Who names one wants that one.
-  if (const char* const named = std::getenv(search.variable); named != nullptr && *named != 0) return {named};
+  if (!search.named.empty()) return {search.named};
   std::vector<std::string> files = search.names;
   std::vector<std::filesystem::path> folders;
-  if (const char* const folder = std::getenv("VIRTUAL_ENV"); folder != nullptr && *folder != 0) {
-    add_packages(folder, folders);
-  }
+  if (const std::string folder = switches().python_environment; !folder.empty()) add_packages(folder, folders);
   std::error_code error;
   // In a Python package this lies in site-packages/penstock, and NVIDIA's beside that.
   if (Dl_info self{}; ::dladdr(reinterpret_cast<const void*>(&library_candidates), &self) != 0 && self.dli_fname != nullptr) {

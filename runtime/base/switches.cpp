@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -10,24 +9,47 @@
 namespace penstock {
 namespace {
 
-struct Switch {
+struct Variable {
   const char* name;
-  std::vector<std::string> values;
+  std::string Switches::*member;
+  std::vector<std::string> values{};  // empty: any
 };
+
+const std::vector<Variable>& variables() {
+  static const std::vector<Variable> all = {{"PENSTOCK_CARDS", &Switches::cards, {"host", "none"}},
+                                            {"PENSTOCK_DECODE", &Switches::decode, {"library"}},
+                                            {"PENSTOCK_READ_AHEAD", &Switches::read_ahead, {"always"}},
+                                            {"PENSTOCK_VECTORS", &Switches::vectors, {"avx2", "sse4", "ssse3"}},
+                                            {"PENSTOCK_NCCL", &Switches::nccl},
+                                            {"PENSTOCK_NVJPEG", &Switches::nvjpeg},
+                                            {"PENSTOCK_PYTHON", &Switches::python},
+                                            {"PENSTOCK_WORKER_SCRIPT", &Switches::worker_script},
+                                            {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", &Switches::mps_percent},
+                                            {"VIRTUAL_ENV", &Switches::python_environment},
+                                            {"TMPDIR", &Switches::temporary_folder}};
+  return all;
+}
 
 }  // namespace
 
+std::string environment_value(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+Switches switches() {
+  Switches out;
+  for (const Variable& one : variables()) out.*one.member = environment_value(one.name);
+  return out;
+}
+
 void check_switches() {
-  static const std::vector<Switch> switches = {{"PENSTOCK_VECTORS", {"avx2", "sse4", "ssse3"}},
-                                               {"PENSTOCK_DECODE", {"library"}},
-                                               {"PENSTOCK_READ_AHEAD", {"always"}},
-                                               {"PENSTOCK_CARDS", {"host", "none"}}};
-  for (const Switch& known : switches) {
-    const char* const value = std::getenv(known.name);
-    if (value == nullptr || *value == 0 || std::ranges::find(known.values, value) != known.values.end()) continue;
+  for (const Variable& one : variables()) {
+    const std::string value = environment_value(one.name);
+    if (value.empty() || one.values.empty() || std::ranges::find(one.values, value) != one.values.end()) continue;
     std::string all;
-    for (const std::string& allowed : known.values) all += (all.empty() ? "" : ", ") + allowed;
-    throw Error(ErrorKind::usage, std::string("the environment has ") + known.name + "='" + value + "'",
+    for (const std::string& allowed : one.values) all += (all.empty() ? "" : ", ") + allowed;
+    throw Error(ErrorKind::usage, std::string("the environment has ") + one.name + "='" + value + "'",
                 "it may be " + all + "; or unset it");
   }
 }

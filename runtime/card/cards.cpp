@@ -1,10 +1,10 @@
 #include "runtime/card/cards.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 
+#include "runtime/base/switches.h"
 #include "runtime/card/cuda_component.h"
 #include "runtime/card/host_card.h"
 
@@ -24,8 +24,7 @@ constexpr size_t kHostCardBytes = size_t{1} << 30;
 
 // How many the driver counts; none: cards are this CPU.
 std::optional<int> count_cards() {
-  const char* const value = std::getenv("PENSTOCK_CARDS");
-  const std::string_view said = value != nullptr ? value : "";
+  const std::string said = switches().cards;
   if (said == "none") {
     throw Error(ErrorKind::runtime, "no card can be used: PENSTOCK_CARDS=none is in the environment",
                 "unset it, or say loader.executor: cpu");

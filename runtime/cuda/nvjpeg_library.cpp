@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/library_search.h"
+#include "runtime/base/switches.h"
 
 namespace penstock {
 namespace {
@@ -25,7 +26,7 @@ NvjpegLibrary load_first() {
 }  // namespace
 
 std::vector<std::string> nvjpeg_candidates() {
-  return library_candidates({.variable = "PENSTOCK_NVJPEG",
+  return library_candidates({.named = switches().nvjpeg,
                              .names = {"libnvjpeg.so.13", "libnvjpeg.so.12"},
                              .in_packages = {"cu13/lib/libnvjpeg.so.13", "nvjpeg/lib/libnvjpeg.so.12"}});
 }

@@ -16,6 +16,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json_text.h"
+#include "runtime/base/switches.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/base/wire.h"
 #include "runtime/process/worker_process.h"
@@ -420,13 +421,12 @@ std::vector<std::byte> python_request(const DrawKey& key) {
 
 std::string python_interpreter(const PythonSpec& spec) {
   if (!spec.interpreter.empty()) return spec.interpreter;
-  const char* named = std::getenv("PENSTOCK_PYTHON");
-  return named != nullptr && *named != '\0' ? named : "python3";
+  const std::string named = switches().python;
+  return named.empty() ? "python3" : named;
 }
 
 std::string python_worker_script() {
-  const char* named = std::getenv("PENSTOCK_WORKER_SCRIPT");
-  if (named != nullptr && *named != '\0') return named;
+  if (const std::string named = switches().worker_script; !named.empty()) return named;
   Dl_info info{};
   if (::dladdr(reinterpret_cast<void*>(&python_worker_script), &info) != 0 && info.dli_fname != nullptr) {
     const std::string path = info.dli_fname;

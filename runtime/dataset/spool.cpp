@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/switches.h"
 
 namespace penstock {
 namespace {
@@ -30,8 +30,8 @@ constexpr size_t kPiece = size_t{256} << 10;
 }
 
 std::string folder_of_spools() {
-  const char* chosen = std::getenv("TMPDIR");
-  return chosen != nullptr && *chosen != '\0' ? chosen : "/var/tmp";
+  const std::string chosen = switches().temporary_folder;
+  return chosen.empty() ? "/var/tmp" : chosen;
 }
 
 UniqueFd open_spool() {

@@ -1,9 +1,9 @@
 #include "runtime/decode/decoder.h"
 
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/switches.h"
 #include "runtime/decode/bmp_decoder.h"
 #include "runtime/decode/gif_decoder.h"
 #include "runtime/decode/jpeg_decoder.h"
@@ -75,8 +75,7 @@ class Decoder::Impl {
 };
 
 DecodeOptions DecodeOptions::from_environment() {
-  const char* const value = std::getenv("PENSTOCK_DECODE");
-  return {.own_jpeg = value == nullptr || std::string_view(value) != "library"};
+  return {.own_jpeg = switches().decode != "library"};
 }
 
 Decoder::Decoder(const DecodeLimits& limits, const DecodeOptions& options)

@@ -3,17 +3,16 @@
 #include <hwy/targets.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
+#include <string>
+
+#include "runtime/base/switches.h"
 
 namespace penstock {
 namespace {
 
 // Before anything is dispatched: the choice of a kernel is made once, at its first call.
 const bool limited = [] {
-  const char* const value = std::getenv("PENSTOCK_VECTORS");
-  if (value == nullptr) return false;
-  const std::string_view widest = value;
+  const std::string widest = switches().vectors;
   // Better targets are lower bits.
   int64_t target = 0;
   if (widest == "avx2") target = HWY_AVX2;

@@ -15,6 +15,7 @@
 
 #include "runtime/base/crc32c.h"
 #include "runtime/base/json_text.h"
+#include "runtime/base/switches.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/leases_on_the_way.h"
 #include "runtime/loader/loader_splits.h"
@@ -187,8 +188,7 @@ class Loader::Impl {
       report["process"] = ::getpid();  // whose contexts they are
       if (options_.card_lanes.duty < 1) report["duty"] = options_.card_lanes.duty;
       // NVIDIA's own limit for a process (MPS), which the driver takes from here.
-      const char* const percent = std::getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-      if (percent != nullptr && *percent != '\0') report["mps_percent"] = percent;
+      if (const std::string percent = switches().mps_percent; !percent.empty()) report["mps_percent"] = percent;
     }
     for (size_t m = 1; m < library_misses; ++m) {
       if (f.library_missed[m] == 0) continue;
@@ -406,9 +406,7 @@ LoaderOptions loader_options(const Job& job) {
   options.read_ahead.memory_bytes = static_cast<int64_t>(job.loader.read_ahead_mb * 1048576.0);
   options.read_ahead.method = job.loader.read_method;
   options.index_memory_bytes = static_cast<int64_t>(job.loader.index_memory_mb * 1048576.0);
-  // For tests and comparisons: whatever the disk's speed.
-  const char* const eager = std::getenv("PENSTOCK_READ_AHEAD");
-  options.read_ahead.eager = eager != nullptr && std::string_view(eager) == "always";
+  options.read_ahead.eager = switches().read_ahead == "always";
   options.heartbeat_ns = static_cast<Nanoseconds>(job.balancer.heartbeat_s * 1e9);
   return options;
 }

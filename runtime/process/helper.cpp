@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/switches.h"
 #include "runtime/base/wire.h"
 #include "runtime/process/helper_loop.h"
 #include "runtime/process/helper_protocol.h"
@@ -29,9 +30,8 @@
 namespace penstock {
 
 Helper Helper::fork_now() {
-  const char* folder = std::getenv(kSessionFolderVariable);
   const bool launched = detect_launcher(current_environment()).kind != LauncherKind::none;
-  return fork_now(Options{folder != nullptr ? folder : "", launched ? getppid() : 0});
+  return fork_now(Options{environment_value(kSessionFolderVariable), launched ? getppid() : 0});
 }
 
 Helper Helper::fork_now(const Options& options) {

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/switches.h"
 
 namespace penstock {
 namespace {
@@ -38,8 +38,8 @@ std::string random_name() {
 }  // namespace
 
 std::string session_folder_parent() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string parent = folder != nullptr && folder[0] == '/' ? folder : "/tmp";
+  std::string parent = switches().temporary_folder;
+  if (!parent.starts_with('/')) parent = "/tmp";
   while (parent.size() > 1 && parent.back() == '/') parent.pop_back();
   return parent;
 }

@@ -1,6 +1,5 @@
 #include "runtime/trainer/port_meeting.h"
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,14 +17,9 @@ namespace {
 constexpr Nanoseconds kOpeningPatience = 10 * kSecond;  // for a port that is about to open
 constexpr Nanoseconds kTurn = 50 * kMillisecond;
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 bool wants_to_attach(const DataLoaderOptions& options) {
   if (options.attach) return *options.attach;
-  const std::string told = environment(kAttachVariable);
+  const std::string told = environment_value(kAttachVariable);
   if (told.empty() || told == "0") return false;
   if (told == "1") return true;
   throw Error(ErrorKind::usage, std::string(kAttachVariable) + " is '" + told + "'",
@@ -62,13 +56,13 @@ UniqueFd connect_patiently(const std::string& name, const DataLoaderOptions& opt
 Meeting meet_run(const std::string& port, const JobMaker& read, const DataLoaderOptions& options) {
   Meeting meeting;
   meeting.way = Way::run;
-  meeting.job = read(all_overrides(environment(kOverridesVariable), options));
+  meeting.job = read(all_overrides(environment_value(kOverridesVariable), options));
   UniqueFd fd = connect_patiently(port.front() == '@' ? port.substr(1) : port, options);
   if (!peer_is_us(fd.get())) {
     throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_PORT belongs to another user", "unset PENSTOCK_PORT");
   }
   meeting.socket = PacketSocket(std::move(fd));
-  greet(meeting.socket, environment("PENSTOCK_TOKEN"), static_cast<Nanoseconds>(meeting.job.trainer.timeout_s * 1e9));
+  greet(meeting.socket, environment_value("PENSTOCK_TOKEN"), static_cast<Nanoseconds>(meeting.job.trainer.timeout_s * 1e9));
   return meeting;
 }
 
@@ -76,7 +70,7 @@ Meeting meet_run(const std::string& port, const JobMaker& read, const DataLoader
 
 Meeting meet_port(const JobMaker& read, const DataLoaderOptions& options) {
   check_switches();
-  if (const std::string port = environment("PENSTOCK_PORT"); !port.empty()) return meet_run(port, read, options);
+  if (const std::string port = environment_value("PENSTOCK_PORT"); !port.empty()) return meet_run(port, read, options);
   Meeting meeting;
   meeting.job = read(options.overrides);
   if (!wants_to_attach(options)) return meeting;
@@ -96,7 +90,7 @@ void load_here(Meeting& meeting, const DataLoaderOptions& options) {
 }
 
 std::string unused_server(const Job& job, const DataLoaderOptions& options) {
-  if (options.attach || !environment(kAttachVariable).empty()) return {};  // the program said what it wants
+  if (options.attach || !environment_value(kAttachVariable).empty()) return {};  // the program said what it wants
   std::string name;
   try {
     name = serving_name(job);

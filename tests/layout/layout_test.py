@@ -80,6 +80,7 @@ BANS = [
      "library code does not end the process"),
     (LIBRARY, ("runtime/process",), r"\b(?:sigaction|sigprocmask)\s*\(|\bstd::signal\s*\(|\b_exit\s*\(|\bfork\s*\(",
      "signals and processes are runtime/process's affair"),
+    (LIBRARY, ("runtime/base",), r"\bgetenv\s*\(", "base/switches.h reads the environment"),
 ]
 
 
