@@ -1,37 +1,23 @@
-// Pieces of a card's memory that are lent to other processes: who may write when, and that bytes are right, whoever
-//   dies.
+// Pieces of a card's memory that are lent to other processes: who may write when. tests/cuda/share_between_processes_test
+// has the processes.
 #include <doctest/doctest.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <random>
 #include <vector>
 
-#include "runtime/base/wire.h"
 #include "runtime/card/card_finisher.h"
 #include "runtime/card/card_pieces.h"
 #include "runtime/card/host_card.h"
 #include "tests/support/faulty_card.h"
-#include "transport/unix_socket.h"
 
 namespace {
 
 using namespace penstock;
 
 constexpr size_t kCardBytes = size_t{64} << 20;
-constexpr Nanoseconds kSoon = 20 * kSecond;
-
-std::vector<uint64_t> ids_of_all(CardPieces& pieces, size_t bytes) {
-  std::vector<uint64_t> ids;
-  while (const auto piece = pieces.take(bytes)) ids.push_back(piece->id);
-  return ids;
-}
 
 }  // namespace
 
@@ -208,237 +194,4 @@ TEST_CASE("whatever is taken, lent and given back, no two pieces meet, and in th
   }
   CHECK(pieces.figures().out == 0);
   CHECK(pieces.take(kBytes));
-}
-
-// ---- between processes -------------------------------------------------------------------------------------------
-namespace {
-
-const Finisher& finisher() {
-  static const Finisher one({.dtype = DType::float32, .memory_format = MemoryFormat::channels_last}, 3, 20, 30);
-  return one;
-}
-constexpr size_t kImage = size_t{3} * 20 * 30;
-constexpr int64_t kChunk = 4;
-
-std::vector<uint8_t> pixels_of(uint64_t chunk) {
-  std::mt19937 random(static_cast<uint32_t>(chunk) + 77);
-  std::vector<uint8_t> pixels(kChunk * kImage);
-  for (uint8_t& value : pixels) value = static_cast<uint8_t>(random());
-  return pixels;
-}
-
-// What is said of a piece, to and from.
-struct Word {
-  uint64_t chunk = 0;
-  uint64_t id = 0;
-  uint64_t at = 0;
-};
-void say(PacketSocket& socket, const Word& word) {
-  WireWriter out;
-  out.u64(word.chunk);
-  out.u64(word.id);
-  out.u64(word.at);
-  socket.send(out.bytes());
-  socket.flush(kSoon);
-}
-bool hear(PacketSocket& socket, Word& word) {
-  Packet packet;
-  if (!socket.receive_until(packet, kSoon)) return false;
-  WireReader in(packet.bytes, "word");
-  word = {in.u64(), in.u64(), in.u64()};
-  return true;
-}
-
-// A process of the test's own, which ends with `run`, or when it is killed.
-class Child {
- public:
-  explicit Child(const std::function<int(PacketSocket& socket)>& run) {
-    int ends[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
-    pid_ = ::fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      ::close(ends[0]);
-      PacketSocket socket{UniqueFd(ends[1])};
-      int code = 99;
-      try {
-        code = run(socket);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "child: %s\n", error.what());
-      }
-      ::_exit(code);
-    }
-    ::close(ends[1]);
-    socket_ = PacketSocket(UniqueFd(ends[0]));
-  }
-  ~Child() {
-    if (pid_ > 0) (void)kill();
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  PacketSocket& socket() { return socket_; }
-  int kill() {
-    ::kill(pid_, SIGKILL);
-    return wait();
-  }
-  int wait() {
-    int status = 0;
-    ::waitpid(std::exchange(pid_, -1), &status, 0);
-    return status;
-  }
-
- private:
-  pid_t pid_ = -1;
-  PacketSocket socket_;
-};
-
-// The loader's side: makes chunks on its card, and lends them.
-class Lender {
- public:
-  Lender(PacketSocket& socket, size_t pieces) : socket_(socket), pieces_(*card_, pieces * piece_bytes()) {
-    WireWriter out;
-    out.u64(pieces_.bytes());
-    socket.send(out.bytes(), pieces_.fd());
-  }
-  static size_t piece_bytes() { return (kChunk * kImage + 255) / 256 * 256; }
-
-  // False where there is no room.
-  bool lend(uint64_t chunk) {
-    const auto piece = pieces_.take(kChunk * kImage);
-    if (!piece) return false;
-    const std::vector<uint8_t> pixels = pixels_of(chunk);
-    const CardBlock made(*card_, pixels.size(), CardMemory::device);
-    stream_->upload(made.data(), reinterpret_cast<const std::byte*>(pixels.data()), pixels.size());
-    stream_->copy(piece->data, made.data(), pixels.size());
-    stream_->wait(kSoon);
-    if (!pieces_.lend(piece->id, 1)) throw Error(ErrorKind::runtime, "the trainer is gone");
-    say(socket_, {chunk, piece->id, piece->at});
-    return true;
-  }
-  CardPieces& pieces() { return pieces_; }
-
- private:
-  std::unique_ptr<Card> card_ = open_host_card(0, kCardBytes);
-  PacketSocket& socket_;
-  CardPieces pieces_;
-  std::unique_ptr<CardStream> stream_ = card_->stream();
-};
-
-// The trainer's side: finishes chunks from the loader's memory, on a card of its own.
-class Borrower {
- public:
-  explicit Borrower(PacketSocket& socket) : finishing_(card_, finisher()) {
-    Packet packet;
-    if (!socket.receive_until(packet, kSoon)) throw Error(ErrorKind::runtime, "no memory was shared");
-    WireReader in(packet.bytes, "memory");
-    share_ = card_->open_share(std::move(packet.fd), in.u64());
-  }
-  // Whether the tensor is what finishing the chunk's pixels here gives.
-  bool right(const Word& word) {
-    const std::vector<uint8_t> pixels = pixels_of(word.chunk);
-    std::vector<std::byte> wanted(kChunk * finisher().bytes_per_sample());
-    std::vector<std::byte> tensor(wanted.size());
-    for (size_t i = 0; i < kChunk; ++i) {
-      finisher().run(pixels.data() + i * kImage, wanted.data() + i * finisher().bytes_per_sample());
-    }
-    finishing_.finish({{images_in(*share_, word.at, kChunk * kImage), kChunk, true}}, tensor.data());
-    finishing_.wait();
-    return tensor == wanted;
-  }
-
- private:
-  std::shared_ptr<Card> card_ = open_host_card(0, kCardBytes);
-  CardFinisher finishing_;
-  std::unique_ptr<CardShare> share_;
-};
-
-}  // namespace
-
-TEST_CASE(
-    "a trainer's process finishes what a loader's has made, through few pieces, and without a byte of it by the host") {
-  constexpr uint64_t kChunks = 300;
-  Child trainer([](PacketSocket& socket) {
-    Borrower borrower(socket);
-    Word word;
-    for (uint64_t chunk = 0; chunk < kChunks; ++chunk) {
-      if (!hear(socket, word) || word.chunk != chunk) return 1;
-      if (!borrower.right(word)) return 2;
-      say(socket, word);
-    }
-    return 0;
-  });
-  Lender lender(trainer.socket(), 3);
-  uint64_t back = 0;
-  const auto take_back = [&] {
-    Word word;
-    REQUIRE(hear(trainer.socket(), word));
-    CHECK(word.chunk == back++);
-    lender.pieces().give_back(word.id, 1);
-  };
-  for (uint64_t chunk = 0; chunk < kChunks;) {
-    if (lender.lend(chunk)) {
-      ++chunk;
-    } else {
-      CHECK(lender.pieces().figures().out == 3);
-      take_back();
-    }
-  }
-  while (back < kChunks) take_back();
-  CHECK(trainer.wait() == 0);
-  CHECK(lender.pieces().figures().out == 0);
-  CHECK(lender.pieces().figures().lent == kChunks);
-}
-
-TEST_CASE("what a loader lent before it was killed stays what it was") {
-  Child loader([](PacketSocket& socket) {
-    Lender lender(socket, 5);
-    for (uint64_t chunk = 0; lender.lend(chunk); ++chunk) {
-    }
-    Word word;
-    return hear(socket, word) ? 1 : 2;  // killed meanwhile
-  });
-  Borrower borrower(loader.socket());
-  std::vector<Word> words(5);
-  for (Word& word : words) REQUIRE(hear(loader.socket(), word));
-  CHECK(borrower.right(words[0]));
-  const int status = loader.kill();
-  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
-  for (const Word& word : words) CHECK(borrower.right(word));
-}
-
-TEST_CASE("memory that was handed over and not opened yet outlives its loader, too") {
-  Child loader([](PacketSocket& socket) {
-    Lender lender(socket, 1);
-    if (!lender.lend(3)) return 1;
-    return ::raise(SIGKILL);
-  });
-  CHECK(WIFSIGNALED(loader.wait()));
-  Borrower borrower(loader.socket());
-  Word word;
-  REQUIRE(hear(loader.socket(), word));
-  CHECK(borrower.right(word));
-}
-
-TEST_CASE("a trainer that is killed leaves all of its loader's memory free") {
-  Child trainer([](PacketSocket& socket) {
-    Borrower borrower(socket);
-    Word word;
-    for (int i = 0; i < 2; ++i) {
-      if (!hear(socket, word) || !borrower.right(word)) return 1;
-    }
-    say(socket, word);  // of the last one
-    ::pause();          // until it is killed
-    return 2;
-  });
-  Lender lender(trainer.socket(), 4);
-  for (uint64_t chunk = 0; chunk < 4; ++chunk) REQUIRE(lender.lend(chunk));
-  Word word;
-  REQUIRE(hear(trainer.socket(), word));
-  lender.pieces().give_back(word.id, 1);
-  CHECK(lender.pieces().figures().out == 3);
-  (void)trainer.kill();
-  CHECK_FALSE(hear(trainer.socket(), word));  // the hang-up, by which a port knows it
-  lender.pieces().forget(1);
-  CHECK(ids_of_all(lender.pieces(), Lender::piece_bytes()).size() == 4);
 }
