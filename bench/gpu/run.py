@@ -58,19 +58,19 @@ STEPS = [
     Step("hashes", "bytes", 480, own("hashes.py", "{data}/photos"),
          "one job's two hashes by CPU, GPU and both; delivery to a trainer's tensor on the same GPU", wants=["torch", "mpirun"]),
     # Memory and failures.
-    Step("failures", "failures", 300, ["{build}/tests/cuda/gpu_failures_test"],
-         "out of memory, a kernel that never ends: named, the CPU goes on, same hashes"),
+    Step("failures", "failures", 300, own("failures.py", "{data}/photos"),
+         "out of memory, a kernel that never ends: named, the CPU goes on, same hashes", wants=["torch"]),
     Step("beside_trainer", "failures", 420, own("beside_trainer.py", "{data}/photos"),
          "a loader on the trainer's GPU: step time with and without; memory within its budget", wants=["torch"]),
     # Speed.
-    Step("stages", "speed", 300, ["{build}/bench_gpu_stages"], "the stage behind entropy decoding, images/s and bytes/s"),
+    Step("stages", "speed", 300, own("stages.py", "{data}/photos"), "the stages behind entropy decoding, images/s and bytes/s", wants=["torch"]),
     Step("decoders", "speed", 540, own("decoders.py", "{data}/photos"),
          "images/s to 224 beside nvJPEG, torchvision and, where it is there, DALI", wants=["torch"]),
     Step("scaling", "speed", 540, own("scaling.py", "{data}/photos"), "the CPU path over threads and loaders", wants=["torch", "mpirun"]),
     # What may not work on a machine that is borrowed.
     Step("sanitizer", "tools", 540, own("tool.py", "compute-sanitizer", "--error-exitcode=9", "{build}/tests/card/cuda_card_test"),
          "compute-sanitizer's memory checker over the kernels", played=False),
-    Step("counters", "tools", 300, own("tool.py", "ncu", "--clock-control=none", "--set=basic", "{build}/bench_gpu_stages", "--rounds=1"),
+    Step("counters", "tools", 300, own("tool.py", "ncu", "--clock-control=none", "--set=basic", "--launch-count=40", "{build}/bench_gpu_stages", "{data}/photos", "--rounds=1"),
          "the hardware's counters of the slowest kernels", played=False),
 ]
 
