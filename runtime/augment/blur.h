@@ -8,7 +8,7 @@
 
 #include <array>
 
-#include "runtime/augment/transform.h"
+#include "runtime/augment/image_types.h"
 
 namespace penstock {
 

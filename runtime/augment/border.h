@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/augment/transform.h"
+#include "runtime/augment/image_types.h"
 
 namespace penstock {
 

@@ -12,7 +12,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/augment/transform.h"
+#include "runtime/augment/image_types.h"
 #include "runtime/decode/image.h"
 
 namespace penstock {

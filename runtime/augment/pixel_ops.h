@@ -15,7 +15,7 @@
 
 #include "runtime/augment/blur.h"
 #include "runtime/augment/color.h"
-#include "runtime/augment/transform.h"
+#include "runtime/augment/image_types.h"
 #include "runtime/augment/warp.h"
 
 namespace penstock {

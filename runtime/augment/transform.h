@@ -35,44 +35,12 @@
 
 #include "runtime/augment/draw.h"
 #include "runtime/augment/finish.h"
+#include "runtime/augment/image_types.h"
 #include "runtime/augment/resample.h"
 #include "runtime/base/error.h"
 #include "runtime/decode/image.h"
 
 namespace penstock {
-
-struct Size {
-  int width = 0;
-  int height = 0;
-
-  friend bool operator==(const Size&, const Size&) = default;
-};
-
-using Fill = std::array<uint8_t, 3>;
-
-// What an image is of its sample. Both images of a pair have the role `image`.
-enum class ImageRole : uint8_t { image, mask };
-
-// What stands where an image has nothing: a colour, and in masks a class id.
-struct Fills {
-  Fill image{0, 0, 0};
-  uint8_t mask = 0;
-
-  constexpr Fill of(ImageRole role) const noexcept {
-    return role == ImageRole::mask ? Fill{mask, mask, mask} : image;
-  }
-};
-
-// Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes
-// a new image writes it to `buffer` and swaps the two.
-struct PaintScratch {
-  PixelBuffer buffer;
-  std::vector<int32_t> ints;
-  std::vector<std::byte> bytes;
-  // For transforms that are made of other operations, which take the ones above.
-  PixelBuffer copy;
-  std::vector<float> floats;
-};
 
 enum class OpKind : uint8_t { crop, resize, flip_horizontal, flip_vertical, paint };
 

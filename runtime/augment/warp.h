@@ -14,7 +14,8 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/augment/transform.h"
+#include "runtime/augment/image_types.h"
+#include "runtime/augment/resample.h"
 #include "runtime/augment/warp_math.h"
 
 namespace penstock {

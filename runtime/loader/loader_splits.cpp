@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/loader/loader.h"
+#include "runtime/protocol/chunk.h"
 
 namespace penstock {
 namespace {

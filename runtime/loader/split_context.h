@@ -24,13 +24,13 @@
 #include "runtime/augment/variants.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/sample_record.h"
 #include "runtime/config/job.h"
 #include "runtime/dataset/python_workers.h"
 #include "runtime/dataset/source.h"
 #include "runtime/decode/learnt_index.h"
 #include "runtime/decode/side_index.h"
 #include "runtime/loader/image_taker.h"
-#include "runtime/protocol/chunk.h"
 
 namespace penstock {
 

@@ -31,6 +31,7 @@
 
 #include "runtime/base/fields.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/sample_record.h"
 #include "runtime/protocol/messages.h"
 
 namespace penstock {
@@ -59,23 +60,7 @@ struct ChunkHeader {
   std::optional<ChunkPiece> piece;
 };
 
-struct SampleRecord {
-  PlannedSample planned;
-  int64_t index = 0;         // delivered: planned.index, or its substitute's
-  bool bad = false;          // no usable pixels: zeros were written
-  bool substituted = false;
-  uint16_t attempts = 0;     // substitutes tried
-  int32_t width = 0;         // of the source image
-  int32_t height = 0;
-  std::string key;           // relative path of the planned sample
-  std::string substitute;    // of the one delivered in its place; empty otherwise
-  std::string reason;        // why it (or the planned sample) is bad
-  Draws draws;
-  bool on_card = false;              // its image is in the chunk's piece
-  std::optional<Sum128> pixel_hash;  // as StreamHash sums it; then the payload has nothing of the image
-};
-
-// What is hashed of it besides its fields (base/hash.h).
+// What is hashed of a sample besides its fields (base/hash.h).
 std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch, const SampleRecord& record,
                                         int64_t label);
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <string_view>
@@ -12,7 +11,6 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
-#include "runtime/process/launcher.h"
 
 namespace penstock {
 namespace {
@@ -24,19 +22,6 @@ constexpr size_t kLongestName = 64;
 
 bool plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-}
-
-std::optional<int> number(const std::map<std::string, std::string>& environment, const char* name) {
-  const auto it = environment.find(name);
-  if (it == environment.end() || it->second.empty()) return std::nullopt;
-  const std::string& text = it->second;
-  int value = -1;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw Error(ErrorKind::usage, std::string(name) + " is '" + text + "', not a number from 0",
-                "unset it, or start the program with torchrun");
-  }
-  return value;
 }
 
 std::string said(const char* name, const std::optional<int>& value) {
@@ -92,17 +77,6 @@ void check_rank(const std::string& name, const ProgramPlace& place, const Client
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
-}
-
-ProgramPlace program_place(const std::map<std::string, std::string>& environment) {
-  ProgramPlace place{number(environment, "RANK"), number(environment, "WORLD_SIZE"), number(environment, "LOCAL_RANK")};
-  if (place.rank || place.world_size || place.local_rank) return place;
-  const LauncherInfo launcher = detect_launcher(environment);
-  if (launcher.kind == LauncherKind::none) return place;
-  if (launcher.world_size > 0) place.world_size = launcher.world_size;
-  place.rank = launcher.rank;
-  place.local_rank = launcher.local_rank;
-  return place;
 }
 
 std::string serving_name(const Job& job) {

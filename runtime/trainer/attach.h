@@ -13,11 +13,10 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <optional>
 #include <string>
 
 #include "runtime/config/job.h"
+#include "runtime/process/program_place.h"
 #include "runtime/trainer/client_protocol.h"
 #include "transport/unix_socket.h"
 
@@ -25,15 +24,6 @@ namespace penstock {
 
 // Makes a program attach: "1"; "0" or nothing: not. DataLoaderOptions::attach comes before it.
 inline constexpr const char* kAttachVariable = "PENSTOCK_ATTACH";
-
-// Where a program stands among the trainers, as far as anything says so.
-struct ProgramPlace {
-  std::optional<int> rank;
-  std::optional<int> world_size;
-  std::optional<int> local_rank;
-};
-// From RANK, WORLD_SIZE and LOCAL_RANK (torchrun, Lightning), otherwise from what srun or mpirun say.
-ProgramPlace program_place(const std::map<std::string, std::string>& environment);
 
 // job.name, or the job file's name and a hash of its canonical path, so that two jobs of one user do not meet.
 std::string serving_name(const Job& job);

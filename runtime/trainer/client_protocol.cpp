@@ -85,4 +85,11 @@ SlotLayout slot_layout(const FieldTable& fields, int64_t batch_size) {
   return layout;
 }
 
+FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen& asked) {
+  if (asked.dtype >= 0) finish.dtype = static_cast<DType>(asked.dtype);
+  const bool last = asked.channels_last >= 0 ? asked.channels_last != 0 : channels_last;
+  finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  return finish;
+}
+
 }  // namespace penstock

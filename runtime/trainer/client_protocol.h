@@ -61,6 +61,8 @@ struct ClientOpen {
   bool raw_images = false;      // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
   bool card_images = false;     // and in memory that loaders' cards share, where they are there
 };
+// How images are finished for it, whose pipeline and split say `finish` and `channels_last`.
+FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen& asked);
 struct ClientOpened {
   int32_t split_id = 0;
   int64_t dataset_size = 0;

@@ -16,7 +16,6 @@
 #include "runtime/trainer/client_session.h"
 #include "runtime/trainer/client_state.h"
 #include "runtime/trainer/port_meeting.h"
-#include "runtime/trainer/port_split.h"
 
 namespace penstock {
 
@@ -55,7 +54,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   const BatchForm& form() const { return *form_; }
   Finisher finisher() const {
     const Variants variants = make_variants(resolved_);
-    return finisher_of(variants.shared(), wanted_finish(resolved_, variants.shared(), asked_));
+    return finisher_of(variants.shared(), wanted_finish(variants.shared().finish(), resolved_.split.channels_last, asked_));
   }
   int ranks_per_replica() const { return meeting_.job.roles.ranks_per_replica; }
   bool embedded() const { return meeting_.world != nullptr; }

@@ -10,7 +10,7 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/launcher.h"
-#include "runtime/trainer/attach.h"
+#include "runtime/process/program_place.h"
 #include "transport/inproc/inproc.h"
 #include "transport/unix_socket.h"
 

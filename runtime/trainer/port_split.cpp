@@ -9,21 +9,13 @@
 
 namespace penstock {
 
-FinishSpec wanted_finish(const ResolvedSplit& split, const Pipeline& pipeline, const ClientOpen& message) {
-  FinishSpec finish = pipeline.finish();
-  if (message.dtype >= 0) finish.dtype = static_cast<DType>(message.dtype);
-  const bool last = message.channels_last >= 0 ? message.channels_last != 0 : split.split.channels_last;
-  finish.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-  return finish;
-}
-
 PortSplit split_of(const ClientOpen& message) {
   PortSplit split;
   split.fingerprint = fingerprint_of(message.json);
   split.resolved = split_from_json(message.json);
   split.variants.emplace(make_variants(split.resolved));
   split.raw_fields = raw_fields(split.pipeline());
-  split.finish = wanted_finish(split.resolved, split.pipeline(), message);
+  split.finish = wanted_finish(split.pipeline().finish(), split.resolved.split.channels_last, message);
   if (split.pipeline().mixing_needs_float() && split.finish.dtype == DType::uint8) {
     throw Error(ErrorKind::config, "MixUp in split '" + split.resolved.name + "' needs images of a float dtype",
                 "ask for another dtype than uint8");

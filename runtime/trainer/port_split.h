@@ -53,9 +53,6 @@ struct PortSplit {
   }
 };
 
-// What the program wants of images: its pipeline's, but for what it asked for.
-FinishSpec wanted_finish(const ResolvedSplit& split, const Pipeline& pipeline, const ClientOpen& message);
-
 // From its description and the client's wishes. Number, connection and program are the caller's to say.
 PortSplit split_of(const ClientOpen& message);
 
