@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/trainer/data_loader.h"
+#include "runtime/client/data_loader.h"
 
 namespace {
 

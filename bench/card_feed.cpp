@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "runtime/base/json_text.h"
-#include "runtime/card/host_card.h"
-#include "runtime/config/job.h"
+#include "runtime/gpu/played/host_card.h"
+#include "runtime/job/job.h"
 #include "runtime/loader/executor.h"
 
 namespace penstock {

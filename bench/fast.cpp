@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/augment/pipeline.h"
-#include "runtime/decode/jpeg_decoder.h"
-#include "runtime/decode/jpeg_kernels.h"
-#include "runtime/decode/side_index.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_kernels.h"
+#include "runtime/decode/jpeg/side_index.h"
+#include "runtime/transforms/pipeline.h"
 
 namespace penstock {
 namespace {

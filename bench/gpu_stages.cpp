@@ -19,12 +19,12 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/augment/pipeline.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json_text.h"
-#include "runtime/card/batch_builder.h"
-#include "runtime/card/card_sample.h"
-#include "runtime/card/cards.h"
+#include "runtime/gpu/batch_builder.h"
+#include "runtime/gpu/card_sample.h"
+#include "runtime/gpu/cards.h"
+#include "runtime/transforms/pipeline.h"
 
 namespace penstock {
 namespace {

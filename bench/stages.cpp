@@ -25,15 +25,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/augment/finish.h"
-#include "runtime/config/job.h"
-#include "runtime/decode/coefficient_rows.h"
-#include "runtime/decode/jpeg_frame.h"
-#include "runtime/decode/jpeg_kernels.h"
-#include "runtime/decode/mcu_window.h"
+#include "runtime/decode/jpeg/coefficient_rows.h"
+#include "runtime/decode/jpeg/jpeg_frame.h"
+#include "runtime/decode/jpeg/jpeg_kernels.h"
+#include "runtime/decode/jpeg/mcu_window.h"
 #include "runtime/decode/row_sink.h"
+#include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
-#include "runtime/loader/split_context.h"
+#include "runtime/pixels/finish.h"
+#include "runtime/sample/split_context.h"
 
 namespace penstock {
 namespace {

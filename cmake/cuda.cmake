@@ -1,4 +1,4 @@
-# Whether the CUDA component is built (runtime/cuda), and with what: PENSTOCK_CUDA, PENSTOCK_NVCC, PENSTOCK_CUDART,
+# Whether the CUDA component is built (runtime/gpu/cuda), and with what: PENSTOCK_CUDA, PENSTOCK_NVCC, PENSTOCK_CUDART,
 # PENSTOCK_CUDA_INCLUDE. PENSTOCK_NVJPEG_INCLUDE: the folder of nvjpeg.h, where there is one; the library is found when a
 # loader runs. PENSTOCK_NCCL_INCLUDE: the same of nccl.h.
 # nvcc is called as a program, not as a CMake language: a toolkit from PyPI (launch/install_cuda.sh) has another layout

@@ -18,15 +18,15 @@ install(FILES ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_worker.py
               ${PROJECT_SOURCE_DIR}/bindings/python/penstock/_parquet.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/penstock)
 
-# Include paths stay rooted as in the repository: #include "runtime/trainer/data_loader.h".
+# Include paths stay rooted as in the repository: #include "runtime/client/data_loader.h".
 set(PENSTOCK_PUBLIC_HEADERS
-  runtime/augment/finish.h
+  runtime/pixels/finish.h
   runtime/base/arithmetic.h
   runtime/base/error.h
   runtime/base/card_run.h
   runtime/base/fields.h
-  runtime/loader/preprocessor.h
-  runtime/trainer/data_loader.h)
+  runtime/serving/preprocessor.h
+  runtime/client/data_loader.h)
 foreach(header IN LISTS PENSTOCK_PUBLIC_HEADERS)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/penstock/${folder})

@@ -1,5 +1,6 @@
 # libpenstock: client, embedded loader, sampler, pipeline and balancer. Neither MPI nor CUDA is linked.
-set(PENSTOCK_PARTS base sampler config dataset decode augment card balance transport protocol loader trainer process observe)
+set(PENSTOCK_PARTS base sampler transport decode pixels transforms job process datasets sample gpu balancer protocol report coordinator
+    loader receiver embedded client serving)
 add_library(penstock SHARED)
 foreach(part IN LISTS PENSTOCK_PARTS)
   if(TARGET penstock_${part})

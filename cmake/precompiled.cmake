@@ -1,7 +1,7 @@
 # The standard library's headers, precompiled once: a sixth of all compiling is reading them. Files still include what they
 # use, and the preset `analysis` compiles them without these.
 #
-#   penstock_precompile(penstock_dataset library)   # -fPIC
+#   penstock_precompile(penstock_datasets library)   # -fPIC
 #   penstock_precompile(pack_test test)             # -fPIE, with doctest
 #   penstock_precompile(lanes_test optimised_test)  # the same, for tests compiled with -O1
 #

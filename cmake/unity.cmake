@@ -1,6 +1,6 @@
 # Several files a compilation: a build from nothing takes half the time, one after a change to a file a little more.
 #
-#   penstock_unity(penstock_dataset 12)   # at most so many
+#   penstock_unity(penstock_datasets 12)   # at most so many
 #
 # Names that a folder's files keep to themselves, in anonymous namespaces, must therefore differ. What a file includes by
 # itself is seen by the presets that compile each alone: debug, fuzz and analysis. Files that are compiled once for each

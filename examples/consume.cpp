@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "runtime/trainer/data_loader.h"
+#include "runtime/client/data_loader.h"
 
 namespace {
 

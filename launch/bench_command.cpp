@@ -9,11 +9,11 @@
 
 #include "launch/bench_decode.h"
 #include "launch/command.h"
-#include "runtime/augment/finish.h"
 #include "runtime/base/clock.h"
-#include "runtime/config/job.h"
+#include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
-#include "runtime/loader/split_context.h"
+#include "runtime/pixels/finish.h"
+#include "runtime/sample/split_context.h"
 
 namespace penstock {
 namespace {

@@ -12,11 +12,11 @@
 #include "launch/dataset_given.h"
 #include "launch/init_job.h"
 #include "runtime/base/clock.h"
-#include "runtime/card/cards.h"
-#include "runtime/config/job.h"
+#include "runtime/gpu/cards.h"
+#include "runtime/job/job.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/loader.h"
-#include "runtime/loader/split_context.h"
+#include "runtime/sample/split_context.h"
 
 namespace penstock {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "launch/command.h"
-#include "runtime/config/job.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 

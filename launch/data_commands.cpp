@@ -8,8 +8,8 @@
 #include "launch/dataset_given.h"
 #include "launch/demo_data.h"
 #include "launch/init_job.h"
-#include "runtime/dataset/image_folder.h"
-#include "runtime/dataset/pack_format.h"
+#include "runtime/datasets/image_folder.h"
+#include "runtime/datasets/pack_format.h"
 #include "runtime/decode/image.h"
 
 namespace penstock {

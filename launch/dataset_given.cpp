@@ -8,9 +8,9 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/utf8.h"
-#include "runtime/config/suggest.h"
-#include "runtime/dataset/pack_format.h"
-#include "runtime/dataset/split_folders.h"
+#include "runtime/datasets/pack_format.h"
+#include "runtime/datasets/split_folders.h"
+#include "runtime/job/suggest.h"
 
 namespace penstock {
 

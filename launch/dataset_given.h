@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config/job.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 
@@ -24,7 +24,7 @@ void refuse_missing(const std::string& given, const std::string& one, const std:
 // Links in the folder that lead nowhere: to class folders on a disk that is not mounted? As torchvision, loaders leave
 // them out, and the labels of the classes behind them are others.
 std::vector<std::string> lost_classes(const std::string& folder);
-// Error(usage) where splits_as_classes() (runtime/dataset/split_folders.h) finds any.
+// Error(usage) where splits_as_classes() (runtime/datasets/split_folders.h) finds any.
 void refuse_splits_as_classes(const std::string& folder);
 
 }  // namespace penstock

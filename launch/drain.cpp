@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "launch/command.h"
-#include "runtime/config/job.h"
-#include "runtime/trainer/data_loader.h"
+#include "runtime/client/data_loader.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 namespace {

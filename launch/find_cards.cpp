@@ -7,7 +7,7 @@
 #include "launch/findings.h"
 #include "runtime/base/error.h"
 #include "runtime/base/library_search.h"
-#include "runtime/card/cuda_component.h"
+#include "runtime/gpu/cuda_component.h"
 
 namespace penstock {
 namespace {

@@ -15,8 +15,8 @@
 #include "runtime/base/cpu_set.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
-#include "runtime/dataset/read_engine.h"
-#include "runtime/decode/entropy_lanes.h"
+#include "runtime/datasets/read_engine.h"
+#include "runtime/decode/jpeg/entropy_lanes.h"
 
 namespace penstock {
 namespace {

@@ -16,12 +16,12 @@
 #include "runtime/base/several_threads.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/base/utf8.h"
-#include "runtime/config/job.h"
-#include "runtime/dataset/containers.h"
-#include "runtime/dataset/index_file.h"
-#include "runtime/dataset/table_source.h"
+#include "runtime/datasets/containers.h"
+#include "runtime/datasets/index_file.h"
+#include "runtime/datasets/table_source.h"
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/side_index.h"
+#include "runtime/decode/jpeg/side_index.h"
+#include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
 
 namespace penstock {

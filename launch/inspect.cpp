@@ -3,18 +3,18 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
-#include "runtime/augment/finish.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/base/hash.h"
-#include "runtime/config/job.h"
-#include "runtime/config/sampler_file.h"
+#include "runtime/coordinator/epoch_plan.h"
+#include "runtime/job/job.h"
+#include "runtime/job/sampler_file.h"
 #include "runtime/loader/loader.h"
-#include "runtime/loader/split_context.h"
-#include "runtime/observe/batch_dump.h"
-#include "runtime/observe/contact_sheet.h"
-#include "runtime/trainer/epoch_plan.h"
+#include "runtime/pixels/finish.h"
+#include "runtime/report/batch_dump.h"
+#include "runtime/report/contact_sheet.h"
+#include "runtime/sample/split_context.h"
 #include "sampler/plan.h"
 
 namespace penstock {

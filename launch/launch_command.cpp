@@ -13,11 +13,11 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/memory.h"
-#include "runtime/config/job.h"
+#include "runtime/client/attach.h"
+#include "runtime/job/job.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/placement.h"
 #include "runtime/process/session_folder.h"
-#include "runtime/trainer/attach.h"
 
 namespace penstock {
 namespace {

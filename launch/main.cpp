@@ -21,7 +21,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/switches.h"
 #include "runtime/base/utf8.h"
-#include "runtime/config/suggest.h"
+#include "runtime/job/suggest.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/signals.h"
 #include "runtime/process/standard_streams.h"

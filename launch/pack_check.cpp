@@ -4,7 +4,7 @@
 #include <new>
 
 #include "runtime/base/error.h"
-#include "runtime/dataset/pack_format.h"
+#include "runtime/datasets/pack_format.h"
 
 namespace penstock {
 namespace {

@@ -16,7 +16,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/utf8.h"
-#include "runtime/config/job.h"
+#include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/signals.h"
 

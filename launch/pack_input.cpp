@@ -5,9 +5,9 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
-#include "runtime/dataset/containers.h"
-#include "runtime/dataset/index_file.h"
-#include "runtime/dataset/table_source.h"
+#include "runtime/datasets/containers.h"
+#include "runtime/datasets/index_file.h"
+#include "runtime/datasets/table_source.h"
 
 namespace penstock {
 namespace {

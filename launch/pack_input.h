@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config/job.h"
-#include "runtime/dataset/pack_format.h"
-#include "runtime/dataset/paired_folders.h"
-#include "runtime/dataset/sample_table.h"
-#include "runtime/dataset/shard_files.h"
+#include "runtime/datasets/pack_format.h"
+#include "runtime/datasets/paired_folders.h"
+#include "runtime/datasets/sample_table.h"
+#include "runtime/datasets/shard_files.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 

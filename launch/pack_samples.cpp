@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "launch/jpeg_rewrite.h"
-#include "runtime/dataset/table_source.h"
+#include "runtime/datasets/table_source.h"
+#include "runtime/decode/jpeg/side_index.h"
 #include "runtime/decode/orientation.h"
-#include "runtime/decode/side_index.h"
 
 namespace penstock {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "launch/pack_input.h"
-#include "runtime/dataset/pack_format.h"
+#include "runtime/datasets/pack_format.h"
 #include "runtime/decode/decoder.h"
 
 namespace penstock {

@@ -14,7 +14,7 @@
 
 #include "launch/new_file.h"
 #include "launch/pack_samples.h"
-#include "runtime/dataset/pack_format.h"
+#include "runtime/datasets/pack_format.h"
 
 namespace penstock {
 

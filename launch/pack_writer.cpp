@@ -18,7 +18,7 @@
 #include "launch/pack_shard.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
-#include "runtime/dataset/json_numbers.h"
+#include "runtime/datasets/json_numbers.h"
 
 namespace penstock {
 namespace {

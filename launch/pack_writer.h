@@ -1,4 +1,4 @@
-// Writing a pack (../runtime/dataset/PACK.md): samples made by several threads, written by one, shard by shard.
+// Writing a pack (../runtime/datasets/PACK.md): samples made by several threads, written by one, shard by shard.
 //
 //   PackInput input(dataset, limits, spool_bytes);
 //   const PackResult result = write_pack(input, options);

@@ -14,8 +14,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
-#include "runtime/dataset/containers.h"
-#include "runtime/dataset/python_workers.h"
+#include "runtime/datasets/containers.h"
+#include "runtime/datasets/python_workers.h"
 #include "runtime/process/worker_process.h"
 
 namespace penstock {

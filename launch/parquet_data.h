@@ -16,8 +16,8 @@
 
 #include <string>
 
-#include "runtime/config/job.h"
-#include "runtime/dataset/sample_table.h"
+#include "runtime/datasets/sample_table.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/clock.h"
-#include "runtime/trainer/port.h"
+#include "runtime/receiver/port.h"
 
 namespace penstock {
 

@@ -10,11 +10,11 @@
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
-#include "runtime/config/card_keys.h"
-#include "runtime/config/job.h"
-#include "runtime/observe/batch_dump.h"
+#include "runtime/client/attach.h"
+#include "runtime/job/card_keys.h"
+#include "runtime/job/job.h"
 #include "runtime/process/launcher.h"
-#include "runtime/trainer/attach.h"
+#include "runtime/report/batch_dump.h"
 
 namespace penstock {
 

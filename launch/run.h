@@ -8,7 +8,7 @@
 //   c. transports are made: shm for pairs on one node, mpi for the rest, or what the job says
 //   d. a trainer opens its port and has its helper start the program; a loader loads
 //   e. the programs end: loaders report, everybody leaves; rank 0 prints the report
-// Serving differs in d and e: the port is found by the job's name (runtime/trainer/attach.h), no program is started,
+// Serving differs in d and e: the port is found by the job's name (runtime/client/attach.h), no program is started,
 // and the job ends by SIGTERM or SIGINT to any trainer's rank, by `serve --stop`, or after idle_s without a program.
 // When anything fails, the first failure is what rank 0 prints and exits with; the others leave quietly.
 #pragma once

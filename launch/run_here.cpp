@@ -7,10 +7,10 @@
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/client/attach.h"
+#include "runtime/embedded/embedded.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/placement.h"
-#include "runtime/trainer/attach.h"
-#include "runtime/trainer/embedded.h"
 #include "transport/inproc/inproc.h"
 
 namespace penstock {

@@ -4,8 +4,8 @@
 #include "launch/command.h"
 #include "launch/run.h"
 #include "runtime/base/error.h"
-#include "runtime/config/job.h"
-#include "runtime/trainer/attach.h"
+#include "runtime/client/attach.h"
+#include "runtime/job/job.h"
 
 namespace penstock {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
-#include "runtime/observe/report.h"
+#include "runtime/client/attach.h"
+#include "runtime/client/data_loader.h"
+#include "runtime/embedded/embedded.h"
 #include "runtime/process/launcher.h"
-#include "runtime/trainer/attach.h"
-#include "runtime/trainer/data_loader.h"
-#include "runtime/trainer/embedded.h"
+#include "runtime/report/report.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {

@@ -23,11 +23,11 @@
 #include <vector>
 
 #include "launch/run.h"
-#include "runtime/config/job.h"
+#include "runtime/job/job.h"
 #include "runtime/process/environment.h"
 #include "runtime/process/helper.h"
 #include "runtime/process/signals.h"
-#include "runtime/trainer/port.h"
+#include "runtime/receiver/port.h"
 #include "transport/transport.h"
 
 namespace penstock {

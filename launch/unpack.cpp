@@ -11,10 +11,10 @@
 
 #include "launch/contained_folder.h"
 #include "runtime/base/error.h"
-#include "runtime/dataset/pack_format.h"
-#include "runtime/dataset/pack_source.h"
-#include "runtime/dataset/table_source.h"
-#include "runtime/observe/npy.h"
+#include "runtime/datasets/pack_format.h"
+#include "runtime/datasets/pack_source.h"
+#include "runtime/datasets/table_source.h"
+#include "runtime/report/npy.h"
 
 namespace penstock {
 namespace {

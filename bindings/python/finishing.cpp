@@ -14,8 +14,8 @@
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
-#include "runtime/card/card_finisher.h"
-#include "runtime/card/cards.h"
+#include "runtime/gpu/card_finisher.h"
+#include "runtime/gpu/cards.h"
 
 namespace nb = nanobind;
 
@@ -143,7 +143,7 @@ class CardHandle {
 void register_finishing(nb::module_& module) {
   module.def("why_no_card", &why_no_card, nb::call_guard<Unlocked>(),
              "Why images cannot be finished on a card: empty where they can.");
-  nb::class_<CardHandle>(module, "CardFinisher", "penstock::CardFinisher; see runtime/card/card_finisher.h.")
+  nb::class_<CardHandle>(module, "CardFinisher", "penstock::CardFinisher; see runtime/gpu/card_finisher.h.")
       .def("start", &CardHandle::start, nb::arg("images"), nb::arg("bytes"), nb::arg("samples"), nb::arg("tensor"),
            nb::arg("elsewhere") = std::vector<CardImages>(), nb::call_guard<Unlocked>())
       .def("open", &CardHandle::open, nb::arg("memory"), nb::call_guard<Unlocked>(),
@@ -168,7 +168,7 @@ void register_finishing(nb::module_& module) {
       .def("wait", &CardHandle::wait, nb::call_guard<Unlocked>())
       .def("figures", &CardHandle::figures);
   nb::class_<Finisher>(module, "Finisher",
-                       "What makes of a raw image what a split's job says; runtime/augment/finish.h.")
+                       "What makes of a raw image what a split's job says; runtime/pixels/finish.h.")
       .def_prop_ro("dtype", [](const Finisher& finisher) { return name_of(finisher.spec().dtype); })
       .def_prop_ro(
           "channels_last",

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/trainer/data_loader.h"
+#include "runtime/client/data_loader.h"
 
 namespace penstock::python {
 

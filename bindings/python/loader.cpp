@@ -7,8 +7,8 @@
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
-#include "runtime/config/job.h"
-#include "runtime/dataset/split_folders.h"
+#include "runtime/datasets/split_folders.h"
+#include "runtime/job/job.h"
 
 namespace nb = nanobind;
 
@@ -121,7 +121,7 @@ void register_loader(nb::module_& module) {
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
-  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/trainer/data_loader.h.")
+  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/client/data_loader.h.")
       .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
       .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
       .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
@@ -133,7 +133,7 @@ void register_loader(nb::module_& module) {
   nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
       .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
-  nb::class_<LoaderHandle>(module, "Loader", "penstock::DataLoader; see runtime/trainer/data_loader.h.")
+  nb::class_<LoaderHandle>(module, "Loader", "penstock::DataLoader; see runtime/client/data_loader.h.")
       .def("__init__",
            [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,

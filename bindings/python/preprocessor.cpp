@@ -11,8 +11,8 @@
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
-#include "runtime/loader/preprocessor.h"
-#include "runtime/loader/split_context.h"
+#include "runtime/sample/split_context.h"
+#include "runtime/serving/preprocessor.h"
 
 namespace nb = nanobind;
 
@@ -168,7 +168,7 @@ void register_preprocessor(nb::module_& module) {
       .def("wait", &PendingHandle::wait, "(images, reasons), once; waits with the GIL released.")
       .def_prop_ro("ready", &PendingHandle::ready);
 
-  nb::class_<PreprocessorHandle>(module, "Preprocessor", "penstock::Preprocessor; see runtime/loader/preprocessor.h.")
+  nb::class_<PreprocessorHandle>(module, "Preprocessor", "penstock::Preprocessor; see runtime/serving/preprocessor.h.")
       .def("__init__",
            [](PreprocessorHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<std::string> dtype,

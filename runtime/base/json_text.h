@@ -4,7 +4,7 @@
 //   const nlohmann::json state = parse_json_or_nothing(text); // state.is_discarded() where it is no JSON
 //   json_text(state), json_text(state, 2)                     // one line; indented
 //
-// Both take text of our own or of moderate size; for what somebody else wrote see dataset/bounded_json.h.
+// Both take text of our own or of moderate size; for what somebody else wrote see datasets/bounded_json.h.
 // Failure: json_text() throws nlohmann::json::type_error for strings that are no UTF-8; json_text_replacing() has U+FFFD
 //   for such bytes instead, as reports must not fail for a file's name. Pure functions.
 #pragma once

@@ -25,7 +25,7 @@ struct PlannedSample {
   friend bool operator==(const PlannedSample&, const PlannedSample&) = default;
 };
 
-// Who draws: the key and most of the counter of Philox4x32-10 (runtime/augment/draw.h has the rest).
+// Who draws: the key and most of the counter of Philox4x32-10 (runtime/transforms/draw.h has the rest).
 struct DrawKey {
   uint64_t seed = 0;
   uint32_t epoch = 0;
@@ -43,7 +43,7 @@ struct TransformDraw {
 };
 
 // All draws of a sample, in pipeline order; transforms that draw nothing are absent. Which pipeline it was stands last,
-// where there are two (augment/variants.h).
+// where there are two (transforms/variants.h).
 using Draws = std::vector<TransformDraw>;
 
 }  // namespace penstock

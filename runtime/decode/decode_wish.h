@@ -8,8 +8,8 @@
 #pragma once
 
 #include "runtime/decode/image.h"
+#include "runtime/decode/jpeg/side_index.h"
 #include "runtime/decode/row_sink.h"
-#include "runtime/decode/side_index.h"
 
 namespace penstock {
 

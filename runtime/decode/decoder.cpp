@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "runtime/base/switches.h"
-#include "runtime/decode/bmp_decoder.h"
-#include "runtime/decode/gif_decoder.h"
-#include "runtime/decode/jpeg_decoder.h"
+#include "runtime/decode/formats/bmp_decoder.h"
+#include "runtime/decode/formats/gif_decoder.h"
+#include "runtime/decode/formats/png_decoder.h"
+#include "runtime/decode/formats/pnm_decoder.h"
+#include "runtime/decode/formats/tiff_decoder.h"
+#include "runtime/decode/formats/webp_decoder.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
+#include "runtime/decode/jpeg/sample_grid.h"
 #include "runtime/decode/orientation.h"
-#include "runtime/decode/png_decoder.h"
-#include "runtime/decode/pnm_decoder.h"
-#include "runtime/decode/sample_grid.h"
-#include "runtime/decode/tiff_decoder.h"
-#include "runtime/decode/webp_decoder.h"
 
 namespace penstock {
 

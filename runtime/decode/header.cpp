@@ -6,14 +6,14 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/decode/bmp_decoder.h"
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/gif_decoder.h"
+#include "runtime/decode/formats/bmp_decoder.h"
+#include "runtime/decode/formats/gif_decoder.h"
+#include "runtime/decode/formats/pnm_decoder.h"
+#include "runtime/decode/formats/tiff_header.h"
+#include "runtime/decode/formats/webp_decoder.h"
 #include "runtime/decode/header_reader.h"
 #include "runtime/decode/orientation.h"
-#include "runtime/decode/pnm_decoder.h"
-#include "runtime/decode/tiff_header.h"
-#include "runtime/decode/webp_decoder.h"
 
 namespace penstock {
 

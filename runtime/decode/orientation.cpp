@@ -3,9 +3,9 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/decode/formats/png_decoder.h"
+#include "runtime/decode/formats/tiff_header.h"
 #include "runtime/decode/header_reader.h"
-#include "runtime/decode/png_decoder.h"
-#include "runtime/decode/tiff_header.h"
 
 namespace penstock {
 namespace {

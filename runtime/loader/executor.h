@@ -6,9 +6,9 @@
 // Works are begun in the order of submission; several may be under way. A work is the executor's from submit() until
 // next_done() returns it: only then may anybody else touch its cell.
 // With cards the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a card
-//   (card/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card
+//   (gpu/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card
 //   that fails they make again what it had. Bytes, records and verdicts are the same.
-// A work that may be shared has a piece of one card's memory (card/card_pieces.h), with the images that this card has made;
+// A work that may be shared has a piece of one card's memory (gpu/card_pieces.h), with the images that this card has made;
 //   their records say `on_card`. Of samples that are an image and a label the cell has nothing of those images, and the
 //   record their hash; of others the cell has them, too. All else is made in its cell as ever.
 #pragma once
@@ -23,10 +23,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/card/card_lanes.h"
-#include "runtime/card/card_pieces.h"
-#include "runtime/loader/split_context.h"
+#include "runtime/gpu/card_lanes.h"
+#include "runtime/gpu/card_pieces.h"
 #include "runtime/protocol/chunk.h"
+#include "runtime/sample/split_context.h"
 #include "transport/transport.h"
 
 namespace penstock {

@@ -20,9 +20,9 @@
 #include "runtime/loader/leases_on_the_way.h"
 #include "runtime/loader/loader_splits.h"
 #include "runtime/loader/piece_lender.h"
-#include "runtime/loader/split_context.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/protocol/silence.h"
+#include "runtime/sample/split_context.h"
 #include "transport/wakeup.h"
 
 namespace penstock {

@@ -10,7 +10,7 @@
 //                                                  `-> failed: ChunkUndone, cell free again
 //   CellReturned -> cell free, CellBack to the coordinator (its quota counts cells)
 //
-// Samples of leases are read ahead in the order of the leases (dataset/read_ahead.h). While reads are slow the loader
+// Samples of leases are read ahead in the order of the leases (datasets/read_ahead.h). While reads are slow the loader
 // asks for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
 // Splits, their lists and cells: loader_splits.h.
@@ -27,11 +27,11 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
-#include "runtime/card/card_lanes.h"
-#include "runtime/card/cards.h"
-#include "runtime/config/job.h"
-#include "runtime/dataset/read_ahead.h"
-#include "runtime/dataset/source.h"
+#include "runtime/datasets/read_ahead.h"
+#include "runtime/datasets/source.h"
+#include "runtime/gpu/card_lanes.h"
+#include "runtime/gpu/cards.h"
+#include "runtime/job/job.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -54,7 +54,7 @@ struct LoaderOptions {
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
   ReadAheadOptions read_ahead;  // of all splits; memory beyond the cells counts within memory_bytes
-  // Of all splits, for what is learnt of their JPEG files (decode/learnt_index.h), within half of what the cells leave
+  // Of all splits, for what is learnt of their JPEG files (decode/jpeg/learnt_index.h), within half of what the cells leave
   // of memory_bytes; 0: nothing is.
   int64_t index_memory_bytes = int64_t{512} << 20;
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.

@@ -38,10 +38,10 @@
 #include <vector>
 
 #include "runtime/base/thread_annotations.h"
-#include "runtime/dataset/listed_files.h"
-#include "runtime/dataset/read_ahead.h"
-#include "runtime/loader/split_context.h"
+#include "runtime/datasets/listed_files.h"
+#include "runtime/datasets/read_ahead.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/sample/split_context.h"
 #include "transport/transport.h"
 
 namespace penstock {

@@ -22,7 +22,7 @@
 #include "runtime/base/cpu_set.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
-#include "runtime/card/speed_split.h"
+#include "runtime/gpu/speed_split.h"
 #include "runtime/loader/executor.h"
 #include "transport/wakeup.h"
 

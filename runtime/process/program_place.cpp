@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-std::optional<int> number(const std::map<std::string, std::string>& environment, const char* name) {
+std::optional<int> number_of(const std::map<std::string, std::string>& environment, const char* name) {
   const auto it = environment.find(name);
   if (it == environment.end() || it->second.empty()) return std::nullopt;
   const std::string& text = it->second;
@@ -24,7 +24,7 @@ std::optional<int> number(const std::map<std::string, std::string>& environment,
 }  // namespace
 
 ProgramPlace program_place(const std::map<std::string, std::string>& environment) {
-  ProgramPlace place{number(environment, "RANK"), number(environment, "WORLD_SIZE"), number(environment, "LOCAL_RANK")};
+  ProgramPlace place{number_of(environment, "RANK"), number_of(environment, "WORLD_SIZE"), number_of(environment, "LOCAL_RANK")};
   if (place.rank || place.world_size || place.local_rank) return place;
   const LauncherInfo launcher = detect_launcher(environment);
   if (launcher.kind == LauncherKind::none) return place;

@@ -36,7 +36,7 @@
 
 namespace penstock {
 
-// Where in the memory that a loader's card shares (runtime/card/card_pieces.h) images of a chunk are: room for all of
+// Where in the memory that a loader's card shares (runtime/gpu/card_pieces.h) images of a chunk are: room for all of
 // field "image", one after the other, as the payload has them; the records say which are there.
 struct ChunkPiece {
   int32_t card = 0;

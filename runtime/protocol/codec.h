@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/balance/balancer.h"
+#include "runtime/balancer/balancer.h"
 #include "runtime/base/card_run.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"

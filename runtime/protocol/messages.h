@@ -16,7 +16,7 @@
 //   j. P -> C  ChunkTaken                  accepted: it stands in its slot
 //   k. P -> C  CursorAt, CloseStream
 //   l. P -> C  SplitClosed                 this port's last client of a split has gone; C -> L: so have all ports'
-//   Where a program reads images from the memory of a loader's card (runtime/card/card_pieces.h), and OpenStream says
+//   Where a program reads images from the memory of a loader's card (runtime/gpu/card_pieces.h), and OpenStream says
 //   so: m. L -> P  ShareOffered (+ descriptor) before the first chunk for it
 //   n. P -> L  LinkAsked                   where no descriptor gets there (loader.card_links); L -> P  LinkOpened
 //   o. P -> L  ShareUsed                   the program has it open, or linked: from then on chunks may have a piece
@@ -34,7 +34,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/balance/balancer.h"
+#include "runtime/balancer/balancer.h"
 #include "runtime/base/card_run.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
@@ -133,7 +133,7 @@ struct EndServing { std::string reason; };
 struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
 // From a loader: so many leases more than its depth are of use to it, because its reads are slow and run ahead.
 struct LeasesAhead { int32_t leases = 0; };
-// Memory that a loader's card shares; `card` counts at the loader. `linked`: by a link (card/card_link.h), no
+// Memory that a loader's card shares; `card` counts at the loader. `linked`: by a link (gpu/card_link.h), no
 // descriptor.
 struct ShareOffered { int32_t card = 0; uint64_t bytes = 0; bool linked = false; };
 // One of the port's programs has it open, or no more.

@@ -1,6 +1,6 @@
 // Our own decoder of baseline JPEG: equal to libjpeg-turbo in every byte and every verdict, on regular, extreme and
 // damaged files; its vector code equal to plain loops on every target of this CPU.
-#include "runtime/decode/own_jpeg_decoder.h"
+#include "runtime/decode/jpeg/own_jpeg_decoder.h"
 
 #include <doctest/doctest.h>
 
@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/jpeg_decoder.h"
-#include "runtime/decode/jpeg_kernels.h"
+#include "runtime/decode/jpeg/coefficient_tiles.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_kernels.h"
 #include "tests/decode/jpeg_comparison.h"
 #include "tests/decode/jpeg_files.h"
 

@@ -22,9 +22,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/augment/resample.h"
-#include "runtime/augment/resample_kernels.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/pixels/resample.h"
+#include "runtime/pixels/resample_kernels.h"
 
 namespace {
 

@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/augment/resample.h"
 #include "runtime/decode/decoder.h"
+#include "runtime/pixels/resample.h"
 
 namespace {
 

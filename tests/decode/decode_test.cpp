@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/decode/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
 #include "tests/decode/jpeg_damage.h"
 #include "tests/decode/jpeg_files.h"
 

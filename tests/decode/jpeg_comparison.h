@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
 #include "tests/decode/jpeg_damage.h"
 #include "tests/decode/jpeg_files.h"
 

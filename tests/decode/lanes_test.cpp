@@ -10,17 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "runtime/decode/coefficient_rows.h"
-#include "runtime/decode/coefficient_tiles.h"
-#include "runtime/decode/entropy.h"
-#include "runtime/decode/entropy_lanes.h"
-#include "runtime/decode/jpeg_frame.h"
-#include "runtime/decode/lane_step.h"
-#include "runtime/decode/scalar_lanes.h"
-#include "runtime/decode/side_index.h"
-#include "runtime/decode/speculative_rows.h"
-#include "runtime/decode/stuffing.h"
-#include "runtime/decode/zigzag.h"
+#include "runtime/decode/jpeg/coefficient_rows.h"
+#include "runtime/decode/jpeg/coefficient_tiles.h"
+#include "runtime/decode/jpeg/entropy.h"
+#include "runtime/decode/jpeg/entropy_lanes.h"
+#include "runtime/decode/jpeg/jpeg_frame.h"
+#include "runtime/decode/jpeg/lane_step.h"
+#include "runtime/decode/jpeg/scalar_lanes.h"
+#include "runtime/decode/jpeg/side_index.h"
+#include "runtime/decode/jpeg/speculative_rows.h"
+#include "runtime/decode/jpeg/stuffing.h"
+#include "runtime/decode/jpeg/zigzag.h"
 #include "tests/decode/jpeg_files.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // Indexes learnt while decoding: with one, whole or partial, of sound files and damaged ones, verdict and bytes are the
 // reference's; and the store that keeps them knows bytes, bounds and threads.
-#include "runtime/decode/learnt_index.h"
+#include "runtime/decode/jpeg/learnt_index.h"
 
 #include <doctest/doctest.h>
 
@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/decode/coefficient_rows.h"
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/jpeg_decoder.h"
-#include "runtime/decode/jpeg_frame.h"
+#include "runtime/decode/jpeg/coefficient_rows.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_frame.h"
 #include "tests/decode/jpeg_files.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // Our own decoder of progressive JPEG: equal to libjpeg-turbo in every byte and every verdict, for any scan script, on
 // regular, extreme, incomplete and damaged files, on every target of this CPU.
-#include "runtime/decode/progressive_rows.h"
+#include "runtime/decode/jpeg/progressive_rows.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/decode/own_jpeg_decoder.h"
+#include "runtime/decode/jpeg/own_jpeg_decoder.h"
 #include "tests/decode/jpeg_comparison.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/decode/progressive_files.h"

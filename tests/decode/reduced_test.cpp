@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/decode/coefficient_tiles.h"
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/jpeg_decoder.h"
-#include "runtime/decode/jpeg_kernels.h"
-#include "runtime/decode/sample_grid.h"
+#include "runtime/decode/jpeg/coefficient_tiles.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_kernels.h"
+#include "runtime/decode/jpeg/sample_grid.h"
 #include "tests/decode/jpeg_comparison.h"
 #include "tests/decode/jpeg_files.h"
 

@@ -1,6 +1,6 @@
 // The vector code of resampling against straight loops after Pillow's algorithm; Pillow itself is compared with in
 // pillow_exact_test.py.
-#include "runtime/augment/resample.h"
+#include "runtime/pixels/resample.h"
 
 #include <doctest/doctest.h>
 
@@ -13,8 +13,8 @@
 #define HWY_WANT_AVX3_DL  // as in resample_kernels.cpp, so that its targets are listed
 #include <hwy/targets.h>
 
-#include "runtime/augment/resample_kernels.h"
-#include "runtime/augment/resample_reference.h"
+#include "runtime/pixels/resample_kernels.h"
+#include "runtime/pixels/resample_reference.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Decoding from entry points gives what decoding from the start gives, for any interval, box and kind of baseline file;
 // an index that does not belong to the file costs its speed and nothing else.
-#include "runtime/decode/side_index.h"
+#include "runtime/decode/jpeg/side_index.h"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/jpeg_decoder.h"
+#include "runtime/decode/jpeg/jpeg_decoder.h"
 #include "tests/decode/jpeg_files.h"
 
 namespace {

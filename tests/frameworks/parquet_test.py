@@ -1,5 +1,5 @@
 """`penstock index` with an installed pyarrow: Parquet as pyarrow writes it gives the stream of the folder and of tar shards.
-What is refused, and without pyarrow: tests/dataset/parquet_test.py."""
+What is refused, and without pyarrow: tests/datasets/parquet_test.py."""
 
 import json
 import os

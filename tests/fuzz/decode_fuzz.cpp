@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/side_index.h"
+#include "runtime/decode/jpeg/side_index.h"
 #include "tests/fuzz/decode_outcome.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // CSV files, lists, and patterns of file names.
-#include "runtime/dataset/file_pattern.h"
+#include "runtime/datasets/file_pattern.h"
 #include "tests/fuzz/memory_disk.h"
 
 using namespace penstock;

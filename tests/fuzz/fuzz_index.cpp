@@ -1,7 +1,7 @@
 // The index file, its checksums made right so that what they guard is reached; then a data set read through it.
 #include <cstring>
 
-#include "runtime/dataset/sample_table.h"
+#include "runtime/datasets/sample_table.h"
 #include "tests/fuzz/memory_disk.h"
 #include "tests/fuzz/sealed_table.h"
 

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "runtime/base/error.h"
-#include "runtime/config/job.h"
+#include "runtime/job/job.h"
 
 using namespace penstock;
 

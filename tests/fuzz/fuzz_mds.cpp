@@ -1,6 +1,6 @@
 // MDS: index.json and a shard, in one input. What index.json says of the shard's size is made right, so that the shard
 // is reached.
-#include "runtime/dataset/mds_shards.h"
+#include "runtime/datasets/mds_shards.h"
 #include "tests/fuzz/memory_disk.h"
 
 using namespace penstock;

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/hash.h"
-#include "runtime/dataset/pack_source.h"
+#include "runtime/datasets/pack_source.h"
 #include "tests/fuzz/memory_disk.h"
 #include "tests/fuzz/sealed_table.h"
 #include "tests/support/small_pack.h"

@@ -1,6 +1,6 @@
 // CIFAR, MNIST (plain and gzip) and .npy headers.
-#include "runtime/dataset/npy_header.h"
-#include "runtime/dataset/pixel_files.h"
+#include "runtime/datasets/npy_header.h"
+#include "runtime/datasets/pixel_files.h"
 #include "tests/fuzz/memory_disk.h"
 
 using namespace penstock;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/decode/decoder.h"
-#include "runtime/decode/progressive_scans.h"
+#include "runtime/decode/jpeg/progressive_scans.h"
 #include "tests/decode/jpeg_damage.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/decode/progressive_files.h"

@@ -1,7 +1,7 @@
 // TFRecord files, their checksums made right where bit 0 says so, and tf.train.Example by itself.
 #include <cstring>
 
-#include "runtime/dataset/tfrecord.h"
+#include "runtime/datasets/tfrecord.h"
 #include "tests/fuzz/memory_disk.h"
 
 using namespace penstock;

@@ -10,9 +10,9 @@
 #include <map>
 #include <string>
 
-#include "runtime/config/job.h"
-#include "runtime/dataset/containers.h"
-#include "runtime/dataset/table_source.h"
+#include "runtime/datasets/containers.h"
+#include "runtime/datasets/table_source.h"
+#include "runtime/job/job.h"
 #include "tests/support/memory_file.h"
 
 namespace penstock {

@@ -12,7 +12,7 @@ import containers  # noqa: E402
 
 
 def table_bytes():
-    """An index file of two samples, by its definition (runtime/dataset/sample_table.h)."""
+    """An index file of two samples, by its definition (runtime/datasets/sample_table.h)."""
     names = b"cat/1dog/2"
     facts = (b'{"classes":[],"fields":[["txt","text","uint8",[]]],"files":[["shard-000.tar",70000,0,"none",70000]],"kind":"tar",'
              b'"labelled":true,"options":"{}","pixels":["encoded",0,0]}')

@@ -1,4 +1,4 @@
-// A table's own length and checksums made right, so that what they guard is reached (runtime/dataset/sample_table.h).
+// A table's own length and checksums made right, so that what they guard is reached (runtime/datasets/sample_table.h).
 #pragma once
 
 #include <cstring>

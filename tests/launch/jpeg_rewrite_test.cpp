@@ -7,8 +7,8 @@
 
 #include "runtime/decode/decoder.h"
 #include "runtime/decode/orientation.h"
-#include "tests/augment/exif_files.h"
 #include "tests/decode/jpeg_files.h"
+#include "tests/transforms/exif_files.h"
 
 using namespace penstock;
 using penstock_test::JpegSpec;

@@ -12,7 +12,7 @@
 
 #include "launch/work_line.h"
 #include "runtime/base/crc32c.h"
-#include "runtime/dataset/pack_format.h"
+#include "runtime/datasets/pack_format.h"
 #include "tests/support/temporary_folder.h"
 
 using namespace penstock;

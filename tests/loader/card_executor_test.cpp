@@ -16,10 +16,10 @@
 #include <random>
 
 #include "runtime/base/error.h"
-#include "runtime/card/cards.h"
-#include "runtime/card/host_card.h"
+#include "runtime/gpu/cards.h"
+#include "runtime/gpu/played/host_card.h"
 #include "runtime/loader/executor.h"
-#include "runtime/observe/contact_sheet.h"
+#include "runtime/report/contact_sheet.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/support/faulty_card.h"
 #include "tests/support/memory_source.h"

@@ -1,5 +1,5 @@
 // Cards whose library decodes in jobs of arithmetic `fast`: which images it gets, and that whatever it does no sample
-// is another one, lost, or judged otherwise. The library here is the CPU's decoder at full size (card/host_card.h), so
+// is another one, lost, or judged otherwise. The library here is the CPU's decoder at full size (gpu/played/host_card.h), so
 // what it makes has the bytes of arithmetic `exact`.
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "runtime/base/thread_annotations.h"
-#include "runtime/card/host_card.h"
+#include "runtime/gpu/played/host_card.h"
 #include "runtime/loader/executor.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/support/memory_source.h"

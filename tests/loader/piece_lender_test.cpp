@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/card/host_card.h"
+#include "runtime/gpu/played/host_card.h"
 #include "tests/support/link_states.h"
 
 namespace penstock {

@@ -257,7 +257,7 @@ def test_the_network_goes_in_the_middle_of_a_message():
 def test_a_trainers_rank_that_is_stopped():
     # Nothing of it is closed, so only its silence tells; the message says which rank, and where.
     if not FULL:
-        return  # tests/trainer/port_test.cpp has the silence
+        return  # tests/receiver/port_test.cpp has the silence
     with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
         running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=1", "balancer.heartbeat_s=0.2"])
         rank = hosts.ranks(1)[2]

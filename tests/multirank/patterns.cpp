@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/trainer/data_loader.h"
+#include "runtime/client/data_loader.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // What a program and its port say to each other: as for the ranks' messages, see protocol_test.cpp.
-#include "runtime/trainer/client_protocol.h"
+#include "runtime/protocol/client_protocol.h"
 
 #include <doctest/doctest.h>
 

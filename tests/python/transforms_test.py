@@ -155,7 +155,7 @@ def test_pixels_of_an_eval_pipeline_are_torchvisions():
     for mine, theirs in (
             ([T.Resize(72), T.CenterCrop(64)], [V.Resize(72), V.CenterCrop(64)]),
             ([T.Resize([40, 90], InterpolationMode.BICUBIC)], [V.Resize([40, 90], InterpolationMode.BICUBIC)]),
-            # The width shrinks more: of a height that does, Pillow 13 resizes columns first (tests/augment/EXACTNESS.md).
+            # The width shrinks more: of a height that does, Pillow 13 resizes columns first (tests/transforms/EXACTNESS.md).
             ([T.CenterCrop((40, 300)), T.Resize((33, 31))], [V.CenterCrop((40, 300)), V.Resize((33, 31))])):
         reference = V.Compose(theirs)
         with penstock.DataLoader(penstock.ImageFolder(VAL), "val", mode="eval", batch_size=8, shuffle=False,

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "runtime/base/thread_annotations.h"
-#include "runtime/card/card.h"
+#include "runtime/gpu/card.h"
 
 namespace penstock {
 

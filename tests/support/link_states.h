@@ -1,4 +1,4 @@
-// How a link between cards (runtime/card/card_link.h) came out, for tests that wait for it: seconds, and mostly none.
+// How a link between cards (runtime/gpu/card_link.h) came out, for tests that wait for it: seconds, and mostly none.
 //
 //   REQUIRE(after_joining(*link) == LinkState::joined);
 //   CHECK(fails(*link, "the other end"));
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/card/card_link.h"
+#include "runtime/gpu/card_link.h"
 
 namespace penstock_test {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/dataset/source.h"
+#include "runtime/datasets/source.h"
 
 namespace penstock {
 

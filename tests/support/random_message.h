@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/balance/balancer.h"
+#include "runtime/balancer/balancer.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/dataset/pack_format.h"
+#include "runtime/datasets/pack_format.h"
 
 namespace penstock {
 

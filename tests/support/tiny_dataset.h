@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/observe/contact_sheet.h"
+#include "runtime/report/contact_sheet.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock {

@@ -7,7 +7,7 @@
 
 A quarter of float32's bytes are copied, and the CPU writes none of them; the bytes are the CPU's. Where the device cannot
 be used the CPU finishes, from then on, with a RuntimeWarning. The card's memory for it is bounded
-(runtime/card/card_finisher.h), and the context is torch's own.
+(runtime/gpu/card_finisher.h), and the context is torch's own.
 Every call stands inside `with torch.cuda.stream(stream)`, which puts right what device is current; one thread at a time.
 """
 

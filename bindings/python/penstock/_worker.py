@@ -2,7 +2,7 @@
 
 Loader ranks (and the embedded loader) start it as `python _worker.py SOCKET LIFELINE`, two descriptor numbers, and talk
 to it over the socket; nobody else runs it. Needs the standard library alone, and NumPy where arrays appear. The C++ side
-is runtime/dataset/python_workers.h, which has the protocol.
+is runtime/datasets/python_workers.h, which has the protocol.
 
 What a dataset may be: any object with `__len__` and `__getitem__(i)`, 0 <= i < len, whose items are
   * a dict of fields: `image` (required), `label` (an integer; in all samples or in none), and any other names: numbers, NumPy arrays

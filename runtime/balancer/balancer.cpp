@@ -1,0 +1,560 @@
+#include "runtime/balancer/balancer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "runtime/balancer/cost_model.h"
+#include "runtime/balancer/loader_book.h"
+#include "runtime/balancer/stream_book.h"
+#include "runtime/base/error.h"
+
+namespace penstock {
+
+namespace {
+
+using State = ChunkState::State;
+
+constexpr int kFailuresBeforePause = 3;
+constexpr int kMostDoublings = 5;  // of a chunk's lease timeout: 32 times
+
+std::string seconds(int64_t ns) {
+  const int64_t tenths = (ns + 50'000'000) / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+void require(bool good, const std::string& message) {
+  if (!good) throw Error(ErrorKind::usage, "balancer: " + message, "this is a fault of the balancer's owner");
+}
+
+// Counter-based, so that a replay draws the same whatever was asked before.
+uint64_t splitmix64(uint64_t seed, uint64_t counter) {
+  uint64_t z = seed + (counter + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+// At the end of every event no waiting chunk is admitted by any loader (under policy `deadline` and `random` alike). So
+// an event need only look at what it made possible: a loader with new room against the streams in order, new chunks of
+// a stream against the loaders in order. Moving a cursor makes nothing possible, it only re-keys.
+class Balancer::Impl {
+ public:
+  explicit Impl(const BalancerOptions& options) : options_(options), loaders_(options.ports) {
+    require(options.lease_timeout_ns > 0 && options.lost_after_ns > 0, "timeouts must be positive");
+    require(options.max_attempts > 0, "max_attempts must be positive");
+    require(options.ports >= 0, "ports must not be negative");
+  }
+
+  std::vector<Action> step(int64_t now_ns, const Event& event) {
+    now_ = std::max(now_, now_ns);
+    actions_.clear();
+    std::visit([this](const auto& e) { on(e); }, event);
+    if (options_.policy == BalancerOptions::Policy::random) dispatch_random();
+    return std::move(actions_);
+  }
+
+  std::map<LoaderId, LoaderFigures> figures() const {
+    std::map<LoaderId, LoaderFigures> result = figures_;
+    for (const auto& [id, loader] : loaders_.all()) result[id].speed = loader.speed.value();
+    return result;
+  }
+
+  CostFigures cost() const {
+    return {model_.samples(), model_.fixed_ns(), model_.ns_per_byte(), model_.ns_per_pixel()};
+  }
+
+ private:
+  // ---- events of loaders -----------------------------------------------------------------------------------------
+  void on(const LoaderJoined& e) {
+    require(e.depth > 0 && e.cells > 0, "loader " + std::to_string(e.loader) + " joins without depth or cells");
+    if (loaders_.find(e.loader) != nullptr) lose(e.loader, "joined again");
+    LoaderState& loader = loaders_.join(e, now_);
+    any_loader_ever_ = true;
+    figures_[e.loader];
+    check_at(loader, now_ + stalled_after());
+    dispatch_loader(loader);
+  }
+
+  void on(const LoaderAlive& e) { hear(e.loader); }
+
+  void on(const LoaderLost& e) { lose(e.loader, e.reason); }
+
+  void on(const LoaderAhead& e) {
+    require(e.leases >= 0, "loader " + std::to_string(e.loader) + " wants fewer leases than none");
+    LoaderState* loader = hear(e.loader);
+    if (loader == nullptr) return;
+    loader->ahead = e.leases;
+    loaders_.refresh(*loader);
+    dispatch_loader(*loader);
+  }
+
+  void on(const ChunkMade& e) {
+    LoaderState* loader = hear(e.loader);
+    if (loader == nullptr) return;
+    LoaderFigures& figures = figures_[e.loader];
+    ++figures.chunks;
+    figures.busy_ns += std::max<int64_t>(0, e.busy_ns);
+    loader->speed.observe(model_.predict_ns(e.bytes, e.pixels), e.busy_ns);
+    model_.observe(e.bytes, e.pixels, e.busy_ns);
+    loader->failures_in_a_row = 0;
+
+    StreamState* stream = streams_.find(e.lease.stream);
+    if (stream != nullptr && loaders_.made(*loader, stream->opened.port, e.lease)) {
+      ChunkState& chunk = *streams_.chunk(*stream, e.lease.step, e.lease.chunk);
+      chunk.state = State::sent;
+      streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
+      start_timer(e.lease, chunk);
+    } else {
+      loaders_.revoked_answered(*loader, e.lease);
+    }
+    loaders_.refresh(*loader);  // the speed changed
+    dispatch_loader(*loader);
+  }
+
+  void on(const ChunkFailed& e) {
+    LoaderState* loader = hear(e.loader);
+    if (loader == nullptr) return;
+    if (++loader->failures_in_a_row >= kFailuresBeforePause) pause(*loader);
+
+    StreamState* stream = streams_.find(e.lease.stream);
+    ChunkState* chunk = stream == nullptr ? nullptr : held_chunk(*stream, e.lease);
+    if (chunk == nullptr || chunk->holder != e.loader || !loaders_.finish(*loader, stream->opened.port, e.lease)) {
+      loaders_.revoked_answered(*loader, e.lease);
+      dispatch_loader(*loader);
+      return;
+    }
+    stop_timer(e.lease, *chunk);
+    chunk->state = State::waiting;
+    ++chunk->failures;
+    chunk->failed_by.push_back(loader->serial);
+    const std::string reason = name(e.loader) + ": " + e.reason;
+    scars_[place_of(e.lease)] = reason;
+    streams_.enqueue(*stream, e.lease.step, e.lease.chunk, *chunk);
+    if (chunk->failures >= options_.max_attempts || hopeless(*chunk)) {
+      fail_chunk(*stream, e.lease, *chunk, reason);
+    } else {
+      ++figures_[e.loader].regranted;
+      dispatch_stream(*stream);
+    }
+    dispatch_loader(*loader);
+  }
+
+  void on(const CellFreed& e) {
+    LoaderState* loader = loaders_.find(e.loader);
+    if (loader == nullptr) return;
+    loaders_.cell_freed(*loader, e.port);
+    dispatch_loader(*loader);
+  }
+
+  // ---- events of ports -------------------------------------------------------------------------------------------
+  void on(const StreamOpened& e) {
+    const std::string name = "stream " + std::to_string(e.stream);
+    require(streams_.find(e.stream) == nullptr, name + " is opened twice");
+    require(e.port >= 0 && e.port < INT32_MAX - 1, name + " has a negative port");
+    require(e.first_step >= 0 && e.first_step <= e.steps, name + " has no range of steps");
+    require(e.chunks_per_step > 0 && e.chunks_last_step > 0, name + " has steps without chunks");
+    streams_.open(e);
+    loaders_.port_seen(e.port);
+    loaders_.set_live_ports(streams_.live_ports());
+  }
+
+  void on(const SlotReserved& e) {
+    StreamState* stream = streams_.find(e.stream);
+    if (stream == nullptr) return;
+    const std::string name = "stream " + std::to_string(e.stream) + ", step " + std::to_string(e.step);
+    require(e.step >= stream->opened.first_step && e.step < stream->opened.steps, name + " is outside of its range");
+    require(e.weights.empty() || e.weights.size() == static_cast<size_t>(stream->chunks_of(e.step)),
+            name + " needs one weight for each chunk");
+    for (const int64_t weight : e.weights) require(weight >= 0, name + " has a negative weight");
+    if (streams_.reserve(*stream, e.step, e.weights)) dispatch_stream(*stream);
+  }
+
+  void on(const CursorMoved& e) {
+    StreamState* stream = streams_.find(e.stream);
+    if (stream == nullptr) return;
+    stream->cursor = e.cursor;
+    stream->client_waits = e.waiting;
+    streams_.rekey(*stream);
+  }
+
+  void on(const StreamClosed& e) {
+    StreamState* stream = streams_.find(e.stream);
+    if (stream != nullptr) close(*stream);
+  }
+
+  void on(const ChunkAccepted& e) {
+    StreamState* stream = streams_.find(e.lease.stream);
+    if (stream == nullptr) return;
+    ChunkState* chunk = streams_.chunk(*stream, e.lease.step, e.lease.chunk);
+    if (chunk == nullptr || chunk->state == State::done) return;
+    stop_timer(e.lease, *chunk);
+    streams_.dequeue(*stream, e.lease.step, e.lease.chunk, *chunk);
+    LoaderState* holder = chunk->state == State::waiting ? nullptr : loaders_.find(chunk->holder);
+    if (holder != nullptr) {
+      LeaseKey live = e.lease;
+      live.generation = chunk->generation;
+      // An older generation was accepted: what the holder still makes is not needed. The same one was accepted: it is
+      // made, even where the loader's own message is still on its way.
+      if (live != e.lease && chunk->state == State::leased) {
+        revoke(*stream, live, *holder);
+      } else {
+        loaders_.finish(*holder, stream->opened.port, live);
+      }
+    }
+    scars_.erase(place_of(e.lease));
+    streams_.done(*stream, e.lease.step, *chunk);  // `chunk` is gone with its step
+    if (holder != nullptr) dispatch_loader(*holder);
+  }
+
+  // ---- time ------------------------------------------------------------------------------------------------------
+  void on(const Tick&) {
+    check_silence();
+    bool changed = end_pauses();
+    changed = expire_leases() || changed;
+    if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.lost_after_ns) {
+      while (!streams_.all().empty()) {
+        fail(streams_.all().begin()->second, "no loader is left, and none joined within " +
+                                                 seconds(now_ - last_loss_ns_) + "; the last one was " + last_loss_);
+      }
+    }
+    if (changed) dispatch_all();
+  }
+
+  int64_t stalled_after() const { return std::max<int64_t>(1, options_.lost_after_ns / 4); }
+
+  void check_at(LoaderState& loader, int64_t at_ns) {
+    loader.next_check_ns = at_ns;
+    checks_.emplace(at_ns, loader.id);
+  }
+
+  // Each loader has one entry in checks_; hearing it costs nothing, the entry is only moved on when it comes up.
+  void check_silence() {
+    while (!checks_.empty() && checks_.begin()->first <= now_) {
+      LoaderState& loader = *loaders_.find(checks_.begin()->second);
+      checks_.erase(checks_.begin());
+      const int64_t silent = now_ - loader.last_heard_ns;
+      if (silent >= options_.lost_after_ns) {
+        loader.given_up = true;
+        actions_.push_back(GiveUpLoader{loader.id, "silent for " + seconds(silent)});
+      } else if (silent >= stalled_after()) {
+        loader.stalled = true;
+        check_at(loader, loader.last_heard_ns + options_.lost_after_ns);
+      } else {
+        check_at(loader, loader.last_heard_ns + stalled_after());
+      }
+      loaders_.refresh(loader);
+    }
+  }
+
+  LoaderState* hear(LoaderId id) {
+    LoaderState* loader = loaders_.find(id);
+    if (loader == nullptr) return nullptr;
+    loader->last_heard_ns = now_;
+    if (loader->stalled && !loader->given_up) {
+      loader->stalled = false;
+      checks_.erase({loader->next_check_ns, id});
+      check_at(*loader, now_ + stalled_after());
+      loaders_.refresh(*loader);
+      dispatch_loader(*loader);
+    }
+    return loader;
+  }
+
+  void pause(LoaderState& loader) {
+    const int doublings = std::min(loader.failures_in_a_row - kFailuresBeforePause, 4);
+    if (loader.paused_until_ns != 0) pauses_.erase({loader.paused_until_ns, loader.id});
+    loader.paused_until_ns = now_ + std::max<int64_t>(1, options_.lost_after_ns / 16) * (int64_t{1} << doublings);
+    pauses_.emplace(loader.paused_until_ns, loader.id);
+    loaders_.refresh(loader);
+  }
+
+  bool end_pauses() {
+    bool any = false;
+    for (; !pauses_.empty() && pauses_.begin()->first <= now_; any = true) {
+      LoaderState& loader = *loaders_.find(pauses_.begin()->second);
+      pauses_.erase(pauses_.begin());
+      loader.paused_until_ns = 0;
+      loaders_.refresh(loader);
+    }
+    return any;
+  }
+
+  bool expire_leases() {
+    bool any = false;
+    for (; !timers_.empty() && timers_.begin()->first <= now_; any = true) {
+      const LeaseKey lease = timers_.begin()->second;
+      StreamState& stream = *streams_.find(lease.stream);
+      ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
+      stop_timer(lease, chunk);
+      ++chunk.expiries;
+      streams_.enqueue(stream, lease.step, lease.chunk, chunk);  // it keeps its lease until another loader takes it
+    }
+    return any;
+  }
+
+  void start_timer(const LeaseKey& lease, ChunkState& chunk) {
+    stop_timer(lease, chunk);
+    int64_t patience = options_.lease_timeout_ns;
+    for (int i = std::min(chunk.expiries, kMostDoublings); i > 0 && patience < INT64_MAX / 4; --i) patience *= 2;
+    chunk.expires_ns = now_ > INT64_MAX - patience ? INT64_MAX : now_ + patience;
+    timers_.emplace(chunk.expires_ns, place_of(lease));
+  }
+
+  void stop_timer(const LeaseKey& lease, ChunkState& chunk) {
+    if (chunk.expires_ns < 0) return;
+    timers_.erase({chunk.expires_ns, place_of(lease)});
+    chunk.expires_ns = -1;
+  }
+
+  // ---- ends ------------------------------------------------------------------------------------------------------
+  void lose(LoaderId id, const std::string& reason) {
+    LoaderState* loader = loaders_.find(id);
+    if (loader == nullptr) return;
+    std::vector<LeaseKey> held = loader->leased;
+    held.insert(held.end(), loader->sent.begin(), loader->sent.end());
+    checks_.erase({loader->next_check_ns, id});
+    if (loader->paused_until_ns != 0) pauses_.erase({loader->paused_until_ns, id});
+    figures_[id].speed = loader->speed.value();
+    loaders_.remove(id);
+    for (const LeaseKey& lease : held) {
+      StreamState& stream = *streams_.find(lease.stream);
+      ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
+      stop_timer(lease, chunk);
+      chunk.state = State::waiting;
+      streams_.enqueue(stream, lease.step, lease.chunk, chunk);
+      ++figures_[id].regranted;
+    }
+    last_loss_ns_ = now_;
+    last_loss_ = name(id) + ", lost: " + reason;
+    fail_hopeless();
+    dispatch_all();
+  }
+
+  std::string name(LoaderId loader) const { return loader_name(loader, options_.embedded); }
+
+  // True when loaders are left, but each of them has failed the chunk.
+  bool hopeless(const ChunkState& chunk) const {
+    for (const auto& [id, loader] : loaders_.all()) {
+      if (!failed_by(chunk, loader)) return false;
+    }
+    return !loaders_.all().empty();
+  }
+
+  void fail_hopeless() {
+    const std::map<LeaseKey, std::string> scars = scars_;  // failing a stream erases from it
+    for (const auto& [place, reason] : scars) {
+      StreamState* stream = streams_.find(place.stream);
+      if (stream == nullptr) continue;
+      const ChunkState& chunk = *streams_.chunk(*stream, place.step, place.chunk);
+      if (chunk.state == State::waiting && hopeless(chunk)) fail_chunk(*stream, place, chunk, reason);
+    }
+  }
+
+  void fail_chunk(StreamState& stream, const LeaseKey& lease, const ChunkState& chunk, const std::string& reason) {
+    fail(stream, "chunk " + std::to_string(lease.chunk) + " of step " + std::to_string(lease.step) + " failed " +
+                     std::to_string(chunk.failures) + (chunk.failures == 1 ? " time" : " times") +
+                     (chunk.failures >= options_.max_attempts ? "" : " and no other loader is left") + "; last, " +
+                     reason);
+  }
+
+  void fail(StreamState& stream, const std::string& reason) {
+    actions_.push_back(FailStream{stream.id(), reason});
+    close(stream);
+  }
+
+  void close(StreamState& stream) {
+    const StreamId id = stream.id();
+    for (auto& [step, reserved] : stream.steps) {
+      for (size_t i = 0; i < reserved.chunks.size(); ++i) {
+        ChunkState& chunk = reserved.chunks[i];
+        const LeaseKey lease{id, step, static_cast<int32_t>(i), chunk.generation};
+        stop_timer(lease, chunk);
+        LoaderState* holder = loaders_.find(chunk.holder);
+        if (holder == nullptr) continue;
+        if (chunk.state == State::leased) revoke(stream, lease, *holder);
+        if (chunk.state == State::sent) loaders_.finish(*holder, stream.opened.port, lease);
+      }
+    }
+    scars_.erase(scars_.lower_bound(LeaseKey{id, INT64_MIN, INT32_MIN, 0}),
+                 scars_.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
+    const int32_t live_before = streams_.live_ports();
+    streams_.close(id);
+    if (streams_.live_ports() == live_before) return;
+    loaders_.set_live_ports(streams_.live_ports());  // and everybody's quota grows
+    dispatch_all();
+  }
+
+  void revoke(const StreamState& stream, const LeaseKey& lease, LoaderState& holder) {
+    loaders_.revoke(holder, stream.opened.port, lease);
+    actions_.push_back(Revoke{holder.id, lease});
+  }
+
+  // ---- grants ----------------------------------------------------------------------------------------------------
+  static bool failed_by(const ChunkState& chunk, const LoaderState& loader) {
+    return std::find(chunk.failed_by.begin(), chunk.failed_by.end(), loader.serial) != chunk.failed_by.end();
+  }
+
+  // Apart from room and quota: may this loader make this chunk?
+  static bool allowed(const ChunkState& chunk, const LoaderState& loader) {
+    if (chunk.state != State::waiting && chunk.holder == loader.id) return false;  // expired, and it has it already
+    return !failed_by(chunk, loader);
+  }
+
+  void grant(StreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
+    LeaseKey lease{stream.id(), step, index, chunk.generation};
+    if (chunk.state != State::waiting) {  // expired
+      LoaderState& holder = *loaders_.find(chunk.holder);
+      ++figures_[holder.id].regranted;
+      if (chunk.state == State::leased) {
+        revoke(stream, lease, holder);
+      } else {
+        loaders_.finish(holder, stream.opened.port, lease);
+      }
+    }
+    lease.generation = ++chunk.generation;
+    chunk.state = State::leased;
+    chunk.holder = loader.id;
+    start_timer(lease, chunk);
+    stream.last_grant = ++grants_;
+    loaders_.grant(loader, stream.opened.port, lease, grants_);
+    streams_.dequeue(stream, step, index, chunk);
+    streams_.rekey(stream);
+    actions_.push_back(Grant{loader.id, stream.opened.port, lease, step - stream.cursor});
+  }
+
+  // The stream's most urgent chunk that some loader admits.
+  bool grant_from(StreamState& stream) {
+    for (const auto& [step, weight, index] : stream.waiting) {
+      ChunkState& chunk = *streams_.chunk(stream, step, index);
+      LoaderState* loader = loaders_.best(stream.opened.port, stream.opened.node,
+                                          [&chunk](const LoaderState& l) { return allowed(chunk, l); });
+      if (loader != nullptr) {
+        grant(stream, step, index, chunk, *loader);
+        return true;
+      }
+      // Only a chunk with a history is refused by a loader that would take the next one.
+      if (chunk.state == State::waiting && chunk.failed_by.empty()) return false;
+    }
+    return false;
+  }
+
+  bool grant_to(LoaderState& loader, StreamState& stream) {
+    if (!loaders_.admits(loader, stream.opened.port)) return false;
+    for (const auto& [step, weight, index] : stream.waiting) {
+      ChunkState& chunk = *streams_.chunk(stream, step, index);
+      if (!allowed(chunk, loader)) continue;
+      grant(stream, step, index, chunk, loader);
+      return true;
+    }
+    return false;
+  }
+
+  void dispatch_stream(StreamState& stream) {
+    if (options_.policy == BalancerOptions::Policy::random) return;
+    while (!loaders_.nobody_has_room() && grant_from(stream)) {
+    }
+  }
+
+  // A grant makes nothing else possible and moves its stream back in the order, so one pass over the order is enough.
+  template <class Room, class TryStream>
+  void pass_over_ready(const Room& room_left, const TryStream& try_stream) {
+    auto at = streams_.ready().begin();
+    while (at != streams_.ready().end() && room_left()) {
+      const StreamState::ReadyKey key = *at;
+      try_stream(*streams_.find(std::get<4>(key)));
+      at = streams_.ready().upper_bound(key);  // the stream's own key is a later one now, or it was refused
+    }
+  }
+
+  void dispatch_loader(LoaderState& loader) {
+    if (options_.policy == BalancerOptions::Policy::random) return;
+    pass_over_ready([&loader] { return loader.has_room; },
+                    [this, &loader](StreamState& stream) { grant_to(loader, stream); });
+  }
+
+  void dispatch_all() {
+    if (options_.policy == BalancerOptions::Policy::random) return;
+    pass_over_ready([this] { return !loaders_.nobody_has_room(); },
+                    [this](StreamState& stream) { grant_from(stream); });
+  }
+
+  // For tests: any admitted pair, so that nothing can come to rely on the order. Slow on purpose of simplicity.
+  void dispatch_random() {
+    struct Pair {
+      StreamState* stream;
+      int64_t step;
+      int32_t index;
+      LoaderId loader;
+    };
+    while (true) {
+      std::vector<Pair> pairs;
+      for (auto& [id, stream] : streams_.all()) {
+        for (const auto& [step, weight, index] : stream.waiting) {
+          const ChunkState& chunk = *streams_.chunk(stream, step, index);
+          for (const auto& [loader_id, loader] : loaders_.all()) {
+            if (loaders_.admits(loader, stream.opened.port) && allowed(chunk, loader)) {
+              pairs.push_back({&stream, step, index, loader_id});
+            }
+          }
+        }
+      }
+      if (pairs.empty()) return;
+      const Pair& pick = pairs[splitmix64(options_.random_seed, draws_++) % pairs.size()];
+      grant(*pick.stream, pick.step, pick.index, *streams_.chunk(*pick.stream, pick.step, pick.index),
+            *loaders_.find(pick.loader));
+    }
+  }
+
+  // ---- names -----------------------------------------------------------------------------------------------------
+  static LeaseKey place_of(LeaseKey lease) {
+    lease.generation = 0;
+    return lease;
+  }
+
+  ChunkState* held_chunk(StreamState& stream, const LeaseKey& lease) {
+    ChunkState* chunk = streams_.chunk(stream, lease.step, lease.chunk);
+    if (chunk == nullptr || chunk->generation != lease.generation) return nullptr;
+    return chunk->state == State::leased || chunk->state == State::sent ? chunk : nullptr;
+  }
+
+  const BalancerOptions options_;
+  int64_t now_ = 0;
+  LoaderBook loaders_;
+  StreamBook streams_;
+  CostModel model_;
+  std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
+  std::map<LeaseKey, std::string> scars_;          // chunks that failed, by generation 0, with the last reason
+  std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0
+  std::set<std::pair<int64_t, LoaderId>> checks_;  // when to look at a loader's silence
+  std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing
+  bool any_loader_ever_ = false;
+  int64_t last_loss_ns_ = 0;
+  std::string last_loss_;
+  uint64_t grants_ = 0;
+  uint64_t draws_ = 0;
+  std::vector<Action> actions_;
+};
+
+std::string loader_name(LoaderId loader, bool embedded) {
+  return embedded ? "the embedded loader" : "rank " + std::to_string(loader) + " (loader)";
+}
+
+Balancer::Balancer(const BalancerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Balancer::~Balancer() = default;
+Balancer::Balancer(Balancer&&) noexcept = default;
+Balancer& Balancer::operator=(Balancer&&) noexcept = default;
+
+std::vector<Action> Balancer::step(int64_t now_ns, const Event& event) {
+  return impl_->step(now_ns, event);
+}
+std::map<LoaderId, Balancer::LoaderFigures> Balancer::figures() const {
+  return impl_->figures();
+}
+Balancer::CostFigures Balancer::cost() const {
+  return impl_->cost();
+}
+
+}  // namespace penstock

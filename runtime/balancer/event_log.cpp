@@ -1,0 +1,355 @@
+#include "runtime/balancer/event_log.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
+
+namespace penstock {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kVersion = 1;
+
+// clang-format off: a table is read best as one
+// Each struct's fields are listed once, here, and read and written through the same list.
+template <class T>
+struct Name;
+template <>
+struct Name<LoaderJoined> {
+  static constexpr const char* value = "loader_joined";
+};
+template <>
+struct Name<LoaderAlive> {
+  static constexpr const char* value = "loader_alive";
+};
+template <>
+struct Name<LoaderLost> {
+  static constexpr const char* value = "loader_lost";
+};
+template <>
+struct Name<LoaderAhead> {
+  static constexpr const char* value = "loader_ahead";
+};
+template <>
+struct Name<StreamOpened> {
+  static constexpr const char* value = "stream_opened";
+};
+template <>
+struct Name<SlotReserved> {
+  static constexpr const char* value = "slot_reserved";
+};
+template <>
+struct Name<CursorMoved> {
+  static constexpr const char* value = "cursor_moved";
+};
+template <>
+struct Name<StreamClosed> {
+  static constexpr const char* value = "stream_closed";
+};
+template <>
+struct Name<ChunkMade> {
+  static constexpr const char* value = "chunk_made";
+};
+template <>
+struct Name<ChunkFailed> {
+  static constexpr const char* value = "chunk_failed";
+};
+template <>
+struct Name<ChunkAccepted> {
+  static constexpr const char* value = "chunk_accepted";
+};
+template <>
+struct Name<CellFreed> {
+  static constexpr const char* value = "cell_freed";
+};
+template <>
+struct Name<Tick> {
+  static constexpr const char* value = "tick";
+};
+template <>
+struct Name<Grant> {
+  static constexpr const char* value = "grant";
+};
+template <>
+struct Name<Revoke> {
+  static constexpr const char* value = "revoke";
+};
+template <>
+struct Name<GiveUpLoader> {
+  static constexpr const char* value = "give_up_loader";
+};
+template <>
+struct Name<FailStream> {
+  static constexpr const char* value = "fail_stream";
+};
+
+template <class F>
+void fields(LoaderJoined& e, F& f) {
+  f("loader", e.loader), f("depth", e.depth), f("cells", e.cells), f("node", e.node);
+}
+template <class F>
+void fields(LoaderAlive& e, F& f) {
+  f("loader", e.loader);
+}
+template <class F>
+void fields(LoaderLost& e, F& f) {
+  f("loader", e.loader), f("reason", e.reason);
+}
+template <class F>
+void fields(LoaderAhead& e, F& f) {
+  f("loader", e.loader), f("leases", e.leases);
+}
+template <class F>
+void fields(StreamOpened& e, F& f) {
+  f("stream", e.stream), f("port", e.port), f("node", e.node), f("first_step", e.first_step), f("steps", e.steps);
+  f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step);
+}
+template <class F>
+void fields(SlotReserved& e, F& f) {
+  f("stream", e.stream), f("step", e.step), f("weights", e.weights);
+}
+template <class F>
+void fields(CursorMoved& e, F& f) {
+  f("stream", e.stream), f("cursor", e.cursor), f("waiting", e.waiting);
+}
+template <class F>
+void fields(StreamClosed& e, F& f) {
+  f("stream", e.stream);
+}
+template <class F>
+void fields(ChunkMade& e, F& f) {
+  f("loader", e.loader), f("lease", e.lease), f("busy_ns", e.busy_ns), f("bytes", e.bytes), f("pixels", e.pixels);
+}
+template <class F>
+void fields(ChunkFailed& e, F& f) {
+  f("loader", e.loader), f("lease", e.lease), f("reason", e.reason);
+}
+template <class F>
+void fields(ChunkAccepted& e, F& f) {
+  f("lease", e.lease);
+}
+template <class F>
+void fields(CellFreed& e, F& f) {
+  f("loader", e.loader), f("port", e.port);
+}
+template <class F>
+void fields(Tick&, F&) {}
+template <class F>
+void fields(Grant& a, F& f) {
+  f("loader", a.loader), f("port", a.port), f("lease", a.lease), f("deadline", a.deadline);
+}
+template <class F>
+void fields(Revoke& a, F& f) {
+  f("loader", a.loader), f("lease", a.lease);
+}
+template <class F>
+void fields(GiveUpLoader& a, F& f) {
+  f("loader", a.loader), f("reason", a.reason);
+}
+template <class F>
+void fields(FailStream& a, F& f) {
+  f("stream", a.stream), f("reason", a.reason);
+}
+// clang-format on
+
+struct Writer {
+  Json& out;
+
+  template <class T>
+  void operator()(const char* name, const T& value) {
+    if constexpr (std::is_same_v<T, LeaseKey>) {
+      out[name] = {value.stream, value.step, value.chunk, value.generation};
+    } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+      if (!value.empty()) out[name] = value;
+    } else {
+      out[name] = value;
+    }
+  }
+};
+
+template <class T>
+T integer_from(const Json& value, const char* name) {
+  const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<uint64_t>())
+                                               : value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
+  if (!fits) throw Error(ErrorKind::usage, std::string("balancer log: '") + name + "' is no integer in its range");
+  return value.get<T>();
+}
+
+struct Reader {
+  const Json& in;
+
+  template <class T>
+  void operator()(const char* name, T& value) {
+    const auto at = in.find(name);
+    if (at == in.end()) return;
+    const auto wrong = [name](const char* what) {
+      return Error(ErrorKind::usage, std::string("balancer log: '") + name + "' is not " + what);
+    };
+    if constexpr (std::is_same_v<T, LeaseKey>) {
+      if (!at->is_array() || at->size() != 4) throw wrong("[stream, step, chunk, generation]");
+      value.stream = integer_from<uint64_t>((*at)[0], name);
+      value.step = integer_from<int64_t>((*at)[1], name);
+      value.chunk = integer_from<int32_t>((*at)[2], name);
+      value.generation = integer_from<uint32_t>((*at)[3], name);
+    } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+      if (!at->is_array()) throw wrong("a list of integers");
+      for (const Json& item : *at) value.push_back(integer_from<int64_t>(item, name));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!at->is_string()) throw wrong("a text");
+      value = at->get<std::string>();
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!at->is_boolean()) throw wrong("true or false");
+      value = at->get<bool>();
+    } else {
+      value = integer_from<T>(*at, name);
+    }
+  }
+};
+
+template <class F>
+void fields(BalancerOptions& o, F& f) {
+  f("random_seed", o.random_seed), f("lease_timeout_ns", o.lease_timeout_ns), f("lost_after_ns", o.lost_after_ns);
+  f("max_attempts", o.max_attempts), f("ports", o.ports);
+}
+
+std::string text_of(const Json& json) {
+  return json_text_replacing(json);
+}
+
+template <class Variant>
+std::string named_json(const char* kind, const Variant& variant) {
+  return std::visit(
+      [kind](auto value) {
+        Json json;
+        json[kind] = Name<decltype(value)>::value;
+        Writer writer{json};
+        fields(value, writer);
+        return text_of(json);
+      },
+      variant);
+}
+
+Json parse(std::string_view text) {
+  Json json = parse_json_or_nothing(text);
+  if (!json.is_object()) throw Error(ErrorKind::usage, "balancer log: not a JSON object: '" + std::string(text) + "'");
+  return json;
+}
+
+template <size_t I = 0>
+Event event_named(const std::string& name, const Json& json) {
+  if constexpr (I == std::variant_size_v<Event>) {
+    throw Error(ErrorKind::usage, "balancer log: no event is called '" + name + "'");
+  } else {
+    using T = std::variant_alternative_t<I, Event>;
+    if (name != Name<T>::value) return event_named<I + 1>(name, json);
+    T event;
+    Reader reader{json};
+    fields(event, reader);
+    return event;
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Event& event) {
+  return named_json("event", event);
+}
+std::string to_json(const Action& action) {
+  return named_json("action", action);
+}
+
+Event event_from_json(const std::string& text) {
+  const Json json = parse(text);
+  const auto name = json.find("event");
+  if (name == json.end() || !name->is_string()) {
+    throw Error(ErrorKind::usage, "balancer log: no event in '" + text + "'");
+  }
+  return event_named(name->get<std::string>(), json);
+}
+
+std::string log_first_line(const BalancerOptions& options) {
+  Json json;
+  json["penstock_balancer_log"] = kVersion;
+  json["policy"] = options.policy == BalancerOptions::Policy::random ? "random" : "deadline";
+  if (options.embedded) json["embedded"] = true;
+  BalancerOptions copy = options;
+  Writer writer{json};
+  fields(copy, writer);
+  return text_of(json) + "\n";
+}
+
+std::string log_lines(int64_t now_ns, const Event& event, const std::vector<Action>& actions) {
+  std::string lines = std::to_string(now_ns) + "\t" + to_json(event) + "\n";
+  for (const Action& action : actions) lines += "\t" + to_json(action) + "\n";
+  return lines;
+}
+
+BalancerOptions options_from_first_line(const std::string& line) {
+  const Json json = parse(line);
+  if (json.value("penstock_balancer_log", Json()) != Json(kVersion)) {
+    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 1");
+  }
+  BalancerOptions options;
+  const Json policy = json.value("policy", Json("deadline"));
+  if (policy == "random") {
+    options.policy = BalancerOptions::Policy::random;
+  } else if (policy != "deadline") {
+    throw Error(ErrorKind::usage, "balancer log: unknown policy " + text_of(policy));
+  }
+  options.embedded = json.value("embedded", Json(false)) == Json(true);
+  Reader reader{json};
+  fields(options, reader);
+  return options;
+}
+
+std::string replay_log(const std::string& log_text) {
+  std::vector<std::string_view> lines;
+  for (std::string_view rest = log_text; !rest.empty();) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    lines.push_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  const auto at_line = [](size_t i) { return "line " + std::to_string(i + 1) + ": "; };
+  if (lines.empty()) throw Error(ErrorKind::usage, "balancer log: it is empty");
+  size_t i = 0;
+  try {
+    Balancer balancer(options_from_first_line(std::string(lines[0])));
+    for (i = 1; i < lines.size();) {
+      const size_t tab = lines[i].find('\t');
+      int64_t now = 0;
+      const auto number = std::from_chars(lines[i].data(), lines[i].data() + std::min(tab, lines[i].size()), now);
+      if (tab == 0 || tab == std::string_view::npos || number.ec != std::errc() ||
+          number.ptr != lines[i].data() + tab) {
+        throw Error(ErrorKind::usage, "balancer log: no time and event");
+      }
+      const std::vector<Action> actions = balancer.step(now, event_from_json(std::string(lines[i].substr(tab + 1))));
+      const size_t event_line = i++;
+      for (const Action& action : actions) {
+        const std::string expected = to_json(action);
+        if (i >= lines.size() || lines[i].empty() || lines[i][0] != '\t') {
+          return at_line(event_line) + "the replay also decides " + expected;
+        }
+        if (lines[i].substr(1) != expected) {
+          return at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay " + expected;
+        }
+        ++i;
+      }
+      if (i < lines.size() && !lines[i].empty() && lines[i][0] == '\t') {
+        return at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay nothing";
+      }
+    }
+  } catch (const Error& error) {
+    throw Error(error.kind(), at_line(i) + error.message(), error.remedy());
+  }
+  return {};
+}
+
+}  // namespace penstock

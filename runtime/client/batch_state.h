@@ -1,0 +1,59 @@
+// What is behind a Batch (data_loader.h): a slot that the port has lent to the program.
+//
+//   auto form = std::make_shared<const BatchForm>(batch_form(resolved, opened));     // once for a split
+//   auto state = std::make_shared<BatchState>(form, lent, give_back);                // for each batch
+//
+// Lifetime: copies of a Batch share one BatchState; the last one gives the slot back, by `give_back`, which also keeps
+//   alive whoever takes it (the DataLoader's inside, and so an embedded world). The mapping of the pool outlives both.
+// Thread-safety: a batch may be used by one thread at a time, and its last copy dropped in any. Ownership: the slot.
+// Failure: none; `give_back` must not throw.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/arithmetic.h"
+#include "runtime/base/fields.h"
+#include "runtime/client/client_session.h"
+#include "runtime/job/job.h"
+#include "runtime/protocol/client_protocol.h"
+
+namespace penstock {
+
+// What all batches of a split have in common.
+struct BatchForm {
+  FieldTable fields;
+  SlotLayout layout;
+  bool channels_last = false;
+  Arithmetic arithmetic = Arithmetic::exact;
+  std::vector<std::string> shown;  // fields that the program sees: labels that nobody gave are none
+  std::string no_labels;           // why there are none: "split 'train' has no labels: …"
+};
+BatchForm batch_form(const ResolvedSplit& split, const ClientOpened& opened);
+// Where it stands among the fields; Error(usage), naming those that the program sees, where it is none of them.
+size_t place_of(const BatchForm& form, const std::string& field);
+inline FieldKind kind_of(const BatchForm& form, const std::string& field) {
+  return form.fields[place_of(form, field)].kind;
+}
+
+struct BatchState {
+  BatchState(std::shared_ptr<const BatchForm> common, LentBatch slot, std::function<void()> back)
+      : give_back(std::move(back)), form(std::move(common)), lent(std::move(slot)) {}
+  BatchState(const BatchState&) = delete;
+  BatchState& operator=(const BatchState&) = delete;
+  ~BatchState() { give_back(); }
+
+  std::byte* data() const {
+    return lent.pool->memory.data() + static_cast<size_t>(lent.info.slot) * lent.pool->slot_bytes;
+  }
+
+  std::function<void()> give_back;  // the last to be destroyed
+  std::shared_ptr<const BatchForm> form;
+  LentBatch lent;
+};
+
+}  // namespace penstock

@@ -1,0 +1,432 @@
+#include "runtime/client/client_session.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/client/attach.h"
+#include "runtime/client/data_loader.h"
+
+namespace penstock {
+namespace {
+
+// A wait takes short turns, so that batches dropped in other threads meanwhile go back.
+constexpr Nanoseconds kListen = 5 * kMillisecond;
+
+[[noreturn]] void fail(int32_t kind, const std::string& error, const std::string& remedy) {
+  throw Error(static_cast<ErrorKind>(kind), error, remedy);
+}
+[[noreturn]] void unexpected() {
+  throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
+              "link the program against the same version of penstock as `penstock run`");
+}
+
+Error lost_with_its_loader() {
+  return {ErrorKind::peer_lost, "images of this batch were on the card of a loader that is lost",
+          "resume behind the last batch that came, or say loader.card_links: off"};
+}
+
+}  // namespace
+
+ClientSession::ClientSession(PacketSocket socket, Options options)
+    : options_(std::move(options)), owner_(::getpid()), socket_(std::move(socket)) {}
+
+// ---- questions ---------------------------------------------------------------------------------------------------
+const ClientOpened& ClientSession::open(const ClientOpen& message) {
+  MutexLock lock(mutex_);
+  say(message);
+  try {
+    opened_ = expect<ClientOpened>("the opening");
+  } catch (const Error&) {
+    throw;
+  } catch (...) {  // interrupted by while_waiting
+    socket_.close();
+    throw;
+  }
+  return opened_;
+}
+
+uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> order) {
+  check_owner();
+  if (std::ssize(order) > kLargestOrder) {
+    throw Error(ErrorKind::usage,
+                "the order of a pass over split '" + options_.split + "' has " + std::to_string(order.size()) +
+                    " indices; at most " + std::to_string(kLargestOrder) + " are supported",
+                "write it to a file and name that as sampler.indices");
+  }
+  MutexLock lock(mutex_);
+  say(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
+  UniqueFd fd;
+  const auto answer = expect<ClientStream>("the beginning of an epoch", &fd);
+  add_pool(answer, std::move(fd));
+  return answer.stream;
+}
+
+void ClientSession::add_pool(const ClientStream& stream, UniqueFd fd) {
+  if (pools_.contains(stream.pool)) return;
+  const auto pool = std::make_shared<PoolMapping>();
+  pool->slot_bytes = stream.slot_bytes;
+  pool->memory = SharedMemory::open(std::move(fd), stream.slot_bytes * static_cast<size_t>(stream.slots),
+                                    SharedMemory::Access::read_write);
+  pools_.emplace(stream.pool, pool);
+}
+
+std::optional<LentBatch> ClientSession::next(uint64_t stream) {
+  check_owner();
+  MutexLock lock(mutex_);
+  const ClientMessage answer = answer_of(stream);
+  if (std::holds_alternative<ClientEnd>(answer)) return std::nullopt;
+  if (const auto* failed = std::get_if<ClientFailed>(&answer)) fail(failed->error_kind, failed->error, failed->remedy);
+  const auto* info = std::get_if<ClientBatch>(&answer);
+  if (info == nullptr) unexpected();
+  return lent(*info);
+}
+
+LentBatch ClientSession::lent(const ClientBatch& info) {
+  const auto pool = pools_.find(info.pool);
+  const bool fits = pool != pools_.end() && info.slot >= 0 && pool->second->slot_bytes > 0 &&
+                    static_cast<size_t>(info.slot) < pool->second->memory.size() / pool->second->slot_bytes &&
+                    info.samples >= 0 && info.samples <= opened_.batch_size && info.num_valid >= 0 &&
+                    info.num_valid <= info.samples;
+  if (!fits) unexpected();
+  LentBatch batch{info, pool->second, {}};
+  for (const ClientPiece& piece : info.pieces) {
+    const auto share = shares_.find(piece.share);
+    if (share == shares_.end()) {  // linked, and gone since the port has said where the images are
+      say(ClientRelease{info.pool, info.slot});
+      throw lost_with_its_loader();
+    }
+    const SharedCardMemory& memory = *share->second;
+    if (piece.first < 0 || piece.samples < 0 || piece.first > info.samples - piece.samples ||
+        !lies_within({piece.at, piece.bytes}, memory.bytes)) {
+      unexpected();
+    }
+    batch.pieces.push_back({share->second, piece});
+  }
+  return batch;
+}
+
+std::string ClientSession::stats() {
+  check_owner();
+  MutexLock lock(mutex_);
+  say(ClientStats{});
+  return expect<ClientStatsJson>("statistics").json;
+}
+
+// Before any lock: one that another thread held at fork() stays locked in the child for ever.
+void ClientSession::check_owner() const {
+  if (::getpid() == owner_) return;
+  throw Error(ErrorKind::usage, "this DataLoader belongs to the process that forked",
+              "make a DataLoader of the child's own");
+}
+
+// ---- from destructors: never throws, and says nothing in a forked child ------------------------------------------
+void ClientSession::release(const ClientBatch& batch) noexcept {
+  ++released_;
+  tell_quietly(ClientRelease{batch.pool, batch.slot});
+}
+
+void ClientSession::stop(uint64_t stream) noexcept {
+  if (::getpid() != owner_) return;
+  tell_quietly(ClientStop{stream});
+  try {
+    outbox_.put_stopped(stream);
+  } catch (...) {  // out of memory: a batch that still comes for it stays held, which is safe
+  }
+}
+
+void ClientSession::tell_quietly(const ClientMessage& message) noexcept {
+  if (::getpid() != owner_) return;
+  try {
+    outbox_.put(encode_client(message));
+    if (!mutex_.try_lock()) return;
+    try {
+      empty_outbox();
+    } catch (...) {  // what is still to be said is said by the next call
+    }
+    mutex_.unlock();
+  } catch (...) {  // out of memory: the slot stays held, which is safe
+  }
+}
+
+// ---- saying ------------------------------------------------------------------------------------------------------
+void ClientSession::say(const ClientMessage& message) {
+  empty_outbox();
+  socket_.send(encode_client(message));
+}
+
+void ClientSession::empty_outbox() {
+  for (const Message& message : outbox_.take()) socket_.send(message);
+  drop_stopped();
+  socket_.write_pending();
+}
+
+// A pass that ended while its answer waited here: its batch goes back.
+void ClientSession::drop_stopped() {
+  for (const uint64_t stream : outbox_.take_stopped()) answers_.stop(stream);
+  for (const ClientRelease& back : answers_.drop_stopped()) socket_.send(encode_client(back));
+}
+
+// ---- hearing -----------------------------------------------------------------------------------------------------
+// `fd`: takes the descriptor that came with the answer.
+template <class T>
+T ClientSession::expect(const std::string& what, UniqueFd* fd) {
+  const uint64_t question = questions_.ask();
+  PortAnswer answer;
+  try {
+    answer = answer_to(question, what);
+  } catch (...) {  // interrupted by while_waiting, or an end of the conversation
+    if (auto left = questions_.abandon(question)) {
+      try {
+        undo(std::move(*left));
+      } catch (...) {  // what interrupted us is what the caller has to hear
+      }
+    }
+    throw;
+  }
+  if (auto* wanted = std::get_if<T>(&answer.message)) {
+    if (fd != nullptr) *fd = std::move(answer.fd);
+    return std::move(*wanted);
+  }
+  if (const auto* refused = std::get_if<ClientRefused>(&answer.message)) {
+    fail(refused->error_kind, refused->error, refused->remedy);
+  }
+  if (const auto* failed = std::get_if<ClientFailed>(&answer.message)) {
+    fail(failed->error_kind, failed->error, failed->remedy);
+  }
+  unexpected();
+}
+
+PortAnswer ClientSession::answer_to(uint64_t question, const std::string& what) {
+  Patience patience(clock_, options_.timeout_ns);
+  for (;;) {
+    // Whoever took the lock while we let go of it may have received it.
+    if (auto answer = questions_.take(question)) return std::move(*answer);
+    std::optional<PortAnswer> any = receive_once(what, 0, patience);
+    if (!any) continue;
+    if (const uint64_t whose = stream_of(any->message)) {
+      keep_for_later(whose, std::move(any->message));
+    } else {
+      answered(std::move(*any));
+    }
+  }
+}
+
+// To a question that is none for a next batch.
+void ClientSession::answered(PortAnswer answer) {
+  if (std::optional<PortAnswer> left = questions_.arrived(std::move(answer))) undo(std::move(*left));
+}
+
+// Of a question whose asker was interrupted: a pass that nobody knows of is over.
+void ClientSession::undo(PortAnswer left) {
+  const auto* stream = std::get_if<ClientStream>(&left.message);
+  if (stream == nullptr) return;
+  socket_.send(encode_client(ClientStop{stream->stream}));
+  add_pool(*stream, std::move(left.fd));  // the port shows it once
+}
+
+std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream, Patience& patience) {
+  for (;;) {
+    Packet packet;
+    empty_outbox();
+    if (socket_.receive_until(packet, kListen)) {
+      ClientMessage message = decode_client(packet.bytes);
+      if (heard_of_share(message, packet.fd)) return std::nullopt;
+      if (const auto* notice = std::get_if<ClientNotice>(&message)) {
+        heard(*notice);
+        say_warnings();
+        return std::nullopt;
+      }
+      return PortAnswer{std::move(message), std::move(packet.fd)};
+    }
+    if (socket_.closed()) hung_up(what);
+    if (stream != 0 && waits_ended_.load(std::memory_order_relaxed)) {
+      throw Error(ErrorKind::usage, "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
+                  "close it when nobody asks it any more");
+    }
+    switch (patience.look(holds_all(stream), released_ != 0)) {
+      case Patience::Verdict::wait:
+        break;
+      case Patience::Verdict::loaders_late:
+        too_late(what);
+      case Patience::Verdict::program_late:
+        holds_too_much();
+    }
+    if (options_.while_waiting && patience.turn_due()) {
+      without_lock(options_.while_waiting);
+      return std::nullopt;
+    }
+  }
+}
+
+// Asks for the stream's next batch, unless that was done before and the wait was interrupted.
+ClientMessage ClientSession::answer_of(uint64_t stream) {
+  say_warnings();
+  Patience patience(clock_, options_.timeout_ns);
+  for (;;) {
+    // Whoever took the lock while we let go of it may have received our answer: for a pass of its own, and then it is
+    // kept here; or as its own, where threads share a pass, and then we ask for the next.
+    if (auto kept = answers_.take(stream)) return std::move(*kept);
+    if (answers_.ask(stream)) say(ClientNext{stream});
+    std::optional<PortAnswer> answer = receive_once("the next batch", stream, patience);
+    if (!answer) continue;
+    const uint64_t whose = stream_of(answer->message);
+    if (whose == stream) {
+      answers_.arrived(stream);
+      released_when_held_.erase(stream);
+      return std::move(answer->message);
+    }
+    if (whose != 0) {
+      keep_for_later(whose, std::move(answer->message));
+    } else if (questions_.waiting()) {
+      answered(std::move(*answer));
+    } else {
+      return std::move(answer->message);  // to nothing that was asked: the caller says so
+    }
+  }
+}
+
+void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
+  for (const uint64_t over : outbox_.take_stopped()) answers_.stop(over);
+  if (const auto back = answers_.keep(stream, std::move(answer))) say(*back);
+}
+
+// ---- memory of loaders' cards -------------------------------------------------------------------------------------
+bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
+  if (const auto* share = std::get_if<ClientShare>(&message)) {
+    const auto memory = std::make_shared<SharedCardMemory>(share->share, share->bytes, fd ? fd.release() : -1);
+    memory->linked = share->linked;
+    offers_.push_back(memory);
+    shares_[share->share] = memory;
+    return true;
+  }
+  if (const auto* opened = std::get_if<ClientLinkOpened>(&message)) {
+    const auto known = shares_.find(opened->share);
+    if (known == shares_.end()) return true;
+    // Another one: what the program has was shown as it was.
+    const auto memory = std::make_shared<SharedCardMemory>(opened->share, known->second->bytes, -1);
+    memory->linked = true;
+    memory->link_id = opened->id;
+    memory->problem = opened->problem;
+    offers_.push_back(memory);
+    if (memory->problem.empty()) known->second = memory;
+    return true;
+  }
+  if (const auto* gone = std::get_if<ClientShareGone>(&message)) {
+    std::erase_if(offers_, [&](const auto& memory) { return memory->number == gone->share; });
+    const auto known = shares_.find(gone->share);
+    if (known == shares_.end()) return true;
+    known->second->gone.store(true, std::memory_order_relaxed);
+    shares_.erase(known);
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::shared_ptr<const SharedCardMemory>> ClientSession::take_offers() {
+  check_owner();
+  MutexLock lock(mutex_);
+  return std::exchange(offers_, {});
+}
+
+void ClientSession::use(const SharedCardMemory& memory) {
+  check_owner();
+  MutexLock lock(mutex_);
+  say(ClientShareUsed{memory.number, true});
+}
+
+void ClientSession::use_none() {
+  check_owner();
+  MutexLock lock(mutex_);
+  for (const auto& [number, memory] : shares_) say(ClientShareUsed{number, false});
+}
+
+void ClientSession::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+  check_owner();
+  MutexLock lock(mutex_);
+  say(ClientLinkAsked{memory.number, identity});
+}
+
+void ClientSession::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+  check_owner();
+  if (memory.gone.load(std::memory_order_relaxed)) {
+    throw lost_with_its_loader();
+  }
+  MutexLock lock(mutex_);
+  say(ClientPiecesAsked{memory.number, std::move(runs)});
+}
+
+// ---- waiting -----------------------------------------------------------------------------------------------------
+void ClientSession::heard(const ClientNotice& notice) {
+  warnings_.push_back(notice.text);
+  unsaid_.push_back(notice.text);
+  if (notice.held_stream != 0) released_when_held_[notice.held_stream] = released_;
+}
+
+// Did the program hold all of the pass's batches when the port was asked, and has given none back since?
+bool ClientSession::holds_all(uint64_t stream) const {
+  const auto it = released_when_held_.find(stream);
+  return it != released_when_held_.end() && it->second == released_;
+}
+
+void ClientSession::hung_up(const std::string& what) {
+  std::string why = !failure_.empty() ? failure_ : options_.problem ? options_.problem() : "";
+  if (why.empty()) {
+    why = "the port of trainer " + std::to_string(opened_.replica) + " on host " + host_name() +
+          " went away while the program waited for " + what + " of split '" + options_.split + "'";
+  }
+  throw Error(ErrorKind::peer_lost, why, options_.server.empty() ? "" : "see the messages of " + options_.server);
+}
+
+void ClientSession::too_late(const std::string& what) {
+  failure_ = "trainer " + std::to_string(opened_.replica) + " waited " + std::to_string(options_.timeout_ns / kSecond) +
+             " s for " + what + " of split '" + options_.split + "'";
+  // An answer that comes after all would be taken for that to the next question.
+  socket_.close();
+  throw Error(ErrorKind::peer_lost, failure_,
+              warnings_.empty() ? "see the loaders' messages; trainer.timeout_s sets the limit" : warnings_.back());
+}
+
+void ClientSession::holds_too_much() const {
+  throw Error(
+      ErrorKind::usage, "the program holds all batches of split '" + options_.split + "', and asks for another",
+      "drop batches before the next ones are asked for, copy what is to be kept (copy=True in Python), or raise "
+      "trainer.hold (" +
+          std::to_string(options_.hold) + ")");
+}
+
+// ---- warnings ----------------------------------------------------------------------------------------------------
+void ClientSession::warn(const std::string& text) {
+  check_owner();
+  MutexLock lock(mutex_);
+  warnings_.push_back(text);
+  unsaid_.push_back(text);
+  say_warnings();
+}
+
+std::vector<std::string> ClientSession::take_warnings() {
+  MutexLock lock(mutex_);
+  return std::exchange(warnings_, {});
+}
+
+void ClientSession::say_warnings() {
+  for (const std::string& text : std::exchange(unsaid_, {})) {
+    if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
+  }
+}
+
+// A callback may drop batches, ask for warnings(), or wait for a lock of the program's own.
+template <class Call>
+void ClientSession::without_lock(const Call& call) {
+  mutex_.unlock();
+  try {
+    call();
+  } catch (...) {
+    mutex_.lock();
+    throw;
+  }
+  mutex_.lock();
+}
+
+}  // namespace penstock

@@ -1,0 +1,248 @@
+#include "runtime/client/data_loader.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/json_text.h"
+#include "runtime/base/memory.h"
+#include "runtime/client/batch_state.h"
+#include "runtime/client/client_session.h"
+#include "runtime/client/client_state.h"
+#include "runtime/client/port_meeting.h"
+#include "runtime/job/card_keys.h"
+#include "runtime/job/job.h"
+#include "runtime/job/sampler_file.h"
+#include "runtime/report/report.h"
+#include "runtime/sample/split_context.h"
+
+namespace penstock {
+
+// One split at one port: what the DataLoader, its passes and their batches share. The port is met once
+//   (port_meeting.h);
+// then the session has the conversation (client_session.h), and batches are what it lends (batch_state.h).
+class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
+ public:
+  DataLoaderImpl(const JobMaker& read, const std::string& split, const DataLoaderOptions& options)
+      : meeting_(meet_port(read, options)), resolved_(with_sampler_file(resolve_split(meeting_.job, split))) {
+    if (meeting_.way == Way::embedded) load_here(meeting_, options);
+    session_.emplace(std::move(meeting_.socket), session_options(options));
+    if (meeting_.way == Way::embedded) {
+      if (const std::string text = unused_server(meeting_.job, options); !text.empty()) session_->warn(text);
+      if (const std::string text = card_keys_without_effect(meeting_.job); !text.empty()) session_->warn(text);
+    }
+    open(options);
+    form_ = std::make_shared<const BatchForm>(batch_form(resolved_, opened()));
+    // Pictures alone are what nobody trains a classifier with; where other fields come along, that is what was wanted.
+    if (!opened().labelled && training() && opened().fields.size() == 2) {
+      session_->warn(form_->no_labels + "; its batches are pictures alone");
+    }
+  }
+
+  ClientSession& session() { return *session_; }
+  const ClientOpened& opened() const { return session_->opened(); }
+  const ResolvedSplit& resolved() const { return resolved_; }
+  PlanSpec plan(int64_t order_samples = 0) const {
+    const bool program = resolved_.split.sampler.program;
+    PlanSpec spec = plan_spec(resolved_, program ? order_samples * opened().num_replicas : opened().dataset_size,
+                              opened().num_replicas);
+    if (program) spec.batch_drop_last = resolved_.split.drop_last;
+    return spec;
+  }
+  const std::vector<std::string>& field_names() const { return form_->shown; }
+  const BatchForm& form() const { return *form_; }
+  Finisher finisher() const {
+    const Variants variants = make_variants(resolved_);
+    return finisher_of(variants.shared(), wanted_finish(variants.shared().finish(), resolved_.split.channels_last, asked_));
+  }
+  int ranks_per_replica() const { return meeting_.job.roles.ranks_per_replica; }
+  bool embedded() const { return meeting_.world != nullptr; }
+  bool training() const { return resolved_.split.mode == Mode::train; }
+
+  // An empty batch at the end.
+  Batch next(uint64_t stream) {
+    std::optional<LentBatch> lent = session_->next(stream);
+    if (!lent) return {};
+    Batch batch;
+    batch.state_ = std::make_shared<BatchState>(
+        form_, *lent, [self = shared_from_this(), info = lent->info] { self->session_->release(info); });
+    return batch;
+  }
+
+  std::string report() {
+    std::vector<std::string> ranks{session_->stats()};
+    if (meeting_.world) ranks.push_back(meeting_.world->loader_report());
+    return json_text_replacing(merge_reports(ranks));
+  }
+
+  std::optional<int64_t> next_epoch;  // set by set_epoch, used up by begin()
+  int64_t last_epoch = -1;            // of the last begin()
+
+ private:
+  ClientSession::Options session_options(const DataLoaderOptions& options) const {
+    ClientSession::Options session;
+    session.split = resolved_.name;
+    session.hold = meeting_.job.trainer.hold;
+    session.server = server_name(meeting_.way);
+    session.timeout_ns = static_cast<Nanoseconds>(meeting_.job.trainer.timeout_s * 1e9);
+    if (meeting_.world) session.problem = [world = meeting_.world.get()] { return world->problem(); };
+    session.on_warning = options.on_warning;
+    session.while_waiting = options.while_waiting;
+    return session;
+  }
+
+  void open(const DataLoaderOptions& options) {
+    asked_.json = canonical_json(resolved_);
+    if (options.dtype) asked_.dtype = static_cast<int32_t>(*options.dtype);
+    if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
+    asked_.raw_images = options.raw_images;
+    asked_.card_images = options.card_images;
+    try {
+      session_->open(asked_);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {  // interrupted by while_waiting
+      if (meeting_.world) EmbeddedWorld::leave(std::move(meeting_.world));
+      throw;
+    }
+  }
+
+  Meeting meeting_;  // outlives the session, which asks the world why it ended
+  ResolvedSplit resolved_;
+  ClientOpen asked_;
+  std::optional<ClientSession> session_;
+  std::shared_ptr<const BatchForm> form_;
+};
+
+SharedCardMemory::~SharedCardMemory() { UniqueFd(fd).reset(); }
+
+struct BatchStream::Pass {
+  std::shared_ptr<DataLoaderImpl> loader;
+  uint64_t stream = 0;
+  bool over = false;
+
+  ~Pass() {
+    if (loader) loader->session().stop(stream);
+  }
+};
+
+Batch BatchStream::next() {
+  if (!pass_ || pass_->over) return {};
+  Batch batch = pass_->loader->next(pass_->stream);
+  pass_->over = !batch;
+  return batch;
+}
+
+struct BatchIterator::Place {
+  BatchStream stream;
+  Batch batch;  // goes before the stream does
+};
+
+bool BatchIterator::at_end() const noexcept { return !place_ || !place_->batch; }
+Batch& BatchIterator::operator*() const {
+  if (at_end()) throw Error(ErrorKind::usage, "there is no batch at the end of a pass");
+  return place_->batch;
+}
+BatchIterator& BatchIterator::operator++() {
+  if (at_end()) return *this;
+  place_->batch = {};
+  place_->batch = place_->stream.next();
+  return *this;
+}
+
+DataLoader::DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
+    : DataLoader(std::make_shared<DataLoaderImpl>(
+          [&](const std::vector<std::string>& overrides) { return load_job(job_file, overrides); }, split, options)) {}
+DataLoader::DataLoader(std::shared_ptr<DataLoaderImpl> impl) : impl_(std::move(impl)) {}
+DataLoader DataLoader::from_text(const std::string& job_text, const std::string& name, const std::string& split,
+                                 const DataLoaderOptions& options) {
+  return DataLoader(std::make_shared<DataLoaderImpl>(
+      [&](const std::vector<std::string>& overrides) { return load_job_text(job_text, name, overrides); }, split,
+      options));
+}
+DataLoader::~DataLoader() = default;
+DataLoader::DataLoader(DataLoader&&) noexcept = default;
+DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
+
+BatchStream DataLoader::start() {
+  BatchStream stream = start_at(epoch(), 0);
+  impl_->next_epoch.reset();
+  return stream;
+}
+
+BatchStream DataLoader::start_at(int64_t which, int64_t step) { return start_at(which, step, {}); }
+
+BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
+  BatchStream stream;
+  stream.pass_ = std::make_shared<BatchStream::Pass>();
+  stream.pass_->stream = impl_->session().begin(which, step, std::move(order));
+  stream.pass_->loader = impl_;
+  impl_->last_epoch = which;  // an interrupted begin() was none
+  return stream;
+}
+
+BatchIterator DataLoader::begin() {
+  BatchIterator iterator = begin_at(epoch(), 0);
+  impl_->next_epoch.reset();
+  return iterator;
+}
+
+BatchIterator DataLoader::begin_at(int64_t which, int64_t step) {
+  BatchIterator iterator;
+  iterator.place_ = std::make_shared<BatchIterator::Place>();
+  iterator.place_->stream = start_at(which, step);
+  iterator.place_->batch = iterator.place_->stream.next();
+  return iterator;
+}
+
+std::string DataLoader::state(int64_t epoch, int64_t step, int64_t order_samples) const {
+  return state_text(impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint, {epoch, step});
+}
+Cursor DataLoader::resume(const std::string& state, int64_t order_samples) const {
+  std::string warning;
+  const Cursor cursor =
+      resume_state(state, impl_->resolved(), impl_->plan(order_samples), impl_->opened().dataset_fingerprint, warning);
+  if (!warning.empty()) impl_->session().warn(warning);
+  return cursor;
+}
+std::string DataLoader::spec() const { return canonical_json(impl_->resolved()); }
+
+void DataLoader::set_epoch(int64_t epoch) {
+  if (epoch < 0) throw Error(ErrorKind::usage, "set_epoch(" + std::to_string(epoch) + "): epochs count from 0");
+  impl_->next_epoch = epoch;
+}
+int64_t DataLoader::epoch() const noexcept {
+  if (impl_->next_epoch) return *impl_->next_epoch;
+  return impl_->training() ? impl_->last_epoch + 1 : 0;
+}
+int64_t DataLoader::size() const noexcept { return impl_->opened().steps; }
+int64_t DataLoader::batch_size() const noexcept { return impl_->opened().batch_size; }
+int64_t DataLoader::num_samples() const noexcept { return impl_->opened().num_samples; }
+int64_t DataLoader::dataset_size() const noexcept { return impl_->opened().dataset_size; }
+int DataLoader::num_replicas() const noexcept { return impl_->opened().num_replicas; }
+int DataLoader::ranks_per_replica() const noexcept { return impl_->ranks_per_replica(); }
+int DataLoader::rank() const noexcept { return impl_->opened().replica; }
+const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
+std::vector<std::string> DataLoader::warnings() const { return impl_->session().take_warnings(); }
+std::string DataLoader::stats_json() { return impl_->session().stats(); }
+std::string DataLoader::report_json() { return impl_->report(); }
+std::vector<std::string> DataLoader::fields() const { return impl_->field_names(); }
+FieldKind DataLoader::kind(const std::string& field) const { return kind_of(impl_->form(), field); }
+bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
+bool DataLoader::raw_images() const noexcept { return impl_->opened().raw_images; }
+std::vector<std::shared_ptr<const SharedCardMemory>> DataLoader::offered_memory() {
+  return impl_->session().take_offers();
+}
+void DataLoader::use_memory(const SharedCardMemory& memory) { impl_->session().use(memory); }
+void DataLoader::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+  impl_->session().ask_for_link(memory, identity);
+}
+void DataLoader::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+  impl_->session().ask_for_images(memory, std::move(runs));
+}
+void DataLoader::use_no_memory() { impl_->session().use_none(); }
+Finisher DataLoader::finisher() const { return impl_->finisher(); }
+void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
+
+}  // namespace penstock

@@ -1,0 +1,265 @@
+// The client: what a training program holds.
+//
+//   penstock::DataLoader train("job.yaml", "train");
+//   for (int epoch = 0; epoch < 90; ++epoch) {
+//     train.set_epoch(epoch);                       // optional: every begin() advances by itself
+//     for (auto& batch : train) {
+//       float* images = batch.image().as<float>();  // [n, 3, 224, 224], normalised
+//       int64_t* labels = batch["label"].as<int64_t>();
+//     }                                             // the slot goes back when the batch is dropped
+//   }
+//
+// Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port. Otherwise, where
+//   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host, the port of
+//   LOCAL_RANK. RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before
+//   the program's.
+//   Otherwise embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place
+//   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
+//   seen but no rank can be told, construction is refused, because every rank would get the same data.
+// Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
+//   the last copy is gone, also after the DataLoader is. The program may hold `trainer.hold` batches besides the one in
+//   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails: after a few seconds
+//   where none was ever dropped, else after trainer.timeout_s. It never hands out memory that is in use.
+// Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
+//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train`
+//   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays
+//   epoch 0.
+// Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
+//   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader, and
+//   batches it inherits are the parent's memory, not a copy: what either writes there the other sees.
+// State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place
+//   where a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
+// Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
+//   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
+// Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
+//   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or stays
+//   silent for trainer.timeout_s.
+// The library installs no signal handlers and never prints.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/arithmetic.h"
+#include "runtime/base/card_run.h"
+#include "runtime/base/error.h"
+#include "runtime/base/fields.h"
+#include "runtime/pixels/finish.h"
+
+namespace penstock {
+
+// Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come
+// before
+// DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
+inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
+
+// In an order that a program gives for one pass: what fits into a message.
+inline constexpr int64_t kLargestOrder = 8'000'000;
+
+// A place in a split's passes: the next batch is `step` of `epoch`.
+struct Cursor {
+  int64_t epoch = 0;
+  int64_t step = 0;
+  friend bool operator==(const Cursor&, const Cursor&) = default;
+};
+
+class DataLoaderImpl;
+struct BatchState;
+
+// Memory of a loader's card that this process may open, by its descriptor (gpu/card.h), and read images from. It stays
+// what it is for as long as anybody has this, whatever becomes of the loader.
+// Where it is linked, images of it are received instead (gpu/card_link.h): the program asks for a link, joins by
+// link_id, uses the memory then, and asks for a batch's images before it receives them. It ends with its loader, and
+// with the link.
+struct SharedCardMemory {
+  SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd) : number(number_at_port), bytes(size), fd(own_fd) {}
+  SharedCardMemory(const SharedCardMemory&) = delete;
+  SharedCardMemory& operator=(const SharedCardMemory&) = delete;
+  ~SharedCardMemory();
+
+  const int32_t number;
+  const uint64_t bytes;
+  const int fd;  // closed with this; -1: linked
+  bool linked = false;
+  std::string link_id;                  // empty: not opened yet
+  std::string problem;                  // why there is no link, or none any more
+  mutable std::atomic<bool> gone = false;  // with its loader; publishes nothing
+};
+
+// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on, for as long as
+//   anybody has
+// this, or the batch.
+struct CardImages {
+  std::shared_ptr<const SharedCardMemory> memory;
+  int64_t first = 0;  // of the batch's samples
+  int64_t samples = 0;
+  uint64_t at = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<const void> batch;
+};
+
+// An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
+class Batch {
+ public:
+  Batch() = default;
+
+  int64_t size() const;                        // samples in it; the last batch of an epoch may be shorter
+  int64_t epoch() const;
+  int64_t step() const;
+  Arithmetic arithmetic() const;               // fast: of these pixels nothing is promised but which and how drawn
+  TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
+  TensorView label() const { return (*this)["label"]; }  // int64 [n]
+  // Samples whose images are on a card, in order, where the program takes them there (DataLoader::use_memory()): what
+  // image() shows of those is old. What a stream was told to read there is read before the last of these, and of the
+  // batch, goes.
+  std::vector<CardImages> card_images() const;
+  // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
+  TensorView operator[](const std::string& field) const;
+  // Sample number `i`'s value of a bytes or text field (text: UTF-8); empty for an unusable sample. Error(usage) for
+  // other fields.
+  std::string_view value(const std::string& field, int64_t i) const;
+  FieldKind kind(const std::string& field) const;
+  std::vector<std::string> fields() const;
+  const int64_t* indices() const;              // [n]: dataset index of each sample
+  const uint8_t* valid() const;                // [n]: 0 for padding and unreadable samples in `eval`
+  const uint8_t* substituted() const;          // [n]: 1 where another sample stands in for an unusable one
+  int64_t num_valid() const;
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+
+ private:
+  friend class DataLoaderImpl;
+  size_t place_of(const std::string& field) const;
+  std::shared_ptr<BatchState> state_;
+};
+
+struct DataLoaderOptions {
+  std::vector<std::string> overrides;          // "splits.train.batch_size=32"
+  std::optional<bool> attach;                  // to `penstock serve`; nothing: if PENSTOCK_ATTACH is 1
+  std::optional<int> num_replicas;             // embedded only
+  std::optional<int> rank;
+  bool places_are_ranks = false;               // the two count ranks, of which roles.ranks_per_replica make a replica
+  std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
+  std::optional<bool> channels_last;
+  // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
+  // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
+  bool raw_images = false;
+  // Besides, and where they are there: in memory that loaders' cards share (offered_memory()). The program finishes all
+  // images of a batch on a card of its own. Not where MixUp or CutMix mix batches, nor where batches are dumped; from
+  // other nodes by links (SharedCardMemory).
+  bool card_images = false;
+  // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
+  // for a `penstock serve`. What it throws comes out of those.
+  std::function<void(const std::string&)> on_warning;
+  std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
+};
+
+// One pass over a split, batch by batch. The pass ends when its last copy is gone.
+class BatchStream {
+ public:
+  BatchStream() = default;
+  Batch next();  // an empty one at the end, and ever after
+
+ private:
+  friend class DataLoader;
+  struct Pass;
+  std::shared_ptr<Pass> pass_;
+};
+
+// The same as an input iterator. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes
+// the next.
+class BatchIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Batch*;
+  using reference = Batch&;
+
+  BatchIterator() = default;  // the end
+  Batch& operator*() const;
+  Batch* operator->() const { return &**this; }
+  BatchIterator& operator++();
+  void operator++(int) { ++*this; }
+  friend bool operator==(const BatchIterator& a, const BatchIterator& b) { return a.at_end() == b.at_end(); }
+
+ private:
+  friend class DataLoader;
+  struct Place;
+  bool at_end() const noexcept;
+  std::shared_ptr<Place> place_;
+};
+
+class DataLoader {
+ public:
+  DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options = {});
+  // A job that the program made: the job file's text. `name` stands in messages; relative folders start at the current
+  // one.
+  static DataLoader from_text(const std::string& job_text, const std::string& name, const std::string& split,
+                              const DataLoaderOptions& options = {});
+  ~DataLoader();
+  DataLoader(DataLoader&&) noexcept;
+  DataLoader& operator=(DataLoader&&) noexcept;
+
+  BatchIterator begin();
+  BatchIterator end() { return {}; }
+  // A pass that begins at `step` of `epoch`: for resuming.
+  BatchIterator begin_at(int64_t epoch, int64_t step);
+  BatchStream start();                            // as begin(): advances the epoch
+  BatchStream start_at(int64_t epoch, int64_t step);
+  // A pass in an order that the program gives: this replica's own share of the epoch, all of it, also where `step` is
+  // not 0. For splits with sampler.program; at most kLargestOrder indices.
+  BatchStream start_at(int64_t epoch, int64_t step, std::vector<int64_t> order);
+
+  // What a checkpoint keeps when `step` batches of `epoch` were taken on every replica.
+  // For splits with sampler.program, `order_samples` is the length of a pass's order: size() does not know it.
+  std::string state(int64_t epoch, int64_t step, int64_t order_samples = 0) const;
+  Cursor resume(const std::string& state, int64_t order_samples = 0) const;  // Error(config) naming what differs
+
+  // From any thread: whoever waits for a batch of this loader, or will, has an Error(usage) soon.
+  void end_waits() noexcept;
+
+  void set_epoch(int64_t epoch);
+  int64_t epoch() const noexcept;               // that the next begin() will give
+  int64_t size() const noexcept;                // batches per epoch; the same for every replica
+  int64_t batch_size() const noexcept;
+  int64_t num_samples() const noexcept;         // of this replica that count, per epoch (padding in `eval` does not)
+  int64_t dataset_size() const noexcept;
+  int num_replicas() const noexcept;
+  int rank() const noexcept;
+  int ranks_per_replica() const noexcept;       // the job's
+  const std::vector<std::string>& class_names() const noexcept;
+  std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
+  std::vector<std::string> warnings() const;    // and forgets them
+  std::string stats_json();                     // this port's report so far
+  std::string report_json();                    // the same as a job's report (report/report.h), bottleneck included
+  std::vector<std::string> fields() const;      // names of what a batch holds
+  FieldKind kind(const std::string& field) const;  // Error(usage) where a batch has no such field
+  bool embedded() const noexcept;
+  bool raw_images() const noexcept;             // are images raw, as the options asked?
+  // Memory of loaders' cards, each once, as next() hears of it; that the program has it open: batches have images there
+  // only after it has said so; and that it reads none any more, of batches that are still to be made.
+  std::vector<std::shared_ptr<const SharedCardMemory>> offered_memory();
+  void use_memory(const SharedCardMemory& memory);
+  void use_no_memory();
+  // Of linked memory. After the first, offered_memory() gives the same again, with link_id or a problem; and a problem
+  // also when the loader has ended it. `identity`: Card::identity() of the card that will receive.
+  void ask_for_link(const SharedCardMemory& memory, const std::string& identity);
+  // What is about to be received, in that order. Error(peer_lost) where its loader is lost.
+  void ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs);
+  // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table.
+  Finisher finisher() const;
+
+ private:
+  explicit DataLoader(std::shared_ptr<DataLoaderImpl> impl);
+  std::shared_ptr<DataLoaderImpl> impl_;
+};
+
+}  // namespace penstock

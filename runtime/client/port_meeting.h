@@ -1,0 +1,51 @@
+// How a program meets the port that feeds it, and reads its job file on the way.
+//
+//   Meeting meeting = meet_port(read, options);           // its command line may change the job: it is read here
+//   if (meeting.way == Way::embedded) load_here(meeting, options);    // once the program's split is known to be right
+//   ClientSession session(std::move(meeting.socket), …);
+//
+//   PENSTOCK_PORT is set (`penstock run` started the program)    run        that socket, with PENSTOCK_TOKEN
+//   options.attach, or PENSTOCK_ATTACH=1                         attached   a `penstock serve` of this job (attach.h)
+//   otherwise                                                    embedded   loader and port in threads of this process
+//
+// Overrides: those of the command line of `penstock run` or `serve` come first, then the program's own.
+// Thread-safety: all functions from any thread. Ownership: the caller's; the world is shared with the program's other
+//   loaders (embedded.h). Failure: what read() throws; Error(peer_lost) where the port is not there or another user's;
+//   Error(usage) as attach() and embedded_place() do, or for a PENSTOCK_ATTACH that is neither 0 nor 1.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/client/data_loader.h"
+#include "runtime/embedded/embedded.h"
+#include "runtime/job/job.h"
+#include "transport/unix_socket.h"
+
+namespace penstock {
+
+enum class Way { run, attached, embedded };
+
+struct Meeting {
+  Way way = Way::embedded;
+  Job job;
+  PacketSocket socket;                   // greeted; of an embedded world from load_here() on
+  std::shared_ptr<EmbeddedWorld> world;  // embedded only
+};
+
+// The job with these overrides, from wherever it comes.
+using JobMaker = std::function<Job(const std::vector<std::string>& overrides)>;
+
+Meeting meet_port(const JobMaker& read, const DataLoaderOptions& options);
+void load_here(Meeting& meeting, const DataLoaderOptions& options);
+
+// For a program that loads for itself and did not say that it wants to: "`penstock serve` of this job is running …", or
+// nothing.
+std::string unused_server(const Job& job, const DataLoaderOptions& options);
+
+// Whose messages say more when the port goes away; nothing where it is in this process.
+std::string server_name(Way way);
+
+}  // namespace penstock

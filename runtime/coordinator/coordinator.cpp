@@ -1,0 +1,304 @@
+#include "runtime/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "runtime/balancer/balancer.h"
+#include "runtime/balancer/event_log.h"
+#include "runtime/base/error.h"
+#include "runtime/coordinator/epoch_plan.h"
+#include "runtime/coordinator/replica_agreement.h"
+#include "runtime/coordinator/split_registry.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+namespace {
+
+BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
+  const BalancerSpec& spec = coordination.balancer;
+  BalancerOptions options;
+  options.ports = static_cast<int32_t>(coordination.ports.size());
+  options.embedded = coordination.embedded;
+  options.policy =
+      spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
+  options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
+  options.lost_after_ns = static_cast<int64_t>(spec.lost_after_s * 1e9);
+  return options;
+}
+
+}  // namespace
+
+class Coordinator::Impl {
+ public:
+  Impl(const CoordinatorOptions& options, const Clock& clock, Send send)
+      : options_(options),
+        clock_(clock),
+        send_(std::move(send)),
+        balancer_(balancer_options(options)),
+        splits_({options.ports.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
+                [this](Fingerprint fingerprint) { return has_streams(fingerprint); }),
+        agreement_(options.ports.size()) {
+    if (!options.balancer.log.empty()) {
+      log_.open(options.balancer.log, std::ios::trunc);
+      if (!log_) {
+        throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options.balancer.log + "'",
+                    "check balancer.log");
+      }
+      log_ << log_first_line(balancer_options(options));
+    }
+  }
+
+  void handle(PeerId peer, const ControlMessage& message) {
+    std::visit(
+        overloaded{
+            [&](const LoaderHello& m) {
+              joined_.insert(peer);
+              lost_.erase(peer);
+              threads_[peer] = std::max(1, m.threads);
+              splits_.loader_joined(peer);
+              apply(LoaderJoined{peer, m.depth, m.cells, node_of(peer)});
+            },
+            [&](const Alive&) { apply(LoaderAlive{peer}); },
+            [&](const LeasesAhead& m) { apply(LoaderAhead{peer, std::max(0, m.leases)}); },
+            [&](const OpenSplit& m) { open_split(peer, m); },
+            [&](const SplitClosed& m) { splits_.close({peer, m.split}); },
+            [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
+            [&](const OpenStream& m) { open_stream(peer, m); },
+            [&](const SlotFree& m) { if (streams_.count(m.stream) != 0) apply(SlotReserved{m.stream, m.step}); },
+            [&](const CursorAt& m) {
+              if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
+            },
+            [&](const CloseStream& m) { close_stream(m.stream); },
+            [&](const ProgramsAt& m) { programs_at(peer, m.living); },
+            [&](const ChunkDone& m) { apply(ChunkMade{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
+            [&](const ChunkUndone& m) { apply(ChunkFailed{peer, m.lease, m.reason}); },
+            [&](const CellBack& m) { apply(CellFreed{peer, m.port}); },
+            [&](const ChunkTaken& m) { if (streams_.count(m.lease.stream) != 0) apply(ChunkAccepted{m.lease}); },
+            [&](const auto&) {
+              throw Error(ErrorKind::peer_lost,
+                          "rank " + std::to_string(peer) + " sent the coordinator a message that is not for it",
+                          "all ranks must run the same version of penstock");
+            },
+        },
+        message);
+    splits_.forget_closed();
+  }
+
+  void peer_lost(PeerId peer, const std::string& reason) {
+    const bool joined = joined_.erase(peer) != 0;
+    threads_.erase(peer);
+    if (!lost_.insert(peer).second) return;
+    figures_.lost.push_back(loader_name(peer, options_.embedded) + ": " + reason);
+    if (joined) apply(LoaderLost{peer, reason});
+    splits_.loader_lost(peer);
+    splits_.forget_closed();
+    for (const PeerId port : options_.ports) send_(port, LoaderGone{peer});
+  }
+
+  void tick() { apply(Tick{}); }
+
+  std::optional<Nanoseconds> idle_since() const { return idle_since_; }
+  std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
+  Figures figures() const {
+    Figures figures = figures_;
+    for (const auto& [loader, f] : balancer_.figures()) figures.regranted += f.regranted;
+    return figures;
+  }
+
+ private:
+  struct Stream {
+    Fingerprint fingerprint = 0;
+    PeerId port = 0;
+    int32_t replica = 0;
+    int64_t epoch = 0;
+    int32_t chunk_samples = 1;
+    int32_t card_reader = 0;
+    std::shared_ptr<const Plan> plan;
+    int32_t of_replicas = 0;  // the plan is this replica's alone; 0: it is that of all
+  };
+
+  int node_of(PeerId peer) const {
+    return static_cast<size_t>(peer) < options_.nodes.size() ? options_.nodes[static_cast<size_t>(peer)] : 0;
+  }
+
+  void open_split(PeerId port, const OpenSplit& m) {
+    SplitAsked asked;
+    try {
+      asked = splits_.read(m);
+    } catch (const Error& error) {
+      send_(port, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
+      return;
+    }
+    const ReplicaAgreement::Who who{port, m.replica, m.program};
+    const std::string& name = asked.resolved.name;
+    if (const auto complaint = agreement_.opened(who, name, m.opening, m.json)) {
+      send_(port, SplitRefused{m.split, static_cast<int32_t>(ErrorKind::config), *complaint,
+                               "give every trainer the same job file and overrides"});
+      return;
+    }
+    const size_t program = agreement_.program_number(who, name);
+    splits_.open({port, m.split}, program, m, std::move(asked));
+  }
+
+  bool has_streams(Fingerprint fingerprint) const {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [&](const auto& item) { return item.second.fingerprint == fingerprint; });
+  }
+
+  // Several chunks for every thread of the job, so that no thread waits for another at a batch's end; but not so small
+  // that the messages cost more than they save.
+  int32_t choose_chunk(const OpenedSplit& split) const {
+    if (options_.chunk_samples > 0) return split.max_chunk_samples;
+    int64_t threads = 0;
+    for (const auto& [loader, its] : threads_) threads += its;
+    const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, std::ssize(options_.ports)));
+    const int64_t samples = (split.resolved.split.batch_size + pieces - 1) / pieces;
+    return static_cast<int32_t>(std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples),
+                                                    split.max_chunk_samples));
+  }
+
+  void open_stream(PeerId port, const OpenStream& m) {
+    OpenedSplit* found = splits_.find(m.fingerprint);
+    if (found == nullptr) {
+      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
+      return;
+    }
+    OpenedSplit& split = *found;
+    const auto complaint = m.again ? std::nullopt
+                                   : agreement_.began({port, m.replica, m.program}, split.resolved.name, m.opening,
+                                                      m.epoch, m.first_step);
+    if (complaint) {
+      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
+                               "resume every trainer from the same state, and call set_epoch() alike in all of them"});
+      return;
+    }
+    Stream stream;
+    stream.fingerprint = m.fingerprint;
+    stream.port = port;
+    stream.replica = m.replica;
+    stream.epoch = m.epoch;
+    stream.card_reader = m.card_reader;
+    stream.chunk_samples = choose_chunk(split);
+    try {
+      if (split.resolved.split.sampler.program) {
+        stream.plan = program_plan(split.resolved, m.order, split.prepared.dataset_size, m.epoch);
+        stream.of_replicas = split.num_replicas;
+      } else {
+        stream.plan = split.plans.of(m.epoch);
+      }
+    } catch (const Error& error) {
+      send_(port, StreamFailed{m.stream, error.exit_code(), error.message(), error.remedy()});
+      return;
+    }
+    const int64_t steps = stream.plan->steps();
+    if (m.first_step >= steps) return;  // a pass of no steps: it was only to be compared
+    const auto pieces = [&](int64_t step) {
+      return static_cast<int32_t>((stream.plan->batch_length(step) + stream.chunk_samples - 1) / stream.chunk_samples);
+    };
+    StreamOpened opened;
+    opened.stream = m.stream;
+    opened.port = port;
+    opened.node = node_of(port);
+    opened.first_step = m.first_step;
+    opened.steps = steps;
+    opened.chunks_per_step = pieces(0);
+    opened.chunks_last_step = pieces(steps - 1);
+    send_(port, StreamReady{m.stream, stream.chunk_samples});
+    streams_[m.stream] = std::move(stream);
+    apply(opened);
+  }
+
+  void programs_at(PeerId port, int32_t living) {
+    programs_[port] = living;
+    const bool any = std::any_of(programs_.begin(), programs_.end(), [](const auto& item) { return item.second > 0; });
+    if (any) {
+      idle_since_.reset();
+      return;
+    }
+    idle_since_ = clock_.now();
+    agreement_.forget();
+    splits_.forget_looks();
+  }
+
+  void close_stream(StreamId id) {
+    if (streams_.erase(id) != 0) apply(StreamClosed{id});
+  }
+
+  void apply(const Event& event) {
+    const int64_t now = clock_.now();
+    const std::vector<Action> actions = balancer_.step(now, event);
+    if (log_.is_open() && !(log_ << log_lines(now, event, actions) << std::flush)) {
+      throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options_.balancer.log + "'",
+                  "make room on its disk, or leave balancer.log out");
+    }
+    for (const Action& action : actions) {
+      std::visit(overloaded{
+                     [&](const Grant& a) { grant(a); },
+                     [&](const Revoke& a) { send_(a.loader, LeaseRevoked{a.lease}); },
+                     [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason); },
+                     [&](const FailStream& a) { fail_stream(a); },
+                 },
+                 action);
+    }
+  }
+
+  void grant(const Grant& a) {
+    const auto it = streams_.find(a.lease.stream);
+    if (it == streams_.end()) return;
+    const Stream& stream = it->second;
+    const bool own = stream.of_replicas > 0;
+    BatchPlan batch = stream.plan->batch(a.lease.step, own ? 0 : stream.replica);
+    if (own) globalize(batch, stream.replica, stream.of_replicas);
+    LeaseGranted lease;
+    lease.lease = a.lease;
+    lease.fingerprint = stream.fingerprint;
+    lease.epoch = stream.epoch;
+    lease.replica = stream.replica;
+    lease.port = stream.port;
+    lease.first_slot = a.lease.chunk * stream.chunk_samples;
+    lease.card_reader = stream.card_reader;
+    const auto begin = batch.begin() + lease.first_slot;
+    const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_slot + stream.chunk_samples);
+    lease.samples.assign(begin, batch.begin() + end);
+    ++figures_.granted;
+    send_(a.loader, lease);
+  }
+
+  void fail_stream(const FailStream& a) {
+    const auto it = streams_.find(a.stream);
+    if (it == streams_.end()) return;
+    const ErrorKind kind = joined_.empty() ? ErrorKind::peer_lost : ErrorKind::runtime;
+    const PeerId port = it->second.port;
+    streams_.erase(it);
+    send_(port, StreamFailed{a.stream, static_cast<int32_t>(kind), a.reason, ""});
+  }
+
+  CoordinatorOptions options_;
+  const Clock& clock_;
+  Send send_;
+  Balancer balancer_;
+  std::ofstream log_;
+  std::set<PeerId> joined_;
+  std::set<PeerId> lost_;
+  std::map<PeerId, int> threads_;  // of the loaders that have joined
+  SplitRegistry splits_;
+  ReplicaAgreement agreement_;
+  std::map<PeerId, int32_t> programs_;  // that live at each port
+  std::optional<Nanoseconds> idle_since_;
+  std::map<StreamId, Stream> streams_;
+  Figures figures_;
+};
+
+Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(send))) {}
+Coordinator::~Coordinator() = default;
+void Coordinator::handle(PeerId peer, const ControlMessage& message) { impl_->handle(peer, message); }
+void Coordinator::peer_lost(PeerId peer, const std::string& reason) { impl_->peer_lost(peer, reason); }
+void Coordinator::tick() { impl_->tick(); }
+std::optional<Nanoseconds> Coordinator::idle_since() const { return impl_->idle_since(); }
+std::vector<PeerId> Coordinator::living_loaders() const { return impl_->living_loaders(); }
+Coordinator::Figures Coordinator::figures() const { return impl_->figures(); }
+
+}  // namespace penstock

@@ -1,0 +1,269 @@
+#include "runtime/coordinator/split_registry.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/balancer/balancer.h"
+#include "runtime/base/error.h"
+#include "runtime/coordinator/epoch_plan.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kLargestChunk = 16;
+
+}  // namespace
+
+SplitAsked SplitRegistry::read(const OpenSplit& m) {
+  SplitAsked asked{fingerprint_of(m.json), split_from_json(m.json), nullptr};
+  const Split* known = newest(asked.described);
+  if (known == nullptr || known->failed) {
+    asked.numbers = std::make_shared<SamplerNumbers>(read_sampler_file(asked.resolved));
+  }
+  return asked;
+}
+
+void SplitRegistry::open(const Opening& opening, size_t program_number, const OpenSplit& m, SplitAsked asked) {
+  Fingerprint& looked = looked_for(opening.first, {asked.described, program_number, m.opening});
+  Split& split = choose(looked, m, asked);
+  if (split.like == 0) prepare_everywhere(split);
+  split.waiting.insert(opening);
+  split.open_at.insert(opening);
+  settle(split);
+}
+
+void SplitRegistry::close(const Opening& opening) {
+  for (auto& [fingerprint, split] : splits_) {
+    split.open_at.erase(opening);
+    split.waiting.erase(opening);
+  }
+}
+
+void SplitRegistry::loader_joined(PeerId loader) {
+  living_.insert(loader);
+  lost_.erase(loader);
+  for (auto& [fingerprint, split] : splits_) {
+    if (split.like == 0) prepare_at(loader, split);  // what others look at again is none of a newcomer's
+  }
+}
+
+// A split that waited for this loader's answer goes on without it, or fails where nobody is left.
+void SplitRegistry::loader_lost(PeerId loader) {
+  living_.erase(loader);
+  lost_.insert(loader);
+  std::vector<Fingerprint> all;
+  for (const auto& [fingerprint, split] : splits_) all.push_back(fingerprint);
+  for (const Fingerprint fingerprint : all) {
+    const auto it = splits_.find(fingerprint);
+    if (it == splits_.end()) continue;  // was the same as another
+    it->second.waiting_for.erase(loader);
+    settle(it->second);
+  }
+}
+
+OpenedSplit* SplitRegistry::find(Fingerprint fingerprint) {
+  const auto it = splits_.find(fingerprint);
+  return it == splits_.end() || !it->second.opened.plans.ready() ? nullptr : &it->second.opened;
+}
+
+void SplitRegistry::prepare_at(PeerId loader, Split& split) {
+  if (!split.asked.insert(loader).second) return;
+  split.waiting_for.insert(loader);
+  send_(loader, PrepareSplit{split.fingerprint, split.json, split.opened.max_chunk_samples, split.like});
+}
+
+void SplitRegistry::prepare_everywhere(Split& split) {
+  for (const PeerId loader : living_) prepare_at(loader, split);
+}
+
+SplitRegistry::Split* SplitRegistry::newest(Fingerprint described) {
+  Split* found = nullptr;
+  for (auto& [fingerprint, split] : splits_) {
+    if (split.described == described && (found == nullptr || split.number > found->number)) found = &split;
+  }
+  return found;
+}
+
+// The look that another replica's program has had for its n-th opening, if this is a program's n-th: all of them get
+// one list, whatever happens to the files meanwhile.
+Fingerprint& SplitRegistry::looked_for(PeerId port, const LookKey& key) {
+  Look& look = looks_[key];
+  look.ports.insert(port);
+  if (look.ports.size() < options_.ports) return look.split;
+  last_look_ = look.split;
+  looks_.erase(key);
+  return last_look_;
+}
+
+// The one that an opening gets: an old one, perhaps after a look whether it is one still, or a new one. `looked`: see
+// looked_for.
+SplitRegistry::Split& SplitRegistry::choose(Fingerprint& looked, const OpenSplit& m, SplitAsked& asked) {
+  if (const auto it = splits_.find(looked); looked != 0 && it != splits_.end()) return it->second;
+  std::set<Opening> open_at;
+  Split* known = newest(asked.described);
+  if (known != nullptr && known->failed) {
+    open_at = forget_failed(known->fingerprint);
+    known = newest(asked.described);
+  }
+  // What loaders look at just now was asked for a moment ago. Who has objects in Python has to say itself when they are
+  // others.
+  const bool again = known != nullptr && known->known && !known->failed && known->like == 0 &&
+                     known->waiting_for.empty() && !living_.empty() && !asked.resolved.split.dataset.is_python();
+  if (known != nullptr && !again) {
+    looked = known->fingerprint;
+    return *known;
+  }
+  if (again) asked.numbers = known->numbers;
+  Split& split = add(m, asked);
+  split.open_at = std::move(open_at);
+  looked = split.fingerprint;
+  if (again) {
+    split.like = known->fingerprint;
+    ++known->looked_at;
+    prepare_everywhere(split);
+  }
+  return split;
+}
+
+SplitRegistry::Split& SplitRegistry::add(const OpenSplit& m, SplitAsked& asked) {
+  Fingerprint fingerprint = asked.described;
+  while (fingerprint == 0 || splits_.count(fingerprint) != 0) {
+    fingerprint = fingerprint_of(m.json + "#" + std::to_string(++last_number_));
+  }
+  Split& split = splits_[fingerprint];
+  split.fingerprint = fingerprint;
+  split.described = asked.described;
+  split.number = ++last_number_;
+  split.json = m.json;
+  split.numbers = std::move(asked.numbers);
+  split.opened.num_replicas = m.num_replicas;
+  const int64_t largest = options_.chunk_samples > 0 ? options_.chunk_samples : kLargestChunk;
+  split.opened.max_chunk_samples = static_cast<int32_t>(std::min(asked.resolved.split.batch_size, largest));
+  split.opened.resolved = std::move(asked.resolved);
+  return split;
+}
+
+// A split that could not be opened is asked for anew when somebody opens it again: its folder may have been repaired.
+// The ports that have it open all the same: a loader failed that came later.
+std::set<SplitRegistry::Opening> SplitRegistry::forget_failed(Fingerprint fingerprint) {
+  const auto it = splits_.find(fingerprint);
+  if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty() || it->second.looked_at > 0 ||
+      in_use_(fingerprint)) {
+    return {};
+  }
+  std::set<Opening> open_at = std::move(it->second.open_at);
+  splits_.erase(it);
+  return open_at;
+}
+
+void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
+  const auto it = splits_.find(m.fingerprint);
+  if (it == splits_.end()) return;
+  Split& split = it->second;
+  split.waiting_for.erase(loader);
+  if (m.good && m.same) {
+    split.same_at.insert(loader);
+  } else if (!m.good) {
+    split.failed = true;
+    split.problem = m;
+    split.problem.error = loader_name(loader, options_.embedded) + ": " + m.error;
+  } else if (!split.known) {
+    split.known = true;
+    split.opened.prepared = m;
+  } else if (m.dataset_fingerprint != split.opened.prepared.dataset_fingerprint) {
+    split.failed = true;
+    split.problem = m;
+    split.problem.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+    split.problem.error = loader_name(loader, options_.embedded) + " sees another dataset for split '" +
+                          split.opened.resolved.name + "': " + std::to_string(m.dataset_size) + " samples, not " +
+                          std::to_string(split.opened.prepared.dataset_size);
+    split.problem.remedy = "make the same files visible under the same path on every node";
+  }
+  settle(split);
+}
+
+// Answers the ports that wait for a split, once every loader has said what it sees.
+void SplitRegistry::settle(Split& split) {
+  if (!split.waiting_for.empty()) return;
+  if (split.like != 0) return decide(split);
+  if (split.waiting.empty()) return;
+  const bool none_left = living_.empty() && !lost_.empty() && lost_.size() >= options_.loaders;
+  if (!split.known && !split.failed && !none_left) return;  // no loader yet
+  judge(split);
+  answer(split);
+}
+
+// Every loader has looked again.
+void SplitRegistry::decide(Split& split) {
+  Split& before = splits_.at(split.like);  // kept by looked_at
+  --before.looked_at;
+  split.like = 0;
+  if (split.known || split.failed) {
+    // Two lists from now on: those that have the older one open keep it.
+    for (const PeerId loader : split.same_at) split.asked.erase(loader);
+    if (!split.failed) prepare_everywhere(split);
+    settle(split);
+    return;
+  }
+  before.waiting.merge(split.waiting);
+  before.open_at.merge(split.open_at);
+  for (auto& [key, look] : looks_) {
+    if (look.split == split.fingerprint) look.split = before.fingerprint;
+  }
+  splits_.erase(split.fingerprint);
+  settle(before);
+}
+
+void SplitRegistry::judge(Split& split) {
+  if (split.failed) return;
+  OpenedSplit& opened = split.opened;
+  try {
+    if (!split.known) {
+      throw Error(ErrorKind::peer_lost, "no loader is left that could read split '" + opened.resolved.name + "'",
+                  "see the messages of the loaders");
+    }
+    const int64_t size = opened.prepared.dataset_size;
+    check_numbers(opened.resolved, *split.numbers, size);
+    PlanSpec shape = plan_spec(opened.resolved, size, opened.num_replicas);
+    shape.shuffle = false;  // the permutation is not what is looked at here
+    (void)Plan(shape, 0);
+    if (!opened.plans.ready()) opened.plans = PlanCache(opened.resolved, split.numbers, size, opened.num_replicas);
+  } catch (const Error& error) {
+    split.failed = true;
+    split.problem.error_kind = error.exit_code();
+    split.problem.error = error.message();
+    split.problem.remedy = error.remedy();
+  }
+}
+
+void SplitRegistry::answer(Split& split) {
+  const SplitPrepared& seen = split.opened.prepared;
+  for (const Opening& opening : split.waiting) {
+    const auto& [port, number] = opening;
+    if (split.failed) {
+      send_(port, SplitRefused{number, split.problem.error_kind, split.problem.error, split.problem.remedy});
+      split.open_at.erase(opening);
+    } else {
+      send_(port, SplitOpened{split.fingerprint, seen.dataset_size, seen.dataset_fingerprint, seen.classes,
+                              seen.extra_fields, seen.labelled, number});
+    }
+  }
+  split.waiting.clear();
+}
+
+// One that loaders still look at waits for their answers, which would otherwise be taken for the next one's.
+void SplitRegistry::forget_closed() {
+  for (auto it = splits_.begin(); it != splits_.end();) {
+    const Split& split = it->second;
+    if (!split.open_at.empty() || !split.waiting_for.empty() || split.looked_at > 0 || in_use_(it->first)) {
+      ++it;
+      continue;
+    }
+    for (const PeerId loader : split.asked) {
+      if (living_.count(loader) != 0) send_(loader, SplitClosed{it->first, split.failed});
+    }
+    it = splits_.erase(it);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,134 @@
+// The splits that programs have open, and what loaders see of them: from OpenSplit to SplitOpened or SplitRefused.
+//
+//   SplitRegistry splits(options, send, in_use);
+//   SplitAsked asked = splits.read(m);                     // Error: the description or its sampler's file is no good
+//   splits.open({port, m.split}, program_number, m, std::move(asked));
+//   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
+//   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened
+//
+// A description (canonical JSON) may stand for several lists of files, one for each look that loaders had at them:
+//
+//   opened first ----> asked of every loader ----> known ----> opened again: asked once more, `like` the known one
+//                             |                      ^                |                         |
+//                             v                      +--- all say "the same" --- merged         | files differ
+//                          failed: refused; the next opening asks anew                          v
+//                                                                   a list of its own; who has the older one open keeps it
+//
+// Invariants: at most one list of a description is looked at again at a time; the n-th opening by each replica's
+//   program gets one list, whatever happens to the files meanwhile.
+// Thread-safety: none; the coordinator's. Ownership: references and pointers that it gives hold until the next call.
+// Failure: what is wrong with a split is answered to the ports that wait for it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "runtime/coordinator/plan_cache.h"
+#include "runtime/job/job.h"
+#include "runtime/job/sampler_file.h"
+#include "runtime/protocol/messages.h"
+
+namespace penstock {
+
+struct SplitRegistryOptions {
+  size_t ports = 0;       // in the job
+  size_t loaders = 0;     // that are to join
+  int chunk_samples = 0;  // 0: chosen
+  bool embedded = false;  // see BalancerOptions
+};
+
+// What an OpenSplit asks for.
+struct SplitAsked {
+  Fingerprint described = 0;
+  ResolvedSplit resolved;
+  std::shared_ptr<const SamplerNumbers> numbers;  // of the sampler's file; none where the registry has them
+};
+
+// One that loaders have seen.
+struct OpenedSplit {
+  ResolvedSplit resolved;
+  SplitPrepared prepared;  // the first good answer
+  int32_t num_replicas = 1;
+  int32_t max_chunk_samples = 1;
+  PlanCache plans;
+};
+
+class SplitRegistry {
+ public:
+  using Send = std::function<void(PeerId, const ControlMessage&)>;
+  using InUse = std::function<bool(Fingerprint)>;  // has streams
+  using Opening = std::pair<PeerId, int32_t>;      // port, and its number for the split
+
+  SplitRegistry(const SplitRegistryOptions& options, Send send, InUse in_use)
+      : options_(options), send_(std::move(send)), in_use_(std::move(in_use)) {}
+
+  SplitAsked read(const OpenSplit& m);
+  // program_number: how many programs the port had fed before this one.
+  void open(const Opening& opening, size_t program_number, const OpenSplit& m, SplitAsked asked);
+  void close(const Opening& opening);
+  void prepared(PeerId loader, const SplitPrepared& m);
+  void loader_joined(PeerId loader);
+  void loader_lost(PeerId loader);
+  OpenedSplit* find(Fingerprint fingerprint);
+
+  // Programs that open one split after the other must not fill memory, here or at loaders: what nobody has open goes.
+  void forget_closed();
+  // No program is left at any port.
+  void forget_looks() { looks_.clear(); }
+
+ private:
+  struct Split {
+    OpenedSplit opened;
+    Fingerprint fingerprint = 0;
+    Fingerprint described = 0;  // of its description
+    int64_t number = 0;         // the newest of a description is the largest
+    Fingerprint like = 0;       // while loaders look whether it is the same as this one
+    std::set<PeerId> same_at;   // loaders that said so
+    int32_t looked_at = 0;      // so many are looked for by `like`
+    std::string json;
+    std::shared_ptr<const SamplerNumbers> numbers;
+    std::set<PeerId> asked;
+    std::set<PeerId> waiting_for;  // loaders that have not answered PrepareSplit
+    std::set<Opening> waiting;     // for an answer
+    std::set<Opening> open_at;     // those who have it open, or asked for it
+    bool known = false;            // the dataset's size is
+    bool failed = false;
+    SplitPrepared problem;
+  };
+  // What openings got, until every port has had the same one; by description, number of the program, of the opening.
+  using LookKey = std::tuple<Fingerprint, size_t, int32_t>;
+  struct Look {
+    Fingerprint split = 0;
+    std::set<PeerId> ports;
+  };
+
+  void prepare_at(PeerId loader, Split& split);
+  void prepare_everywhere(Split& split);
+  Split* newest(Fingerprint described);
+  Fingerprint& looked_for(PeerId port, const LookKey& key);
+  Split& choose(Fingerprint& looked, const OpenSplit& m, SplitAsked& asked);
+  Split& add(const OpenSplit& m, SplitAsked& asked);
+  std::set<Opening> forget_failed(Fingerprint fingerprint);
+  void decide(Split& split);
+  void settle(Split& split);
+  void judge(Split& split);
+  void answer(Split& split);
+
+  SplitRegistryOptions options_;
+  Send send_;
+  InUse in_use_;
+  std::set<PeerId> living_;  // loaders
+  std::set<PeerId> lost_;
+  std::map<Fingerprint, Split> splits_;
+  int64_t last_number_ = 0;  // of splits
+  std::map<LookKey, Look> looks_;
+  Fingerprint last_look_ = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,471 @@
+#include "runtime/datasets/python_workers.h"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/json_text.h"
+#include "runtime/base/switches.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/base/wire.h"
+#include "runtime/process/worker_process.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint8_t kHello = 1;
+constexpr uint8_t kGood = 0;
+constexpr uint8_t kBad = 1;
+constexpr size_t kHeadBytes = 9;
+constexpr size_t kMaxHelloBytes = size_t{16} << 20;
+constexpr size_t kMaxReasonBytes = 4096;
+constexpr size_t kTailBytes = 4096;
+constexpr size_t kTailLines = 12;
+constexpr size_t kNotices = 20;
+constexpr int64_t kStopCheck_ms = 100;
+constexpr Nanoseconds kDrain_ns = 50 * kMillisecond;
+constexpr double kGrace_s = 0.5;  // for a worker to end by itself, once it was told to
+
+// One worker, and what it said last.
+struct Worker {
+  WorkerProcess process;
+  std::string tail;
+};
+
+// A worker did not answer as it should: it is no use any more.
+struct Fault {
+  std::string how;  // "did not answer within 20 s"; empty: it has ended
+};
+
+std::string last_lines(const std::string& tail) {
+  size_t begin = tail.size();
+  for (size_t lines = 0; begin > 0; --begin) {
+    if (tail[begin - 1] == '\n' && begin != tail.size() && ++lines == kTailLines) break;
+  }
+  std::string text = tail.substr(begin);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+// Takes what the worker has printed: passes it on, keeps the end of it. One that prints faster than we read, or a
+// stderr that nobody reads, holds us up for kDrain_ns at most; what is left waits for the next time, or is not passed
+// on.
+void drain(Worker& worker) {
+  char buffer[4096];  // no more than a pipe takes at once: a write after POLLOUT does not block
+  static_assert(sizeof buffer <= PIPE_BUF);
+  ssize_t got = 0;
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + kDrain_ns;
+  while (clock.now() < deadline && (got = ::read(worker.process.output(), buffer, sizeof buffer)) > 0) {
+    pollfd out{STDERR_FILENO, POLLOUT, 0};
+    const auto left = static_cast<int>(std::max<Nanoseconds>(deadline - clock.now(), 0) / kMillisecond);
+    if (::poll(&out, 1, left) == 1 && (out.revents & POLLOUT) != 0) {
+      for (ssize_t done = 0; done < got;) {
+        const ssize_t written = ::write(STDERR_FILENO, buffer + done, static_cast<size_t>(got - done));
+        if (written <= 0) break;  // nobody reads our stderr any more
+        done += written;
+      }
+    }
+    worker.tail.append(buffer, static_cast<size_t>(got));
+    if (worker.tail.size() > 2 * kTailBytes) worker.tail.erase(0, worker.tail.size() - kTailBytes);
+  }
+}
+
+class Exchange {
+ public:
+  Exchange(Worker& worker, double limit_s, const std::stop_token& stop)
+      : worker_(worker),
+        limit_s_(limit_s),
+        stop_(stop),
+        deadline_(clock_.now() + static_cast<Nanoseconds>(limit_s * 1e9)) {}
+
+  void send(std::span<const std::byte> bytes, bool more) {
+    while (!bytes.empty()) {
+      const ssize_t sent =
+          ::send(worker_.process.socket(), bytes.data(), bytes.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+      if (sent > 0) {
+        bytes = bytes.subspan(static_cast<size_t>(sent));
+      } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        wait(POLLOUT);
+      } else if (sent >= 0 || errno != EINTR) {
+        throw Fault{};
+      }
+    }
+  }
+
+  void receive(std::span<std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t got = ::recv(worker_.process.socket(), bytes.data(), bytes.size(), 0);
+      if (got > 0) {
+        bytes = bytes.subspan(static_cast<size_t>(got));
+      } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        wait(POLLIN);
+      } else if (got == 0 || errno != EINTR) {
+        throw Fault{};
+      }
+    }
+  }
+
+ private:
+  void wait(short events) {
+    if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker answered");
+    const Nanoseconds left = deadline_ - clock_.now();
+    if (left <= 0) {
+      char text[64];
+      std::snprintf(text, sizeof text, "did not answer within %g s", limit_s_);
+      throw Fault{text};
+    }
+    pollfd fds[] = {{worker_.process.socket(), events, 0}, {worker_.process.output(), POLLIN, 0}};
+    // A closed output (a worker may close its own) would be readable for ever.
+    const nfds_t count = output_open_ ? 2 : 1;
+    (void)::poll(fds, count, static_cast<int>(std::min(left / kMillisecond + 1, kStopCheck_ms)));
+    if (count == 2 && fds[1].revents != 0) drain(worker_);
+    if (count == 2 && (fds[1].revents & POLLHUP) != 0) output_open_ = false;
+  }
+
+  Worker& worker_;
+  MonotonicClock clock_;
+  double limit_s_;
+  const std::stop_token& stop_;
+  Nanoseconds deadline_;
+  bool output_open_ = true;
+};
+
+// One request and its answer. The status of the answer.
+uint8_t exchange(Worker& worker, const PythonWorkers::Request& request, size_t max_answer_bytes, double limit_s,
+                 const std::stop_token& stop, std::vector<std::byte>& answer) {
+  Exchange io(worker, limit_s, stop);
+  WireWriter head;
+  head.u64(request.body.size() + request.payload.size());
+  head.u8(request.kind);
+  io.send(head.bytes(), true);
+  io.send(request.body, !request.payload.empty());
+  io.send(request.payload, false);
+  std::byte reply[kHeadBytes];
+  io.receive(reply);
+  WireReader in(reply);
+  const uint64_t size = in.u64();
+  const uint8_t status = in.u8();
+  if (size > (status == kGood ? max_answer_bytes : kMaxReasonBytes)) {
+    throw Fault{"answered with " + std::to_string(size) + " bytes, more than was asked for"};
+  }
+  answer.resize(static_cast<size_t>(size) + PythonWorkers::padding);
+  io.receive(std::span(answer).first(static_cast<size_t>(size)));
+  answer.resize(static_cast<size_t>(size));  // the padding stays readable: nothing is given back
+  return status;
+}
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+class PythonWorkers::Impl {
+ public:
+  Impl(const PythonHost& host, std::string config, std::string title)
+      : spec_(host.spec),
+        notice_(host.notice),
+        stop_(host.stop),
+        config_(std::move(config)),
+        title_(std::move(title)),
+        argv_{python_interpreter(host.spec), python_worker_script()},
+        environment_(worker_environment()) {
+    put_back(start_first());
+  }
+
+  ~Impl() {
+    MutexLock lock(mutex_);
+    for (auto& worker : idle_) worker->process.hang_up();
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(kGrace_s * 1e9);
+    for (auto& worker : idle_) {
+      (void)worker->process.end(std::max(0.0, as_seconds(deadline - clock.now())));
+    }
+  }
+
+  const std::string& hello() const noexcept { return hello_; }
+
+  Verdict call(const Request& request, size_t max_answer_bytes, const std::string& what,
+               std::vector<std::byte>& answer) {
+    std::string problem;
+    for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
+      std::unique_ptr<Worker> worker = take(what);
+      uint8_t status = kGood;
+      try {
+        status = exchange(*worker, request, max_answer_bytes, spec_.timeout_s, stop_, answer);
+      } catch (const Fault& fault) {
+        problem = bury(std::move(worker), fault, what);
+        continue;
+      } catch (...) {  // the job ends, or no memory: the answer is lost half-way, and the worker with it
+        worker.reset();
+        gone();
+        throw;
+      }
+      put_back(std::move(worker));
+      if (status == kGood) return Verdict::good();
+      if (status == kBad) return Verdict::bad(text_of(answer));
+      throw Error(ErrorKind::runtime, title_ + ": " + what + ": " + text_of(answer),
+                  "an error of the machine, not of the sample: check files, network and memory, and the modules of " +
+                      argv_.front() + " (python.interpreter), which the workers run");
+    }
+    throw Error(ErrorKind::runtime,
+                title_ + ": " + what + " was given up after " + std::to_string(spec_.attempts) + " workers: " + problem,
+                "try it alone: python -c 'dataset[index]'; for slow samples raise python.timeout_s");
+  }
+
+  std::vector<std::string> notices() const {
+    MutexLock lock(mutex_);
+    return {notices_.begin(), notices_.end()};
+  }
+  int64_t replaced() const {
+    MutexLock lock(mutex_);
+    return replaced_;
+  }
+
+ private:
+  // An idle worker, a new one where there may be another, or the next that somebody brings back.
+  std::unique_ptr<Worker> take(const std::string& what) {
+    {
+      const MonotonicClock clock;
+      // Whoever has a worker keeps it for so long at most; there may be many who wait for one.
+      const double limit_s = (spec_.timeout_s + spec_.start_timeout_s + 2 * kGrace_s) * spec_.attempts;
+      MutexLock lock(mutex_);
+      Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
+      for (int64_t seen = returned_; idle_.empty() && spec_.workers > 0 && living_ >= spec_.workers;) {
+        if (returned_ != seen) {  // somebody else took it: the workers do work
+          seen = returned_;
+          deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);
+        }
+        if (stop_.stop_requested()) throw Error(ErrorKind::runtime, "the job ended before a Python worker was free");
+        if (clock.now() > deadline) {
+          throw Error(
+              ErrorKind::runtime,
+              title_ + ": " + what + " waited for one of " + std::to_string(living_) + " busy workers for too long",
+              "raise python.workers");
+        }
+        (void)changed_.wait_for(mutex_, std::chrono::milliseconds(kStopCheck_ms));
+      }
+      if (!idle_.empty()) {
+        std::unique_ptr<Worker> worker = std::move(idle_.back());
+        idle_.pop_back();
+        return worker;
+      }
+      ++living_;
+    }
+    try {
+      return start();
+    } catch (...) {
+      gone();
+      throw;
+    }
+  }
+
+  void put_back(std::unique_ptr<Worker> worker) {
+    drain(*worker);
+    MutexLock lock(mutex_);
+    idle_.push_back(std::move(worker));
+    ++returned_;
+    changed_.notify_one();
+  }
+
+  void gone() {
+    MutexLock lock(mutex_);
+    --living_;
+    changed_.notify_one();
+  }
+
+  // "worker 4711 was killed by SIGSEGV; it said last: ...": and it is no more.
+  std::string bury(std::unique_ptr<Worker> worker, const Fault& fault, const std::string& what) {
+    std::string text = "worker " + std::to_string(worker->process.pid()) + " ";
+    drain(*worker);
+    const std::string said = last_lines(worker->tail);
+    const std::string status = worker->process.end(fault.how.empty() ? kGrace_s : 0);
+    text += fault.how.empty() ? status : fault.how + " and " + status;
+    const std::string notice = title_ + ": " + what + ": " + text;
+    {
+      MutexLock lock(mutex_);
+      ++replaced_;
+      notices_.push_back(notice);
+      if (notices_.size() > kNotices) notices_.pop_front();
+    }
+    if (notice_) notice_(notice);  // its last lines have gone to stderr already
+    gone();
+    return said.empty() ? text : text + "; it said last:\n" + said;
+  }
+
+  std::unique_ptr<Worker> start_first() {
+    {
+      MutexLock lock(mutex_);
+      ++living_;
+    }
+    std::unique_ptr<Worker> worker = start();
+    Json config = parse_json(config_);
+    const Json hello = parse_json(hello_);
+    config["fields"] = hello["fields"];
+    config["labelled"] = hello["labelled"];
+    config_ = json_text(config);  // nobody else has a worker yet
+    return worker;
+  }
+
+  // A worker that has imported its modules and made its dataset.
+  std::unique_ptr<Worker> start() {
+    std::string problem;
+    for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
+      auto worker = std::make_unique<Worker>();
+      worker->process = WorkerProcess::start(argv_, environment_);
+      std::vector<std::byte> answer;
+      uint8_t status = kGood;
+      try {
+        const auto body = std::as_bytes(std::span(config_));
+        status = exchange(*worker, {kHello, body, {}}, kMaxHelloBytes, spec_.start_timeout_s, stop_, answer);
+      } catch (const Fault& fault) {
+        problem = bury(std::move(worker), fault, "while it started");
+        MutexLock lock(mutex_);
+        ++living_;  // the next one's place
+        continue;
+      }
+      const std::string said = text_of(answer);
+      if (status != kGood) {
+        throw Error(ErrorKind::dataset, title_ + " cannot be opened: " + said,
+                    "workers run " + argv_.front() + " (python.interpreter) and look for modules in dataset.path");
+      }
+      check_hello(said);
+      drain(*worker);
+      return worker;
+    }
+    throw Error(ErrorKind::runtime, title_ + " cannot be opened: " + problem,
+                "workers run " + argv_.front() + " (python.interpreter); slow imports need python.start_timeout_s");
+  }
+
+  void check_hello(const std::string& said) {
+    Json answer;
+    try {
+      answer = parse_json(said);
+      (void)answer.at("size").get<int64_t>();
+      (void)answer.at("labelled").get<bool>();
+      for (const char* list : {"classes", "fields"}) {
+        if (!answer.at(list).is_array()) throw Error(ErrorKind::runtime, "not a list");
+      }
+    } catch (const std::exception&) {
+      throw Error(ErrorKind::runtime, title_ + ": the worker's answer cannot be read",
+                  "use the _worker.py of this version of penstock");
+    }
+    MutexLock lock(mutex_);
+    if (hello_.empty()) {
+      hello_ = said;
+    } else if (hello_ != said) {
+      throw Error(
+          ErrorKind::dataset,
+          title_ + " is another one in another worker: " + said.substr(0, 300) + ", before " + hello_.substr(0, 300),
+          "size, classes, fingerprint and fields must be the same whenever it is made");
+    }
+  }
+
+  const PythonSpec spec_;
+  const std::function<void(const std::string&)> notice_;
+  const std::stop_token stop_;
+  std::string config_;  // constant once the first worker runs
+  const std::string title_;
+  const std::vector<std::string> argv_;
+  const std::vector<std::string> environment_;
+  std::string hello_;  // as config_
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<Worker>> idle_ PENSTOCK_GUARDED_BY(mutex_);
+  int living_ PENSTOCK_GUARDED_BY(mutex_) = 0;
+  int64_t returned_ PENSTOCK_GUARDED_BY(mutex_) = 0;  // how often a worker was brought back
+  int64_t replaced_ PENSTOCK_GUARDED_BY(mutex_) = 0;
+  std::deque<std::string> notices_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+PythonWorkers::PythonWorkers(const PythonHost& host, std::string config, std::string title)
+    : impl_(std::make_unique<Impl>(host, std::move(config), std::move(title))) {}
+PythonWorkers::~PythonWorkers() = default;
+const std::string& PythonWorkers::hello() const noexcept {
+  return impl_->hello();
+}
+Verdict PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,
+                            std::vector<std::byte>& answer) const {
+  return impl_->call(request, max_answer_bytes, what, answer);
+}
+std::vector<std::string> PythonWorkers::notices() const {
+  return impl_->notices();
+}
+int64_t PythonWorkers::replaced() const {
+  return impl_->replaced();
+}
+
+std::vector<std::byte> python_request(const DrawKey& key) {
+  WireWriter out;
+  out.i64(static_cast<int64_t>(key.index));
+  out.u64(key.seed);
+  out.u32(key.epoch);
+  out.u16(key.occurrence);
+  return out.take();
+}
+
+std::string python_interpreter(const PythonSpec& spec) {
+  if (!spec.interpreter.empty()) return spec.interpreter;
+  const std::string named = switches().python;
+  return named.empty() ? "python3" : named;
+}
+
+std::string python_worker_script() {
+  if (const std::string named = switches().worker_script; !named.empty()) return named;
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<void*>(&python_worker_script), &info) != 0 && info.dli_fname != nullptr) {
+    const std::string path = info.dli_fname;
+    const size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "./" : path.substr(0, slash + 1);
+    // Beside the library in a Python package (or above it) and in the build folder; under share/ where it is installed,
+    // from lib/ or lib/<triplet>/, or from bin/.
+    for (const char* place :
+         {"_worker.py", "../_worker.py", "../share/penstock/_worker.py", "../../share/penstock/_worker.py"}) {
+      if (::access((folder + place).c_str(), R_OK) == 0) return folder + place;
+    }
+  }
+  throw Error(ErrorKind::runtime, "cannot find _worker.py, which Python workers run",
+              "install penstock as a whole, or set PENSTOCK_WORKER_SCRIPT to the file");
+}
+
+std::string python_script(const std::string& name) {
+  const std::string worker = python_worker_script();
+  const std::string path = worker.substr(0, worker.rfind('/') + 1) + name;
+  if (::access(path.c_str(), R_OK) == 0) return path;
+  throw Error(ErrorKind::runtime, "cannot find '" + path + "'", "install penstock as a whole");
+}
+
+std::string python_config(const DatasetSpec& dataset, const std::vector<std::string>& functions) {
+  Json config;
+  config["python"] = dataset.python;
+  config["args"] = parse_json(dataset.args);
+  config["pickle"] = dataset.pickle;
+  config["main"] = dataset.main;
+  config["functions"] = functions;
+  config["fields"] = nullptr;
+  config["labelled"] = true;
+  config["path"] = Json::array();
+  for (size_t at = 0; at < dataset.path.size();) {
+    const size_t end = std::min(dataset.path.find(':', at), dataset.path.size());
+    if (end > at) config["path"].push_back(dataset.path.substr(at, end - at));
+    at = end + 1;
+  }
+  return json_text_replacing(config);
+}
+
+}  // namespace penstock

@@ -1,0 +1,93 @@
+// A pool of Python worker processes, for datasets and transforms in the user's own code.
+//
+//   PythonWorkers workers({job.python}, config, "dataset 'my_data:make'");   // starts the first; Error where it cannot
+//   std::vector<std::byte> answer;
+//   Verdict verdict = workers.call({kLoad, request, pixels}, max_bytes, "sample 17", answer);
+//
+// Each call has a worker of its own; workers are started as callers need them (as many as threads call at once, or
+//   python.workers). They are children of this process (runtime/process/worker_process.h), never forks of it, and run
+//   bindings/python/penstock/_worker.py, which says what a dataset and a transform are.
+// A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named in notices(), and the call is made
+//   again by a new one, up to python.attempts times. Answers are pure functions of requests, so nobody can tell.
+// Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 a verdict on the
+//   sample, 2 trouble of the machine), body. Kinds and bodies: 1 hello: JSON both ways; 2 load: LoadRequest -> u8
+//   0 encoded or 1 RGB, u32 height, u32 width, i64 label, u64 bytes of the image, the other fields in table order (text
+//   and bytes: u32 length before), the image; 3 transform: u16 number of the function, u16 position, u32 height, u32
+//   width, LoadRequest, pixels -> pixels.
+//   LoadRequest: i64 index, u64 seed, u32 epoch, u16 occurrence.
+// What workers print goes to this process's stderr, as a child's output would, and its last lines into messages.
+// Thread-safety: all functions from any thread. Failure: Error(runtime) naming worker, sample, how it ended and its
+// last
+//   lines; from the constructor also Error(dataset) with the exception that the user's code raised.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/sample.h"
+#include "runtime/job/job.h"
+
+namespace penstock {
+
+// Who runs workers, and how.
+struct PythonHost {
+  PythonSpec spec;
+  // Hears of every worker that had to be replaced, from whatever thread saw it.
+  std::function<void(const std::string&)> notice = {};
+  // Once stop is requested, whoever waits for a worker gets Error(runtime) within a tenth of a second: the end of a job
+  // does not wait for a sample that hangs.
+  std::stop_token stop = {};
+};
+
+class PythonWorkers {
+ public:
+  // `config`: the JSON that hello takes; where its "fields" is null the first worker finds them out, and the others
+  // are given what it found. `title` for messages: "dataset 'my_data:make'".
+  PythonWorkers(const PythonHost& host, std::string config, std::string title);
+  ~PythonWorkers();
+
+  // The first worker's answer to hello.
+  const std::string& hello() const noexcept;
+
+  struct Request {
+    uint8_t kind = 0;
+    std::span<const std::byte> body;
+    std::span<const std::byte> payload;  // more of the body
+  };
+  // `what` is asked for, for messages; `answer` gets `padding` readable bytes more than its size says.
+  Verdict call(const Request& request, size_t max_answer_bytes, const std::string& what,
+               std::vector<std::byte>& answer) const;
+  static constexpr size_t padding = 64;
+
+  // Workers that had to be replaced so far, each in a sentence; the oldest are forgotten.
+  std::vector<std::string> notices() const;
+  int64_t replaced() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+constexpr uint8_t kPythonLoad = 2;
+constexpr uint8_t kPythonTransform = 3;
+
+// LoadRequest of the frames above.
+std::vector<std::byte> python_request(const DrawKey& key);
+
+// What starts a worker: the interpreter and the script, as the job, the environment and the installation say.
+std::string python_interpreter(const PythonSpec& spec);
+std::string python_worker_script();  // Error(runtime) where there is none
+// Another script, from beside that one.
+std::string python_script(const std::string& name);
+
+// The config of hello: what `dataset` (nothing: transforms alone) and `functions` need.
+std::string python_config(const DatasetSpec& dataset, const std::vector<std::string>& functions);
+
+}  // namespace penstock

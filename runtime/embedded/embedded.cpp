@@ -1,0 +1,151 @@
+#include "runtime/embedded/embedded.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "runtime/base/signals_blocked.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/loader/loader.h"
+#include "runtime/process/launcher.h"
+#include "runtime/process/program_place.h"
+#include "transport/inproc/inproc.h"
+#include "transport/unix_socket.h"
+
+namespace penstock {
+
+PortOptions port_options(const Job& job) {
+  PortOptions options;
+  options.prefetch = job.loader.prefetch;
+  options.hold = job.trainer.hold;
+  return options;
+}
+
+CoordinatorOptions coordinator_options(const Job& job) {
+  CoordinatorOptions options;
+  options.balancer = job.balancer;
+  options.chunk_samples = job.loader.chunk_samples;
+  return options;
+}
+
+class EmbeddedWorld::Impl {
+ public:
+  Impl(const Job& job, const EmbeddedOptions& options) : inproc_(2) {
+    const SignalsBlocked blocked;  // the Loader makes its executor's threads already when it is constructed
+    PortOptions port = port_options(job);
+    port.replica = port.trainer = options.replica;
+    port.num_replicas = options.replicas;
+    port.coordination = coordinator_options(job);
+    port.coordination.ports = {0};
+    port.coordination.loaders = {1};
+    port.coordination.nodes = {0, 0};
+    port.coordination.embedded = true;
+    port_ = std::make_unique<Port>(port, inproc_.endpoint(0));
+
+    LoaderOptions loader = loader_options(job);
+    loader.cpus = options.cpus;
+    // torchrun's processes share a node: each begins with another card.
+    loader.cards.taker = program_place(current_environment()).local_rank.value_or(0);
+    loader_ = std::make_unique<Loader>(loader, inproc_.endpoint(1));
+
+    loader_thread_ = std::thread([this] { guard("loader", [this] { loader_->run(); }); });
+    port_thread_ = std::thread([this] {
+      guard("port", [this] { port_->run(); });
+      port_->disconnect_clients();  // after problem() is set, which clients ask for then
+    });
+  }
+
+  ~Impl() {
+    loader_->stop();
+    loader_thread_.join();
+    port_->stop();
+    port_thread_.join();
+    // The port's cells are the loader's memory: the reader goes first.
+    port_.reset();
+    loader_.reset();
+  }
+
+  UniqueFd connect() {
+    auto [mine, theirs] = packet_socket_pair();
+    port_->adopt(std::move(theirs));
+    return std::move(mine);
+  }
+  std::string problem() const {
+    MutexLock lock(mutex_);
+    return problem_;
+  }
+  std::string loader_report() const { return loader_->report_json(); }
+
+ private:
+  template <class Work>
+  void guard(const char* who, Work work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      {
+        MutexLock lock(mutex_);
+        if (problem_.empty()) problem_ = std::string("the embedded ") + who + " failed: " + error.what();
+      }
+      // Ends the other side too; the port's thread then hangs up on its clients, which ask why.
+      port_->stop();
+      loader_->stop();
+    }
+  }
+
+  InprocWorld inproc_;
+  std::unique_ptr<Port> port_;
+  std::unique_ptr<Loader> loader_;
+  std::thread loader_thread_;
+  std::thread port_thread_;
+  mutable Mutex mutex_;
+  std::string problem_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+EmbeddedWorld::EmbeddedWorld(const Job& job, const EmbeddedOptions& options)
+    : impl_(std::make_unique<Impl>(job, options)), owner_(::getpid()) {}
+EmbeddedWorld::~EmbeddedWorld() {
+  // After fork() the child has this object but not its threads: joining them would wait for ever.
+  if (::getpid() != owner_) (void)impl_.release();
+}
+void EmbeddedWorld::leave(std::shared_ptr<EmbeddedWorld> world) {
+  const SignalsBlocked blocked;
+  std::thread([world = std::move(world)]() mutable { world.reset(); }).detach();
+}
+UniqueFd EmbeddedWorld::connect() { return impl_->connect(); }
+std::string EmbeddedWorld::problem() const { return impl_->problem(); }
+std::string EmbeddedWorld::loader_report() const { return impl_->loader_report(); }
+
+std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
+  // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:
+  std::ostringstream key;
+  // (The process too: a forked child has a copy of this table, but none of its worlds' threads.)
+  key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
+      << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
+      << job.loader.cells << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' ' << job.loader.payload_crc
+      << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
+      << static_cast<int>(job.loader.read_method) << ' ' << job.loader.index_memory_mb << ' '
+      << static_cast<int>(job.loader.executor) << ' ' << job.loader.cards << ' ' << job.loader.card_memory_mb << ' '
+      << job.loader.card_duty << ' ' << job.loader.card_share_mb << ' '
+      << static_cast<int>(job.loader.card_links) << ' '
+      << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.card_entropy) << ' '
+      << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' '
+      << job.trainer.hold << ' '
+      << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
+      << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
+      << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '
+      << job.python.start_timeout_s << ' ' << job.python.attempts;
+  static Mutex mutex;
+  static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;
+  MutexLock lock(mutex);
+  std::weak_ptr<EmbeddedWorld>& known = worlds[key.str()];
+  auto world = known.lock();
+  if (!world || !world->problem().empty()) {
+    world = std::make_shared<EmbeddedWorld>(job, options);
+    known = world;
+  }
+  return world;
+}
+
+}  // namespace penstock

@@ -1,0 +1,52 @@
+// A whole job in threads of one process: a port with the coordinator, and a loader, joined by the inproc transport.
+//
+//   auto world = EmbeddedWorld::shared(job, options);   // one per process and settings, while somebody uses it
+//   UniqueFd socket = world->connect();                 // a client's end, speaking client_protocol.h
+//
+// Used by programs that were not started under `penstock run`. Nothing differs from a job under mpirun but the
+// transport. No signal of the program is delivered to its threads.
+// Ownership: the destructor stops and joins all threads. Thread-safety: shared(), connect() and problem() from any
+// thread. Failure: what ends a thread hangs up on the clients, and problem() says why.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/memory.h"
+#include "runtime/job/job.h"
+#include "runtime/receiver/port.h"
+
+namespace penstock {
+
+struct EmbeddedOptions {
+  int replicas = 1;       // of the whole job
+  int replica = 0;        // of this process
+  std::vector<int> cpus;  // for the loader's threads
+};
+
+PortOptions port_options(const Job& job);
+CoordinatorOptions coordinator_options(const Job& job);
+
+class EmbeddedWorld {
+ public:
+  EmbeddedWorld(const Job& job, const EmbeddedOptions& options);
+  ~EmbeddedWorld();
+
+  static std::shared_ptr<EmbeddedWorld> shared(const Job& job, const EmbeddedOptions& options);
+
+  // Ends the world in a thread of its own, where nobody can wait until a large folder has been listed.
+  static void leave(std::shared_ptr<EmbeddedWorld> world);
+
+  UniqueFd connect();
+  // What ended a thread, if one ended badly; else empty.
+  std::string problem() const;
+  std::string loader_report() const;  // so far; from any thread
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+  int owner_ = 0;  // process id
+};
+
+}  // namespace penstock

@@ -1,0 +1,270 @@
+// The job, typed: what job.yaml means once defaults, overrides and checks are done.
+//
+//   Job job = load_job("job.yaml", {"splits.train.batch_size=32"});   // throws Error(config) listing everything
+//
+// Values only: no file is opened beyond the job file itself, no dataset is read.
+// Keys, defaults, bounds and documentation of the file are one table: key_table.h.
+// Thread-safety: all functions may be called from any thread (load_job and show_job read the environment).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/params.h"
+#include "runtime/decode/image.h"
+#include "sampler/plan.h"
+
+namespace penstock {
+
+enum class OnError : uint8_t { fail = 0, substitute = 1 };
+enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
+enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
+enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
+enum class NvjpegUse : uint8_t { off = 0, nearest = 1, interpolated = 2 };
+enum class CardLinksKind : uint8_t { off = 0, nccl = 1 };
+enum class CardEntropyKind : uint8_t { automatic = 0, index = 1, never = 2 };
+enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
+
+struct DatasetSpec {
+  // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
+  // with their data; relative on the command line or in the environment: to the current folder, as in a shell.
+  std::string folder;
+  // Or pictures without classes that belong together by their names (runtime/datasets/paired_folders.h): the images, and
+  // targets, masks or both. Placed as folder is.
+  std::string images;
+  std::string targets;
+  std::string masks;
+  // Or files that hold samples (runtime/datasets/containers.h), placed as folder is; or the user's own code
+  // (runtime/datasets/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of
+  // all these is given (dataset_kinds).
+  std::string tar;       // WebDataset's shards: "shards/{000..012}.tar"
+  std::string cifar10;   // folder of the binary version
+  std::string cifar100;
+  std::string mnist;     // folder of idx files
+  std::string list;      // file of "PATH LABEL" lines
+  std::string csv;       // file with a line of column names
+  std::string mds;       // folder of Mosaic's shards
+  std::string tfrecord;  // files of tf.train.Example: "train-*-of-00128"
+  std::string parquet;   // files that `penstock index` copied the samples of; needs `index`
+  std::string pack;      // folder that `penstock pack` made
+  bool train = true;     // of cifar10, cifar100 and mnist: which part
+  // Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is what; empty: as containers.h says.
+  std::string image;
+  std::string label;
+  std::string fields;    // further ones, with ',' between them; "caption:text"
+  std::string index;     // made by `penstock index`, read instead of looking through the data
+  std::string python;       // factory "package.module:name", called with `args`
+  std::string args = "{}";  // JSON object: keyword arguments of the factory
+  std::string pickle;       // base64 text
+  std::string main;         // the program that the object was pickled in, run as __mp_main__ first; empty: not needed
+  // Folders that Python workers look for modules in, with ':' between them; absolute once parsed. Where Python is used
+  // and none is given: the job file's folder.
+  std::string path;
+
+  bool is_python() const noexcept { return !python.empty() || !pickle.empty(); }
+  // No classes: labels are 0 and mean nothing.
+  bool is_paired() const noexcept { return !images.empty(); }
+  // For messages: the folder, the files, the factory, or what stands for a pickled object.
+  std::string title() const;
+};
+
+// The keys of which a data set has exactly one.
+struct DatasetKind {
+  const char* key;
+  std::string DatasetSpec::*value;
+  bool path;       // names files or a folder
+  bool container;  // listed by runtime/datasets/containers.h
+};
+inline constexpr DatasetKind dataset_kinds[] = {
+    {"folder", &DatasetSpec::folder, true, false},    {"images", &DatasetSpec::images, true, false},
+    {"tar", &DatasetSpec::tar, true, true},
+    {"cifar10", &DatasetSpec::cifar10, true, true},   {"cifar100", &DatasetSpec::cifar100, true, true},
+    {"mnist", &DatasetSpec::mnist, true, true},       {"list", &DatasetSpec::list, true, true},
+    {"csv", &DatasetSpec::csv, true, true},           {"mds", &DatasetSpec::mds, true, true},
+    {"tfrecord", &DatasetSpec::tfrecord, true, true}, {"parquet", &DatasetSpec::parquet, true, true},
+    {"pack", &DatasetSpec::pack, true, false},
+    {"python", &DatasetSpec::python, false, false},
+    {"pickle", &DatasetSpec::pickle, false, false}};
+
+inline std::string DatasetSpec::title() const {
+  for (const DatasetKind& kind : dataset_kinds) {
+    if (!(this->*kind.value).empty()) return kind.value == &DatasetSpec::pickle ? "the pickled dataset" : this->*kind.value;
+  }
+  return "the pickled dataset";
+}
+
+struct SamplerSpec {
+  bool shuffle = false;
+  bool drop_last = false;  // DistributedSampler's
+  // An order of another making; at most one of the three. Paths are placed as DatasetSpec::folder is.
+  std::string indices;        // file: the order of every epoch; with shuffle, torch's SubsetRandomSampler
+  std::string weights;        // file: torch's WeightedRandomSampler
+  bool program = false;       // the program gives each pass its order, this replica's share of it
+  int64_t num_samples = 0;    // with weights: drawn per epoch; 0: as many as the dataset has
+  bool replacement = true;    // with weights
+  // Of the file, filled in where it is read (sampler_file.h): an order is what its numbers are, not where they lie.
+  std::string file_hash;      // 32 hexadecimal digits
+  int64_t file_count = 0;
+
+  const std::string& file() const noexcept { return indices.empty() ? weights : indices; }
+};
+
+struct SplitSpec {
+  Mode mode = Mode::train;
+  DatasetSpec dataset;
+  std::vector<TransformSpec> pipeline;
+  // A second list, and which share of the samples the first one makes (transforms/variants.h): both given, or neither.
+  std::vector<TransformSpec> card_pipeline;
+  std::optional<double> cpu_fraction;
+  SamplerSpec sampler;
+  int64_t batch_size = 1;  // per replica
+  bool drop_last = false;  // BatchSampler's, with tail torch
+  Tail tail = Tail::torch;
+  bool channels_last = false;
+};
+
+struct RolesSpec {
+  int trainers = 1;  // per node; the other local ranks load
+  int ranks_per_replica = 1;  // so many consecutive trainers get the same data
+};
+
+// Of the images that cards would take, those which the CPU makes all the same. Nothing said: what they leave.
+struct CpuFraction {
+  std::optional<double> share;
+  bool by_speed = false;  // `auto`: the share that learnt speeds give (gpu/speed_split.h)
+
+  CpuFraction() = default;
+  CpuFraction(std::optional<double> of_all) : share(of_all) {}
+  CpuFraction(double of_all) : share(of_all) {}
+  static CpuFraction automatic() {
+    CpuFraction out;
+    out.by_speed = true;
+    return out;
+  }
+  bool given() const noexcept { return share || by_speed; }
+  friend bool operator==(const CpuFraction&, const CpuFraction&) = default;
+};
+
+struct LoaderSpec {
+  int threads = 2;        // CPU threads per loader rank
+  int prefetch = 2;       // batches ahead, per port and split
+  double memory_gb = 2;   // per loader rank, for its cells: the chunks being made or on their way
+  int chunk_samples = 0;  // samples per chunk; 0: chosen from the batch and the threads
+  bool payload_crc = false;  // a CRC-32C of every chunk's payload, checked at the port
+  int cells = 0;          // chunk cells per loader; 0: chosen from loader.threads, and memory_gb limits them
+  double cache_gb = 0;    // per loader rank and split, for encoded samples that were read once
+  double spool_gb = 16;   // per loader rank and split, on disk (TMPDIR), for shards that are compressed
+  int read_ahead = 32;    // reads under way at a time, where the disk is slow; 0: none before they are needed
+  double read_ahead_mb = 64;  // most that they hold, within what the cells leave of memory_gb
+  ReadMethod read_method = ReadMethod::automatic;
+  double index_memory_mb = 512;  // most that learnt entry points take, within half of what the cells leave of memory_gb
+  ExecutorKind executor = ExecutorKind::cpu;
+  int cards = 1;                // per loader rank, where it uses cards
+  double card_memory_mb = 512;  // of each card
+  double card_duty = 1;         // share of a card's time
+  double card_share_mb = 0;     // of each card besides, for images that trainers' cards read there; 0: none
+  CardLinksKind card_links = CardLinksKind::off;
+  NvjpegUse nvjpeg = NvjpegUse::off;
+  CardEntropyKind card_entropy = CardEntropyKind::automatic;
+  CpuFraction cpu_fraction;
+};
+
+struct TrainerSpec {
+  int hold = 2;            // batches the program may hold besides the one in use
+  double timeout_s = 300;  // longest wait for a batch
+  double grace_s = 5;      // time the program gets after SIGTERM
+};
+
+struct BalancerSpec {
+  GrantPolicy policy = GrantPolicy::deadline;
+  double lease_timeout_s = 30;  // a chunk not made by then is granted again
+  double heartbeat_s = 0.5;
+  double lost_after_s = 10;  // a loader silent for this long is given up
+  std::string log;           // record events and actions to this file; empty: do not
+};
+
+struct MpiSpec {
+  int64_t max_message_bytes = int64_t{16} << 20;
+  double start_timeout_s = 300;  // longest wait for the other ranks in MPI_Init
+};
+
+// Worker processes for datasets and transforms written in Python.
+struct PythonSpec {
+  std::string interpreter;      // empty: PENSTOCK_PYTHON, else python3 from PATH
+  int workers = 0;              // per loader rank and split; 0: one for every thread
+  double timeout_s = 20;        // longest time for one sample
+  double start_timeout_s = 120; // longest time for a worker to import its modules and make the dataset
+  int attempts = 3;             // workers that one sample may cost before it is given up
+};
+
+struct BadSampleSpec {
+  double max_fraction = 0.01;  // per replica and epoch, of the samples consumed
+  int64_t max_count = 100;     // the larger of the two bounds applies
+};
+
+struct Job {
+  std::string name;  // empty: made from the path, where trainers attach (client/attach.h)
+  uint64_t seed = 0;
+  OnError on_error = OnError::fail;
+  BadSampleSpec bad_samples;
+  std::string arithmetic = "exact";
+  RolesSpec roles;
+  LoaderSpec loader;
+  TrainerSpec trainer;
+  BalancerSpec balancer;
+  MpiSpec mpi;
+  PythonSpec python;
+  TransportChoice transport = TransportChoice::automatic;
+  DecodeLimits limits;
+  std::map<std::string, SplitSpec> splits;
+
+  std::string path;  // of the job file, for messages
+};
+
+// Everything a port and the loaders need to serve one split: plain data that travels as canonical JSON. Two ends with
+// equal `canonical_json` produce equal streams; its XXH3-128 is the split's fingerprint.
+struct ResolvedSplit {
+  std::string name;
+  uint64_t seed = 0;
+  OnError on_error = OnError::fail;
+  BadSampleSpec bad_samples;
+  std::string arithmetic = "exact";
+  DecodeLimits limits;
+  SplitSpec split;
+};
+
+ResolvedSplit resolve_split(const Job& job, const std::string& split);  // Error(usage) with a did-you-mean
+// What the sampler needs to know, for a dataset of this size. Where a file gives the order its count has to be filled
+// in (with_sampler_file in sampler_file.h); where the program gives it, the plan is the dataset's own, and only its
+// batch size and mode mean something.
+PlanSpec plan_spec(const ResolvedSplit& split, int64_t dataset_size, int64_t num_replicas);
+// How many replicas so many trainers are; Error(config) where roles.ranks_per_replica does not divide them.
+int replicas_of(const Job& job, int trainers);
+std::string canonical_json(const ResolvedSplit& split);
+ResolvedSplit split_from_json(const std::string& json);  // Error(config) where it is not one of ours
+// "splits.train.batch_size: 64 here, 32 there": the first difference between two canonical texts, for error messages.
+std::string first_difference(const std::string& canonical_a, const std::string& canonical_b);
+
+// Reads, overlays (defaults < file < environment PENSTOCK_CFG__A__B < `overrides` "a.b=value"), checks. All complaints
+// are in one Error of kind config, each as
+//   job.yaml:14:7: error: unknown key 'batchsize' in 'loader'
+//      14 |       batchsize: 256
+//         |       ^~~~~~~~~ did you mean 'batch_size'?
+Job load_job(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same for a job that a program made; `name` stands in messages, and relative folders start at the current one.
+Job load_job_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+Job parse_job(const std::string& text, const std::string& path, const std::vector<std::string>& overrides = {},
+              const std::map<std::string, std::string>& environment = {});
+
+// The resolved job as YAML; with_origin appends "# default", "# job.yaml:14", "# environment", "# command line".
+// What it prints reads back to the same job.
+std::string show_job(const std::string& path, const std::vector<std::string>& overrides, bool with_origin);
+std::string show_job_text(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
+                          const std::map<std::string, std::string>& environment, bool with_origin);
+// JSON Schema (draft 7) of the job file, for editors.
+std::string job_schema();
+
+}  // namespace penstock

@@ -1,0 +1,80 @@
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/base/error.h"
+#include "runtime/job/job.h"
+#include "runtime/job/job_reader.h"
+#include "runtime/job/overlay.h"
+
+extern char** environ;
+
+namespace penstock {
+
+std::string read_job_file(const std::string& path) {
+  const std::string start = "cannot read the job file " + in_quotes(path) + ": ";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw Error(ErrorKind::config, start + "it is a folder", "name the file, as in " + path + "/job.yaml");
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw Error(ErrorKind::config, start + (errno != 0 ? std::strerror(errno) : "unknown reason"),
+                "`penstock init --data DIR > job.yaml` writes one");
+  }
+  // One byte more than allowed, so that the parser sees that it is too much, whatever the file's size says.
+  std::string text(yaml_max_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) throw Error(ErrorKind::config, start + "reading failed");
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+std::map<std::string, std::string> job_environment() {
+  std::map<std::string, std::string> out;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos && text.starts_with(environment_prefix)) {
+      out.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return out;
+}
+
+ReadJob parse_with_origins(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
+                           const std::map<std::string, std::string>& environment) {
+  const SourceText file(SourceText::Kind::file, path, text);
+  Complaints complaints;
+  Overlay overlay(complaints);
+  YamlNode root;
+  const bool readable = parse_yaml(file, 0, complaints, root);
+  overlay.add_environment(environment);
+  for (const std::string& assignment : overrides) overlay.add_override(assignment);
+  ReadJob out;
+  out.job.path = path;
+  // A file that is no YAML would only give "missing key" for everything.
+  if (readable) {
+    if (root.is_mapping() || root.is_null()) overlay.apply(root);
+    read_job(root, out.job, out.origins, complaints);
+  }
+  complaints.throw_if_any();
+  return out;
+}
+
+Job parse_job(const std::string& text, const std::string& path, const std::vector<std::string>& overrides,
+              const std::map<std::string, std::string>& environment) {
+  return parse_with_origins(text, path, overrides, environment).job;
+}
+
+Job load_job(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_job(read_job_file(path), path, overrides, job_environment());
+}
+
+Job load_job_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  return parse_job(text, name, overrides, job_environment());
+}
+
+}  // namespace penstock

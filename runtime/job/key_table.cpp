@@ -1,0 +1,427 @@
+#include "runtime/job/key_table.h"
+
+#include <algorithm>
+#include <map>
+#include <type_traits>
+
+#include "runtime/job/suggest.h"
+
+namespace penstock {
+namespace {
+
+template <class M>
+ParamValue to_value(const M& member, const ParamInfo& info) {
+  if constexpr (std::is_enum_v<M>) {
+    return info.choices.at(static_cast<size_t>(member));
+  } else if constexpr (std::is_same_v<M, std::optional<double>>) {
+    return member ? ParamValue(*member) : ParamValue();
+  } else if constexpr (std::is_same_v<M, CpuFraction>) {
+    return member.by_speed ? ParamValue(info.choices.front()) : to_value(member.share, info);
+  } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
+    return member;
+  } else {
+    static_assert(std::is_integral_v<M>);
+    return static_cast<int64_t>(member);
+  }
+}
+
+template <class M>
+void from_value(M& member, const ParamValue& value, const ParamInfo& info) {
+  if constexpr (std::is_enum_v<M>) {
+    const auto found = std::find(info.choices.begin(), info.choices.end(), std::get<std::string>(value));
+    member = static_cast<M>(found - info.choices.begin());
+  } else if constexpr (std::is_same_v<M, std::optional<double>>) {
+    const auto* const number = std::get_if<double>(&value);
+    member = number != nullptr ? M(*number) : M();
+  } else if constexpr (std::is_same_v<M, CpuFraction>) {
+    member.by_speed = std::holds_alternative<std::string>(value);
+    from_value(member.share, value, info);
+  } else if constexpr (std::is_same_v<M, bool> || std::is_same_v<M, std::string> || std::is_same_v<M, double>) {
+    member = std::get<M>(value);
+  } else {
+    member = static_cast<M>(std::get<int64_t>(value));
+  }
+}
+
+// A member of the job, and how the job file calls it. `of` is a generic lambda that returns a reference to it, const or
+// not.
+template <class Of>
+struct Member {
+  std::string path;
+  Of of;
+};
+template <class Of>
+Member(const char*, Of) -> Member<Of>;
+
+#define PENSTOCK_MEMBER(path)      \
+  Member {                         \
+#path, [](auto&& t) -> auto& { \
+      return t.path;               \
+    }                              \
+  }
+
+// Sections and their keys, in the order in which they are written down. A key has the name of its member, whose value
+// in a default-constructed struct is its default. Enumerations rely on their values counting from 0 in the order of
+// `one_of`.
+template <class T>
+class KeyTable {
+ public:
+  void section(std::string name, std::string doc) { sections_.push_back({std::move(name), std::move(doc), {}}); }
+
+  // Keys of the last section: those that decide what a stream contains or when it fails, and the others.
+  template <class Of>
+  Key<T>& content(Member<Of> member, ParamInfo info, const char* doc) {
+    Key<T>& key = machinery(std::move(member), std::move(info), doc);
+    key.content = true;
+    return key;
+  }
+  template <class Of>
+  Key<T>& machinery(Member<Of> member, ParamInfo info, const char* doc) {
+    using M = std::remove_cvref_t<decltype(member.of(std::declval<T&>()))>;
+    info.name = member.path.substr(member.path.rfind('.') + 1);
+    info.doc = doc;
+    if constexpr (std::is_same_v<M, int>) info.maximum = std::min(info.maximum, 2147483647.0);
+    info.default_value = to_value(member.of(T{}), info);
+    Key<T> key;
+    key.get = [of = member.of, info](const T& t) { return to_value(of(t), info); };
+    key.set = [of = member.of, info](T& t, const ParamValue& value) { from_value(of(t), value, info); };
+    key.info = std::move(info);
+    sections_.back().keys.push_back(std::move(key));
+    return sections_.back().keys.back();
+  }
+  void all_sparse() {
+    for (Key<T>& one : sections_.back().keys) one.sparse = true;
+  }
+  void one_of(std::string name) { sections_.back().one_of.push_back(std::move(name)); }
+
+  std::vector<Section<T>> take() { return std::move(sections_); }
+
+ private:
+  std::vector<Section<T>> sections_;
+};
+
+ParamInfo integer(double minimum, double maximum) {
+  return {.kind = ParamKind::integer, .minimum = minimum, .maximum = maximum};
+}
+ParamInfo number(double minimum, double maximum) {
+  return {.kind = ParamKind::number, .minimum = minimum, .maximum = maximum};
+}
+ParamInfo number_or(std::string choice, double minimum, double maximum) {
+  return {.kind = ParamKind::number, .minimum = minimum, .maximum = maximum, .choices = {std::move(choice)}};
+}
+ParamInfo boolean() {
+  return {.kind = ParamKind::boolean};
+}
+ParamInfo text() {
+  return {.kind = ParamKind::text};
+}
+ParamInfo one_of(std::vector<std::string> choices) {
+  return {.kind = ParamKind::text, .choices = std::move(choices)};
+}
+ParamInfo mapping() {
+  return {.kind = ParamKind::mapping};
+}
+
+constexpr double unbounded = std::numeric_limits<double>::infinity();
+
+// One entry a key: its member, its kind, what it is for.
+// clang-format off
+std::vector<Section<Job>> make_job_sections() {
+  KeyTable<Job> keys;
+
+  keys.section("", "");
+  keys.machinery(PENSTOCK_MEMBER(name), text(),
+      "Name of the job: trainers that attach to `penstock serve` find their port by it. Empty: made from the job "
+      "file's path.");
+  keys.content(PENSTOCK_MEMBER(seed), integer(0, unbounded), "Seed of the sample order and of every augmentation.");
+  keys.content(PENSTOCK_MEMBER(on_error), one_of({"fail", "substitute"}),
+      "What a bad sample does: fail the job, or be replaced by another sample, chosen from the seed (train) or masked "
+      "as not valid (eval), within bad_samples.");
+  keys.content(PENSTOCK_MEMBER(arithmetic), one_of({"exact", "fast"}),
+      "Pixel arithmetic. exact: libjpeg-turbo's default decode and Pillow's resampling, byte for byte. fast: JPEG "
+      "photos that a crop and resize shrink to half or less are decoded at 1/2, 1/4 or 1/8; the order of samples and "
+      "all draws stay, pixels are close but promised to nobody.");
+  keys.machinery(PENSTOCK_MEMBER(transport), one_of({"auto", "inproc", "shm", "mpi"}),
+      "How loaders reach trainers. auto: threads of one process inproc, the same node shm, else mpi.");
+
+  keys.section("bad_samples", "How many bad samples on_error: substitute puts up with; the larger bound applies.");
+  keys.content(PENSTOCK_MEMBER(bad_samples.max_fraction), number(0, 1),
+      "Largest fraction, per replica and epoch, of the samples consumed.");
+  keys.content(PENSTOCK_MEMBER(bad_samples.max_count), integer(0, unbounded), "Largest number, per replica and epoch.");
+
+  keys.section("roles", "Which ranks do what.");
+  keys.machinery(PENSTOCK_MEMBER(roles.trainers), integer(1, 4096),
+      "Trainer ranks per node, by local rank, first; the other local ranks load.");
+  keys.machinery(PENSTOCK_MEMBER(roles.ranks_per_replica), integer(1, 4096),
+      "So many consecutive trainers get the same data (tensor and pipeline parallelism): replicas = trainers / "
+      "ranks_per_replica.");
+
+  keys.section("loader", "The loader ranks.");
+  keys.machinery(PENSTOCK_MEMBER(loader.threads), integer(1, 1024), "CPU threads per loader rank.");
+  keys.machinery(PENSTOCK_MEMBER(loader.prefetch), integer(1, 1024),
+      "Batches made ahead, per trainer and split; at least two slots are kept.");
+  keys.machinery(PENSTOCK_MEMBER(loader.memory_gb), number(0.001, 65536),
+      "Memory per loader rank, in GB, for the chunks being made or on their way.");
+  keys.machinery(PENSTOCK_MEMBER(loader.chunk_samples), integer(0, 65536),
+      "Samples per unit of work; 0: chosen from batch and threads.");
+  keys.machinery(PENSTOCK_MEMBER(loader.payload_crc), boolean(),
+      "Guard the pixels of every chunk by a CRC-32C on their way (headers always are).");
+  keys.machinery(PENSTOCK_MEMBER(loader.cells), integer(0, 1048576),
+      "Units of work a loader holds at a time; 0: chosen from loader.threads, and memory_gb limits them.");
+  keys.machinery(PENSTOCK_MEMBER(loader.cache_gb), number(0, 65536),
+      "Memory per loader rank and split, in GB, for encoded samples once they were read; 0: none.");
+  keys.machinery(PENSTOCK_MEMBER(loader.spool_gb), number(0, 1048576),
+      "Disk per loader rank and split, in GB, in TMPDIR, for shards that have to be decompressed.");
+  keys.machinery(PENSTOCK_MEMBER(loader.read_ahead), integer(0, 1024),
+      "Reads under way at a time for samples that are next, where reads have to wait for a disk; 0: each thread reads "
+      "what it needs when it needs it.");
+  keys.machinery(PENSTOCK_MEMBER(loader.read_ahead_mb), number(0, 1048576),
+      "Memory per loader rank, in MB, for samples read ahead, within what the cells leave of memory_gb.");
+  keys.machinery(PENSTOCK_MEMBER(loader.read_method), one_of({"auto", "io_uring", "threads"}),
+      "How reads run ahead. io_uring: by the kernel, or by threads where it is refused, as auto; threads: by threads "
+      "that wait.");
+  keys.machinery(PENSTOCK_MEMBER(loader.index_memory_mb), number(0, 1048576),
+      "Memory per loader rank, in MB, for where crops of JPEG files may be entered, learnt while they are first "
+      "decoded (less than one per cent of their bytes), within half of what the cells leave of memory_gb; 0: nothing "
+      "is learnt.");
+  keys.machinery(PENSTOCK_MEMBER(loader.executor), one_of({"auto", "cpu", "card"}),
+      "Who makes pixels of what the threads read. card: NVIDIA cards make the images that they can, same bytes, and a "
+      "loader that has none refuses; auto: cards where there are any.");
+  keys.machinery(PENSTOCK_MEMBER(loader.cards), integer(1, 64),
+      "Cards per loader rank; a node's loaders count from its last card down, as trainers count up.");
+  keys.machinery(PENSTOCK_MEMBER(loader.card_memory_mb), number(3, 1048576),
+      "Memory taken of each card, in MB; three quarters as much pinned memory besides.");
+  keys.machinery(PENSTOCK_MEMBER(loader.card_duty), number(0.01, 1),
+      "Share of each card's time that a loader takes, where a trainer computes on the same card: one batch at a time, "
+      "with rests. 1: all that there is to do, as soon as it is there.");
+  keys.machinery(PENSTOCK_MEMBER(loader.card_share_mb), number(0, 1048576),
+      "Memory of each card besides, in MB, from which trainers' cards of the node take images that are to be finished "
+      "there (DataLoader(device=...)); same bytes. 0: images go by the host.");
+  keys.machinery(PENSTOCK_MEMBER(loader.card_links), one_of({"off", "nccl"}),
+      "With card_share_mb, to trainers' cards that cannot open that memory (of other nodes, or with transport: mpi): "
+      "by NCCL, card to card; same bytes. off: by the host.");
+  keys.machinery(PENSTOCK_MEMBER(loader.nvjpeg), one_of({"off", "nearest", "interpolated"}),
+      "arithmetic: fast only: cards decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), its chroma "
+      "interpolated or the nearest. Pixels then depend on who makes an image.");
+  keys.machinery(PENSTOCK_MEMBER(loader.card_entropy), one_of({"auto", "index", "never"}),
+      "Whose entropy decoding of JPEG files is left to cards; same bytes. auto: of baseline files, which then go to "
+      "the card as they are; index: of those that have an index; never: the threads', and coefficients go to the "
+      "card.");
+  keys.machinery(PENSTOCK_MEMBER(loader.cpu_fraction), number_or("auto", 0, 1),
+      "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. auto: the share "
+      "that makes most images a second, by speeds learnt while running. Default: the CPU makes what the cards do not "
+      "take. In splits with card_pipeline, what that says counts, and auto shares what is for cards.");
+
+  keys.section("trainer", "The trainer ranks and their training program.");
+  keys.machinery(PENSTOCK_MEMBER(trainer.hold), integer(0, 64), "Batches the program may hold besides the one in use.");
+  keys.machinery(PENSTOCK_MEMBER(trainer.timeout_s), number(0.001, 1e9), "Longest wait for a batch, in seconds.");
+  keys.machinery(PENSTOCK_MEMBER(trainer.grace_s), number(0, 1e6), "Time the program gets after SIGTERM, in seconds.");
+
+  keys.section("balancer", "Who makes which chunk.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.policy), one_of({"deadline", "random"}),
+      "Order of grants. deadline: the batch needed soonest first; random: for tests of the contract.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.lease_timeout_s), number(0.001, 1e6),
+      "A chunk not made by then is granted again, in seconds.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.heartbeat_s), number(0.001, 1e6),
+      "How often a loader says that it lives, in seconds.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.lost_after_s), number(0.001, 1e6),
+      "A loader silent for this long is given up, in seconds; a trainer's rank ends the job.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.log), text(), "File to record events and decisions in; empty: none.");
+
+  keys.section("mpi", "The mpi transport.");
+  keys.machinery(PENSTOCK_MEMBER(mpi.max_message_bytes), integer(4096, 2147483647), "Larger chunks travel in pieces.");
+  keys.machinery(PENSTOCK_MEMBER(mpi.start_timeout_s), number(1, 86400),
+      "Longest wait of a rank for the others when MPI starts.");
+
+  keys.section("python", "Worker processes, for datasets and transforms written in Python.");
+  keys.machinery(PENSTOCK_MEMBER(python.interpreter), text(),
+      "Python to run workers with; empty: the environment's PENSTOCK_PYTHON, else python3 from PATH.");
+  keys.machinery(PENSTOCK_MEMBER(python.workers), integer(0, 1024),
+      "Workers per loader rank and split; 0: one for every thread.");
+  keys.machinery(PENSTOCK_MEMBER(python.timeout_s), number(0.001, 1e6),
+      "Longest time for one sample, in seconds; then its worker is killed and the sample asked of a new one.");
+  keys.machinery(PENSTOCK_MEMBER(python.start_timeout_s), number(0.001, 1e6),
+      "Longest time for a worker to import its modules and make the dataset, in seconds.");
+  keys.machinery(PENSTOCK_MEMBER(python.attempts), integer(1, 100),
+      "Workers that one sample may cost a loader before it is given up.");
+
+  keys.section("limits", "What is refused in a sample before memory is taken for it.");
+  keys.content(PENSTOCK_MEMBER(limits.max_pixels), integer(1, unbounded), "Pixels of an image.");
+  keys.content(PENSTOCK_MEMBER(limits.max_encoded_bytes), integer(1, unbounded), "Bytes of a file.");
+  keys.content(PENSTOCK_MEMBER(limits.max_side), integer(1, unbounded), "Width or height in pixels.");
+  keys.content(PENSTOCK_MEMBER(limits.max_scans), integer(1, unbounded), "Scans of a progressive JPEG.");
+  keys.content(PENSTOCK_MEMBER(limits.max_warnings), integer(0, unbounded),
+      "Warnings of the decoder before a file counts as bad.");
+  keys.content(PENSTOCK_MEMBER(limits.max_field_bytes), integer(1, 1 << 30),
+      "Bytes of a text or bytes field. Every sample has so much room for each in cells and slots.")
+      .sparse = true;
+  return keys.take();
+}
+
+std::vector<Section<SplitSpec>> make_split_sections() {
+  KeyTable<SplitSpec> keys;
+
+  keys.section("", "");
+  keys.content(PENSTOCK_MEMBER(mode), one_of({"train", "eval"}),
+      "train: padding is ordinary data, as in torch; eval: every sample counts exactly once.");
+  keys.content(PENSTOCK_MEMBER(batch_size), integer(1, 1048576), "Samples per batch and replica.");
+  keys.content(PENSTOCK_MEMBER(drop_last), boolean(), "BatchSampler's: leave out a last batch that is not full.");
+  keys.content(PENSTOCK_MEMBER(tail), one_of({"torch", "pad", "drop"}),
+      "The end of an epoch. torch: the two drop_last flags, per replica; pad, drop: to a multiple of the global "
+      "batch, so that the number of replicas may change in mid-epoch.");
+  keys.content(PENSTOCK_MEMBER(channels_last), boolean(), "Batches in NHWC memory order instead of NCHW.");
+  keys.content(PENSTOCK_MEMBER(cpu_fraction), number(0, 1),
+      "With card_pipeline: share of the samples that pipeline makes, chosen by a draw for each sample and epoch; "
+      "card_pipeline makes the others.")
+      .sparse = true;
+
+  keys.section("dataset", "Where the samples come from.");
+  keys.content(PENSTOCK_MEMBER(dataset.folder), text(),
+      "Folder of class folders of JPEG and PNG files. A relative path is relative to the job file's folder; on the "
+      "command line and in the environment, to the current one.");
+  keys.content(PENSTOCK_MEMBER(dataset.images), text(),
+      "Instead of folder: folder of pictures without classes, at any depth, which have targets or masks. Relative as "
+      "folder is.");
+  keys.content(PENSTOCK_MEMBER(dataset.targets), text(),
+      "With images: folder of what each should become, pictures of the same size and relative name; the batch's field "
+      "'target'.");
+  keys.content(PENSTOCK_MEMBER(dataset.masks), text(),
+      "With images: folder of their masks, PNG files of class ids with the same size and relative name; the batch's "
+      "field 'mask'.");
+  keys.content(PENSTOCK_MEMBER(dataset.tar), text(),
+      "Instead of folder: WebDataset's tar shards, 'shards/{000..012}.tar'; braces, and '*' and '?' in the file's "
+      "name. Relative as folder is.");
+  keys.content(PENSTOCK_MEMBER(dataset.cifar10), text(), "Instead of folder: folder of CIFAR-10, binary version.");
+  keys.content(PENSTOCK_MEMBER(dataset.cifar100), text(), "Instead of folder: folder of CIFAR-100, binary version.");
+  keys.content(PENSTOCK_MEMBER(dataset.mnist), text(),
+      "Instead of folder: folder of MNIST's idx files, or others like them.");
+  keys.content(PENSTOCK_MEMBER(dataset.list), text(),
+      "Instead of folder: a file of lines 'PATH LABEL'; paths relative to it.");
+  keys.content(PENSTOCK_MEMBER(dataset.csv), text(),
+      "Instead of folder: a CSV file whose first line names the columns; paths relative to it.");
+  keys.content(PENSTOCK_MEMBER(dataset.mds), text(), "Instead of folder: folder of Mosaic's MDS shards (index.json).");
+  keys.content(PENSTOCK_MEMBER(dataset.tfrecord), text(),
+      "Instead of folder: TFRecord files of tf.train.Example, named as for tar.");
+  keys.content(PENSTOCK_MEMBER(dataset.parquet), text(),
+      "Instead of folder: Parquet files, named as for tar, whose samples `penstock index` has copied beside the index "
+      "(which needs pyarrow).");
+  keys.content(PENSTOCK_MEMBER(dataset.pack), text(),
+      "Instead of folder: folder that `penstock pack` made of a data set.");
+  keys.content(PENSTOCK_MEMBER(dataset.train), boolean(),
+      "With cifar10, cifar100 and mnist: the training part, else the test part.");
+  keys.content(PENSTOCK_MEMBER(dataset.image), text(),
+      "Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is the picture. Default: the only "
+      "picture, 'image', the only picture (parquet: or 'image'), 'image/encoded'.");
+  keys.content(PENSTOCK_MEMBER(dataset.label), text(),
+      "Which one is the label. Default: 'cls' (tar), 'label' (csv, mds, parquet), 'image/class/label' (tfrecord), "
+      "where there is one.");
+  keys.content(PENSTOCK_MEMBER(dataset.fields), text(),
+      "Further ones that a batch has, with ',' between them: members, columns, features; NAME:text and NAME:bytes for "
+      "values of any length.");
+  keys.content(PENSTOCK_MEMBER(dataset.index), text(),
+      "File that `penstock index` made of this data, read instead of looking through it. Relative as folder is.");
+  keys.content(PENSTOCK_MEMBER(dataset.python), text(),
+      "Instead of folder: a Python function or class 'package.module:name'; what it returns has __len__ and "
+      "__getitem__.");
+  keys.content(PENSTOCK_MEMBER(dataset.args), mapping(), "Keyword arguments for the function that python names.");
+  keys.content(PENSTOCK_MEMBER(dataset.path), text(),
+      "Folders in which Python workers look for modules, with ':' between them; relative as folder is. Default, where "
+      "Python is used: the job file's.");
+  keys.content(PENSTOCK_MEMBER(dataset.pickle), text(),
+      "Instead of folder: a pickled Python dataset as base64; written by penstock.DataLoader, not by hand.");
+  keys.content(PENSTOCK_MEMBER(dataset.main), text(),
+      "With pickle: the program whose __main__ has the classes, and its arguments; written by penstock.DataLoader, "
+      "not by hand.");
+  keys.all_sparse();
+  for (const DatasetKind& kind : dataset_kinds) keys.one_of(kind.key);
+
+  keys.section("sampler", "The order of the samples; torch's DistributedSampler, or RandomSampler for one replica.");
+  keys.content(PENSTOCK_MEMBER(sampler.shuffle), boolean(), "A new order every epoch, torch's for the seed.");
+  keys.content(PENSTOCK_MEMBER(sampler.drop_last), boolean(),
+      "DistributedSampler's: drop samples until the replicas get the same number, instead of repeating the first "
+      "ones.");
+  keys.content(PENSTOCK_MEMBER(sampler.indices), text(),
+      "File of indices, .npy or text with one a line: the order of every epoch, before tail and replicas; with "
+      "shuffle, torch's SubsetRandomSampler. Relative as dataset.folder is.")
+      .sparse = true;
+  keys.content(PENSTOCK_MEMBER(sampler.weights), text(),
+      "File of weights, one for every sample of the dataset, .npy or text: torch's WeightedRandomSampler. "
+      "Relative as "
+      "dataset.folder is.")
+      .sparse = true;
+  keys.content(PENSTOCK_MEMBER(sampler.num_samples), integer(0, 281474976710656.0),
+      "With weights: samples drawn for an epoch; 0: as many as the dataset has.")
+      .sparse = true;
+  keys.content(PENSTOCK_MEMBER(sampler.replacement), boolean(), "With weights: has to be true.").sparse = true;
+  keys.content(PENSTOCK_MEMBER(sampler.program), boolean(),
+      "The program gives the order of every pass; written by penstock.DataLoader(sampler=...), not by hand.")
+      .sparse = true;
+  keys.content(PENSTOCK_MEMBER(sampler.file_hash), text(),
+      "XXH3-128 of the numbers in the file that indices or weights name; filled in where the file is read. "
+      "Where it "
+      "is given, the file must have it.")
+      .sparse = true;
+  keys.content(PENSTOCK_MEMBER(sampler.file_count), integer(0, unbounded),
+      "How many numbers that file holds; filled in as well.")
+      .sparse = true;
+  return keys.take();
+}
+
+// clang-format on
+#undef PENSTOCK_MEMBER
+
+}  // namespace
+
+const std::vector<Section<Job>>& job_sections() {
+  static const std::vector<Section<Job>> sections = make_job_sections();
+  return sections;
+}
+
+const std::vector<Section<SplitSpec>>& split_sections() {
+  static const std::vector<Section<SplitSpec>> sections = make_split_sections();
+  return sections;
+}
+
+std::string name_elsewhere(const std::string& key) {
+  static const std::map<std::string, std::string> known = [] {
+    std::map<std::string, std::string> out;
+    // A key that stands in another section under the same name; a name that several sections have is no help.
+    std::map<std::string, int> times;
+    const auto note = [&](const std::string& prefix, const std::string& section, const std::string& name) {
+      ++times[name];
+      out[name] = prefix + (section.empty() ? "" : section + ".") + name;
+    };
+    for (const auto& section : job_sections()) {
+      for (const auto& entry : section.keys) note("", section.name, entry.info.name);
+      if (!section.name.empty()) note("", "", section.name);
+    }
+    for (const auto& section : split_sections()) {
+      for (const auto& entry : section.keys) note("splits.NAME.", section.name, entry.info.name);
+    }
+    for (const auto& [name, count] : times) {
+      if (count > 1) out.erase(name);
+    }
+    out.insert({{"num_workers", "loader.threads"},
+                {"workers", "loader.threads"},
+                {"prefetch_factor", "loader.prefetch"},
+                {"root", "splits.NAME.dataset.folder"},
+                {"path", "splits.NAME.dataset.folder"},
+                {"data", "splits.NAME.dataset"},
+                {"batch", "splits.NAME.batch_size"},
+                {"bs", "splits.NAME.batch_size"},
+                {"pipeline", "splits.NAME.pipeline"},
+                {"transform", "splits.NAME.pipeline"},
+                {"transforms", "splits.NAME.pipeline"},
+                {"card_pipeline", "splits.NAME.card_pipeline"},
+                {"card_transform", "splits.NAME.card_pipeline"},
+                {"cpu_fraction", "loader.cpu_fraction"},  // or the split's, which says so where it is missing
+                {"cpu_percentage", "loader.cpu_fraction"},
+                {"dataset", "splits.NAME.dataset"},
+                {"sampler", "splits.NAME.sampler"}});
+    return out;
+  }();
+  const auto found = known.find(lower_case(key));
+  return found == known.end() ? std::string() : found->second;
+}
+
+}  // namespace penstock

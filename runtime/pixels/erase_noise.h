@@ -1,0 +1,28 @@
+// The noise that RandomErasing fills a box with: bytes of Philox blocks, each row beginning with a new one.
+//
+//   uint8_t value = noise_byte(noise_block(seed, noise_blocks(width) * row + at / 16), at % 16);   // at = 3 x + channel
+//
+// Thread-safety: pure functions, for host and card.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/host_device.h"
+#include "runtime/pixels/philox.h"
+
+namespace penstock {
+
+// Of a row of so many pixels.
+PENSTOCK_HOST_DEVICE inline uint32_t noise_blocks(int width) {
+  return (static_cast<uint32_t>(width) * 3 + 15) / 16;
+}
+
+PENSTOCK_HOST_DEVICE inline PhiloxBlock noise_block(uint64_t seed, uint32_t number) {
+  return philox4x32_10({{number, 0, 0, 0}}, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+}
+
+PENSTOCK_HOST_DEVICE inline uint8_t noise_byte(const PhiloxBlock& block, uint32_t at) {
+  return static_cast<uint8_t>(block.word[at / 4] >> (at % 4 * 8));
+}
+
+}  // namespace penstock

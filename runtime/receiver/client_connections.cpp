@@ -1,0 +1,189 @@
+#include "runtime/receiver/client_connections.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+short ready(int fd, short events) {
+  pollfd item{fd, events, 0};
+  return ::poll(&item, 1, 0) > 0 ? item.revents : short{0};
+}
+
+UniqueFd watch_process(int pid) {
+#ifdef SYS_pidfd_open
+  if (pid > 0) return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#endif
+  return {};
+}
+
+}  // namespace
+
+bool ClientConnections::Program::ended() const { return process && ready(process.get(), POLLIN) != 0; }
+
+void ClientConnections::listen(const std::string& name, const std::string& token, const ClientWelcome& welcome) {
+  listening_ = listen_abstract(name);
+  token_ = token;
+  welcome_ = welcome;
+}
+
+void ClientConnections::adopt(UniqueFd client_socket) {
+  MutexLock lock(mutex_);
+  if (!disconnected_) adopted_.push_back(std::move(client_socket));
+}
+
+bool ClientConnections::let_in() {
+  std::vector<UniqueFd> adopted;
+  {
+    MutexLock lock(mutex_);
+    adopted.swap(adopted_);
+  }
+  for (UniqueFd& fd : adopted) connections_[next_++] = {PacketSocket(std::move(fd)), true, 0};
+  if (listening_) {
+    while (UniqueFd fd = accept_one(listening_.get())) {
+      if (peer_is_us(fd.get())) connections_[next_++] = {PacketSocket(std::move(fd)), false, 0};
+    }
+  }
+  return !adopted.empty();
+}
+
+// False: not the hello that was expected; the connection is closed.
+bool ClientConnections::greet(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers) {
+  const auto* hello = std::get_if<ClientHello>(&message);
+  if (hello == nullptr || hello->token != token_) {
+    tell(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
+                           "start it with `penstock run`, or unset PENSTOCK_PORT"});
+    connection.socket.flush(kSecond);
+    connection.socket.close();
+    return false;
+  }
+  connection.greeted = true;
+  const int pid = peer_pid(connection.socket.fd());
+  const auto known = std::find_if(programs_.begin(), programs_.end(), [&](const auto& item) {
+    return pid > 0 && item.second.pid == pid && !item.second.ended();
+  });
+  if (known != programs_.end()) {
+    connection.program = known->first;
+  } else {
+    connection.program = next_program_++;
+    programs_[connection.program] = {pid, watch_process(pid)};
+    handlers.program(connection.program, pid, true, static_cast<int32_t>(programs_.size()));
+  }
+  tell(id, welcome_);
+  return true;
+}
+
+void ClientConnections::end_programs(const Handlers& handlers) {
+  for (auto it = programs_.begin(); it != programs_.end();) {
+    const bool connected = std::any_of(connections_.begin(), connections_.end(),
+                                       [&](const auto& item) { return item.second.program == it->first; });
+    if (it->second.process ? !it->second.ended() : connected) {
+      ++it;
+      continue;
+    }
+    const int pid = it->second.pid;
+    std::vector<int> ids;
+    for (const auto& [id, connection] : connections_) {
+      if (connection.program == it->first) ids.push_back(id);
+    }
+    for (const int id : ids) {
+      connections_.erase(id);
+      handlers.dropped(id);
+    }
+    const int64_t number = it->first;
+    it = programs_.erase(it);
+    handlers.program(number, pid, false, static_cast<int32_t>(programs_.size()));
+  }
+}
+
+bool ClientConnections::poll(const Handlers& handlers) {
+  end_programs(handlers);  // before their successors are let in
+  bool moved = let_in();
+  std::vector<int> closed;
+  for (auto& [id, connection] : connections_) {
+    connection.socket.write_pending();
+    Packet packet;
+    while (connection.socket.receive(packet)) {
+      moved = true;
+      try {
+        const ClientMessage message = decode_client(packet.bytes);
+        if (connection.greeted) {
+          handlers.message(id, message);
+        } else {
+          greet(id, connection, message, handlers);
+        }
+      } catch (const Error& error) {
+        tell(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
+      }
+    }
+    if (connection.socket.closed()) closed.push_back(id);
+  }
+  for (const int id : closed) {
+    connections_.erase(id);
+    handlers.dropped(id);
+  }
+  return moved;
+}
+
+int64_t ClientConnections::program(int connection) const {
+  const auto it = connections_.find(connection);
+  return it == connections_.end() ? 0 : it->second.program;
+}
+
+int ClientConnections::pid(int connection) const {
+  const auto it = programs_.find(program(connection));
+  return it == programs_.end() ? 0 : it->second.pid;
+}
+
+bool ClientConnections::living(int connection) const {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end() || it->second.socket.closed()) return false;
+  const auto program = programs_.find(it->second.program);
+  if (program != programs_.end() && program->second.ended()) return false;
+  return (ready(it->second.socket.fd(), POLLIN) & (POLLHUP | POLLERR)) == 0;
+}
+
+void ClientConnections::tell(int connection, const ClientMessage& message, int fd) {
+  const auto it = connections_.find(connection);
+  if (it != connections_.end()) it->second.socket.send(encode_client(message), fd);
+}
+
+void ClientConnections::collect_fds(std::vector<pollfd>& fds) const {
+  if (listening_) fds.push_back({listening_.get(), POLLIN, 0});
+  for (const auto& [id, connection] : connections_) {
+    fds.push_back({connection.socket.fd(), connection.socket.poll_events(), 0});
+  }
+  for (const auto& [number, program] : programs_) {
+    if (program.process) fds.push_back({program.process.get(), POLLIN, 0});
+  }
+}
+
+void ClientConnections::hang_up() noexcept {
+  for (auto& [id, connection] : connections_) connection.socket.close();
+  listening_.reset();
+}
+
+void ClientConnections::dismiss(const std::set<int>& except) {
+  for (auto& [id, connection] : connections_) {
+    if (except.count(id) == 0) connection.socket.close();  // dropped in the next poll()
+  }
+  listening_.reset();
+}
+
+void ClientConnections::disconnect() {
+  {
+    MutexLock lock(mutex_);
+    disconnected_ = true;
+    adopted_.clear();
+  }
+  listening_.reset();
+  connections_.clear();
+}
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+// The splits that a port's clients have open: whose each is, what the coordinator said of it, and when it is closed.
+//
+//   OpenSplits splits(options, clients, {.coordinator = …, .notice = …});
+//   splits.open(connection, client_open);      // ClientOpen: asks the coordinator, or refuses at once
+//   splits.opened(split_opened);               // its answers; the client hears them
+//   splits.refused(split_refused);
+//   const PortSplit* split = splits.find_opened(id);
+//   for (const int32_t id : splits.of(connection)) splits.close(id);     // the client has gone
+//
+//   none --open()--> asked --opened()--> opened --close()--> none      Each client's split has a number, never used twice;
+//                      |                               ^               the client that opens the same one again gets
+//                      '--refused(), or close()--------'               another.
+//
+// Invariant: a split, by name, is fed to one living process at a time. A second one that opens it is refused, by pid of
+//   the first: both would take themselves for the same trainer, and share its data between them.
+// Programs: under `penstock serve` they come and go, and the coordinator compares the n-th opening of one with the n-th
+//   of another trainer's (replica_agreement.h); so openings are counted here, by program and name.
+// Thread-safety: the port's event loop alone. Ownership: the splits; `options` and `clients` must outlive it.
+// Failure: what a client did wrong is its ClientRefused; opened() throws as complete() does (port_split.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/protocol/messages.h"
+#include "runtime/receiver/client_connections.h"
+#include "runtime/receiver/port_options.h"
+#include "runtime/receiver/port_split.h"
+
+namespace penstock {
+
+class OpenSplits {
+ public:
+  struct Callbacks {
+    std::function<void(const ControlMessage&)> coordinator;
+    std::function<void(const std::string&)> notice;  // for people: "process 4711 attached"
+  };
+  OpenSplits(const PortOptions& options, ClientConnections& clients, Callbacks callbacks)
+      : options_(options), clients_(clients), callbacks_(std::move(callbacks)) {}
+
+  void open(int connection, const ClientOpen& message);
+  void opened(const SplitOpened& message);
+  void refused(const SplitRefused& message);
+  // As ClientConnections::Handlers::program says it.
+  void program_changed(int64_t number, int pid, bool came, int32_t living);
+
+  std::vector<int32_t> of(int connection) const;
+  void close(int32_t id);  // tells the coordinator
+
+  // References stay valid until close().
+  const PortSplit& at(int32_t id) const { return splits_.at(id); }
+  const PortSplit* find_opened(int32_t id) const;  // nullptr: there is none, or its dataset is not known yet
+
+ private:
+  const PortSplit* fed_to_another(int connection, const std::string& name) const;
+  void note_program(int pid, const std::string& what) const;
+
+  const PortOptions& options_;
+  ClientConnections& clients_;
+  Callbacks callbacks_;
+  std::map<int32_t, PortSplit> splits_;
+  int32_t next_ = 1;
+  std::map<std::pair<int64_t, std::string>, int32_t> openings_;  // by program and split
+  std::set<int64_t> attached_;                                   // programs that opened a split
+};
+
+}  // namespace penstock

@@ -1,0 +1,311 @@
+#include "runtime/report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/arithmetic.h"
+#include "runtime/base/error.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/json_text.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+std::string number(double value, int decimals = 0) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  std::string digits = text;
+  const size_t point = std::min(digits.find('.'), digits.size());
+  const size_t first = digits[0] == '-' ? 1 : 0;
+  for (size_t at = point; at > first + 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+std::string percent(double share) { return number(100 * share, share < 0.1 ? 1 : 0) + " %"; }
+
+// "Read ahead: 5,120 reads by io_uring; 80 by threads (io_uring_setup: Operation not permitted)"; empty: nobody had to.
+std::string read_ahead_line(const json& report) {
+  std::map<std::string, int64_t> reads;
+  for (const json& rank : report.value("ranks", json::array())) {
+    const json ahead = rank.value("read_ahead", json::object());
+    if (ahead.value("reads", int64_t{0}) == 0) continue;
+    const std::string why = ahead.value("why_threads", "");
+    reads[ahead.value("method", "") + (why.empty() ? "" : " (" + why + ")")] += ahead["reads"].get<int64_t>();
+  }
+  std::string line;
+  for (const auto& [how, count] : reads) {
+    line += (line.empty() ? "read ahead: " : "; ") + number(static_cast<double>(count)) +
+            (line.empty() ? " reads by " : " by ") + how;
+  }
+  return line.empty() ? line : line + "\n";
+}
+
+// "copies 31 %, decoding 52 %, resizing 17 %" of what a card did.
+std::string stages_of(const json& card) {
+  const double copy = card.value("copy_s", 0.0), decode = card.value("decode_s", 0.0);
+  const double augment = card.value("augment_s", 0.0), sum = copy + decode + augment;
+  if (sum <= 0) return {};
+  return "copies " + percent(copy / sum) + ", decoding " + percent(decode / sum) + ", resizing " + percent(augment / sum);
+}
+
+// Cards, where loaders were to use them; or why there are none.
+std::string cards_lines(const json& report) {
+  std::string text;
+  for (const json& rank : report.value("ranks", json::array())) {
+    const json cards = rank.value("cards", json::object());
+    const std::string who = "cards of loader " + std::to_string(rank.value("rank", 0)) + ": ";
+    if (const std::string none = cards.value("none", ""); !none.empty()) text += who + "none, " + none + "\n";
+    const double all = rank.value("images", 0.0);
+    const auto share = [&](double images) {
+      return number(images) + " of " + number(all) + " images (" + percent(all > 0 ? images / all : 0) + ")";
+    };
+    for (const json& card : cards.value("list", json::array())) {
+      text += who + card.value("name", "") + " made " + share(card.value("images", 0.0)) + ", " +
+              number(card.value("images_per_s", 0.0)) + " images/s, " + percent(card.value("busy_fraction", 0.0)) + " busy";
+      if (const std::string split = stages_of(card); !split.empty()) text += ": " + split;
+      if (const std::string failed = card.value("failed", ""); !failed.empty()) text += "; it failed: " + failed;
+      text += "\n";
+    }
+    if (!cards.contains("cpu_images") || cards.value("list", json::array()).empty()) continue;
+    text += who + "the CPU made " + share(cards.value("cpu_images", 0.0));
+    if (cards.contains("by_speed")) text += ", by learnt speeds";
+    if (const double entropy = cards.value("entropy_s", 0.0); entropy > 0) {
+      text += ", and prepared images for cards in " + number(entropy, 1) + " s of its threads";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+// "Learnt: entry points of 1,281,167 photos in 1,390 MB; 5,124,668 pictures were decoded from them"; empty: none were.
+std::string learnt_line(const json& report) {
+  double photos = 0;
+  double bytes = 0;
+  double used = 0;
+  for (const json& rank : report.value("ranks", json::array())) {
+    const json learnt = rank.value("learnt_index", json::object());
+    photos += learnt.value("photos", 0.0);
+    bytes += learnt.value("bytes", 0.0);
+    used += learnt.value("used", 0.0);
+  }
+  if (photos <= 0) return {};
+  return "learnt: entry points of " + number(photos) + " photos in " + number(bytes / 1e6, bytes < 1e7 ? 1 : 0) + " MB; " +
+         number(used) + " pictures were decoded from them\n";
+}
+
+}  // namespace
+
+json merge_reports(const std::vector<std::string>& rank_reports) {
+  json report;
+  report["splits"] = json::object();
+  report["ranks"] = json::array();
+  for (const std::string& text : rank_reports) {
+    json rank = parse_json_or_nothing(text);
+    if (rank.is_discarded() || !rank.is_object()) throw Error(ErrorKind::runtime, "a rank's report cannot be read");
+    // Several trainers with the same data (roles.ranks_per_replica) are one in the sums.
+    const bool counted = rank.value("counted", true);
+    json parts = counted ? rank.value("splits", json::object()) : json::object();
+    for (auto& [name, part] : parts.items()) {
+      json& split = report["splits"][name];
+      const std::string arithmetic = part.value("arithmetic", std::string(name_of(Arithmetic::exact)));
+      if (split.is_null()) {
+        split = {{"order_hash", Sum128{}.hex()}, {"pixel_hash", Sum128{}.hex()}, {"images", 0}, {"batches", 0}, {"padding", 0},
+                 {"images_per_s", 0.0},          {"wait_s", 0.0},                {"elapsed_s", 0.0},
+                 {"bad_samples", json::array()}, {"arithmetic", arithmetic}};
+      }
+      if (arithmetic != name_of(Arithmetic::exact)) split["arithmetic"] = arithmetic;
+      for (const char* hash : {"order_hash", "pixel_hash"}) {
+        Sum128 sum = Sum128::from_hex(split[hash].get<std::string>());
+        sum += Sum128::from_hex(part[hash].get<std::string>());
+        split[hash] = sum.hex();
+      }
+      split["images"] = split["images"].get<int64_t>() + part["images"].get<int64_t>();
+      split["batches"] = split["batches"].get<int64_t>() + part["batches"].get<int64_t>();
+      split["padding"] = split["padding"].get<int64_t>() + part.value("padding", int64_t{0});
+      const double elapsed = part["elapsed_s"];
+      split["wait_s"] = split["wait_s"].get<double>() + part["wait_s"].get<double>();
+      split["elapsed_s"] = split["elapsed_s"].get<double>() + elapsed;
+      if (elapsed > 0) split["images_per_s"] = split["images_per_s"].get<double>() + part["images"].get<double>() / elapsed;
+      for (const json& bad : part["bad_samples"]) split["bad_samples"].push_back(bad);
+    }
+    report["ranks"].push_back(std::move(rank));
+  }
+  for (auto& [name, split] : report["splits"].items()) {
+    const double elapsed = split["elapsed_s"];
+    split["wait_fraction"] = elapsed > 0 ? split["wait_s"].get<double>() / elapsed : 0.0;
+    auto& bad = split["bad_samples"];
+    std::sort(bad.begin(), bad.end(), [](const json& a, const json& b) {
+      return std::pair(a["epoch"].get<int64_t>(), a["position"].get<int64_t>()) <
+             std::pair(b["epoch"].get<int64_t>(), b["position"].get<int64_t>());
+    });
+    split.erase("wait_s");
+    split.erase("elapsed_s");
+  }
+  report["bottleneck"] = bottleneck_sentence(report);
+  return report;
+}
+
+std::string bottleneck_sentence(const json& report) {
+  double wait = 0;
+  double elapsed = 0;
+  double port_busy = 0;
+  double port_elapsed = 0;
+  double busy = 0;
+  double read = 0;
+  double decode = 0;
+  double augment = 0;
+  int64_t threads = 0;
+  int64_t loaders = 0;
+  for (const json& rank : report.value("ranks", json::array())) {
+    if (rank.value("role", "") == "trainer") {
+      double active = 0;
+      const json parts = rank.value("splits", json::object());
+      for (const auto& [name, split] : parts.items()) {
+        wait += split.value("wait_s", 0.0);
+        active += split.value("elapsed_s", 0.0);
+      }
+      elapsed += active;
+      port_busy += rank.value("port_busy_s", 0.0);
+      port_elapsed += active;
+    } else {
+      ++loaders;
+      threads += rank.value("threads", int64_t{0});
+      read += rank.value("read_s", 0.0);
+      decode += rank.value("decode_s", 0.0);
+      augment += rank.value("augment_s", 0.0);
+      busy += rank.value("elapsed_s", 0.0) * static_cast<double>(rank.value("threads", int64_t{0})) *
+              rank.value("busy_fraction", 0.0);
+    }
+  }
+  if (elapsed <= 0) return "No batch was delivered.";
+  const double waiting = wait / elapsed;
+  // A loader starts before the first batch is asked for and idles after the last; measured against the time in between.
+  const double trainers = std::max<double>(1, static_cast<double>(std::count_if(
+      report["ranks"].begin(), report["ranks"].end(), [](const json& r) { return r.value("role", "") == "trainer"; })));
+  const double span = elapsed / trainers * static_cast<double>(threads);
+  const double loaded = span > 0 ? std::min(1.0, busy / span) : 0;
+  if (loaders == 0) {  // of one trainer alone, in the middle of a job
+    return waiting < 0.05 ? "The training program sets the pace: it waited for data " + percent(waiting) + " of the time."
+                          : "Loading holds the training program up: it waited for data " + percent(waiting) +
+                                " of the time; the job's report, at its end, says which stage.";
+  }
+  const std::string waited = "the programs waited for data " + percent(waiting) + " of the time, the loaders' threads were " +
+                             percent(loaded) + " busy";
+  if (waiting < 0.05) {
+    std::string text = "The training programs set the pace: " + waited + ".";
+    const auto enough = static_cast<int64_t>(std::ceil(std::max(1.0, loaded * static_cast<double>(threads) / 0.8)));
+    if (enough < threads) {
+      text += " About " + std::to_string(enough) + " loader threads would do (now " + std::to_string(threads) + ").";
+    } else {
+      text += " Nothing to change.";
+    }
+    return text;
+  }
+  if (loaded > 0.7) {
+    const double work = std::max(1e-9, read + decode + augment);
+    // What is needed is what the programs could take: their own time alone is elapsed - wait.
+    const double factor = elapsed / std::max(elapsed - wait, 0.05 * elapsed);
+    const auto wanted = static_cast<int64_t>(std::ceil(static_cast<double>(threads) * factor));
+    const char* what = "Decoding";
+    double share = decode / work;
+    // Programs that do nothing but take batches can never be kept busy: a number would be nonsense.
+    std::string change = factor < 10 ? "raise loader.threads or start more loaders: about " + std::to_string(wanted) +
+                                           " loader threads would keep up (now " + std::to_string(threads) + ")"
+                                     : "raise loader.threads or start more loaders, as many as there are cores; programs "
+                                       "that do so little with a batch will always wait";
+    if (read > decode && read > augment) {
+      what = "Reading files";
+      share = read / work;
+      change = "use faster storage or more loaders; threads wait for the disk, so more threads than cores help too";
+    } else if (augment > decode) {
+      what = "Resizing and augmenting";
+      share = augment / work;
+    }
+    return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " + change + ".";
+  }
+  // A port is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
+  const double ports = port_elapsed > 0 ? std::min(1.0, port_busy / port_elapsed) : 0;
+  if (ports > 0.7) {
+    return "The ports held the job up: " + waited + ", and finishing and copying batches took " + percent(ports) +
+           " of the trainers' time; deliver uint8 and normalise on the card.";
+  }
+  return "Nobody was busy, yet " + waited +
+         ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";
+}
+
+std::string report_text(const json& report) {
+  std::string text;
+  for (const auto& [name, split] : report["splits"].items()) {
+    text += "split " + name + ": " + number(split["images"].get<double>()) + " images in " +
+            number(split["batches"].get<double>()) + " batches, " +
+            (split["padding"] == 0 ? "" : number(split["padding"].get<double>()) + " of them padding, ") + number(split["images_per_s"].get<double>()) +
+            " images/s, waiting " + percent(split["wait_fraction"].get<double>()) + "\n";
+    text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
+    text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
+    if (split["arithmetic"] == name_of(Arithmetic::fast)) text += std::string("  ") + kFastPromise + "\n";
+    const auto& bad = split["bad_samples"];
+    if (!bad.empty()) {
+      text += "  unusable samples: " + std::to_string(bad.size()) + "\n";
+      size_t shown = 0;
+      for (const json& item : bad) {
+        if (++shown > 20) {
+          text += "    ... and " + std::to_string(bad.size() - 20) + " more (--json lists all)\n";
+          break;
+        }
+        text += "    epoch " + std::to_string(item["epoch"].get<int64_t>()) + " '" + item["path"].get<std::string>() +
+                "': " + item["reason"].get<std::string>() +
+                (item["substitute"].is_null() ? "" : "; replaced by index " + std::to_string(item["substitute"].get<int64_t>())) + "\n";
+      }
+    }
+  }
+  char line[256];
+  std::snprintf(line, sizeof line, "%5s  %-10s %10s %12s %9s %9s %10s %9s\n", "rank", "role", "images", "images/s",
+                "MB", "busy", "waiting", "RSS MB");
+  text += line;
+  for (const json& rank : report["ranks"]) {
+    const bool trainer = rank.value("role", "") == "trainer";
+    double images = 0;
+    double rate = 0;
+    double waiting = 0;
+    double busy = 0;
+    double megabytes = 0;
+    if (trainer) {
+      double wait = 0;
+      double active = 0;
+      for (const auto& [name, split] : rank["splits"].items()) {
+        images += split["images"].get<double>();
+        wait += split["wait_s"].get<double>();
+        active += split["elapsed_s"].get<double>();
+      }
+      rate = active > 0 ? images / active : 0;
+      waiting = active > 0 ? wait / active : 0;
+      busy = active > 0 ? std::min(1.0, rank.value("port_busy_s", 0.0) / active) : 0;
+      megabytes = rank.value("received_bytes", 0.0) / 1e6;
+    } else {
+      images = rank.value("images", 0.0);
+      rate = rank.value("elapsed_s", 0.0) > 0 ? images / rank.value("elapsed_s", 0.0) : 0;
+      busy = std::min(1.0, rank.value("busy_fraction", 0.0));
+      waiting = 1 - busy;
+      megabytes = rank.value("sent_bytes", 0.0) / 1e6;
+    }
+    std::snprintf(line, sizeof line, "%5d  %-10s %10s %12s %9s %9s %10s %9s\n", rank.value("rank", 0),
+                  trainer ? ("trainer " + std::to_string(rank.value("trainer", 0))).c_str() : "loader",
+                  number(images).c_str(), number(rate).c_str(), number(megabytes).c_str(), percent(busy).c_str(),
+                  percent(waiting).c_str(), number(rank.value("max_rss_mb", 0.0)).c_str());
+    text += line;
+  }
+  for (const json& rank : report["ranks"]) {
+    for (const json& lost : rank.value("lost_loaders", json::array())) {
+      text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
+    }
+  }
+  text += read_ahead_line(report) + learnt_line(report) + cards_lines(report);
+  text += report.value("bottleneck", "") + "\n";
+  return text;
+}
+
+}  // namespace penstock

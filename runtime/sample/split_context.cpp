@@ -1,0 +1,342 @@
+#include "runtime/sample/split_context.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/field_value.h"
+#include "runtime/base/wire.h"
+#include "runtime/transforms/draw.h"
+
+namespace penstock {
+namespace {
+
+// Substitutes draw from a place in the pipeline that no transform has.
+constexpr uint16_t kSubstitutePosition = 0xFFFF;
+
+// One pool for the dataset and the functions of a split; nothing where neither is in Python.
+std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Variants& variants,
+                                                  const PythonHost& python) {
+  const DatasetSpec& dataset = split.split.dataset;
+  const std::vector<std::string> functions = variants.functions();
+  if (!dataset.is_python() && functions.empty()) return nullptr;
+  const std::string title = dataset.is_python() ? "the dataset " + dataset.title() + " of split '" + split.name + "'"
+                                                : "the Python transforms of split '" + split.name + "'";
+  return std::make_shared<PythonWorkers>(python, python_config(dataset, functions), title);
+}
+
+}  // namespace
+
+int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size) {
+  DrawStream draws({seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), 0}, kSubstitutePosition);
+  for (int skipped = 0; skipped < attempt; ++skipped) draws.bits();
+  return draws.below(static_cast<uint32_t>(dataset_size));
+}
+
+Variants make_variants(const ResolvedSplit& split) {
+  try {
+    const Arithmetic arithmetic = arithmetic_of(split.arithmetic);
+    Pipeline pipeline(split.split.pipeline, arithmetic);
+    if (pipeline.soft_classes() > 0 && split.split.mode == Mode::eval) {
+      throw Error(ErrorKind::config, "MixUp and CutMix are for training, and this split's mode is eval",
+                  "leave them out of it");
+    }
+    if (pipeline.soft_classes() > 0 && split.split.dataset.is_paired()) {
+      throw Error(ErrorKind::config, "MixUp and CutMix mix labels, and pictures in pairs have none", "leave them out");
+    }
+    if (split.split.card_pipeline.empty()) return Variants(std::move(pipeline));
+    return {std::move(pipeline), Pipeline(split.split.card_pipeline, arithmetic), split.split.cpu_fraction.value_or(1)};
+  } catch (const Error& error) {
+    throw Error(error.kind(), "split '" + split.name + "': " + error.message(), error.remedy());
+  }
+}
+
+FieldTable raw_fields(const Pipeline& pipeline) {
+  FieldSpec image{"image", FieldKind::image, DType::uint8, {3, pipeline.out_height(), pipeline.out_width()}};
+  if (pipeline.views() > 1) image.shape.insert(image.shape.begin(), pipeline.views());
+  return {std::move(image), {"label", FieldKind::tensor, DType::int64, {}}};
+}
+
+FieldTable delivered_fields(FieldTable raw, const Pipeline& pipeline, const FinishSpec& finish) {
+  for (FieldSpec& field : raw) {
+    if (field.kind == FieldKind::image) field.dtype = finish.dtype;
+  }
+  if (pipeline.soft_classes() > 0) raw[1] = {"label", FieldKind::tensor, DType::float32, {pipeline.soft_classes()}};
+  return raw;
+}
+
+std::string mix_batch(const Pipeline& pipeline, const FinishSpec& finish, const Draws& draws, void* images,
+                      std::span<const int64_t> labels, float* soft,
+                      const std::function<std::string(size_t)>& name_of_sample) {
+  const int64_t classes = pipeline.soft_classes();
+  std::fill_n(soft, std::ssize(labels) * classes, 0.0F);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] < 0 || labels[i] >= classes) {
+      return "label " + std::to_string(labels[i]) + " of sample '" + name_of_sample(i) +
+             "' is none of the num_classes: " + std::to_string(classes) + " of MixUp or CutMix";
+    }
+    soft[static_cast<int64_t>(i) * classes + labels[i]] = 1;
+  }
+  pipeline.mix({images, finish.dtype, finish.memory_format, std::ssize(labels), pipeline.views(),
+                Size{pipeline.out_width(), pipeline.out_height()}, soft, classes},
+               draws);
+  return {};
+}
+
+std::span<const FieldSpec> extra_fields(const FieldTable& fields) {
+  return std::span(fields).subspan(std::min<size_t>(2, fields.size()));
+}
+
+SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
+    : split_(split),
+      variants_(make_variants(split)),
+      workers_(make_workers(split, variants_, python)),
+      fields_(raw_fields(pipeline())) {}
+
+std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
+                                                       const PythonHost& python, const SourceBudget& budget,
+                                                       std::shared_ptr<LearntMemory> learnt) {
+  std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  if (learnt) context->learnt_ = std::make_unique<LearntIndexes>(std::move(learnt));
+  context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_, budget));
+  return context;
+}
+
+std::shared_ptr<const SplitContext> SplitContext::with_source(const ResolvedSplit& split,
+                                                              std::unique_ptr<Source> source,
+                                                              const PythonHost& python) {
+  std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  context->adopt(std::move(source));
+  return context;
+}
+
+void SplitContext::adopt(std::unique_ptr<Source> source) {
+  source_ = std::move(source);
+  if (pipeline().soft_classes() > 0 && !source_->labelled()) {
+    throw Error(ErrorKind::config,
+                "split '" + split_.name + "': MixUp and CutMix mix labels, and " + split_.split.dataset.title() +
+                    " has none",
+                "say with dataset.label where they are, or leave MixUp and CutMix out");
+  }
+  const auto extras = extra_fields(source_->fields());
+  fields_.insert(fields_.end(), extras.begin(), extras.end());
+  const std::vector<int64_t> pictures = fields_[0].shape;
+  for (FieldSpec& field : fields_) {
+    if (!field.fixed_size()) field.max_bytes = split_.limits.max_field_bytes;
+    if (field.kind == FieldKind::image || field.kind == FieldKind::mask) field.shape = pictures;
+    if (field.kind == FieldKind::mask) field.shape.erase(field.shape.end() - 3);  // one plane
+  }
+}
+
+std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split,
+                                                                  const PythonHost& python) {
+  ResolvedSplit pictures = split;
+  pictures.split.dataset.python.clear();
+  pictures.split.dataset.pickle.clear();
+  return std::shared_ptr<const SplitContext>(new SplitContext(pictures, python));
+}
+
+SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
+    : context_(std::move(context)), scratch_(context_->split().limits) {}
+
+SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context, const DecodeOptions& decoding)
+    : SampleMaker(std::move(context)) {
+  scratch_.decoder = Decoder(context_->split().limits, decoding);
+}
+
+Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image) {
+  const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
+  WireWriter body;
+  const std::vector<std::string>& functions = pipeline_->functions();
+  const size_t before = context_->variants().first_function(context_->variants().of(key));
+  body.u16(static_cast<uint16_t>(before + number));
+  body.u16(position);
+  body.u32(static_cast<uint32_t>(image.height()));
+  body.u32(static_cast<uint32_t>(image.width()));
+  const std::vector<std::byte> who = python_request(key);
+  body.raw(who.data(), who.size());
+  const std::string& name = functions[number];
+  Verdict verdict = context_->workers()->call(
+      {kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
+      "'" + name + "' on sample " + std::to_string(key.index), answer_);
+  if (!verdict.ok()) return Verdict::bad("'" + name + "': " + verdict.reason);
+  if (answer_.size() != bytes) throw Error(ErrorKind::runtime, "a Python worker sent pixels of a wrong size");
+  std::memcpy(image.row(0), answer_.data(), bytes);
+  return Verdict::good();
+}
+
+Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
+                                std::span<const std::byte> entry_points, LearntIndexes* learnt) {
+  ImageHeader header;
+  const HeaderOptions& options = context_->variants().pipeline_of(key).header_options();
+  const Verdict verdict = read_header(encoded, context_->split().limits, header, options);
+  if (!verdict.ok()) return verdict;
+  if (!entry_points.empty() && SideIndex::read(entry_points, side_index_)) {
+    return run_pipeline({encoded, {}, &side_index_}, header, key, image, record);
+  }
+  if (learnt == nullptr || header.format != ImageFormat::jpeg) {
+    return run_pipeline({encoded, {}, nullptr}, header, key, image, record);
+  }
+  return make_learning(encoded, header, key, image, record, *learnt);
+}
+
+Verdict SampleMaker::make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key,
+                                   std::byte* image, SampleRecord& record, LearntIndexes& learnt) {
+  const MonotonicClock clock;
+  const auto sample = static_cast<int64_t>(key.index);
+  Nanoseconds begun = clock.now();
+  const auto known = learnt.find(sample, encoded);
+  times_.decode_ns += clock.now() - begun;
+  more_ = {};
+  const Verdict verdict = run_pipeline(
+      {encoded, {}, known ? &known->index : nullptr, learnt.learns() ? &more_ : nullptr}, header, key, image, record);
+  if (more_.empty()) return verdict;
+  begun = clock.now();
+  learnt.keep(sample, encoded, known, std::move(more_));
+  times_.decode_ns += clock.now() - begun;
+  return verdict;
+}
+
+Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
+                                  std::byte* image, SampleRecord& record) {
+  record.width = header.width;
+  record.height = header.height;
+  pipeline_ = &context_->variants().pipeline_of(key);
+  record.draws = pipeline_->draw(key, header);
+  times_.source_pixels += int64_t{header.width} * header.height;
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
+  if (taker_ != nullptr && is_for_cards(key)) {
+    const MonotonicClock clock;
+    const Nanoseconds begun = clock.now();
+    const bool taken = taker_->take(*pipeline_, input, header, record.draws, out, scratch_);
+    times_.decode_ns += clock.now() - begun;
+    if (taken) return Verdict::good();
+  }
+  return apply(input, header, key, record.draws, out, ImageRole::image);
+}
+
+bool SampleMaker::is_for_cards(const DrawKey& key) const noexcept {
+  const Variants& variants = context_->variants();
+  if (variants.several()) return variants.of(key) == Variant::card;
+  return !cpu_fraction_ || draw_variant(key, *cpu_fraction_) == Variant::card;
+}
+
+Verdict SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
+                           std::span<uint8_t> out, ImageRole role) {
+  PixelFunction function;
+  if (!pipeline_->functions().empty()) {
+    function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
+      return run_function(key, number, position, pixels);
+    };
+  }
+  const Verdict verdict = pipeline_->apply(input, header, draws, out, scratch_, function, role);
+  times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
+  times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
+  return verdict;
+}
+
+// The sample's further images, with the first one's draws.
+Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record) {
+  const FieldTable& table = context_->fields();
+  for (size_t f = 2; f < table.size(); ++f) {
+    const bool mask = table[f].kind == FieldKind::mask;
+    if (!mask && table[f].kind != FieldKind::image) continue;
+    const EncodedView encoded = sample_.fields.at(f - 2);
+    times_.encoded_bytes += static_cast<int64_t>(encoded.size());
+    ImageHeader header;
+    Verdict verdict = read_header(encoded, context_->split().limits, header, pipeline_->header_options());
+    if (verdict.ok() && (header.width != record.width || header.height != record.height)) {
+      verdict = Verdict::bad("it has " + std::to_string(header.width) + " x " + std::to_string(header.height) +
+                             " pixels, and its image " + std::to_string(record.width) + " x " +
+                             std::to_string(record.height));
+    }
+    times_.source_pixels += int64_t{header.width} * header.height;
+    const size_t bytes = table[f].bytes_per_sample();
+    auto* const out = reinterpret_cast<uint8_t*>(fields[f]);
+    if (verdict.ok() && !mask)
+      verdict = apply({encoded, {}, nullptr}, header, key, record.draws, {out, bytes}, ImageRole::image);
+    if (verdict.ok() && mask) {
+      planes_.resize(3 * bytes);
+      verdict = apply({encoded, {}, nullptr}, header, key, record.draws, planes_, ImageRole::mask);
+      // All three planes of each view are the same.
+      const auto views = static_cast<size_t>(context_->pipeline().views());
+      const size_t area = bytes / views;
+      for (size_t view = 0; view < views; ++view)
+        std::memcpy(out + view * area, planes_.data() + 3 * view * area, area);
+    }
+    if (!verdict.ok()) return Verdict::bad("its " + table[f].name + ": " + verdict.reason);
+  }
+  return Verdict::good();
+}
+
+Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
+                              SampleRecord& record) {
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  if (taker_ != nullptr) taker_->forget();
+  record.index = index;
+  record.draws.clear();
+  const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
+  Verdict verdict = context_->source().load(key, sample_);
+  times_.read_ns += clock.now() - begun;
+  if (!verdict.ok()) return verdict;
+  times_.encoded_bytes += static_cast<int64_t>(sample_.image.size());
+  if (sample_.width > 0) {  // pixels already
+    ImageInput input;
+    input.pixels = {reinterpret_cast<const uint8_t*>(sample_.image.data()), sample_.width, sample_.height,
+                    static_cast<size_t>(sample_.width) * 3};
+    const ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
+    verdict = run_pipeline(input, header, key, fields[0], record);
+  } else {
+    verdict = make_image(sample_.image, key, fields[0], record, sample_.entry_points, context_->learnt());
+  }
+  if (verdict.ok()) verdict = make_others(key, fields, record);
+  if (!verdict.ok()) return verdict;
+  context_->variants().note(key, record.draws);
+  std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
+  for (size_t f = 2; f < context_->fields().size() && verdict.ok(); ++f) {
+    const FieldSpec& field = context_->fields()[f];
+    if (field.kind == FieldKind::image || field.kind == FieldKind::mask) continue;  // make_others()
+    verdict = put_value(field, sample_.fields.at(f - 2), fields[f]);
+  }
+  return verdict;
+}
+
+SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields) {
+  const ResolvedSplit& split = context_->split();
+  SampleRecord record;
+  record.planned = planned;
+  Verdict verdict = try_make(planned.index, planned.occurrence, epoch, fields, record);
+  record.key = context_->source().key(planned.index);
+  if (verdict.ok() && !planned.valid) {
+    // Padding of an exact evaluation: the picture of the repeated sample, a label that no loss counts.
+    std::memcpy(fields[1], &kIgnoredLabel, sizeof kIgnoredLabel);
+  }
+  if (verdict.ok()) return record;
+
+  record.reason = verdict.reason;
+  if (split.on_error == OnError::substitute && split.split.mode == Mode::train) {
+    for (int attempt = 0; attempt < kMaxSubstitutes; ++attempt) {
+      const int64_t other =
+          substitute_index(split.seed, epoch, planned.index, attempt, context_->source().size());
+      record.attempts = static_cast<uint16_t>(attempt + 1);
+      if (try_make(other, planned.occurrence, epoch, fields, record).ok()) {
+        record.substituted = true;
+        record.substitute = context_->source().key(other);
+        return record;
+      }
+    }
+    record.reason += "; and none of " + std::to_string(kMaxSubstitutes) + " substitutes is usable";
+  }
+  if (taker_ != nullptr) taker_->forget();
+  record.bad = true;
+  record.index = planned.index;
+  record.draws.clear();
+  if (split.split.mode == Mode::eval) record.planned.valid = false;
+  for (size_t f = 0; f < context_->fields().size(); ++f) put_nothing(context_->fields()[f], fields[f]);
+  std::memcpy(fields[1], &kIgnoredLabel, sizeof kIgnoredLabel);
+  return record;
+}
+
+}  // namespace penstock

@@ -1,0 +1,534 @@
+#include "runtime/serving/preprocessor.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <map>
+#include <stop_token>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/signals_blocked.h"
+#include "runtime/base/switches.h"
+#include "runtime/base/thread_annotations.h"
+#include "runtime/job/job.h"
+#include "runtime/loader/loader.h"
+#include "runtime/pixels/finish.h"
+#include "runtime/sample/pipeline_identity.h"
+#include "runtime/sample/split_context.h"
+#include "runtime/serving/collecting_executor.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::chrono::milliseconds kAskEvery{50};  // how often a waiting caller is asked whether it still wants to
+
+// Memory of batches, kept when a batch is dropped: the next one of the same size costs no page faults.
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
+ public:
+  static constexpr size_t kKept = 3;
+
+  ~BufferPool() {
+    for (const Buffer& buffer : free_) std::free(buffer.data);
+  }
+  std::shared_ptr<void> take(size_t bytes) {
+    const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
+    void* data = nullptr;
+    {
+      MutexLock lock(mutex_);
+      const auto it = std::find_if(free_.begin(), free_.end(), [&](const Buffer& b) { return b.bytes == rounded; });
+      if (it != free_.end()) {
+        data = it->data;
+        free_.erase(it);
+      }
+    }
+    if (data == nullptr) data = std::aligned_alloc(64, rounded);
+    if (data == nullptr) {
+      throw Error(ErrorKind::runtime, "out of memory: " + std::to_string(rounded) + " bytes for a batch of images",
+                  "preprocess fewer images at a time");
+    }
+    return {data, [self = shared_from_this(), rounded](void* p) { self->give_back(p, rounded); }};
+  }
+
+ private:
+  struct Buffer {
+    void* data;
+    size_t bytes;
+  };
+  void give_back(void* data, size_t bytes) {
+    void* oldest = data;
+    // In a child of fork() the mutex may be held by a thread that is not there.
+    if (::getpid() == owner_) {
+      MutexLock lock(mutex_);
+      free_.push_back({data, bytes});
+      oldest = nullptr;
+      if (free_.size() > kKept) {
+        oldest = free_.front().data;
+        free_.pop_front();
+      }
+    }
+    std::free(oldest);
+  }
+
+  const pid_t owner_ = ::getpid();
+  Mutex mutex_;
+  std::deque<Buffer> free_ PENSTOCK_GUARDED_BY(mutex_);
+};
+
+TensorView view_of(void* data, DType dtype, int64_t n, const Pipeline& pipeline, bool channels_last) {
+  const int64_t h = pipeline.out_height(), w = pipeline.out_width(), views = pipeline.views();
+  TensorView view{data, dtype, {n, 3, h, w}, {views * 3 * h * w, h * w, w, 1}};
+  if (channels_last) view.strides = {views * 3 * h * w, 1, 3 * w, 3};
+  if (views > 1) {
+    view.shape.insert(view.shape.begin() + 1, views);
+    view.strides.insert(view.strides.begin() + 1, 3 * h * w);
+  }
+  return view;
+}
+
+}  // namespace
+
+// Guarded by PreprocessorImpl's mutex, but for what the images' threads read (images) and write (their own place of
+// reasons and of the memory): taking the mutex when an image is counted off publishes that to whoever waits.
+struct PendingImages::Request {
+  std::vector<EncodedImage> images;
+  ImageBatch batch;
+  std::vector<std::byte> cell;  // images before finishing, where cards make them
+  uint64_t number = 0;          // of the work then
+  size_t next = 0;         // image that the next thread takes
+  size_t unfinished = 0;
+  std::exception_ptr failure;  // of the environment
+};
+
+class PreprocessorImpl {
+ public:
+  using Request = PendingImages::Request;
+
+  PreprocessorImpl(const Job& job, const std::string& split, const PreprocessorOptions& options)
+      : split_(resolve_split(job, split)),
+        context_(SplitContext::without_dataset(split_, {job.python, {}, python_stop_.get_token()})),
+        wanted_(finisher_of(context_->pipeline(), finish_spec(options))),
+        finisher_(options.raw_images ? finisher_of(context_->pipeline(), FinishSpec{}) : wanted_),
+        timeout_ns_(static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9)) {
+    if (context_->pipeline().soft_classes() > 0) {
+      throw Error(ErrorKind::config, "the pipeline of split '" + split_.name + "' mixes whole batches (MixUp, CutMix)",
+                  "use a split for single images, such as the validation's");
+    }
+    const Variants& variants = context_->variants();
+    if (variants.several()) random_transforms_.emplace_back("cpu_fraction");
+    list_random(variants.shared(), split_.split.pipeline);
+    if (variants.several()) list_random(variants.pipeline(Variant::card), split_.split.card_pipeline);
+    num_threads_ = options.threads > 0 ? options.threads : job.loader.threads;
+    const SignalsBlocked blocked;
+    try {
+      open_cards_of(job);
+      for (int i = 0; !cards_ && i < num_threads_; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& problem) {
+      stop();
+      throw Error(ErrorKind::runtime, "cannot start " + std::to_string(num_threads_) + " threads: " + problem.what(),
+                  "ask for fewer threads");
+    }
+  }
+  PreprocessorImpl(const PreprocessorImpl&) = delete;
+  PreprocessorImpl& operator=(const PreprocessorImpl&) = delete;
+
+  // In a child of fork() there are no threads to join, and the mutex may be held by one of them for ever.
+  static std::shared_ptr<PreprocessorImpl> make(const Job& job, const std::string& split,
+                                                const PreprocessorOptions& options) {
+    check_switches();
+    if (options.threads < 0) {
+      throw Error(ErrorKind::usage, "a Preprocessor of " + std::to_string(options.threads) + " threads",
+                  "ask for 1 or more, or 0 for loader.threads");
+    }
+    auto made = std::make_unique<PreprocessorImpl>(with_fraction(job, split, options), split, options);
+    return {made.release(), [](PreprocessorImpl* impl) {
+              if (impl->here()) delete impl;
+            }};
+  }
+  ~PreprocessorImpl() { stop(); }
+
+  bool here() const noexcept { return ::getpid() == owner_; }
+
+  static Job with_fraction(Job job, const std::string& split, const PreprocessorOptions& options) {
+    if (!options.cpu_fraction) return job;
+    if (!(*options.cpu_fraction >= 0 && *options.cpu_fraction <= 1)) {
+      throw Error(ErrorKind::usage, "cpu_fraction is " + std::to_string(*options.cpu_fraction),
+                  "it is a share of the images, between 0 and 1");
+    }
+    const auto found = job.splits.find(split);
+    const bool two = found != job.splits.end() && !found->second.card_pipeline.empty();
+    if (two) {
+      found->second.cpu_fraction = options.cpu_fraction;
+    } else {
+      job.loader.cpu_fraction = options.cpu_fraction;
+    }
+    return job;
+  }
+
+  static PendingImages submit(const std::shared_ptr<PreprocessorImpl>& self, std::vector<EncodedImage> images) {
+    self->check_images(images);
+    const auto n = static_cast<int64_t>(images.size());
+    auto request = std::make_shared<Request>();
+    const FinishSpec& finish = self->finisher_.spec();
+    request->images = std::move(images);
+    request->unfinished = request->images.size();
+    request->batch.memory_ = self->buffers_->take(static_cast<size_t>(n) * self->finisher_.bytes_per_sample());
+    request->batch.images_ = view_of(request->batch.memory_.get(), finish.dtype, n, self->context_->pipeline(),
+                                     finish.memory_format == MemoryFormat::channels_last);
+    request->batch.reasons_.resize(static_cast<size_t>(n));
+    PendingImages pending;
+    pending.pool_ = self;
+    pending.request_ = request;
+    if (n > 0 && self->cards_) {
+      self->submit_to_cards(std::move(request));
+    } else if (n > 0) {
+      MutexLock lock(self->mutex_);
+      self->queue_.push_back(std::move(request));
+      self->queued_.notify_all();
+    }
+    return pending;
+  }
+
+  bool ready(const Request& request) const {
+    MutexLock lock(mutex_);
+    return request.unfinished == 0;
+  }
+
+  ImageBatch wait(Request& request, const std::function<void()>& while_waiting) {
+    const MonotonicClock clock;
+    const Nanoseconds deadline = clock.now() + timeout_ns_;
+    for (;;) {
+      {
+        MutexLock lock(mutex_);
+        if (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);
+        if (request.unfinished == 0) break;
+        if (clock.now() > deadline) {
+          throw Error(ErrorKind::runtime,
+                      std::to_string(request.unfinished) + " of " + std::to_string(request.images.size()) +
+                          " images were not ready within trainer.timeout_s (" +
+                          std::to_string(timeout_ns_ / kSecond) + " s): " + std::to_string(queue_.size()) +
+                          " calls stand in line for " + std::to_string(num_threads_) + " threads",
+                      "give the Preprocessor more threads, or fewer images at a time");
+        }
+      }
+      if (while_waiting) while_waiting();
+    }
+    if (request.failure) std::rethrow_exception(request.failure);
+    return std::move(request.batch);
+  }
+
+  // Takes back what no thread has begun; afterwards no thread knows the request.
+  void abandon(Request& request) {
+    if (cards_) {
+      abandon_at_cards(request);
+      return;
+    }
+    MutexLock lock(mutex_);
+    request.unfinished -= request.images.size() - request.next;
+    request.next = request.images.size();
+    std::erase_if(queue_, [&](const auto& queued) { return queued.get() == &request; });
+    while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by one image for each thread
+  }
+
+  const ResolvedSplit& split() const noexcept { return split_; }
+  int height() const noexcept { return context_->pipeline().out_height(); }
+  int width() const noexcept { return context_->pipeline().out_width(); }
+  DType dtype() const noexcept { return wanted_.spec().dtype; }
+  const Finisher& finisher() const noexcept { return wanted_; }
+  int threads() const noexcept { return num_threads_; }
+  const std::string& no_card() const noexcept { return no_card_; }
+
+  std::vector<PreprocessorCard> cards() const {
+    std::vector<PreprocessorCard> out;
+    if (!cards_) return out;
+    for (const CardFigures& card : cards_->executor().figures().cards) out.push_back({card.name, card.images, card.failure});
+    return out;
+  }
+  const std::vector<std::string>& random_transforms() const noexcept { return random_transforms_; }
+
+ private:
+  // Which transforms draw is the same for every image. Functions get a generator: whether they draw, only they know.
+  void list_random(const Pipeline& pipeline, const std::vector<TransformSpec>& transforms) {
+    std::set<size_t> random;
+    for (const TransformDraw& draw : pipeline.draw({}, {ImageFormat::jpeg, 512, 512})) random.insert(draw.position);
+    for (size_t place = 0; place < transforms.size(); ++place) {
+      const std::string& name = transforms[place].name;
+      if (random.count(place) != 0 || name == "Python") random_transforms_.push_back(name);
+    }
+  }
+
+  FinishSpec finish_spec(const PreprocessorOptions& options) const {
+    FinishSpec spec = context_->pipeline().finish();
+    if (options.dtype) spec.dtype = *options.dtype;
+    const bool last = options.channels_last.value_or(split_.split.channels_last);
+    spec.memory_format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+    return spec;
+  }
+
+  void check_images(const std::vector<EncodedImage>& images) const {
+    if (!here()) {
+      throw Error(ErrorKind::usage, "this Preprocessor's threads are in process " + std::to_string(owner_) +
+                                        ", and this is a child of it made by fork()",
+                  "make a Preprocessor in each process");
+    }
+    for (size_t i = 0; i < images.size(); ++i) {
+      const EncodedImage& image = images[i];
+      if (!image.index) {
+        if (random_transforms_.empty()) continue;
+        std::string names;
+        for (const std::string& name : random_transforms_) names += (names.empty() ? "" : ", ") + name;
+        throw Error(ErrorKind::usage, "split '" + split_.name + "' draws (" + names + "), and image " +
+                                          std::to_string(i) + " has no index to draw for",
+                    "give the arguments index and epoch for each image, or use a split whose pipeline draws nothing" +
+                        std::string(context_->variants().functions().empty()
+                                        ? ""
+                                        : " (a Python transform gets a generator for the sample; index 0 does for one "
+                                          "that does not use it)"));
+      }
+      if (*image.index < 0 || *image.index >= int64_t{1} << 48 || image.epoch < 0 ||
+          image.epoch >= int64_t{1} << 32 || image.occurrence < 0 || image.occurrence >= int64_t{1} << 16) {
+        throw Error(ErrorKind::usage, "image " + std::to_string(i) + " cannot be drawn for: index " +
+                                          std::to_string(*image.index) + ", epoch " + std::to_string(image.epoch) +
+                                          ", occurrence " + std::to_string(image.occurrence),
+                    "an index has 48 bits, an epoch 32, an occurrence 16, and none is negative");
+      }
+    }
+  }
+
+  void work() {
+    ::pthread_setname_np(::pthread_self(), "penstock-pre");
+    std::unique_ptr<SampleMaker> maker;
+    std::vector<std::byte> raw;
+    for (;;) {
+      std::shared_ptr<Request> request;
+      size_t place = 0;
+      {
+        MutexLock lock(mutex_);
+        while (!stopping_ && queue_.empty()) queued_.wait(mutex_);
+        if (stopping_) return;
+        request = queue_.front();
+        place = request->next++;
+        if (request->next == request->images.size()) queue_.pop_front();
+      }
+      std::exception_ptr failure;
+      try {
+        if (!maker) maker = std::make_unique<SampleMaker>(context_);
+        raw.resize(context_->fields()[0].bytes_per_sample());
+        make(*maker, raw, *request, place);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      MutexLock lock(mutex_);
+      if (failure && !request->failure) request->failure = failure;
+      if (--request->unfinished == 0) done_.notify_all();
+    }
+  }
+
+  void make(SampleMaker& maker, std::vector<std::byte>& raw, Request& request, size_t place) const {
+    request.batch.reasons_[place] = make_raw(maker, request.images[place], raw).reason;
+    finish(raw.data(), request, place);
+  }
+
+  // A bad one is black.
+  SampleRecord make_raw(SampleMaker& maker, const EncodedImage& image, std::span<std::byte> raw) const {
+    const DrawKey key{split_.seed, static_cast<uint32_t>(image.epoch), static_cast<uint64_t>(image.index.value_or(0)),
+                      static_cast<uint16_t>(image.occurrence)};
+    SampleRecord record;
+    record.reason = maker.make_image(image.bytes, key, raw.data(), record).reason;
+    if (!record.reason.empty()) std::fill(raw.begin(), raw.end(), std::byte{0});
+    return record;
+  }
+
+  void finish(const std::byte* raw, Request& request, size_t place) const {
+    finisher_.run(reinterpret_cast<const uint8_t*>(raw),
+                  static_cast<std::byte*>(request.batch.images_.data) + place * finisher_.bytes_per_sample());
+  }
+
+  // ---- with cards: a request is one work of an executor ----
+  static LeaseKey work_key(const Request& request) { return {.stream = request.number}; }
+
+  void open_cards_of(const Job& job) {
+    if (job.loader.executor == ExecutorKind::cpu) return;
+    LoaderOptions options = loader_options(job);
+    options.card_lanes.library.reset();  // what is served must not depend on which card has time
+    options.card_lanes.shared_bytes = 0;  // nobody else reads
+    try {
+      cards_ = std::make_unique<CollectingExecutor>(
+          make_card_executor(num_threads_, {}, open_cards(options.cards), options.card_lanes, {}, options.cpu_fraction),
+          [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
+    } catch (const Error& error) {
+      if (job.loader.executor == ExecutorKind::card) throw;
+      no_card_ = error.message();
+    }
+  }
+
+  void submit_to_cards(std::shared_ptr<Request> request) {
+    const size_t n = request->images.size();
+    auto work = std::make_unique<ChunkWork>();
+    request->cell.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
+    work->lease.samples.resize(n);
+    work->split = context_;
+    work->memory = request->cell.data();
+    work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
+      return make_raw(maker, request->images[i], {fields[0], context_->fields()[0].bytes_per_sample()});
+    };
+    work->finish = [this, request](size_t i) {
+      finish(request->cell.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
+    };
+    {
+      MutexLock lock(mutex_);
+      request->number = ++last_number_;
+      work->lease.lease = work_key(*request);
+      at_cards_.emplace(request->number, std::move(request));
+    }
+    cards_->executor().submit(std::move(work));
+  }
+
+  // All of it, or nothing.
+  void abandon_at_cards(Request& request) {
+    const auto back = cards_->executor().withdraw(work_key(request));
+    MutexLock lock(mutex_);
+    if (back) {
+      at_cards_.erase(request.number);
+      request.unfinished = 0;
+    }
+    while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by the request
+  }
+
+  // The collector's thread.
+  void collect(ChunkWork& work) {
+    std::shared_ptr<Request> request;
+    {
+      MutexLock lock(mutex_);
+      request = std::move(at_cards_.extract(work.lease.lease.stream).mapped());
+    }
+    if (work.failure.empty()) {
+      for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);
+    } else {
+      request->failure = std::make_exception_ptr(Error(ErrorKind::runtime, work.failure));
+    }
+    MutexLock lock(mutex_);
+    request->unfinished = 0;
+    done_.notify_all();
+  }
+
+  void stop() {
+    python_stop_.request_stop();
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+      queued_.notify_all();
+    }
+    for (std::thread& thread : threads_) thread.join();
+    cards_.reset();
+  }
+
+  const pid_t owner_ = ::getpid();
+  ResolvedSplit split_;
+  std::stop_source python_stop_;
+  std::shared_ptr<const SplitContext> context_;
+  Finisher wanted_;
+  Finisher finisher_;  // here: to that, or to the bytes as they are
+  Nanoseconds timeout_ns_;
+  std::vector<std::string> random_transforms_;
+  std::shared_ptr<BufferPool> buffers_ = std::make_shared<BufferPool>();
+
+  mutable Mutex mutex_;
+  CondVar queued_;
+  CondVar done_;
+  // Requests of which an image has not been taken yet, oldest first.
+  std::deque<std::shared_ptr<Request>> queue_ PENSTOCK_GUARDED_BY(mutex_);
+  bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, std::shared_ptr<Request>> at_cards_ PENSTOCK_GUARDED_BY(mutex_);
+  uint64_t last_number_ PENSTOCK_GUARDED_BY(mutex_) = 0;
+  int num_threads_ = 0;
+  std::vector<std::thread> threads_;             // empty where there are cards
+  std::unique_ptr<CollectingExecutor> cards_;
+  std::string no_card_;
+};
+
+int64_t ImageBatch::num_good() const noexcept {
+  return std::count_if(reasons_.begin(), reasons_.end(), [](const std::string& reason) { return reason.empty(); });
+}
+
+PendingImages& PendingImages::operator=(PendingImages&& other) noexcept {
+  PendingImages old(std::move(*this));
+  pool_ = std::move(other.pool_);
+  request_ = std::move(other.request_);
+  return *this;
+}
+
+PendingImages::~PendingImages() {
+  if (request_ && pool_->here()) pool_->abandon(*request_);
+}
+
+bool PendingImages::ready() const { return request_ && pool_->ready(*request_); }
+
+ImageBatch PendingImages::wait(const std::function<void()>& while_waiting) {
+  if (!request_) throw Error(ErrorKind::usage, "PendingImages::wait() a second time", "keep what the first one gave");
+  if (!pool_->here()) {
+    throw Error(ErrorKind::usage, "PendingImages::wait() in a child made by fork()",
+                "make a Preprocessor in each process");
+  }
+  ImageBatch batch = pool_->wait(*request_, while_waiting);
+  request_.reset();
+  pool_.reset();
+  return batch;
+}
+
+Preprocessor::Preprocessor(const std::string& job_file, const std::string& split, const PreprocessorOptions& options)
+    : impl_(PreprocessorImpl::make(load_job(job_file, options.overrides), split, options)) {}
+
+Preprocessor Preprocessor::from_text(const std::string& job_text, const std::string& name, const std::string& split,
+                                     const PreprocessorOptions& options) {
+  return Preprocessor(
+      PreprocessorImpl::make(load_job_text(job_text, name, options.overrides), split, options));
+}
+
+Preprocessor::Preprocessor(std::shared_ptr<PreprocessorImpl> impl) : impl_(std::move(impl)) {}
+Preprocessor::~Preprocessor() = default;
+Preprocessor::Preprocessor(Preprocessor&&) noexcept = default;
+Preprocessor& Preprocessor::operator=(Preprocessor&&) noexcept = default;
+
+ImageBatch Preprocessor::run(std::span<const std::byte> encoded) const {
+  return run(EncodedImage{encoded, std::nullopt, 0, 0});
+}
+
+ImageBatch Preprocessor::run(const EncodedImage& image) const {
+  ImageBatch batch = run(std::vector<EncodedImage>{image});
+  if (const std::string& reason = batch.reasons().front(); !reason.empty()) {
+    throw Error(ErrorKind::dataset,
+                "unusable image" + (image.index ? " (index " + std::to_string(*image.index) + ")" : std::string()) +
+                    ": " + reason,
+                "send a whole image file within the job's limits");
+  }
+  return batch;
+}
+
+ImageBatch Preprocessor::run(std::vector<EncodedImage> images) const { return submit(std::move(images)).wait(); }
+
+PendingImages Preprocessor::submit(std::vector<EncodedImage> images) const {
+  return PreprocessorImpl::submit(impl_, std::move(images));
+}
+
+int Preprocessor::height() const noexcept { return impl_->height(); }
+int Preprocessor::width() const noexcept { return impl_->width(); }
+DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
+const Finisher& Preprocessor::finisher() const noexcept { return impl_->finisher(); }
+int Preprocessor::threads() const noexcept { return impl_->threads(); }
+const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
+std::vector<PreprocessorCard> Preprocessor::cards() const { return impl_->cards(); }
+const std::string& Preprocessor::no_card() const noexcept { return impl_->no_card(); }
+std::string Preprocessor::spec() const { return canonical_json(impl_->split()); }
+std::string Preprocessor::fingerprint() const { return pipeline_fingerprint(impl_->split()); }
+std::string Preprocessor::state() const { return pipeline_state(impl_->split()); }
+void Preprocessor::check(const std::string& state) const { check_pipeline(state, impl_->split()); }
+
+}  // namespace penstock

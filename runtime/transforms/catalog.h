@@ -1,0 +1,49 @@
+// The catalogue of transforms: every name a job file may use, with its parameters.
+//
+//   const TransformInfo* info = find_transform("CenterCrop");
+//   ParamMap params = resolve_params(*info, {{"size", int64_t{224}}});  // defaults filled in, everything checked
+//   std::unique_ptr<Transform> crop = info->make(params);
+//
+// Adding a transform is one entry here plus its class (transform.h); the parser, `penstock schema` and the fingerprint
+// follow from the entry. Thread-safety: the catalogue is built once and never changes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/params.h"
+
+namespace penstock {
+
+class Transform;
+
+struct TransformInfo {
+  std::string name;  // torchvision v2's
+  std::string doc;
+  std::vector<ParamInfo> params;
+  // Checks what one parameter cannot: "scale must be increasing". Returns the complaint, empty when fine; `culprit`
+  // names the parameter to point at. The map is complete and each value has passed its own ParamInfo.
+  std::function<std::string(const ParamMap&, std::string& culprit)> check{};
+  // Takes a map that resolve_params() returned.
+  std::function<std::unique_ptr<Transform>(const ParamMap&)> make{};
+  bool batch = false;  // mixes whole finished batches: stands after ToDtype and Normalize
+};
+
+const std::vector<TransformInfo>& transform_catalog();
+const TransformInfo* find_transform(const std::string& name);  // nullptr when there is none
+
+// MixUp, CutMix, or a group of them.
+bool is_batch_transform(const TransformSpec& spec);
+
+// Fills in defaults, converts (3 where a number is wanted, 224 where a list is) and checks everything the entry says.
+// Throws Error(config) naming transform and parameter. The job file's parser has better messages, with line and column;
+// this is for pipelines that a program builds.
+ParamMap resolve_params(const TransformInfo& info, const ParamMap& given);
+
+// The canonical text of a transform: "CenterCrop(size=[224])", with every parameter, in the order of the map. Numbers
+// are printed with the fewest digits that read back as the same double.
+std::string canonical_text(const TransformSpec& spec);
+
+}  // namespace penstock

@@ -1,0 +1,25 @@
+// ExifTranspose: images upright, as PIL.ImageOps.exif_transpose makes them.
+//
+// The decoder does it (decode/orientation.h): draws see the upright size, and only the part that they need is decoded.
+#include "runtime/transforms/transforms.h"
+
+namespace penstock {
+namespace {
+
+class ExifTranspose final : public Transform {
+ public:
+  Kind kind() const noexcept override { return Kind::upright; }
+};
+
+}  // namespace
+
+TransformInfo exif_transpose_info() {
+  return {.name = "ExifTranspose",
+          .doc =
+              "Turns each image upright by its EXIF orientation, as PIL.ImageOps.exif_transpose does. First in the "
+              "pipeline or not at all; without it orientation is ignored, as torchvision's ImageFolder does.",
+          .params = {},
+          .make = [](const ParamMap&) { return std::make_unique<ExifTranspose>(); }};
+}
+
+}  // namespace penstock

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/transforms/transforms.h"
+
+namespace penstock {
+
+namespace {
+
+// What RandomApply, RandomChoice and RandomOrder have in common.
+//
+// Draws: the group's own values, then those of the transforms inside, in order; each draws as if it were applied, so
+//   the number of values is the same for every sample.
+// Draw numbers: one stream for all, the group's position; the group's own draws come first, then each inner transform's
+//   where the one before it stopped.
+class Group : public Transform {
+ public:
+  explicit Group(const ParamMap& params) : inside_(transforms_param(params, "transforms")) {
+    for (const std::unique_ptr<Transform>& inner : inside_) {
+      std::vector<int64_t> values;
+      DrawStream stream({}, 0);
+      inner->draw(stream, {64, 64}, values);
+      counts_.push_back(values.size());
+    }
+  }
+  // Those inside are all for samples or all for batches (check_inside).
+  Kind kind() const noexcept override { return of_batches() ? Kind::batch : Kind::group; }
+  void mix(const MixBatch& batch, std::span<const int64_t> values) const override {
+    std::vector<Step> steps;
+    expand(values, steps);
+    for (const Step& step : steps) step.transform->mix(batch, step.values);
+  }
+  int64_t classes() const noexcept override { return inside_.front()->classes(); }
+  bool needs_float() const noexcept override {
+    return std::any_of(inside_.begin(), inside_.end(), [](const auto& inner) { return inner->needs_float(); });
+  }
+  std::span<const std::unique_ptr<Transform>> inside() const noexcept override { return inside_; }
+
+ protected:
+  bool of_batches() const noexcept { return inside_.front()->kind() == Kind::batch; }
+
+  // Draws of inner transform `which` on an image of size `in`, and the size it would have after it.
+  Size draw_inner(size_t which, DrawStream& stream, Size in, std::vector<int64_t>& values) const {
+    const size_t before = values.size();
+    inside_[which]->draw(stream, in, values);
+    if (values.size() - before != counts_[which]) {
+      throw Error(ErrorKind::usage, "a transform inside a group drew " + std::to_string(values.size() - before) +
+                                        " values, and " + std::to_string(counts_[which]) + " for another image");
+    }
+    Size out = in;
+    const Verdict verdict = size_after(*inside_[which], std::span(values).subspan(before), in, out);
+    return verdict.ok() ? out : in;  // what is refused here is refused by apply(), where it is applied
+  }
+
+  void expand_inner(size_t which, std::span<const int64_t>& values, std::vector<Step>& steps) const {
+    const std::span<const int64_t> mine = values.first(counts_[which]);
+    if (!inside_[which]->inside().empty()) {
+      inside_[which]->expand(mine, steps);
+    } else {
+      steps.push_back({inside_[which].get(), mine});
+    }
+    values = values.subspan(counts_[which]);
+  }
+
+  size_t count_all() const noexcept { return std::accumulate(counts_.begin(), counts_.end(), size_t{0}); }
+
+  std::vector<std::unique_ptr<Transform>> inside_;
+  std::vector<size_t> counts_;  // of values, by inner transform
+};
+
+[[noreturn]] void not_drawn_here(const char* group) {
+  throw Error(ErrorKind::usage, std::string(group) + ": these values are not its draws",
+              "use the draws that Pipeline::draw made for this pipeline");
+}
+
+// torchvision's RandomApply. Own draw: 1 when applied, else 0.
+class RandomApply final : public Group {
+ public:
+  explicit RandomApply(const ParamMap& params) : Group(params), p_(number_param(params, "p")) {}
+
+  void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {
+    values.push_back(stream.bernoulli(p_) ? 1 : 0);
+    for (size_t i = 0; i < inside_.size(); ++i) in = draw_inner(i, stream, in, values);
+  }
+
+  void expand(std::span<const int64_t> values, std::vector<Step>& steps) const override {
+    require_draws(values, 1 + count_all(), "RandomApply");
+    if (values[0] != 0 && values[0] != 1) not_drawn_here("RandomApply");
+    if (values[0] == 0) return;
+    values = values.subspan(1);
+    for (size_t i = 0; i < inside_.size(); ++i) expand_inner(i, values, steps);
+  }
+
+  std::optional<Size> fixed_size(std::optional<Size> in) const override {
+    std::optional<Size> out = in;
+    for (const std::unique_ptr<Transform>& inner : inside_) out = inner->fixed_size(out);
+    if (p_ == 0) return in;
+    return p_ == 1 || out == in ? out : std::nullopt;
+  }
+
+ private:
+  double p_;
+};
+
+// torchvision's RandomChoice. Own draw: the number of the transform that is applied.
+class RandomChoice final : public Group {
+ public:
+  explicit RandomChoice(const ParamMap& params) : Group(params), until_(inside_.size()) {
+    double sum = 0;
+    for (size_t i = 0; i < until_.size(); ++i) {
+      sum += is_given(params, "p") ? list_param(params, "p")[i] : 1.0;
+      until_[i] = sum;
+    }
+    for (double& until : until_) until /= sum;
+  }
+
+  void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {
+    const double u = stream.uniform01();
+    size_t chosen = 0;
+    while (chosen + 1 < until_.size() && u >= until_[chosen]) ++chosen;
+    values.push_back(static_cast<int64_t>(chosen));
+    for (size_t i = 0; i < inside_.size(); ++i) draw_inner(i, stream, in, values);
+  }
+
+  void expand(std::span<const int64_t> values, std::vector<Step>& steps) const override {
+    require_draws(values, 1 + count_all(), "RandomChoice");
+    if (values[0] < 0 || values[0] >= static_cast<int64_t>(inside_.size())) not_drawn_here("RandomChoice");
+    const auto chosen = static_cast<size_t>(values[0]);
+    values = values.subspan(1 + std::accumulate(counts_.begin(), counts_.begin() + values[0], size_t{0}));
+    expand_inner(chosen, values, steps);
+  }
+
+  std::optional<Size> fixed_size(std::optional<Size> in) const override {
+    const std::optional<Size> out = inside_[0]->fixed_size(in);
+    const bool same = std::all_of(inside_.begin(), inside_.end(), [&](const std::unique_ptr<Transform>& inner) {
+      return inner->fixed_size(in) == out;
+    });
+    return same ? out : std::nullopt;
+  }
+
+ private:
+  std::vector<double> until_;  // upper ends of the transforms' shares of [0, 1)
+};
+
+// torchvision's RandomOrder. Own draws: the order, as the transforms' numbers; their values follow in that order.
+class RandomOrder final : public Group {
+ public:
+  using Group::Group;
+
+  void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {
+    std::vector<int64_t> order(inside_.size());
+    stream.permutation(order.data(), static_cast<uint32_t>(order.size()));
+    values.insert(values.end(), order.begin(), order.end());
+    for (const int64_t which : order) in = draw_inner(static_cast<size_t>(which), stream, in, values);
+  }
+
+  void expand(std::span<const int64_t> values, std::vector<Step>& steps) const override {
+    require_draws(values, inside_.size() + count_all(), "RandomOrder");
+    const std::span<const int64_t> order = values.first(inside_.size());
+    std::vector<bool> seen(inside_.size());
+    for (const int64_t which : order) {
+      if (which < 0 || which >= static_cast<int64_t>(inside_.size()) || seen[static_cast<size_t>(which)]) {
+        not_drawn_here("RandomOrder");
+      }
+      seen[static_cast<size_t>(which)] = true;
+    }
+    values = values.subspan(inside_.size());
+    for (const int64_t which : order) expand_inner(static_cast<size_t>(which), values, steps);
+  }
+
+  // Where every transform keeps the size; other orders could end in other sizes.
+  std::optional<Size> fixed_size(std::optional<Size> in) const override {
+    const bool kept = std::all_of(inside_.begin(), inside_.end(),
+                                  [&](const std::unique_ptr<Transform>& inner) { return inner->fixed_size(in) == in; });
+    return kept ? in : std::nullopt;
+  }
+};
+
+std::string check_inside(const ParamMap& params, std::string& culprit) {
+  culprit = "transforms";
+  const std::vector<std::unique_ptr<Transform>> inside = transforms_param(params, "transforms");
+  for (const std::unique_ptr<Transform>& inner : inside) {
+    if ((inner->kind() == Transform::Kind::batch) != (inside.front()->kind() == Transform::Kind::batch)) {
+      return "MixUp and CutMix, which change batches, cannot stand beside transforms of samples";
+    }
+    if (inner->classes() != inside.front()->classes()) return "all must have the same num_classes";
+    if (inner->kind() == Transform::Kind::function) return "Python cannot stand inside another transform";
+    if (inner->kind() == Transform::Kind::finishing) {
+      return "ToDtype and Normalize cannot stand inside another transform";
+    }
+    if (inner->kind() == Transform::Kind::upright) return "ExifTranspose cannot stand inside another transform";
+    if (inner->kind() == Transform::Kind::views) return "FiveCrop and TenCrop cannot stand inside another transform";
+  }
+  return {};
+}
+
+std::string check_choice(const ParamMap& params, std::string& culprit) {
+  if (is_given(params, "p")) {
+    culprit = "p";
+    const std::vector<double>& p = list_param(params, "p");
+    const size_t count = std::get<std::vector<TransformSpec>>(params.at("transforms")).size();
+    if (p.size() != count) return "must have one number for each of the " + std::to_string(count) + " transforms";
+    if (std::all_of(p.begin(), p.end(), [](double share) { return share == 0; })) return "must not be 0 throughout";
+  }
+  return check_inside(params, culprit);
+}
+
+ParamInfo transforms_info(const char* doc) {
+  return {.name = "transforms", .kind = ParamKind::transforms, .doc = doc};
+}
+
+}  // namespace
+
+TransformInfo random_apply_info() {
+  return {.name = "RandomApply",
+          .doc = "a list of transforms, all applied with probability p, else none",
+          .params = {transforms_info("the transforms, in order"),
+                     {.name = "p",
+                      .kind = ParamKind::number,
+                      .default_value = 0.5,
+                      .minimum = 0,
+                      .maximum = 1,
+                      .doc = "probability that they are applied"}},
+          .check = check_inside,
+          .make = [](const ParamMap& params) { return std::make_unique<RandomApply>(params); }};
+}
+
+TransformInfo random_choice_info() {
+  return {.name = "RandomChoice",
+          .doc = "one transform of a list",
+          .params = {transforms_info("the transforms to choose from"),
+                     {.name = "p",
+                      .kind = ParamKind::numbers,
+                      .default_value = ParamValue{},
+                      .minimum = 0,
+                      .maximum = 1e6,
+                      .doc = "one weight for each transform; not given: all alike"}},
+          .check = check_choice,
+          .make = [](const ParamMap& params) { return std::make_unique<RandomChoice>(params); }};
+}
+
+TransformInfo random_order_info() {
+  return {.name = "RandomOrder",
+          .doc = "a list of transforms in a random order",
+          .params = {transforms_info("the transforms")},
+          .check = check_inside,
+          .make = [](const ParamMap& params) { return std::make_unique<RandomOrder>(params); }};
+}
+
+}  // namespace penstock

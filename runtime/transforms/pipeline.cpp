@@ -1,0 +1,600 @@
+#include "runtime/transforms/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/clock.h"
+#include "runtime/transforms/catalog.h"
+#include "runtime/transforms/pipeline_plan.h"
+#include "runtime/transforms/run_pixels.h"
+#include "runtime/transforms/transform.h"
+
+namespace penstock {
+namespace {
+
+// Batch transforms draw from places in the pipeline that no other transform has: from here on, by their number.
+constexpr uint16_t kBatchPosition = 0xFE00;
+constexpr size_t kMaxBatchTransforms = 64;
+
+}  // namespace
+
+Scratch::Scratch(const DecodeLimits& decode_limits)
+    : limits(decode_limits), decoder(decode_limits), plan(std::make_unique<PipelinePlan>()) {}
+Scratch::Scratch(Scratch&&) noexcept = default;
+Scratch::~Scratch() = default;
+
+class Pipeline::Impl {
+ public:
+  Impl(const std::vector<TransformSpec>& specs, Arithmetic arithmetic) : arithmetic_(arithmetic) {
+    if (specs.size() > kBatchPosition) {
+      throw Error(ErrorKind::config, "a pipeline has at most " + std::to_string(kBatchPosition) + " transforms");
+    }
+    std::optional<Size> size;
+    bool finishing = false;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const std::string place = "pipeline[" + std::to_string(i) + "]: ";
+      const TransformInfo* info = find_transform(specs[i].name);
+      if (info == nullptr) {
+        throw Error(ErrorKind::config, place + "there is no transform '" + specs[i].name + "'",
+                    "`penstock schema` lists them");
+      }
+      TransformSpec complete{specs[i].name, {}};
+      try {
+        complete.params = resolve_params(*info, specs[i].params);
+      } catch (const Error& error) {
+        throw Error(error.kind(), place + error.message(), error.remedy());
+      }
+      canonical_ += canonical_text(complete) + "\n";
+      std::unique_ptr<Transform> transform = info->make(complete.params);
+      if (transform->kind() == Transform::Kind::upright) {
+        if (i > 0) {
+          throw Error(ErrorKind::config, place + specs[i].name + " does not stand first",
+                      "move it to the front: it says how files are read");
+        }
+        header_options_.exif_orientation = true;
+        continue;
+      }
+      if (transform->kind() == Transform::Kind::batch) {
+        add_batch_transform(static_cast<uint16_t>(i), std::move(transform), place + specs[i].name);
+        continue;
+      }
+      if (!batch_.empty()) {
+        throw Error(ErrorKind::config, place + specs[i].name + " stands after MixUp or CutMix",
+                    "what mixes whole batches stands last");
+      }
+      if (transform->kind() == Transform::Kind::finishing) {
+        finishing = true;
+        const std::string complaint = transform->finish(finish_);
+        if (!complaint.empty()) throw Error(ErrorKind::config, place + complaint);
+        continue;
+      }
+      if (finishing) {
+        throw Error(ErrorKind::config, place + specs[i].name + " stands after ToDtype",
+                    "put ToDtype and Normalize last: geometry is done on uint8 pixels");
+      }
+      if (views_ > 1) {
+        throw Error(ErrorKind::config, place + specs[i].name + " stands after " + specs[i - 1].name,
+                    "FiveCrop and TenCrop make several images; only ToDtype and Normalize may follow");
+      }
+      views_ = transform->views();
+      if (const std::string why = size ? transform->misfit(*size) : std::string(); !why.empty()) {
+        throw Error(ErrorKind::config, place + why, "every image has that size here");
+      }
+      size = transform->fixed_size(size);
+      if (transform->kind() == Transform::Kind::function) functions_.push_back(transform->function());
+      count_flips(*transform);
+      placed_.push_back({static_cast<uint16_t>(i), std::move(transform)});
+    }
+    if (!size) {
+      throw Error(ErrorKind::config, "the pipeline's output size depends on the image",
+                  "add CenterCrop or Resize: {size: [h, w]}");
+    }
+    size_ = *size;
+    constexpr int64_t kMaxPixels = int64_t{1} << 29;
+    if (int64_t{size_.width} * size_.height * views_ > kMaxPixels) {
+      throw Error(ErrorKind::config, "the pipeline's output of " + (views_ > 1 ? std::to_string(views_) + " x " : "") +
+                                         std::to_string(size_.width) + " x " + std::to_string(size_.height) +
+                                         " is above 2^29 pixels");
+    }
+  }
+
+  Draws draw(const DrawKey& key, const ImageHeader& header) const {
+    Draws draws;
+    Size size{header.width, header.height};
+    for (const Placed& placed : placed_) {
+      DrawStream stream(key, placed.position);
+      TransformDraw drawn{placed.position, {}};
+      placed.transform->draw(stream, size, drawn.values);
+      const Verdict verdict = size_after(*placed.transform, drawn.values, size, size);
+      if (!drawn.values.empty()) draws.push_back(std::move(drawn));
+      if (!verdict.ok()) break;  // apply() says so; there is no image for the transforms behind
+    }
+    return draws;
+  }
+
+  Draws draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const {
+    Draws draws;
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      const DrawKey key{seed, epoch, static_cast<uint64_t>(step), static_cast<uint16_t>(replica)};
+      DrawStream stream(key, static_cast<uint16_t>(kBatchPosition + i));
+      draws.push_back({batch_[i].position, {}});
+      batch_[i].transform->draw(stream, size_, draws.back().values);
+    }
+    return draws;
+  }
+
+  void mix(const MixBatch& batch, const Draws& draws) const {
+    if (draws.size() != batch_.size())
+      throw Error(ErrorKind::usage, "the draws are not those of this pipeline's batches");
+    for (size_t i = 0; i < batch_.size(); ++i) batch_[i].transform->mix(batch, draws[i].values);
+  }
+
+  int64_t soft_classes() const noexcept { return batch_.empty() ? 0 : batch_.front().transform->classes(); }
+  bool mixing_needs_float() const noexcept {
+    return std::any_of(batch_.begin(), batch_.end(), [](const Placed& one) { return one.transform->needs_float(); });
+  }
+
+  Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                Scratch& scratch, const PixelFunction& function, ImageRole role) const {
+    if (out.size() != view_bytes() * static_cast<size_t>(views_)) {
+      throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " +
+                                        (views_ > 1 ? std::to_string(views_) + " x " : "") + "3 x " +
+                                        std::to_string(size_.height) + " x " + std::to_string(size_.width));
+    }
+    if (!functions_.empty() && !function) {
+      throw Error(ErrorKind::usage, "the pipeline calls '" + functions_.front() + "', and there is nothing to run it");
+    }
+    const int64_t start = clock_.now();
+    const int64_t decoded_before = scratch.decode_ns;
+    scratch.plan->role = role;
+    Verdict verdict = run_stages(input, header, draws, out, scratch, function);
+    scratch.augment_ns += clock_.now() - start - (scratch.decode_ns - decoded_before);
+    return verdict;
+  }
+
+  bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found,
+            DecodeSize decoded) const {
+    found.stages.clear();
+    if (views_ > 1 || !functions_.empty()) return false;
+    PipelinePlan& plan = *scratch.plan;
+    plan.ops.clear();
+    plan.role = ImageRole::image;
+    Size size{header.width, header.height};
+    size_t next_draw = 0;
+    for (const Placed& placed : placed_) {
+      list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
+      for (const Step& step : plan.steps) {
+        if (step.transform->kind() == Transform::Kind::pixels) {
+          if (step.transform->acts(step.values) && !plan_pixels(step, header, size, scratch, found, decoded)) {
+            return false;
+          }
+        } else if (step.transform->kind() != Transform::Kind::geometric || !add_geometry(step, size, plan).ok()) {
+          return false;
+        }
+      }
+    }
+    return plan_stage(header, size_, scratch, found, decoded);
+  }
+
+  Description describe(const ImageHeader& header, const Draws& draws) const {
+    Description result;
+    Box box{0, 0, header.width, header.height};  // what is left of the source so far
+    bool moved = false;                          // pixels stand on another grid than the source's
+    Size size{header.width, header.height};
+    size_t next = 0;
+    std::vector<Step> steps;
+    for (const Placed& placed : placed_) {
+      const std::span<const int64_t> values = values_at(draws, next, placed.position);
+      list_steps(*placed.transform, values, steps);
+      Verdict verdict = Verdict::good();
+      // A group's draws say more than what came of them; so do those of a pixel transform.
+      bool explained = placed.transform->kind() == Transform::Kind::geometric;
+      if (placed.transform->flips()) {
+        explained = explained && flips_[*placed.transform->flips() == OpKind::flip_vertical] == 1;
+      }
+      for (const Step& step : steps) {
+        OpList ops(size);
+        verdict = step.transform->geometry(size, step.values, ops);
+        if (!verdict.ok()) break;
+        size = ops.size();
+        if (step.transform->kind() == Transform::Kind::pixels) {
+          moved = moved || (!step.transform->colour_only() && step.transform->acts(step.values));
+        }
+        for (const GeometricOp& op : ops.ops()) {
+          if (op.kind == OpKind::flip_horizontal) result.flip[0] = !result.flip[0];
+          if (op.kind == OpKind::flip_vertical) result.flip[1] = !result.flip[1];
+          if (op.kind == OpKind::resize) moved = true;
+          if (op.kind != OpKind::crop) continue;
+          if (moved) {
+            explained = false;
+            continue;
+          }
+          // A mirrored image is cut from the other side of the source.
+          box.x += result.flip[0] ? box.width - (op.box.x + op.box.width) : op.box.x;
+          box.y += result.flip[1] ? box.height - (op.box.y + op.box.height) : op.box.y;
+          box.width = op.box.width;
+          box.height = op.box.height;
+          result.has_crop = true;
+        }
+      }
+      if ((!explained || !verdict.ok()) && !values.empty()) {
+        result.others.push_back({placed.position, {values.begin(), values.end()}});
+      }
+      if (!verdict.ok()) break;
+    }
+    if (result.has_crop) result.crop = box;
+    return result;
+  }
+
+  const std::vector<std::string>& functions() const noexcept { return functions_; }
+  Arithmetic arithmetic() const noexcept { return arithmetic_; }
+  Size size() const noexcept { return size_; }
+  int views() const noexcept { return views_; }
+  const HeaderOptions& header_options() const noexcept { return header_options_; }
+  const FinishSpec& finish() const noexcept { return finish_; }
+  const std::string& canonical() const noexcept { return canonical_; }
+
+ private:
+  struct Placed {
+    uint16_t position = 0;
+    std::unique_ptr<Transform> transform;
+  };
+
+  class KeptOps final : public PixelOpSink {
+   public:
+    explicit KeptOps(std::vector<PixelOp>& ops) : ops_(ops) {}
+    void add(const PixelOp& op) override { ops_.push_back(op); }
+
+   private:
+    std::vector<PixelOp>& ops_;
+  };
+
+  // Where the sample stands: `source` and the operations gathered since make an image of `size`.
+  struct Stage {
+    ImageInput source;
+    Size size;
+    PixelBuffer* whole = nullptr;  // what `source` is, where it is an image of our own
+  };
+
+  // The draws of the transform at `position`; `next` walks along the list, which is in pipeline order.
+  static std::span<const int64_t> values_at(const Draws& draws, size_t& next, uint16_t position) {
+    if (next == draws.size() || draws[next].position != position) return {};
+    return draws[next++].values;
+  }
+
+  void add_batch_transform(uint16_t position, std::unique_ptr<Transform> transform, const std::string& name) {
+    if (transform->needs_float() && finish_.dtype == DType::uint8) {
+      throw Error(ErrorKind::config, name + " needs a float tensor",
+                  "put ToDtype: {dtype: float32, scale: true} before it");
+    }
+    if (batch_.size() == kMaxBatchTransforms) throw Error(ErrorKind::config, name + ": too many transforms of batches");
+    if (!batch_.empty() && transform->classes() != soft_classes()) {
+      throw Error(ErrorKind::config, name + ": num_classes is " + std::to_string(transform->classes()) + " here and " +
+                                         std::to_string(soft_classes()) + " before");
+    }
+    batch_.push_back({position, std::move(transform)});
+  }
+
+  void count_flips(const Transform& transform) {
+    if (transform.flips()) ++flips_[*transform.flips() == OpKind::flip_vertical];
+    for (const std::unique_ptr<Transform>& inner : transform.inside()) count_flips(*inner);
+  }
+
+  static void list_steps(const Transform& transform, std::span<const int64_t> values, std::vector<Step>& steps) {
+    steps.clear();
+    if (transform.kind() == Transform::Kind::group) {
+      transform.expand(values, steps);
+    } else {
+      steps.push_back({&transform, values});
+    }
+  }
+
+  // Geometry gathers in plan.ops until something wants a whole image, or the pipeline ends.
+  Verdict run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                     Scratch& scratch, const PixelFunction& function) const {
+    PipelinePlan& plan = *scratch.plan;
+    plan.ops.clear();
+    Stage stage{input, {header.width, header.height}};
+    size_t next_draw = 0;
+    size_t next_function = 0;
+    for (const Placed& placed : placed_) {
+      list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
+      for (const Step& step : plan.steps) {
+        Verdict verdict = Verdict::good();
+        switch (step.transform->kind()) {
+          case Transform::Kind::function:
+            if (plan.role == ImageRole::mask) break;
+            verdict = make_whole(stage, header, scratch);
+            if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
+            break;
+          case Transform::Kind::batch:
+          case Transform::Kind::finishing:
+          case Transform::Kind::group:
+          case Transform::Kind::upright:
+            break;  // not among the steps
+          case Transform::Kind::views:
+            verdict = make_views(*step.transform, stage, header, out, scratch);
+            break;
+          case Transform::Kind::pixels:
+            verdict = paint(step, stage, header, scratch);
+            break;
+          case Transform::Kind::geometric:
+            verdict = add_geometry(step, stage.size, plan);
+        }
+        if (!verdict.ok()) return verdict;
+      }
+    }
+    if (next_draw != draws.size()) {
+      throw Error(ErrorKind::usage, "the draws are not of this pipeline: none of its transforms stands at position " +
+                                        std::to_string(draws[next_draw].position));
+    }
+    if (views_ > 1) return Verdict::good();
+    return run_stage(stage.source, header, size_, scratch, out.data(), nullptr);
+  }
+
+  // All are cut from the image that precedes them, which is made once.
+  Verdict make_views(const Transform& transform, Stage& stage, const ImageHeader& header, std::span<uint8_t> out,
+                     Scratch& scratch) const {
+    if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
+    for (int number = 0; number < views_; ++number) {
+      OpList ops(stage.size);
+      if (Verdict verdict = transform.view(stage.size, number, ops); !verdict.ok()) return verdict;
+      scratch.plan->ops.clear();
+      for (const GeometricOp& op : ops.ops()) add_operation(op, *scratch.plan);
+      const std::span<uint8_t> place = out.subspan(static_cast<size_t>(number) * view_bytes(), view_bytes());
+      if (Verdict verdict = run_stage(stage.source, header, size_, scratch, place.data(), nullptr); !verdict.ok()) {
+        return verdict;
+      }
+    }
+    return Verdict::good();
+  }
+
+  size_t view_bytes() const noexcept {
+    return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
+  }
+
+  static Verdict add_geometry(const Step& step, Size& size, PipelinePlan& plan) {
+    OpList ops(size);
+    Verdict verdict = step.transform->geometry(size, step.values, ops);
+    if (!verdict.ok()) return verdict;
+    for (const GeometricOp& op : ops.ops()) add_operation(op, plan);
+    size = ops.size();
+    return Verdict::good();
+  }
+
+  static void add_operation(GeometricOp op, PipelinePlan& plan) {
+    if (plan.role == ImageRole::mask) op.filter = Filter::nearest;
+    plan.ops.push_back(op);
+  }
+
+  Verdict make_whole(Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+    PipelinePlan& plan = *scratch.plan;
+    if (stage.whole != nullptr && plan.ops.empty()) return Verdict::good();
+    if (Verdict verdict = check_size(stage.size, scratch.limits); !verdict.ok()) return verdict;
+    PixelBuffer& whole = scratch.whole[stage.whole == &scratch.whole[0] ? 1 : 0];
+    Verdict verdict = run_stage(stage.source, header, stage.size, scratch, nullptr, &whole);
+    if (!verdict.ok()) return verdict;
+    plan.ops.clear();
+    stage.whole = &whole;
+    stage.source.pixels = view_of(whole);
+    return verdict;
+  }
+
+  Verdict paint(const Step& step, Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+    const ImageRole role = scratch.plan->role;
+    if (!step.transform->acts(step.values)) return Verdict::good();
+    if (role == ImageRole::mask && step.transform->colour_only()) return Verdict::good();
+    OpList ops(stage.size);
+    if (Verdict verdict = step.transform->geometry(stage.size, step.values, ops); !verdict.ok()) return verdict;
+    if (Verdict verdict = check_size(ops.size(), scratch.limits); !verdict.ok()) return verdict;
+    if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
+    PixelBuffer& image = *stage.whole;
+    if (Verdict verdict = step.transform->paint(image, step.values, role, scratch.paint); !verdict.ok()) {
+      return verdict;
+    }
+    stage.size = ops.size();
+    if (Size{image.width(), image.height()} != stage.size) {
+      throw Error(ErrorKind::usage, "a pixel transform made another size than it said");
+    }
+    stage.source.pixels = view_of(image);
+    return Verdict::good();
+  }
+
+  // paint(), as data.
+  bool plan_pixels(const Step& step, const ImageHeader& header, Size& size, Scratch& scratch, ImagePlan& found,
+                   DecodeSize decoded) const {
+    OpList ops(size);
+    if (!step.transform->geometry(size, step.values, ops).ok()) return false;
+    if (!check_size(ops.size(), scratch.limits).ok() || !check_size(size, scratch.limits).ok()) return false;
+    if (!plan_stage(header, size, scratch, found, decoded)) return false;
+    KeptOps kept(found.stages.back().ops);
+    if (!step.transform->list_ops(size, step.values, ImageRole::image, kept)) return false;
+    size = ops.size();
+    return true;
+  }
+
+  // What run_stage() would do with the geometry gathered so far, as data; nothing, where there is none behind a stage.
+  bool plan_stage(const ImageHeader& header, Size size, Scratch& scratch, ImagePlan& found, DecodeSize decoded) const {
+    PipelinePlan& plan = *scratch.plan;
+    const bool first = found.stages.empty();
+    if (!first && plan.ops.empty()) return true;
+    if (!plan.build(size, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
+    if (!plan.check_sizes(scratch.limits).ok()) return false;
+    // A reduced decode is the CPU's, so that a fast job, too, has the same pixels whoever makes them; unless a library
+    // decodes for it that gives others anyway.
+    if (first && decoded == DecodeSize::as_apply && arithmetic_ == Arithmetic::fast &&
+        header.format == ImageFormat::jpeg && plan.reduce(header, scratch.resampler) != 1) {
+      return false;
+    }
+    found.stages.push_back({{plan.runs, plan.rings}, {}});
+    plan.ops.clear();
+    return true;
+  }
+
+  static Verdict check_size(Size size, const DecodeLimits& limits) {
+    if (int64_t{size.width} * size.height <= limits.max_pixels) return Verdict::good();
+    return too_large(size.width, size.height, limits.max_pixels);
+  }
+
+  // plan.ops, from the source to `planar` or to `whole`.
+  Verdict run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch, uint8_t* planar,
+                    PixelBuffer* whole) const {
+    PipelinePlan& plan = *scratch.plan;
+    if (Verdict verdict = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !verdict.ok()) return verdict;
+    const bool reducible = arithmetic_ == Arithmetic::fast && source.pixels.data == nullptr &&
+                           header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
+    const Box judged = plan.runs.back().source;
+    const int reduction = reducible ? plan.reduce(header, scratch.resampler) : 1;
+    if (Verdict verdict = plan.check_sizes(scratch.limits); !verdict.ok()) return verdict;
+
+    size_t run = plan.runs.size() - 1;
+    PixelView view;
+    size_t next = 0;  // which of the two buffers is free to be written
+    bool done = false;
+    // The resize of plan.runs[run], which may be the last step of all.
+    const auto writes_planes = [&](size_t to) { return to == 0 && plan.runs[0].whole() && planar != nullptr; };
+    if (!plan.runs[run].after_resize && !is_empty(plan.runs[run].live)) {
+      const Box& wanted = plan.runs[run].source;
+      if (source.pixels.data != nullptr) {
+        view = {source.pixels.row(wanted.y) + static_cast<size_t>(wanted.x) * 3, wanted.width, wanted.height,
+                source.pixels.row_bytes};
+      } else {
+        const int64_t decode_start = clock_.now();
+        // A resize that comes next takes rows as they are decoded.
+        RowSink* rows = nullptr;
+        if (run > 0 && plan.runs[run].trivial() && plan.runs[run - 1].geometry.filter != Filter::nearest) {
+          const PlanRun& resized = plan.runs[run - 1];
+          rows = writes_planes(run - 1)
+                     ? &scratch.resampler.begin_planar(resized.geometry, resized.source, resized.flip_horizontal,
+                                                       resized.flip_vertical, planar)
+                     : &scratch.resampler.begin(resized.geometry, resized.source, scratch.pixels[1]);
+        }
+        Verdict verdict = plan.role == ImageRole::mask
+                              ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
+                              : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
+                                                       {.index = source.index,
+                                                        .learnt = source.learnt,
+                                                        .reduction = reduction,
+                                                        .judged = judged,
+                                                        .rows = rows});
+        scratch.decode_ns += clock_.now() - decode_start;
+        next = 1;
+        if (!verdict.ok()) return verdict;
+        if (view.data == nullptr) {
+          scratch.resampler.finish();
+          --run;
+          done = writes_planes(run);
+          if (!done) view = view_of(scratch.pixels[1]);
+          next = 0;
+        }
+      }
+    }
+    for (; run > 0; --run) {
+      const PlanRun& current = plan.runs[run];
+      if (!current.trivial()) {
+        materialise(current, plan.rings, view, scratch.pixels[next]);
+        view = view_of(scratch.pixels[next]);
+        next ^= 1;
+      }
+      const PlanRun& following = plan.runs[run - 1];
+      if (writes_planes(run - 1)) {
+        scratch.resampler.run_planar(following.geometry, view, following.need, following.source,
+                                     following.flip_horizontal, following.flip_vertical, planar);
+        done = true;
+      } else {
+        scratch.resampler.run(following.geometry, view, following.need, following.source, scratch.pixels[next]);
+        view = view_of(scratch.pixels[next]);
+        next ^= 1;
+      }
+    }
+    if (planar == nullptr) {
+      materialise(plan.runs[0], plan.rings, view, *whole);
+    } else if (!done) {
+      finish_planar(plan.runs[0], plan.rings, view, size_, scratch.pixels[next], planar);
+    }
+    return Verdict::good();
+  }
+
+  Arithmetic arithmetic_;
+  HeaderOptions header_options_;
+  std::vector<Placed> placed_;          // of samples, before finishing
+  std::vector<Placed> batch_;           // after it
+  std::vector<std::string> functions_;  // their names
+  int flips_[2] = {0, 0};               // how many transforms flip each axis
+  Size size_;
+  int views_ = 1;
+  FinishSpec finish_;
+  std::string canonical_;
+  MonotonicClock clock_;
+};
+
+Pipeline::Pipeline(const std::vector<TransformSpec>& transforms, Arithmetic arithmetic)
+    : impl_(std::make_unique<Impl>(transforms, arithmetic)) {}
+Pipeline::~Pipeline() = default;
+Pipeline::Pipeline(Pipeline&&) noexcept = default;
+Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
+
+Draws Pipeline::draw(const DrawKey& key, const ImageHeader& header) const {
+  return impl_->draw(key, header);
+}
+
+Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+                        Scratch& scratch, const PixelFunction& function, ImageRole role) const {
+  return impl_->apply(input, header, draws, out, scratch, function, role);
+}
+
+bool Pipeline::plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
+                    DecodeSize size) const {
+  return impl_->plan(header, draws, scratch, plan, size);
+}
+
+Arithmetic Pipeline::arithmetic() const noexcept {
+  return impl_->arithmetic();
+}
+
+const std::vector<std::string>& Pipeline::functions() const noexcept {
+  return impl_->functions();
+}
+
+const HeaderOptions& Pipeline::header_options() const noexcept {
+  return impl_->header_options();
+}
+
+Draws Pipeline::draw_batch(uint64_t seed, uint32_t epoch, int64_t step, int64_t replica) const {
+  return impl_->draw_batch(seed, epoch, step, replica);
+}
+void Pipeline::mix(const MixBatch& batch, const Draws& draws) const {
+  impl_->mix(batch, draws);
+}
+int64_t Pipeline::soft_classes() const noexcept {
+  return impl_->soft_classes();
+}
+bool Pipeline::mixing_needs_float() const noexcept {
+  return impl_->mixing_needs_float();
+}
+int Pipeline::out_height() const noexcept {
+  return impl_->size().height;
+}
+int Pipeline::out_width() const noexcept {
+  return impl_->size().width;
+}
+int Pipeline::views() const noexcept {
+  return impl_->views();
+}
+const FinishSpec& Pipeline::finish() const noexcept {
+  return impl_->finish();
+}
+
+Pipeline::Description Pipeline::describe(const ImageHeader& header, const Draws& draws) const {
+  return impl_->describe(header, draws);
+}
+
+std::string Pipeline::canonical() const {
+  return impl_->canonical();
+}
+
+Finisher finisher_of(const Pipeline& pipeline, const FinishSpec& spec) {
+  return Finisher(spec, 3, pipeline.out_height(), pipeline.out_width(), pipeline.views());
+}
+
+}  // namespace penstock

@@ -1,0 +1,580 @@
+// Thousands of random little worlds: loaders of random speed that are killed, stall, fail, freeze, come back; ports
+// that stop for a while and streams that break off; messages that take their time. An auditor keeps its own books of
+// slots, cells, quotas, leases and refuses any grant that breaks an invariant of balancer.h; and everything that can
+// finish must finish.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/balancer/balancer.h"
+#include "runtime/balancer/event_log.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kEndOfTheWorld = 400'000 * kMs;
+
+using ChunkName = std::tuple<StreamId, int64_t, int32_t>;
+
+ChunkName name_of(const LeaseKey& lease) {
+  return {lease.stream, lease.step, lease.chunk};
+}
+
+// Knows only what events and actions say. Throws a text at the first broken promise.
+class Auditor {
+ public:
+  explicit Auditor(const BalancerOptions& options) : options_(options) {}
+
+  void told(const Event& event) {
+    if (const auto* e = std::get_if<LoaderJoined>(&event)) loaders_[e->loader] = {*e, {}, false, 0};
+    if (const auto* e = std::get_if<LoaderAhead>(&event)) {
+      const auto loader = loaders_.find(e->loader);
+      if (loader != loaders_.end()) loader->second.ahead = e->leases;
+    }
+    if (const auto* e = std::get_if<LoaderLost>(&event)) {
+      loaders_.erase(e->loader);
+      for (auto lease = live_.begin(); lease != live_.end();) {
+        lease = lease->second.loader == e->loader ? live_.erase(lease) : std::next(lease);
+      }
+      for (auto& [chunk, failed] : failed_by_) failed.erase(e->loader);
+    }
+    if (const auto* e = std::get_if<StreamOpened>(&event)) streams_[e->stream] = *e;
+    if (const auto* e = std::get_if<StreamClosed>(&event)) close(e->stream);
+    if (const auto* e = std::get_if<SlotReserved>(&event)) slots_.insert({e->stream, e->step});
+    if (const auto* e = std::get_if<ChunkAccepted>(&event)) {
+      accepted_.insert(name_of(e->lease));
+      const auto live = live_.find(name_of(e->lease));
+      if (live == live_.end()) return;
+      if (live->second.generation == e->lease.generation || live->second.made) {
+        live_.erase(live);
+      } else {
+        must_revoke_.insert(live->first);
+      }
+    }
+    if (const auto* e = std::get_if<ChunkMade>(&event)) {
+      const auto live = live_.find(name_of(e->lease));
+      if (live != live_.end() && live->second.generation == e->lease.generation) live->second.made = true;
+    }
+    if (const auto* e = std::get_if<ChunkFailed>(&event)) {
+      const auto live = live_.find(name_of(e->lease));
+      if (live == live_.end() || live->second.generation != e->lease.generation) return;
+      live_.erase(live);
+      failed_by_[name_of(e->lease)].insert(e->loader);
+    }
+    if (const auto* e = std::get_if<CellFreed>(&event)) {
+      const auto loader = loaders_.find(e->loader);
+      if (loader != loaders_.end() && --loader->second.cells[e->port] == 0) loader->second.cells.erase(e->port);
+    }
+  }
+
+  void decided(const std::vector<Action>& actions) {
+    for (const Action& action : actions) {
+      if (const auto* a = std::get_if<Grant>(&action)) granted(*a);
+      if (const auto* a = std::get_if<Revoke>(&action)) {
+        const auto live = live_.find(name_of(a->lease));
+        expect(live != live_.end() && live->second.generation == a->lease.generation &&
+                   live->second.loader == a->loader && !live->second.made,
+               "a lease is revoked that is not live");
+        must_revoke_.erase(live->first);
+        live_.erase(live);
+      }
+      if (const auto* a = std::get_if<GiveUpLoader>(&action)) {
+        const auto loader = loaders_.find(a->loader);
+        expect(loader != loaders_.end() && !loader->second.given_up, "a loader is given up twice");
+        loader->second.given_up = true;
+      }
+      if (const auto* a = std::get_if<FailStream>(&action)) {
+        expect(streams_.count(a->stream) == 1, "a stream fails that is not open");
+        expect(!a->reason.empty(), "a stream fails without a reason");
+        streams_.erase(a->stream);
+        closing_.insert(a->stream);
+      }
+    }
+    expect(must_revoke_.empty(), "an accepted chunk's other lease is not revoked");
+    for (const StreamId stream : closing_) {
+      for (auto lease = live_.begin(); lease != live_.end();) {
+        const bool of_stream = std::get<0>(lease->first) == stream;
+        expect(!of_stream || lease->second.made, "a closed stream's lease is not revoked");
+        lease = of_stream ? live_.erase(lease) : std::next(lease);
+      }
+    }
+    closing_.clear();
+  }
+
+  int64_t cells_in_use() const {
+    int64_t sum = 0;
+    for (const auto& [id, loader] : loaders_) sum += used(loader);
+    return sum;
+  }
+
+ private:
+  struct Loader {
+    LoaderJoined joined;
+    std::map<PortId, int32_t> cells;
+    bool given_up;
+    int32_t ahead;
+  };
+  struct Live {
+    LoaderId loader;
+    uint32_t generation;
+    bool made;
+  };
+
+  static void expect(bool good, const char* promise) {
+    if (!good) throw std::string(promise);
+  }
+  static int32_t used(const Loader& loader) {
+    int32_t sum = 0;
+    for (const auto& [port, cells] : loader.cells) sum += cells;
+    return sum;
+  }
+
+  void close(StreamId stream) {
+    streams_.erase(stream);
+    closing_.insert(stream);
+  }
+
+  void granted(const Grant& grant) {
+    const auto stream = streams_.find(grant.lease.stream);
+    expect(stream != streams_.end(), "a grant for a stream that is not open");
+    expect(stream->second.port == grant.port, "a grant for the wrong port");
+    expect(slots_.count({grant.lease.stream, grant.lease.step}) == 1, "a grant without a slot");
+    const ChunkName chunk = name_of(grant.lease);
+    expect(accepted_.count(chunk) == 0, "a grant of an accepted chunk");
+    const auto live = live_.find(chunk);
+    expect(live == live_.end() || live->second.made, "two live leases of a chunk");
+    expect(live == live_.end() || live->second.loader != grant.loader, "a late chunk goes to its own holder again");
+    uint32_t& generation = generations_[chunk];
+    expect(grant.lease.generation == generation + 1, "a grant without a new generation");
+    generation = grant.lease.generation;
+    expect(failed_by_[chunk].count(grant.loader) == 0, "a chunk goes again to a loader that failed it");
+
+    const auto at = loaders_.find(grant.loader);
+    expect(at != loaders_.end() && !at->second.given_up, "a grant for a loader that is gone");
+    Loader& loader = at->second;
+    live_[chunk] = {grant.loader, grant.lease.generation, false};
+    int32_t making = 0;
+    for (const auto& [name, lease] : live_) making += lease.loader == grant.loader && !lease.made ? 1 : 0;
+    expect(making <= loader.joined.depth + loader.ahead, "more leases than the loader is deep");
+
+    std::set<PortId> live_ports;
+    for (const auto& [id, opened] : streams_) live_ports.insert(opened.port);
+    const int32_t ports = static_cast<int32_t>(live_ports.size());
+    const int32_t quota = (loader.joined.cells + ports - 1) / ports;
+    const int32_t held = ++loader.cells[grant.port];
+    expect(held == 1 || held <= quota, "more cells than the port's quota");
+    const int32_t free = loader.joined.cells - used(loader);
+    expect(free >= 0, "a grant without a cell");
+    if (options_.ports > 0 && loader.joined.cells >= options_.ports) {
+      expect(free >= options_.ports - static_cast<int32_t>(loader.cells.size()), "a port without a cell is blocked");
+    }
+  }
+
+  const BalancerOptions options_;
+  std::map<LoaderId, Loader> loaders_;
+  std::map<StreamId, StreamOpened> streams_;
+  std::set<std::pair<StreamId, int64_t>> slots_;
+  std::set<ChunkName> accepted_;
+  std::map<ChunkName, Live> live_;
+  std::map<ChunkName, uint32_t> generations_;
+  std::map<ChunkName, std::set<LoaderId>> failed_by_;
+  std::set<ChunkName> must_revoke_;
+  std::set<StreamId> closing_;
+};
+
+struct Totals {
+  int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_streams = 0, finished_streams = 0, losses = 0;
+  int64_t late_copies = 0, failures = 0, broken_off = 0;
+};
+
+// One world with manual time. The owner (trainer 0's port) is this class; loaders and ports talk to it by messages.
+class World {
+ public:
+  World(uint64_t seed, Totals& totals) : random_(seed), totals_(totals) {
+    options_.lease_timeout_ns = 3000 * kMs;
+    options_.lost_after_ns = 1000 * kMs;
+    const int32_t ports = pick(1, 4);
+    options_.ports = chance(70) ? ports : 0;
+    if (chance(25)) options_.policy = BalancerOptions::Policy::random;
+    options_.random_seed = seed;
+    hopeful_ = chance(80);  // loader 0 lives for ever and never fails
+    if (hopeful_) options_.max_attempts = 1000;
+    failing_percent_ = chance(30) ? pick(1, 40) : 0;
+    freezing_percent_ = chance(20) ? pick(1, 10) : 0;
+    keep_log_ = chance(10);
+    if (keep_log_) log_ = log_first_line(options_);
+    balancer_ = std::make_unique<Balancer>(options_);
+    auditor_ = std::make_unique<Auditor>(options_);
+
+    loaders_.resize(static_cast<size_t>(pick(1, 5)));
+    for (size_t i = 0; i < loaders_.size(); ++i) {
+      Loader& loader = loaders_[i];
+      loader.id = static_cast<LoaderId>(i);
+      loader.executors = pick(1, 3);
+      loader.depth = loader.executors * 2;
+      loader.cells = pick(1, 10);
+      loader.node = pick(0, 2);
+      loader.chunk_ns = pick(1, 200) * kMs;
+      after(i == 0 ? 0 : pick(0, 1500) * kMs, [this, i] { join(i); });
+      if (i == 0 && hopeful_) {
+        if (chance(30)) stall_at(i, pick(0, 3000), pick(1, 900));
+        continue;
+      }
+      if (chance(35)) after(pick(0, 4000) * kMs, [this, i] { kill(i); });
+      if (chance(30)) stall_at(i, pick(0, 4000), pick(100, 6000));
+    }
+    ports_.resize(static_cast<size_t>(ports));
+    for (size_t p = 0; p < ports_.size(); ++p) {
+      ports_[p].node = pick(0, 2);
+      ports_[p].streams_to_come = pick(1, 3);
+      after(pick(0, 1000) * kMs, [this, p] { open_stream(p); });
+      if (chance(25)) {
+        after(pick(0, 3000) * kMs, [this, p] { ports_[p].stopped_until = now_ + pick(100, 5000) * kMs; });
+      }
+    }
+    after(0, [this] { tick(); });
+  }
+
+  void run() {
+    while (!all_over()) {
+      if (agenda_.empty() || now_ > kEndOfTheWorld) throw std::string("the world is stuck");
+      next();
+    }
+    // What is on its way arrives; then no cell may be missing.
+    const int64_t end = now_ + 20'000 * kMs;
+    while (!agenda_.empty() && agenda_.begin()->first.first <= end) next();
+    if (auditor_->cells_in_use() != 0) throw std::string("cells are in use when all is over");
+    if (keep_log_) {
+      const std::string difference = replay_log(log_);
+      if (!difference.empty()) throw "replay: " + difference;
+    }
+  }
+
+  bool hopeful() const { return hopeful_; }
+
+ private:
+  struct Loader {
+    LoaderId id = 0;
+    int executors = 1, depth = 2, cells = 4, node = 0;
+    int64_t chunk_ns = kMs;
+    int life = 0;          // counts up with each death or loss, so that what an earlier life says is not heard
+    bool running = false;  // the process
+    bool member = false;   // for the owner
+    int64_t stalled_until = 0;
+    std::deque<Grant> queue;
+    int busy = 0;
+    int64_t last_arrival = 0;
+  };
+  struct Port {
+    int node = 0;
+    int streams_to_come = 0;
+    int64_t stopped_until = 0;
+    int64_t last_arrival = 0;
+    // The open stream.
+    bool open = false;
+    StreamOpened stream;
+    int slots = 2;
+    int64_t next_slot = 0;
+    int64_t cursor = 0;
+    bool computing = false;
+    bool waiting = false;
+    std::map<int64_t, std::set<int32_t>> arrived;
+  };
+
+  int pick(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
+  bool chance(int percent) { return pick(1, 100) <= percent; }
+  void at(int64_t time, std::function<void()> what) {
+    agenda_.emplace(std::make_pair(time, ++sequence_), std::move(what));
+  }
+  void after(int64_t delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
+  void next() {
+    now_ = agenda_.begin()->first.first;
+    const std::function<void()> what = std::move(agenda_.begin()->second);
+    agenda_.erase(agenda_.begin());
+    what();
+  }
+  bool all_over() const {
+    return std::all_of(ports_.begin(), ports_.end(), [](const Port& p) { return !p.open && p.streams_to_come == 0; });
+  }
+
+  // ---- owner ------------------------------------------------------------------------------------------------------
+  void tell(const Event& event) {
+    ++totals_.events;
+    auditor_->told(event);
+    const std::vector<Action> actions = balancer_->step(now_, event);
+    if (keep_log_) log_ += log_lines(now_, event, actions);
+    auditor_->decided(actions);
+    for (const Action& action : actions) {
+      if (const auto* a = std::get_if<Grant>(&action)) {
+        ++totals_.grants;
+        send_to_loader(a->loader, [this, grant = *a](Loader& loader) {
+          loader.queue.push_back(grant);
+          begin_work(loader);
+        });
+      } else if (const auto* b = std::get_if<Revoke>(&action)) {
+        ++totals_.revokes;
+        send_to_loader(b->loader, [this, lease = b->lease](Loader& loader) {
+          const auto found = std::find_if(loader.queue.begin(), loader.queue.end(),
+                                          [&lease](const Grant& g) { return g.lease == lease; });
+          if (found == loader.queue.end()) return;  // begun, or made: its result will come
+          const PortId port = found->port;
+          loader.queue.erase(found);
+          say(loader, CellFreed{loader.id, port});
+        });
+      } else if (const auto* c = std::get_if<GiveUpLoader>(&action)) {
+        ++totals_.give_ups;
+        after(0, [this, id = c->loader] { lose(static_cast<size_t>(id), "given up"); });
+      } else if (const auto* d = std::get_if<FailStream>(&action)) {
+        ++totals_.failed_streams;
+        if (hopeful_) throw "a stream fails although a loader lives: " + d->reason;
+        after(0, [this, id = d->stream] {
+          for (Port& port : ports_) {
+            if (port.open && port.stream.stream == id) port.open = false, port.streams_to_come = 0;
+          }
+        });
+      }
+    }
+  }
+  void tick() {
+    tell(Tick{});
+    after(100 * kMs, [this] { tick(); });
+  }
+  void lose(size_t i, const std::string& why) {
+    Loader& loader = loaders_[i];
+    if (!loader.member) return;
+    loader.member = false;
+    ++loader.life;
+    ++totals_.losses;
+    const bool stalled = loader.running;
+    loader.running = false;
+    loader.queue.clear();
+    tell(LoaderLost{loader.id, why});
+    // Given up, it starts again when it wakes up; killed, it may be started again.
+    if (stalled || chance(50)) at(std::max(now_, loader.stalled_until) + pick(1, 2000) * kMs, [this, i] { join(i); });
+  }
+
+  // ---- loaders ----------------------------------------------------------------------------------------------------
+  void join(size_t i) {
+    Loader& loader = loaders_[i];
+    if (loader.running || loader.member) return;
+    loader.running = loader.member = true;
+    loader.busy = 0;
+    loader.queue.clear();
+    tell(LoaderJoined{loader.id, loader.depth, loader.cells, loader.node});
+    heartbeat(i, loader.life);
+  }
+  void heartbeat(size_t i, int life) {
+    Loader& loader = loaders_[i];
+    if (loader.life != life || !loader.running) return;
+    if (now_ >= loader.stalled_until) say(loader, LoaderAlive{loader.id});
+    if (now_ >= loader.stalled_until && chance(5)) say(loader, LoaderAhead{loader.id, pick(0, 6)});
+    after(100 * kMs, [this, i, life] { heartbeat(i, life); });
+  }
+  void stall_at(size_t i, int from_ms, int for_ms) {
+    after(from_ms * kMs, [this, i, for_ms] { loaders_[i].stalled_until = now_ + for_ms * kMs; });
+  }
+  void kill(size_t i) {
+    Loader& loader = loaders_[i];
+    if (!loader.running) return;
+    loader.running = false;
+    loader.queue.clear();
+    // The hang-up may be seen at once, late, or not at all; then its silence is.
+    if (chance(70))
+      after(pick(0, 1500) * kMs, [this, i, life = loader.life] {
+        if (loaders_[i].life == life) lose(i, "killed");
+      });
+  }
+  void send_to_loader(LoaderId id, std::function<void(Loader&)> handle) {
+    const size_t i = static_cast<size_t>(id);
+    const int life = loaders_[i].life;
+    deliver(i, life, now_ + pick(0, 20) * kMs, std::move(handle));
+  }
+  void deliver(size_t i, int life, int64_t when, std::function<void(Loader&)> handle) {
+    at(when, [this, i, life, handle = std::move(handle)] {
+      Loader& loader = loaders_[i];
+      if (loader.life != life || !loader.running) return;
+      if (now_ < loader.stalled_until) return deliver(i, life, loader.stalled_until, handle);
+      handle(loader);
+    });
+  }
+  // A loader's messages to the owner keep their order.
+  void say(Loader& loader, const Event& event) {
+    loader.last_arrival = std::max(loader.last_arrival, now_ + pick(0, 20) * kMs);
+    at(loader.last_arrival, [this, &loader, life = loader.life, event] {
+      if (loader.life == life && loader.member) tell(event);
+    });
+  }
+  void begin_work(Loader& loader) {
+    while (loader.busy < loader.executors && !loader.queue.empty()) {
+      const Grant grant = loader.queue.front();
+      loader.queue.pop_front();
+      ++loader.busy;
+      int64_t takes = loader.chunk_ns * pick(50, 150) / 100;
+      const bool trusted = loader.id == 0 && hopeful_;
+      if (!trusted && chance(freezing_percent_)) takes += 15'000 * kMs;  // one executor hangs, the rest does not
+      const bool fails = !trusted && chance(failing_percent_);
+      deliver(static_cast<size_t>(loader.id), loader.life, now_ + takes, [this, grant, takes, fails](Loader& self) {
+        --self.busy;
+        if (fails) {
+          ++totals_.failures;
+          say(self, ChunkFailed{self.id, grant.lease, "EIO"});
+          say(self, CellFreed{self.id, grant.port});
+        } else {
+          say(self, ChunkMade{self.id, grant.lease, takes, pick(1, 1000), pick(1, 1000)});
+          arrive(static_cast<size_t>(grant.port), now_ + pick(0, 40) * kMs, grant.lease, self.id, self.life);
+        }
+        begin_work(self);
+      });
+    }
+  }
+
+  // ---- ports ------------------------------------------------------------------------------------------------------
+  void report(size_t p, const Event& event, LoaderId loader = -1, int life = 0) {
+    Port& port = ports_[p];
+    port.last_arrival = std::max(port.last_arrival, now_ + (p == 0 ? 0 : pick(0, 20) * kMs));
+    at(port.last_arrival, [this, event, loader, life] {
+      if (loader >= 0 && loaders_[static_cast<size_t>(loader)].life != life) return;  // a cell of an earlier life
+      tell(event);
+    });
+  }
+  void open_stream(size_t p) {
+    Port& port = ports_[p];
+    if (port.streams_to_come == 0) return;
+    --port.streams_to_come;
+    port.open = true;
+    const int64_t first = pick(0, 3);
+    port.stream =
+        StreamOpened{++streams_, static_cast<PortId>(p), port.node, first, first + pick(1, 6), pick(1, 5), pick(1, 3)};
+    port.slots = pick(2, 3);
+    port.next_slot = port.cursor = first;
+    port.computing = port.waiting = false;
+    port.arrived.clear();
+    report(p, port.stream);
+    reserve(p);
+    consume(p);
+    if (chance(15)) {
+      after(pick(1, 3000) * kMs, [this, p, id = port.stream.stream] {
+        if (!ports_[p].open || ports_[p].stream.stream != id) return;
+        ++totals_.broken_off;
+        end_stream(p);
+      });
+    }
+  }
+  void end_stream(size_t p) {
+    Port& port = ports_[p];
+    port.open = false;
+    report(p, StreamClosed{port.stream.stream});
+    if (port.streams_to_come > 0) after(pick(0, 500) * kMs, [this, p] { open_stream(p); });
+  }
+  int32_t chunks_of(const Port& port, int64_t step) const {
+    return step == port.stream.steps - 1 ? port.stream.chunks_last_step : port.stream.chunks_per_step;
+  }
+  void reserve(size_t p) {
+    Port& port = ports_[p];
+    for (; port.next_slot < port.stream.steps && port.next_slot < port.cursor + port.slots; ++port.next_slot) {
+      SlotReserved reserved{port.stream.stream, port.next_slot, {}};
+      if (chance(50)) reserved.weights.assign(static_cast<size_t>(chunks_of(port, port.next_slot)), pick(0, 9));
+      report(p, reserved);
+      if (chance(5)) report(p, reserved);  // said twice
+    }
+  }
+  void arrive(size_t p, int64_t when, LeaseKey lease, LoaderId loader, int life) {
+    at(when, [this, p, lease, loader, life] {
+      Port& port = ports_[p];
+      if (now_ < port.stopped_until) return arrive(p, port.stopped_until, lease, loader, life);
+      const bool wanted = port.open && port.stream.stream == lease.stream && lease.step >= port.cursor &&
+                          port.arrived[lease.step].insert(lease.chunk).second;
+      totals_.late_copies += wanted ? 0 : 1;
+      if (wanted) report(p, ChunkAccepted{lease});
+      report(p, CellFreed{loader, static_cast<PortId>(p)}, loader, life);
+      if (wanted) consume(p);
+    });
+  }
+  void consume(size_t p) {
+    Port& port = ports_[p];
+    if (!port.open || port.computing) return;
+    if (port.cursor == port.stream.steps) {
+      ++totals_.finished_streams;
+      return end_stream(p);
+    }
+    if (static_cast<int32_t>(port.arrived[port.cursor].size()) < chunks_of(port, port.cursor)) {
+      if (!port.waiting) report(p, CursorMoved{port.stream.stream, port.cursor, true});
+      port.waiting = true;
+      return;
+    }
+    port.computing = true;
+    port.waiting = false;
+    report(p, CursorMoved{port.stream.stream, port.cursor + 1, false});
+    compute(p, port.stream.stream, now_ + pick(0, 300) * kMs);
+  }
+  void compute(size_t p, StreamId id, int64_t until) {
+    at(until, [this, p, id] {
+      Port& port = ports_[p];
+      if (!port.open || port.stream.stream != id) return;
+      if (now_ < port.stopped_until) return compute(p, id, port.stopped_until);
+      port.arrived.erase(port.cursor);
+      ++port.cursor;
+      port.computing = false;
+      reserve(p);
+      consume(p);
+    });
+  }
+
+  std::mt19937_64 random_;
+  Totals& totals_;
+  BalancerOptions options_;
+  bool hopeful_ = true;
+  int failing_percent_ = 0;
+  int freezing_percent_ = 0;
+  bool keep_log_ = false;
+  std::string log_;
+  std::unique_ptr<Balancer> balancer_;
+  std::unique_ptr<Auditor> auditor_;
+  int64_t now_ = 0;
+  uint64_t sequence_ = 0;
+  StreamId streams_ = 0;
+  std::map<std::pair<int64_t, uint64_t>, std::function<void()>> agenda_;
+  std::vector<Loader> loaders_;
+  std::vector<Port> ports_;
+};
+
+TEST_CASE("random worlds: every promise is kept, every stream finishes while a loader lives") {
+  const uint64_t first_seed = 1'000'000;
+  const uint64_t worlds = 4000;
+  MESSAGE("seeds " << first_seed << " to " << first_seed + worlds - 1);
+  Totals totals;
+  for (uint64_t seed = first_seed; seed < first_seed + worlds; ++seed) {
+    try {
+      World world(seed, totals);
+      world.run();
+    } catch (const std::string& broken) {
+      FAIL("seed " << seed << ": " << broken);
+    }
+  }
+  MESSAGE("events " << totals.events << ", grants " << totals.grants << ", revokes " << totals.revokes << ", losses "
+                    << totals.losses << ", given up " << totals.give_ups << ", late copies " << totals.late_copies
+                    << ", failures " << totals.failures << ", broken off " << totals.broken_off << ", finished "
+                    << totals.finished_streams << ", failed " << totals.failed_streams);
+  // The worlds have seen what they are for.
+  CHECK(totals.finished_streams > 5000);
+  CHECK(totals.failed_streams > 50);
+  CHECK(totals.losses > 1000);
+  CHECK(totals.give_ups > 100);
+  CHECK(totals.revokes > 500);
+  CHECK(totals.late_copies > 100);
+  CHECK(totals.failures > 1000);
+  CHECK(totals.broken_off > 300);
+}
+
+}  // namespace
+}  // namespace penstock

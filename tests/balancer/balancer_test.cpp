@@ -1,0 +1,615 @@
+// The balancer's rules, one example each. Times are in milliseconds; lost_after is 1 s, the lease timeout 3 s.
+#include "runtime/balancer/balancer.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+BalancerOptions short_times(int32_t ports = 0) {
+  BalancerOptions options;
+  options.lease_timeout_ns = 3000 * kMs;
+  options.lost_after_ns = 1000 * kMs;
+  options.ports = ports;
+  return options;
+}
+
+// Steps a balancer and sorts its actions by kind.
+struct Bench {
+  explicit Bench(const BalancerOptions& options) : balancer(options) {}
+
+  void at(int64_t ms, const Event& event) {
+    grants.clear(), revokes.clear(), given_up.clear(), failed.clear();
+    for (const Action& action : balancer.step(ms * kMs, event)) {
+      if (const auto* grant = std::get_if<Grant>(&action)) grants.push_back(*grant);
+      if (const auto* revoke = std::get_if<Revoke>(&action)) revokes.push_back(*revoke);
+      if (const auto* give_up = std::get_if<GiveUpLoader>(&action)) given_up.push_back(*give_up);
+      if (const auto* fail = std::get_if<FailStream>(&action)) failed.push_back(*fail);
+    }
+  }
+  void alive(int64_t ms, std::initializer_list<LoaderId> loaders) {
+    for (const LoaderId loader : loaders) at(ms, LoaderAlive{loader});
+  }
+  // The chunk is made, accepted and its cell comes back.
+  std::vector<Grant> complete(int64_t ms, const Grant& grant) {
+    std::vector<Grant> next;
+    const std::vector<Event> events = {ChunkMade{grant.loader, grant.lease, kMs, 1000, 1000},
+                                       ChunkAccepted{grant.lease}, CellFreed{grant.loader, grant.port}};
+    for (const Event& event : events) {
+      at(ms, event);
+      next.insert(next.end(), grants.begin(), grants.end());
+    }
+    return next;
+  }
+
+  Balancer balancer;
+  std::vector<Grant> grants;
+  std::vector<Revoke> revokes;
+  std::vector<GiveUpLoader> given_up;
+  std::vector<FailStream> failed;
+};
+
+StreamOpened stream(StreamId id, PortId port, int32_t chunks, int64_t steps = 10, int32_t node = 0) {
+  return StreamOpened{id, port, node, 0, steps, chunks, chunks};
+}
+
+TEST_CASE("a chunk is granted only when its slot is reserved") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{7, 4, 8, 0});
+  bench.at(0, stream(1, 0, 2));
+  CHECK(bench.grants.empty());
+  bench.at(0, SlotReserved{1, 0});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[0].loader == 7);
+  CHECK(bench.grants[0].lease == LeaseKey{1, 0, 0, 1});
+  CHECK(bench.grants[1].lease == LeaseKey{1, 0, 1, 1});
+  bench.at(0, SlotReserved{1, 0});
+  CHECK(bench.grants.empty());  // reserved once
+}
+
+TEST_CASE("the last step may have fewer chunks") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{0, 8, 16, 0});
+  bench.at(0, StreamOpened{1, 0, 0, 3, 5, 4, 1});
+  bench.at(0, SlotReserved{1, 4});
+  CHECK(bench.grants.size() == 1);
+  bench.at(0, SlotReserved{1, 3});
+  CHECK(bench.grants.size() == 4);
+}
+
+TEST_CASE("a loader holds as many leases as it is deep, and pulls the next when one is made") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{0, 2, 10, 0});
+  bench.at(0, stream(1, 0, 4));
+  bench.at(0, SlotReserved{1, 0});
+  REQUIRE(bench.grants.size() == 2);
+  bench.at(5, ChunkMade{0, bench.grants[0].lease, kMs, 0, 0});
+  CHECK(bench.grants.size() == 1);
+}
+
+TEST_CASE("a cell is used from the grant until it is freed: neither made, accepted nor revoked frees it") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 4, 2, 0});
+  bench.at(0, stream(1, 0, 3));
+  bench.at(0, SlotReserved{1, 0});
+  REQUIRE(bench.grants.size() == 2);
+  const Grant first = bench.grants[0], second = bench.grants[1];
+  bench.at(1, ChunkMade{0, first.lease, kMs, 0, 0});
+  CHECK(bench.grants.empty());
+  bench.at(1, ChunkAccepted{first.lease});
+  CHECK(bench.grants.empty());
+  SUBCASE("freed") {
+    bench.at(1, CellFreed{0, 0});
+    CHECK(bench.grants.size() == 1);
+  }
+  SUBCASE("revoked") {
+    bench.at(2, stream(2, 0, 1));
+    bench.at(2, SlotReserved{2, 0});
+    bench.at(2, StreamClosed{1});
+    REQUIRE(bench.revokes.size() == 1);
+    CHECK(bench.revokes[0].lease == second.lease);
+    CHECK(bench.grants.empty());
+    bench.at(2, CellFreed{0, 0});  // the revoked one's
+    CHECK(bench.grants.size() == 1);
+  }
+}
+
+TEST_CASE("the earliest deadline first; a moved cursor changes it") {
+  Bench bench(short_times());
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, stream(2, 1, 1));
+  for (const StreamId id : {1u, 2u}) {
+    for (const int64_t step : {2, 1, 0}) bench.at(0, SlotReserved{id, step});
+  }
+  bench.at(0, CursorMoved{2, 1, false});  // stream 2 is one batch ahead: its step 1 is as urgent as 1's step 0
+  bench.at(0, LoaderJoined{0, 6, 64, 0});
+  REQUIRE(bench.grants.size() == 6);
+  std::vector<int64_t> deadlines;
+  for (const Grant& grant : bench.grants) deadlines.push_back(grant.deadline);
+  CHECK(deadlines == std::vector<int64_t>{-1, 0, 0, 1, 1, 2});
+  CHECK(bench.grants[0].lease == LeaseKey{2, 0, 0, 1});
+}
+
+TEST_CASE("the batch that a client is blocked on comes before all others") {
+  Bench bench(short_times());
+  bench.at(0, stream(1, 0, 2));
+  bench.at(0, stream(2, 1, 1));
+  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, SlotReserved{2, 1});
+  bench.at(0, CursorMoved{2, 1, true});
+  bench.at(0, LoaderJoined{0, 1, 8, 0});
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].lease.stream == 2);
+}
+
+TEST_CASE("equal deadlines are served in turn, so that ports get equal shares") {
+  Bench bench(short_times());
+  for (const StreamId id : {1u, 2u, 3u}) {
+    bench.at(0, stream(id, static_cast<PortId>(id), 4));
+    bench.at(0, SlotReserved{id, 0});
+  }
+  bench.at(0, LoaderJoined{0, 6, 64, 0});
+  std::vector<StreamId> order;
+  for (const Grant& grant : bench.grants) order.push_back(grant.lease.stream);
+  CHECK(order == std::vector<StreamId>{1, 2, 3, 1, 2, 3});
+}
+
+TEST_CASE("heavier chunks first within a step, where weights are known") {
+  Bench bench(short_times());
+  bench.at(0, stream(1, 0, 4));
+  bench.at(0, SlotReserved{1, 0, {5, 9, 1, 7}});
+  bench.at(0, LoaderJoined{0, 4, 16, 0});
+  std::vector<int32_t> order;
+  for (const Grant& grant : bench.grants) order.push_back(grant.lease.chunk);
+  CHECK(order == std::vector<int32_t>{1, 3, 0, 2});
+}
+
+TEST_CASE("an idle loader before a busy one, then the port's node, then whoever waited longest") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{0, 2, 16, 0});
+  bench.at(0, LoaderJoined{1, 2, 16, 5});
+  bench.at(0, LoaderJoined{2, 2, 16, 0});
+  bench.at(0, stream(1, 0, 4, 10, /*node=*/5));
+  bench.at(0, SlotReserved{1, 0});
+  std::vector<LoaderId> order;
+  for (const Grant& grant : bench.grants) order.push_back(grant.loader);
+  CHECK(order == std::vector<LoaderId>{1, 0, 2, 1});
+}
+
+TEST_CASE("a loader found faster is preferred") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 1, 16, 0});
+  bench.at(0, LoaderJoined{1, 1, 16, 0});
+  bench.at(0, stream(1, 0, 2, 100));
+  for (int64_t step = 0; step < 20; ++step) {
+    bench.at(step, SlotReserved{1, step});
+    REQUIRE(bench.grants.size() == 2);
+    for (const Grant& grant : std::vector<Grant>(bench.grants)) {
+      bench.at(step, ChunkMade{grant.loader, grant.lease, grant.loader == 1 ? kMs : 4 * kMs, 1000, 2000});
+      bench.at(step, ChunkAccepted{grant.lease});
+      bench.at(step, CellFreed{grant.loader, 0});
+    }
+  }
+  const auto figures = bench.balancer.figures();
+  CHECK(figures.at(1).speed / figures.at(0).speed == doctest::Approx(4).epsilon(0.05));
+  CHECK(figures.at(0).chunks == 20);
+  CHECK(figures.at(0).busy_ns == 80 * kMs);
+  CHECK(bench.balancer.cost().samples == 40);
+  bench.at(30, SlotReserved{1, 20});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[0].loader == 1);
+}
+
+TEST_CASE("a stopped trainer cannot take the cells that other ports need") {
+  // Eight cells, four ports known to the job: a lone port may use all but three of them.
+  Bench bench(short_times(4));
+  bench.at(0, LoaderJoined{0, 8, 8, 0});
+  bench.at(0, stream(1, 0, 8));
+  bench.at(0, SlotReserved{1, 0});
+  CHECK(bench.grants.size() == 5);  // and port 0 stops: none of its cells comes back
+  for (const PortId port : {1, 2, 3}) {
+    bench.at(1, stream(static_cast<StreamId>(port) + 1, port, 8));
+    bench.at(1, SlotReserved{static_cast<StreamId>(port) + 1, 0});
+    REQUIRE(bench.grants.size() == 1);
+    // ... and it can go on for ever with that one.
+    std::vector<Grant> next = bench.grants;
+    for (int i = 0; i < 7; ++i) {
+      next = bench.complete(2, next.at(0));
+      REQUIRE(next.size() == 1);
+      CHECK(next[0].port == port);
+    }
+  }
+}
+
+TEST_CASE("live ports share a loader's cells; a port that leaves gives its share to the others") {
+  Bench bench(short_times(2));
+  bench.at(0, stream(1, 0, 8));
+  bench.at(0, stream(2, 1, 8));
+  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, LoaderJoined{0, 100, 6, 0});
+  CHECK(bench.grants.size() == 3);
+  bench.at(0, StreamClosed{2});
+  CHECK(bench.grants.size() == 2);  // one is kept for port 1
+}
+
+TEST_CASE("in a job of unknown size a cell is kept for a port to come") {
+  Bench bench(short_times(0));
+  bench.at(0, stream(1, 0, 8));
+  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, LoaderJoined{0, 100, 4, 0});
+  CHECK(bench.grants.size() == 3);
+  bench.at(0, stream(2, 1, 8));
+  bench.at(0, SlotReserved{2, 0});
+  CHECK(bench.grants.size() == 1);
+}
+
+TEST_CASE("a late lease goes to another loader with a new generation; the old holder keeps it until then") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 8, 0});
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, SlotReserved{1, 0});
+  REQUIRE(bench.grants.size() == 1);
+  const LeaseKey old = bench.grants[0].lease;
+  for (int64_t ms = 500; ms <= 3500; ms += 500) {
+    bench.alive(ms, {0});
+    bench.at(ms, Tick{});
+    CHECK(bench.revokes.empty());  // expired at 3 s, but nobody else is there
+    CHECK(bench.grants.empty());
+  }
+  bench.at(3600, LoaderJoined{1, 2, 8, 0});
+  REQUIRE(bench.grants.size() == 1);
+  REQUIRE(bench.revokes.size() == 1);
+  CHECK(bench.revokes[0].lease == old);
+  const Grant again = bench.grants[0];
+  CHECK(again.loader == 1);
+  CHECK(again.lease == LeaseKey{1, 0, 0, 2});
+  CHECK(bench.balancer.figures().at(0).regranted == 1);
+
+  SUBCASE("the new one wins") {
+    bench.at(3700, ChunkMade{1, again.lease, kMs, 0, 0});
+    bench.at(3700, ChunkAccepted{again.lease});
+    CHECK(bench.revokes.empty());
+  }
+  SUBCASE("the old one wins: the new one is revoked") {
+    bench.at(3700, ChunkMade{0, old, kMs, 0, 0});
+    bench.at(3700, ChunkAccepted{old});
+    REQUIRE(bench.revokes.size() == 1);
+    CHECK(bench.revokes[0].loader == 1);
+    CHECK(bench.revokes[0].lease == again.lease);
+    bench.at(3800, ChunkMade{1, again.lease, kMs, 0, 0});  // too late to be dropped
+    bench.at(3800, ChunkAccepted{again.lease});            // nonsense of the port: still done once
+    CHECK(bench.grants.empty());
+  }
+  // Whoever won, the chunk is never granted again.
+  for (int64_t ms = 4000; ms < 20000; ms += 200) {
+    bench.alive(ms, {0, 1});
+    bench.at(ms, Tick{});
+    CHECK(bench.grants.empty());
+  }
+}
+
+TEST_CASE("an expired lease that is made after all stays where it is") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 8, 0});
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, SlotReserved{1, 0});
+  const LeaseKey lease = bench.grants.at(0).lease;
+  bench.alive(3000, {0});
+  bench.at(3000, Tick{});
+  bench.at(3100, ChunkMade{0, lease, kMs, 0, 0});
+  bench.at(3200, LoaderJoined{1, 2, 8, 0});
+  CHECK(bench.grants.empty());
+}
+
+TEST_CASE("a made chunk that never arrives is made again elsewhere, with twice the patience each time") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 8, 0});
+  bench.at(0, LoaderJoined{1, 2, 8, 0});
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, SlotReserved{1, 0});
+  std::vector<int64_t> granted_at = {0};
+  bench.at(0, ChunkMade{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
+  for (int64_t ms = 100; ms < 25000; ms += 100) {
+    bench.alive(ms, {0, 1});
+    bench.at(ms, Tick{});
+    if (bench.grants.empty()) continue;
+    granted_at.push_back(ms);
+    bench.at(ms, ChunkMade{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
+  }
+  CHECK(granted_at == std::vector<int64_t>{0, 3000, 9000, 21000});
+}
+
+TEST_CASE("a lost loader's chunks, made or not, wait again; accepted ones do not") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 3, 8, 0});
+  bench.at(0, stream(1, 0, 3));
+  bench.at(0, SlotReserved{1, 0});
+  const std::vector<Grant> first = bench.grants;
+  REQUIRE(first.size() == 3);
+  bench.at(1, ChunkMade{0, first[0].lease, kMs, 0, 0});
+  bench.at(1, ChunkAccepted{first[0].lease});
+  bench.at(1, ChunkMade{0, first[1].lease, kMs, 0, 0});
+  bench.at(2, LoaderLost{0, "killed"});
+  bench.at(3, LoaderJoined{1, 4, 8, 0});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[0].lease == LeaseKey{1, 0, 1, 2});
+  CHECK(bench.grants[1].lease == LeaseKey{1, 0, 2, 2});
+  const Grant second = bench.grants[0];
+  bench.at(4, ChunkMade{0, first[2].lease, kMs, 0, 0});  // a dead loader's late word
+  CHECK(bench.grants.empty());
+  bench.at(4, ChunkAccepted{first[1].lease});  // its chunk was on the way: welcome, the copy is not needed
+  REQUIRE(bench.revokes.size() == 1);
+  CHECK(bench.revokes[0].lease == second.lease);
+}
+
+TEST_CASE("a loader that was lost and joins again starts fresh") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 2, 0});
+  bench.at(0, stream(1, 0, 2));
+  bench.at(0, SlotReserved{1, 0});
+  REQUIRE(bench.grants.size() == 2);
+  SUBCASE("after its loss was told") {
+    bench.at(1, LoaderLost{0, "killed"});
+  }
+  SUBCASE("before") {}
+  bench.at(2, LoaderJoined{0, 2, 2, 0});
+  REQUIRE(bench.grants.size() == 2);
+  CHECK(bench.grants[0].lease.generation == 2);
+}
+
+TEST_CASE("a chunk that failed goes to another loader, then its stream fails with the last reason") {
+  Bench bench(short_times(1));
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, LoaderJoined{0, 2, 8, 0});
+  const Grant first = bench.grants.at(0);
+
+  SUBCASE("no other loader is left") {
+    bench.at(1, ChunkFailed{0, first.lease, "cannot read x.jpg: EIO"});
+    REQUIRE(bench.failed.size() == 1);
+    CHECK(bench.failed[0].stream == 1);
+    CHECK(bench.failed[0].reason.find("rank 0 (loader): cannot read x.jpg: EIO") != std::string::npos);
+    CHECK(bench.failed[0].reason.find("no other loader is left") != std::string::npos);
+  }
+  SUBCASE("each loader once") {
+    bench.at(0, LoaderJoined{1, 2, 8, 0});
+    bench.at(1, ChunkFailed{0, first.lease, "EIO"});
+    REQUIRE(bench.grants.size() == 1);
+    CHECK(bench.grants[0].loader == 1);
+    bench.at(2, ChunkFailed{1, bench.grants[0].lease, "ENOENT"});
+    CHECK(bench.failed.size() == 1);
+  }
+  SUBCASE("max_attempts times") {
+    for (const LoaderId id : {1, 2, 3}) bench.at(0, LoaderJoined{id, 2, 8, 0});
+    std::set<LoaderId> tried;
+    Grant last = first;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      CHECK(tried.insert(last.loader).second);
+      bench.at(1, ChunkFailed{last.loader, last.lease, "attempt " + std::to_string(attempt)});
+      if (!bench.grants.empty()) last = bench.grants[0];
+    }
+    REQUIRE(bench.failed.size() == 1);
+    CHECK(bench.failed[0].reason.find("failed 3 times") != std::string::npos);
+    CHECK(bench.failed[0].reason.find("attempt 2") != std::string::npos);
+  }
+  SUBCASE("the only other loader is lost while the chunk waits for it") {
+    bench.at(0, LoaderJoined{1, 1, 8, 0});
+    bench.at(0, stream(2, 0, 1));
+    bench.at(0, CursorMoved{2, 0, true});
+    bench.at(0, ChunkFailed{0, first.lease, "EIO"});
+    REQUIRE(bench.grants.size() == 1);
+    bench.at(1, LoaderLost{1, "killed"});
+    REQUIRE(bench.failed.size() == 1);
+    CHECK(bench.failed[0].stream == 1);
+  }
+}
+
+TEST_CASE("a loader that only fails does not swallow the work: it pauses") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 1, 100, 0});
+  bench.at(0, stream(1, 0, 50));
+  bench.at(0, SlotReserved{1, 0});
+  Grant last = bench.grants.at(0);
+  bench.at(0, LoaderJoined{1, 1, 100, 0});
+  int failures = 0;
+  for (bool granted = true; granted && failures < 50; ++failures) {
+    bench.at(1, ChunkFailed{0, last.lease, "disk is gone"});
+    granted = false;
+    for (const Grant& grant : bench.grants) {
+      if (grant.loader == 0) last = grant, granted = true;
+    }
+  }
+  CHECK(failures == 3);
+  bench.at(40, Tick{});
+  CHECK(bench.grants.empty());
+  bench.at(100, Tick{});
+  CHECK(bench.grants.size() == 1);  // and is tried again
+}
+
+TEST_CASE("a silent loader gets nothing, and everything again when it speaks") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 1, 8, 0});
+  bench.at(0, stream(1, 0, 1));
+  bench.at(250, Tick{});
+  bench.at(260, SlotReserved{1, 0});
+  CHECK(bench.grants.empty());
+  bench.alive(300, {0});
+  CHECK(bench.grants.size() == 1);
+}
+
+TEST_CASE("a loader silent for lost_after is given up once") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 1, 8, 0});
+  int times = 0;
+  for (int64_t ms = 100; ms < 3000; ms += 100) {
+    bench.at(ms, Tick{});
+    for (const GiveUpLoader& action : bench.given_up) {
+      ++times;
+      CHECK(action.loader == 0);
+      CHECK(action.reason == "silent for 1.0 s");
+      CHECK(ms == 1000);
+    }
+  }
+  CHECK(times == 1);
+}
+
+TEST_CASE("with no loader left, streams fail after lost_after; a spare that joins in time saves them") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{4, 1, 8, 0});
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, SlotReserved{1, 0});
+  bench.at(100, LoaderLost{4, "connection reset"});
+  bench.at(1000, Tick{});
+  CHECK(bench.failed.empty());
+  SUBCASE("spare") {
+    bench.at(1050, LoaderJoined{5, 1, 8, 0});
+    CHECK(bench.grants.size() == 1);
+    bench.at(1100, Tick{});
+    CHECK(bench.failed.empty());
+  }
+  SUBCASE("none") {
+    bench.at(1100, Tick{});
+    REQUIRE(bench.failed.size() == 1);
+    CHECK(bench.failed[0].reason ==
+          "no loader is left, and none joined within 1.0 s; the last one was rank 4 (loader), lost: connection reset");
+    bench.at(1200, Tick{});
+    CHECK(bench.failed.empty());
+  }
+}
+
+TEST_CASE("before the first loader has joined, streams wait") {
+  Bench bench(short_times(1));
+  bench.at(0, stream(1, 0, 1));
+  bench.at(100'000, Tick{});
+  CHECK(bench.failed.empty());
+}
+
+TEST_CASE("a closed stream's leases are revoked, its waiting chunks dropped, its late messages ignored") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 8, 0});
+  bench.at(0, stream(1, 0, 5));
+  bench.at(0, SlotReserved{1, 0});
+  const std::vector<Grant> held = bench.grants;
+  REQUIRE(held.size() == 2);
+  bench.at(1, ChunkMade{0, held[0].lease, kMs, 0, 0});
+  REQUIRE(bench.grants.size() == 1);
+  bench.at(2, StreamClosed{1});
+  CHECK(bench.revokes.size() == 2);  // the two not made yet
+  for (const Event& late :
+       std::vector<Event>{ChunkAccepted{held[0].lease}, SlotReserved{1, 1}, CursorMoved{1, 3, true},
+                          ChunkMade{0, held[1].lease, kMs, 0, 0}, StreamClosed{1},
+                          ChunkFailed{0, held[0].lease, "late"}, CellFreed{9, 0}, LoaderLost{9, ""}, LoaderAlive{9}}) {
+    bench.at(3, late);
+    CHECK(bench.grants.empty());
+    CHECK(bench.failed.empty());
+  }
+}
+
+TEST_CASE("a revoked lease keeps its place in the depth until its cell is back or its result came") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 1, 8, 0});
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, SlotReserved{1, 0});
+  const LeaseKey lease = bench.grants.at(0).lease;
+  bench.at(1, StreamClosed{1});
+  bench.at(1, stream(2, 0, 1));
+  bench.at(1, SlotReserved{2, 0});
+  CHECK(bench.grants.empty());
+  SUBCASE("dropped") {
+    bench.at(2, CellFreed{0, 0});
+  }
+  SUBCASE("made all the same") {
+    bench.at(2, ChunkMade{0, lease, kMs, 0, 0});
+  }
+  CHECK(bench.grants.size() == 1);
+}
+
+TEST_CASE("a loader whose reads run ahead holds more leases than its depth, while it wants them and has cells") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 2, 6, 0});
+  bench.at(0, stream(1, 0, 10));
+  bench.at(0, SlotReserved{1, 0});
+  std::vector<Grant> held = bench.grants;
+  CHECK(held.size() == 2);
+  bench.at(1, LoaderAhead{0, 3});
+  CHECK(bench.grants.size() == 3);
+  held.insert(held.end(), bench.grants.begin(), bench.grants.end());
+  bench.at(2, LoaderAhead{0, 100});
+  CHECK(bench.grants.size() == 1);  // no more cells than these
+  bench.at(3, LoaderAhead{0, 0});
+  CHECK(bench.grants.empty());
+  CHECK(bench.revokes.empty());  // what it holds it keeps
+  for (size_t i = 0; i < 4; ++i) CHECK(bench.complete(4, held[i]).empty());
+  CHECK(bench.complete(5, held[4]).size() == 1);
+  bench.at(6, LoaderAhead{9, 1});  // nobody's
+  CHECK(bench.grants.empty());
+  CHECK_THROWS_AS(bench.at(7, LoaderAhead{0, -1}), Error);
+}
+
+TEST_CASE("a port's messages may overtake the loader's") {
+  Bench bench(short_times(1));
+  bench.at(0, LoaderJoined{0, 1, 1, 0});
+  bench.at(0, stream(1, 0, 2));
+  bench.at(0, SlotReserved{1, 0});
+  const Grant first = bench.grants.at(0);
+  bench.at(1, CellFreed{0, 0});
+  CHECK(bench.grants.empty());  // its lease is still counted
+  bench.at(1, ChunkAccepted{first.lease});
+  REQUIRE(bench.grants.size() == 1);
+  bench.at(2, ChunkMade{0, first.lease, kMs, 0, 0});
+  CHECK(bench.grants.empty());
+  CHECK(bench.balancer.figures().at(0).chunks == 1);
+}
+
+TEST_CASE("time that runs backwards is taken as standing still") {
+  Bench bench(short_times(1));
+  bench.at(900, LoaderJoined{0, 1, 1, 0});
+  bench.at(0, LoaderAlive{0});
+  bench.at(1000, Tick{});
+  CHECK(bench.given_up.empty());
+}
+
+TEST_CASE("nonsense is refused by name and changes nothing") {
+  Bench bench(short_times(1));
+  CHECK_THROWS_AS(bench.at(0, LoaderJoined{0, 0, 4, 0}), Error);
+  CHECK_THROWS_AS(bench.at(0, LoaderJoined{0, 2, 0, 0}), Error);
+  bench.at(0, LoaderJoined{0, 8, 8, 0});
+  bench.at(0, stream(1, 0, 2));
+  CHECK_THROWS_WITH_AS(bench.at(0, stream(1, 0, 2)), doctest::Contains("stream 1 is opened twice"), Error);
+  CHECK_THROWS_AS(bench.at(0, StreamOpened{2, 0, 0, 5, 4, 1, 1}), Error);
+  CHECK_THROWS_WITH_AS(bench.at(0, SlotReserved{1, 10}), doctest::Contains("step 10 is outside"), Error);
+  CHECK_THROWS_AS(bench.at(0, SlotReserved{1, 0, {1, 2, 3}}), Error);
+  CHECK_THROWS_AS(bench.at(0, SlotReserved{1, 0, {1, -2}}), Error);
+  bench.at(0, SlotReserved{1, 0, {1, 2}});
+  CHECK(bench.grants.size() == 2);
+}
+
+TEST_CASE("policy random, for tests: admitted pairs in an order of the seed's") {
+  const auto first_chunks = [](uint64_t seed) {
+    BalancerOptions options = short_times(1);
+    options.policy = BalancerOptions::Policy::random;
+    options.random_seed = seed;
+    Bench bench(options);
+    bench.at(0, LoaderJoined{0, 4, 16, 0});
+    bench.at(0, LoaderJoined{1, 4, 16, 0});
+    bench.at(0, stream(1, 0, 8));
+    bench.at(0, SlotReserved{1, 0});
+    std::vector<int32_t> order;
+    for (const Grant& grant : bench.grants) order.push_back(grant.lease.chunk * 10 + grant.loader);
+    CHECK(order.size() == 8);
+    return order;
+  };
+  CHECK(first_chunks(1) == first_chunks(1));
+  CHECK(first_chunks(1) != first_chunks(2));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,329 @@
+// The client's side of the conversation with a port that has said everything in advance: whose answer is whose, how
+//   long
+// is waited, and what goes back. One thread, one pair of sockets.
+#include "runtime/client/client_session.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tests/support/error_of.h"
+
+namespace penstock {
+namespace {
+
+ClientBatch batch_of(uint64_t stream, int32_t slot) {
+  ClientBatch batch;
+  batch.stream = stream;
+  batch.pool = 1;
+  batch.slot = slot;
+  return batch;
+}
+
+TEST_CASE("answers: asked once, kept for their pass, and back where the pass is over") {
+  PassAnswers answers;
+  CHECK(stream_of(batch_of(7, 0)) == 7);
+  CHECK(stream_of(ClientEnd{8}) == 8);
+  CHECK(stream_of(ClientFailed{1, "", "", 9}) == 9);
+  CHECK(stream_of(ClientStatsJson{}) == 0);
+  CHECK(answers.ask(1));
+  CHECK_FALSE(answers.ask(1));  // the wait was interrupted: it is asked
+  answers.arrived(1);
+  CHECK(answers.ask(1));
+  CHECK_FALSE(answers.keep(1, batch_of(1, 3)));
+  CHECK(std::get<ClientBatch>(*answers.take(1)).slot == 3);
+  CHECK_FALSE(answers.take(1));
+  // Over while its answer is under way.
+  CHECK(answers.ask(1));
+  answers.stop(1);
+  CHECK(answers.drop_stopped().empty());
+  CHECK(answers.keep(1, batch_of(1, 4))->slot == 4);
+  CHECK_FALSE(answers.take(1));
+  // Over while its answer lies here; an answer that is no batch has nothing to give back.
+  CHECK(answers.ask(2));
+  CHECK_FALSE(answers.keep(2, batch_of(2, 5)));
+  CHECK(answers.ask(3));
+  CHECK_FALSE(answers.keep(3, ClientEnd{3}));
+  answers.stop(2);
+  answers.stop(3);
+  const auto back = answers.drop_stopped();
+  REQUIRE(back.size() == 1);
+  CHECK(back[0].slot == 5);
+  CHECK(answers.drop_stopped().empty());
+}
+
+TEST_CASE("patience: the loaders' time does not run while the program holds all batches") {
+  using Verdict = Patience::Verdict;
+  ManualClock clock;
+  Patience patience(clock, 60 * kSecond);
+  CHECK_FALSE(patience.turn_due());
+  clock.advance(59 * kSecond);
+  CHECK(patience.turn_due());
+  CHECK_FALSE(patience.turn_due());
+  CHECK(patience.look(false, true) == Verdict::wait);
+  CHECK(patience.look(true, true) == Verdict::wait);
+  clock.advance(59 * kSecond);
+  CHECK(patience.look(true, true) == Verdict::wait);
+  CHECK(patience.look(false, true) == Verdict::wait);
+  clock.advance(61 * kSecond);
+  CHECK(patience.look(false, true) == Verdict::loaders_late);
+  CHECK(patience.look(true, true) == Verdict::program_late);
+  // A program that has never given one back has less time; but never more than trainer.timeout_s.
+  for (const auto& [timeout, limit] : {std::pair{60 * kSecond, 5 * kSecond}, std::pair{kSecond, kSecond}}) {
+    Patience never(clock, timeout);
+    CHECK(never.look(true, false) == Verdict::wait);
+    clock.advance(limit);
+    CHECK(never.look(true, false) == Verdict::wait);
+    clock.advance(1);
+    CHECK(never.look(true, false) == Verdict::program_late);
+  }
+}
+
+// A session, and its port's end of the socket.
+struct Talk {
+  explicit Talk(Nanoseconds timeout_ns = 10 * kSecond) {
+    auto [mine, theirs] = packet_socket_pair();
+    port = PacketSocket(std::move(theirs));
+    ClientSession::Options options;
+    options.split = "train";
+    options.hold = 2;
+    options.server = "`penstock run`";
+    options.timeout_ns = timeout_ns;
+    options.on_warning = [this](const std::string& text) { warned.push_back(text); };
+    options.while_waiting = [this] {
+      if (interrupt) throw std::runtime_error("interrupted");
+      if (const auto now = meanwhile) now();
+    };
+    session.emplace(PacketSocket(std::move(mine)), options);
+    ClientOpened opened;
+    opened.split_id = 4;
+    opened.replica = 3;
+    opened.batch_size = 4;
+    say(opened);
+    session->open({});
+    (void)heard<ClientOpen>();
+  }
+  void say(const ClientMessage& message, int fd = -1) { port.send(encode_client(message), fd); }
+  // The next thing that the client said; of another kind: fails.
+  template <class T>
+  T heard() {
+    Packet packet;
+    REQUIRE(port.receive(packet));
+    const ClientMessage message = decode_client(packet.bytes);
+    REQUIRE(std::holds_alternative<T>(message));
+    return std::get<T>(message);
+  }
+  bool silent() {
+    Packet packet;
+    return !port.receive(packet);
+  }
+  uint64_t begin(uint64_t stream) {
+    const bool first = !memory.valid;
+    if (first) memory = {true, SharedMemory::create("test-slots", 4096)};
+    say(ClientStream{stream, 1, 16, 256, first}, first ? memory.pages.fd() : -1);
+    const uint64_t begun = session->begin(0, 0, {});
+    CHECK(heard<ClientIterate>().split_id == 4);
+    return begun;
+  }
+
+  struct Memory {
+    bool valid = false;
+    SharedMemory pages;
+  };
+  Memory memory;
+  PacketSocket port;
+  std::vector<std::string> warned;
+  bool interrupt = false;
+  std::function<void()> meanwhile;  // while the session waits, by the thread that does
+  std::optional<ClientSession> session;
+};
+
+TEST_CASE("passes side by side: each gets its own answers, in any order") {
+  Talk talk;
+  const uint64_t one = talk.begin(11);
+  const uint64_t two = talk.begin(12);
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->next(two), std::runtime_error);
+  talk.interrupt = false;
+  CHECK(talk.heard<ClientNext>().stream == 12);
+  talk.say(batch_of(12, 5));
+  talk.say(ClientNotice{"slow", 0});
+  talk.say(batch_of(11, 6));
+  CHECK(talk.session->next(one)->info.slot == 6);
+  CHECK(talk.heard<ClientNext>().stream == 11);
+  CHECK(talk.warned == std::vector<std::string>{"slow"});
+  CHECK(talk.session->take_warnings() == talk.warned);
+  CHECK(talk.session->next(two)->info.slot == 5);  // it lay here
+  CHECK(talk.silent());
+  talk.say(ClientEnd{11});
+  CHECK_FALSE(talk.session->next(one));
+}
+
+TEST_CASE("a batch that lies nowhere is none") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  ClientBatch batch = batch_of(11, 5);
+  batch.samples = batch.num_valid = 4;
+  SUBCASE("its pool") { batch.pool = 2; }
+  SUBCASE("its slot") { batch.slot = 16; }
+  SUBCASE("a negative one") { batch.slot = -1; }
+  SUBCASE("more samples than a slot has") { batch.samples = 5; }
+  SUBCASE("more valid ones than there are") { batch.num_valid = 5; }
+  talk.say(batch);
+  CHECK_THROWS_WITH_AS((void)talk.session->next(stream), doctest::Contains("something else than was asked"), Error);
+}
+
+TEST_CASE("images on cards: within their memory, or by an error that says what became of it") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  const SharedMemory pages = SharedMemory::create("test-share", 4096);
+  ClientBatch batch = batch_of(11, 5);
+  batch.samples = batch.num_valid = 4;
+  batch.pieces = {{7, 1, 3, 1024, 3072}};
+  bool gone = false;
+  bool fits = false;
+  talk.say(ClientShare{7, 4096, false}, pages.fd());
+  SUBCASE("within") { fits = true; }
+  SUBCASE("bytes beyond") { ++batch.pieces[0].bytes; }
+  SUBCASE("a place beyond") { batch.pieces[0].at = ~uint64_t{0}; }
+  SUBCASE("samples beyond") { batch.pieces[0].first = 2; }
+  SUBCASE("samples before") { batch.pieces[0].first = -1; }
+  SUBCASE("gone meanwhile") {
+    gone = true;
+    talk.say(ClientShareGone{7});
+  }
+  talk.say(batch);
+  if (fits) {
+    CHECK(talk.session->next(stream)->pieces.size() == 1);
+    return;
+  }
+  CHECK_THROWS_WITH_AS((void)talk.session->next(stream),
+                       doctest::Contains(gone ? "on the card of a loader that is lost" : "something else than was asked"),
+                       Error);
+  (void)talk.heard<ClientNext>();
+  if (gone) CHECK(talk.heard<ClientRelease>().slot == 5);  // nobody has it
+}
+
+TEST_CASE("a session that ends says goodbye: what lies unread is nobody's") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->next(stream), std::runtime_error);
+  (void)talk.heard<ClientNext>();
+  talk.say(batch_of(11, 8));
+  talk.session.reset();
+  (void)talk.heard<ClientGoodbye>();
+}
+
+TEST_CASE("a batch that comes for a pass that is over goes back") {
+  Talk talk;
+  const uint64_t stream = talk.begin(11);
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->next(stream), std::runtime_error);
+  (void)talk.heard<ClientNext>();
+  talk.session->stop(stream);
+  CHECK(talk.heard<ClientStop>().stream == 11);
+  talk.say(batch_of(11, 8));
+  talk.say(ClientStatsJson{"{}"});
+  CHECK(talk.session->stats() == "{}");
+  (void)talk.heard<ClientStats>();
+  CHECK(talk.heard<ClientRelease>().slot == 8);
+}
+
+TEST_CASE("an interrupted begin() or stats() leaves nothing behind, and later questions get their own answers") {
+  Talk talk;
+  talk.interrupt = true;
+  CHECK_THROWS_AS((void)talk.session->begin(0, 0, {}), std::runtime_error);
+  CHECK_THROWS_AS((void)talk.session->stats(), std::runtime_error);
+  CHECK_THROWS_AS((void)talk.session->begin(1, 0, {}), std::runtime_error);
+  talk.interrupt = false;
+  const SharedMemory pages = SharedMemory::create("test-slots", 4096);
+  talk.say(ClientStream{21, 1, 1, 4096, true}, pages.fd());
+  talk.say(ClientStatsJson{"{\"old\": 1}"});
+  talk.say(ClientFailed{static_cast<int32_t>(ErrorKind::usage), "no such epoch", "", 0});
+  talk.say(ClientStream{22, 1, 1, 4096, false});  // the pool's memory came with the pass that nobody has
+  CHECK(talk.session->begin(2, 0, {}) == 22);
+  for (int i = 0; i < 2; ++i) {
+    (void)talk.heard<ClientIterate>();
+    if (i == 0) (void)talk.heard<ClientStats>();
+  }
+  CHECK(talk.heard<ClientIterate>().epoch == 2);
+  CHECK(talk.heard<ClientStop>().stream == 21);
+  talk.say(batch_of(22, 0));
+  CHECK(talk.session->next(22)->pool != nullptr);
+}
+
+// A thread that is interrupted, and one that asks meanwhile: the lock is free while the first one's callback runs.
+TEST_CASE("questions of two threads get their own answers") {
+  Talk talk;
+  bool asked = false;
+  const SharedMemory pages = SharedMemory::create("test-slots", 4096);
+  talk.say(ClientStream{30, 2, 1, 4096, true}, pages.fd());
+  CHECK(talk.session->begin(0, 0, {}) == 30);
+  std::string stats;
+  std::thread other;
+  talk.meanwhile = [&] {
+    if (std::exchange(asked, true)) return;
+    other = std::thread([&] { stats = talk.session->stats(); });
+    // Its question is behind ours, and so are the answers.
+    Packet packet;
+    while (!talk.port.receive(packet) || !std::holds_alternative<ClientStats>(decode_client(packet.bytes))) std::this_thread::yield();
+    talk.say(ClientStream{31, 2, 1, 4096, false});
+    talk.say(ClientStatsJson{"{\"new\": 1}"});
+  };
+  CHECK(talk.session->begin(1, 0, {}) == 31);
+  other.join();
+  CHECK(stats == "{\"new\": 1}");
+}
+
+TEST_CASE("a begin() that is interrupted when another thread has received its answer leaves no pass behind") {
+  Talk talk;
+  const SharedMemory pages = SharedMemory::create("test-slots", 4096);
+  talk.meanwhile = [&] {
+    talk.meanwhile = {};
+    talk.say(ClientStream{41, 1, 1, 4096, true}, pages.fd());
+    talk.say(ClientStatsJson{"{}"});
+    CHECK(talk.session->stats() == "{}");  // as another thread would, while the lock is free
+    throw std::runtime_error("interrupted");
+  };
+  CHECK_THROWS_AS((void)talk.session->begin(0, 0, {}), std::runtime_error);
+  (void)talk.heard<ClientIterate>();
+  (void)talk.heard<ClientStats>();
+  CHECK(talk.heard<ClientStop>().stream == 41);
+  talk.say(ClientStream{42, 1, 1, 4096, false});
+  CHECK(talk.session->begin(1, 0, {}) == 42);
+}
+
+TEST_CASE("a port that says nothing is given up, and stays so; one that hangs up is gone at once") {
+  Talk talk(20 * kMillisecond);
+  const uint64_t stream = talk.begin(11);
+  const Error late = error_of([&] { (void)talk.session->next(stream); });
+  CHECK(late.kind() == ErrorKind::peer_lost);
+  CHECK(late.message() == "trainer 3 waited 0 s for the next batch of split 'train'");
+  CHECK(error_of([&] { (void)talk.session->stats(); }).message() == late.message());
+  Talk gone;
+  gone.port.close();
+  const Error hung_up = error_of([&] { (void)gone.session->stats(); });
+  CHECK(hung_up.message().find("the port of trainer 3 on host ") == 0);
+  CHECK(hung_up.remedy() == "see the messages of `penstock run`");
+}
+
+TEST_CASE("a program that holds all batches and asks on is told so; what the port refuses comes as it is") {
+  Talk talk(20 * kMillisecond);
+  const uint64_t stream = talk.begin(11);
+  talk.say(ClientNotice{"the program holds all 3 batches", 11});
+  const Error held = error_of([&] { (void)talk.session->next(stream); });
+  CHECK(held.kind() == ErrorKind::usage);
+  CHECK(held.message() == "the program holds all batches of split 'train', and asks for another");
+  CHECK(held.remedy().find("trainer.hold (2)") != std::string::npos);
+  talk.say(ClientFailed{static_cast<int32_t>(ErrorKind::dataset), "unusable sample", "repair it", 11});
+  CHECK(error_of([&] { (void)talk.session->next(stream); }).remedy() == "repair it");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,613 @@
+// The coordinator's conversation, message by message, with a clock that the test moves.
+#include "runtime/coordinator/coordinator.h"
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <iterator>
+#include <map>
+
+#include "runtime/base/error.h"
+#include "runtime/job/sampler_file.h"
+#include "sampler/plan.h"
+#include "tests/support/temporary_folder.h"
+
+namespace penstock {
+namespace {
+
+std::string split_json(const std::vector<std::string>& overrides = {}) {
+  const Job job = parse_job(
+      "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+      "    sampler: {shuffle: true}\n    batch_size: 4\n",
+      "job.yaml", overrides);
+  return canonical_json(resolve_split(job, "train"));
+}
+
+// Ports 0 and 1, loaders 2 and 3.
+struct World {
+  explicit World(int chunk_samples = 2)
+      : coordinator(options(chunk_samples), clock,
+                    [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
+  static CoordinatorOptions options(int chunk_samples = 2) {
+    CoordinatorOptions o;
+    o.ports = {0, 1};
+    o.loaders = {2, 3};
+    o.nodes = {0, 0, 0, 0};
+    o.chunk_samples = chunk_samples;
+    return o;
+  }
+  template <class T>
+  std::vector<T> take(PeerId peer) {
+    std::vector<T> found;
+    std::erase_if(sent, [&](const auto& item) {
+      if (item.first != peer || !std::holds_alternative<T>(item.second)) return false;
+      found.push_back(std::get<T>(item.second));
+      return true;
+    });
+    return found;
+  }
+  void join(PeerId loader, int threads = 1) { coordinator.handle(loader, LoaderHello{8, 2, threads}); }
+  void prepared(PeerId loader, const std::string& json, int64_t size = 10, const std::string& fingerprint = "aa") {
+    SplitPrepared m;
+    m.fingerprint = fingerprint_of(json);
+    m.good = true;
+    m.dataset_size = size;
+    m.dataset_fingerprint = fingerprint;
+    coordinator.handle(loader, m);
+  }
+  void open_at_both(const std::string& json) {
+    join(2);
+    join(3);
+    for (const PeerId port : {0, 1}) coordinator.handle(port, OpenSplit{json, port, 2});
+    prepared(2, json);
+    prepared(3, json);
+  }
+
+  ManualClock clock;
+  std::deque<std::pair<PeerId, ControlMessage>> sent;
+  Coordinator coordinator;
+};
+
+TEST_CASE("a split is opened when every loader has answered, and once for all ports") {
+  World world;
+  const std::string json = split_json();
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  CHECK(world.take<SplitOpened>(0).empty());  // no loader yet: it waits
+  world.join(2);
+  world.join(3);
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  world.prepared(2, json);
+  CHECK(world.take<SplitOpened>(0).empty());
+  world.prepared(3, json);
+  const auto opened = world.take<SplitOpened>(0);
+  REQUIRE(opened.size() == 1);
+  CHECK(opened[0].dataset_size == 10);
+  world.coordinator.handle(1, OpenSplit{json, 1, 2});
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+  CHECK(world.take<PrepareSplit>(2).empty());
+}
+
+TEST_CASE("a loader has as many leases as its hello asked for, and no more") {
+  World world;
+  const std::string json = split_json();
+  const std::map<PeerId, int32_t> depth{{2, 3}, {3, 1}};
+  for (const auto& [loader, leases] : depth) world.coordinator.handle(loader, LoaderHello{8, leases, 4});
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId loader : {2, 3}) world.prepared(loader, json, 80);
+  world.coordinator.handle(0, OpenStream{7, fingerprint_of(json), 0, 0, 0});
+  for (int64_t step = 0; step < 5; ++step) world.coordinator.handle(0, SlotFree{7, step});  // of two chunks each
+  for (const auto& [loader, leases] : depth) {
+    const auto granted = world.take<LeaseGranted>(loader);
+    REQUIRE(std::ssize(granted) == leases);
+    world.coordinator.handle(loader, ChunkDone{granted[0].lease, 1000, 1, 1});
+    CHECK(world.take<LeaseGranted>(loader).size() == 1);
+  }
+}
+
+TEST_CASE("chunks are as small as the threads of the loaders that are there ask for") {
+  World world(/*chunk_samples=*/0);
+  const std::string json = split_json({"splits.train.batch_size=64"});
+  world.join(2, 8);
+  world.join(3, 8);
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId loader : {2, 3}) world.prepared(loader, json, 1000);
+  const auto chunk_of = [&](StreamId id) {
+    OpenStream stream;
+    stream.stream = id;
+    stream.fingerprint = fingerprint_of(json);
+    world.coordinator.handle(0, stream);
+    const int32_t samples = world.take<StreamReady>(0).at(0).chunk_samples;
+    world.coordinator.handle(0, CloseStream{id});
+    return samples;
+  };
+  CHECK(chunk_of(7) == 4);  // two chunks for each of 16 threads, which two trainers share
+  world.coordinator.peer_lost(3, "its socket closed");
+  CHECK(chunk_of(8) == 8);
+  world.join(3, 8);
+  CHECK(chunk_of(9) == 4);
+}
+
+TEST_CASE("replicas that open different splits are told which key differs") {
+  World world;
+  world.open_at_both(split_json());
+  (void)world.take<SplitOpened>(0);
+  world.coordinator.handle(0, OpenSplit{split_json(), 0, 2});
+  world.coordinator.handle(1, OpenSplit{split_json({"splits.train.batch_size=8"}), 1, 2});
+  const auto refused = world.take<SplitRefused>(1);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::config));
+  CHECK(refused[0].error.find("batch_size") != std::string::npos);
+}
+
+TEST_CASE("loaders that see different data refuse the split, by name") {
+  World world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.prepared(2, json, 10, "aa");
+  world.prepared(3, json, 9, "bb");
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error.find("rank 3") != std::string::npos);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
+}
+
+TEST_CASE("a split that could not be opened is asked for anew when it is opened again") {
+  World world;
+  const std::string json = split_json();
+  world.join(2);
+  world.join(3);
+  SplitPrepared bad;
+  bad.fingerprint = fingerprint_of(json);
+  bad.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+  bad.error = "no folder";
+  for (int again = 0; again < 2; ++again) {
+    for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+    CHECK(world.take<PrepareSplit>(2).size() == 1);
+    CHECK(world.take<PrepareSplit>(3).size() == 1);
+    world.prepared(2, json);
+    world.coordinator.handle(3, bad);
+    CHECK(world.take<SplitRefused>(0).size() == 1);
+    CHECK(world.take<SplitRefused>(1).size() == 1);
+  }
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.prepared(2, json, 12, "cc");
+  world.prepared(3, json, 12, "cc");
+  for (const PeerId port : {0, 1}) {
+    const auto opened = world.take<SplitOpened>(port);
+    REQUIRE(opened.size() == 1);
+    CHECK(opened[0].dataset_size == 12);
+  }
+  // A trainer that opens another split is still told how it differs, after a failure too.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.coordinator.handle(1, OpenSplit{split_json({"splits.train.batch_size=8"}), 1, 2});
+  CHECK(world.take<SplitRefused>(1).at(0).error.find("batch_size") != std::string::npos);
+}
+
+TEST_CASE("a split that no port has open any more is forgotten, at the loaders too") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  world.open_at_both(json);
+  for (const PeerId port : {0, 1}) REQUIRE(world.take<SplitOpened>(port).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+  world.coordinator.handle(0, SplitClosed{fingerprint});
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(0, SplitClosed{fingerprint});  // again: changes nothing
+  OpenStream stream;
+  stream.stream = 7;
+  stream.fingerprint = fingerprint;
+  stream.replica = 1;
+  world.coordinator.handle(1, stream);
+  CHECK(world.take<StreamReady>(1).size() == 1);
+  world.coordinator.handle(1, CloseStream{7});
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(1, SplitClosed{fingerprint});
+  for (const PeerId loader : {2, 3}) {
+    const auto closed = world.take<SplitClosed>(loader);
+    REQUIRE(closed.size() == 1);
+    CHECK(closed[0].fingerprint == fingerprint);
+    CHECK_FALSE(closed[0].failed);
+  }
+  // Whoever opens it then has the loaders asked again; one who goes before they answered is no reason to forget.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1});
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.coordinator.handle(0, SplitClosed{fingerprint});
+  world.prepared(2, json);
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1});
+  CHECK(world.take<PrepareSplit>(2).empty());
+  world.prepared(3, json);
+  CHECK(world.take<SplitOpened>(0).empty());
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+  CHECK(world.take<SplitClosed>(2).empty());
+  world.coordinator.handle(1, SplitClosed{fingerprint});
+  CHECK(world.take<SplitClosed>(2).size() == 1);
+  CHECK(world.take<SplitClosed>(3).size() == 1);
+  world.coordinator.handle(1, SplitClosed{fingerprint});  // of a split that it does not know
+  CHECK(world.take<SplitClosed>(2).empty());
+  // One that could not be opened goes at once.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 2});
+  SplitPrepared bad;
+  bad.fingerprint = fingerprint;
+  bad.error = "no folder";
+  world.coordinator.handle(2, bad);
+  world.prepared(3, json);
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<SplitClosed>(loader).at(0).failed);
+}
+
+TEST_CASE("who opens a split once more has the loaders look again; only what changed makes a second list") {
+  World world;
+  const std::string json = split_json();
+  const Fingerprint fingerprint = fingerprint_of(json);
+  const auto answer = [&](PeerId loader, Fingerprint which, bool same, const std::string& seen = "aa") {
+    SplitPrepared m;
+    m.fingerprint = which;
+    m.good = true;
+    m.same = same;
+    m.dataset_size = same ? 0 : 11;
+    m.dataset_fingerprint = same ? "" : seen;
+    world.coordinator.handle(loader, m);
+  };
+  world.open_at_both(json);
+  for (const PeerId port : {0, 1}) REQUIRE(world.take<SplitOpened>(port).at(0).fingerprint == fingerprint);
+  for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
+
+  // The second opening of both trainers: one look, and nothing has changed.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 1, 5});
+  const auto asked = world.take<PrepareSplit>(2);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].like == fingerprint);
+  CHECK(asked[0].fingerprint != fingerprint);
+  CHECK(world.take<PrepareSplit>(3).size() == 1);
+  answer(2, asked[0].fingerprint, true);
+  CHECK(world.take<SplitOpened>(0).empty());
+  answer(3, asked[0].fingerprint, true);
+  auto opened = world.take<SplitOpened>(0);
+  REQUIRE(opened.size() == 1);
+  CHECK(opened[0].fingerprint == fingerprint);
+  CHECK(opened[0].split == 5);
+  CHECK(opened[0].dataset_size == 10);
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 1, 5});
+  CHECK(world.take<PrepareSplit>(2).empty());
+  CHECK(world.take<SplitOpened>(1).at(0).fingerprint == fingerprint);
+
+  // The third: one loader sees a change at once, the other when it is asked again; the second trainer gets the same.
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 2, 6});
+  const Fingerprint fresh = world.take<PrepareSplit>(2).at(0).fingerprint;
+  (void)world.take<PrepareSplit>(3);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 2, 6});
+  answer(2, fresh, true);
+  answer(3, fresh, false, "bb");
+  const auto really = world.take<PrepareSplit>(2);
+  REQUIRE(really.size() == 1);
+  CHECK(really[0].fingerprint == fresh);
+  CHECK(really[0].like == 0);
+  CHECK(world.take<PrepareSplit>(3).empty());
+  answer(2, fresh, false, "bb");
+  for (const PeerId port : {0, 1}) {
+    opened = world.take<SplitOpened>(port);
+    REQUIRE(opened.size() == 1);
+    CHECK(opened[0].fingerprint == fresh);
+    CHECK(opened[0].dataset_size == 11);
+  }
+  // Passes over the older list go on, until the last of its openings is closed.
+  OpenStream stream;
+  stream.stream = 7;
+  stream.fingerprint = fingerprint;
+  world.coordinator.handle(0, stream);
+  CHECK(world.take<StreamReady>(0).size() == 1);
+  world.coordinator.handle(0, CloseStream{7});
+  for (const PeerId port : {0, 1}) {
+    for (const int32_t split : {0, 5}) {
+      CHECK(world.take<SplitClosed>(2).empty());
+      world.coordinator.handle(port, SplitClosed{fingerprint, false, split});
+    }
+  }
+  CHECK(world.take<SplitClosed>(2).at(0).fingerprint == fingerprint);
+
+  // A loader that is lost while it looks is not waited for; a folder that is gone refuses the new opening alone.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 0, 3, 7});
+  const Fingerprint third = world.take<PrepareSplit>(2).at(0).fingerprint;
+  world.coordinator.handle(0, SplitClosed{fresh, false, 6});
+  world.coordinator.handle(1, SplitClosed{fresh, false, 6});
+  CHECK(world.take<SplitClosed>(2).empty());  // it is being compared with
+  answer(2, third, true);
+  world.coordinator.peer_lost(3, "gone");
+  CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fresh);
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 4, 8});
+  SplitPrepared bad;
+  bad.fingerprint = world.take<PrepareSplit>(2).at(0).fingerprint;
+  bad.error = "no folder";
+  world.coordinator.handle(2, bad);
+  CHECK(world.take<SplitRefused>(1).at(0).split == 8);
+  CHECK(world.take<SplitClosed>(2).at(0).fingerprint == bad.fingerprint);
+}
+
+TEST_CASE("an impossible plan is refused when the split opens") {
+  World world;
+  const std::string json = split_json({"splits.train.batch_size=64", "splits.train.tail=drop"});
+  world.join(2);
+  world.join(3);
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.prepared(2, json);
+  world.prepared(3, json);
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::config));
+}
+
+TEST_CASE("leases carry exactly the plan's samples") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  PlanSpec spec;
+  spec.dataset_size = 10;
+  spec.num_replicas = 2;
+  spec.batch_size = 4;
+  spec.shuffle = true;
+  for (const int64_t epoch : {0, 1, 5}) {
+    const Plan plan(spec, epoch);
+    for (const PeerId port : {0, 1}) {
+      const StreamId stream = 100 + static_cast<StreamId>(epoch) * 10 + static_cast<StreamId>(port);
+      world.coordinator.handle(port, OpenStream{stream, fingerprint_of(json), port, epoch, 0});
+      const auto ready = world.take<StreamReady>(port);
+      REQUIRE(ready.size() == 1);
+      CHECK(ready[0].chunk_samples == 2);
+      std::map<int64_t, std::vector<PlannedSample>> got;
+      for (int64_t step = 0; step < plan.steps(); ++step) {
+        world.coordinator.handle(port, SlotFree{stream, step});
+        got[step].resize(static_cast<size_t>(plan.batch_length(step)));
+        for (const PeerId loader : {2, 3}) {
+          for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+            CHECK(lease.port == port);
+            CHECK(lease.epoch == epoch);
+            for (size_t i = 0; i < lease.samples.size(); ++i) {
+              got[lease.lease.step].at(static_cast<size_t>(lease.first_slot) + i) = lease.samples[i];
+            }
+            world.coordinator.handle(loader, ChunkDone{lease.lease, 1000, 1, 1});
+            world.coordinator.handle(port, ChunkTaken{lease.lease});
+            world.coordinator.handle(loader, CellBack{port});
+          }
+        }
+      }
+      for (int64_t step = 0; step < plan.steps(); ++step) CHECK(got[step] == plan.batch(step, port));
+      world.coordinator.handle(port, CloseStream{stream});
+    }
+  }
+}
+
+TEST_CASE("a pass in the program's own order: its samples, numbered as one replica's share") {
+  World world;
+  const std::string json = split_json({"splits.train.sampler={program: true, shuffle: false}"});
+  world.open_at_both(json);
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+  world.coordinator.handle(1, OpenStream{7, fingerprint_of(json), 1, 3, 0, {9, 2, 2, 0, 9}});
+  REQUIRE(world.take<StreamReady>(1).size() == 1);
+  std::vector<PlannedSample> got(5);
+  for (int64_t step = 0; step < 2; ++step) {
+    world.coordinator.handle(1, SlotFree{7, step});
+    for (const PeerId loader : {2, 3}) {
+      for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+        CHECK(lease.replica == 1);
+        CHECK(lease.epoch == 3);
+        for (size_t i = 0; i < lease.samples.size(); ++i) {
+          got.at(static_cast<size_t>(lease.lease.step * 4 + lease.first_slot) + i) = lease.samples[i];
+        }
+        world.coordinator.handle(loader, ChunkDone{lease.lease, 1000, 1, 1});
+        world.coordinator.handle(1, ChunkTaken{lease.lease});
+        world.coordinator.handle(loader, CellBack{1});
+      }
+    }
+  }
+  // Positions (step * 4 + slot) * 2 + 1; occurrences count up within the share.
+  CHECK(got == std::vector<PlannedSample>{{1, 9, 0}, {3, 2, 0}, {5, 2, 1}, {7, 0, 0}, {9, 9, 1}});
+  world.coordinator.handle(0, OpenStream{8, fingerprint_of(json), 0, 3, 0, {9, 10}});
+  const auto failed = world.take<StreamFailed>(0);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
+  CHECK(failed[0].error.find("index 10 at position 1") != std::string::npos);
+}
+
+TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to check") {
+  World world;
+  TemporaryFolder folder;
+  folder.write("order.txt", "3\n1\n3\n0\n");
+  const auto json_of = [&] {
+    const Job job = parse_job(
+        "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+        "    sampler: {indices: " + folder.path("order.txt") + "}\n    batch_size: 2\n",
+        "job.yaml");
+    return canonical_json(with_sampler_file(resolve_split(job, "train")));
+  };
+  const std::string json = json_of();
+  world.open_at_both(json);
+  REQUIRE(world.take<SplitOpened>(0).size() == 1);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, SlotFree{1, 0});
+  std::vector<PlannedSample> got;
+  for (const PeerId loader : {2, 3}) {
+    for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
+      got.insert(got.end(), lease.samples.begin(), lease.samples.end());
+    }
+  }
+  CHECK(got == std::vector<PlannedSample>{{0, 3, 0}, {2, 3, 1}});
+
+  folder.write("order.txt", "3\n1\n3\n10\n");  // outside the dataset of 10
+  const std::string outside = json_of();
+  World fresh;
+  fresh.open_at_both(outside);
+  const auto refused = fresh.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error.find("index 10 at position 3") != std::string::npos);
+
+  folder.write("order.txt", "0\n");  // changed since the program read it
+  World late;
+  late.coordinator.handle(0, OpenSplit{outside, 0, 2});
+  const auto changed = late.take<SplitRefused>(0);
+  REQUIRE(changed.size() == 1);
+  CHECK(changed[0].error.find("holds other numbers") != std::string::npos);
+}
+
+TEST_CASE("streams that cannot be are refused; messages about streams that ended are ignored") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, 12345, 0, 0, 0});
+  CHECK(world.take<StreamFailed>(0).size() == 1);
+  world.coordinator.handle(0, OpenStream{2, fingerprint_of(json), 0, int64_t{1} << 40, 0});
+  const auto failed = world.take<StreamFailed>(0);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
+  world.coordinator.handle(0, SlotFree{2, 0});
+  world.coordinator.handle(0, CursorAt{2, 1, true});
+  world.coordinator.handle(0, ChunkTaken{{2, 0, 0, 0}});
+  world.coordinator.handle(0, CloseStream{2});
+  CHECK(world.take<LeaseGranted>(2).empty());
+  CHECK_THROWS_AS(world.coordinator.handle(2, Goodbye{}), Error);
+}
+
+TEST_CASE("a dead loader's leases go to the living; with the last one, opening fails by name") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, SlotFree{1, 0});
+  const size_t of_two = world.take<LeaseGranted>(2).size();
+  const size_t of_three = world.take<LeaseGranted>(3).size();
+  CHECK(of_two + of_three == 2);
+  world.coordinator.peer_lost(2, "its socket closed");
+  world.coordinator.peer_lost(2, "again");
+  CHECK(world.take<LeaseGranted>(3).size() == of_two);
+  for (const PeerId port : {0, 1}) {  // who may have been promised what is on its cards
+    const auto gone = world.take<LoaderGone>(port);
+    REQUIRE(gone.size() == 1);
+    CHECK(gone[0].loader == 2);
+  }
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{3});
+  CHECK(world.coordinator.figures().lost.size() == 1);
+  world.coordinator.peer_lost(3, "its socket closed");
+  const std::string other = split_json({"splits.train.batch_size=2"});
+  world.coordinator.handle(0, OpenSplit{other, 0, 2, 0, 1});
+  const auto refused = world.take<SplitRefused>(0);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+}
+
+TEST_CASE("loaders that die before they joined, or before they answered, keep nobody waiting") {
+  World world;
+  const std::string json = split_json();
+  world.coordinator.handle(0, OpenSplit{json, 0, 2});
+  world.coordinator.peer_lost(2, "never came");
+  CHECK(world.take<SplitRefused>(0).empty());  // the other may still come
+  world.join(3);
+  world.coordinator.peer_lost(3, "died while listing");
+  REQUIRE(world.take<SplitRefused>(0).size() == 1);
+}
+
+TEST_CASE("when the last program has gone, what it said is forgotten, and a split that failed is asked for again") {
+  World world;
+  const std::string json = split_json();
+  const std::string other = split_json({"splits.train.batch_size=8"});
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  world.join(2);
+  world.join(3);
+  for (const PeerId port : {0, 1}) world.coordinator.handle(port, ProgramsAt{1});
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 1, 0});
+  SplitPrepared missing;
+  missing.fingerprint = fingerprint_of(json);
+  missing.error_kind = static_cast<int32_t>(ErrorKind::dataset);
+  missing.error = "no such folder";
+  world.coordinator.handle(2, missing);
+  world.prepared(3, json);
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+  (void)world.take<PrepareSplit>(2);
+  // Whoever opens it after that has the loaders look again; what the others opened is compared as before.
+  world.coordinator.handle(0, ProgramsAt{0});
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  world.coordinator.handle(1, OpenSplit{json, 1, 2, 1, 0});
+  CHECK(world.take<SplitRefused>(1).empty());
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.coordinator.handle(2, missing);
+  world.prepared(3, json);
+  CHECK(world.take<SplitRefused>(1).size() == 1);
+  world.coordinator.handle(1, OpenSplit{other, 1, 2, 1, 1});
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  // The second program of port 0 is not compared with the first of port 1.
+  world.coordinator.handle(0, OpenSplit{json, 0, 2, 2, 1});
+  CHECK(world.take<SplitRefused>(0).empty());
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  world.coordinator.handle(2, missing);
+  world.prepared(3, json);
+  CHECK(world.take<SplitRefused>(0).size() == 1);
+  world.clock.advance(kSecond);
+  world.coordinator.handle(1, ProgramsAt{0});
+  CHECK(world.coordinator.idle_since() == world.clock.now());
+  for (const PeerId port : {0, 1}) {
+    world.coordinator.handle(port, ProgramsAt{1});
+    world.coordinator.handle(port, OpenSplit{json, port, 2, 7, 0});
+  }
+  CHECK_FALSE(world.coordinator.idle_since().has_value());
+  CHECK(world.take<PrepareSplit>(2).size() == 1);
+  CHECK(world.take<PrepareSplit>(3).size() >= 1);
+  world.prepared(2, json);
+  world.prepared(3, json);
+  CHECK(world.take<SplitOpened>(0).size() == 1);
+  CHECK(world.take<SplitOpened>(1).size() == 1);
+}
+
+TEST_CASE("a trainer that begins where the others did not is told so; the first goes on") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 1});
+  world.coordinator.handle(1, OpenStream{2, fingerprint_of(json), 1, 0, 0});
+  CHECK(world.take<StreamReady>(0).size() == 1);
+  CHECK(world.take<StreamFailed>(0).empty());
+  const auto failed = world.take<StreamFailed>(1);
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error.find("at epoch 0, step 0, where trainer 0 began at epoch 3, step 1") != std::string::npos);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
+}
+
+TEST_CASE("the rest of a pass, by another stream, is no beginning that others would be compared with") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 0});
+  world.coordinator.handle(0, CloseStream{1});
+  OpenStream rest{2, fingerprint_of(json), 0, 3, 1};
+  rest.again = true;
+  world.coordinator.handle(0, rest);
+  CHECK(world.take<StreamReady>(0).size() == 2);
+  world.coordinator.handle(0, SlotFree{2, 1});
+  CHECK_FALSE(world.take<LeaseGranted>(2).empty());
+  world.coordinator.handle(1, OpenStream{3, fingerprint_of(json), 1, 3, 0});
+  world.coordinator.handle(1, OpenStream{4, fingerprint_of(json), 1, 4, 0});
+  CHECK(world.take<StreamFailed>(1).empty());
+}
+
+TEST_CASE("a silent loader is given up, and its streams fail after a while when nobody is left") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, SlotFree{1, 0});
+  std::vector<StreamFailed> failed;
+  for (int i = 0; i < 600 && failed.empty(); ++i) {
+    world.clock.advance(100 * kMillisecond);
+    world.coordinator.tick();
+    failed = world.take<StreamFailed>(0);
+  }
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
+  CHECK(world.coordinator.figures().lost.size() == 2);
+  CHECK(world.coordinator.living_loaders().empty());
+}
+
+}  // namespace
+}  // namespace penstock

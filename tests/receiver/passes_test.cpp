@@ -1,0 +1,502 @@
+// Which slots a pass reserves, what next() is answered, and whose slots are whose: without threads, sockets or clocks.
+#include "runtime/receiver/passes.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kClient = 7;
+constexpr PeerId kLoader = 1;
+constexpr int64_t kSamples = 26;  // seven batches of four, the last one short
+
+std::string split_json() {
+  const Job job = parse_job(
+      "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+      "    batch_size: 4\n    drop_last: false\n",
+      "job.yaml");
+  return canonical_json(resolve_split(job, "train"));
+}
+
+struct Desk {
+  explicit Desk(int prefetch = 2, int hold = 0, bool on_cards = false) {
+    options.prefetch = prefetch;
+    options.hold = hold;
+    splits.open(kClient, {split_json(), -1, -1, on_cards, on_cards});
+    REQUIRE(splits.find_opened(1) == nullptr);  // the dataset's size is not known
+    SplitOpened opened;
+    opened.fingerprint = 5;
+    opened.dataset_size = kSamples;
+    opened.split = 1;
+    splits.opened(opened);
+    REQUIRE(splits.find_opened(1) != nullptr);
+    told<OpenSplit>();
+  }
+
+  // All messages of one kind that were said since the last look.
+  template <class T, class M>
+  static std::vector<T> take(std::vector<M>& messages) {
+    std::vector<T> found;
+    std::erase_if(messages, [&](const M& message) {
+      const T* wanted = std::get_if<T>(&message);
+      if (wanted != nullptr) found.push_back(*wanted);
+      return wanted != nullptr;
+    });
+    return found;
+  }
+  template <class T>
+  std::vector<T> told() {
+    return take<T>(to_coordinator);
+  }
+  template <class T>
+  std::vector<T> heard() {
+    return take<T>(to_client);
+  }
+  std::vector<int64_t> reserved() {
+    std::vector<int64_t> steps;
+    for (const SlotFree& slot : told<SlotFree>()) steps.push_back(slot.step);
+    return steps;
+  }
+
+  ClientStream begin(int64_t step = 0) {
+    passes.begin(kClient, {1, 0, step, {}});
+    const ClientStream stream = heard<ClientStream>().at(0);
+    passes.ready({stream.stream, 4});
+    return stream;
+  }
+  // The whole of a step's batch; false: dropped. `piece`: the number of that of a card's memory which has its images,
+  // too.
+  bool make(uint64_t stream, int64_t step, uint64_t piece = 0, bool nowhere_else = false) {
+    ChunkHeader header;
+    header.lease = {stream, step, 0, 1};
+    header.fingerprint = 5;
+    header.samples = static_cast<int32_t>(std::min<int64_t>(4, kSamples - 4 * step));
+    const FieldLayout layout =
+        payload_layout(splits.at(1).raw_fields, header.samples, nowhere_else ? header.samples : 0);
+    header.payload_bytes = layout.total_bytes;
+    if (piece > 0) header.piece = {0, piece, 64 * piece, static_cast<uint64_t>(header.samples) * 48};
+    const Message payload(layout.total_bytes, std::byte{9});
+    std::vector<SampleRecord> records(static_cast<size_t>(header.samples));
+    for (SampleRecord& one : records) {
+      one.on_card = piece > 0;
+      if (nowhere_else) one.pixel_hash = Sum128{5, 6};
+    }
+    if (!passes.take(header, records, {kLoader, {}, payload, 0})) return false;
+    passes.serve(stream);
+    return true;
+  }
+  ClientBatch batch(uint64_t stream, int64_t step, uint64_t piece = 0) {
+    passes.next(kClient, {stream});
+    REQUIRE(make(stream, step, piece));
+    const auto batches = heard<ClientBatch>();
+    REQUIRE(batches.size() == 1);
+    CHECK(batches[0].step == step);
+    return batches[0];
+  }
+
+  // A loader's card shares memory, and the client has it open.
+  int32_t share_memory() {
+    shares.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
+    const int32_t share = heard<ClientShare>().at(0).share;
+    shares.used(kClient, {share, true});
+    to_loaders.clear();
+    return share;
+  }
+  // The same, by a link.
+  int32_t link_memory() {
+    shares.offered(kLoader, {0, 4096, true}, UniqueFd());
+    const int32_t share = heard<ClientShare>().at(0).share;
+    shares.used(kClient, {share, true});
+    to_loaders.clear();
+    return share;
+  }
+  // Pieces that went back to loaders since the last look.
+  std::vector<uint64_t> given_back() {
+    std::vector<uint64_t> ids;
+    for (const auto& [loader, message] : to_loaders) {
+      CHECK(loader == kLoader);
+      ids.push_back(std::get<PieceBack>(message).id);
+    }
+    to_loaders.clear();
+    return ids;
+  }
+  // Of the first sample's image in the slot: 9, as every loader's byte is here, or 0, where nothing was written.
+  int first_byte(const ClientBatch& batch) const {
+    const SlotLayout layout = slot_layout(splits.at(1).fields, 4);
+    return static_cast<int>(
+        pools.at(batch.pool).data()[static_cast<size_t>(batch.slot) * layout.total_bytes + layout.fields[0]]);
+  }
+
+  std::map<int32_t, SharedMemory> pools;
+  PortOptions options;
+  ManualClock clock;
+  ClientConnections clients;
+  std::vector<ClientMessage> to_client;
+  std::vector<ControlMessage> to_coordinator;
+  std::vector<std::pair<PeerId, ControlMessage>> to_loaders;
+  std::vector<std::string> notices;
+  OpenSplits splits{options, clients, {[this](const ControlMessage& m) { to_coordinator.push_back(m); }, {}}};
+  CardShares shares{{[this](int connection, const ClientMessage& m, int fd) {
+                       CHECK(connection == kClient);
+                       const auto* const share = std::get_if<ClientShare>(&m);
+                       CHECK((fd >= 0) == (share != nullptr && !share->linked));
+                       to_client.push_back(m);
+                     },
+                     [this](PeerId loader, const ControlMessage& m) { to_loaders.emplace_back(loader, m); }}};
+  PortRecord record;
+  Passes passes{options,
+                clock,
+                splits,
+                shares,
+                record,
+                {[this](int connection, const ClientMessage& m, int fd) {
+                   CHECK(connection == kClient);
+                   if (const auto* stream = std::get_if<ClientStream>(&m); stream != nullptr && fd >= 0) {
+                     pools[stream->pool] = SharedMemory::open(
+                         duplicate(fd), stream->slot_bytes * static_cast<size_t>(stream->slots), SharedMemory::Access::read);
+                   }
+                   to_client.push_back(m);
+                 },
+                 [this](const ControlMessage& m) { to_coordinator.push_back(m); },
+                 [this](const std::string& text) { notices.push_back(text); }}};
+};
+
+using Steps = std::vector<int64_t>;
+
+TEST_CASE("prefetch batches are reserved ahead of the client, and one more while it waits") {
+  Desk desk;
+  const ClientStream stream = desk.begin();
+  CHECK(stream.slots == 3);
+  CHECK(desk.reserved() == Steps{0, 1});
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.reserved() == Steps{2});
+  CHECK(desk.make(stream.stream, 1));
+  CHECK(desk.to_client.empty());  // step 1 is whole, step 0 is asked for
+  CHECK(desk.make(stream.stream, 0));
+  const ClientBatch first = desk.heard<ClientBatch>().at(0);
+  CHECK(first.step == 0);
+  CHECK(desk.reserved().empty());
+  CHECK_FALSE(desk.make(stream.stream, 0));  // late: the slot is the program's
+  desk.passes.release(kClient, {first.pool, first.slot});
+  desk.passes.release(kClient, {first.pool, first.slot});  // twice: the first one counted
+  CHECK(desk.reserved().empty());                 // 1 and 2 are ahead
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.heard<ClientBatch>().at(0).step == 1);
+  CHECK(desk.reserved() == Steps{3});
+  CHECK(desk.record.figures().batches == 2);
+  CHECK(desk.record.figures().step == 2);
+}
+
+TEST_CASE("a program that holds all batches hears so once, and has the next when one is back") {
+  Desk desk(1, 0);
+  const ClientStream stream = desk.begin();
+  std::vector<ClientBatch> held;
+  for (int64_t step = 0; step < 3; ++step) held.push_back(desk.batch(stream.stream, step));
+  desk.reserved();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.heard<ClientNotice>().at(0).held_stream == stream.stream);
+  desk.passes.serve(stream.stream);
+  CHECK(desk.to_client.empty());
+  CHECK(desk.notices.size() == 1);
+  desk.passes.release(kClient, {held[1].pool, held[1].slot});
+  CHECK(desk.reserved() == Steps{3});
+  CHECK(desk.make(stream.stream, 3));
+  CHECK(desk.heard<ClientBatch>().at(0).slot == held[1].slot);
+}
+
+TEST_CASE("the end and a failure are the answers to every further next()") {
+  Desk desk;
+  const ClientStream last = desk.begin(6);
+  CHECK(desk.batch(last.stream, 6).samples == 2);
+  const ClientStream other = desk.begin();
+  desk.passes.next(kClient, {other.stream});
+  desk.passes.failed({other.stream, 3, "no loader is left", ""});
+  CHECK(desk.heard<ClientFailed>().at(0).error == "no loader is left");
+  for (int again = 0; again < 2; ++again) {
+    desk.passes.next(kClient, {last.stream});
+    CHECK(desk.heard<ClientEnd>().at(0).stream == last.stream);
+    desk.passes.next(kClient, {other.stream});
+    CHECK(desk.heard<ClientFailed>().at(0).stream == other.stream);
+  }
+  desk.passes.stop(kClient, {other.stream});
+  desk.passes.next(kClient, {other.stream});
+  CHECK(desk.heard<ClientFailed>().at(0).error == "this iteration has ended");
+  CHECK_THROWS_AS(desk.passes.begin(kClient, {1, 0, 8, {}}), Error);
+}
+
+TEST_CASE("a batch that cannot be dumped is a failure of its pass, and the next pass dumps it") {
+  const TemporaryFolder folder;
+  folder.write("dump", "no folder");
+  const std::string blocked = folder.path("dump");
+  Desk desk;
+  desk.options.dump_folder = blocked;
+  const ClientStream stream = desk.begin();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 0));
+  for (int again = 0; again < 2; ++again) {
+    const ClientFailed failed = desk.heard<ClientFailed>().at(0);
+    CHECK(failed.stream == stream.stream);
+    CHECK(failed.error.find("cannot make the folder '" + blocked + "/train_e0'") == 0);
+    desk.passes.next(kClient, {stream.stream});
+  }
+  CHECK(desk.record.figures().batches == 0);
+  std::filesystem::remove(blocked);
+  const ClientStream other = desk.begin();
+  CHECK(desk.batch(other.stream, 0).samples == 4);
+  CHECK(std::filesystem::exists(blocked + "/train_e0"));
+}
+
+TEST_CASE("passes side by side have pools of their own; one that is over leaves its pool, but not what is held") {
+  Desk desk;
+  const ClientStream first = desk.begin();
+  const ClientStream beside = desk.begin();
+  CHECK(first.pool != beside.pool);
+  const ClientBatch held = desk.batch(first.stream, 0);
+  desk.passes.stop(kClient, {first.stream});
+  CHECK(desk.told<CloseStream>().at(0).stream == first.stream);
+  CHECK_FALSE(desk.make(first.stream, 1));
+  desk.reserved();
+  const ClientStream next = desk.begin();
+  CHECK(next.pool == first.pool);
+  CHECK(next.stream != first.stream);
+  CHECK_FALSE(next.with_memory);  // the client has it
+  CHECK(desk.reserved() == Steps{0, 1});
+  desk.passes.next(kClient, {next.stream});
+  CHECK(desk.reserved().empty());  // the third slot is held
+  desk.passes.release(kClient, {held.pool, held.slot});
+  CHECK(desk.reserved() == Steps{2});
+  CHECK(desk.passes.open_ranges().size() == 2);
+}
+
+TEST_CASE("images that stay on a loader's card are told of, and go back to it with their slot") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  CHECK(desk.told<OpenStream>().at(0).card_reader == kClient);
+  const int32_t share = desk.share_memory();
+  const ClientBatch first = desk.batch(stream.stream, 0, 11);
+  REQUIRE(first.pieces.size() == 1);
+  CHECK(first.pieces[0] == ClientPiece{share, 0, 4, 64 * 11, 4 * 48});
+  CHECK(desk.first_byte(first) == 0);
+  CHECK(desk.given_back().empty());
+  desk.passes.release(kClient, {first.pool, first.slot});
+  CHECK(desk.given_back() == std::vector<uint64_t>{11});
+  desk.passes.release(kClient, {first.pool, first.slot});
+  CHECK(desk.given_back().empty());
+  CHECK(desk.record.to_json({})["images_on_cards"] == 4);
+  // The same chunk again, from somebody who was taken for lost; and one for nobody.
+  CHECK_FALSE(desk.make(stream.stream, 0, 12));
+  CHECK_FALSE(desk.make(stream.stream + 1, 0, 13));
+  CHECK(desk.given_back() == std::vector<uint64_t>{12, 13});
+  // A pass that is over: what was ready for it.
+  CHECK(desk.make(stream.stream, 1, 14));
+  CHECK(desk.make(stream.stream, 2, 15));
+  CHECK(desk.given_back().empty());
+  desk.passes.stop(kClient, {stream.stream});
+  CHECK(desk.given_back() == std::vector<uint64_t>{14, 15});
+}
+
+TEST_CASE("where the client does not read them on a card, images are in the slot, and the piece goes back at once") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  uint64_t piece = 1;
+  const auto by_the_host = [&](int64_t step) {
+    const ClientBatch batch = desk.batch(stream.stream, step, ++piece);
+    CHECK(batch.pieces.empty());
+    CHECK(desk.first_byte(batch) == 9);
+    CHECK(desk.given_back() == std::vector<uint64_t>{piece});
+    desk.passes.release(kClient, {batch.pool, batch.slot});
+    CHECK(desk.given_back().empty());
+  };
+  const int32_t share = desk.share_memory();
+  desk.shares.used(kClient, {share, false});
+  CHECK_FALSE(std::get<ShareUsed>(desk.to_loaders.at(0).second).used);
+  desk.to_loaders.clear();
+  by_the_host(0);
+  by_the_host(1);
+  desk.shares.used(kClient, {share, true});
+  desk.to_loaders.clear();
+  const ClientBatch batch = desk.batch(stream.stream, 2, 60);
+  CHECK(batch.pieces.size() == 1);
+  CHECK(desk.first_byte(batch) == 0);
+  // The slot of a batch with a chunk of each kind has been used by both.
+  desk.passes.release(kClient, {batch.pool, batch.slot});
+  desk.to_loaders.clear();
+  desk.shares.loader_lost(kLoader);
+  by_the_host(3);
+}
+
+TEST_CASE("images that are nowhere else: their card's hash counts, and a chunk that nobody can read is none") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  const int32_t share = desk.share_memory();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 0, 3, true));
+  CHECK(desk.heard<ClientBatch>().at(0).pieces.size() == 1);
+  CHECK(desk.record.client_json(kClient, desk.passes.open_ranges())["train"]["pixel_hash"] == (Sum128{20, 24}).hex());
+  // A client that has just given up reading them gets them all the same, as they were made before it said so.
+  desk.shares.used(kClient, {share, false});
+  desk.to_loaders.clear();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 1, 4, true));
+  CHECK(desk.heard<ClientBatch>().at(0).pieces.size() == 1);
+  CHECK(desk.given_back().empty());
+  // Of a loader that was given up: another one makes the chunk.
+  desk.shares.loader_lost(kLoader);
+  CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
+  CHECK(desk.given_back() == std::vector<uint64_t>{5});
+}
+
+TEST_CASE("a job that dumps its batches has all images in their slots") {
+  const TemporaryFolder folder;
+  Desk desk(2, 0, true);
+  desk.options.dump_folder = folder.path();
+  const ClientStream stream = desk.begin();
+  CHECK(desk.told<OpenStream>().at(0).card_reader == 0);
+  desk.shares.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
+  CHECK(desk.heard<ClientShare>().empty());
+  CHECK(desk.first_byte(desk.batch(stream.stream, 0, 5)) == 9);
+  CHECK(desk.given_back() == std::vector<uint64_t>{5});
+}
+
+TEST_CASE("a client that goes takes its passes, pools and splits along") {
+  Desk desk;
+  const ClientStream stream = desk.begin();
+  const ClientBatch held = desk.batch(stream.stream, 0);
+  desk.passes.stop_all_of(kClient);
+  CHECK(desk.splits.of(kClient) == std::vector<int32_t>{1});
+  desk.passes.split_closed(1);
+  desk.splits.close(1);
+  CHECK(desk.told<SplitClosed>().at(0).fingerprint == 5);
+  CHECK(desk.splits.of(kClient).empty());
+  desk.passes.release(kClient, {held.pool, held.slot});  // of a pool that is gone: nothing
+  CHECK(desk.passes.open_ranges().empty());
+  CHECK(desk.record.to_json({})["splits"]["train"]["ranges"].size() == 1);
+  desk.splits.open(kClient, {split_json(), -1, -1});
+  const OpenSplit again = desk.told<OpenSplit>().at(0);
+  CHECK(again.split == 2);
+  CHECK(again.opening == 1);
+}
+
+TEST_CASE("images that were on a lost loader's card, linked to: what is not delivered is made again, by another stream") {
+  Desk desk(2, 1, true);
+  const ClientStream stream = desk.begin();
+  desk.link_memory();
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.make(stream.stream, 0, 3, true));
+  const ClientBatch delivered = desk.heard<ClientBatch>().at(0);
+  CHECK(desk.make(stream.stream, 1, 4, true));  // ready, and not delivered
+  desk.reserved();
+  desk.told<CursorAt>();
+  desk.told<OpenStream>();
+
+  bool by_loss = false;
+  SUBCASE("the loader is lost") {
+    by_loss = true;
+    desk.shares.loader_lost(kLoader);
+    desk.passes.loader_lost(kLoader);
+    CHECK(desk.given_back() == std::vector<uint64_t>{4});
+  }
+  SUBCASE("its link has ended, and a chunk comes that is nowhere else") {
+    desk.shares.used(kClient, {1, false});
+    desk.to_loaders.clear();
+    CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
+    CHECK(desk.given_back() == std::vector<uint64_t>{4, 5});
+  }
+  CHECK(desk.told<CloseStream>().at(0).stream == stream.stream);
+  const OpenStream again = desk.told<OpenStream>().at(0);
+  CHECK(again.first_step == 1);
+  CHECK(again.again);  // no beginning, which other replicas would be compared with
+  CHECK(again.stream != stream.stream);
+  CHECK(again.card_reader == kClient);
+  desk.passes.ready({again.stream, 4});
+  CHECK(desk.reserved() == Steps{1, 2});
+  // The client knows the first number alone; chunks of that stream are nobody's any more.
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.told<CursorAt>().back().stream == again.stream);
+  CHECK_FALSE(desk.make(stream.stream, 1));
+  CHECK(desk.make(again.stream, 1));
+  const auto batches = desk.heard<ClientBatch>();
+  REQUIRE(batches.size() == 1);
+  CHECK(batches[0].stream == stream.stream);
+  CHECK(batches[0].step == 1);
+  CHECK(desk.first_byte(batches[0]) == 9);
+  desk.passes.failed({again.stream, 3, "no loader is left", ""});
+  desk.passes.next(kClient, {stream.stream});
+  CHECK(desk.heard<ClientFailed>().at(0).stream == stream.stream);
+  desk.to_loaders.clear();
+  desk.passes.release(kClient, {delivered.pool, delivered.slot});
+  CHECK(desk.given_back() == std::vector<uint64_t>{3});
+  desk.passes.stop(kClient, {stream.stream});
+  CHECK(desk.told<CloseStream>().at(0).stream == again.stream);
+  // Batches that came by the host, or of another loader, are not made again.
+  if (by_loss) {
+    const ClientStream next = desk.begin();
+    CHECK(desk.make(next.stream, 0));
+    desk.passes.loader_lost(kLoader);
+    CHECK(desk.told<CloseStream>().empty());
+  }
+}
+
+TEST_CASE("a client that hangs up while it holds a batch may read it still: its pieces go back with its program") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  (void)desk.share_memory();
+  (void)desk.batch(stream.stream, 0, 11);
+  CHECK(desk.make(stream.stream, 1, 12));  // it has not seen this one
+  desk.passes.stop_all_of(kClient);
+  CHECK(desk.given_back() == std::vector<uint64_t>{12});
+  desk.passes.split_closed(1);
+  CHECK(desk.given_back().empty());
+  desk.shares.program_ended(0);  // as the clients of this desk have no processes
+  CHECK(desk.given_back() == std::vector<uint64_t>{11});
+}
+
+TEST_CASE("images left on a card for a client that never asked for them") {
+  Desk desk;
+  const ClientStream stream = desk.begin();
+  CHECK_THROWS_WITH_AS(desk.make(stream.stream, 0, 3, true), doctest::Contains("which nobody asked for"), Error);
+}
+
+TEST_CASE("records that say what cannot be are a peer's fault") {
+  Desk desk(2, 0, true);
+  const ClientStream stream = desk.begin();
+  (void)desk.share_memory();
+  ChunkHeader header;
+  header.lease = {stream.stream, 0, 0, 1};
+  header.fingerprint = 5;
+  header.samples = 4;
+  const FieldTable& fields = desk.splits.at(1).raw_fields;
+  std::vector<SampleRecord> records(4);
+  records[2].pixel_hash = Sum128{5, 6};  // hashed on a card, and on none
+  const char* why = "does not fit";
+  Message payload;
+  SUBCASE("with its bytes") {
+    payload.resize(chunk_layout(fields, 4).total_bytes);
+    header.piece = {0, 3, 64, 4 * 48};
+  }
+  SUBCASE("elsewhere, without a piece that says where") {
+    records[2].on_card = true;
+    payload.resize(payload_layout(fields, 4, 1).total_bytes);
+    why = "says not where";
+  }
+  SUBCASE("in memory that nobody offered") {
+    for (SampleRecord& one : records) one = SampleRecord{.on_card = true};
+    payload.resize(chunk_layout(fields, 4).total_bytes);
+    header.piece = {1, 3, 64, 4 * 48};
+    why = "does not share";
+  }
+  header.payload_bytes = payload.size();
+  CHECK_THROWS_WITH_AS(desk.passes.take(header, records, {kLoader, {}, payload, 0}), doctest::Contains(why), Error);
+}
+
+}  // namespace
+}  // namespace penstock
