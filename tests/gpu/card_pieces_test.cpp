@@ -1,4 +1,4 @@
-// Pieces of a card's memory that are lent to other processes: who may write when. tests/cuda/share_between_processes_test
+// Pieces of a card's memory that are lent to other processes: who may write when. tests/gpu/cuda/share_between_processes_test
 // has the processes.
 #include <doctest/doctest.h>
 

@@ -12,7 +12,7 @@ except ImportError as error:
     sys.exit(77)
 
 with tempfile.TemporaryDirectory() as folder:
-    subprocess.run([os.path.join(os.environ["PENSTOCK_BUILD"], "tests/observe/write_observe_files"), folder], check=True)
+    subprocess.run([os.path.join(os.environ["PENSTOCK_BUILD"], "tests/report/write_observe_files"), folder], check=True)
 
     def load(name):
         return np.load(os.path.join(folder, name + ".npy"))

@@ -14,7 +14,7 @@ SOURCE = os.environ.get("PENSTOCK_SOURCE", os.path.join(os.path.dirname(os.path.
 def run(folder, compiler, level, *flags):
     program = os.path.join(folder, f"{os.path.basename(compiler)}_{level}_{len(flags)}")
     subprocess.run([compiler, "-std=c++20", "-O2", f"-march={level}", *flags, "-I", SOURCE,
-                    os.path.join(SOURCE, "tests", "augment", "draw_hash.cpp"), "-o", program], check=True)
+                    os.path.join(SOURCE, "tests", "transforms", "draw_hash.cpp"), "-o", program], check=True)
     return subprocess.run([program, "10000000"], check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -8,7 +8,7 @@ import sys
 
 def tool():
     build = os.environ.get("PENSTOCK_BUILD", "build/release")
-    path = os.path.abspath(os.path.join(build, "tests", "augment", "pipeline_tool"))
+    path = os.path.abspath(os.path.join(build, "tests", "transforms", "pipeline_tool"))
     if not os.path.exists(path):
         sys.exit(f"{path} is not built")
     return path
