@@ -62,9 +62,9 @@ def main():
 
         headers = sorted(os.path.relpath(os.path.join(folder, name), os.path.join(moved, "include"))
                          for folder, _, names in os.walk(os.path.join(moved, "include")) for name in names)
-        assert headers == ["penstock/runtime/pixels/finish.h", "penstock/runtime/base/arithmetic.h", "penstock/runtime/base/card_run.h",
-                           "penstock/runtime/base/error.h", "penstock/runtime/base/fields.h",
-                           "penstock/runtime/serving/preprocessor.h", "penstock/runtime/client/data_loader.h"], headers
+        assert headers == ["penstock/runtime/base/arithmetic.h", "penstock/runtime/base/card_run.h", "penstock/runtime/base/error.h",
+                       "penstock/runtime/base/fields.h", "penstock/runtime/client/data_loader.h", "penstock/runtime/pixels/finish.h",
+                       "penstock/runtime/serving/preprocessor.h"], headers
 
         # Python workers run the script that was installed with the program.
         own = dict(env, PENSTOCK_PYTHON=sys.executable)
