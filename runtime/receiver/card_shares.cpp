@@ -49,7 +49,7 @@ void CardShares::lose(Shares::iterator share) {
   share->second.fd.reset();
   share->second.lost = true;
   if (share->second.linked) {
-    for (const auto& [connection, program] : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+    for (const auto& [connection, program] : readers_) messenger_.to_client(connection, ClientShareGone{share->first});
   }
   end_if_lost(share);
 }
@@ -57,7 +57,7 @@ void CardShares::lose(Shares::iterator share) {
 void CardShares::end_if_lost(Shares::iterator share) {
   if (!share->second.lost || share->second.kept > 0) return;
   if (!share->second.linked) {
-    for (const auto& [connection, program] : readers_) callbacks_.client(connection, ClientShareGone{share->first}, -1);
+    for (const auto& [connection, program] : readers_) messenger_.to_client(connection, ClientShareGone{share->first});
   }
   shares_.erase(share);
 }
@@ -81,8 +81,15 @@ void CardShares::read_by(int connection, int64_t program) {
   }
 }
 
+// That descriptors are short costs speed, and no more.
 void CardShares::show(int connection, int32_t number, const Share& share) const {
-  callbacks_.client(connection, ClientShare{number, share.bytes, share.linked}, share.fd.get());
+  try {
+    messenger_.to_client(connection, ClientShare{number, share.bytes, share.linked}, share.fd.get());
+  } catch (const Error& error) {
+    if (share.linked) throw;
+    messenger_.notice("memory of a loader's card cannot be shown to a program, and images go by the host: " +
+                      error.message());
+  }
 }
 
 // What the client speaks of; nullptr: its loader was lost meanwhile.
@@ -94,19 +101,19 @@ const CardShares::Share* CardShares::linked(int connection, int32_t number) cons
 
 void CardShares::asked(int connection, const ClientLinkAsked& message) const {
   const Share* const share = linked(connection, message.share);
-  if (share != nullptr) callbacks_.loader(share->loader, LinkAsked{share->card, connection, message.identity});
+  if (share != nullptr) messenger_.to_rank(share->loader, LinkAsked{share->card, connection, message.identity});
 }
 
 void CardShares::asked(int connection, const ClientPiecesAsked& message) const {
   const Share* const share = linked(connection, message.share);
-  if (share != nullptr) callbacks_.loader(share->loader, PiecesAsked{share->card, connection, message.runs});
+  if (share != nullptr) messenger_.to_rank(share->loader, PiecesAsked{share->card, connection, message.runs});
 }
 
 void CardShares::opened(PeerId loader, const LinkOpened& message) const {
   for (const auto& [number, share] : shares_) {
     if (share.loader != loader || share.card != message.card || share.lost || !share.linked) continue;
     if (readers_.count(message.card_reader) == 0) continue;
-    callbacks_.client(message.card_reader, ClientLinkOpened{number, message.id, message.problem}, -1);
+    messenger_.to_client(message.card_reader, ClientLinkOpened{number, message.id, message.problem});
   }
 }
 
@@ -115,14 +122,14 @@ void CardShares::used(int connection, const ClientShareUsed& message) {
   if (it == shares_.end() || readers_.count(connection) == 0) return;  // of a loader that was lost meanwhile
   Share& share = it->second;
   const bool changed = message.used ? share.used_by.insert(connection).second : share.used_by.erase(connection) != 0;
-  if (changed) callbacks_.loader(share.loader, ShareUsed{share.card, connection, message.used});
+  if (changed) messenger_.to_rank(share.loader, ShareUsed{share.card, connection, message.used});
 }
 
 void CardShares::connection_gone(int connection) {
   if (readers_.erase(connection) == 0) return;
   for (auto& [number, share] : shares_) {
     if (share.used_by.erase(connection) == 0) continue;
-    callbacks_.loader(share.loader, ShareUsed{share.card, connection, false});
+    messenger_.to_rank(share.loader, ShareUsed{share.card, connection, false});
   }
 }
 
@@ -164,7 +171,7 @@ std::optional<int32_t> CardShares::keep(int connection, PeerId loader, const Chu
 }
 
 void CardShares::give_back(PeerId loader, const ChunkPiece& piece, std::optional<int32_t> share) {
-  callbacks_.loader(loader, PieceBack{piece.card, piece.id});
+  messenger_.to_rank(loader, PieceBack{piece.card, piece.id});
   const auto it = share ? shares_.find(*share) : shares_.end();
   if (it == shares_.end()) return;
   --it->second.kept;

@@ -1,6 +1,6 @@
 // A port's book of the memory that loaders' cards share: who offers what, which clients have it open, and pieces of it.
 //
-//   CardShares shares({.client = …, .loader = …});
+//   CardShares shares(messenger);
 //   shares.offered(loader, share_offered, std::move(fd));   // a loader's word, with the memory's descriptor
 //   shares.read_by(connection, program);                    // it reads images there: it is shown what there is, and will be
 //   shares.used(connection, client_share_used);             // it has one open, or no more; the loader hears of it
@@ -25,31 +25,26 @@
 // The descriptor is kept for clients that come later, and closed when the loader is lost, as the card's memory is taken
 //   until the last one is. What clients have open of a lost loader stays readable (gpu/card.h, Sharing): they are told
 //   to let go of it behind the last batch that has images there.
-// Thread-safety: the port's event loop alone. Ownership: the descriptors.
+// Thread-safety: the port's event loop alone. Ownership: the descriptors; `messenger` must outlive it.
 // Failure: Error(peer_lost) for a piece of a share that the loader did not offer, or that does not lie within it.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "runtime/base/memory.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/client_protocol.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/receiver/port_messenger.h"
 
 namespace penstock {
 
 class CardShares {
  public:
-  struct Callbacks {
-    std::function<void(int connection, const ClientMessage& message, int fd)> client;
-    std::function<void(PeerId loader, const ControlMessage& message)> loader;
-  };
-  explicit CardShares(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
+  explicit CardShares(PortMessenger& messenger) : messenger_(messenger) {}
 
   void offered(PeerId loader, const ShareOffered& message, UniqueFd fd);
   void opened(PeerId loader, const LinkOpened& message) const;
@@ -91,7 +86,7 @@ class CardShares {
   void show(int connection, int32_t number, const Share& share) const;
   void end_if_lost(Shares::iterator share);
 
-  Callbacks callbacks_;
+  PortMessenger& messenger_;
   Shares shares_;
   std::map<int, int64_t> readers_;  // connections, and their programs
   struct Held {

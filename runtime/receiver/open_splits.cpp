@@ -10,27 +10,27 @@ void OpenSplits::open(int connection, const ClientOpen& message) {
   try {
     split = split_of(message);
   } catch (const Error& error) {
-    clients_.tell(connection, ClientRefused{error.exit_code(), error.message(), error.remedy()});
+    messenger_.to_client(connection, ClientRefused{error.exit_code(), error.message(), error.remedy()});
     return;
   }
   split.id = id;
   split.connection = connection;
   const std::string& name = split.resolved.name;
   if (const PortSplit* other = fed_to_another(connection, name)) {
-    clients_.tell(connection,
-                  ClientRefused{static_cast<int32_t>(ErrorKind::usage),
-                                "the port of trainer " + std::to_string(options_.trainer) +
-                                    (options_.host.empty() ? "" : " on host " + options_.host) + " feeds split '" +
-                                    name + "' to process " + std::to_string(clients_.pid(other->connection)) +
-                                    ", and process " + std::to_string(clients_.pid(connection)) + " opens it too",
-                                "end that process first; two trainers need a LOCAL_RANK each (torchrun sets it)"});
+    messenger_.to_client(
+        connection, ClientRefused{static_cast<int32_t>(ErrorKind::usage),
+                                  "the port of trainer " + std::to_string(options_.trainer) +
+                                      (options_.host.empty() ? "" : " on host " + options_.host) + " feeds split '" +
+                                      name + "' to process " + std::to_string(clients_.pid(other->connection)) +
+                                      ", and process " + std::to_string(clients_.pid(connection)) + " opens it too",
+                                  "end that process first; two trainers need a LOCAL_RANK each (torchrun sets it)"});
     return;
   }
   split.process = clients_.program(connection);
   split.program = options_.serving ? split.process : 0;
   if (options_.serving && attached_.insert(split.program).second) note_program(clients_.pid(connection), "attached");
   split.opening = openings_[{split.program, name}]++;
-  callbacks_.coordinator(
+  messenger_.to_coordinator(
       OpenSplit{message.json, options_.replica, options_.num_replicas, split.program, split.opening, split.id});
   splits_.emplace(id, std::move(split));
 }
@@ -49,25 +49,26 @@ void OpenSplits::opened(const SplitOpened& message) {
   const auto it = splits_.find(message.split);
   if (it == splits_.end() || it->second.opened) return;
   const ClientOpened answer = complete(it->second, message, options_.replica, options_.num_replicas);
-  clients_.tell(it->second.connection, answer);
+  messenger_.to_client(it->second.connection, answer);
 }
 
 void OpenSplits::refused(const SplitRefused& message) {
   const auto it = splits_.find(message.split);
   if (it == splits_.end() || it->second.opened) return;
-  clients_.tell(it->second.connection, ClientRefused{message.error_kind, message.error, message.remedy});
+  messenger_.to_client(it->second.connection, ClientRefused{message.error_kind, message.error, message.remedy});
   splits_.erase(it);
 }
 
 void OpenSplits::program_changed(int64_t number, int pid, bool came, int32_t living) {
   if (!options_.serving) return;
   if (!came) std::erase_if(openings_, [&](const auto& item) { return item.first.first == number; });
-  callbacks_.coordinator(ProgramsAt{living});
+  messenger_.to_coordinator(ProgramsAt{living});
   if (!came && attached_.erase(number) != 0) note_program(pid, "is gone");
 }
 
 void OpenSplits::note_program(int pid, const std::string& what) const {
-  callbacks_.notice((pid > 0 ? "process " + std::to_string(pid) : "a program") + " " + what);
+  if (!programs_noted_) return;
+  messenger_.notice((pid > 0 ? "process " + std::to_string(pid) : "a program") + " " + what);
 }
 
 std::vector<int32_t> OpenSplits::of(int connection) const {
@@ -81,7 +82,7 @@ std::vector<int32_t> OpenSplits::of(int connection) const {
 void OpenSplits::close(int32_t id) {
   const auto it = splits_.find(id);
   if (it == splits_.end()) return;
-  callbacks_.coordinator(SplitClosed{it->second.fingerprint, false, id});
+  messenger_.to_coordinator(SplitClosed{it->second.fingerprint, false, id});
   splits_.erase(it);
 }
 

@@ -1,6 +1,6 @@
 // The splits that a port's clients have open: whose each is, what the coordinator said of it, and when it is closed.
 //
-//   OpenSplits splits(options, clients, {.coordinator = …, .notice = …});
+//   OpenSplits splits(options, clients, messenger);
 //   splits.open(connection, client_open);      // ClientOpen: asks the coordinator, or refuses at once
 //   splits.opened(split_opened);               // its answers; the client hears them
 //   splits.refused(split_refused);
@@ -15,12 +15,11 @@
 //   the first: both would take themselves for the same trainer, and share its data between them.
 // Programs: under `penstock serve` they come and go, and the coordinator compares the n-th opening of one with the n-th
 //   of another trainer's (replica_agreement.h); so openings are counted here, by program and name.
-// Thread-safety: the port's event loop alone. Ownership: the splits; `options` and `clients` must outlive it.
+// Thread-safety: the port's event loop alone. Ownership: the splits; what the constructor takes must outlive it.
 // Failure: what a client did wrong is its ClientRefused; opened() throws as complete() does (port_split.h).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -29,6 +28,7 @@
 
 #include "runtime/protocol/messages.h"
 #include "runtime/receiver/client_connections.h"
+#include "runtime/receiver/port_messenger.h"
 #include "runtime/receiver/port_options.h"
 #include "runtime/receiver/port_split.h"
 
@@ -36,18 +36,17 @@ namespace penstock {
 
 class OpenSplits {
  public:
-  struct Callbacks {
-    std::function<void(const ControlMessage&)> coordinator;
-    std::function<void(const std::string&)> notice;  // for people: "process 4711 attached"
-  };
-  OpenSplits(const PortOptions& options, ClientConnections& clients, Callbacks callbacks)
-      : options_(options), clients_(clients), callbacks_(std::move(callbacks)) {}
+  // Of `clients` it only asks who they are.
+  OpenSplits(const PortOptions& options, const ClientConnections& clients, PortMessenger& messenger)
+      : options_(options), clients_(clients), messenger_(messenger) {}
 
   void open(int connection, const ClientOpen& message);
   void opened(const SplitOpened& message);
   void refused(const SplitRefused& message);
   // As ClientConnections::Handlers::program says it.
   void program_changed(int64_t number, int pid, bool came, int32_t living);
+  // From now on people are not told of each program that goes: all are sent away.
+  void serving_ends() { programs_noted_ = false; }
 
   std::vector<int32_t> of(int connection) const;
   void close(int32_t id);  // tells the coordinator
@@ -61,12 +60,13 @@ class OpenSplits {
   void note_program(int pid, const std::string& what) const;
 
   const PortOptions& options_;
-  ClientConnections& clients_;
-  Callbacks callbacks_;
+  const ClientConnections& clients_;
+  PortMessenger& messenger_;
   std::map<int32_t, PortSplit> splits_;
   int32_t next_ = 1;
   std::map<std::pair<int64_t, std::string>, int32_t> openings_;  // by program and split
   std::set<int64_t> attached_;                                   // programs that opened a split
+  bool programs_noted_ = true;
 };
 
 }  // namespace penstock

@@ -33,7 +33,7 @@ void Passes::begin(int connection, const ClientIterate& message) {
   pool.stream = pass.id;
   const bool with_memory = !pool.shown;
   pool.shown = true;
-  callbacks_.client(
+  messenger_.to_client(
       connection,
       ClientStream{pass.id, pool.id, static_cast<int32_t>(pool.slots.size()), pool.layout.total_bytes, with_memory},
       with_memory ? pool.memory.fd() : -1);
@@ -57,8 +57,8 @@ void Passes::open_stream(Pass& pass, const std::vector<int64_t>& order) {
   pass.next_reserve = pass.cursor;
   pass.chunk_samples = 0;
   const PortSplit& split = splits_.at(pass.split_id);
-  callbacks_.coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, order,
-                                    split.program, split.opening, pass.card_reader, again});
+  messenger_.to_coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, order,
+                                       split.program, split.opening, pass.card_reader, again});
 }
 
 void Passes::close_stream(Pass& pass) {
@@ -67,14 +67,14 @@ void Passes::close_stream(Pass& pass) {
   }
   pass.slots.clear();
   by_leases_.erase(pass.leases);
-  callbacks_.coordinator(CloseStream{pass.leases});
+  messenger_.to_coordinator(CloseStream{pass.leases});
 }
 
 void Passes::make_again(Pass& pass) {
   if (pass.failed) return;
   close_stream(pass);
   open_stream(pass, pass.order);
-  if (pass.waiting) callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, true});
+  if (pass.waiting) messenger_.to_coordinator(CursorAt{pass.leases, pass.cursor, true});
 }
 
 void Passes::loader_lost(PeerId loader) {
@@ -151,7 +151,7 @@ void Passes::reserve(Pass& pass) {
         std::min(split.shape.batch_size, pass.plan.samples_per_replica - pass.next_reserve * split.shape.batch_size);
     begin_slot(split, pass.next_reserve, samples, pass.chunk_samples, keeps_raw(options_), slot);
     pass.slots[slot.step] = index;
-    callbacks_.coordinator(SlotFree{pass.leases, pass.next_reserve});
+    messenger_.to_coordinator(SlotFree{pass.leases, pass.next_reserve});
     ++pass.next_reserve;
   }
 }
@@ -200,10 +200,8 @@ bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, 
 void Passes::next(int connection, const ClientNext& message) {
   Pass* const found = find(connection, message.stream);
   if (found == nullptr) {
-    callbacks_.client(connection,
-                      ClientFailed{static_cast<int32_t>(ErrorKind::usage), "this iteration has ended",
-                                   "start a new one with begin()", message.stream},
-                      -1);
+    messenger_.to_client(connection, ClientFailed{static_cast<int32_t>(ErrorKind::usage), "this iteration has ended",
+                                                  "start a new one with begin()", message.stream});
     return;
   }
   Pass& pass = *found;
@@ -211,7 +209,7 @@ void Passes::next(int connection, const ClientNext& message) {
   pass.asked_at = clock_.now();
   if (pass.first_asked == 0) pass.first_asked = pass.asked_at;
   reserve(pass);
-  callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, true});
+  messenger_.to_coordinator(CursorAt{pass.leases, pass.cursor, true});
   serve(pass);
 }
 
@@ -249,7 +247,7 @@ void Passes::serve(Pass& pass) {
 
 void Passes::answer(Pass& pass, const ClientMessage& message) {
   pass.waiting = false;
-  callbacks_.client(pass.connection, message, -1);
+  messenger_.to_client(pass.connection, message);
 }
 
 // Nothing is reserved for the step that the client waits for: is it because the program lets go of nothing?
@@ -259,8 +257,8 @@ void Passes::warn_if_held(Pass& pass, const PortSplit& split, const SlotPool& po
   const std::string notice =
       "the program holds all " + std::to_string(pool.slots.size()) + " batches of split '" + split.resolved.name +
       "'; next() waits until one is dropped (trainer.hold: " + std::to_string(options_.hold) + ")";
-  callbacks_.client(pass.connection, ClientNotice{notice, pass.id}, -1);
-  callbacks_.notice(notice);
+  messenger_.to_client(pass.connection, ClientNotice{notice, pass.id});
+  messenger_.notice(notice);
 }
 
 // Why a batch that is ready cannot be delivered: asked once for each batch, as its unusable samples are counted.
@@ -325,7 +323,7 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   batch.pieces = slot.on_cards;
   for (const ClientPiece& images : slot.on_cards) record_.on_cards(images.samples);
   answer(pass, batch);
-  callbacks_.coordinator(CursorAt{pass.leases, pass.cursor, false});
+  messenger_.to_coordinator(CursorAt{pass.leases, pass.cursor, false});
   reserve(pass);
 }
 

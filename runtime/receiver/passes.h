@@ -1,6 +1,6 @@
 // The passes that a port's clients make over their splits: slots reserved ahead, chunks in, batches out in order.
 //
-//   Passes passes(options, clock, splits, shares, record, {.client = …, .coordinator = …, .notice = …});
+//   Passes passes(options, clock, splits, shares, record, messenger);
 //   passes.begin(connection, iterate);      // ClientIterate: a stream at the coordinator, and a pool of slots for it
 //   passes.ready(stream_ready);             // the coordinator's answer: now it is told for which steps there is room
 //   passes.next(connection, client_next);   // answered with a batch, the end or a failure, whenever that is there
@@ -38,7 +38,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -52,6 +51,7 @@
 #include "runtime/protocol/messages.h"
 #include "runtime/receiver/card_shares.h"
 #include "runtime/receiver/open_splits.h"
+#include "runtime/receiver/port_messenger.h"
 #include "runtime/receiver/port_record.h"
 #include "runtime/receiver/slot_pool.h"
 #include "transport/transport.h"
@@ -60,19 +60,14 @@ namespace penstock {
 
 class Passes {
  public:
-  struct Callbacks {
-    std::function<void(int connection, const ClientMessage& message, int fd)> client;
-    std::function<void(const ControlMessage&)> coordinator;
-    std::function<void(const std::string&)> notice;  // for people; the client hears it too
-  };
   Passes(const PortOptions& options, const Clock& clock, const OpenSplits& splits, CardShares& shares,
-         PortRecord& record, Callbacks callbacks)
+         PortRecord& record, PortMessenger& messenger)
       : options_(options),
         clock_(clock),
         splits_(splits),
         shares_(shares),
         record_(record),
-        callbacks_(std::move(callbacks)) {}
+        messenger_(messenger) {}
 
   void begin(int connection, const ClientIterate& message);
   void next(int connection, const ClientNext& message);
@@ -148,7 +143,7 @@ class Passes {
   const OpenSplits& splits_;
   CardShares& shares_;
   PortRecord& record_;
-  Callbacks callbacks_;
+  PortMessenger& messenger_;
   std::map<StreamId, Pass> passes_;
   std::map<StreamId, StreamId> by_leases_;  // passes by their streams at the coordinator
   std::map<int32_t, SlotPool> pools_;

@@ -19,6 +19,7 @@
 #include "runtime/receiver/open_splits.h"
 #include "runtime/receiver/passes.h"
 #include "runtime/receiver/port_end.h"
+#include "runtime/receiver/port_messenger.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -29,30 +30,21 @@ constexpr Nanoseconds kEndTimeout = 10 * kSecond;
 
 }  // namespace
 
-class Port::Impl {
+class Port::Impl final : private PortMessenger {
  public:
   Impl(const PortOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         endpoint_(std::move(endpoint)),
         heartbeats_({options_.self, options_.coordinator, options_.coordination.ports, options_.coordination.loaders,
                      options_.heartbeat_ns, options_.silence_ns},
-                    [this](PeerId peer, const ControlMessage& m) { send(peer, m); }),
-        end_(options_, {.send = [this](PeerId peer, const ControlMessage& m) { send(peer, m); },
-                        .report = [this] { return report_json(); },
-                        .notice = [this](const std::string& text) { notice(text); }}),
-        splits_(options_, clients_, {.coordinator = [this](const ControlMessage& m) { send(options_.coordinator, m); },
-                                     .notice = [this](const std::string& text) {
-                                       if (!end_.serving_ending()) notice(text);
-                                     }}),
-        shares_({.client = [this](int id, const ClientMessage& m, int fd) { tell_of_share(id, m, fd); },
-                 .loader = [this](PeerId peer, const ControlMessage& m) { send(peer, m); }}),
-        passes_(options_, clock_, splits_, shares_, record_,
-                {.client = [this](int id, const ClientMessage& m, int fd) { clients_.tell(id, m, fd); },
-                 .coordinator = [this](const ControlMessage& m) { send(options_.coordinator, m); },
-                 .notice = [this](const std::string& text) { notice(text); }}) {
+                    [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); }),
+        end_(options_, *this, [this] { return report_json(); }),
+        splits_(options_, clients_, *this),
+        shares_(*this),
+        passes_(options_, clock_, splits_, shares_, record_, *this) {
     if (options_.self == options_.coordinator) {
       coordinator_ = std::make_unique<Coordinator>(
-          options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { send(peer, m); });
+          options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); });
     }
   }
 
@@ -112,7 +104,7 @@ class Port::Impl {
   std::function<void(const std::string&)> on_notice_;
   PortEnd& end() { return end_; }
 
-  void end_serving(const std::string& reason) { send(options_.coordinator, EndServing{reason}); }
+  void end_serving(const std::string& reason) { to_coordinator(EndServing{reason}); }
 
   // `connection`: of the client that asks, which is told of its own share as well.
   std::string report_json(std::optional<int> connection = {}) const {
@@ -138,7 +130,8 @@ class Port::Impl {
 
  private:
   // ---- messages ------------------------------------------------------------------------------------------------
-  void send(PeerId peer, const ControlMessage& message) {
+  void to_coordinator(const ControlMessage& message) override { to_rank(options_.coordinator, message); }
+  void to_rank(PeerId peer, const ControlMessage& message) override {
     if (peer == options_.self) {
       local_.push_back(message);
     } else {
@@ -146,17 +139,8 @@ class Port::Impl {
     }
   }
 
-  // That descriptors are short costs speed, and no more.
-  void tell_of_share(int id, const ClientMessage& message, int fd) {
-    try {
-      clients_.tell(id, message, fd);
-    } catch (const Error& error) {
-      if (fd < 0) throw;
-      notice("memory of a loader's card cannot be shown to a program, and images go by the host: " + error.message());
-    }
-  }
-
-  void notice(const std::string& text) const {
+  void to_client(int id, const ClientMessage& message, int fd = -1) override { clients_.tell(id, message, fd); }
+  void notice(const std::string& text) override {
     if (on_notice_) on_notice_(text);
   }
 
@@ -222,7 +206,10 @@ class Port::Impl {
                      passes_.loader_lost(m.loader);
                    },
                    [&](const LinkOpened& m) { shares_.opened(peer, m); },
-                   [&](const EndServing& m) { end_.serving_ends(m); },
+                   [&](const EndServing& m) {
+                     splits_.serving_ends();
+                     end_.serving_ends(m);
+                   },
                    [&](const auto&) {
                      if (!coordinator_) {
                        throw Error(ErrorKind::peer_lost,
@@ -334,7 +321,7 @@ class Port::Impl {
                    [&](const ClientLinkAsked& m) { shares_.asked(id, m); },
                    [&](const ClientPiecesAsked& m) { shares_.asked(id, m); },
                    [&](const ClientGoodbye&) { shares_.connection_gone(id); },
-                   [&](const ClientStats&) { clients_.tell(id, ClientStatsJson{report_json(id)}); },
+                   [&](const ClientStats&) { to_client(id, ClientStatsJson{report_json(id)}); },
                    [&](const ClientEndServing&) {
                      if (!options_.serving) throw Error(ErrorKind::usage, "this job ends with its programs");
                      asked_to_end_.insert(id);
@@ -359,7 +346,7 @@ class Port::Impl {
     endpoint_->release(arrived.peer, arrived.token);
     record_.chunk_done(clock_.now() - begun, taken);
     if (!taken) return;
-    send(options_.coordinator, ChunkTaken{header.lease});
+    to_coordinator(ChunkTaken{header.lease});
     passes_.serve(header.lease.stream);
   }
 

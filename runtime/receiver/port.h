@@ -16,6 +16,7 @@
 //   loaders ─── endpoint ── chunk_intake.h ───^            a chunk's check, hash and copy into its slot
 //   other ranks ── endpoint ── coordinator.h (trainer 0's), heartbeats.h, port_end.h
 //   port_record.h                                          what went through, for reports and progress
+//   port_messenger.h                                       what all of these send goes out by this
 //
 // A chunk's cell is released as soon as it is copied, or dropped, which is all a loader waits for.
 //

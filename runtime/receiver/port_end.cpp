@@ -2,18 +2,18 @@
 
 namespace penstock {
 
-PortEnd::PortEnd(const PortOptions& options, Callbacks callbacks)
-    : options_(options), callbacks_(std::move(callbacks)) {
+PortEnd::PortEnd(const PortOptions& options, PortMessenger& messenger, std::function<std::string()> report)
+    : options_(options), messenger_(messenger), report_(std::move(report)) {
   if (coordinates() && options_.whole_job) {
     job_end_ = std::make_unique<JobEnd>(options_.coordination.ports, options_.coordination.loaders, options_.self,
-                                        callbacks_.send);
+                                        [this](PeerId peer, const ControlMessage& m) { messenger_.to_rank(peer, m); });
   }
 }
 
 void PortEnd::finish(bool good, const std::string& problem, int exit_code) {
   if (finished_) return;
   finished_ = true;
-  callbacks_.send(options_.coordinator, PortDone{good, problem, exit_code, callbacks_.report()});
+  messenger_.to_coordinator(PortDone{good, problem, exit_code, report_()});
 }
 
 void PortEnd::fail(const std::string& problem, int exit_code) {
@@ -21,7 +21,7 @@ void PortEnd::fail(const std::string& problem, int exit_code) {
     job_end_->fail(problem, exit_code);
     look();
   } else {
-    callbacks_.send(options_.coordinator, PortDone{false, problem, exit_code, callbacks_.report()});
+    messenger_.to_coordinator(PortDone{false, problem, exit_code, report_()});
   }
 }
 
@@ -66,9 +66,9 @@ void PortEnd::serving_ends(const EndServing& message) {
   serving_ending_ = true;
   if (!coordinates()) return;
   for (const PeerId port : options_.coordination.ports) {
-    if (port != options_.self) callbacks_.send(port, message);
+    if (port != options_.self) messenger_.to_rank(port, message);
   }
-  callbacks_.notice("serving ends: " + message.reason);
+  messenger_.notice("serving ends: " + message.reason);
 }
 
 std::vector<std::string> PortEnd::reports() const {

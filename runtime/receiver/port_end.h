@@ -1,6 +1,6 @@
 // How a port leaves its job: what it says of its own trainer's end, and what it hears of everybody's.
 //
-//   PortEnd end(options, {.send = …, .report = …, .notice = …});
+//   PortEnd end(options, messenger, [] { return report; });   // this port's report, as it stands
 //   end.finish(true, "", 0);                    // the program ended: trainer 0's port is told, with this port's report
 //   end.fail(problem, exit_code);               // this port, or a trainer's rank, cannot go on
 //   end.program_done(…); end.loader_report(…); end.said_goodbye(…); end.serving_ends(…);      // messages
@@ -14,7 +14,8 @@
 //   comes from there at once; the others' comes as a message. Under the program's own threads (not whole_job) nothing of
 //   this happens: the owner stops the port.
 // Invariant: after ended() the goodbye does not change, and `on_goodbye` was called once for it.
-// Thread-safety: the port's event loop alone. Failure: none of its own.
+// Thread-safety: the port's event loop alone. Ownership: `options` and `messenger` must outlive it. Failure: none of its
+//   own.
 #pragma once
 
 #include <functional>
@@ -26,18 +27,14 @@
 #include "runtime/base/clock.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/receiver/job_end.h"
+#include "runtime/receiver/port_messenger.h"
 #include "runtime/receiver/port_options.h"
 
 namespace penstock {
 
 class PortEnd {
  public:
-  struct Callbacks {
-    std::function<void(PeerId, const ControlMessage&)> send;
-    std::function<std::string()> report;             // this port's, as it stands
-    std::function<void(const std::string&)> notice;  // for people
-  };
-  PortEnd(const PortOptions& options, Callbacks callbacks);
+  PortEnd(const PortOptions& options, PortMessenger& messenger, std::function<std::string()> report);
 
   void on_goodbye(std::function<void(const Goodbye&)> call) { on_goodbye_ = std::move(call); }
 
@@ -67,7 +64,8 @@ class PortEnd {
   void look();
 
   const PortOptions& options_;
-  Callbacks callbacks_;
+  PortMessenger& messenger_;
+  std::function<std::string()> report_;
   std::function<void(const Goodbye&)> on_goodbye_;
   std::unique_ptr<JobEnd> job_end_;
   bool finished_ = false;

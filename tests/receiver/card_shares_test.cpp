@@ -10,11 +10,20 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tests/support/fake_port_messenger.h"
 
 namespace penstock {
 namespace {
 
 struct Desk {
+  Desk() {
+    out.look = [](int, const ClientMessage& message, int fd) {
+      struct stat file {};
+      const bool open = fd >= 0 && ::fstat(fd, &file) == 0 && file.st_size == 4096;
+      const auto* const share = std::get_if<ClientShare>(&message);
+      CHECK(open == (share != nullptr && !share->linked));
+    };
+  }
   UniqueFd descriptor() const { return duplicate(memory.fd()); }
   template <class T, class M>
   static std::vector<std::pair<int, T>> take(std::vector<std::pair<int, M>>& messages) {
@@ -22,22 +31,14 @@ struct Desk {
     for (const auto& [to, message] : std::exchange(messages, {})) found.emplace_back(to, std::get<T>(message));
     return found;
   }
-  auto shown() { return take<ClientShare>(to_clients); }
-  auto gone() { return take<ClientShareGone>(to_clients); }
-  auto uses() { return take<ShareUsed>(to_loaders); }
-  auto backs() { return take<PieceBack>(to_loaders); }
+  auto shown() { return take<ClientShare>(out.for_clients); }
+  auto gone() { return take<ClientShareGone>(out.for_clients); }
+  auto uses() { return take<ShareUsed>(out.for_ranks); }
+  auto backs() { return take<PieceBack>(out.for_ranks); }
 
   SharedMemory memory = SharedMemory::create("penstock-test", 4096);
-  std::vector<std::pair<int, ClientMessage>> to_clients;
-  std::vector<std::pair<int, ControlMessage>> to_loaders;
-  CardShares shares{{[this](int connection, const ClientMessage& message, int fd) {
-                       struct stat file {};
-                       const bool open = fd >= 0 && ::fstat(fd, &file) == 0 && file.st_size == 4096;
-                       const auto* const share = std::get_if<ClientShare>(&message);
-                       CHECK(open == (share != nullptr && !share->linked));
-                       to_clients.emplace_back(connection, message);
-                     },
-                     [this](PeerId loader, const ControlMessage& message) { to_loaders.emplace_back(loader, message); }}};
+  FakePortMessenger out;
+  CardShares shares{out};
 };
 
 const ChunkPiece kPiece{2, 77, 1024, 3072};
@@ -106,9 +107,9 @@ TEST_CASE("memory of a lost loader is let go of behind the last batch that has i
   desk.shares.loader_lost(3);
   CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
   desk.shares.read_by(6, 60);
-  CHECK(desk.to_clients.empty());
+  CHECK(desk.out.for_clients.empty());
   desk.shares.give_back(3, kPiece, share);
-  CHECK(desk.to_clients.empty());
+  CHECK(desk.out.for_clients.empty());
   desk.shares.give_back(3, kPiece, share);
   const auto gone = desk.gone();
   REQUIRE(gone.size() == 2);
@@ -128,11 +129,11 @@ TEST_CASE("a loader that offers a card's memory again means another one") {
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t before = desk.shown().at(0).second.share;
   desk.shares.used(5, {before, true});
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
-  REQUIRE(desk.to_clients.size() == 2);
-  CHECK(std::get<ClientShareGone>(desk.to_clients[0].second).share == before);
-  CHECK(std::get<ClientShare>(desk.to_clients[1].second).share != before);
+  REQUIRE(desk.out.for_clients.size() == 2);
+  CHECK(std::get<ClientShareGone>(desk.out.for_clients[0].second).share == before);
+  CHECK(std::get<ClientShare>(desk.out.for_clients[1].second).share != before);
   CHECK_FALSE(desk.shares.keep(5, 3, kPiece, false));
 }
 
@@ -144,6 +145,17 @@ TEST_CASE("an offer without memory, and images outside of it, are no offer and n
   for (const auto& [at, bytes] : {std::pair<uint64_t, uint64_t>{1, 4096}, {4097, 0}, {~0ULL, 2}, {2, ~0ULL}}) {
     CHECK_THROWS_WITH_AS(desk.shares.keep(5, 3, {2, 1, at, bytes}, false), doctest::Contains("outside the memory"), Error);
   }
+}
+
+TEST_CASE("memory whose descriptor cannot be passed on costs speed alone") {
+  Desk desk;
+  desk.shares.read_by(5, 50);
+  desk.out.look = [](int, const ClientMessage&, int) { throw Error(ErrorKind::runtime, "too many open files"); };
+  desk.shares.offered(3, {2, 4096}, desk.descriptor());
+  CHECK(desk.out.for_clients.empty());
+  REQUIRE(desk.out.notices.size() == 1);
+  CHECK(desk.out.notices[0].find("images go by the host: too many open files") != std::string::npos);
+  CHECK_THROWS_AS(desk.shares.offered(4, {2, 4096, true}, UniqueFd()), Error);
 }
 
 TEST_CASE("linked memory: who asks whom for what, and its end with the loader") {
@@ -158,18 +170,18 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
 
   desk.shares.asked(6, ClientLinkAsked{share, "a card"});      // it was not shown to that one
   desk.shares.asked(5, ClientLinkAsked{share + 1, "a card"});  // nor is there such a one
-  CHECK(desk.to_loaders.empty());
+  CHECK(desk.out.for_ranks.empty());
   desk.shares.asked(5, ClientLinkAsked{share, "a card"});
-  const auto asked = desk.take<LinkAsked>(desk.to_loaders);
+  const auto asked = desk.take<LinkAsked>(desk.out.for_ranks);
   REQUIRE(asked.size() == 1);
   CHECK(asked[0].first == 3);
   CHECK(std::tuple(asked[0].second.card, asked[0].second.card_reader, asked[0].second.identity) ==
         std::tuple(2, 5, std::string("a card")));
   desk.shares.opened(4, {2, 5, "id", ""});  // of another loader
   desk.shares.opened(3, {2, 6, "id", ""});  // for nobody
-  CHECK(desk.to_clients.empty());
+  CHECK(desk.out.for_clients.empty());
   desk.shares.opened(3, {2, 5, "id", ""});
-  const auto opened = desk.take<ClientLinkOpened>(desk.to_clients);
+  const auto opened = desk.take<ClientLinkOpened>(desk.out.for_clients);
   REQUIRE(opened.size() == 1);
   CHECK(std::tuple(opened[0].first, opened[0].second.share, opened[0].second.id) == std::tuple(5, share, std::string("id")));
 
@@ -180,7 +192,7 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
   CHECK(desk.uses().size() == 1);
   CHECK(desk.shares.keep(5, 3, kPiece, true) == share);
   desk.shares.asked(5, ClientPiecesAsked{share, {{1024, 100}}});
-  CHECK(desk.take<PiecesAsked>(desk.to_loaders).at(0).second.runs == std::vector<CardRun>{{1024, 100}});
+  CHECK(desk.take<PiecesAsked>(desk.out.for_ranks).at(0).second.runs == std::vector<CardRun>{{1024, 100}});
 
   CHECK(desk.shares.readable(share));
   SUBCASE("lost") { desk.shares.loader_lost(3); }
@@ -189,9 +201,9 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
   CHECK_FALSE(desk.shares.readable(share));
   CHECK_FALSE(desk.shares.link_ended(3, kPiece));  // another loader makes them
   desk.shares.asked(5, ClientPiecesAsked{share, {{1024, 100}}});
-  CHECK(desk.to_loaders.empty());
+  CHECK(desk.out.for_ranks.empty());
   desk.shares.give_back(3, kPiece, share);
-  CHECK(desk.to_clients.empty());
+  CHECK(desk.out.for_clients.empty());
 }
 
 TEST_CASE("a loader that is given up, and may live: what it shares by descriptors stays") {
@@ -200,7 +212,7 @@ TEST_CASE("a loader that is given up, and may live: what it shares by descriptor
   desk.shares.offered(3, {2, 4096}, desk.descriptor());
   const int32_t share = desk.shown().at(0).second.share;
   desk.shares.links_lost(3);
-  CHECK(desk.to_clients.empty());
+  CHECK(desk.out.for_clients.empty());
   CHECK(desk.shares.readable(share));
 }
 
@@ -211,7 +223,7 @@ TEST_CASE("a client that says goodbye has nothing any more, also of what it was 
   const int32_t share = desk.shown().at(0).second.share;
   desk.shares.used(5, {share, true});
   CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   desk.shares.connection_gone(5);  // which a goodbye is
   CHECK(desk.uses().size() == 1);
   desk.shares.read_till_end(5, 3, kPiece, share);
@@ -225,18 +237,18 @@ TEST_CASE("what a program held when it hung up goes back when it has ended") {
   const int32_t share = desk.shown().at(0).second.share;
   desk.shares.used(5, {share, true});
   for (int i = 0; i < 2; ++i) CHECK(desk.shares.keep(5, 3, kPiece, false) == share);
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   desk.shares.read_till_end(5, 3, kPiece, share);
   desk.shares.connection_gone(5);
   CHECK(desk.uses().size() == 1);  // and nothing went back
   desk.shares.program_ended(60);
-  CHECK(desk.to_loaders.empty());
+  CHECK(desk.out.for_ranks.empty());
   desk.shares.give_back(3, kPiece, share);  // what it had not been given yet
   CHECK(desk.backs().size() == 1);
   desk.shares.program_ended(50);
   CHECK(desk.backs().size() == 1);
   desk.shares.program_ended(50);
-  CHECK(desk.to_loaders.empty());
+  CHECK(desk.out.for_ranks.empty());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tests/support/fake_port_messenger.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock {
@@ -31,6 +32,16 @@ struct Desk {
   explicit Desk(int prefetch = 2, int hold = 0, bool on_cards = false) {
     options.prefetch = prefetch;
     options.hold = hold;
+    out.look = [this](int connection, const ClientMessage& m, int fd) {
+      CHECK(connection == kClient);
+      const auto* const share = std::get_if<ClientShare>(&m);
+      const auto* const stream = std::get_if<ClientStream>(&m);
+      CHECK((fd >= 0) == ((share != nullptr && !share->linked) || (stream != nullptr && stream->with_memory)));
+      if (stream != nullptr && fd >= 0) {
+        pools[stream->pool] = SharedMemory::open(
+            duplicate(fd), stream->slot_bytes * static_cast<size_t>(stream->slots), SharedMemory::Access::read);
+      }
+    };
     splits.open(kClient, {split_json(), -1, -1, on_cards, on_cards});
     REQUIRE(splits.find_opened(1) == nullptr);  // the dataset's size is not known
     SplitOpened opened;
@@ -40,26 +51,27 @@ struct Desk {
     splits.opened(opened);
     REQUIRE(splits.find_opened(1) != nullptr);
     told<OpenSplit>();
+    REQUIRE(heard<ClientOpened>().size() == 1);
   }
 
   // All messages of one kind that were said since the last look.
   template <class T, class M>
-  static std::vector<T> take(std::vector<M>& messages) {
-    std::vector<T> found;
-    std::erase_if(messages, [&](const M& message) {
-      const T* wanted = std::get_if<T>(&message);
-      if (wanted != nullptr) found.push_back(*wanted);
-      return wanted != nullptr;
-    });
-    return found;
+  static bool take(const M& message, std::vector<T>& found) {
+    const T* wanted = std::get_if<T>(&message);
+    if (wanted != nullptr) found.push_back(*wanted);
+    return wanted != nullptr;
   }
   template <class T>
   std::vector<T> told() {
-    return take<T>(to_coordinator);
+    std::vector<T> found;
+    std::erase_if(out.for_coordinator, [&](const ControlMessage& m) { return take(m, found); });
+    return found;
   }
   template <class T>
   std::vector<T> heard() {
-    return take<T>(to_client);
+    std::vector<T> found;
+    std::erase_if(out.for_clients, [&](const auto& item) { return take(item.second, found); });
+    return found;
   }
   std::vector<int64_t> reserved() {
     std::vector<int64_t> steps;
@@ -108,7 +120,7 @@ struct Desk {
     shares.offered(kLoader, {0, 4096}, duplicate(SharedMemory::create("penstock-test", 4096).fd()));
     const int32_t share = heard<ClientShare>().at(0).share;
     shares.used(kClient, {share, true});
-    to_loaders.clear();
+    out.for_ranks.clear();
     return share;
   }
   // The same, by a link.
@@ -116,17 +128,17 @@ struct Desk {
     shares.offered(kLoader, {0, 4096, true}, UniqueFd());
     const int32_t share = heard<ClientShare>().at(0).share;
     shares.used(kClient, {share, true});
-    to_loaders.clear();
+    out.for_ranks.clear();
     return share;
   }
   // Pieces that went back to loaders since the last look.
   std::vector<uint64_t> given_back() {
     std::vector<uint64_t> ids;
-    for (const auto& [loader, message] : to_loaders) {
+    for (const auto& [loader, message] : out.for_ranks) {
       CHECK(loader == kLoader);
       ids.push_back(std::get<PieceBack>(message).id);
     }
-    to_loaders.clear();
+    out.for_ranks.clear();
     return ids;
   }
   // Of the first sample's image in the slot: 9, as every loader's byte is here, or 0, where nothing was written.
@@ -140,34 +152,11 @@ struct Desk {
   PortOptions options;
   ManualClock clock;
   ClientConnections clients;
-  std::vector<ClientMessage> to_client;
-  std::vector<ControlMessage> to_coordinator;
-  std::vector<std::pair<PeerId, ControlMessage>> to_loaders;
-  std::vector<std::string> notices;
-  OpenSplits splits{options, clients, {[this](const ControlMessage& m) { to_coordinator.push_back(m); }, {}}};
-  CardShares shares{{[this](int connection, const ClientMessage& m, int fd) {
-                       CHECK(connection == kClient);
-                       const auto* const share = std::get_if<ClientShare>(&m);
-                       CHECK((fd >= 0) == (share != nullptr && !share->linked));
-                       to_client.push_back(m);
-                     },
-                     [this](PeerId loader, const ControlMessage& m) { to_loaders.emplace_back(loader, m); }}};
+  FakePortMessenger out;
+  OpenSplits splits{options, clients, out};
+  CardShares shares{out};
   PortRecord record;
-  Passes passes{options,
-                clock,
-                splits,
-                shares,
-                record,
-                {[this](int connection, const ClientMessage& m, int fd) {
-                   CHECK(connection == kClient);
-                   if (const auto* stream = std::get_if<ClientStream>(&m); stream != nullptr && fd >= 0) {
-                     pools[stream->pool] = SharedMemory::open(
-                         duplicate(fd), stream->slot_bytes * static_cast<size_t>(stream->slots), SharedMemory::Access::read);
-                   }
-                   to_client.push_back(m);
-                 },
-                 [this](const ControlMessage& m) { to_coordinator.push_back(m); },
-                 [this](const std::string& text) { notices.push_back(text); }}};
+  Passes passes{options, clock, splits, shares, record, out};
 };
 
 using Steps = std::vector<int64_t>;
@@ -180,7 +169,7 @@ TEST_CASE("prefetch batches are reserved ahead of the client, and one more while
   desk.passes.next(kClient, {stream.stream});
   CHECK(desk.reserved() == Steps{2});
   CHECK(desk.make(stream.stream, 1));
-  CHECK(desk.to_client.empty());  // step 1 is whole, step 0 is asked for
+  CHECK(desk.out.for_clients.empty());  // step 1 is whole, step 0 is asked for
   CHECK(desk.make(stream.stream, 0));
   const ClientBatch first = desk.heard<ClientBatch>().at(0);
   CHECK(first.step == 0);
@@ -205,8 +194,8 @@ TEST_CASE("a program that holds all batches hears so once, and has the next when
   desk.passes.next(kClient, {stream.stream});
   CHECK(desk.heard<ClientNotice>().at(0).held_stream == stream.stream);
   desk.passes.serve(stream.stream);
-  CHECK(desk.to_client.empty());
-  CHECK(desk.notices.size() == 1);
+  CHECK(desk.out.for_clients.empty());
+  CHECK(desk.out.notices.size() == 1);
   desk.passes.release(kClient, {held[1].pool, held[1].slot});
   CHECK(desk.reserved() == Steps{3});
   CHECK(desk.make(stream.stream, 3));
@@ -318,18 +307,18 @@ TEST_CASE("where the client does not read them on a card, images are in the slot
   };
   const int32_t share = desk.share_memory();
   desk.shares.used(kClient, {share, false});
-  CHECK_FALSE(std::get<ShareUsed>(desk.to_loaders.at(0).second).used);
-  desk.to_loaders.clear();
+  CHECK_FALSE(std::get<ShareUsed>(desk.out.for_ranks.at(0).second).used);
+  desk.out.for_ranks.clear();
   by_the_host(0);
   by_the_host(1);
   desk.shares.used(kClient, {share, true});
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   const ClientBatch batch = desk.batch(stream.stream, 2, 60);
   CHECK(batch.pieces.size() == 1);
   CHECK(desk.first_byte(batch) == 0);
   // The slot of a batch with a chunk of each kind has been used by both.
   desk.passes.release(kClient, {batch.pool, batch.slot});
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   desk.shares.loader_lost(kLoader);
   by_the_host(3);
 }
@@ -344,7 +333,7 @@ TEST_CASE("images that are nowhere else: their card's hash counts, and a chunk t
   CHECK(desk.record.client_json(kClient, desk.passes.open_ranges())["train"]["pixel_hash"] == (Sum128{20, 24}).hex());
   // A client that has just given up reading them gets them all the same, as they were made before it said so.
   desk.shares.used(kClient, {share, false});
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   desk.passes.next(kClient, {stream.stream});
   CHECK(desk.make(stream.stream, 1, 4, true));
   CHECK(desk.heard<ClientBatch>().at(0).pieces.size() == 1);
@@ -407,7 +396,7 @@ TEST_CASE("images that were on a lost loader's card, linked to: what is not deli
   }
   SUBCASE("its link has ended, and a chunk comes that is nowhere else") {
     desk.shares.used(kClient, {1, false});
-    desk.to_loaders.clear();
+    desk.out.for_ranks.clear();
     CHECK_FALSE(desk.make(stream.stream, 2, 5, true));
     CHECK(desk.given_back() == std::vector<uint64_t>{4, 5});
   }
@@ -432,7 +421,7 @@ TEST_CASE("images that were on a lost loader's card, linked to: what is not deli
   desk.passes.failed({again.stream, 3, "no loader is left", ""});
   desk.passes.next(kClient, {stream.stream});
   CHECK(desk.heard<ClientFailed>().at(0).stream == stream.stream);
-  desk.to_loaders.clear();
+  desk.out.for_ranks.clear();
   desk.passes.release(kClient, {delivered.pool, delivered.slot});
   CHECK(desk.given_back() == std::vector<uint64_t>{3});
   desk.passes.stop(kClient, {stream.stream});

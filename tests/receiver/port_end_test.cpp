@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tests/support/fake_port_messenger.h"
 
 namespace penstock {
 namespace {
@@ -19,17 +20,14 @@ struct Leaving {
     options.whole_job = whole_job;
     options.coordination.ports = {0, 1};
     options.coordination.loaders = {2, 3};
-    end.emplace(options,
-                PortEnd::Callbacks{[this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); },
-                                   [] { return std::string("{\"role\":\"trainer\"}"); },
-                                   [this](const std::string& text) { notices.push_back(text); }});
+    end.emplace(options, out, [] { return std::string("{\"role\":\"trainer\"}"); });
     end->on_goodbye([this](const Goodbye&) { ++goodbyes; });
   }
   // Who was sent a message of this kind since the last look.
   template <class T>
   std::vector<PeerId> told() {
     std::vector<PeerId> peers;
-    std::erase_if(sent, [&](const auto& item) {
+    std::erase_if(out.for_ranks, [&](const auto& item) {
       const bool wanted = std::holds_alternative<T>(item.second);
       if (wanted) peers.push_back(item.first);
       return wanted;
@@ -37,9 +35,10 @@ struct Leaving {
     return peers;
   }
 
+  bool silent() const { return out.for_ranks.empty() && out.for_coordinator.empty(); }
+
   PortOptions options;
-  std::vector<std::pair<PeerId, ControlMessage>> sent;
-  std::vector<std::string> notices;
+  FakePortMessenger out;
   int goodbyes = 0;
   std::optional<PortEnd> end;
 };
@@ -51,9 +50,11 @@ TEST_CASE("when both programs have ended well, loaders report, and then all leav
   Leaving zero(0);
   zero.end->finish(true, "", 0);
   zero.end->finish(false, "again", 1);  // once
-  CHECK(zero.told<PortDone>() == Peers{0});
+  REQUIRE(zero.out.for_coordinator.size() == 1);
+  CHECK(std::get<PortDone>(zero.out.for_coordinator[0]).good);
+  zero.out.for_coordinator.clear();
   zero.end->program_done(0, kWell, {2, 3}, 0);
-  CHECK(zero.sent.empty());
+  CHECK(zero.silent());
   zero.end->program_done(1, kWell, {2, 3}, 0);
   CHECK(zero.told<Leave>() == Peers{2, 3});
   CHECK(zero.end->leaving());
@@ -99,8 +100,8 @@ TEST_CASE("another port tells trainer 0's, and has ended when that says so") {
   Leaving one(1);
   CHECK_FALSE(one.end->decides());
   one.end->fail("trainer 1: the disk is full", 7);
-  const auto& done = std::get<PortDone>(one.sent.at(0).second);
-  CHECK(one.sent[0].first == 0);
+  const auto& done = std::get<PortDone>(one.out.for_coordinator.at(0));
+  CHECK(one.out.for_ranks.empty());
   CHECK(done.exit_code == 7);
   CHECK(done.report_json == "{\"role\":\"trainer\"}");
   CHECK_FALSE(one.end->ended());
@@ -115,12 +116,12 @@ TEST_CASE("the end of serving is passed on by trainer 0's port, once") {
   for (int i = 0; i < 2; ++i) zero.end->serving_ends({"no program for 60 s"});
   CHECK(zero.end->serving_ending());
   CHECK(zero.told<EndServing>() == Peers{1});
-  CHECK(zero.notices == std::vector<std::string>{"serving ends: no program for 60 s"});
+  CHECK(zero.out.notices == std::vector<std::string>{"serving ends: no program for 60 s"});
   Leaving one(1);
   one.end->serving_ends({"no program for 60 s"});
   CHECK(one.end->serving_ending());
-  CHECK(one.sent.empty());
-  CHECK(one.notices.empty());
+  CHECK(one.silent());
+  CHECK(one.out.notices.empty());
 }
 
 TEST_CASE("a program's own threads: nothing is decided here") {
@@ -129,7 +130,7 @@ TEST_CASE("a program's own threads: nothing is decided here") {
   embedded.end->peer_lost(1);
   embedded.end->tick(100 * kSecond);
   CHECK_FALSE(embedded.end->ended());
-  CHECK(embedded.sent.empty());
+  CHECK(embedded.silent());
 }
 
 }  // namespace
