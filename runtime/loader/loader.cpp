@@ -35,10 +35,7 @@ class Loader::Impl {
         // A result and the lease that answers it, both at the wrong end of the naps: twice as long as on average.
         way_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
         ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
-        splits_(options_, *endpoint_, *ahead_,
-                {.tell = [this](const ControlMessage& m) { tell(m); },
-                 .begin = [this](const LoaderSplits::Place& place, LeaseGranted m) { begin(place, std::move(m)); },
-                 .wake = [this] { wakeup_.set(); }}),
+        splits_(options_, *endpoint_, *ahead_, wakeup_),
         executor_(make_executor()),
         lender_(*endpoint_, *executor_, {cards_, options.card_links}, options.on_notice) {}
 
@@ -65,7 +62,7 @@ class Loader::Impl {
         if (ended_) return good_;
       }
       while (auto work = executor_->next_done()) finish(std::move(work));
-      splits_.collect();
+      for (auto& work : splits_.collect()) begin(std::move(work));
       look_ahead();
       if (ended_ || stop_) return good_;
       beat();
@@ -256,7 +253,9 @@ class Loader::Impl {
     std::visit(overloaded{
                    [&](PrepareSplit& m) { splits_.prepare(m); },
                    [&](SplitClosed& m) { splits_.close(m); },
-                   [&](LeaseGranted& m) { splits_.lease(std::move(m)); },
+                   [&](LeaseGranted& m) {
+                     if (auto work = splits_.lease(std::move(m))) begin(std::move(work));
+                   },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
                    [&](Alive&) {},
                    [&](ShareUsed& m) { lender_.used(peer, m); },
@@ -278,13 +277,8 @@ class Loader::Impl {
                message);
   }
 
-  void begin(const LoaderSplits::Place& place, LeaseGranted m) {
-    auto work = std::make_unique<ChunkWork>();
-    work->split = place.split;
-    work->cell = place.cell;
-    work->memory = place.memory;
-    work->share = lender_.cards_for(m.port, m.card_reader);
-    work->lease = std::move(m);
+  void begin(std::unique_ptr<ChunkWork> work) {
+    work->share = lender_.cards_for(work->lease.port, work->lease.card_reader);
     lease_samples_ = std::max(lease_samples_, static_cast<int32_t>(work->lease.samples.size()));
     if (ahead_->awake()) {
       std::vector<int64_t> indices;

@@ -52,13 +52,11 @@ std::string memory_remedy(const FieldTable& fields) {
 
 }  // namespace
 
-LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Callbacks callbacks)
+LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Wakeup& wakeup)
     : options_(options),
       endpoint_(endpoint),
       ahead_(ahead),
-      tell_(std::move(callbacks.tell)),
-      begin_(std::move(callbacks.begin)),
-      wake_(std::move(callbacks.wake)),
+      wakeup_(wakeup),
       learnt_(options.index_memory_bytes > 0 ? std::make_shared<LearntMemory>(learnt_limit(options.memory_bytes))
                                              : nullptr) {}
 
@@ -133,7 +131,7 @@ void LoaderSplits::prepare(const PrepareSplit& m) {
     } catch (...) {
       promise.set_exception(std::current_exception());
     }
-    wake_();
+    wakeup_.set();
   });
 }
 
@@ -280,7 +278,8 @@ void LoaderSplits::let_kept_go() {
   }
 }
 
-void LoaderSplits::collect() {
+std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
+  std::vector<std::unique_ptr<ChunkWork>> begun;
   for (auto it = splits_.begin(); it != splits_.end();) {
     const auto here = it++;
     Split& split = here->second;
@@ -295,7 +294,7 @@ void LoaderSplits::collect() {
       if (const auto like = splits_.find(split.like); like != splits_.end()) {
         like->second.stamps = std::move(fresh.stamps);
       }
-      tell_(answer);
+      tell(answer);
       splits_.erase(here);
       continue;
     }
@@ -316,18 +315,19 @@ void LoaderSplits::collect() {
       MutexLock lock(python_mutex_);
       python_splits_.push_back(split.context);
     }
-    tell_(answer);
+    tell(answer);
     split.answer = answer;
     for (LeaseGranted& m : std::exchange(split.early, {})) {
       if (answer.good) {
-        begin(split, std::move(m));
+        if (auto work = begin(split, std::move(m))) begun.push_back(std::move(work));
       } else {
-        tell_(ChunkUndone{m.lease, answer.error});
-        tell_(CellBack{m.port});  // it was counted on, though never taken
+        tell(ChunkUndone{m.lease, answer.error});
+        tell(CellBack{m.port});  // it was counted on, though never taken
       }
     }
   }
   let_closed_go();
+  return begun;
 }
 
 bool LoaderSplits::has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
@@ -381,7 +381,7 @@ void LoaderSplits::make_arena(Split& split) {
   for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
 }
 
-void LoaderSplits::lease(LeaseGranted m) {
+std::unique_ptr<ChunkWork> LoaderSplits::lease(LeaseGranted m) {
   const auto it = splits_.find(m.fingerprint);
   if (it == splits_.end() || m.samples.empty() || std::ssize(m.samples) > it->second.max_chunk_samples) {
     impossible_lease();
@@ -390,31 +390,36 @@ void LoaderSplits::lease(LeaseGranted m) {
   // A loader that joins when others have opened the split is granted work at once.
   if (split.opened.valid()) {
     split.early.push_back(std::move(m));
-  } else {
-    begin(split, std::move(m));
+    return nullptr;
   }
+  return begin(split, std::move(m));
 }
 
-void LoaderSplits::begin(Split& split, LeaseGranted m) {
+std::unique_ptr<ChunkWork> LoaderSplits::begin(Split& split, LeaseGranted m) {
   if (!split.context) {  // a lease that crossed our word that the split cannot be opened
-    tell_(ChunkUndone{m.lease, "the split could not be opened here"});
-    tell_(CellBack{m.port});
-    return;
+    tell(ChunkUndone{m.lease, "the split could not be opened here"});
+    tell(CellBack{m.port});
+    return nullptr;
   }
   if (split.free_cells.empty()) impossible_lease();
-  const CellRef cell{split.arena->id, split.free_cells.back()};
-  std::byte* const memory = split.arena->cell(split.free_cells.back());
+  auto work = std::make_unique<ChunkWork>();
+  work->split = split.context;
+  work->cell = {split.arena->id, split.free_cells.back()};
+  work->memory = split.arena->cell(split.free_cells.back());
   split.free_cells.pop_back();
-  cell_ports_[{cell.arena, cell.cell}] = m.port;
-  begin_({split.context, cell, memory}, std::move(m));
+  cell_ports_[{work->cell.arena, work->cell.cell}] = m.port;
+  work->lease = std::move(m);
+  return work;
 }
+
+void LoaderSplits::tell(const ControlMessage& message) { endpoint_.send(options_.coordinator, encode(message)); }
 
 void LoaderSplits::revoke(const LeaseKey& lease) {
   for (auto& [fingerprint, split] : splits_) {
     const auto it = std::find_if(split.early.begin(), split.early.end(),
                                  [&](const LeaseGranted& m) { return m.lease == lease; });
     if (it == split.early.end()) continue;
-    tell_(CellBack{it->port});
+    tell(CellBack{it->port});
     split.early.erase(it);
   }
 }
@@ -428,7 +433,7 @@ void LoaderSplits::free_cell(const CellRef& cell) {
   for (Leaving& one : leaving_) {
     if (one.arena->id == cell.arena) one.free_cells.push_back(cell.cell);
   }
-  tell_(CellBack{it->second});
+  tell(CellBack{it->second});
   cell_ports_.erase(it);
   std::erase_if(leaving_, [&](const Leaving& one) {
     const bool home = !in_use(*one.arena);

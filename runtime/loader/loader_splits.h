@@ -1,9 +1,9 @@
 // The splits that a loader has open: lists of files, cells, and what stays of them once they are closed.
 //
-//   LoaderSplits splits(options, endpoint, ahead, {.tell = …, .begin = …, .wake = …});
+//   LoaderSplits splits(options, endpoint, ahead, wakeup);
 //   splits.prepare(prepare_split);           // lists the dataset in a thread of its own, or looks at a list again
-//   splits.collect();                        // after `wake`: answers, and begins the leases that waited for them
-//   splits.lease(lease_granted);             // begins it: a cell is its own from now on
+//   auto work = splits.lease(lease_granted); // with a cell of its own; nullptr: it waits for its split, or cannot be
+//   for (auto& work : splits.collect()) …    // after a wakeup: splits are answered, and this waited for them
 //   splits.free_cell(cell);                  // it is home
 //   splits.close(split_closed);              // nobody has it open any more
 //
@@ -17,16 +17,14 @@
 //
 // Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published, for one port.
 // Memory: cells count within loader.memory_gb; what they leave is shared by what is read ahead and what is learnt.
-// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. `wake` is called by threads
-//   that list.
-// Ownership: lists and cells; whoever works with a split keeps its context. Endpoint and ReadAhead must outlive it.
+// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set `wakeup`.
+// Ownership: lists and cells; whoever works with a split keeps its context. What the constructor takes must outlive it.
 // Failure: a split that cannot be opened is answered with the reason; Error(peer_lost) for leases that cannot be.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <future>
 #include <list>
 #include <map>
@@ -40,9 +38,11 @@
 #include "runtime/base/thread_annotations.h"
 #include "runtime/datasets/listed_files.h"
 #include "runtime/datasets/read_ahead.h"
+#include "runtime/loader/executor.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/sample/split_context.h"
 #include "transport/transport.h"
+#include "transport/wakeup.h"
 
 namespace penstock {
 
@@ -50,26 +50,15 @@ struct LoaderOptions;
 
 class LoaderSplits {
  public:
-  // Where a lease's chunk is made.
-  struct Place {
-    std::shared_ptr<const SplitContext> split;
-    CellRef cell;
-    std::byte* memory = nullptr;  // of the cell
-  };
-  struct Callbacks {
-    std::function<void(const ControlMessage&)> tell;  // the coordinator
-    std::function<void(const Place& place, LeaseGranted lease)> begin;
-    std::function<void()> wake;
-  };
-  LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Callbacks callbacks);
+  LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Wakeup& wakeup);
   ~LoaderSplits();
 
   void prepare(const PrepareSplit& m);
   void close(const SplitClosed& m);
-  void collect();
+  std::vector<std::unique_ptr<ChunkWork>> collect();
   void let_kept_go();  // now and then: lists that take more than their share
 
-  void lease(LeaseGranted m);
+  std::unique_ptr<ChunkWork> lease(LeaseGranted m);
   void revoke(const LeaseKey& lease);  // one that still waits for its split
   void free_cell(const CellRef& cell);
 
@@ -127,16 +116,15 @@ class LoaderSplits {
   bool take_back_cells(Split& split);
   bool waits_for_room(const Split& split) const;
   void make_arena(Split& split);
-  void begin(Split& split, LeaseGranted m);
+  std::unique_ptr<ChunkWork> begin(Split& split, LeaseGranted m);
+  void tell(const ControlMessage& message);  // the coordinator
   int64_t learnt_limit(int64_t left) const;
   void share_memory();
 
   const LoaderOptions& options_;
   Endpoint& endpoint_;
   ReadAhead& ahead_;
-  std::function<void(const ControlMessage&)> tell_;
-  std::function<void(const Place& place, LeaseGranted lease)> begin_;
-  std::function<void()> wake_;
+  Wakeup& wakeup_;
   std::shared_ptr<LearntMemory> learnt_;
   Splits splits_;
   std::list<Leaving> leaving_;
