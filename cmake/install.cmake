@@ -23,7 +23,6 @@ set(PENSTOCK_PUBLIC_HEADERS
   runtime/pixels/finish.h
   runtime/base/arithmetic.h
   runtime/base/error.h
-  runtime/base/card_run.h
   runtime/base/fields.h
   runtime/serving/preprocessor.h
   runtime/client/data_loader.h)

@@ -165,7 +165,7 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("num_valid", &Batch::num_valid)
       .def_prop_ro("arithmetic", [](const Batch& b) { return name_of(b.arithmetic()); })
       .def("fields", &Batch::fields)
-      .def("card_images", &Batch::card_images)
+      .def("card_images", &OfferedCardMemory::images_of)
       .def("__getitem__",
            [](const Batch& b, const std::string& field) {
              const FieldKind kind = b.kind(field);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/client/data_loader.h"
+#include "runtime/client/card_images.h"
 
 namespace penstock::python {
 

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/datasets/split_folders.h"
 #include "runtime/job/job.h"
+#include "runtime/pixels/finish.h"
 
 namespace nb = nanobind;
 
@@ -121,7 +122,7 @@ void register_loader(nb::module_& module) {
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
-  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/client/data_loader.h.")
+  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/client/card_images.h.")
       .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
       .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
       .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
@@ -203,7 +204,7 @@ void register_loader(nb::module_& module) {
              std::vector<SharedMemoryHandle> offered;
              const auto loader = self.hold();
              const Unlocked unlocked;
-             for (auto& memory : loader->offered_memory()) offered.push_back({std::move(memory)});
+             for (auto& memory : OfferedCardMemory(*loader).take()) offered.push_back({std::move(memory)});
              return offered;
            },
            "Of loaders' cards, each once.")
@@ -211,14 +212,14 @@ void register_loader(nb::module_& module) {
            [](LoaderHandle& self, const SharedMemoryHandle& memory) {
              const auto loader = self.hold();
              const Unlocked unlocked;
-             loader->use_memory(*memory.memory);
+             OfferedCardMemory(*loader).use(*memory.memory);
            },
            nb::arg("memory"))
       .def("ask_for_link",
            [](LoaderHandle& self, const SharedMemoryHandle& memory, const std::string& identity) {
              const auto loader = self.hold();
              const Unlocked unlocked;
-             loader->ask_for_link(*memory.memory, identity);
+             OfferedCardMemory(*loader).ask_for_link(*memory.memory, identity);
            },
            nb::arg("memory"), nb::arg("identity"))
       .def("ask_for_images",
@@ -228,13 +229,13 @@ void register_loader(nb::module_& module) {
              for (const auto& [at, bytes] : places) runs.push_back({at, bytes});
              const auto loader = self.hold();
              const Unlocked unlocked;
-             loader->ask_for_images(*memory.memory, std::move(runs));
+             OfferedCardMemory(*loader).ask_for_images(*memory.memory, std::move(runs));
            },
            nb::arg("memory"), nb::arg("places"))
       .def("use_no_memory", [](LoaderHandle& self) {
         const auto loader = self.hold();
         const Unlocked unlocked;
-        loader->use_no_memory();
+        OfferedCardMemory(*loader).use_none();
       })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })

@@ -25,6 +25,10 @@ namespace penstock {
 // Makes a program attach: "1"; "0" or nothing: not. DataLoaderOptions::attach comes before it.
 inline constexpr const char* kAttachVariable = "PENSTOCK_ATTACH";
 
+// Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come
+// before DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
+inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
+
 // job.name, or the job file's name and a hash of its canonical path, so that two jobs of one user do not meet.
 std::string serving_name(const Job& job);
 std::string serving_socket(const std::string& name, int local_trainer);

@@ -6,6 +6,7 @@
 #include "runtime/base/field_value.h"
 #include "runtime/client/data_loader.h"
 #include "runtime/pixels/finish.h"
+#include "runtime/client/card_images.h"
 #include "runtime/report/batch_dump.h"
 
 namespace penstock {
@@ -43,10 +44,11 @@ int64_t Batch::size() const { return state_->lent.info.samples; }
 int64_t Batch::epoch() const { return state_->lent.info.epoch; }
 int64_t Batch::step() const { return state_->lent.info.step; }
 Arithmetic Batch::arithmetic() const { return state_->form->arithmetic; }
-std::vector<CardImages> Batch::card_images() const {
+std::vector<CardImages> OfferedCardMemory::images_of(const Batch& batch) {
   std::vector<CardImages> images;
-  for (const LentPiece& piece : state_->lent.pieces) {
-    images.push_back({piece.memory, piece.place.first, piece.place.samples, piece.place.at, piece.place.bytes, state_});
+  for (const LentPiece& piece : batch.state_->lent.pieces) {
+    images.push_back(
+        {piece.memory, piece.place.first, piece.place.samples, piece.place.at, piece.place.bytes, batch.state_});
   }
   std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return images;

@@ -35,15 +35,18 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/thread_annotations.h"
-#include "runtime/client/data_loader.h"
 #include "runtime/client/outbox.h"
 #include "runtime/client/pass_answers.h"
 #include "runtime/client/patience.h"
 #include "runtime/client/question_queue.h"
 #include "runtime/protocol/client_protocol.h"
+#include "runtime/client/card_images.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {
+
+// In an order that a program gives for one pass: what fits into a message.
+inline constexpr int64_t kLargestOrder = 8'000'000;
 
 // The pool's memory, mapped once and shared by all its batches: it lives as long as any of them does.
 struct PoolMapping {

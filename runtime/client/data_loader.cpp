@@ -14,6 +14,8 @@
 #include "runtime/job/card_keys.h"
 #include "runtime/job/job.h"
 #include "runtime/job/sampler_file.h"
+#include "runtime/client/card_images.h"
+#include "runtime/pixels/finish.h"
 #include "runtime/report/report.h"
 #include "runtime/sample/split_context.h"
 
@@ -231,18 +233,19 @@ std::vector<std::string> DataLoader::fields() const { return impl_->field_names(
 FieldKind DataLoader::kind(const std::string& field) const { return kind_of(impl_->form(), field); }
 bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
 bool DataLoader::raw_images() const noexcept { return impl_->opened().raw_images; }
-std::vector<std::shared_ptr<const SharedCardMemory>> DataLoader::offered_memory() {
-  return impl_->session().take_offers();
-}
-void DataLoader::use_memory(const SharedCardMemory& memory) { impl_->session().use(memory); }
-void DataLoader::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
-  impl_->session().ask_for_link(memory, identity);
-}
-void DataLoader::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
-  impl_->session().ask_for_images(memory, std::move(runs));
-}
-void DataLoader::use_no_memory() { impl_->session().use_none(); }
 Finisher DataLoader::finisher() const { return impl_->finisher(); }
 void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
+
+std::vector<std::shared_ptr<const SharedCardMemory>> OfferedCardMemory::take() {
+  return loader_->session().take_offers();
+}
+void OfferedCardMemory::use(const SharedCardMemory& memory) { loader_->session().use(memory); }
+void OfferedCardMemory::use_none() { loader_->session().use_none(); }
+void OfferedCardMemory::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+  loader_->session().ask_for_link(memory, identity);
+}
+void OfferedCardMemory::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+  loader_->session().ask_for_images(memory, std::move(runs));
+}
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// The client: what a training program holds.
+// The client: what a training program holds (README.md, "Ten lines of C++"). Beside this header and those that it
+// includes a program has runtime/pixels/finish.h, for finisher(), and runtime/serving/preprocessor.h, a pipeline alone.
 //
 //   penstock::DataLoader train("job.yaml", "train");
 //   for (int epoch = 0; epoch < 90; ++epoch) {
@@ -9,6 +10,12 @@
 //     }                                             // the slot goes back when the batch is dropped
 //   }
 //
+//   penstock::BatchStream pass = train.start();     // the same without iterators
+//   while (penstock::Batch batch = pass.next()) step(batch);
+//   save(train.state(epoch, steps_taken));          // and after a restart:
+//   const penstock::Cursor next = train.resume(saved);
+//   pass = train.start_at(next.epoch, next.step);
+//
 // Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port. Otherwise, where
 //   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host, the port of
 //   LOCAL_RANK. RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before
@@ -17,27 +24,36 @@
 //   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
 //   seen but no rank can be told, construction is refused, because every rank would get the same data.
 // Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
-//   the last copy is gone, also after the DataLoader is. The program may hold `trainer.hold` batches besides the one in
-//   use; with all of them held ++ warns (warnings()), then waits for one to be dropped, then fails: after a few seconds
-//   where none was ever dropped, else after trainer.timeout_s. It never hands out memory that is in use.
+//   the last copy is gone, also after the DataLoader is. What its functions give (views, values, pointers) is valid for
+//   as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the port is left,
+//   and embedded threads end, with the last of them all. A DataLoader that was moved from may be assigned to or
+//   destroyed, and nothing else.
+//   The program may hold `trainer.hold` batches besides the one in use; with all of them held ++ warns (warnings()), then
+//   waits for one to be dropped, then fails: after a few seconds where none was ever dropped, else after
+//   trainer.timeout_s. It never hands out memory that is in use.
 // Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
 //   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train`
 //   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays
 //   epoch 0.
-// Thread-safety: one thread at a time per DataLoader and its iterators; different DataLoaders are independent; batches
-//   may be dropped in any thread. fork() in the program is safe for the parent; the child must not use the loader, and
-//   batches it inherits are the parent's memory, not a copy: what either writes there the other sees.
+// Thread-safety: one thread at a time per DataLoader and its streams and iterators, but end_waits() from any; different
+//   DataLoaders are independent; batches may be dropped in any thread. fork() in the program is safe for the parent; the
+//   child must not use the loader, and batches it inherits are the parent's memory, not a copy: what either writes there
+//   the other sees.
+// Waiting: the constructor waits for the port, and until the dataset is listed; begin(), next() and ++ for a batch. None
+//   waits beyond trainer.timeout_s of silence.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place
-//   where a pass begun with begin_at() or start() goes on, or refuses by name (client_state.h).
+//   where a pass begun with begin_at() or start_at() goes on, or refuses, naming what differs: another split, dataset,
+//   pipeline, arithmetic or order. The text is untrusted: nothing in it is executed.
 // Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
 //   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
 //   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or stays
-//   silent for trainer.timeout_s.
+//   silent for trainer.timeout_s. Where a pass itself cannot go on (dataset, replicas at different cursors) each further
+//   next() of it throws the same; other passes go on. After peer_lost a new DataLoader is needed; batches that are held
+//   stay valid.
 // The library installs no signal handlers and never prints.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,20 +65,10 @@
 #include <vector>
 
 #include "runtime/base/arithmetic.h"
-#include "runtime/base/card_run.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fields.h"
-#include "runtime/pixels/finish.h"
 
 namespace penstock {
-
-// Set by `penstock run` for the program: its command line's overrides, as a JSON list of "key.sub=value". They come
-// before
-// DataLoaderOptions::overrides, and count only together with PENSTOCK_PORT.
-inline constexpr const char* kOverridesVariable = "PENSTOCK_OVERRIDES";
-
-// In an order that a program gives for one pass: what fits into a message.
-inline constexpr int64_t kLargestOrder = 8'000'000;
 
 // A place in a split's passes: the next batch is `step` of `epoch`.
 struct Cursor {
@@ -72,39 +78,8 @@ struct Cursor {
 };
 
 class DataLoaderImpl;
+class Finisher;
 struct BatchState;
-
-// Memory of a loader's card that this process may open, by its descriptor (gpu/card.h), and read images from. It stays
-// what it is for as long as anybody has this, whatever becomes of the loader.
-// Where it is linked, images of it are received instead (gpu/card_link.h): the program asks for a link, joins by
-// link_id, uses the memory then, and asks for a batch's images before it receives them. It ends with its loader, and
-// with the link.
-struct SharedCardMemory {
-  SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd) : number(number_at_port), bytes(size), fd(own_fd) {}
-  SharedCardMemory(const SharedCardMemory&) = delete;
-  SharedCardMemory& operator=(const SharedCardMemory&) = delete;
-  ~SharedCardMemory();
-
-  const int32_t number;
-  const uint64_t bytes;
-  const int fd;  // closed with this; -1: linked
-  bool linked = false;
-  std::string link_id;                  // empty: not opened yet
-  std::string problem;                  // why there is no link, or none any more
-  mutable std::atomic<bool> gone = false;  // with its loader; publishes nothing
-};
-
-// Images of consecutive samples of a batch that are there: uint8 [samples, 3, h, w] from `at` on, for as long as
-//   anybody has
-// this, or the batch.
-struct CardImages {
-  std::shared_ptr<const SharedCardMemory> memory;
-  int64_t first = 0;  // of the batch's samples
-  int64_t samples = 0;
-  uint64_t at = 0;
-  uint64_t bytes = 0;
-  std::shared_ptr<const void> batch;
-};
 
 // An empty one (default-constructed) only knows that it is: ask with `if (batch)` before anything else.
 class Batch {
@@ -117,10 +92,6 @@ class Batch {
   Arithmetic arithmetic() const;               // fast: of these pixels nothing is promised but which and how drawn
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
-  // Samples whose images are on a card, in order, where the program takes them there (DataLoader::use_memory()): what
-  // image() shows of those is old. What a stream was told to read there is read before the last of these, and of the
-  // batch, goes.
-  std::vector<CardImages> card_images() const;
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
   TensorView operator[](const std::string& field) const;
   // Sample number `i`'s value of a bytes or text field (text: UTF-8); empty for an unusable sample. Error(usage) for
@@ -136,6 +107,7 @@ class Batch {
 
  private:
   friend class DataLoaderImpl;
+  friend class OfferedCardMemory;
   size_t place_of(const std::string& field) const;
   std::shared_ptr<BatchState> state_;
 };
@@ -151,9 +123,9 @@ struct DataLoaderOptions {
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
-  // Besides, and where they are there: in memory that loaders' cards share (offered_memory()). The program finishes all
-  // images of a batch on a card of its own. Not where MixUp or CutMix mix batches, nor where batches are dumped; from
-  // other nodes by links (SharedCardMemory).
+  // Besides, and where they are there: in memory that loaders' cards share, which the Python package reads
+  // (card_images.h). The program finishes all images of a batch on a card of its own. Not where MixUp or CutMix mix
+  // batches, nor where batches are dumped.
   bool card_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
   // for a `penstock serve`. What it throws comes out of those.
@@ -215,7 +187,7 @@ class DataLoader {
   BatchStream start();                            // as begin(): advances the epoch
   BatchStream start_at(int64_t epoch, int64_t step);
   // A pass in an order that the program gives: this replica's own share of the epoch, all of it, also where `step` is
-  // not 0. For splits with sampler.program; at most kLargestOrder indices.
+  // not 0. For splits with sampler.program; at most 8 million indices.
   BatchStream start_at(int64_t epoch, int64_t step, std::vector<int64_t> order);
 
   // What a checkpoint keeps when `step` batches of `epoch` were taken on every replica.
@@ -239,25 +211,17 @@ class DataLoader {
   std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
   std::vector<std::string> warnings() const;    // and forgets them
   std::string stats_json();                     // this port's report so far
-  std::string report_json();                    // the same as a job's report (report/report.h), bottleneck included
+  std::string report_json();                    // the same as a job's report, bottleneck included
   std::vector<std::string> fields() const;      // names of what a batch holds
   FieldKind kind(const std::string& field) const;  // Error(usage) where a batch has no such field
   bool embedded() const noexcept;
   bool raw_images() const noexcept;             // are images raw, as the options asked?
-  // Memory of loaders' cards, each once, as next() hears of it; that the program has it open: batches have images there
-  // only after it has said so; and that it reads none any more, of batches that are still to be made.
-  std::vector<std::shared_ptr<const SharedCardMemory>> offered_memory();
-  void use_memory(const SharedCardMemory& memory);
-  void use_no_memory();
-  // Of linked memory. After the first, offered_memory() gives the same again, with link_id or a problem; and a problem
-  // also when the loader has ended it. `identity`: Card::identity() of the card that will receive.
-  void ask_for_link(const SharedCardMemory& memory, const std::string& identity);
-  // What is about to be received, in that order. Error(peer_lost) where its loader is lost.
-  void ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs);
-  // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table.
+  // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table
+  // (runtime/pixels/finish.h, which a program that calls this includes).
   Finisher finisher() const;
 
  private:
+  friend class OfferedCardMemory;
   explicit DataLoader(std::shared_ptr<DataLoaderImpl> impl);
   std::shared_ptr<DataLoaderImpl> impl_;
 };

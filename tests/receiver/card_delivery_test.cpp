@@ -13,6 +13,7 @@
 #include "runtime/base/json_text.h"
 #include "runtime/base/memory.h"
 #include "runtime/client/data_loader.h"
+#include "runtime/client/card_images.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/support/tiny_dataset.h"
 
@@ -34,19 +35,19 @@ DataLoaderOptions options(double share_mb) {
 // As a program that has a card would; a card that is this CPU shares a file in memory.
 class Reader {
  public:
-  explicit Reader(DataLoader& loader) : loader_(loader) {}
+  explicit Reader(DataLoader& loader) : offered_(loader) {}
 
   void meet() {
-    for (const auto& memory : loader_.offered_memory()) {
+    for (const auto& memory : offered_.take()) {
       (void)open(*memory);
-      loader_.use_memory(*memory);
+      offered_.use(*memory);
     }
   }
   Pixels pixels(const Batch& batch) {
     const auto* const slot = batch.image().as<uint8_t>();
     Pixels all(slot, slot + static_cast<size_t>(batch.size()) * kEach);
     int64_t at = 0;
-    for (const CardImages& images : batch.card_images()) {
+    for (const CardImages& images : OfferedCardMemory::images_of(batch)) {
       CHECK(images.first >= at);
       CHECK(images.bytes == static_cast<size_t>(images.samples) * kEach);
       at = images.first + images.samples;
@@ -67,7 +68,7 @@ class Reader {
     return mapped;
   }
 
-  DataLoader& loader_;
+  OfferedCardMemory offered_;
   std::map<int32_t, SharedMemory> mapped_;
 };
 
@@ -155,7 +156,7 @@ TEST_CASE("a program that stops reading them goes on by the host") {
       if (epoch < 1) reader.meet();
       CHECK(reader.pixels(batch) == wanted[number++]);
     }
-    if (epoch == 1) loader.use_no_memory();
+    if (epoch == 1) OfferedCardMemory(loader).use_none();
     if (epoch == 1) then = reader.on_cards;
   }
   CHECK(then > 0);
@@ -170,8 +171,9 @@ TEST_CASE("a program that never opens them hears of them, and gets all by the ho
   const std::vector<Pixels> wanted = by_the_host(data.job());
   size_t number = 0;
   for (const Batch& batch : loader) CHECK(reader.pixels(batch) == wanted[number++]);
-  CHECK(loader.offered_memory().size() == 2);
-  CHECK(loader.offered_memory().empty());
+  OfferedCardMemory offered(loader);
+  CHECK(offered.take().size() == 2);
+  CHECK(offered.take().empty());
   CHECK(reader.on_cards == 0);
 }
 
