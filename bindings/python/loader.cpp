@@ -122,7 +122,8 @@ void register_loader(nb::module_& module) {
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
-  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory", "penstock::SharedCardMemory; see runtime/client/card_images.h.")
+  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory",
+                                 "penstock::SharedCardMemory; see runtime/client/card_images.h.")
       .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
       .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
       .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },

@@ -12,7 +12,7 @@
 //     for (const CardImages& part : OfferedCardMemory::images_of(batch)) …    // the others are in batch.image()
 //   }
 //
-// Linked memory (gpu/card_link.h), of cards that no descriptor gets to, has none. Its images are received instead:
+// Linked memory (gpu/card_link.h) is of cards that no descriptor gets to. Its images are received instead:
 //
 //   take() --ask_for_link()--> take() gives it again, with link_id or a problem --join by it, use()--> ask_for_images()
 //
@@ -34,7 +34,8 @@
 namespace penstock {
 
 struct SharedCardMemory {
-  SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd) : number(number_at_port), bytes(size), fd(own_fd) {}
+  SharedCardMemory(int32_t number_at_port, uint64_t size, int own_fd)
+      : number(number_at_port), bytes(size), fd(own_fd) {}
   SharedCardMemory(const SharedCardMemory&) = delete;
   SharedCardMemory& operator=(const SharedCardMemory&) = delete;
   ~SharedCardMemory();

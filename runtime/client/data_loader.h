@@ -24,33 +24,33 @@
 //   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
 //   seen but no rank can be told, construction is refused, because every rank would get the same data.
 // Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
-//   the last copy is gone, also after the DataLoader is. What its functions give (views, values, pointers) is valid for
-//   as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the port is left,
-//   and embedded threads end, with the last of them all. A DataLoader that was moved from may be assigned to or
+//   the last copy is gone, also after the DataLoader is. What its functions give (views, values, pointers) is valid
+//   for as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the port is
+//   left, and embedded threads end, with the last of them all. A DataLoader that was moved from may be assigned to or
 //   destroyed, and nothing else.
-//   The program may hold `trainer.hold` batches besides the one in use; with all of them held ++ warns (warnings()), then
-//   waits for one to be dropped, then fails: after a few seconds where none was ever dropped, else after
+//   The program may hold `trainer.hold` batches besides the one in use; with all of them held ++ warns (warnings()),
+//   then waits for one to be dropped, then fails: after a few seconds where none was ever dropped, else after
 //   trainer.timeout_s. It never hands out memory that is in use.
 // Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
-//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A `train`
-//   split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split replays
-//   epoch 0.
-// Thread-safety: one thread at a time per DataLoader and its streams and iterators, but end_waits() from any; different
-//   DataLoaders are independent; batches may be dropped in any thread. fork() in the program is safe for the parent; the
-//   child must not use the loader, and batches it inherits are the parent's memory, not a copy: what either writes there
-//   the other sees.
-// Waiting: the constructor waits for the port, and until the dataset is listed; begin(), next() and ++ for a batch. None
-//   waits beyond trainer.timeout_s of silence.
+//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A
+//   `train` split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split
+//   replays epoch 0.
+// Thread-safety: one thread at a time per DataLoader and its streams and iterators, but end_waits() from any;
+//   different DataLoaders are independent; batches may be dropped in any thread. fork() in the program is safe for
+//   the parent; the child must not use the loader, and batches it inherits are the parent's memory, not a copy: what
+//   either writes there the other sees.
+// Waiting: the constructor waits for the port, and until the dataset is listed; begin(), next() and ++ for a batch.
+//   None waits beyond trainer.timeout_s of silence.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place
-//   where a pass begun with begin_at() or start_at() goes on, or refuses, naming what differs: another split, dataset,
-//   pipeline, arithmetic or order. The text is untrusted: nothing in it is executed.
+//   where a pass begun with begin_at() or start_at() goes on, or refuses, naming what differs: another split,
+//   dataset, pipeline, arithmetic or order. The text is untrusted: nothing in it is executed.
 // Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
 //   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
-//   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or stays
-//   silent for trainer.timeout_s. Where a pass itself cannot go on (dataset, replicas at different cursors) each further
-//   next() of it throws the same; other passes go on. After peer_lost a new DataLoader is needed; batches that are held
-//   stay valid.
+//   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or
+//   stays silent for trainer.timeout_s. Where a pass itself cannot go on (dataset, replicas at different cursors)
+//   each further next() of it throws the same; other passes go on. After peer_lost a new DataLoader is needed;
+//   batches that are held stay valid.
 // The library installs no signal handlers and never prints.
 #pragma once
 

@@ -14,8 +14,7 @@
 //   comes from there at once; the others' comes as a message. Under the program's own threads (not whole_job) nothing of
 //   this happens: the owner stops the port.
 // Invariant: after ended() the goodbye does not change, and `on_goodbye` was called once for it.
-// Thread-safety: the port's event loop alone. Ownership: `options` and `messenger` must outlive it. Failure: none of its
-//   own.
+// Thread-safety: the port's event loop alone. Ownership: what the constructor takes must outlive it. Failure: none.
 #pragma once
 
 #include <functional>
