@@ -15,6 +15,7 @@ struct SampleRecord {
   PlannedSample planned;
   int64_t index = 0;         // delivered: planned.index, or its substitute's
   bool bad = false;          // no usable pixels: zeros were written
+  bool padding = false;      // planned as not valid: an exact evaluation's repetition of a sample that stands elsewhere
   bool substituted = false;
   uint16_t attempts = 0;     // substitutes tried
   int32_t width = 0;         // of the source image

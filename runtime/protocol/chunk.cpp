@@ -15,6 +15,7 @@ constexpr uint8_t kBad = 2;
 constexpr uint8_t kSubstituted = 4;
 constexpr uint8_t kOnCard = 8;
 constexpr uint8_t kHashed = 16;
+constexpr uint8_t kPadding = 32;
 }  // namespace
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records) {
@@ -45,7 +46,7 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
     out.u16(r.planned.occurrence);
     out.u8(static_cast<uint8_t>((r.planned.valid ? kValid : 0) | (r.bad ? kBad : 0) |
                                 (r.substituted ? kSubstituted : 0) | (r.on_card ? kOnCard : 0) |
-                                (r.pixel_hash ? kHashed : 0)));
+                                (r.pixel_hash ? kHashed : 0) | (r.padding ? kPadding : 0)));
     out.u16(r.attempts);
     out.i32(r.width);
     out.i32(r.height);
@@ -117,6 +118,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
     r.bad = (flags & kBad) != 0;
     r.substituted = (flags & kSubstituted) != 0;
     r.on_card = (flags & kOnCard) != 0;
+    r.padding = (flags & kPadding) != 0;
     r.attempts = in.u16();
     r.width = in.i32();
     r.height = in.i32();

@@ -9,7 +9,7 @@
 //   u8 arithmetic (0 exact, 1 fast)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
 //   i32 card (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the piece
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
-//     4 substituted, 8 on a card, 16 and hashed there), u16 attempts, i32 source width, i32 source height, text key,
+//     4 substituted, 8 on a card, 16 and hashed there, 32 padding), u16 attempts, i32 source width, i32 source height, text key,
 //     text substitute, text reason,
 //     u16 number of draws, each: u16 position, u16 count, i64 values; where hashed, u64 low, u64 high
 //   then u32 CRC-32C of everything before it.

@@ -23,8 +23,8 @@ void DeliveryBook::delivered(const std::string& name, const Delivery& delivery, 
   split.totals.wait_ns += delivery.wait_ns;
   split.totals.elapsed_ns += delivery.elapsed_ns;
   for (const SampleRecord& record : records) {
-    split.totals.padding += record.planned.valid || record.bad ? 0 : 1;
-    if (record.reason.empty()) continue;
+    split.totals.padding += record.padding ? 1 : 0;
+    if (record.reason.empty() || record.padding) continue;
     split.substituted += record.substituted ? 1 : 0;
     if (!split.bad_seen.insert({delivery.epoch, record.planned.position}).second) continue;
     split.bad.push_back({{"epoch", delivery.epoch},

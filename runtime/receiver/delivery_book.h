@@ -5,7 +5,8 @@
 //   report["splits"] = book.to_json(open_ranges);
 //
 // Sums compose: over passes, trainers and resumed runs. An unusable sample is listed once, however often it is
-// delivered. Thread-safety: the port's event loop alone.
+// delivered; padding of an exact evaluation never is, because it repeats a sample that is listed where it counts.
+// Thread-safety: the port's event loop alone.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class DeliveryBook {
 
   struct Totals {
     int64_t images = 0;
-    int64_t padding = 0;  // of them: valid = false
+    int64_t padding = 0;  // of them: repeated by an exact evaluation
     int64_t batches = 0;
     Nanoseconds wait_ns = 0;
     Nanoseconds elapsed_ns = 0;

@@ -280,7 +280,7 @@ std::optional<ClientFailed> Passes::trouble_with(Pass& pass, const PortSplit& sp
 std::string Passes::over_budget(Pass& pass, const PortSplit& split, const Slot& slot) const {
   std::string last;
   for (const SampleRecord& record : slot.records) {
-    if (record.reason.empty()) continue;
+    if (record.reason.empty() || record.padding) continue;
     ++pass.substituted;
     last = "'" + record.key + "': " + record.reason;
   }

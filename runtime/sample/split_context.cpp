@@ -307,6 +307,7 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
   const ResolvedSplit& split = context_->split();
   SampleRecord record;
   record.planned = planned;
+  record.padding = !planned.valid;
   Verdict verdict = try_make(planned.index, planned.occurrence, epoch, fields, record);
   record.key = context_->source().key(planned.index);
   if (verdict.ok() && !planned.valid) {

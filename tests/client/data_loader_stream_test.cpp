@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/balancer/event_log.h"
 #include "runtime/base/hash.h"
@@ -208,6 +209,31 @@ TEST_CASE("in eval an unusable sample is masked: label -100, valid 0, zeros, and
     }
   }
   CHECK(valid == 47);
+}
+
+TEST_CASE("padding of an unusable sample is padding: listed once, and counted once") {
+  const TinyDataset data(50, "on_error: substitute\nbad_samples: {max_fraction: 0, max_count: 2}\n");
+  for (const int picture : {0, 5}) data.folder().write("data/" + TinyDataset::name(picture), "text");  // indices 0 and 1
+  for (const int replicas : {1, 3}) {
+    CAPTURE(replicas);
+    std::multiset<int64_t> listed;
+    int64_t images = 0;
+    int64_t padding = 0;
+    int64_t valid = 0;
+    for (int rank = 0; rank < replicas; ++rank) {
+      DataLoader val(data.job(), "val",
+                     {.overrides = {"splits.val.tail=pad"}, .num_replicas = replicas, .rank = rank});
+      for (auto& batch : val) valid += batch.num_valid();
+      const auto split = parse_json(val.stats_json())["splits"]["val"];
+      images += split["images"].get<int64_t>();
+      padding += split["padding"].get<int64_t>();
+      for (const auto& bad : split["bad_samples"]) listed.insert(bad["index"].get<int64_t>());
+    }
+    CHECK(listed == std::multiset<int64_t>{0, 1});
+    CHECK(valid == 48);
+    CHECK(images == (replicas == 1 ? 56 : 72));
+    CHECK(padding == images - 50);
+  }
 }
 
 TEST_CASE("more unusable samples than the budget allows is an error that says so") {

@@ -87,6 +87,7 @@ SampleRecord random_record(Random& random) {
   testing::fill(r.planned, random);
   testing::fill(r.index, random);
   testing::fill(r.bad, random);
+  testing::fill(r.padding, random);
   testing::fill(r.substituted, random);
   testing::fill(r.attempts, random);
   testing::fill(r.width, random);
