@@ -22,18 +22,29 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{128} << 20;
 constexpr size_t kMaxColumns = 1024;
+constexpr size_t kMaxPath = 4096;
 
 [[noreturn]] void refuse_listing(const std::string& why) {
   throw Error(ErrorKind::dataset, why, "write the data set again, or copy it again");
 }
 
-std::string file_name(const Json& json) {
-  std::string name = json.get<std::string>();
-  if (name.empty() || name.size() > 255 || name == "." || name == ".." || name.find('/') != std::string::npos ||
-      name.find('\0') != std::string::npos) {
-    refuse_listing("it names a shard that is no file of its folder");
+bool is_name(std::string_view part) {
+  return !part.empty() && part.size() <= 255 && part != "." && part != ".." && part.find('\0') == std::string_view::npos;
+}
+
+// A file of the folder, or of a folder below it: what writers in parallel wrote, each into a folder of its own, and
+// streaming's merge_index put together. The names are untrusted, so none may lead out of the folder.
+std::string file_below(const Json& json) {
+  std::string path = json.get<std::string>();
+  bool good = path.size() <= kMaxPath;
+  for (size_t begin = 0; good && begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    good = is_name(std::string_view(path).substr(begin, end - begin));
+    begin = end + 1;
   }
-  return name;
+  if (good) return path;
+  throw Error(ErrorKind::dataset, "it names a shard '" + path.substr(0, 60) + "', which is no file below its folder",
+              "an index.json is read where its shards lie: in its folder or in folders below it");
 }
 
 std::vector<MdsColumn> columns_of(const Json& shard) {
@@ -318,13 +329,13 @@ std::vector<MdsShard> parse_mds_index(std::string_view text) {
       if (entry.at("format") != "mds") refuse_listing("a shard is not in format mds");
       if (entry.value("version", 2) != 2) refuse_listing("a shard is of another version than 2");
       MdsShard shard;
-      shard.raw = file_name(entry.at("raw_data").at("basename"));
+      shard.raw = file_below(entry.at("raw_data").at("basename"));
       if (!whole_number(entry.at("raw_data").at("bytes"), shard.raw_bytes) ||
           !whole_number(entry.at("samples"), shard.samples)) {
         refuse_listing("a shard's size or number of samples is no whole number");
       }
       if (entry.contains("zip_data") && !entry["zip_data"].is_null()) {
-        shard.compressed = file_name(entry["zip_data"].at("basename"));
+        shard.compressed = file_below(entry["zip_data"].at("basename"));
         if (entry.contains("compression") && entry["compression"].is_string())
           shard.compression = entry["compression"].get<std::string>();
       }

@@ -20,7 +20,7 @@ struct MdsColumn {
 };
 
 struct MdsShard {
-  std::string raw;             // file names
+  std::string raw;             // files below the folder, as "shard.00000.mds" or, merged, "1/shard.00000.mds"
   std::string compressed;      // empty: there is none
   std::string compression;     // "zstd:7"
   uint64_t raw_bytes = 0;

@@ -373,7 +373,10 @@ TEST_CASE("MDS: what index.json may say") {
   };
   for (const std::string& wrong :
        {std::string(), std::string("{}"), std::string("{\"shards\":[]}"), std::string("{\"shards\":7}"),
-        good.substr(0, 200), with("\"shard.00000.mds\"", "\"../x\""), with("\"shard.00000.mds\"", "\"a/b\""),
+        good.substr(0, 200), with("\"shard.00000.mds\"", "\"../x\""), with("\"shard.00000.mds\"", "\"a/../../x\""),
+        with("\"shard.00000.mds\"", "\"/etc/x\""), with("\"shard.00000.mds\"", "\"a//b\""),
+        with("\"shard.00000.mds\"", "\"a/./b\""), with("\"shard.00000.mds\"", "\"a/\""), with("\"shard.00000.mds\"", "\"a/..\""),
+        with("\"shard.00000.mds.zstd\"", "\"../x\""), with("\"shard.00000.mds\"", "\"" + std::string(256, 'a') + "\""),
         with("\"shard.00000.mds\"", "\"\""), with("\"shard.00000.mds\"", "\"a\\u0000b\""), with("[null,8]", "[null]"),
         with("[null,8]", "[null,-8]"), with("[null,8]", "[null,99999999999]"), with("\"label\"", "\"image\""),
         with("\"bytes\":100", "\"bytes\":\"100\""), with("\"mds\"", "\"json\""), with("[\"image\",\"label\"]", "{}"),
@@ -381,6 +384,9 @@ TEST_CASE("MDS: what index.json may say") {
     INFO(wrong.substr(0, 300));
     CHECK_THROWS_AS((void)parse_mds_index(wrong), Error);
   }
+  CHECK_THROWS_WITH_AS((void)parse_mds_index(with("\"shard.00000.mds\"", "\"../x\"")),
+                       doctest::Contains("'../x', which is no file below its folder"), Error);
+  CHECK(parse_mds_index(with("\"shard.00000.mds\"", "\"a/0/shard.00000.mds\""))[0].raw == "a/0/shard.00000.mds");
 }
 
 TEST_CASE("MDS: shards whose numbers do not fit are refused by offset") {
@@ -395,12 +401,12 @@ TEST_CASE("MDS: shards whose numbers do not fit are refused by offset") {
     for (const uint32_t offset : offsets) out += raw(offset);
     return out + body;
   };
-  const auto write = [&](const std::string& bytes, uint64_t samples = 2) {
-    folder.write("s.mds", bytes);
+  const auto write = [&](const std::string& bytes, uint64_t samples = 2, const std::string& name = "s.mds") {
+    folder.write(name, bytes);
     folder.write(
         "index.json",
         R"({"version":2,"shards":[{"format":"mds","samples":)" + std::to_string(samples) +
-            R"(,"raw_data":{"basename":"s.mds","bytes":)" + std::to_string(bytes.size()) +
+            R"(,"raw_data":{"basename":")" + name + R"(","bytes":)" + std::to_string(bytes.size()) +
             R"(},"zip_data":null,"column_names":["image","label"],"column_encodings":["bytes","int"],"column_sizes":[null,8]}]})");
   };
   const uint32_t at = 16 + 2;  // two bytes of description
@@ -414,6 +420,18 @@ TEST_CASE("MDS: shards whose numbers do not fit are refused by offset") {
   CHECK(source->key(1) == "s.mds[1]");
   CHECK(source->label(1) == -2);
   CHECK(load(*source, 1).image.size() == 7);
+
+  // Parallel writers have a folder each; streaming's merge_index names their shards from the common one.
+  write(shard(2, {at, next, end}, "{}" + first + second), 2, "1/s.mds");
+  const auto parallel = open(spec);
+  REQUIRE(parallel->size() == 2);
+  CHECK(parallel->key(1) == "1/s.mds[1]");
+  CHECK(load(*parallel, 0).image.size() == 5);
+  DatasetSpec kept = spec;
+  kept.index = folder.path("i.index");
+  ShardFiles listed(posix_file_system(), 0);
+  write_index(index_table(kept, {}, posix_file_system(), listed), kept.index);
+  CHECK(load(*open(kept), 1).image.size() == 7);
 
   write(shard(2, {at, next, end + 1}, "{}" + first + second));
   CHECK(contains(error_of(spec), "out of order or outside the file"));
