@@ -65,7 +65,8 @@ SampleTable list_file_list(const ContainerInput& input);
 // ndarrays of a fixed shape, str and json (text), bytes.
 SampleTable list_mds(const ContainerInput& input);
 
-// TFRecord files of tf.train.Example (tfrecord.cpp). Fields are int64, float32, and single texts of bytes.
+// TFRecord files of tf.train.Example (tfrecord.cpp), plain or gzip, whatever their names. Fields are int64, float32, and
+// single texts of bytes.
 SampleTable list_tfrecord(const ContainerInput& input);
 
 // What `dataset.fields` asks for; a field without a kind has whatever kind it has.

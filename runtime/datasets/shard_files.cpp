@@ -31,8 +31,9 @@ std::shared_ptr<const FileReader> ShardFiles::opened(const std::string& path) {
   return found == plain_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts) {
-  facts.codec = codec_named(path);
+std::shared_ptr<const FileReader> ShardFiles::survey(const std::string& path, TableFile& facts,
+                                                     std::optional<Codec> codec) {
+  facts.codec = codec ? *codec : codec_named(path);
   for (const char* end : {".bz2", ".tbz2", ".xz", ".txz", ".lzma", ".lz4", ".br", ".zip", ".7z", ".Z"}) {
     if (!path.ends_with(end)) continue;
     throw Error(ErrorKind::dataset, "'" + path + "' is compressed in a way that is not read here (" + end + ")",

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/file_system.h"
@@ -37,8 +38,9 @@ class ShardFiles {
   // Null where it is not open, or compressed. Never waits for a disk.
   std::shared_ptr<const FileReader> opened(const std::string& path);
 
-  // For tables being made: opens the file, finds out whether it is compressed, and says what a table notes of it.
-  std::shared_ptr<const FileReader> survey(const std::string& path, TableFile& facts);
+  // For tables being made: opens the file, finds out by its name whether it is compressed, unless `codec` says so, and
+  // says what a table notes of it.
+  std::shared_ptr<const FileReader> survey(const std::string& path, TableFile& facts, std::optional<Codec> codec = {});
 
  private:
   FileSystem& files_;

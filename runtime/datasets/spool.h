@@ -23,8 +23,8 @@
 
 namespace penstock {
 
-// By the name's end: .gz and .tgz, .zst and .zstd. Not by the first bytes: a record of 35,615 bytes begins as gzip
-// does.
+// By the name's end: .gz and .tgz, .zst and .zstd. Not by the first bytes, which other formats may begin with as well;
+// one that can tell looks at them (tfrecord.cpp).
 Codec codec_named(std::string_view path);
 
 class Spool {

@@ -324,6 +324,27 @@ class TfListing {
   std::string remedy_;
 };
 
+// TensorFlow compresses without telling by the name. A record of 559,903 bytes begins as gzip does, so that the checksum
+// of the first record's length has the first word.
+Codec codec_of(const ContainerInput& input, const std::string& path) {
+  const Codec named = codec_named(path);
+  if (named != Codec::none) return named;
+  const std::shared_ptr<const FileReader> file = input.shards.get(path, Codec::none);
+  std::byte header[kTfHeaderBytes];
+  if (file->size() < sizeof header) return Codec::none;
+  file->read_at(0, header);
+  uint64_t length = 0;
+  if (read_frame_header(header, ~uint64_t{0}, length).empty()) return Codec::none;
+  const auto byte = [&](size_t i) { return std::to_integer<unsigned>(header[i]); };
+  if (byte(0) == 0x1F && byte(1) == 0x8B && byte(2) == 8) return Codec::gzip;
+  // zlib (RFC 1950): deflate, a window of up to 32 KiB, and two bytes that 31 divides.
+  if ((byte(0) & 0x0F) == 8 && byte(0) >> 4 <= 7 && (byte(0) * 256 + byte(1)) % 31 == 0) {
+    throw Error(ErrorKind::dataset, "'" + path + "' is no TFRecord, or compressed as zlib, which is not read",
+                "write it with GZIP or uncompressed (tf.io.TFRecordOptions); JPEG gains nothing from either");
+  }
+  return Codec::none;
+}
+
 }  // namespace
 
 SampleTable list_tfrecord(const ContainerInput& input) {
@@ -332,7 +353,7 @@ SampleTable list_tfrecord(const ContainerInput& input) {
   TfListing listing(input, table);
   for (const std::string& path : container_files(input.dataset, input.files)) {
     TableFile facts;
-    const std::shared_ptr<const FileReader> file = input.shards.survey(path, facts);
+    const std::shared_ptr<const FileReader> file = input.shards.survey(path, facts, codec_of(input, path));
     facts.path = relative_to(root, path);
     const std::string name = facts.path;
     listing.one_file(*file, table.add_file(std::move(facts)), name);

@@ -515,6 +515,39 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   CHECK_THROWS_WITH_AS((void)reopened->load({.seed = 0, .epoch = 0, .index = 1}, other_bytes),
                        doctest::Contains("i.tfrecord' is damaged: the picture of 'i.tfrecord[1]'"), FileError);
 
+  // gzip, as tf.io.TFRecordOptions("GZIP") writes it, under any name; read through the spool, with and without an index.
+  for (const char* name : {"z.tfrecord", "z.tfrecord.gz", "z-00000-of-00001"}) {
+    folder.write(name, gzipped(one + two));
+    DatasetSpec zipped = spec;
+    zipped.tfrecord = folder.path(name);
+    for (const std::string& index : {std::string(), folder.path("z.index")}) {
+      INFO(name << " " << index);
+      zipped.index = index;
+      if (!index.empty()) {
+        ShardFiles shards(posix_file_system(), 1 << 20);
+        write_index(index_table(zipped, {}, posix_file_system(), shards), index);
+      }
+      const auto unzipped = open(zipped);
+      REQUIRE(unzipped->size() == 2);
+      CHECK(unzipped->label(1) == 7);
+      CHECK(load(*unzipped, 1).image.size() == 5);
+    }
+  }
+  folder.write("z.tfrecord", gzipped(one + two).substr(0, 40));
+  DatasetSpec cut = spec;
+  cut.tfrecord = folder.path("z.tfrecord");
+  CHECK(contains(error_of(cut), "cannot be decompressed as gzip: it ends early"));
+  // A record of 559,903 bytes begins as gzip does, and its length's checksum says that it is none.
+  {
+    std::string bytes = field(1, image + label + box);
+    bytes += field(2, std::string(0x088b1f - bytes.size() - 4, 'x'));
+    REQUIRE(bytes.size() == 0x088b1f);
+    folder.write("y.tfrecord", record(bytes) + one);
+    DatasetSpec plain = spec;
+    plain.tfrecord = folder.path("y.tfrecord");
+    CHECK(open(plain)->size() == 2);
+  }
+
   const auto complaint = [&](const std::string& bytes) {
     folder.write("b.tfrecord", bytes);
     DatasetSpec other = spec;
@@ -529,6 +562,8 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   flipped = one;
   flipped[3] ^= 1;
   CHECK(contains(complaint(flipped), "at byte 0: this is no TFRecord"));
+  CHECK(contains(complaint("\x78\x9c" + std::string(30, 'z')), "compressed as zlib"));
+  CHECK(contains(complaint("\x78\x9c" + std::string(30, 'z')), "help: write it with GZIP"));
   CHECK(contains(complaint(one + two.substr(0, two.size() - 1)), "reaches beyond the file's end"));
   CHECK(contains(complaint(one + two.substr(0, 11)), "ends in the middle of a record"));
   CHECK(contains(complaint(""), "holds no record"));
