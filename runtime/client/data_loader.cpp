@@ -28,9 +28,9 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
   DataLoaderImpl(const JobMaker& read, const std::string& split, const DataLoaderOptions& options)
       : meeting_(meet_port(read, options)), resolved_(with_sampler_file(resolve_split(meeting_.job, split))) {
-    if (meeting_.way == Way::embedded) load_here(meeting_, options);
+    if (meeting_.origin == PortOrigin::embedded) load_here(meeting_, options);
     session_.emplace(std::move(meeting_.socket), session_options(options));
-    if (meeting_.way == Way::embedded) {
+    if (meeting_.origin == PortOrigin::embedded) {
       if (const std::string text = unused_server(meeting_.job, options); !text.empty()) session_->warn(text);
       if (const std::string text = card_keys_without_effect(meeting_.job); !text.empty()) session_->warn(text);
     }
@@ -86,7 +86,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     ClientSession::Options session;
     session.split = resolved_.name;
     session.hold = meeting_.job.trainer.hold;
-    session.server = server_name(meeting_.way);
+    session.server = server_name(meeting_.origin);
     session.timeout_ns = static_cast<Nanoseconds>(meeting_.job.trainer.timeout_s * 1e9);
     if (meeting_.world) session.problem = [world = meeting_.world.get()] { return world->problem(); };
     session.on_warning = options.on_warning;

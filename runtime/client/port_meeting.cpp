@@ -55,7 +55,7 @@ UniqueFd connect_patiently(const std::string& name, const DataLoaderOptions& opt
 
 Meeting meet_run(const std::string& port, const JobMaker& read, const DataLoaderOptions& options) {
   Meeting meeting;
-  meeting.way = Way::run;
+  meeting.origin = PortOrigin::run;
   meeting.job = read(all_overrides(environment_value(kOverridesVariable), options));
   UniqueFd fd = connect_patiently(port.front() == '@' ? port.substr(1) : port, options);
   if (!peer_is_us(fd.get())) {
@@ -74,7 +74,7 @@ Meeting meet_port(const JobMaker& read, const DataLoaderOptions& options) {
   Meeting meeting;
   meeting.job = read(options.overrides);
   if (!wants_to_attach(options)) return meeting;
-  meeting.way = Way::attached;
+  meeting.origin = PortOrigin::attached;
   ProgramPlace place = program_place(current_environment());
   if (options.rank) place.rank = options.rank;
   if (options.num_replicas) place.world_size = options.num_replicas;
@@ -102,9 +102,9 @@ std::string unused_server(const Job& job, const DataLoaderOptions& options) {
          ", but this program loads for itself; set PENSTOCK_ATTACH=1 to be fed by it, or 0 to have it so";
 }
 
-std::string server_name(Way way) {
-  if (way == Way::embedded) return {};
-  return way == Way::attached ? "`penstock serve`" : "`penstock run`";
+std::string server_name(PortOrigin origin) {
+  if (origin == PortOrigin::embedded) return {};
+  return origin == PortOrigin::attached ? "`penstock serve`" : "`penstock run`";
 }
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
 // How a program meets the port that feeds it, and reads its job file on the way.
 //
 //   Meeting meeting = meet_port(read, options);           // its command line may change the job: it is read here
-//   if (meeting.way == Way::embedded) load_here(meeting, options);    // once the program's split is known to be right
+//   if (meeting.origin == PortOrigin::embedded) load_here(meeting, options);    // once the program's split is right
 //   ClientSession session(std::move(meeting.socket), …);
 //
 //   PENSTOCK_PORT is set (`penstock run` started the program)    run        that socket, with PENSTOCK_TOKEN
@@ -26,10 +26,11 @@
 
 namespace penstock {
 
-enum class Way { run, attached, embedded };
+// Where the port comes from.
+enum class PortOrigin { run, attached, embedded };
 
 struct Meeting {
-  Way way = Way::embedded;
+  PortOrigin origin = PortOrigin::embedded;
   Job job;
   PacketSocket socket;                   // greeted; of an embedded world from load_here() on
   std::shared_ptr<EmbeddedWorld> world;  // embedded only
@@ -46,6 +47,6 @@ void load_here(Meeting& meeting, const DataLoaderOptions& options);
 std::string unused_server(const Job& job, const DataLoaderOptions& options);
 
 // Whose messages say more when the port goes away; nothing where it is in this process.
-std::string server_name(Way way);
+std::string server_name(PortOrigin origin);
 
 }  // namespace penstock

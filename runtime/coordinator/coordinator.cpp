@@ -131,7 +131,7 @@ class Coordinator::Impl {
       send_(port, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
       return;
     }
-    const ReplicaAgreement::Who who{port, m.replica, m.program};
+    const ReplicaAgreement::Program who{port, m.replica, m.program};
     const std::string& name = asked.resolved.name;
     if (const auto complaint = agreement_.opened(who, name, m.opening, m.json)) {
       send_(port, SplitRefused{m.split, static_cast<int32_t>(ErrorKind::config), *complaint,

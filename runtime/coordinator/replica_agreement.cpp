@@ -16,7 +16,7 @@ std::string cursor_text(int64_t epoch, int64_t step) {
 
 }  // namespace
 
-size_t ReplicaAgreement::number_of(Split& split, const Who& who) {
+size_t ReplicaAgreement::number_of(Split& split, const Program& who) {
   std::vector<int64_t>& programs = split.programs[who.port];
   const auto known = std::find(programs.begin(), programs.end(), who.program);
   if (known != programs.end()) return static_cast<size_t>(known - programs.begin());
@@ -24,7 +24,7 @@ size_t ReplicaAgreement::number_of(Split& split, const Who& who) {
   return programs.size() - 1;
 }
 
-std::optional<std::string> ReplicaAgreement::opened(const Who& who, const std::string& split, int32_t opening,
+std::optional<std::string> ReplicaAgreement::opened(const Program& who, const std::string& split, int32_t opening,
                                                     const std::string& json) {
   if (ports_ < 2) return std::nullopt;
   Split& known = splits_[split];
@@ -39,7 +39,7 @@ std::optional<std::string> ReplicaAgreement::opened(const Who& who, const std::s
          std::to_string(first.replica) + ": " + first_difference(json, first.json);
 }
 
-std::optional<std::string> ReplicaAgreement::began(const Who& who, const std::string& split, int32_t opening,
+std::optional<std::string> ReplicaAgreement::began(const Program& who, const std::string& split, int32_t opening,
                                                    int64_t epoch, int64_t first_step) {
   if (ports_ < 2) return std::nullopt;
   Split& known = splits_[split];

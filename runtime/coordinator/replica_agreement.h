@@ -30,7 +30,7 @@ namespace penstock {
 
 class ReplicaAgreement {
  public:
-  struct Who {
+  struct Program {
     PeerId port = 0;
     int32_t replica = 0;
     int64_t program = 0;  // different for each program that the port has fed; under `penstock run` always the same
@@ -38,11 +38,12 @@ class ReplicaAgreement {
 
   explicit ReplicaAgreement(size_t ports) : ports_(ports) {}
 
-  std::optional<std::string> opened(const Who& who, const std::string& split, int32_t opening, const std::string& json);
-  std::optional<std::string> began(const Who& who, const std::string& split, int32_t opening, int64_t epoch,
+  std::optional<std::string> opened(const Program& who, const std::string& split, int32_t opening,
+                                    const std::string& json);
+  std::optional<std::string> began(const Program& who, const std::string& split, int32_t opening, int64_t epoch,
                                    int64_t first_step);
   // How many programs the port had fed before this one, as opened() counts them.
-  size_t program_number(const Who& who, const std::string& split) { return number_of(splits_[split], who); }
+  size_t program_number(const Program& who, const std::string& split) { return number_of(splits_[split], who); }
   void forget();
 
  private:
@@ -67,7 +68,7 @@ class ReplicaAgreement {
     std::map<PeerId, std::vector<int64_t>> programs;
     std::map<std::pair<size_t, int32_t>, Opening> openings;  // by number of the program and of the opening
   };
-  static size_t number_of(Split& split, const Who& who);
+  static size_t number_of(Split& split, const Program& who);
 
   size_t ports_;
   std::map<std::string, Split> splits_;

@@ -33,7 +33,7 @@ class Loader::Impl {
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
         // A result and the lease that answers it, both at the wrong end of the naps: twice as long as on average.
-        way_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
+        leases_on_the_way_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
         ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
         splits_(options_, *endpoint_, *ahead_, wakeup_),
         executor_(make_executor()),
@@ -225,7 +225,7 @@ class Loader::Impl {
   void look_ahead() {
     const int32_t for_reads =
         ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;
-    const int32_t leases = std::max(for_reads, way_.leases());
+    const int32_t leases = std::max(for_reads, leases_on_the_way_.leases());
     if (leases == std::exchange(leases_ahead_, leases)) return;
     tell(LeasesAhead{leases});
   }
@@ -319,7 +319,7 @@ class Loader::Impl {
     if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
     header.piece = lender_.lend(*work);
     sent_bytes_ += static_cast<int64_t>(bytes);
-    way_.made(work->busy_ns);
+    leases_on_the_way_.made(work->busy_ns);
     endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
     tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
   }
@@ -348,7 +348,7 @@ class Loader::Impl {
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
-  LeasesOnTheWay way_;
+  LeasesOnTheWay leases_on_the_way_;
   std::shared_ptr<ReadAhead> ahead_;  // the sources read through it
   Wakeup wakeup_;
   LoaderSplits splits_;

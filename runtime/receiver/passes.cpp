@@ -51,14 +51,14 @@ StreamId Passes::next_stream() {
 }
 
 void Passes::open_stream(Pass& pass, const std::vector<int64_t>& order) {
-  const bool again = pass.leases != 0;
-  pass.leases = again ? next_stream() : pass.id;
-  by_leases_[pass.leases] = pass.id;
+  const bool again = pass.lease_stream != 0;
+  pass.lease_stream = again ? next_stream() : pass.id;
+  by_lease_stream_[pass.lease_stream] = pass.id;
   pass.next_reserve = pass.cursor;
   pass.chunk_samples = 0;
   const PortSplit& split = splits_.at(pass.split_id);
-  messenger_.to_coordinator(OpenStream{pass.leases, split.fingerprint, options_.replica, pass.epoch, pass.cursor, order,
-                                       split.program, split.opening, pass.card_reader, again});
+  messenger_.to_coordinator(OpenStream{pass.lease_stream, split.fingerprint, options_.replica, pass.epoch, pass.cursor,
+                                       order, split.program, split.opening, pass.card_reader, again});
 }
 
 void Passes::close_stream(Pass& pass) {
@@ -66,15 +66,15 @@ void Passes::close_stream(Pass& pass) {
     for (const auto& [step, slot] : pass.slots) free(pool->second.slots[static_cast<size_t>(slot)]);
   }
   pass.slots.clear();
-  by_leases_.erase(pass.leases);
-  messenger_.to_coordinator(CloseStream{pass.leases});
+  by_lease_stream_.erase(pass.lease_stream);
+  messenger_.to_coordinator(CloseStream{pass.lease_stream});
 }
 
 void Passes::make_again(Pass& pass) {
   if (pass.failed) return;
   close_stream(pass);
   open_stream(pass, pass.order);
-  if (pass.waiting) messenger_.to_coordinator(CursorAt{pass.leases, pass.cursor, true});
+  if (pass.waiting) messenger_.to_coordinator(CursorAt{pass.lease_stream, pass.cursor, true});
 }
 
 void Passes::loader_lost(PeerId loader) {
@@ -95,9 +95,9 @@ Passes::Pass* Passes::find(int connection, StreamId id) {
   return it == passes_.end() || it->second.connection != connection ? nullptr : &it->second;
 }
 
-Passes::Pass* Passes::of_stream(StreamId leases) {
-  const auto it = by_leases_.find(leases);
-  return it == by_leases_.end() ? nullptr : &passes_.at(it->second);
+Passes::Pass* Passes::of_lease_stream(StreamId lease_stream) {
+  const auto it = by_lease_stream_.find(lease_stream);
+  return it == by_lease_stream_.end() ? nullptr : &passes_.at(it->second);
 }
 
 SlotPool& Passes::pool_for(const PortSplit& split) {
@@ -123,14 +123,14 @@ SlotPool& Passes::pool_for(const PortSplit& split) {
 }
 
 void Passes::ready(const StreamReady& message) {
-  Pass* const pass = of_stream(message.stream);
+  Pass* const pass = of_lease_stream(message.stream);
   if (pass == nullptr) return;
   pass->chunk_samples = message.chunk_samples;
   reserve(*pass);
 }
 
 void Passes::failed(const StreamFailed& message) {
-  Pass* const pass = of_stream(message.stream);
+  Pass* const pass = of_lease_stream(message.stream);
   if (pass == nullptr) return;
   pass->failed = ClientFailed{message.error_kind, message.error, message.remedy, pass->id};
   serve(*pass);
@@ -151,7 +151,7 @@ void Passes::reserve(Pass& pass) {
         std::min(split.shape.batch_size, pass.plan.samples_per_replica - pass.next_reserve * split.shape.batch_size);
     begin_slot(split, pass.next_reserve, samples, pass.chunk_samples, keeps_raw(options_), slot);
     pass.slots[slot.step] = index;
-    messenger_.to_coordinator(SlotFree{pass.leases, pass.next_reserve});
+    messenger_.to_coordinator(SlotFree{pass.lease_stream, pass.next_reserve});
     ++pass.next_reserve;
   }
 }
@@ -166,7 +166,7 @@ bool Passes::take(const ChunkHeader& header, std::vector<SampleRecord>& records,
 // `share`: where its images stay on their card.
 bool Passes::put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
                  std::optional<int32_t>& share) {
-  Pass* const found = of_stream(header.lease.stream);
+  Pass* const found = of_lease_stream(header.lease.stream);
   if (found == nullptr) return false;
   Pass& pass = *found;
   const PortSplit& split = splits_.at(pass.split_id);
@@ -209,12 +209,12 @@ void Passes::next(int connection, const ClientNext& message) {
   pass.asked_at = clock_.now();
   if (pass.first_asked == 0) pass.first_asked = pass.asked_at;
   reserve(pass);
-  messenger_.to_coordinator(CursorAt{pass.leases, pass.cursor, true});
+  messenger_.to_coordinator(CursorAt{pass.lease_stream, pass.cursor, true});
   serve(pass);
 }
 
-void Passes::serve(StreamId leases) {
-  if (Pass* const pass = of_stream(leases)) serve(*pass);
+void Passes::serve(StreamId lease_stream) {
+  if (Pass* const pass = of_lease_stream(lease_stream)) serve(*pass);
 }
 
 void Passes::serve(Pass& pass) {
@@ -323,7 +323,7 @@ void Passes::deliver(Pass& pass, const PortSplit& split, SlotPool& pool, int32_t
   batch.pieces = slot.on_cards;
   for (const ClientPiece& images : slot.on_cards) record_.on_cards(images.samples);
   answer(pass, batch);
-  messenger_.to_coordinator(CursorAt{pass.leases, pass.cursor, false});
+  messenger_.to_coordinator(CursorAt{pass.lease_stream, pass.cursor, false});
   reserve(pass);
 }
 

@@ -80,7 +80,7 @@ class Passes {
   // lost by dropping it.
   bool take(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived);
   // Answers the pass's client, where it waits and its batch is ready; of chunks' streams.
-  void serve(StreamId leases);
+  void serve(StreamId lease_stream);
 
   void loader_lost(PeerId loader);
   void stop_all_of(int connection);
@@ -92,7 +92,7 @@ class Passes {
  private:
   struct Pass {
     StreamId id = 0;
-    StreamId leases = 0;        // its stream at the coordinator
+    StreamId lease_stream = 0;  // at the coordinator, which names chunks by it; at first, `id`
     int connection = 0;
     int32_t split_id = 0;
     int32_t pool = 0;
@@ -119,7 +119,7 @@ class Passes {
 
   Pass* find(int connection, StreamId id);
   StreamId next_stream();
-  Pass* of_stream(StreamId leases);
+  Pass* of_lease_stream(StreamId lease_stream);
   SlotPool& pool_for(const PortSplit& split);
   void open_stream(Pass& pass, const std::vector<int64_t>& order);
   void close_stream(Pass& pass);
@@ -145,7 +145,7 @@ class Passes {
   PortRecord& record_;
   PortMessenger& messenger_;
   std::map<StreamId, Pass> passes_;
-  std::map<StreamId, StreamId> by_leases_;  // passes by their streams at the coordinator
+  std::map<StreamId, StreamId> by_lease_stream_;  // lease stream -> pass
   std::map<int32_t, SlotPool> pools_;
   std::set<std::tuple<Fingerprint, int64_t, int64_t>> dumped_;  // split, epoch, step
   uint32_t next_stream_ = 1;

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-using Who = ReplicaAgreement::Who;
+using Program = ReplicaAgreement::Program;
 
 // Canonical enough for first_difference().
 std::string json(int batch) { return R"({"name":"train","split":{"batch_size":)" + std::to_string(batch) + "}}"; }
@@ -85,7 +85,7 @@ TEST_CASE("whatever the timing: equal sequences never complain, and one differen
       const size_t port = random() % static_cast<size_t>(ports);
       if (at[port] == cursors[port].size()) continue;
       const auto [epoch, step] = cursors[port][at[port]++];
-      const Who who{static_cast<PeerId>(port), static_cast<int32_t>(port)};
+      const Program who{static_cast<PeerId>(port), static_cast<int32_t>(port)};
       for (uint64_t again = random() % 2; again < 2; ++again) {
         complained = agreement.began(who, "train", 0, epoch, step).has_value() || complained;
       }

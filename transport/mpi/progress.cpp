@@ -118,20 +118,20 @@ void Progress::initialise() {
   PENSTOCK_MPI_CALL(MPI_Bcast(&leader, 1, MPI_INT, 0, node));
   PENSTOCK_MPI_CALL(MPI_Comm_free(&node));
 
-  struct Card {
+  struct PackedRankInfo {  // of one size, for MPI_Allgather
     int local_rank;
     int leader;
     char host[256];
   };
-  Card mine{};
+  PackedRankInfo mine{};
   mine.local_rank = local_rank;
   mine.leader = leader;
   std::memcpy(mine.host, host, sizeof host);
-  std::vector<Card> cards(static_cast<size_t>(world_.size));
-  PENSTOCK_MPI_CALL(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, cards.data(), sizeof mine, MPI_BYTE, comm_));
+  std::vector<PackedRankInfo> all(static_cast<size_t>(world_.size));
+  PENSTOCK_MPI_CALL(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_));
   for (int rank = 0; rank < world_.size; ++rank) {
-    const Card& card = cards[static_cast<size_t>(rank)];
-    world_.ranks.push_back({rank, card.local_rank, card.host, card.leader});
+    const PackedRankInfo& info = all[static_cast<size_t>(rank)];
+    world_.ranks.push_back({rank, info.local_rank, info.host, info.leader});
   }
 
   char secret[80] = {};

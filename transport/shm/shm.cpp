@@ -26,11 +26,11 @@ struct ShmEndpoint::Peer {
   bool reported = false;
   std::set<uint32_t> shown;        // our arenas that were announced to it
   std::set<uint64_t> published;    // our cells that it reads
-  struct Theirs {
+  struct PeerArena {
     SharedMemory memory;
     size_t cell_bytes = 0;
   };
-  std::map<uint32_t, Theirs> arenas;
+  std::map<uint32_t, PeerArena> arenas;
 };
 
 ShmEndpoint::ShmEndpoint(const ShmOptions& options)

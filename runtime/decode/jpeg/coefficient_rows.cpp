@@ -25,15 +25,15 @@ bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const Sid
   end_row_ = window.end_row;
   indexed_end_ = -1;
   if (frame.progressive) {
-    way_ = Way::progressive;
+    method_ = RowMethod::progressive;
     return progressive_.begin(frame);
   }
   const int64_t closed_rows = index == nullptr ? 0 : index->closed_mcus(frame) / frame.mcu_columns;
   indexed_end_ = static_cast<int>(std::min<int64_t>(closed_rows, window.end_row));
   if (indexed_end_ <= window.first_row) return walk_from(window.first_row);
-  way_ = Way::index_lanes;
+  method_ = RowMethod::index_lanes;
   if (lanes && indexed_.begin(bytes, frame, *index, window.columns, window.first_row, indexed_end_)) return true;
-  way_ = Way::index;
+  method_ = RowMethod::index;
   return entropy_.begin(bytes, frame);
 }
 
@@ -47,19 +47,19 @@ bool CoefficientRows::walk_from(int row) {
     const auto point = std::min(static_cast<size_t>(wanted / index_->interval()), index_->size() - 1);
     start = {static_cast<int64_t>(point) * index_->interval(), index_->at(point)};
   }
-  way_ = Way::speculative;
+  method_ = RowMethod::speculative;
   if (lanes_ && speculative_.begin(bytes_, *frame_, columns_, row, end_row_, start, notes_)) return true;
-  way_ = Way::from_start;
+  method_ = RowMethod::from_start;
   return entropy_.begin(bytes_, *frame_) && (start.mcu == 0 || entropy_.enter(start.point, start.mcu));
 }
 
 bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
   if (row == indexed_end_ && !walk_from(row)) return false;
-  if (way_ == Way::index_lanes) return indexed_.read_row(row, target);
-  if (way_ == Way::speculative) {
+  if (method_ == RowMethod::index_lanes) return indexed_.read_row(row, target);
+  if (method_ == RowMethod::speculative) {
     const SpeculativeRows::Row outcome = speculative_.read_row(row, target);
     if (outcome != SpeculativeRows::Row::ended) return outcome == SpeculativeRows::Row::read;
-    way_ = Way::after_speculation;
+    method_ = RowMethod::after_speculation;
     return speculative_.hand_over(bytes_, entropy_) && read_on(row, target);
   }
   // entropy.h and progressive_rows.h leave zeros as they are.
@@ -68,8 +68,8 @@ bool CoefficientRows::read_row(int row, const CoefficientTarget& target) {
     std::memset(target.tiles[c], 0,
                 target.row_stride[c] * static_cast<size_t>(frame_->component[c].v) * sizeof(int16_t));
   }
-  if (way_ == Way::progressive) return progressive_.read_row(row, target);
-  if (way_ == Way::index) return go_to_columns(row) && read_columns(row, target);
+  if (method_ == RowMethod::progressive) return progressive_.read_row(row, target);
+  if (method_ == RowMethod::index) return go_to_columns(row) && read_columns(row, target);
   return read_on(row, target);
 }
 
@@ -98,16 +98,16 @@ void CoefficientRows::note_entry() {
 }
 
 bool CoefficientRows::finish() {
-  switch (way_) {
-    case Way::index_lanes:
-    case Way::speculative:
+  switch (method_) {
+    case RowMethod::index_lanes:
+    case RowMethod::speculative:
       return true;  // they have seen to it
-    case Way::index:
+    case RowMethod::index:
       return reaches_next_point();
-    case Way::progressive:
+    case RowMethod::progressive:
       return progressive_.finish();
-    case Way::from_start:
-    case Way::after_speculation:
+    case RowMethod::from_start:
+    case RowMethod::after_speculation:
       break;
   }
   return entropy_.library_would_stop_quietly();

@@ -58,10 +58,12 @@ class CoefficientRows {
   bool finish();
 
   // Whether lanes were at work that decode less than entropy.h does.
-  bool without_lanes_may_help() const noexcept { return way_ == Way::speculative || way_ == Way::after_speculation; }
+  bool without_lanes_may_help() const noexcept {
+    return method_ == RowMethod::speculative || method_ == RowMethod::after_speculation;
+  }
 
  private:
-  enum class Way : uint8_t { from_start, index, index_lanes, speculative, after_speculation, progressive };
+  enum class RowMethod : uint8_t { from_start, index, index_lanes, speculative, after_speculation, progressive };
 
   bool walk_from(int row);
   bool go_to_columns(int row);
@@ -70,7 +72,7 @@ class CoefficientRows {
   bool read_on(int row, const CoefficientTarget& target);
   void note_entry();
 
-  Way way_ = Way::from_start;
+  RowMethod method_ = RowMethod::from_start;
   EncodedView bytes_;
   const JpegFrame* frame_ = nullptr;
   const SideIndex* index_ = nullptr;

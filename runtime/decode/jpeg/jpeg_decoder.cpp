@@ -78,8 +78,8 @@ void on_progress(j_common_ptr info) {
 
 enum class Outcome { done, bad, start_over };
 
-// Ways through the library (jpeg_decoder.h).
-enum class Way {
+// What the library is made to do (jpeg_decoder.h).
+enum class LibraryMode {
   region,     // only what the box needs; starts over at anything irregular
   reference,  // rows 0 to the box's last
   quiet,      // the same and beyond, to where the judged rows cannot but be quiet too; starts over at anything irregular
@@ -88,12 +88,12 @@ enum class Way {
 };
 
 struct Task {
-  Way way = Way::reference;
+  LibraryMode mode = LibraryMode::reference;
   int reduction = 1;
   Box box;              // whose pixels are wanted, of the reduced image; of no height: none
   int judged_rows = 0;  // of the image at full size, from row 0 on
 
-  bool strict() const noexcept { return way == Way::region || way == Way::quiet; }
+  bool strict() const noexcept { return mode == LibraryMode::region || mode == LibraryMode::quiet; }
 };
 
 }  // namespace
@@ -116,7 +116,7 @@ class JpegDecoder::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // The choice of the way stands here and nowhere else.
+  // The choice of the mode stands here and nowhere else.
   Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
                  const DecodeWish& wish) {
     if (own_allowed_ && own_.decode(bytes, header, box, wish, storage, pixels)) {
@@ -130,10 +130,10 @@ class JpegDecoder::Impl {
     ++counts.library_jpeg;
     if (wish.judges()) return decode_judged(bytes, header, box, wish, storage, pixels);
     const bool covers_rows = box.x == 0 && box.y == 0 && box.width == header.width;
-    Task task{.way = Way::region, .reduction = wish.reduction, .box = box};
-    if (covers_rows || wish.reduction > 1) task.way = Way::reference;
+    Task task{.mode = LibraryMode::region, .reduction = wish.reduction, .box = box};
+    if (covers_rows || wish.reduction > 1) task.mode = LibraryMode::reference;
     Outcome outcome = attempt(bytes, header, task, storage, pixels);
-    task.way = Way::reference;
+    task.mode = LibraryMode::reference;
     if (outcome == Outcome::start_over) outcome = attempt(bytes, header, task, storage, pixels);
     return verdict_of(outcome);
   }
@@ -151,12 +151,12 @@ class JpegDecoder::Impl {
   Verdict decode_judged(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
                         PixelBuffer& storage, PixelView& pixels) {
     const int rows = wish.judged.y + wish.judged.height;
-    Task task{.way = Way::quiet, .reduction = wish.reduction, .box = box, .judged_rows = rows};
+    Task task{.mode = LibraryMode::quiet, .reduction = wish.reduction, .box = box, .judged_rows = rows};
     Outcome outcome = attempt(bytes, header, task, storage, pixels);
     if (outcome != Outcome::start_over) return verdict_of(outcome);
-    outcome = attempt(bytes, header, {.way = Way::judge, .judged_rows = rows}, storage, pixels);
+    outcome = attempt(bytes, header, {.mode = LibraryMode::judge, .judged_rows = rows}, storage, pixels);
     if (outcome != Outcome::done) return verdict_of(outcome);
-    task.way = Way::tolerant;
+    task.mode = LibraryMode::tolerant;
     return verdict_of(attempt(bytes, header, task, storage, pixels));
   }
 
@@ -172,7 +172,7 @@ class JpegDecoder::Impl {
   // No object with a destructor may live between setjmp and a libjpeg call: hence members and plain pointers.
   Outcome attempt(EncodedView bytes, const ImageHeader& header, const Task& task, PixelBuffer& storage,
                   PixelView& pixels) {
-    errors_.tolerant = task.way == Way::tolerant;
+    errors_.tolerant = task.mode == LibraryMode::tolerant;
     errors_.manager.num_warnings = 0;
     errors_.out_of_memory = false;
     errors_.text[0] = '\0';
@@ -197,7 +197,7 @@ class JpegDecoder::Impl {
     const long warnings_of_header = errors_.manager.num_warnings;  // NOLINT(google-runtime-int): libjpeg's type
     header_read = true;
     jpeg_start_decompress(&info_);
-    const bool region = task.way == Way::region;
+    const bool region = task.mode == LibraryMode::region;
     if (task.strict() && (errors_.manager.num_warnings != warnings_of_header || (region && smooths_blocks()))) {
       jpeg_abort_decompress(&info_);
       return Outcome::start_over;
@@ -271,8 +271,8 @@ class JpegDecoder::Impl {
   // The rows that say what the verdict is, beyond the box's. Interpolation of chroma at full size takes libjpeg one row
   // of MCUs further than a scaled decode of the same rows.
   int last_row_of(const Task& task, const ImageHeader& header) const {
-    if (task.way == Way::judge) return task.judged_rows;
-    if (task.way != Way::quiet) return 0;
+    if (task.mode == LibraryMode::judge) return task.judged_rows;
+    if (task.mode != LibraryMode::quiet) return 0;
     return reduced_size(std::min(task.judged_rows + info_.max_v_samp_factor * DCTSIZE, header.height), task.reduction);
   }
 
