@@ -60,6 +60,7 @@ uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> 
   UniqueFd fd;
   const auto answer = expect<ClientStream>("the beginning of an epoch", &fd);
   add_pool(answer, std::move(fd));
+  returned_.begin(answer.stream, answer.pool);
   return answer.stream;
 }
 
@@ -123,12 +124,13 @@ void ClientSession::check_owner() const {
 
 // ---- from destructors: never throws, and says nothing in a forked child ------------------------------------------
 void ClientSession::release(const ClientBatch& batch) noexcept {
-  ++released_;
+  returned_.count(batch.stream, batch.pool);
   tell_quietly(ClientRelease{batch.pool, batch.slot});
 }
 
 void ClientSession::stop(uint64_t stream) noexcept {
   if (::getpid() != owner_) return;
+  returned_.end(stream);
   tell_quietly(ClientStop{stream});
   try {
     outbox_.put_stopped(stream);
@@ -245,7 +247,7 @@ std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, u
       throw Error(ErrorKind::usage, "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
                   "close it when nobody asks it any more");
     }
-    switch (patience.look(holds_all(stream), released_ != 0)) {
+    switch (patience.look(returned_.still_all_held(stream), returned_.any_of(stream))) {
       case Patience::Verdict::wait:
         break;
       case Patience::Verdict::loaders_late:
@@ -274,7 +276,7 @@ ClientMessage ClientSession::answer_of(uint64_t stream) {
     const uint64_t whose = stream_of(answer->message);
     if (whose == stream) {
       answers_.arrived(stream);
-      released_when_held_.erase(stream);
+      returned_.delivered(stream);
       return std::move(answer->message);
     }
     if (whose != 0) {
@@ -361,13 +363,7 @@ void ClientSession::ask_for_images(const SharedCardMemory& memory, std::vector<C
 void ClientSession::heard(const ClientNotice& notice) {
   warnings_.push_back(notice.text);
   unsaid_.push_back(notice.text);
-  if (notice.held_stream != 0) released_when_held_[notice.held_stream] = released_;
-}
-
-// Did the program hold all of the pass's batches when the port was asked, and has given none back since?
-bool ClientSession::holds_all(uint64_t stream) const {
-  const auto it = released_when_held_.find(stream);
-  return it != released_when_held_.end() && it->second == released_;
+  if (notice.held_stream != 0) returned_.all_held(notice.held_stream);
 }
 
 void ClientSession::hung_up(const std::string& what) {

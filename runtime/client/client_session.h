@@ -35,12 +35,13 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/client/card_images.h"
 #include "runtime/client/outbox.h"
 #include "runtime/client/pass_answers.h"
 #include "runtime/client/patience.h"
 #include "runtime/client/question_queue.h"
+#include "runtime/client/returned_batches.h"
 #include "runtime/protocol/client_protocol.h"
-#include "runtime/client/card_images.h"
 #include "transport/unix_socket.h"
 
 namespace penstock {
@@ -131,7 +132,6 @@ class ClientSession {
   bool heard_of_share(const ClientMessage& message, UniqueFd& fd) PENSTOCK_REQUIRES(mutex_);
   LentBatch lent(const ClientBatch& info) PENSTOCK_REQUIRES(mutex_);
   void heard(const ClientNotice& notice) PENSTOCK_REQUIRES(mutex_);
-  bool holds_all(uint64_t stream) const PENSTOCK_REQUIRES(mutex_);
   void say_warnings() PENSTOCK_REQUIRES(mutex_);
   template <class Call>
   void without_lock(const Call& call) PENSTOCK_REQUIRES(mutex_);
@@ -158,10 +158,8 @@ class ClientSession {
   std::vector<std::string> warnings_ PENSTOCK_GUARDED_BY(mutex_);  // for take_warnings()
   std::vector<std::string> unsaid_ PENSTOCK_GUARDED_BY(mutex_);    // that on_warning has not heard
 
-  // Batches given back: all of them, and how many it were when the port said of a pass that all are held.
-  std::atomic<int64_t> released_ = 0;  // publishes nothing
+  ReturnedBatches returned_;
   std::atomic<bool> waits_ended_ = false;  // publishes nothing
-  std::map<uint64_t, int64_t> released_when_held_ PENSTOCK_GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock

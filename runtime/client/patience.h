@@ -1,7 +1,7 @@
 // How long a client waits for an answer of its port, and for whom: the loaders, or its own program.
 //
 //   Patience patience(clock, timeout_ns);
-//   switch (patience.look(holds_all, ever_gave_back)) ...    // every few milliseconds of the wait
+//   switch (patience.look(holds_all, gives_back)) ...        // every few milliseconds of the wait
 //   if (patience.turn_due()) while_waiting();                // a few times a second
 //
 //   waiting for loaders --the program holds all batches--> waiting for the program
@@ -9,8 +9,8 @@
 //        '--timeout--> loaders_late           its own limit--> program_late
 //
 // The loaders' time begins anew when there is room: while the program holds all batches they cannot deliver. How long it
-//   may go on holding them: as long as the loaders have, where it has given back any before (another thread of its may
-//   be about to); a few seconds where it never has, as `list(loader)` need not wait for trainer.timeout_s.
+//   may go on holding them: as long as the loaders have, where it has given back any of this pass (another thread of its
+//   may be about to); a few seconds where it has not, as `list(loader)` need not wait for trainer.timeout_s.
 // Thread-safety: of one thread. Ownership: `clock` must outlive it. Failure: none; the caller says what a limit means.
 #pragma once
 
@@ -26,18 +26,18 @@ class Patience {
   enum class Verdict { wait, loaders_late, program_late };
 
   static constexpr Nanoseconds kTurn = 50 * kMillisecond;
-  static constexpr Nanoseconds kNeverGaveBack = 5 * kSecond;
+  static constexpr Nanoseconds kGivesNoneBack = 5 * kSecond;
 
   Patience(const Clock& clock, Nanoseconds timeout_ns)
       : clock_(clock), timeout_(timeout_ns), deadline_(clock.now() + timeout_ns), next_turn_(clock.now() + kTurn) {}
 
-  // Does the program hold all batches of the pass now, and has it ever given back one?
-  Verdict look(bool holds_all, bool ever_gave_back) {
+  // Does the program hold all batches that the pass can give, and has it given back one of the pass?
+  Verdict look(bool holds_all, bool gives_back) {
     const Nanoseconds now = clock_.now();
     if (!holds_all) return now > deadline_ ? Verdict::loaders_late : Verdict::wait;
     if (!held_since_) held_since_ = now;
     deadline_ = now + timeout_;
-    const Nanoseconds limit = ever_gave_back ? timeout_ : std::min(kNeverGaveBack, timeout_);
+    const Nanoseconds limit = gives_back ? timeout_ : std::min(kGivesNoneBack, timeout_);
     return now > *held_since_ + limit ? Verdict::program_late : Verdict::wait;
   }
   // True once every kTurn.

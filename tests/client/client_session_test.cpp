@@ -73,7 +73,7 @@ TEST_CASE("patience: the loaders' time does not run while the program holds all 
   clock.advance(61 * kSecond);
   CHECK(patience.look(false, true) == Verdict::loaders_late);
   CHECK(patience.look(true, true) == Verdict::program_late);
-  // A program that has never given one back has less time; but never more than trainer.timeout_s.
+  // A program that has given none of the pass back has less time; but never more than trainer.timeout_s.
   for (const auto& [timeout, limit] : {std::pair{60 * kSecond, 5 * kSecond}, std::pair{kSecond, kSecond}}) {
     Patience never(clock, timeout);
     CHECK(never.look(true, false) == Verdict::wait);
@@ -82,6 +82,32 @@ TEST_CASE("patience: the loaders' time does not run while the program holds all 
     clock.advance(1);
     CHECK(never.look(true, false) == Verdict::program_late);
   }
+}
+
+TEST_CASE("batches given back: of the pool for room, of the pass for the time that a program has") {
+  ReturnedBatches returned;
+  returned.begin(1, 7);
+  CHECK_FALSE(returned.still_all_held(1));
+  returned.all_held(1);
+  returned.all_held(9);  // a pass that nobody began
+  CHECK(returned.still_all_held(1));
+  CHECK_FALSE(returned.still_all_held(9));
+  returned.count(2, 8);  // a batch elsewhere makes no room
+  CHECK(returned.still_all_held(1));
+  returned.count(0, 7);  // an earlier pass's does
+  CHECK_FALSE(returned.still_all_held(1));
+  CHECK_FALSE(returned.any_of(1));
+  returned.all_held(1);
+  returned.count(1, 7);
+  CHECK(returned.any_of(1));
+  CHECK_FALSE(returned.still_all_held(1));
+  returned.all_held(1);
+  returned.delivered(1);
+  CHECK_FALSE(returned.still_all_held(1));
+  returned.end(1);
+  CHECK_FALSE(returned.any_of(1));
+  returned.begin(2, 7);
+  CHECK_FALSE(returned.any_of(2));
 }
 
 // A session, and its port's end of the socket.
@@ -323,6 +349,27 @@ TEST_CASE("a program that holds all batches and asks on is told so; what the por
   CHECK(held.remedy().find("trainer.hold (2)") != std::string::npos);
   talk.say(ClientFailed{static_cast<int32_t>(ErrorKind::dataset), "unusable sample", "repair it", 11});
   CHECK(error_of([&] { (void)talk.session->next(stream); }).remedy() == "repair it");
+}
+
+// What a program does in its first epoch says nothing about the second, where it keeps all.
+TEST_CASE("a program that holds all batches hears so within seconds, after passes that it took as it should, too") {
+  Talk talk(40 * kSecond);
+  const uint64_t first = talk.begin(11);
+  for (int32_t slot = 0; slot < 2; ++slot) {
+    talk.say(batch_of(11, slot));
+    talk.session->release(talk.session->next(first)->info);
+  }
+  talk.session->stop(first);
+  while (!talk.silent()) {
+  }
+  const uint64_t second = talk.begin(12);
+  talk.say(batch_of(12, 0));
+  const auto kept = talk.session->next(second);
+  talk.say(ClientNotice{"the program holds all 3 batches", 12});
+  const MonotonicClock clock;
+  const Nanoseconds begun = clock.now();
+  CHECK(error_of([&] { (void)talk.session->next(second); }).kind() == ErrorKind::usage);
+  CHECK(clock.now() - begun < 15 * kSecond);
 }
 
 }  // namespace
