@@ -4,9 +4,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <string_view>
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -54,6 +58,9 @@ LauncherInfo detect_launcher(const std::map<std::string, std::string>& environme
     }
     return info;
   }
+  // Of Open MPI 4's world of one process, where that has called MPI_Init, or is a child of one that has.
+  const auto start = environment.find("OMPI_MCA_ess");
+  if (start != environment.end() && start->second == "singleton") return info;
   if (environment.count("PMIX_RANK") != 0) {
     info.kind = LauncherKind::pmix;
     info.world_size = 0;
@@ -85,7 +92,26 @@ std::map<std::string, std::string> current_environment() {
     const size_t equals = text.find('=');
     if (equals != std::string_view::npos) found.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
-  return found;
+  if (found.count("PMIX_RANK") == 0) return found;
+  std::ifstream file("/proc/self/environ", std::ios::binary);
+  const std::string first{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return without_later_pmix(std::move(found), first);
+}
+
+std::map<std::string, std::string> without_later_pmix(std::map<std::string, std::string> now, std::string_view first) {
+  std::set<std::string_view> names;
+  for (std::string_view left = first; !left.empty();) {
+    const std::string_view entry = left.substr(0, left.find('\0'));
+    left.remove_prefix(std::min(left.size(), entry.size() + 1));
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (names.empty() && (name.size() == entry.size() || now.count(std::string(name)) == 0)) return now;
+    names.insert(name);
+  }
+  if (names.empty()) return now;
+  std::erase_if(now, [&](const auto& variable) {
+    return variable.first.starts_with("PMIX_") && names.count(variable.first) == 0;
+  });
+  return now;
 }
 
 void end_stranded_daemon(int parent, double patience_s) noexcept {

@@ -64,6 +64,30 @@ TEST_CASE("the launcher, by its variables") {
   CHECK(detect_launcher({{"OMPI_COMM_WORLD_SIZE", "six"}}).kind == LauncherKind::none);
 }
 
+// What Open MPI 4.1 sets in a process that nobody launched, when that calls MPI_Init.
+TEST_CASE("a world of one process is no launcher's, nor are the processes that it starts") {
+  using Variables = std::map<std::string, std::string>;
+  const Variables began{{"HOME", "/root"}, {"PATH", "/bin"}};
+  const Variables later{{"HOME", "/root"}, {"PATH", "/bin:/opt"}, {"PMIX_NAMESPACE", "1"}, {"PMIX_RANK", "0"}};
+  const std::string first("HOME=/root\0PATH=/bin\0", 21);
+  CHECK(detect_launcher(later).many_tasks());
+  CHECK_FALSE(detect_launcher(without_later_pmix(later, first)).many_tasks());
+  CHECK(without_later_pmix(later, first) == Variables{{"HOME", "/root"}, {"PATH", "/bin:/opt"}});
+  Variables inherited = later;
+  inherited["OMPI_MCA_ess"] = "singleton";
+  CHECK_FALSE(detect_launcher(inherited).many_tasks());
+  inherited["OMPI_COMM_WORLD_SIZE"] = "2";  // mpirun's words stand above it
+  CHECK(detect_launcher(inherited).many_tasks());
+  // A task that a PMIx launcher started stays one, ...
+  CHECK(without_later_pmix(later, first + std::string("PMIX_RANK=0\0PMIX_NAMESPACE=1\0", 29)) == later);
+  // ... also where nobody can say any more what the process began with.
+  for (const std::string& title : {std::string(), std::string(21, '\0'), std::string("python train.py --lr=1\0\0\0", 25),
+                                   std::string("train.py\0PATH=/bin\0", 19), std::string("ps=1\0PATH=/bin\0", 15)}) {
+    CAPTURE(title);
+    CHECK(without_later_pmix(later, title) == later);
+  }
+}
+
 TEST_CASE("trainers come first on each node, and rank 0 is trainer 0") {
   // mpirun --map-by slot over two nodes of three.
   const auto members = assign_roles({{"a", 0}, {"a", 1}, {"a", 2}, {"b", 0}, {"b", 1}, {"b", 2}}, 2);

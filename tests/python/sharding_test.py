@@ -74,7 +74,7 @@ def test_refusals():
         with Environment(**wrong):
             raises(penstock.UsageError, opened, "RANK=" + wrong["RANK"], "torchrun")
     for launcher in (dict(OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0"), dict(PMI_SIZE="2", PMI_RANK="1"),
-                     dict(SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4", SLURM_PROCID="0"), dict(PMIX_RANK="1")):
+                     dict(SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4", SLURM_PROCID="0")):
         with Environment(**launcher):
             raises(penstock.UsageError, opened, "several tasks", "same data", "penstock run", "num_replicas and rank")
             assert opened(num_replicas=2, rank=1)[:2] == (2, 1)
@@ -82,6 +82,48 @@ def test_refusals():
                   dict(SLURM_NTASKS="4", SLURM_PROCID="0")):  # a batch script's own process is not one of its four
         with Environment(**alone):
             assert opened()[:2] == (1, 0)
+
+
+# As `from mpi4py import MPI` does it where nobody launched the program: Open MPI makes a world of one process.
+_WORLD_OF_ONE = """
+import ctypes, ctypes.util, os, subprocess, sys
+sys.path[:0] = {path!r}
+import penstock
+how = sys.argv[1]
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+if how == "MPI_Init":
+    mpi = ctypes.CDLL(ctypes.util.find_library("mpi"), ctypes.RTLD_GLOBAL)
+    assert mpi.MPI_Init(None, None) == 0
+elif how == "setenv":
+    assert libc.setenv(b"PMIX_RANK", b"0", 1) == 0
+if how != "child":
+    print("rank", libc.getenv(b"PMIX_RANK"))
+with penstock.DataLoader({job!r}, "train", batch_size=4, output="numpy") as loader:
+    print("opened", loader.num_replicas, loader.rank, sum(1 for _ in loader))
+if how == "MPI_Init":  # a worker that is started by it, with the same variables
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+    assert mpi.MPI_Finalize() == 0
+"""
+
+
+def test_a_world_of_one_process():
+    import ctypes.util
+    text = _WORLD_OF_ONE.format(job=JOB, path=sys.path)
+    with Environment():
+        ways = {"setenv": 1}
+        if ctypes.util.find_library("mpi"):
+            ways["MPI_Init"] = 2  # itself, and its child
+        for how, opened_times in ways.items():
+            with no_leftovers() as env:
+                result = script(text, args=[how], env=env)
+            assert result.returncode == 0 and "rank b'0'" in result.stdout, (how, result.stdout, result.stderr[-2000:])
+            assert result.stdout.count("opened 1 0 20") == opened_times, (how, result.stdout, result.stderr[-2000:])
+        # One that a launcher of PMIx tasks has started is refused, whatever it does itself.
+        for how in ("setenv", "nothing"):
+            result = script(text, args=[how], env=dict(os.environ, PMIX_RANK="0"))
+            assert result.returncode != 0 and "PMIx launcher with several tasks" in result.stderr, (how, result.stderr)
+        print(f"{len(ways)} ways of being alone")
 
 
 _GLOO = """
