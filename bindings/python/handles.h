@@ -2,7 +2,7 @@
 //
 // Ownership: a BatchArray holds what owns its memory, a Batch or an ImageBatch, so whatever is made from it (a NumPy
 //   array, a DLPack capsule, a torch tensor) keeps that memory, wherever and in whatever thread it is dropped in the end.
-// The GIL is released in every call that may wait or that takes a lock of the loader's.
+// The GIL is released in every call that may wait, and where the last of a loader goes, be it a tensor of its last batch.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -65,6 +65,17 @@ std::optional<DType> image_dtype(const std::optional<std::string>& name);
 
 // Ctrl-C, and whatever else the program's signal handlers throw. Only Python's main thread runs those.
 void check_signals();
+
+// For what is dropped in any thread, with the GIL or without, as tensors are; also when the interpreter is gone.
+template <class Call>
+void without_gil(const Call& call) {
+  if (PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() == 1) {
+    const Unlocked unlocked;
+    call();
+  } else {
+    call();
+  }
+}
 
 // Joining threads and closing sockets may wait for threads that want the GIL.
 struct DeleteUnlocked {

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
 #include <memory>
 
 #include "bindings/python/handles.h"
@@ -51,6 +52,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.attach = attach;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
+  options.ending = [](const std::function<void()>& end) { without_gil(end); };
   const Unlocked unlocked;
   if (is_text) return std::make_unique<DataLoader>(DataLoader::from_text(job, name, split, options));
   return std::make_unique<DataLoader>(job, split, options);

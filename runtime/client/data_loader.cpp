@@ -117,6 +117,17 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   std::shared_ptr<const BatchForm> form_;
 };
 
+namespace {
+
+std::shared_ptr<DataLoaderImpl> make_impl(const JobMaker& read, const std::string& split,
+                                          const DataLoaderOptions& options) {
+  if (!options.ending) return std::make_shared<DataLoaderImpl>(read, split, options);
+  return {new DataLoaderImpl(read, split, options),
+          [ending = options.ending](DataLoaderImpl* last) { ending([last] { delete last; }); }};
+}
+
+}  // namespace
+
 SharedCardMemory::~SharedCardMemory() { UniqueFd(fd).reset(); }
 
 struct BatchStream::Pass {
@@ -154,14 +165,14 @@ BatchIterator& BatchIterator::operator++() {
 }
 
 DataLoader::DataLoader(const std::string& job_file, const std::string& split, const DataLoaderOptions& options)
-    : DataLoader(std::make_shared<DataLoaderImpl>(
-          [&](const std::vector<std::string>& overrides) { return load_job(job_file, overrides); }, split, options)) {}
+    : DataLoader(make_impl([&](const std::vector<std::string>& overrides) { return load_job(job_file, overrides); },
+                           split, options)) {}
 DataLoader::DataLoader(std::shared_ptr<DataLoaderImpl> impl) : impl_(std::move(impl)) {}
 DataLoader DataLoader::from_text(const std::string& job_text, const std::string& name, const std::string& split,
                                  const DataLoaderOptions& options) {
-  return DataLoader(std::make_shared<DataLoaderImpl>(
-      [&](const std::vector<std::string>& overrides) { return load_job_text(job_text, name, overrides); }, split,
-      options));
+  return DataLoader(
+      make_impl([&](const std::vector<std::string>& overrides) { return load_job_text(job_text, name, overrides); },
+                split, options));
 }
 DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;

@@ -131,6 +131,10 @@ struct DataLoaderOptions {
   // for a `penstock serve`. What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
+  // Calls `end`, once, and throws nothing: in the thread that drops the last of DataLoader, passes and batches. `end` may
+  // wait for threads that load (embedded), even until a folder has been listed; what they wait for must not be held
+  // meanwhile, as Python's GIL would be. Unset: it is called there and then.
+  std::function<void(const std::function<void()>& end)> ending;
 };
 
 // One pass over a split, batch by batch. The pass ends when its last copy is gone.

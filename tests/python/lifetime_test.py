@@ -5,17 +5,20 @@ import gc
 import os
 import queue
 import resource
+import shutil
+import struct
 import sys
 import threading
 import time
 import warnings
+import zlib
 
 import numpy as np
 import torch
 
 import penstock
 from jobs import run_tests
-from photos import JOB, digest, raises, script, tiny_job
+from photos import JOB, TRAIN, WORK, digest, raises, script, tiny_job
 
 
 def array_of(loader, name="image"):
@@ -324,6 +327,59 @@ def test_close_ends_another_threads_wait():
         thread.join(30)
     assert "was closed while a batch of split 'train' was waited for" in said[0], said
     assert time.monotonic() - began < 3
+
+
+def slow_picture(path):
+    """A small file whose pixels take long to get at: RGB rows of zeros, 16 bits each."""
+    width, height = 15000, 11000
+    packer = zlib.compressobj(1)
+    packed = b"".join([packer.compress(bytes(1 + 6 * width)) for _ in range(height)] + [packer.flush()])
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        for name, body in ((b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)), (b"IDAT", packed), (b"IEND", b"")):
+            file.write(struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)))
+
+
+def test_the_last_of_a_loader_goes_while_other_threads_run():
+    folder = os.path.join(WORK, "slow", "a")
+    os.makedirs(folder)
+    shutil.copy(next(os.path.join(at, names[0]) for at, _, names in os.walk(TRAIN) if names), os.path.join(folder, "0.jpg"))
+    slow_picture(os.path.join(folder, "1.png"))
+    for number in range(2, 5):
+        os.link(os.path.join(folder, "1.png"), os.path.join(folder, f"{number}.png"))
+    job = tiny_job(dataset={"folder": os.path.dirname(folder)}, mode="eval", batch_size=1,
+                   pipeline=[{"CenterCrop": {"size": [10500, 32]}}])  # nearly all rows
+    ran = {}
+    for what in ("loader", "batch", "tensor", "capsule", "iterator"):
+        loader = penstock.DataLoader(job, "train")
+        steps = iter(loader)
+        batch = next(steps)
+        last = {"loader": lambda: loader, "iterator": lambda: steps, "batch": lambda: batch, "tensor": lambda: batch[0],
+                "capsule": lambda: batch._native["image"].__dlpack__()}[what]()
+        del loader, steps, batch
+        gaps, over = [], threading.Event()
+
+        def tick():
+            before = time.monotonic()
+            while not over.is_set():
+                time.sleep(0.002)
+                now = time.monotonic()
+                gaps.append(now - before)
+                before = now
+
+        ticking = threading.Thread(target=tick)
+        ticking.start()
+        while not gaps:
+            time.sleep(0.001)
+        began = time.monotonic()
+        del last  # waits until the pictures that are being decoded are done
+        took = time.monotonic() - began
+        over.set()
+        ticking.join()
+        ran[what] = (round(took, 3), round(max(gaps), 3))
+        assert took > 0.1, ran  # else this shows nothing
+        assert max(gaps) < took / 2, ran
+    print("seconds that dropping it took, and that others stood still meanwhile:", ran)
 
 
 _AT_EXIT = """
