@@ -73,6 +73,7 @@ hashes = [None, None]
 torch.distributed.all_gather_object(hashes, [train.stats()["order_hash"], train.stats()["pixel_hash"]])
 if train.rank == 0:
     print("hashes", *(f"{sum(int(one[i], 16) for one in hashes) % 2 ** 128:032x}" for i in range(2)))
+torch.distributed.destroy_process_group()
 """
 
 

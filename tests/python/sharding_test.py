@@ -146,6 +146,7 @@ for images, labels in loader:  # as DDP does it: a collective in every step
 seen["total"] = int(total)
 with open(out, "w") as file:
     json.dump(seen, file)
+distributed.destroy_process_group()
 """
 
 
