@@ -34,7 +34,7 @@ struct Machine {
 };
 
 // Threads that take samples of the oldest chunk, lanes that are filled and closed, a card that makes one batch after the
-// other: loader/pool_executor.cpp in simulated time.
+// other: loader/card_feeder.cpp in simulated time.
 class Simulation {
  public:
   Simulation(const Machine& machine, std::function<int64_t(int64_t)> for_cards, SpeedSplit* split)
