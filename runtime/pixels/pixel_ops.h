@@ -5,7 +5,7 @@
 //   run_pixel_op(image, op, scratch);                                   // what the CPU does
 //
 // Each changes the whole image that the one before it left. A transform says once what it does; whoever executes it
-//   (Transform::paint(), gpu/batch_builder.h) gives the same bytes.
+//   (PixelTransform::paint(), gpu/batch_builder.h) gives the same bytes.
 // Ownership: values. Thread-safety: values, and a pure function on the caller's image. Failure: none, but for memory.
 #pragma once
 

@@ -262,8 +262,8 @@ const std::vector<double>& list_param(const ParamMap& params, const std::string&
   return std::get<std::vector<double>>(params.at(name));
 }
 
-std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name) {
-  std::vector<std::unique_ptr<Transform>> made;
+std::vector<Transform> transforms_param(const ParamMap& params, const std::string& name) {
+  std::vector<Transform> made;
   for (const TransformSpec& spec : std::get<std::vector<TransformSpec>>(params.at(name))) {
     made.push_back(find_transform(spec.name)->make(spec.params));
   }

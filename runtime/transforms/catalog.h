@@ -2,7 +2,7 @@
 //
 //   const TransformInfo* info = find_transform("CenterCrop");
 //   ParamMap params = resolve_params(*info, {{"size", int64_t{224}}});  // defaults filled in, everything checked
-//   std::unique_ptr<Transform> crop = info->make(params);
+//   Transform crop = info->make(params);
 //
 // Adding a transform is one entry here plus its class (transform.h); the parser, `penstock schema` and the fingerprint
 // follow from the entry. Thread-safety: the catalogue is built once and never changes.
@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-class Transform;
+struct Transform;  // transform.h
 
 struct TransformInfo {
   std::string name;  // torchvision v2's
@@ -27,7 +27,7 @@ struct TransformInfo {
   // names the parameter to point at. The map is complete and each value has passed its own ParamInfo.
   std::function<std::string(const ParamMap&, std::string& culprit)> check{};
   // Takes a map that resolve_params() returned.
-  std::function<std::unique_ptr<Transform>(const ParamMap&)> make{};
+  std::function<Transform(const ParamMap&)> make{};
   bool batch = false;  // mixes whole finished batches: stands after ToDtype and Normalize
 };
 

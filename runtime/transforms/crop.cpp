@@ -14,7 +14,7 @@ constexpr const char* kPaddingDoc = "colour of constant padding: one number, or 
 
 // torchvision's CenterCrop: an image that is too small is first padded with black, one more row or column at the end
 // when the difference is odd. Draws nothing.
-class CenterCrop final : public Transform {
+class CenterCrop final : public GeometricTransform {
  public:
   explicit CenterCrop(const ParamMap& params) : size_(size_param(params, "size")) {}
 
@@ -45,22 +45,48 @@ std::array<int, 4> padding_param(const ParamMap& params) {
 
 // torchvision's Pad. Draws nothing. A constant border is geometry; the others continue the image, which is then made
 // whole first.
-class Pad final : public Transform {
+template <class Kind>
+class Pad : public Kind {
  public:
-  explicit Pad(const ParamMap& params)
-      : padding_(padding_param(params)),
-        fill_(fills_param(params)),
-        border_(border_of(text_param(params, "padding_mode"))) {}
-  Kind kind() const noexcept override { return border_ == Border::constant ? Kind::geometric : Kind::pixels; }
+  explicit Pad(const ParamMap& params) : padding_(padding_param(params)) {}
+
+  std::optional<Size> fixed_size(std::optional<Size> in) const override {
+    return in ? std::optional(padded(*in)) : std::nullopt;
+  }
+
+ protected:
+  // Sides that no image may have stay just that.
+  Size padded(Size in) const noexcept {
+    const auto side = [](int64_t a, int64_t b, int64_t c) {
+      return static_cast<int>(std::min<int64_t>(a + b + c, std::numeric_limits<int>::max()));
+    };
+    return {side(in.width, padding_[0], padding_[2]), side(in.height, padding_[1], padding_[3])};
+  }
+
+  std::array<int, 4> padding_;
+};
+
+class ConstantPad final : public Pad<GeometricTransform> {
+ public:
+  explicit ConstantPad(const ParamMap& params) : Pad(params), fill_(fills_param(params)) {}
 
   Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 0, "Pad");
     const Size out = padded(in);
-    if (border_ == Border::constant) {
-      ops.crop({-padding_[0], -padding_[1], out.width, out.height}, fill_);
-    } else if (out != in) {
-      ops.becomes(out);
-    }
+    ops.crop({-padding_[0], -padding_[1], out.width, out.height}, fill_);
+    return Verdict::good();
+  }
+
+ private:
+  Fills fill_;
+};
+
+class BorderPad final : public Pad<PixelTransform> {
+ public:
+  explicit BorderPad(const ParamMap& params) : Pad(params), border_(border_of(text_param(params, "padding_mode"))) {}
+
+  Verdict size_after(Size in, std::span<const int64_t>, Size& out) const override {
+    out = padded(in);
     return Verdict::good();
   }
 
@@ -78,33 +104,18 @@ class Pad final : public Transform {
     return true;
   }
 
-  std::optional<Size> fixed_size(std::optional<Size> in) const override {
-    return in ? std::optional(padded(*in)) : std::nullopt;
-  }
-
  private:
-  // Sides that no image may have stay just that.
-  Size padded(Size in) const noexcept {
-    const auto side = [](int64_t a, int64_t b, int64_t c) {
-      return static_cast<int>(std::min<int64_t>(a + b + c, std::numeric_limits<int>::max()));
-    };
-    return {side(in.width, padding_[0], padding_[2]), side(in.height, padding_[1], padding_[3])};
-  }
-
-  std::array<int, 4> padding_;
-  Fills fill_;
   Border border_;
 };
 
 // torchvision's FiveCrop and TenCrop: the four corners and the middle; then the same of the mirrored image. Draw
 // nothing.
-class CornerCrops final : public Transform {
+class CornerCrops final : public ViewsTransform {
  public:
   explicit CornerCrops(const ParamMap& params)
       : size_(size_param(params, "size")),
         mirrored_(params.contains("vertical_flip")),
         vertical_(mirrored_ && boolean_param(params, "vertical_flip")) {}
-  Kind kind() const noexcept override { return Kind::views; }
   int views() const noexcept override { return mirrored_ ? 10 : 5; }
 
   std::string misfit(Size in) const override {
@@ -139,17 +150,13 @@ class CornerCrops final : public Transform {
 //
 // Draws: [x, y] of the box's corner in the input's pixels, before padding: negative where it starts in the padding.
 // Draw numbers: 0 is y, 1 is x. An image that is too small gets [0, 0] and a bad verdict.
-class RandomCrop final : public Transform {
+template <class Kind>
+class RandomCrop : public Kind {
  public:
   explicit RandomCrop(const ParamMap& params)
-      : size_(size_param(params, "size")),
-        pad_if_needed_(boolean_param(params, "pad_if_needed")),
-        fill_(fills_param(params)),
-        border_(border_of(text_param(params, "padding_mode"))) {
+      : size_(size_param(params, "size")), pad_if_needed_(boolean_param(params, "pad_if_needed")) {
     if (is_given(params, "padding")) padding_ = padding_param(params);
   }
-  // A border that continues the image needs its pixels, wherever the box lies.
-  Kind kind() const noexcept override { return border_ == Border::constant ? Kind::geometric : Kind::pixels; }
 
   void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {
     const Box room = padded(in);
@@ -172,7 +179,10 @@ class RandomCrop final : public Transform {
            " (pad_if_needed: true would pad)";
   }
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+  std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }
+
+ protected:
+  Verdict check(Size in, std::span<const int64_t> values) const {
     require_draws(values, 2, "RandomCrop");
     if (std::string why = misfit(in); !why.empty()) return Verdict::bad(std::move(why));
     const Box room = padded(in);
@@ -181,23 +191,9 @@ class RandomCrop final : public Transform {
       throw Error(ErrorKind::usage, "RandomCrop: the drawn corner lies outside the padded image",
                   "use the draws that Pipeline::draw made for this sample");
     }
-    if (border_ == Border::constant) {
-      ops.crop({static_cast<int>(values[0]), static_cast<int>(values[1]), size_.width, size_.height}, fill_);
-    } else if (in != size_) {
-      ops.becomes(size_);
-    }
     return Verdict::good();
   }
 
-  bool list_ops(Size in, std::span<const int64_t> values, ImageRole, PixelOpSink& to) const override {
-    to.add(BorderOp{cut(in.width, size_.width, padding_[0], padding_[2], static_cast<int>(values[0])),
-                    cut(in.height, size_.height, padding_[1], padding_[3], static_cast<int>(values[1]))});
-    return true;
-  }
-
-  std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }
-
- private:
   // The padded image in the input's coordinates. pad_if_needed pads both sides by the whole difference, as torchvision.
   Box padded(Size in) const noexcept {
     Box room{-padding_[0], -padding_[1], in.width + padding_[0] + padding_[2], in.height + padding_[1] + padding_[3]};
@@ -214,6 +210,43 @@ class RandomCrop final : public Transform {
     return room;
   }
 
+  Size size_;
+  bool pad_if_needed_;
+  std::array<int, 4> padding_{};  // left, top, right, bottom
+};
+
+class ConstantRandomCrop final : public RandomCrop<GeometricTransform> {
+ public:
+  explicit ConstantRandomCrop(const ParamMap& params) : RandomCrop(params), fill_(fills_param(params)) {}
+
+  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+    if (Verdict verdict = check(in, values); !verdict.ok()) return verdict;
+    ops.crop({static_cast<int>(values[0]), static_cast<int>(values[1]), size_.width, size_.height}, fill_);
+    return Verdict::good();
+  }
+
+ private:
+  Fills fill_;
+};
+
+// A border that continues the image needs its pixels, wherever the box lies.
+class BorderRandomCrop final : public RandomCrop<PixelTransform> {
+ public:
+  explicit BorderRandomCrop(const ParamMap& params)
+      : RandomCrop(params), border_(border_of(text_param(params, "padding_mode"))) {}
+
+  Verdict size_after(Size in, std::span<const int64_t> values, Size& out) const override {
+    out = size_;
+    return check(in, values);
+  }
+
+  bool list_ops(Size in, std::span<const int64_t> values, ImageRole, PixelOpSink& to) const override {
+    to.add(BorderOp{cut(in.width, size_.width, padding_[0], padding_[2], static_cast<int>(values[0])),
+                    cut(in.height, size_.height, padding_[1], padding_[3], static_cast<int>(values[1]))});
+    return true;
+  }
+
+ private:
   // One axis of the box. torchvision pads by `padding` first, and what comes of that again where it is still too small.
   std::vector<int> cut(int in, int out, int before, int after, int start) const {
     const int once = in + before + after;
@@ -224,12 +257,15 @@ class RandomCrop final : public Transform {
     return indices;
   }
 
-  Size size_;
-  bool pad_if_needed_;
-  std::array<int, 4> padding_{};  // left, top, right, bottom
-  Fills fill_;
   Border border_;
 };
+
+// By what is padded with.
+template <class Constant, class Continued>
+Transform of_padding_mode(const ParamMap& params) {
+  if (border_of(text_param(params, "padding_mode")) == Border::constant) return std::make_unique<Constant>(params);
+  return std::make_unique<Continued>(params);
+}
 
 ParamInfo padding_info() {
   return {.name = "padding",
@@ -274,14 +310,14 @@ TransformInfo random_crop_info() {
                      fill_info(kPaddingDoc),
                      padding_mode_info(),
                      mask_fill_info()},
-          .make = [](const ParamMap& params) { return std::make_unique<RandomCrop>(params); }};
+          .make = of_padding_mode<ConstantRandomCrop, BorderRandomCrop>};
 }
 
 TransformInfo pad_info() {
   return {.name = "Pad",
           .doc = "adds a border",
           .params = {padding_info(), fill_info(kPaddingDoc), padding_mode_info(), mask_fill_info()},
-          .make = [](const ParamMap& params) { return std::make_unique<Pad>(params); }};
+          .make = of_padding_mode<ConstantPad, BorderPad>};
 }
 
 TransformInfo five_crop_info() {

@@ -4,14 +4,6 @@
 #include "runtime/transforms/transforms.h"
 
 namespace penstock {
-namespace {
-
-class ExifTranspose final : public Transform {
- public:
-  Kind kind() const noexcept override { return Kind::upright; }
-};
-
-}  // namespace
 
 TransformInfo exif_transpose_info() {
   return {.name = "ExifTranspose",
@@ -19,7 +11,7 @@ TransformInfo exif_transpose_info() {
               "Turns each image upright by its EXIF orientation, as PIL.ImageOps.exif_transpose does. First in the "
               "pipeline or not at all; without it orientation is ignored, as torchvision's ImageFolder does.",
           .params = {},
-          .make = [](const ParamMap&) { return std::make_unique<ExifTranspose>(); }};
+          .make = [](const ParamMap&) { return ExifTranspose{}; }};
 }
 
 }  // namespace penstock

@@ -5,7 +5,7 @@ namespace penstock {
 namespace {
 
 // torchvision's RandomHorizontalFlip and RandomVerticalFlip. Draws: [1] when it flips, else [0].
-class RandomFlip final : public Transform {
+class RandomFlip final : public GeometricTransform {
  public:
   RandomFlip(OpKind axis, double p) : axis_(axis), p_(p) {}
 

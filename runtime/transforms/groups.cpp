@@ -14,58 +14,49 @@ namespace {
 //   the number of values is the same for every sample.
 // Draw numbers: one stream for all, the group's position; the group's own draws come first, then each inner transform's
 //   where the one before it stopped.
-class Group : public Transform {
+class Group : public TransformGroup {
  public:
   explicit Group(const ParamMap& params) : inside_(transforms_param(params, "transforms")) {
-    for (const std::unique_ptr<Transform>& inner : inside_) {
+    for (const Transform& inner : inside_) {
       std::vector<int64_t> values;
       DrawStream stream({}, 0);
-      inner->draw(stream, {64, 64}, values);
+      as<DrawingTransform>(inner)->draw(stream, {64, 64}, values);
       counts_.push_back(values.size());
     }
   }
-  // Those inside are all for samples or all for batches (check_inside).
-  Kind kind() const noexcept override { return of_batches() ? Kind::batch : Kind::group; }
-  void mix(const MixBatch& batch, std::span<const int64_t> values) const override {
-    std::vector<Step> steps;
-    expand(values, steps);
-    for (const Step& step : steps) step.transform->mix(batch, step.values);
-  }
-  int64_t classes() const noexcept override { return inside_.front()->classes(); }
-  bool needs_float() const noexcept override {
-    return std::any_of(inside_.begin(), inside_.end(), [](const auto& inner) { return inner->needs_float(); });
-  }
-  std::span<const std::unique_ptr<Transform>> inside() const noexcept override { return inside_; }
+  std::span<const Transform> inside() const noexcept override { return inside_; }
 
  protected:
-  bool of_batches() const noexcept { return inside_.front()->kind() == Kind::batch; }
-
   // Draws of inner transform `which` on an image of size `in`, and the size it would have after it.
   Size draw_inner(size_t which, DrawStream& stream, Size in, std::vector<int64_t>& values) const {
     const size_t before = values.size();
-    inside_[which]->draw(stream, in, values);
+    as<DrawingTransform>(inside_[which])->draw(stream, in, values);
     if (values.size() - before != counts_[which]) {
       throw Error(ErrorKind::usage, "a transform inside a group drew " + std::to_string(values.size() - before) +
                                         " values, and " + std::to_string(counts_[which]) + " for another image");
     }
     Size out = in;
-    const Verdict verdict = size_after(*inside_[which], std::span(values).subspan(before), in, out);
+    const Verdict verdict = size_after(inside_[which], std::span(values).subspan(before), in, out);
     return verdict.ok() ? out : in;  // what is refused here is refused by apply(), where it is applied
   }
 
   void expand_inner(size_t which, std::span<const int64_t>& values, std::vector<Step>& steps) const {
     const std::span<const int64_t> mine = values.first(counts_[which]);
-    if (!inside_[which]->inside().empty()) {
-      inside_[which]->expand(mine, steps);
+    if (const auto* group = as<TransformGroup>(inside_[which])) {
+      group->expand(mine, steps);
     } else {
-      steps.push_back({inside_[which].get(), mine});
+      steps.push_back({&inside_[which], mine});
     }
     values = values.subspan(counts_[which]);
   }
 
   size_t count_all() const noexcept { return std::accumulate(counts_.begin(), counts_.end(), size_t{0}); }
 
-  std::vector<std::unique_ptr<Transform>> inside_;
+  std::optional<Size> fixed_size_of(size_t which, std::optional<Size> in) const {
+    return as<SampleTransform>(inside_[which])->fixed_size(in);
+  }
+
+  std::vector<Transform> inside_;
   std::vector<size_t> counts_;  // of values, by inner transform
 };
 
@@ -94,7 +85,7 @@ class RandomApply final : public Group {
 
   std::optional<Size> fixed_size(std::optional<Size> in) const override {
     std::optional<Size> out = in;
-    for (const std::unique_ptr<Transform>& inner : inside_) out = inner->fixed_size(out);
+    for (size_t i = 0; i < inside_.size(); ++i) out = fixed_size_of(i, out);
     if (p_ == 0) return in;
     return p_ == 1 || out == in ? out : std::nullopt;
   }
@@ -132,11 +123,11 @@ class RandomChoice final : public Group {
   }
 
   std::optional<Size> fixed_size(std::optional<Size> in) const override {
-    const std::optional<Size> out = inside_[0]->fixed_size(in);
-    const bool same = std::all_of(inside_.begin(), inside_.end(), [&](const std::unique_ptr<Transform>& inner) {
-      return inner->fixed_size(in) == out;
-    });
-    return same ? out : std::nullopt;
+    const std::optional<Size> out = fixed_size_of(0, in);
+    for (size_t i = 1; i < inside_.size(); ++i) {
+      if (fixed_size_of(i, in) != out) return std::nullopt;
+    }
+    return out;
   }
 
  private:
@@ -171,26 +162,59 @@ class RandomOrder final : public Group {
 
   // Where every transform keeps the size; other orders could end in other sizes.
   std::optional<Size> fixed_size(std::optional<Size> in) const override {
-    const bool kept = std::all_of(inside_.begin(), inside_.end(),
-                                  [&](const std::unique_ptr<Transform>& inner) { return inner->fixed_size(in) == in; });
-    return kept ? in : std::nullopt;
+    for (size_t i = 0; i < inside_.size(); ++i) {
+      if (fixed_size_of(i, in) != in) return std::nullopt;
+    }
+    return in;
   }
 };
 
+// What MixUp and CutMix inside a group make of it: a batch transform.
+class BatchGroup final : public BatchTransform {
+ public:
+  explicit BatchGroup(std::unique_ptr<TransformGroup> group) : group_(std::move(group)) {}
+
+  void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {
+    group_->draw(stream, in, values);
+  }
+  void mix(const MixBatch& batch, std::span<const int64_t> values) const override {
+    std::vector<Step> steps;
+    group_->expand(values, steps);
+    for (const Step& step : steps) as<BatchTransform>(*step.transform)->mix(batch, step.values);
+  }
+  int64_t classes() const noexcept override { return as<BatchTransform>(group_->inside().front())->classes(); }
+  bool needs_float() const noexcept override {
+    const std::span<const Transform> inside = group_->inside();
+    return std::any_of(inside.begin(), inside.end(),
+                       [](const Transform& inner) { return as<BatchTransform>(inner)->needs_float(); });
+  }
+
+ private:
+  std::unique_ptr<TransformGroup> group_;
+};
+
+// Those inside are all for samples or all for batches (check_inside).
+template <class Kind>
+Transform group_of(const ParamMap& params) {
+  auto group = std::make_unique<Kind>(params);
+  if (as<BatchTransform>(group->inside().front()) == nullptr) return Transform(std::move(group));
+  return std::make_unique<BatchGroup>(std::move(group));
+}
+
 std::string check_inside(const ParamMap& params, std::string& culprit) {
   culprit = "transforms";
-  const std::vector<std::unique_ptr<Transform>> inside = transforms_param(params, "transforms");
-  for (const std::unique_ptr<Transform>& inner : inside) {
-    if ((inner->kind() == Transform::Kind::batch) != (inside.front()->kind() == Transform::Kind::batch)) {
+  const std::vector<Transform> inside = transforms_param(params, "transforms");
+  const auto* first = as<BatchTransform>(inside.front());
+  for (const Transform& inner : inside) {
+    const auto* batch = as<BatchTransform>(inner);
+    if ((batch == nullptr) != (first == nullptr)) {
       return "MixUp and CutMix, which change batches, cannot stand beside transforms of samples";
     }
-    if (inner->classes() != inside.front()->classes()) return "all must have the same num_classes";
-    if (inner->kind() == Transform::Kind::function) return "Python cannot stand inside another transform";
-    if (inner->kind() == Transform::Kind::finishing) {
-      return "ToDtype and Normalize cannot stand inside another transform";
-    }
-    if (inner->kind() == Transform::Kind::upright) return "ExifTranspose cannot stand inside another transform";
-    if (inner->kind() == Transform::Kind::views) return "FiveCrop and TenCrop cannot stand inside another transform";
+    if (batch != nullptr && batch->classes() != first->classes()) return "all must have the same num_classes";
+    if (std::holds_alternative<PythonFunction>(inner)) return "Python cannot stand inside another transform";
+    if (as<FinishingTransform>(inner) != nullptr) return "ToDtype and Normalize cannot stand inside another transform";
+    if (std::holds_alternative<ExifTranspose>(inner)) return "ExifTranspose cannot stand inside another transform";
+    if (as<ViewsTransform>(inner) != nullptr) return "FiveCrop and TenCrop cannot stand inside another transform";
   }
   return {};
 }
@@ -223,7 +247,7 @@ TransformInfo random_apply_info() {
                       .maximum = 1,
                       .doc = "probability that they are applied"}},
           .check = check_inside,
-          .make = [](const ParamMap& params) { return std::make_unique<RandomApply>(params); }};
+          .make = group_of<RandomApply>};
 }
 
 TransformInfo random_choice_info() {
@@ -237,7 +261,7 @@ TransformInfo random_choice_info() {
                       .maximum = 1e6,
                       .doc = "one weight for each transform; not given: all alike"}},
           .check = check_choice,
-          .make = [](const ParamMap& params) { return std::make_unique<RandomChoice>(params); }};
+          .make = group_of<RandomChoice>};
 }
 
 TransformInfo random_order_info() {
@@ -245,7 +269,7 @@ TransformInfo random_order_info() {
           .doc = "a list of transforms in a random order",
           .params = {transforms_info("the transforms")},
           .check = check_inside,
-          .make = [](const ParamMap& params) { return std::make_unique<RandomOrder>(params); }};
+          .make = group_of<RandomOrder>};
 }
 
 }  // namespace penstock

@@ -108,11 +108,10 @@ void mix_labels(const MixBatch& batch, double share) {
                 });
 }
 
-class Mixing : public Transform {
+class Mixing : public BatchTransform {
  public:
   explicit Mixing(const ParamMap& params)
       : alpha_(number_param(params, "alpha")), classes_(integer_param(params, "num_classes")) {}
-  Kind kind() const noexcept override { return Kind::batch; }
   int64_t classes() const noexcept override { return classes_; }
 
  protected:

@@ -45,8 +45,8 @@ class Pipeline::Impl {
         throw Error(error.kind(), place + error.message(), error.remedy());
       }
       canonical_ += canonical_text(complete) + "\n";
-      std::unique_ptr<Transform> transform = info->make(complete.params);
-      if (transform->kind() == Transform::Kind::upright) {
+      Transform transform = info->make(complete.params);
+      if (std::holds_alternative<ExifTranspose>(transform)) {
         if (i > 0) {
           throw Error(ErrorKind::config, place + specs[i].name + " does not stand first",
                       "move it to the front: it says how files are read");
@@ -54,17 +54,17 @@ class Pipeline::Impl {
         header_options_.exif_orientation = true;
         continue;
       }
-      if (transform->kind() == Transform::Kind::batch) {
-        add_batch_transform(static_cast<uint16_t>(i), std::move(transform), place + specs[i].name);
+      if (auto* batch = std::get_if<std::unique_ptr<BatchTransform>>(&transform)) {
+        add_batch_transform(static_cast<uint16_t>(i), std::move(*batch), place + specs[i].name);
         continue;
       }
       if (!batch_.empty()) {
         throw Error(ErrorKind::config, place + specs[i].name + " stands after MixUp or CutMix",
                     "what mixes whole batches stands last");
       }
-      if (transform->kind() == Transform::Kind::finishing) {
+      if (const auto* last = as<FinishingTransform>(transform)) {
         finishing = true;
-        const std::string complaint = transform->finish(finish_);
+        const std::string complaint = last->finish(finish_);
         if (!complaint.empty()) throw Error(ErrorKind::config, place + complaint);
         continue;
       }
@@ -72,17 +72,22 @@ class Pipeline::Impl {
         throw Error(ErrorKind::config, place + specs[i].name + " stands after ToDtype",
                     "put ToDtype and Normalize last: geometry is done on uint8 pixels");
       }
-      if (views_ > 1) {
+      if (views_) {
         throw Error(ErrorKind::config, place + specs[i].name + " stands after " + specs[i - 1].name,
                     "FiveCrop and TenCrop make several images; only ToDtype and Normalize may follow");
       }
-      views_ = transform->views();
-      if (const std::string why = size ? transform->misfit(*size) : std::string(); !why.empty()) {
-        throw Error(ErrorKind::config, place + why, "every image has that size here");
+      if (const auto* sized = as<SampleTransform>(transform)) {
+        if (const std::string why = size ? sized->misfit(*size) : std::string(); !why.empty()) {
+          throw Error(ErrorKind::config, place + why, "every image has that size here");
+        }
+        size = sized->fixed_size(size);
       }
-      size = transform->fixed_size(size);
-      if (transform->kind() == Transform::Kind::function) functions_.push_back(transform->function());
-      count_flips(*transform);
+      if (auto* views = std::get_if<std::unique_ptr<ViewsTransform>>(&transform)) {
+        views_ = std::move(*views);
+        continue;
+      }
+      if (const auto* function = std::get_if<PythonFunction>(&transform)) functions_.push_back(function->name);
+      count_flips(transform);
       placed_.push_back({static_cast<uint16_t>(i), std::move(transform)});
     }
     if (!size) {
@@ -91,8 +96,8 @@ class Pipeline::Impl {
     }
     size_ = *size;
     constexpr int64_t kMaxPixels = int64_t{1} << 29;
-    if (int64_t{size_.width} * size_.height * views_ > kMaxPixels) {
-      throw Error(ErrorKind::config, "the pipeline's output of " + (views_ > 1 ? std::to_string(views_) + " x " : "") +
+    if (int64_t{size_.width} * size_.height * views() > kMaxPixels) {
+      throw Error(ErrorKind::config, "the pipeline's output of " + (views_ ? std::to_string(views()) + " x " : "") +
                                          std::to_string(size_.width) + " x " + std::to_string(size_.height) +
                                          " is above 2^29 pixels");
     }
@@ -104,8 +109,8 @@ class Pipeline::Impl {
     for (const Placed& placed : placed_) {
       DrawStream stream(key, placed.position);
       TransformDraw drawn{placed.position, {}};
-      placed.transform->draw(stream, size, drawn.values);
-      const Verdict verdict = size_after(*placed.transform, drawn.values, size, size);
+      if (const auto* drawing = as<DrawingTransform>(placed.transform)) drawing->draw(stream, size, drawn.values);
+      const Verdict verdict = size_after(placed.transform, drawn.values, size, size);
       if (!drawn.values.empty()) draws.push_back(std::move(drawn));
       if (!verdict.ok()) break;  // apply() says so; there is no image for the transforms behind
     }
@@ -131,14 +136,14 @@ class Pipeline::Impl {
 
   int64_t soft_classes() const noexcept { return batch_.empty() ? 0 : batch_.front().transform->classes(); }
   bool mixing_needs_float() const noexcept {
-    return std::any_of(batch_.begin(), batch_.end(), [](const Placed& one) { return one.transform->needs_float(); });
+    return std::any_of(batch_.begin(), batch_.end(), [](const auto& one) { return one.transform->needs_float(); });
   }
 
   Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role) const {
-    if (out.size() != view_bytes() * static_cast<size_t>(views_)) {
+    if (out.size() != view_bytes() * static_cast<size_t>(views())) {
       throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " +
-                                        (views_ > 1 ? std::to_string(views_) + " x " : "") + "3 x " +
+                                        (views_ ? std::to_string(views()) + " x " : "") + "3 x " +
                                         std::to_string(size_.height) + " x " + std::to_string(size_.width));
     }
     if (!functions_.empty() && !function) {
@@ -155,21 +160,20 @@ class Pipeline::Impl {
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found,
             DecodeSize decoded) const {
     found.stages.clear();
-    if (views_ > 1 || !functions_.empty()) return false;
+    if (views_ || !functions_.empty()) return false;
     PipelinePlan& plan = *scratch.plan;
     plan.ops.clear();
     plan.role = ImageRole::image;
     Size size{header.width, header.height};
     size_t next_draw = 0;
     for (const Placed& placed : placed_) {
-      list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
-      for (const Step& step : plan.steps) {
-        if (step.transform->kind() == Transform::Kind::pixels) {
-          if (step.transform->acts(step.values) && !plan_pixels(step, header, size, scratch, found, decoded)) {
-            return false;
-          }
-        } else if (step.transform->kind() != Transform::Kind::geometric || !add_geometry(step, size, plan).ok()) {
-          return false;
+      list_steps(placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
+      for (const auto& [transform, values] : plan.steps) {
+        if (const auto* geometric = as<GeometricTransform>(*transform)) {
+          if (!add_geometry(*geometric, values, size, plan).ok()) return false;
+        } else if (const auto* pixels = as<PixelTransform>(*transform)) {
+          if (!pixels->acts(values)) continue;
+          if (!plan_pixels(*pixels, values, header, size, scratch, found, decoded)) return false;
         }
       }
     }
@@ -185,21 +189,22 @@ class Pipeline::Impl {
     std::vector<Step> steps;
     for (const Placed& placed : placed_) {
       const std::span<const int64_t> values = values_at(draws, next, placed.position);
-      list_steps(*placed.transform, values, steps);
+      list_steps(placed.transform, values, steps);
       Verdict verdict = Verdict::good();
       // A group's draws say more than what came of them; so do those of a pixel transform.
-      bool explained = placed.transform->kind() == Transform::Kind::geometric;
-      if (placed.transform->flips()) {
-        explained = explained && flips_[*placed.transform->flips() == OpKind::flip_vertical] == 1;
-      }
+      const auto* alone = as<GeometricTransform>(placed.transform);
+      bool explained = alone != nullptr;
+      if (alone != nullptr && alone->flips()) explained = flips_[*alone->flips() == OpKind::flip_vertical] == 1;
       for (const Step& step : steps) {
         OpList ops(size);
-        verdict = step.transform->geometry(size, step.values, ops);
-        if (!verdict.ok()) break;
-        size = ops.size();
-        if (step.transform->kind() == Transform::Kind::pixels) {
-          moved = moved || (!step.transform->colour_only() && step.transform->acts(step.values));
+        if (const auto* geometric = as<GeometricTransform>(*step.transform)) {
+          verdict = geometric->geometry(size, step.values, ops);
+          size = ops.size();
+        } else if (const auto* pixels = as<PixelTransform>(*step.transform)) {
+          verdict = pixels->size_after(size, step.values, size);
+          moved = moved || (!pixels->colour_only() && pixels->acts(step.values));
         }
+        if (!verdict.ok()) break;
         for (const GeometricOp& op : ops.ops()) {
           if (op.kind == OpKind::flip_horizontal) result.flip[0] = !result.flip[0];
           if (op.kind == OpKind::flip_vertical) result.flip[1] = !result.flip[1];
@@ -229,7 +234,7 @@ class Pipeline::Impl {
   const std::vector<std::string>& functions() const noexcept { return functions_; }
   Arithmetic arithmetic() const noexcept { return arithmetic_; }
   Size size() const noexcept { return size_; }
-  int views() const noexcept { return views_; }
+  int views() const noexcept { return views_ ? views_->views() : 1; }
   const HeaderOptions& header_options() const noexcept { return header_options_; }
   const FinishSpec& finish() const noexcept { return finish_; }
   const std::string& canonical() const noexcept { return canonical_; }
@@ -237,7 +242,11 @@ class Pipeline::Impl {
  private:
   struct Placed {
     uint16_t position = 0;
-    std::unique_ptr<Transform> transform;
+    Transform transform;
+  };
+  struct PlacedBatch {
+    uint16_t position = 0;
+    std::unique_ptr<BatchTransform> transform;
   };
 
   class KeptOps final : public PixelOpSink {
@@ -262,7 +271,7 @@ class Pipeline::Impl {
     return draws[next++].values;
   }
 
-  void add_batch_transform(uint16_t position, std::unique_ptr<Transform> transform, const std::string& name) {
+  void add_batch_transform(uint16_t position, std::unique_ptr<BatchTransform> transform, const std::string& name) {
     if (transform->needs_float() && finish_.dtype == DType::uint8) {
       throw Error(ErrorKind::config, name + " needs a float tensor",
                   "put ToDtype: {dtype: float32, scale: true} before it");
@@ -276,14 +285,16 @@ class Pipeline::Impl {
   }
 
   void count_flips(const Transform& transform) {
-    if (transform.flips()) ++flips_[*transform.flips() == OpKind::flip_vertical];
-    for (const std::unique_ptr<Transform>& inner : transform.inside()) count_flips(*inner);
+    const auto* geometric = as<GeometricTransform>(transform);
+    if (geometric != nullptr && geometric->flips()) ++flips_[*geometric->flips() == OpKind::flip_vertical];
+    const auto* group = as<TransformGroup>(transform);
+    for (const Transform& inner : group != nullptr ? group->inside() : std::span<const Transform>()) count_flips(inner);
   }
 
   static void list_steps(const Transform& transform, std::span<const int64_t> values, std::vector<Step>& steps) {
     steps.clear();
-    if (transform.kind() == Transform::Kind::group) {
-      transform.expand(values, steps);
+    if (const auto* group = as<TransformGroup>(transform)) {
+      group->expand(values, steps);
     } else {
       steps.push_back({&transform, values});
     }
@@ -298,28 +309,16 @@ class Pipeline::Impl {
     size_t next_draw = 0;
     size_t next_function = 0;
     for (const Placed& placed : placed_) {
-      list_steps(*placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
-      for (const Step& step : plan.steps) {
+      list_steps(placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
+      for (const auto& [transform, values] : plan.steps) {
         Verdict verdict = Verdict::good();
-        switch (step.transform->kind()) {
-          case Transform::Kind::function:
-            if (plan.role == ImageRole::mask) break;
-            verdict = make_whole(stage, header, scratch);
-            if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
-            break;
-          case Transform::Kind::batch:
-          case Transform::Kind::finishing:
-          case Transform::Kind::group:
-          case Transform::Kind::upright:
-            break;  // not among the steps
-          case Transform::Kind::views:
-            verdict = make_views(*step.transform, stage, header, out, scratch);
-            break;
-          case Transform::Kind::pixels:
-            verdict = paint(step, stage, header, scratch);
-            break;
-          case Transform::Kind::geometric:
-            verdict = add_geometry(step, stage.size, plan);
+        if (const auto* geometric = as<GeometricTransform>(*transform)) {
+          verdict = add_geometry(*geometric, values, stage.size, plan);
+        } else if (const auto* pixels = as<PixelTransform>(*transform)) {
+          verdict = paint(*pixels, values, stage, header, scratch);
+        } else if (plan.role != ImageRole::mask) {  // a function
+          verdict = make_whole(stage, header, scratch);
+          if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
         }
         if (!verdict.ok()) return verdict;
       }
@@ -328,17 +327,16 @@ class Pipeline::Impl {
       throw Error(ErrorKind::usage, "the draws are not of this pipeline: none of its transforms stands at position " +
                                         std::to_string(draws[next_draw].position));
     }
-    if (views_ > 1) return Verdict::good();
+    if (views_) return make_views(stage, header, out, scratch);
     return run_stage(stage.source, header, size_, scratch, out.data(), nullptr);
   }
 
   // All are cut from the image that precedes them, which is made once.
-  Verdict make_views(const Transform& transform, Stage& stage, const ImageHeader& header, std::span<uint8_t> out,
-                     Scratch& scratch) const {
+  Verdict make_views(Stage& stage, const ImageHeader& header, std::span<uint8_t> out, Scratch& scratch) const {
     if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
-    for (int number = 0; number < views_; ++number) {
+    for (int number = 0; number < views(); ++number) {
       OpList ops(stage.size);
-      if (Verdict verdict = transform.view(stage.size, number, ops); !verdict.ok()) return verdict;
+      if (Verdict verdict = views_->view(stage.size, number, ops); !verdict.ok()) return verdict;
       scratch.plan->ops.clear();
       for (const GeometricOp& op : ops.ops()) add_operation(op, *scratch.plan);
       const std::span<uint8_t> place = out.subspan(static_cast<size_t>(number) * view_bytes(), view_bytes());
@@ -353,9 +351,10 @@ class Pipeline::Impl {
     return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
   }
 
-  static Verdict add_geometry(const Step& step, Size& size, PipelinePlan& plan) {
+  static Verdict add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
+                              PipelinePlan& plan) {
     OpList ops(size);
-    Verdict verdict = step.transform->geometry(size, step.values, ops);
+    Verdict verdict = transform.geometry(size, values, ops);
     if (!verdict.ok()) return verdict;
     for (const GeometricOp& op : ops.ops()) add_operation(op, plan);
     size = ops.size();
@@ -380,19 +379,18 @@ class Pipeline::Impl {
     return verdict;
   }
 
-  Verdict paint(const Step& step, Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+  Verdict paint(const PixelTransform& transform, std::span<const int64_t> values, Stage& stage,
+                const ImageHeader& header, Scratch& scratch) const {
     const ImageRole role = scratch.plan->role;
-    if (!step.transform->acts(step.values)) return Verdict::good();
-    if (role == ImageRole::mask && step.transform->colour_only()) return Verdict::good();
-    OpList ops(stage.size);
-    if (Verdict verdict = step.transform->geometry(stage.size, step.values, ops); !verdict.ok()) return verdict;
-    if (Verdict verdict = check_size(ops.size(), scratch.limits); !verdict.ok()) return verdict;
+    if (!transform.acts(values)) return Verdict::good();
+    if (role == ImageRole::mask && transform.colour_only()) return Verdict::good();
+    Size after;
+    if (Verdict verdict = transform.size_after(stage.size, values, after); !verdict.ok()) return verdict;
+    if (Verdict verdict = check_size(after, scratch.limits); !verdict.ok()) return verdict;
     if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
     PixelBuffer& image = *stage.whole;
-    if (Verdict verdict = step.transform->paint(image, step.values, role, scratch.paint); !verdict.ok()) {
-      return verdict;
-    }
-    stage.size = ops.size();
+    if (Verdict verdict = transform.paint(image, values, role, scratch.paint); !verdict.ok()) return verdict;
+    stage.size = after;
     if (Size{image.width(), image.height()} != stage.size) {
       throw Error(ErrorKind::usage, "a pixel transform made another size than it said");
     }
@@ -401,15 +399,15 @@ class Pipeline::Impl {
   }
 
   // paint(), as data.
-  bool plan_pixels(const Step& step, const ImageHeader& header, Size& size, Scratch& scratch, ImagePlan& found,
-                   DecodeSize decoded) const {
-    OpList ops(size);
-    if (!step.transform->geometry(size, step.values, ops).ok()) return false;
-    if (!check_size(ops.size(), scratch.limits).ok() || !check_size(size, scratch.limits).ok()) return false;
+  bool plan_pixels(const PixelTransform& transform, std::span<const int64_t> values, const ImageHeader& header,
+                   Size& size, Scratch& scratch, ImagePlan& found, DecodeSize decoded) const {
+    Size after;
+    if (!transform.size_after(size, values, after).ok()) return false;
+    if (!check_size(after, scratch.limits).ok() || !check_size(size, scratch.limits).ok()) return false;
     if (!plan_stage(header, size, scratch, found, decoded)) return false;
     KeptOps kept(found.stages.back().ops);
-    if (!step.transform->list_ops(size, step.values, ImageRole::image, kept)) return false;
-    size = ops.size();
+    if (!transform.list_ops(size, values, ImageRole::image, kept)) return false;
+    size = after;
     return true;
   }
 
@@ -518,11 +516,11 @@ class Pipeline::Impl {
   Arithmetic arithmetic_;
   HeaderOptions header_options_;
   std::vector<Placed> placed_;          // of samples, before finishing
-  std::vector<Placed> batch_;           // after it
+  std::vector<PlacedBatch> batch_;      // after it
   std::vector<std::string> functions_;  // their names
   int flips_[2] = {0, 0};               // how many transforms flip each axis
   Size size_;
-  int views_ = 1;
+  std::unique_ptr<ViewsTransform> views_;  // behind all of placed_; nullptr: one image a sample
   FinishSpec finish_;
   std::string canonical_;
   MonotonicClock clock_;

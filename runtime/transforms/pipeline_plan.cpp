@@ -64,8 +64,6 @@ Verdict PipelinePlan::build(Size out, int64_t max_pixels, Resampler& resampler) 
         run.need = resampler.source_window(run.geometry, run.source);
         begin_run(Box{run.need});
         break;
-      case OpKind::paint:
-        break;  // never here: the image is made whole instead
     }
   }
   return Verdict::good();

@@ -11,11 +11,10 @@ namespace penstock {
 namespace {
 
 // What the four share: operations with a filter and a colour for what comes from outside.
-class Policy : public Transform {
+class Policy : public PixelTransform {
  public:
   explicit Policy(const ParamMap& params)
       : filter_(filter_param(params, "interpolation")), fill_(fills_param(params)) {}
-  Kind kind() const noexcept override { return Kind::pixels; }
 
  protected:
   // One operation from its draws.

@@ -4,19 +4,6 @@ namespace penstock {
 
 namespace {
 
-// The user's own code on whole pixels. What runs it (worker processes) is the business of whoever calls
-// Pipeline::apply; here it is a name, and a wall: everything before it is done before it runs. Draws: none of ours; the
-// code gets a generator of its own (bindings/python/penstock/_worker.py has the key and the counter).
-class Python final : public Transform {
- public:
-  explicit Python(const ParamMap& params) : function_(text_param(params, "function")) {}
-  Kind kind() const noexcept override { return Kind::function; }
-  std::string function() const override { return function_; }
-
- private:
-  std::string function_;
-};
-
 std::string check_python(const ParamMap& params, std::string& culprit) {
   culprit = "function";
   if (is_python_name(text_param(params, "function"))) return {};
@@ -25,6 +12,9 @@ std::string check_python(const ParamMap& params, std::string& culprit) {
 
 }  // namespace
 
+// The user's own code on whole pixels. What runs it (worker processes) is the business of whoever calls
+// Pipeline::apply; here it is a name, and a wall: everything before it is done before it runs. Draws: none of ours; the
+// code gets a generator of its own (bindings/python/penstock/_worker.py has the key and the counter).
 TransformInfo python_info() {
   return {.name = "Python",
           .doc = "a Python function: uint8 [height, width, 3] and a numpy Generator in, an array of the same shape out",
@@ -34,7 +24,7 @@ TransformInfo python_info() {
                       .default_value = std::string(),
                       .doc = "any text: change it with the code, and runs of the two are told apart"}},
           .check = check_python,
-          .make = [](const ParamMap& params) { return std::make_unique<Python>(params); }};
+          .make = [](const ParamMap& params) { return PythonFunction{text_param(params, "function")}; }};
 }
 
 }  // namespace penstock

@@ -6,7 +6,7 @@ namespace penstock {
 namespace {
 
 // torchvision's GaussianBlur. Draws: [sigma in pixels, in units of 2^-32].
-class GaussianBlur final : public Transform {
+class GaussianBlur final : public PixelTransform {
  public:
   explicit GaussianBlur(const ParamMap& params) {
     const std::vector<double>& size = list_param(params, "kernel_size");
@@ -16,7 +16,6 @@ class GaussianBlur final : public Transform {
     sigma_ = {sigma.front(), sigma.back()};
   }
 
-  Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
 
   void draw(DrawStream& stream, Size, std::vector<int64_t>& values) const override {

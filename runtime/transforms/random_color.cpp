@@ -9,11 +9,10 @@ namespace penstock {
 namespace {
 
 // An operation that is fixed but for whether it happens. Draws: [1] when it does, else [0].
-class RandomColour final : public Transform {
+class RandomColour final : public PixelTransform {
  public:
   RandomColour(const char* name, double p, PixelOp operation) : name_(name), p_(p), operation_(std::move(operation)) {}
 
-  Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
 
   void draw(DrawStream& stream, Size, std::vector<int64_t>& values) const override {
@@ -37,9 +36,8 @@ class RandomColour final : public Transform {
 };
 
 // torchvision's Grayscale. Draws nothing.
-class Grayscale final : public Transform {
+class Grayscale final : public PixelTransform {
  public:
-  Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
   bool list_ops(Size, std::span<const int64_t>, ImageRole role, PixelOpSink& to) const override {
     if (role == ImageRole::image) to.add(GreyOp{});
@@ -53,7 +51,7 @@ class Grayscale final : public Transform {
 // units
 //   of 2^-32; 0 for one that the parameters leave out].
 // Draw numbers: 0 to 2 the order, 3 to 6 the factors.
-class ColorJitter final : public Transform {
+class ColorJitter final : public PixelTransform {
  public:
   using Range = std::optional<std::array<double, 2>>;
 
@@ -63,7 +61,6 @@ class ColorJitter final : public Transform {
 
   static constexpr const char* names[4] = {"brightness", "contrast", "saturation", "hue"};
 
-  Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
 
   void draw(DrawStream& stream, Size, std::vector<int64_t>& values) const override {

@@ -14,7 +14,7 @@ namespace {
 // Draws: [x, y, width, height of the box; 0 wide where nothing is erased], with "random" also the noise's seed (63
 // bits). Draw numbers: 0 whether; try t uses 4t + 1 (area), 4t + 2 (log of the aspect), 4t + 3 (y) and 4t + 4 (x); 41
 // the seed.
-class RandomErasing final : public Transform {
+class RandomErasing final : public PixelTransform {
  public:
   explicit RandomErasing(const ParamMap& params)
       : p_(number_param(params, "p")), noise_(std::holds_alternative<std::string>(params.at("value"))) {
@@ -25,7 +25,6 @@ class RandomErasing final : public Transform {
     if (!noise_) value_ = fill_param(params, "value");
   }
 
-  Kind kind() const noexcept override { return Kind::pixels; }
   bool colour_only() const noexcept override { return true; }
 
   void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const override {

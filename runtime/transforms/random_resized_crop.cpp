@@ -11,7 +11,7 @@ namespace {
 //
 // Draws: [x, y, width, height] of the box in the input's pixels.
 // Draw numbers: try t uses 4t (area), 4t + 1 (log of the aspect), 4t + 2 (y) and 4t + 3 (x).
-class RandomResizedCrop final : public Transform {
+class RandomResizedCrop final : public GeometricTransform {
  public:
   explicit RandomResizedCrop(const ParamMap& params)
       : size_(size_param(params, "size")), filter_(filter_param(params, "interpolation")) {

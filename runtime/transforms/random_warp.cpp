@@ -11,10 +11,9 @@ std::array<double, 2> range_of(const std::vector<double>& list) {
 }
 
 // What the three share: whole images, a filter, a colour for what comes from outside.
-class Warp : public Transform {
+class Warp : public PixelTransform {
  public:
   explicit Warp(const ParamMap& params) : filter_(filter_param(params, "interpolation")), fill_(fills_param(params)) {}
-  Kind kind() const noexcept override { return Kind::pixels; }
 
  protected:
   Filter filter(ImageRole role) const noexcept { return role == ImageRole::mask ? Filter::nearest : filter_; }
@@ -49,10 +48,9 @@ class RandomRotation final : public Warp {
     return values[0] % (int64_t{360} << 32) != 0;
   }
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+  Verdict size_after(Size in, std::span<const int64_t> values, Size& out) const override {
     require_draws(values, 1, "RandomRotation");
-    const Size out = rotation(in, values).out;
-    if (out != in) ops.becomes(out);
+    out = rotation(in, values).out;
     return Verdict::good();
   }
 

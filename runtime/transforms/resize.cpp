@@ -7,7 +7,7 @@ namespace penstock {
 namespace {
 
 // torchvision's Resize: one number is the size of the shorter edge, two are [height, width]. Draws nothing.
-class Resize final : public Transform {
+class Resize final : public GeometricTransform {
  public:
   explicit Resize(const ParamMap& params)
       : by_edge_(list_param(params, "size").size() == 1),

@@ -8,7 +8,7 @@ namespace {
 // convert_image_dtype divide, which may differ by one unit in the last place). It runs in the finishing pass: float32 arithmetic, one rounding to float16 or bfloat16 at the very end. So ToDtype(float16) before
 // Normalize is more precise than torch, which would normalise in float16; ToDtype(float32), Normalize, ToDtype(float16)
 // is equal to torch, bit for bit.
-class ToDtype final : public Transform {
+class ToDtype final : public FinishingTransform {
  public:
   explicit ToDtype(const ParamMap& params) : scale_(boolean_param(params, "scale")) {
     const std::string& name = text_param(params, "dtype");
@@ -17,7 +17,6 @@ class ToDtype final : public Transform {
              : name == "float16" ? DType::float16
                                  : DType::bfloat16;
   }
-  Kind kind() const noexcept override { return Kind::finishing; }
 
   std::string finish(FinishSpec& spec) const override {
     if (spec.dtype == DType::uint8) {
@@ -36,7 +35,7 @@ class ToDtype final : public Transform {
 };
 
 // torchvision's Normalize: (y - mean) / std per channel.
-class Normalize final : public Transform {
+class Normalize final : public FinishingTransform {
  public:
   explicit Normalize(const ParamMap& params) {
     const std::vector<double>& mean = list_param(params, "mean");
@@ -46,7 +45,6 @@ class Normalize final : public Transform {
       std_[channel] = static_cast<float>(std[channel % std.size()]);
     }
   }
-  Kind kind() const noexcept override { return Kind::finishing; }
 
   std::string finish(FinishSpec& spec) const override {
     if (spec.dtype == DType::uint8)

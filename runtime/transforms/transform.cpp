@@ -4,49 +4,39 @@
 
 namespace penstock {
 
-void Transform::draw(DrawStream&, Size, std::vector<int64_t>&) const {}
+void DrawingTransform::draw(DrawStream&, Size, std::vector<int64_t>&) const {}
 
-Verdict Transform::geometry(Size, std::span<const int64_t>, OpList&) const {
+Verdict PixelTransform::size_after(Size in, std::span<const int64_t>, Size& out) const {
+  out = in;
   return Verdict::good();
 }
 
-bool Transform::acts(std::span<const int64_t>) const {
+bool PixelTransform::acts(std::span<const int64_t>) const {
   return true;
 }
 
-bool Transform::list_ops(Size, std::span<const int64_t>, ImageRole, PixelOpSink&) const {
+bool PixelTransform::list_ops(Size, std::span<const int64_t>, ImageRole, PixelOpSink&) const {
   return false;
 }
 
-Verdict Transform::paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                         PaintScratch& scratch) const {
+Verdict PixelTransform::paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
+                              PaintScratch& scratch) const {
   Painter painter(image, scratch);
   (void)list_ops({image.width(), image.height()}, values, role, painter);
   return Verdict::good();
 }
 
-Verdict Transform::view(Size, int, OpList&) const {
-  return Verdict::good();
-}
-
-void Transform::mix(const MixBatch&, std::span<const int64_t>) const {}
-
-void Transform::expand(std::span<const int64_t>, std::vector<Step>&) const {}
-
-std::string Transform::finish(FinishSpec&) const {
-  return {};
-}
-
 Verdict size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out) {
   out = in;
-  if (transform.kind() != Transform::Kind::group) {
+  if (const auto* pixels = as<PixelTransform>(transform)) return pixels->size_after(in, values, out);
+  if (const auto* geometric = as<GeometricTransform>(transform)) {
     OpList ops(in);
-    Verdict verdict = transform.geometry(in, values, ops);
+    Verdict verdict = geometric->geometry(in, values, ops);
     if (verdict.ok()) out = ops.size();
     return verdict;
   }
   std::vector<Step> steps;
-  transform.expand(values, steps);
+  if (const auto* group = as<TransformGroup>(transform)) group->expand(values, steps);
   for (const Step& step : steps) {
     if (Verdict verdict = size_after(*step.transform, step.values, out, out); !verdict.ok()) return verdict;
   }

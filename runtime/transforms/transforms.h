@@ -1,6 +1,7 @@
 // The transforms there are, as catalogue entries: one function a transform, each in a file of its family.
 //
-// Adding one: write its class and entry beside its relatives, declare the entry here, list it in catalog.cpp.
+// Adding one: write its class, which is one of transform.h's kinds, and its entry beside its relatives, declare the entry
+// here, list it in catalog.cpp.
 // The helpers below read a ParamMap that resolve_params() has completed and checked.
 #pragma once
 
@@ -58,7 +59,7 @@ bool boolean_param(const ParamMap& params, const std::string& name);
 const std::string& text_param(const ParamMap& params, const std::string& name);
 const std::vector<double>& list_param(const ParamMap& params, const std::string& name);
 int64_t integer_param(const ParamMap& params, const std::string& name);
-std::vector<std::unique_ptr<Transform>> transforms_param(const ParamMap& params, const std::string& name);
+std::vector<Transform> transforms_param(const ParamMap& params, const std::string& name);
 // `size: 224`, `size: [224]` and `size: [height, width]`.
 Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);

@@ -96,10 +96,11 @@ void naive_transform(const TransformSpec& spec, Image& image, std::span<const in
     return;
   }
   const penstock::TransformInfo& info = *penstock::find_transform(spec.name);
-  const auto transform = info.make(penstock::resolve_params(info, spec.params));
-  REQUIRE(transform->kind() == penstock::Transform::Kind::geometric);
+  const penstock::Transform transform = info.make(penstock::resolve_params(info, spec.params));
+  const auto* geometric = penstock::as<penstock::GeometricTransform>(transform);
+  REQUIRE(geometric != nullptr);
   penstock::OpList ops(image.size);
-  REQUIRE(transform->geometry(image.size, values, ops).ok());
+  REQUIRE(geometric->geometry(image.size, values, ops).ok());
   for (const GeometricOp& op : ops.ops()) image = step(image, op);
 }
 

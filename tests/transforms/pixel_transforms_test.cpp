@@ -19,8 +19,8 @@ namespace {
 using penstock::ImageRole;
 using penstock::ParamMap;
 using penstock::PixelBuffer;
+using penstock::PixelTransform;
 using penstock::Size;
-using penstock::Transform;
 
 using List = std::vector<double>;
 using Bytes = std::vector<uint8_t>;
@@ -63,13 +63,13 @@ std::vector<Named> all_transforms(const std::string& interpolation) {
 }
 constexpr size_t kStill = 13;  // how many of them, at the beginning, leave masks alone
 
-std::unique_ptr<Transform> make(const Named& one) {
+std::unique_ptr<PixelTransform> make(const Named& one) {
   const penstock::TransformInfo* info = penstock::find_transform(one.name);
   REQUIRE(info != nullptr);
-  return info->make(penstock::resolve_params(*info, one.params));
+  return std::get<std::unique_ptr<PixelTransform>>(info->make(penstock::resolve_params(*info, one.params)));
 }
 
-std::vector<int64_t> draw(const Transform& transform, Size size, uint64_t index) {
+std::vector<int64_t> draw(const PixelTransform& transform, Size size, uint64_t index) {
   penstock::DrawStream stream({.seed = 3, .epoch = 1, .index = index}, 2);
   std::vector<int64_t> values;
   transform.draw(stream, size, values);
@@ -118,9 +118,9 @@ TEST_CASE("a mask gets the geometry, nearest, and no colour") {
         continue;
       }
       moved += painted != mask;
-      penstock::OpList ops(size);
-      REQUIRE(transform->geometry(size, values, ops).ok());
-      REQUIRE(ops.size() == Size{image.width(), image.height()});
+      Size after;
+      REQUIRE(transform->size_after(size, values, after).ok());
+      REQUIRE(after == Size{image.width(), image.height()});
       PixelBuffer same;
       load(same, mask, size);
       REQUIRE(blunt->paint(same, values, ImageRole::mask, scratch).ok());

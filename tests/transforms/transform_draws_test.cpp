@@ -12,38 +12,38 @@
 using penstock::Box;
 using penstock::DrawStream;
 using penstock::GeometricOp;
+using penstock::GeometricTransform;
 using penstock::OpKind;
 using penstock::OpList;
 using penstock::ParamMap;
 using penstock::Size;
-using penstock::Transform;
 using List = std::vector<double>;
 
 namespace {
 
 constexpr uint64_t kSeed = 31;
 
-std::unique_ptr<Transform> make(const char* name, const ParamMap& params) {
+std::unique_ptr<GeometricTransform> make(const char* name, const ParamMap& params) {
   const penstock::TransformInfo* info = penstock::find_transform(name);
   REQUIRE(info != nullptr);
-  return info->make(penstock::resolve_params(*info, params));
+  return std::get<std::unique_ptr<GeometricTransform>>(info->make(penstock::resolve_params(*info, params)));
 }
 
-std::vector<int64_t> draw(const Transform& transform, Size in, uint64_t index) {
+std::vector<int64_t> draw(const GeometricTransform& transform, Size in, uint64_t index) {
   DrawStream stream({.seed = kSeed, .index = index}, 0);
   std::vector<int64_t> values;
   transform.draw(stream, in, values);
   return values;
 }
 
-std::vector<GeometricOp> ops_of(const Transform& transform, Size in, const std::vector<int64_t>& values = {}) {
+std::vector<GeometricOp> ops_of(const GeometricTransform& transform, Size in, const std::vector<int64_t>& values = {}) {
   OpList ops(in);
   const penstock::Verdict verdict = transform.geometry(in, values, ops);
   REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
   return {ops.ops().begin(), ops.ops().end()};
 }
 
-std::string verdict_of(const Transform& transform, Size in) {
+std::string verdict_of(const GeometricTransform& transform, Size in) {
   OpList ops(in);
   return transform.geometry(in, draw(transform, in, 0), ops).reason;
 }
