@@ -11,7 +11,7 @@
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
-#include "runtime/sample/split_context.h"
+#include "runtime/sample/substitutes.h"
 #include "runtime/serving/preprocessor.h"
 
 namespace nb = nanobind;
@@ -159,10 +159,15 @@ PendingHandle submit(PreprocessorHandle& self, const std::vector<nb::object>& im
 }  // namespace
 
 void register_preprocessor(nb::module_& module) {
-  module.def("substitute_index", &substitute_index, nb::arg("seed"), nb::arg("epoch"), nb::arg("index"),
-             nb::arg("attempt"), nb::arg("dataset_size"),
-             "Which sample stands in for an unusable one, at the given try.");
-  module.attr("max_substitutes") = kMaxSubstitutes;
+  nb::class_<Substitutes>(module, "Substitutes", "Which samples are tried in the place of an unusable one.")
+      .def(
+          "__init__",
+          [](Substitutes* self, uint64_t seed, int64_t epoch, int64_t index, int64_t dataset_size, double max_fraction,
+             int64_t max_count) { new (self) Substitutes(seed, epoch, index, dataset_size, {max_fraction, max_count}); },
+          nb::arg("seed"), nb::arg("epoch"), nb::arg("index"), nb::arg("dataset_size"), nb::arg("max_fraction"),
+          nb::arg("max_count"))
+      .def("next", &Substitutes::next, "The next one; None: there are no more.")
+      .def_prop_ro("given", &Substitutes::given);
 
   nb::class_<PendingHandle>(module, "PendingImages", "What submit() began.")
       .def("wait", &PendingHandle::wait, "(images, reasons), once; waits with the GIL released.")

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace penstock {
 // of millions of files.
 class CpuPool::Makers {
  public:
+  // A maker in the middle of a search for a substitute stops once `ending` is set.
+  explicit Makers(const std::atomic<bool>& ending) : ending_(ending) {}
+
   // Good while the caller has `split`.
   SampleMaker& of(const std::shared_ptr<const SplitContext>& split) {
     for (const Entry& entry : entries_) {
@@ -22,6 +26,7 @@ class CpuPool::Makers {
     std::erase_if(entries_, [](const Entry& entry) { return entry.split.expired(); });
     const std::shared_ptr<const SplitContext> borrowed(std::shared_ptr<void>(), split.get());
     entries_.push_back({split, std::make_unique<SampleMaker>(borrowed)});
+    entries_.back().maker->give_up_when(&ending_);
     return *entries_.back().maker;
   }
 
@@ -30,6 +35,7 @@ class CpuPool::Makers {
     std::weak_ptr<const SplitContext> split;
     std::unique_ptr<SampleMaker> maker;
   };
+  const std::atomic<bool>& ending_;
   std::vector<Entry> entries_;
 };
 
@@ -100,6 +106,7 @@ void CpuPool::come_back(PooledWork& item, std::span<const size_t> made, std::spa
 }
 
 void CpuPool::end_threads() {
+  ending_ = true;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -115,7 +122,7 @@ void CpuPool::run(const std::vector<int>& cpus) {
     (void)::pthread_setaffinity_np(::pthread_self(), set.bytes(), set.get());  // a wish; the kernel may know better
   }
   const MonotonicClock clock;
-  Makers makers;
+  Makers makers(ending_);
   const std::unique_ptr<ThreadOffload> mine = offload_ != nullptr ? offload_->for_thread() : nullptr;
   for (;;) {
     PooledWork* item = nullptr;

@@ -122,6 +122,7 @@ class CpuPool final : public Executor {
   std::deque<std::unique_ptr<ChunkWork>> done_ PENSTOCK_GUARDED_BY(mutex_);
   ExecutorFigures figures_ PENSTOCK_GUARDED_BY(mutex_);
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> ending_ = false;  // the same for a thread in the middle of a sample
   Wakeup wakeup_;
   std::vector<std::thread> threads_;
 };

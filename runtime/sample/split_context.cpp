@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "runtime/base/clock.h"
@@ -11,9 +12,6 @@
 
 namespace penstock {
 namespace {
-
-// Substitutes draw from a place in the pipeline that no transform has.
-constexpr uint16_t kSubstitutePosition = 0xFFFF;
 
 // One pool for the dataset and the functions of a split; nothing where neither is in Python.
 std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, const Variants& variants,
@@ -27,12 +25,6 @@ std::shared_ptr<const PythonWorkers> make_workers(const ResolvedSplit& split, co
 }
 
 }  // namespace
-
-int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size) {
-  DrawStream draws({seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), 0}, kSubstitutePosition);
-  for (int skipped = 0; skipped < attempt; ++skipped) draws.bits();
-  return draws.below(static_cast<uint32_t>(dataset_size));
-}
 
 Variants make_variants(const ResolvedSplit& split) {
   try {
@@ -303,6 +295,31 @@ Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
   return verdict;
 }
 
+// The first usable one of the sample's substitutes. What any thread has seen to be unusable is not looked at again.
+bool SampleMaker::substitute(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields,
+                             SampleRecord& record) {
+  const ResolvedSplit& split = context_->split();
+  UnusableSamples& unusable = context_->unusable();
+  unusable.add(epoch, planned.occurrence, planned.index);
+  Substitutes others(split.seed, epoch, planned.index, context_->source().size(), split.bad_samples);
+  while (const std::optional<int64_t> other = others.next()) {
+    if (ending_ != nullptr && *ending_) {
+      throw Error(ErrorKind::runtime, "the loader ended in the middle of a search for a usable sample");
+    }
+    record.attempts = static_cast<uint16_t>(std::min<int64_t>(others.given(), std::numeric_limits<uint16_t>::max()));
+    if (unusable.has(epoch, planned.occurrence, *other)) continue;
+    if (try_make(*other, planned.occurrence, epoch, fields, record).ok()) {
+      record.substituted = true;
+      record.substitute = context_->source().key(*other);
+      return true;
+    }
+    unusable.add(epoch, planned.occurrence, *other);
+  }
+  record.reason += others.given() == 0 ? "; and there is no other sample to stand in"
+                                       : "; and none of " + std::to_string(others.given()) + " substitutes is usable";
+  return false;
+}
+
 SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields) {
   const ResolvedSplit& split = context_->split();
   SampleRecord record;
@@ -317,18 +334,9 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
   if (verdict.ok()) return record;
 
   record.reason = verdict.reason;
-  if (split.on_error == OnError::substitute && split.split.mode == Mode::train) {
-    for (int attempt = 0; attempt < kMaxSubstitutes; ++attempt) {
-      const int64_t other =
-          substitute_index(split.seed, epoch, planned.index, attempt, context_->source().size());
-      record.attempts = static_cast<uint16_t>(attempt + 1);
-      if (try_make(other, planned.occurrence, epoch, fields, record).ok()) {
-        record.substituted = true;
-        record.substitute = context_->source().key(other);
-        return record;
-      }
-    }
-    record.reason += "; and none of " + std::to_string(kMaxSubstitutes) + " substitutes is usable";
+  if (split.on_error == OnError::substitute && split.split.mode == Mode::train &&
+      substitute(planned, epoch, fields, record)) {
+    return record;
   }
   if (taker_ != nullptr) taker_->forget();
   record.bad = true;

@@ -11,9 +11,10 @@
 //   (decode/jpeg/learnt_index.h); content does not depend on it.
 // Failure: Error(dataset | config) from open(); from make() only Error(runtime), for the environment (I/O, memory). A bad
 //   sample is a record with `bad` set, its pixels and other fields zero or empty, its label -100; or, under on_error:
-//   substitute in a training split, the first good one of a fixed sequence of other samples.
+//   substitute in a training split, the first good one of a fixed sequence of other samples (substitutes.h).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,13 +30,13 @@
 #include "runtime/decode/jpeg/side_index.h"
 #include "runtime/job/job.h"
 #include "runtime/sample/image_taker.h"
+#include "runtime/sample/substitutes.h"
 #include "runtime/transforms/pipeline.h"
 #include "runtime/transforms/variants.h"
 
 namespace penstock {
 
 inline constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index: padding and unreadable samples in `eval`
-inline constexpr int kMaxSubstitutes = 16;      // tries before a sample counts as bad for good
 
 class SplitContext {
  public:
@@ -57,6 +58,7 @@ class SplitContext {
   const FieldTable& fields() const noexcept { return fields_; }  // raw: uint8 image [3, h, w], int64 label, others
   const PythonWorkers* workers() const noexcept { return workers_.get(); }    // nullptr: the split needs none
   LearntIndexes* learnt() const noexcept { return learnt_.get(); }            // nullptr: nothing is learnt
+  UnusableSamples& unusable() const noexcept { return unusable_; }
 
  private:
   SplitContext(const ResolvedSplit& split, const PythonHost& python);
@@ -67,7 +69,9 @@ class SplitContext {
   std::shared_ptr<const PythonWorkers> workers_;
   std::unique_ptr<Source> source_;
   FieldTable fields_;
-  std::unique_ptr<LearntIndexes> learnt_;  // thread-safe, and no part of what a split is
+  // Thread-safe, and no part of what a split is.
+  std::unique_ptr<LearntIndexes> learnt_;
+  mutable UnusableSamples unusable_;
 };
 
 // The split's pipelines; their complaints name the split.
@@ -85,9 +89,6 @@ std::string mix_batch(const Pipeline& pipeline, const FinishSpec& finish, const 
                       const std::function<std::string(size_t)>& name_of_sample);
 // What stands in a dataset's table after image and label.
 std::span<const FieldSpec> extra_fields(const FieldTable& fields);
-
-// Candidate number `attempt` for an unusable sample: draw number `attempt` of a stream of its own.
-int64_t substitute_index(uint64_t seed, int64_t epoch, int64_t index, int attempt, int64_t dataset_size);
 
 struct MakeTimes {
   int64_t read_ns = 0;
@@ -116,12 +117,16 @@ class SampleMaker {
     taker_ = taker;
     cpu_fraction_ = cpu_fraction;
   }
+  // Where it becomes true, a search for a substitute ends with Error(runtime): nobody waits for it any more. It must
+  // outlive the maker.
+  void give_up_when(const std::atomic<bool>* ending) noexcept { ending_ = ending; }
   const MakeTimes& times() const noexcept { return times_; }
   const DecodeCounts& decode_counts() const noexcept { return scratch_.decoder.counts(); }
 
  private:
   Verdict try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                    SampleRecord& record);
+  bool substitute(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields, SampleRecord& record);
   Verdict make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key, std::byte* image,
                         SampleRecord& record, LearntIndexes& learnt);
   bool is_for_cards(const DrawKey& key) const noexcept;
@@ -136,6 +141,7 @@ class SampleMaker {
   const Pipeline* pipeline_ = nullptr;  // of the sample at hand
   ImageTaker* taker_ = nullptr;
   std::optional<double> cpu_fraction_;
+  const std::atomic<bool>* ending_ = nullptr;
   Scratch scratch_;
   SourceSample sample_;
   SideIndex side_index_;  // of the sample at hand

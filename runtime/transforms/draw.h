@@ -26,7 +26,8 @@ namespace penstock {
 
 class DrawStream {
  public:
-  PENSTOCK_HD DrawStream(const DrawKey& key, uint16_t position) noexcept : key_(key), position_(position) {}
+  PENSTOCK_HD DrawStream(const DrawKey& key, uint16_t position, uint16_t first_draw = 0) noexcept
+      : key_(key), position_(position), next_(first_draw) {}
 
   // The 64 bits of the next draw. Draw numbers are 16 bits: a transform has 65,536 draws.
   PENSTOCK_HD uint64_t bits() noexcept {

@@ -259,6 +259,26 @@ TEST_CASE("more unusable samples than the budget allows is an error that says so
   }
 }
 
+TEST_CASE("as long as one sample is usable it is found, by every way the same") {
+  const TinyDataset data(50, "on_error: substitute\nbad_samples: {max_fraction: 1.0}\n");
+  for (int i = 0; i < 50; ++i) {
+    if (i != 12) data.folder().write("data/" + TinyDataset::name(i), "text");
+  }
+  const Hashes expected = direct(data.job(), "train", 1);
+  for (const auto& way : ways()) {
+    CAPTURE(text_of(way));
+    CHECK(run(data.job(), "train", 1, way) == expected);
+  }
+  DataLoader loader(data.job(), "train");
+  int64_t samples = 0;
+  for (auto& batch : loader) {
+    samples += batch.size();
+    for (int64_t i = 0; i < batch.size(); ++i) CHECK(batch.indices()[i] == 22);  // in order of classes
+  }
+  CHECK(samples == 50);
+  CHECK(parse_json(loader.stats_json())["splits"]["train"]["bad_samples"].size() == 49);
+}
+
 TEST_CASE("no usable sample at all: the substitutes run out, by name") {
   const TinyDataset data(5, "on_error: substitute\n");
   for (int i = 0; i < 5; ++i) data.folder().write("data/" + TinyDataset::name(i), "text");

@@ -258,6 +258,15 @@ def test_bad_samples():
             substituted += int(mine.substituted.sum())
         assert substituted == 2
         reference.close()
+    # As long as one is left it is found.
+    count = len(Photos("train").files)
+    hardly = Photos("train", broken=[i for i in range(count) if i != 9])
+    last = penstock.wrap(torch_loader("train", hardly), JOB, split="train", on_error="substitute",
+                         bad_samples__max_fraction=1.0)
+    assert {int(index) for batch in last for index in batch.indices} == {9}
+    nothing = penstock.wrap(torch_loader("train", Photos("train", broken=range(count))), JOB, split="train",
+                            on_error="substitute", bad_samples__max_fraction=1.0)
+    raises(penstock.DatasetError, f"none of {count - 1} substitutes is usable", lambda: next(iter(nothing)))
     # An eval split masks them.
     val = penstock.wrap(torch_loader("val", Photos("val", broken=[3])), JOB, split="val", on_error="substitute")
     batch = next(iter(val))

@@ -7,6 +7,7 @@
 //   source.add("cat/1.jpg", 0, jpeg_bytes, {caption_bytes, box_bytes});
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@ class MemorySource final : public Source {
   // Of the sample added last: SideIndex::serialise().
   void add_index(std::string entry_points) { samples_.back().entry_points = std::move(entry_points); }
   void forget_labels() { labelled_ = false; }
+  int64_t loads() const { return loads_; }
 
   bool labelled() const override { return labelled_; }
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
@@ -47,6 +49,7 @@ class MemorySource final : public Source {
     return Verdict::good();
   }
   Verdict load(const DrawKey& key, SourceSample& sample) const override {
+    ++loads_;
     const Verdict verdict = Source::load(key, sample);
     const std::string& index = at(static_cast<int64_t>(key.index)).entry_points;
     sample.entry_points = std::as_bytes(std::span(index.data(), index.size()));
@@ -75,6 +78,7 @@ class MemorySource final : public Source {
 
   FieldTable fields_{{"image", FieldKind::image, DType::uint8, {}}, {"label", FieldKind::tensor, DType::int64, {}}};
   bool labelled_ = true;
+  mutable std::atomic<int64_t> loads_ = 0;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
 };

@@ -236,6 +236,7 @@ class _WrappedPass:
         self._epoch = epoch
         self._step = 0
         self._bad = 0
+        self._unusable: set = set()  # (place in the dataset, occurrence) of samples that searches have seen
         self._source: Optional[Iterator] = _begin_pass(owner.loader)
         self._begun: deque = deque()
         self._failure: Optional[Exception] = None  # of the loader, to be raised behind the batches before it
@@ -357,8 +358,11 @@ class _WrappedPass:
                                "on_error: substitute needs a Dataset with __getitem__ and __len__ whose samples are "
                                "(index, encoded bytes, label)")
         occurrence = begun.occurrences[place] if begun.occurrences else 0
-        for attempt in range(_penstock.max_substitutes):
-            other = _penstock.substitute_index(owner._seed, self._epoch, index, attempt, len(dataset))
+        self._unusable.add((index, occurrence))
+        others = _penstock.Substitutes(owner._seed, self._epoch, index, len(dataset), **owner._bad_samples)
+        while (other := others.next()) is not None:
+            if (other, occurrence) in self._unusable:
+                continue
             other_index, encoded, label = dataset[other]
             pending = owner.preprocessor._submit([encoded], [int(other_index)], self._epoch, [occurrence])
             image, why = owner.preprocessor._finish(pending)
@@ -366,8 +370,9 @@ class _WrappedPass:
                 images[place] = image[0]
                 labels[place] = label
                 return int(other_index)
+            self._unusable.add((other, occurrence))
         raise DatasetError(f"unusable sample {index} in epoch {self._epoch} of the wrapped loader: {reason}; and none "
-                           f"of {_penstock.max_substitutes} substitutes is usable", "repair or remove the files")
+                           f"of {others.given} substitutes is usable", "repair or remove the files")
 
 
 class _Seen:
