@@ -7,12 +7,15 @@ namespace penstock {
 
 namespace {
 
-// Point `i` of `count` evenly spaced ones in float, correctly rounded.
+// Point `i` of `count` evenly spaced ones in float: torch.linspace where it has fused multiply-add, from the nearer end,
+// rounded once. In double a float's multiple by a bin, and its sum with a float of that size, are exact.
 float grid(double start_value, double end_value, int count, int i) {
-  const auto start = static_cast<double>(static_cast<float>(start_value));
-  const auto end = static_cast<double>(static_cast<float>(end_value));
-  if (count == 1) return static_cast<float>(start);
-  return static_cast<float>((start * (count - 1 - i) + end * i) / (count - 1));
+  const auto start = static_cast<float>(start_value);
+  const auto end = static_cast<float>(end_value);
+  if (count == 1) return start;
+  const auto step = static_cast<double>((end - start) / static_cast<float>(count - 1));
+  return static_cast<float>(i < count / 2 ? static_cast<double>(start) + step * i
+                                          : static_cast<double>(end) - step * (count - 1 - i));
 }
 
 WarpMap shear_map(double x, double y) {
