@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 
 #include "launch/findings.h"
 #include "runtime/base/cpu_set.h"
@@ -124,6 +125,23 @@ void find_shared_memory(Findings& findings) {
   findings.push_back(finding);
 }
 
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void find_names(Findings& findings) {
+  const std::string remedy = localhost_remedy();
+  if (remedy.empty()) {
+    findings.push_back({"host names", "localhost is known without a name server"});
+    return;
+  }
+  findings.push_back({"host names",
+                      "localhost is not in /etc/hosts: mpirun asks a name server for it, and may take 5 s or more at every "
+                      "start",
+                      FindingLevel::note, remedy});
+}
+
 void find_uring(Findings& findings) {
   std::string why;
   ReadEngineOptions options;
@@ -160,11 +178,18 @@ void find_single_copy(Findings& findings) {
 
 }  // namespace
 
+std::string localhost_remedy() {
+  if (knows_localhost(text_of("/etc/hosts"), text_of("/etc/nsswitch.conf"))) return {};
+  return "add the line `127.0.0.1 localhost` to /etc/hosts, or start mpirun with HWLOC_COMPONENTS=-gl in its environment, "
+         "as `penstock launch --run` does";
+}
+
 void find_machine(Findings& findings) {
   find_system(findings);
   find_cpus(findings);
   find_memory(findings);
   find_shared_memory(findings);
+  find_names(findings);
   find_uring(findings);
   find_single_copy(findings);
 }

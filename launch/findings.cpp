@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "runtime/base/json_text.h"
 
@@ -54,6 +57,35 @@ long long least_limit(const std::vector<std::string>& limits) {
     if (error == std::errc() && bytes >= 0 && (least < 0 || bytes < least)) least = bytes;
   }
   return least;
+}
+
+bool knows_localhost(const std::string& hosts, const std::string& nsswitch) {
+  const auto has_word = [](std::istringstream& words, std::initializer_list<const char*> wanted) {
+    for (std::string word; words >> word;) {
+      if (std::find(wanted.begin(), wanted.end(), word) != wanted.end()) return true;
+    }
+    return false;
+  };
+  bool by_files = true;  // what the C library does where nothing is said
+  std::istringstream services(nsswitch);
+  for (std::string line; std::getline(services, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string database;
+    if (!(words >> database) || database != "hosts:") continue;
+    const std::string rest(std::istreambuf_iterator<char>(words), {});
+    std::istringstream own(rest);
+    if (has_word(own, {"myhostname", "resolve"})) return true;  // systemd's, which need no file
+    std::istringstream files(rest);
+    by_files = has_word(files, {"files"});
+  }
+  if (!by_files) return false;
+  std::istringstream lines(hosts);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string address;
+    if (words >> address && has_word(words, {"localhost"})) return true;
+  }
+  return false;
 }
 
 }  // namespace penstock

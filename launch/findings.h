@@ -33,6 +33,13 @@ std::string findings_text(const Findings& findings);
 // A list of {topic, text, level, remedy}.
 std::string findings_json(const Findings& findings);
 
+// Does this machine itself know what `localhost` is (texts of /etc/hosts and /etc/nsswitch.conf)? Where it has to ask a
+// name server, mpirun asks twenty times: its hwloc looks for X displays, localhost:0 to :9, in two rounds. Each answer that
+// does not come costs five seconds or more.
+bool knows_localhost(const std::string& hosts, const std::string& nsswitch);
+// What to do, of this machine as it is; empty: nothing.
+std::string localhost_remedy();
+
 // The least of what is set of `limits` (bytes; "max" and anything that is no number mean none); -1: none is. Each is the
 // text of a control group's memory.max, from the process's own group to the root.
 long long least_limit(const std::vector<std::string>& limits);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "launch/command.h"
+#include "launch/findings.h"
 #include "launch/launch_line.h"
 #include "launch/run.h"
 #include "runtime/base/error.h"
@@ -71,6 +72,10 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   }
   if (!run) {
     std::printf("%s\n", shell_quoted(line.argv).c_str());
+    if (const std::string remedy = localhost_remedy(); !remedy.empty()) {
+      std::fprintf(stderr, "penstock: localhost is not in /etc/hosts, so this line may take 5 s or more to start\n  help: %s\n",
+                   remedy.c_str());
+    }
     return 0;
   }
   std::fprintf(stderr, "%s\n", shell_quoted(line.argv).c_str());

@@ -299,6 +299,9 @@ int run_launch_line(const LaunchLine& line) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    // mpirun's hwloc would look for X displays, asking what localhost is for each of ten, twice: seconds, where the machine
+    // has to ask a name server. They are nothing to a job.
+    setenv("HWLOC_COMPONENTS", "-gl", 0);
   });
   int interrupted_by = 0;
   int status = 0;

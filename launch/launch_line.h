@@ -11,6 +11,8 @@
 // What is added: --oversubscribe for more ranks than cores; --allow-run-as-root for root; --bind-to none, since ranks
 //   share the cores themselves; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
 //   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
+//   In the environment of mpirun, unless set: HWLOC_COMPONENTS=-gl, without which it may wait for a name server
+//   (launch/findings.h, knows_localhost()).
 //   Over several nodes, keepalive for mpirun's own connections: by itself it notices a lost node after five minutes.
 // Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.

@@ -58,6 +58,10 @@ set -- "${to_ctest[@]}"
 
 mkdir -p build
 begun=$SECONDS
+
+# Where localhost is known to a name server alone (a bare root has no /etc/hosts), mpirun waits for it: see `penstock doctor`.
+export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"
+
 launch/install_packages.sh --tests
 
 # The Python package is built against nanobind, which Debian does not have. Out of reach of PyPI its tests skip themselves.

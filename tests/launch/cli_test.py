@@ -70,7 +70,7 @@ def test_doctor():
     assert said.returncode == 0 and said.stderr == "", said
     found = {item["topic"]: item for item in json.loads(said.stdout)}
     for topic in ("penstock", "system", "cpu", "memory", "shared memory", "locked memory", "open files", "io_uring",
-                  "single copy", "mpirun", "MPI component", "CUDA", "nvJPEG", "NCCL"):
+                  "host names", "single copy", "mpirun", "MPI component", "CUDA", "nvJPEG", "NCCL"):
         assert found[topic]["text"], topic
     assert f" of {os.cpu_count()} CPUs" in found["cpu"]["text"], found["cpu"]
     assert found["shared memory"]["level"] == "fine", found["shared memory"]
@@ -81,6 +81,25 @@ def test_doctor():
     assert said.returncode == 0 and re.search(r"^mpirun +note: ", said.stdout, re.M), said
     if os.cpu_count() > 1:
         assert re.search(r"^cpu +note: .*, 1 of ", said.stdout, re.M), said.stdout
+
+
+def test_a_machine_that_does_not_know_localhost():
+    """A bare root has no /etc/hosts: mpirun then asks a name server for localhost, twenty times."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        return  # findings_test has the rule itself
+    hosts = os.path.join(work.name, "hosts")
+    for text, known in (("127.0.0.1 vm\n", False), ("127.0.0.1 vm localhost\n", True)):
+        with open(hosts, "w") as file:
+            file.write(text)
+        under = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts, PENSTOCK]
+        found = {item["topic"]: item for item in json.loads(run([*under, "doctor", "--json"], 60).stdout)}["host names"]
+        line = run([*under, "launch", job, "-n", "3"], 60)
+        assert line.returncode == 0 and line.stdout.startswith("mpirun "), line
+        if known:
+            assert found["level"] == "fine" and line.stderr == "", (found, line.stderr)
+        else:
+            assert found["level"] == "note" and "127.0.0.1 localhost" in found["remedy"], found
+            assert "HWLOC_COMPONENTS=-gl" in line.stderr and "127.0.0.1 localhost" in line.stderr, line.stderr
 
 
 def test_check_of_a_folder():

@@ -28,6 +28,23 @@ TEST_CASE("JSON has the same") {
   CHECK(list[1]["remedy"] == "threads read instead");
 }
 
+TEST_CASE("who knows what localhost is") {
+  const std::string debian = "passwd: files\nhosts:          files dns\n";
+  CHECK(knows_localhost("127.0.0.1\tlocalhost\n", debian));
+  CHECK(knows_localhost("127.0.0.1 vm localhost # us\n", debian));
+  CHECK(knows_localhost("::1 ip6-localhost localhost\n", debian));
+  CHECK(knows_localhost("127.0.0.1 localhost\n", ""));
+  CHECK_FALSE(knows_localhost("", debian));
+  CHECK_FALSE(knows_localhost("", ""));
+  CHECK_FALSE(knows_localhost("127.0.0.1 vm\n", debian));
+  CHECK_FALSE(knows_localhost("# 127.0.0.1 localhost\n", debian));
+  CHECK_FALSE(knows_localhost("127.0.0.1 localhost.localdomain\n", debian));
+  CHECK_FALSE(knows_localhost("localhost\n", debian));
+  CHECK_FALSE(knows_localhost("127.0.0.1 localhost\n", "hosts: dns"));
+  CHECK(knows_localhost("", "hosts: files myhostname dns\n"));
+  CHECK(knows_localhost("", "#hosts: files\nhosts: mymachines resolve [!UNAVAIL=return] files\n"));
+}
+
 TEST_CASE("the least limit of all control groups counts") {
   CHECK(least_limit({}) == -1);
   CHECK(least_limit({"max", ""}) == -1);

@@ -77,6 +77,15 @@ def test_a_job_ends_by_itself():
         assert "rank=0 ." in result.stdout, result.stdout
 
 
+def test_mpirun_looks_for_no_displays():
+    # Its hwloc would, and ask what localhost is for each of them; but a choice of the user's stays.
+    with no_leftovers() as env:
+        for given, components in (({}, "-gl"), ({"HWLOC_COMPONENTS": "-gl,-opencl"}, "-gl,-opencl")):
+            env = {key: value for key, value in env.items() if key != "HWLOC_COMPONENTS"} | given
+            result = run([STAND_IN, "launch", "2", "2", "sh", "-c", "echo components=$HWLOC_COMPONENTS."], 30, env)
+            assert f"components={components}." in result.stdout, result
+
+
 def test_the_printed_line_runs_alone():
     with no_leftovers() as env:
         line = run([STAND_IN, "print", "3", "2", "sh", "-c", "echo it runs"], 30, env).stdout
