@@ -42,8 +42,8 @@ double touch(const penstock::Batch& batch) {
   return double{sums[0]} + sums[1] + sums[2] + sums[3];
 }
 
-// Each pass: its first batch, time for the loader to make `take` others, and then the CPU time of taking and dropping
-// these.
+// Each iteration: its first batch, time for the loader to make `take` others, and then the CPU time of taking and
+// dropping these.
 void take_bursts(penstock::DataLoader& loader, int bursts, int take) {
   double cpu = 0;
   long long batches = 0;
@@ -60,7 +60,7 @@ void take_bursts(penstock::DataLoader& loader, int bursts, int take) {
   std::printf("{\"batches\": %lld, \"thread_cpu_s\": %.6f}\n", batches, cpu);
 }
 
-// One pass: a number that follows from every byte of every sample's image, its label, and their order.
+// One iteration: a number that follows from every byte of every sample's image, its label, and their order.
 void check(penstock::DataLoader& loader) {
   uint64_t sum = 0;
   long long images = 0;
@@ -78,7 +78,7 @@ void check(penstock::DataLoader& loader) {
   std::printf("{\"images\": %lld, \"check\": \"%016llx\"}\n", images, static_cast<unsigned long long>(sum));
 }
 
-void say(const char* event) {
+void report(const char* event) {
   std::printf("{\"event\": \"%s\"}\n", event);
   std::fflush(stdout);
 }
@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
         const double touched = cpu_s(CLOCK_THREAD_CPUTIME_ID);
         checksum += touch(batch);
         touch_cpu += cpu_s(CLOCK_THREAD_CPUTIME_ID) - touched;
-        if (++batches == 1) say("first");
+        if (++batches == 1) report("first");
         const double now = now_s();
         if (opened == 0) {
           if (now - begun >= warmup && batches >= 8) {
@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
             cpu = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
             thread_cpu = cpu_s(CLOCK_THREAD_CPUTIME_ID);
             touch_cpu = 0;
-            say("open");
+            report("open");
           }
           continue;
         }

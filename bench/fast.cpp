@@ -1,10 +1,10 @@
-// What `arithmetic: fast` saves and what it costs in pixels: crops of large photos to 224 on one thread, exact and fast,
-// with a side index and without, and libjpeg-turbo's decode of the whole photo beside them.
+// What `arithmetic: fast` saves and what it costs in pixels: crops of large photos to 224 on one thread, exact and
+// fast, with a side index and without, and libjpeg-turbo's decode of the whole photo beside them.
 //
 //   bench_fast --rounds 20 PHOTO.jpg ...          # tables, Markdown: baseline photos, then those that have no index
 //
-// By turns: each photo goes through all ways before the next, each with the same draws, timed by the thread's CPU clock;
-//   a round has other draws. The median over rounds of each way's sum over the photos is what is printed.
+// By turns: each photo goes through all ways before the next, each with the same draws, timed by the thread's CPU
+//   clock; a round has other draws. The median over rounds of each way's sum over the photos is what is printed.
 // Pixels: the uint8 image of fast against that of exact.
 #include <time.h>
 
@@ -34,8 +34,8 @@ int64_t cpu_ns() {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
-void require(const Verdict& verdict) {
-  if (!verdict.ok()) throw std::runtime_error(verdict.reason);
+void require(const SampleStatus& status) {
+  if (!status.ok()) throw std::runtime_error(status.reason);
 }
 
 struct Photo {
@@ -58,8 +58,8 @@ Photo read_photo(const std::string& path) {
   return photo;
 }
 
-enum Way : size_t { exact_plain, exact_indexed, fast_plain, fast_indexed, whole_photo, ways };
-constexpr std::array<const char*, ways> way_names = {"exact", "exact, indexed", "fast", "fast, indexed",
+enum Method : size_t { exact_plain, exact_indexed, fast_plain, fast_indexed, whole_photo, ways };
+constexpr std::array<const char*, ways> method_names = {"exact", "exact, indexed", "fast", "fast, indexed",
                                                      "libjpeg-turbo, the whole photo, no resize"};
 
 struct Differences {
@@ -120,7 +120,7 @@ class Measurement {
   Pipeline exact_;
   Pipeline fast_;
   Scratch scratch_;
-  JpegDecoder library_{DecodeLimits{}, DecodeOptions{.own_jpeg = false}};
+  JpegDecoder library_{DecodeLimits{}, DecoderOptions{.own_jpeg = false}};
   PixelBuffer storage_;
   std::vector<uint8_t> out_;
   std::vector<uint8_t> wanted_;
@@ -139,14 +139,14 @@ void run(const std::vector<Photo>& photos, int rounds, const char* name, const s
     std::array<int64_t, ways> times{};
     for (size_t i = 0; i < photos.size(); ++i)
       measurement.run(photos[i], {1, static_cast<uint32_t>(round), i, 0}, times);
-    for (size_t way = 0; way < ways; ++way)
-      all[way].push_back(1e-6 * static_cast<double>(times[way]) / static_cast<double>(photos.size()));
+    for (size_t method = 0; method < ways; ++method)
+      all[method].push_back(1e-6 * static_cast<double>(times[method]) / static_cast<double>(photos.size()));
   }
   const double yardstick = median(all[exact_plain]);
   std::printf("\n%s\n\n| way | CPU ms a photo | against exact |\n|---|---|---|\n", name);
-  for (size_t way = 0; way < ways; ++way) {
-    const double ms = median(all[way]);
-    std::printf("| %s | %.2f | %.2fx |\n", way_names[way], ms, yardstick / ms);
+  for (size_t method = 0; method < ways; ++method) {
+    const double ms = median(all[method]);
+    std::printf("| %s | %.2f | %.2fx |\n", method_names[method], ms, yardstick / ms);
   }
   double mean = 0;
   int largest = 0;

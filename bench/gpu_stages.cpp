@@ -1,14 +1,16 @@
-// What a card does with pictures once their bytes lie in its memory, stage by stage: without reading, uploading, fetching.
+// What a GPU does with pictures once their bytes lie in its memory, stage by stage: without reading, uploading,
+// fetching.
 //
 //   bench_gpu_stages FOLDER [--rounds=20] [--size=224]     # a line of JSON for each way and batch size
 //
-// FOLDER holds JPEG files. Each goes through RandomResizedCrop and RandomHorizontalFlip. Ways: `coefficients`, where entropy
-// decoding was done here and quantised coefficients were uploaded, and `scan`, where the card decodes it too, from the file's
-// bytes. The card is that of open_trainers_card(0); PENSTOCK_CARDS=host makes it this CPU, and the figures meaningless.
+// FOLDER holds JPEG files. Each goes through RandomResizedCrop and RandomHorizontalFlip. Ways: `coefficients`, where
+// entropy decoding was done here and quantised coefficients were uploaded, and `scan`, where the GPU decodes it too,
+// from the file's bytes. The GPU is that of open_trainers_gpu(0); PENSTOCK_GPUS=host makes it this CPU, and the figures
+// meaningless.
 //
-// Every image is compared with the CPU's before the timing and after it. `copy_gb_per_s` is what the card copies within its
-// memory, bytes read and bytes written counted; `least_bytes` what a batch has to be read and written at least: what was
-// uploaded, and the images. So `of_copy` is how much of the card's memory bandwidth that least would take.
+// Every image is compared with the CPU's before the timing and after it. `copy_gb_per_s` is what the GPU copies within
+// its memory, bytes read and bytes written counted; `least_bytes` what a batch has to be read and written at least:
+// what was uploaded, and the images. So `of_copy` is how much of the GPU's memory bandwidth that least would take.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,8 +24,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/json_text.h"
 #include "runtime/gpu/batch_builder.h"
-#include "runtime/gpu/card_sample.h"
-#include "runtime/gpu/cards.h"
+#include "runtime/gpu/gpu_sample.h"
+#include "runtime/gpu/gpus.h"
 #include "runtime/transforms/pipeline.h"
 
 namespace penstock {
@@ -61,11 +63,11 @@ std::vector<Picture> read_pictures(const std::string& folder, const Pipeline& pi
   return pictures;
 }
 
-double copy_gb_per_s(Card& card) {
-  const size_t bytes = std::min<size_t>(kMostMemory / 2, static_cast<size_t>(card.info().memory_bytes) / 8);
-  const CardBlock from(card, bytes, CardMemory::device);
-  const CardBlock to(card, bytes, CardMemory::device);
-  const auto stream = card.stream();
+double copy_gb_per_s(Gpu& gpu) {
+  const size_t bytes = std::min<size_t>(kMostMemory / 2, static_cast<size_t>(gpu.info().memory_bytes) / 8);
+  const GpuBlock from(gpu, bytes, GpuMemory::device);
+  const GpuBlock to(gpu, bytes, GpuMemory::device);
+  const auto stream = gpu.stream();
   stream->copy(to.data(), from.data(), bytes);
   stream->wait(60 * kSecond);
   (void)stream->take_times();
@@ -75,23 +77,23 @@ double copy_gb_per_s(Card& card) {
   return 2.0 * kTimes * static_cast<double>(bytes) / static_cast<double>(stream->take_times().copy_ns);
 }
 
-// A batch in a card's memory, uploaded once, launched as often as one likes.
+// A batch in a GPU's memory, uploaded once, launched as often as one likes.
 class Resident {
  public:
-  Resident(Card& card, size_t bytes, size_t size)
-      : memory_(card, bytes, CardMemory::device),
-        upload_(card, bytes, CardMemory::pinned),
-        outputs_(card, bytes / 4, CardMemory::pinned),
+  Resident(Gpu& gpu, size_t bytes, size_t size)
+      : memory_(gpu, bytes, GpuMemory::device),
+        upload_(gpu, bytes, GpuMemory::pinned),
+        outputs_(gpu, bytes / 4, GpuMemory::pinned),
         batch_(upload_.data(), {bytes, bytes, size}),
-        stream_(card.stream()) {}
+        stream_(gpu.stream()) {}
 
-  // How many of the pictures it holds, from `first` on, round and round; 0: none of them is for cards.
-  size_t fill(const Pipeline& pipeline, std::vector<Picture>& pictures, const CardEntropy& entropy, size_t size,
+  // How many of the pictures it holds, from `first` on, round and round; 0: none of them is for GPUs.
+  size_t fill(const Pipeline& pipeline, std::vector<Picture>& pictures, const GpuEntropy& entropy, size_t size,
               Scratch& scratch) {
     if (!batch_.begin(size, pipeline.out_width(), pipeline.out_height())) return 0;
     for (size_t tried = 0; places_.size() < size && tried < 4 * size + pictures.size(); ++tried) {
       Picture& picture = pictures[tried % pictures.size()];
-      CardSample sample(entropy);
+      GpuSample sample(entropy);
       if (!sample.plan(pipeline, scratch, {.bytes = picture.file}, picture.header, picture.draws)) continue;
       if (sample.leaves_entropy() != entropy.by_search) {
         sample.forget();
@@ -117,7 +119,7 @@ class Resident {
   void launch() {
     for (const StageLaunch& launch : batch_.launches()) stream_->launch(memory_.data(), launch);
   }
-  CardTimes wait() {
+  GpuTimes wait() {
     stream_->wait(60 * kSecond);
     return stream_->take_times();
   }
@@ -125,13 +127,13 @@ class Resident {
   void check() {
     const size_t each = batch_.output_bytes();
     stream_->download(outputs_.data(), memory_.data() + batch_.outputs_at(), batch_.places() * each);
-    stream_->download(upload_.data() + batch_.verdicts_at(), memory_.data() + batch_.verdicts_at(),
-                      batch_.verdict_bytes());
+    stream_->download(upload_.data() + batch_.statuses_at(), memory_.data() + batch_.statuses_at(),
+                      batch_.status_bytes());
     (void)wait();
     for (const auto& [place, picture] : places_) {
       if (!batch_.good(place)) throw Error(ErrorKind::runtime, "a picture came back unmade");
       if (std::memcmp(outputs_.data() + place * each, picture->wanted.data(), each) != 0) {
-        throw Error(ErrorKind::runtime, "the card's image is not the CPU's");
+        throw Error(ErrorKind::runtime, "the GPU's image is not the CPU's");
       }
     }
   }
@@ -140,15 +142,15 @@ class Resident {
   size_t least_bytes() const { return batch_.upload_bytes() + places_.size() * batch_.output_bytes(); }
 
  private:
-  CardBlock memory_;
-  CardBlock upload_;
-  CardBlock outputs_;
+  GpuBlock memory_;
+  GpuBlock upload_;
+  GpuBlock outputs_;
   BatchBuilder batch_;
-  std::unique_ptr<CardStream> stream_;
+  std::unique_ptr<GpuStream> stream_;
   std::vector<std::pair<size_t, Picture*>> places_;
 };
 
-constexpr const char* kStageNames[card_stages] = {"entropy", "sync",  "sum",    "write",       "inverse",   "colour", "across",
+constexpr const char* kStageNames[gpu_stages] = {"entropy", "sync",  "sum",    "write",       "inverse",   "colour", "across",
                                                   "down",    "place", "point",  "tally",       "tone",      "smooth", "blur_across",
                                                   "blur_down", "warp", "gather", "finish",     "hash",      "digest"};
 
@@ -173,28 +175,28 @@ int run(int argc, char** argv) {
                            {"RandomHorizontalFlip", {}}});
   Scratch scratch{DecodeLimits{}};
   std::vector<Picture> pictures = read_pictures(folder, pipeline, scratch);
-  const std::unique_ptr<Card> card = open_trainers_card(0);
-  const double copy = copy_gb_per_s(*card);
-  for (const bool by_card : {false, true}) {
+  const std::unique_ptr<Gpu> gpu = open_trainers_gpu(0);
+  const double copy = copy_gb_per_s(*gpu);
+  for (const bool by_gpu : {false, true}) {
     for (const size_t batch : {size_t{1}, size_t{16}, size_t{64}, size_t{256}}) {
-      Resident resident(*card, std::min(kMostMemory, static_cast<size_t>(card->info().memory_bytes) / 8), batch);
-      const size_t images = resident.fill(pipeline, pictures, {.by_index = false, .by_search = by_card}, batch, scratch);
-      if (images == 0) throw Error(ErrorKind::runtime, "none of the pictures is for cards");
+      Resident resident(*gpu, std::min(kMostMemory, static_cast<size_t>(gpu->info().memory_bytes) / 8), batch);
+      const size_t images = resident.fill(pipeline, pictures, {.by_index = false, .by_search = by_gpu}, batch, scratch);
+      if (images == 0) throw Error(ErrorKind::runtime, "none of the pictures is for GPUs");
       resident.launch();
       resident.check();
       const MonotonicClock clock;
       const Nanoseconds begun = clock.now();
       for (int round = 0; round < rounds; ++round) resident.launch();
-      const CardTimes times = resident.wait();
+      const GpuTimes times = resident.wait();
       const double seconds = static_cast<double>(clock.now() - begun) * 1e-9;
       resident.check();
       const double count = static_cast<double>(images) * rounds;
       nlohmann::json stages;
-      for (size_t s = 0; s < card_stages; ++s) {
+      for (size_t s = 0; s < gpu_stages; ++s) {
         if (times.stage_ns[s] > 0) stages[kStageNames[s]] = static_cast<double>(times.stage_ns[s]) / count * 1e-3;
       }
       const double least = static_cast<double>(resident.least_bytes()) / static_cast<double>(images);
-      const nlohmann::json line{{"name", by_card ? "scan" : "coefficients"},
+      const nlohmann::json line{{"name", by_gpu ? "scan" : "coefficients"},
                                 {"ok", true},
                                 {"batch", images},
                                 {"images_per_s", count / seconds},

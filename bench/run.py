@@ -74,7 +74,7 @@ FFCV = Tolerance(256, 9.0, 2.5)
 COMPETITORS = {
     "penstock": Entry("penstock.py", "system", "auto", EXACT),
     "penstock_indexed": Entry("penstock.py", "system", "indexed", EXACT, "penstock_index"),
-    "penstock_learnt": Entry("penstock.py", "system", "learnt", EXACT),
+    "penstock_learned": Entry("penstock.py", "system", "learned", EXACT),
     "penstock_packed": Entry("penstock.py", "system", "packed", EXACT, "penstock_pack"),
     "penstock_mpi": Entry("penstock.py", "system", "mpi", EXACT),
     "penstock_embedded": Entry("penstock.py", "system", "embedded", EXACT),

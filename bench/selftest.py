@@ -57,7 +57,7 @@ elif sys.argv[1] == "inspect":
     os.makedirs(value("--out"))
     with open(value("--out") + "/manifest.jsonl", "w") as file:
         for at, record in enumerate(records[: batch * int(value("--steps"))]):
-            file.write(json.dumps(dict(record, step=at // batch, slot=at % batch, trainer=0)) + "\\n")
+            file.write(json.dumps(dict(record, step=at // batch, row_index=at % batch, trainer=0)) + "\\n")
     for step in range(min(int(value("--steps")), len(records) // batch)):
         samples = [common.Sample(record) for record in records[step * batch : (step + 1) * batch]]
         if os.environ.get("FAKE_BREAK") == "flip":

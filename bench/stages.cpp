@@ -2,8 +2,8 @@
 // thread, timed by that thread's CPU clock.
 //
 //   bench_stages --job JOB --split train --seconds 3          # one line of JSON
-//   bench_stages ... --learnt first                           # an epoch in which entry points are learnt
-//   bench_stages ... --learnt 1                               # the epoch after 1 (or more) in which they were
+//   bench_stages ... --learned first                          # an epoch in which restart points are learned
+//   bench_stages ... --learned 1                              # the epoch after 1 (or more) in which they were
 //
 // Before anything is timed, the pixels that the stages give are compared with SampleMaker's, which loaders call, and
 //   the coefficients of the entropy stage alone, entered at the crop where there is an index, with the whole scan's.
@@ -11,7 +11,7 @@
 // Stages are differences, because the library fuses them: a sample is read; its entropy-coded data is decoded alone,
 //   as far as the decoder would go; the decoder makes the crop's rows (IDCT to colour is what it takes beyond the
 //   entropy stage); the pipeline makes the image (resampling is what it takes beyond the decoder). `whole` is
-//   SampleMaker and Finisher in one go, in passes of their own; `other` is what the stages' sum lacks of that.
+//   SampleMaker and Finisher in one go, in iterations of their own; `other` is what the stages' sum lacks of that.
 // Files that are not baseline JPEG of our own decoder's have no entropy stage here; they are left out, and counted.
 #include <time.h>
 
@@ -50,7 +50,7 @@ class EntropyStage {
   bool run(EncodedView bytes, const Box& box, const SideIndex* index, bool learn = false) {
     if (!read_baseline_frame(bytes, frame_)) return false;
     const McuWindow window = mcu_window(frame_, box);
-    const int interval = learn && frame_.restart_interval == 0 ? learnt_interval(frame_, bytes.size()) : 0;
+    const int interval = learn && frame_.restart_interval == 0 ? learned_interval(frame_, bytes.size()) : 0;
     notes_.begin(interval, 0, int64_t{frame_.mcu_columns} * frame_.mcu_rows);
     return rows_.with_lanes_or_without([&](bool lanes) { return read(bytes, window, index, lanes); });
   }
@@ -77,7 +77,7 @@ class EntropyStage {
 
   JpegFrame frame_;
   CoefficientRows rows_;
-  EntryNotes notes_;
+  RestartPointNotes notes_;
   bool keep_rows_ = false;
   size_t used_ = 0;
   std::vector<int16_t> coefficients_;
@@ -103,12 +103,12 @@ constexpr const char* stage_names[stages] = {"read_ms",   "header_ms",   "entrop
 
 class Measurement {
  public:
-  // `epochs`: in which entry points were learnt before; -1: none are, now or before; 0: they are now.
+  // `epochs`: in which restart points were learned before; -1: none are, now or before; 0: they are now.
   Measurement(const Job& job, const std::string& split, int epochs)
-      : learnt_(epochs >= 0 ? std::make_shared<LearntMemory>(int64_t{16} << 30) : nullptr),
+      : learned_(epochs >= 0 ? std::make_shared<LearnedMemory>(int64_t{16} << 30) : nullptr),
         first_(epochs == 0),
         context_(SplitContext::open(resolve_split(job, split), posix_file_system(), {job.python},
-                                    loader_options(job).sources, learnt_)),
+                                    loader_options(job).sources, learned_)),
         maker_(context_),
         scratch_(context_->split().limits),
         finisher_(finisher_of(context_->pipeline(), context_->pipeline().finish())),
@@ -117,7 +117,7 @@ class Measurement {
     for (int epoch = 1; epoch <= epochs; ++epoch) {
       for (int64_t i = 0; i < size(); ++i) make(i, whole_, epoch);
     }
-    if (epochs > 0) learnt_->set_limit(learnt_->figures().bytes);  // and nothing more
+    if (epochs > 0) learned_->set_limit(learned_->figures().bytes);  // and nothing more
   }
 
   int64_t size() const { return context_->source().size(); }
@@ -135,25 +135,25 @@ class Measurement {
     const Draws draws = pipeline.draw(key, head);
     const Box box = pipeline.describe(head, draws).crop;
     const SideIndex* index = nullptr;
-    if (!sample_.entry_points.empty() && SideIndex::read(sample_.entry_points, index_)) index = &index_;
-    std::shared_ptr<const LearntIndexes::Known> known;
-    if (learnt_ && !first_) known = context_->learnt()->find(number, sample_.image);
+    if (!sample_.restart_points.empty() && SideIndex::read(sample_.restart_points, index_)) index = &index_;
+    std::shared_ptr<const LearnedIndexes::Known> known;
+    if (learned_ && !first_) known = context_->learned()->find(number, sample_.image);
     if (known) index = &known->index;
     SideIndex* const more = first_ ? &more_ : nullptr;
     at[2] = cpu_ns();
-    const bool mine = entropy_.run(sample_.image, box, index, first_);
+    const bool supported = entropy_.run(sample_.image, box, index, first_);
     at[3] = cpu_ns();
     PixelView view;
     rows_.begin(box.width);
     require(scratch_.decoder.decode(sample_.image, head, box, storage_, view,
-                                    {.index = index, .learnt = more, .rows = &rows_}));
+                                    {.index = index, .learned = more, .rows = &rows_}));
     at[4] = cpu_ns();
     const std::span<uint8_t> out{reinterpret_cast<uint8_t*>(image_.data()), image_.size()};
     require(pipeline.apply(ImageInput{sample_.image, {}, index, more}, head, draws, out, scratch_, {}));
     at[5] = cpu_ns();
     finisher_.run(out.data(), finished_.data());
     at[6] = cpu_ns();
-    if (!mine) return false;
+    if (!supported) return false;
     times[read] += at[1] - at[0];
     times[header] += at[2] - at[1];
     times[entropy] += at[3] - at[2];
@@ -169,17 +169,17 @@ class Measurement {
     make(number, whole_, 0);
     finisher_.run(reinterpret_cast<const uint8_t*>(whole_.data()), finished_.data());
     const int64_t took = cpu_ns() - before;
-    if (first_) context_->learnt()->clear();
+    if (first_) context_->learned()->clear();
     return took;
   }
 
   void verify(int64_t number) {
     std::array<int64_t, stages> times{};
-    const bool mine = by_stages(number, times);
+    const bool supported = by_stages(number, times);
     make(number, whole_, 0);
-    if (first_) context_->learnt()->clear();
+    if (first_) context_->learned()->clear();
     if (image_ != whole_) throw std::runtime_error(context_->source().key(number) + ": the stages' pixels differ");
-    if (!mine || sample_.entry_points.empty()) return;
+    if (!supported || sample_.restart_points.empty()) return;
     // by_stages left sample_ and index_ as they were.
     ImageHeader head;
     require(read_header(sample_.image, scratch_.limits, head, context_->pipeline().header_options()));
@@ -202,11 +202,11 @@ class Measurement {
     const SampleRecord record = maker_.make({number, number, 0, true}, epoch, fields);
     if (record.bad) throw std::runtime_error(record.key + ": " + record.reason);
   }
-  void require(const Verdict& verdict) const {
-    if (!verdict.ok()) throw std::runtime_error(verdict.reason);
+  void require(const SampleStatus& status) const {
+    if (!status.ok()) throw std::runtime_error(status.reason);
   }
 
-  std::shared_ptr<LearntMemory> learnt_;
+  std::shared_ptr<LearnedMemory> learned_;
   bool first_;
   std::shared_ptr<const SplitContext> context_;
   SampleMaker maker_;
@@ -232,18 +232,18 @@ int run(const std::string& job_file, const std::string& split, double seconds, i
   const int64_t size = measurement.size();
   for (int64_t i = 0; i < std::min<int64_t>(size, 64); ++i) measurement.verify(i * size / std::min<int64_t>(size, 64));
 
-  // In stretches of a few milliseconds by turns, so that both see the same machine.
-  constexpr int64_t stretch = 16;
+  // In runs of MCUs of a few milliseconds by turns, so that both see the same machine.
+  constexpr int64_t mcu_run = 16;
   std::array<int64_t, stages> times{};
   int64_t whole = 0;
   int64_t counted = 0;
   int64_t left_out = 0;
   std::vector<int64_t> chosen;
   const int64_t end = cpu_ns() + static_cast<int64_t>(seconds * 1e9);
-  for (int64_t next = 0; counted == 0 || cpu_ns() < end; next += stretch) {
+  for (int64_t next = 0; counted == 0 || cpu_ns() < end; next += mcu_run) {
     if (left_out >= size && counted == 0) throw std::runtime_error("no file is baseline JPEG that our own decoder takes");
     chosen.clear();
-    for (int64_t i = next; i < next + stretch; ++i) {
+    for (int64_t i = next; i < next + mcu_run; ++i) {
       if (measurement.by_stages(i % size, times)) {
         chosen.push_back(i % size);
       } else {
@@ -286,7 +286,7 @@ int main(int argc, char** argv) {
         split = value;
       } else if (name == "--seconds") {
         seconds = std::stod(value);
-      } else if (name == "--learnt") {
+      } else if (name == "--learned") {
         epochs = value == "first" ? 0 : std::stoi(value);
       } else {
         throw std::runtime_error("there is no option '" + name + "'");

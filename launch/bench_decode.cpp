@@ -1,5 +1,5 @@
-// `penstock bench decode`: images before finishing, as a loader's executor makes them: by its threads, or with cards. What
-// it makes is compared with libjpeg-turbo's before anything is timed.
+// `penstock bench decode`: images before finishing, as a loader's executor makes them: by its threads, or with GPUs.
+// What it makes is compared with libjpeg-turbo's before anything is timed.
 #include "launch/bench_decode.h"
 
 #include <poll.h>
@@ -12,7 +12,7 @@
 #include "launch/dataset_given.h"
 #include "launch/init_job.h"
 #include "runtime/base/clock.h"
-#include "runtime/gpu/cards.h"
+#include "runtime/gpu/gpus.h"
 #include "runtime/job/job.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/loader.h"
@@ -82,9 +82,9 @@ class DecodeBench {
     work->lease.lease.stream = static_cast<uint64_t>(next);
     work->split = context_;
     for (int64_t i = next; i < until; ++i) work->lease.samples.push_back({i, i % size, 0, true});
-    cells_[next] = std::move(free_.back());
+    chunk_buffers_[next] = std::move(free_.back());
     free_.pop_back();
-    work->memory = cells_[next].data();
+    work->memory = chunk_buffers_[next].data();
     ++under_way_;
     executor_->submit(std::move(work));
     return until;
@@ -96,8 +96,8 @@ class DecodeBench {
     if (!work.failure.empty()) throw Error(ErrorKind::runtime, work.failure);
     for (const SampleRecord& record : work.records) unusable_ += record.bad ? 1 : 0;
     see(work);
-    const auto cell = cells_.extract(static_cast<int64_t>(work.lease.lease.stream));
-    free_.push_back(std::move(cell.mapped()));
+    const auto chunk_buffer = chunk_buffers_.extract(static_cast<int64_t>(work.lease.lease.stream));
+    free_.push_back(std::move(chunk_buffer.mapped()));
   }
 
   std::shared_ptr<const SplitContext> context_;
@@ -105,8 +105,8 @@ class DecodeBench {
   int under_way_ = 0;
   int64_t unusable_ = 0;
   std::vector<std::vector<std::byte>> free_;
-  std::map<int64_t, std::vector<std::byte>> cells_;
-  std::unique_ptr<Executor> executor_;  // goes first: it writes to the cells
+  std::map<int64_t, std::vector<std::byte>> chunk_buffers_;
+  std::unique_ptr<Executor> executor_;  // goes first: it writes to the chunk buffers
 };
 
 // Error where a sample is not what libjpeg-turbo and the CPU's pipeline make of it. How many were compared.
@@ -133,19 +133,19 @@ int64_t compare(DecodeBench& bench, const std::shared_ptr<const SplitContext>& c
   });
 }
 
-nlohmann::ordered_json card_json(const CardFigures& card, double elapsed) {
-  const double count = std::max<double>(1, static_cast<double>(card.images));
+nlohmann::ordered_json gpu_json(const GpuFigures& gpu, double elapsed) {
+  const double count = std::max<double>(1, static_cast<double>(gpu.images));
   const auto ms = [&](int64_t ns) { return static_cast<double>(ns) / count * 1e-6; };
-  nlohmann::ordered_json one{{"name", card.name},
-                             {"number", card.number},
-                             {"images", card.images},
-                             {"images_per_s", static_cast<double>(card.images) / elapsed},
-                             {"busy_fraction", as_seconds(card.active_ns) / elapsed},
-                             {"copy_ms", ms(card.times.upload_ns + card.times.download_ns)},
-                             {"decode_ms", ms(card.times.decode_ns())},
-                             {"augment_ms", ms(card.times.augment_ns())},
-                             {"deliver_ms", ms(card.deliver_ns)}};
-  if (!card.failure.empty()) one["failed"] = card.failure;
+  nlohmann::ordered_json one{{"name", gpu.name},
+                             {"number", gpu.number},
+                             {"images", gpu.images},
+                             {"images_per_s", static_cast<double>(gpu.images) / elapsed},
+                             {"busy_fraction", as_seconds(gpu.active_ns) / elapsed},
+                             {"copy_ms", ms(gpu.times.upload_ns + gpu.times.download_ns)},
+                             {"decode_ms", ms(gpu.times.decode_ns())},
+                             {"augment_ms", ms(gpu.times.augment_ns())},
+                             {"deliver_ms", ms(gpu.deliver_ns)}};
+  if (!gpu.failure.empty()) one["failed"] = gpu.failure;
   return one;
 }
 
@@ -164,55 +164,55 @@ void print_decode(const nlohmann::ordered_json& result) {
   std::printf("split %s, device %s, %d threads: %.0f images/s\n", result["split"].get<std::string>().c_str(),
               result["device"].get<std::string>().c_str(), result["threads"].get<int>(),
               result["images_per_s"].get<double>());
-  if (result.contains("no_card")) std::printf("  %s\n", result["no_card"].get<std::string>().c_str());
+  if (result.contains("no_gpu")) std::printf("  %s\n", result["no_gpu"].get<std::string>().c_str());
   std::printf("  %lld images compared with libjpeg-turbo's before: equal\n", result["checked"].get<long long>());
   if (result["unusable"] > 0) {
     std::printf("  %lld of the %lld samples are unusable: the figures are not those of good ones\n",
                 result["unusable"].get<long long>(), result["images"].get<long long>());
   }
   print_stages("of a thread", result, {"read_ms", "entropy_ms", "decode_ms", "augment_ms"});
-  for (const auto& card : result["cards"]) {
-    std::printf("  card %d (%s): %lld images, %.0f a second, busy %.0f %%\n", card["number"].get<int>(),
-                card["name"].get<std::string>().c_str(), card["images"].get<long long>(),
-                card["images_per_s"].get<double>(), 100 * card["busy_fraction"].get<double>());
-    print_stages("of the card", card, {"copy_ms", "decode_ms", "augment_ms", "deliver_ms"});
-    if (card.contains("failed")) std::printf("  it failed: %s\n", card["failed"].get<std::string>().c_str());
+  for (const auto& gpu : result["gpus"]) {
+    std::printf("  GPU %d (%s): %lld images, %.0f a second, busy %.0f %%\n", gpu["number"].get<int>(),
+                gpu["name"].get<std::string>().c_str(), gpu["images"].get<long long>(),
+                gpu["images_per_s"].get<double>(), 100 * gpu["busy_fraction"].get<double>());
+    print_stages("of the GPU", gpu, {"copy_ms", "decode_ms", "augment_ms", "deliver_ms"});
+    if (gpu.contains("failed")) std::printf("  it failed: %s\n", gpu["failed"].get<std::string>().c_str());
   }
 }
 
 int bench_decode(const DecodeRequest& request) {
   const Job job = job_of(request);
   LoaderOptions options = loader_options(job);
-  options.card_lanes.shared_bytes = 0;  // nobody reads
+  options.in_flight_batches.shared_bytes = 0;  // nobody reads
   const auto context = SplitContext::open(resolve_split(job, request.split), posix_file_system(), {job.python},
                                           options.sources);
-  std::string no_card;
-  bool cards = request.device != "cpu";
-  const auto executor = [&](const CardLanesOptions& lanes) -> std::unique_ptr<Executor> {
-    if (cards) {
+  std::string no_gpu;
+  bool gpus = request.device != "cpu";
+  const auto executor = [&](const InFlightOptions& in_flight_batches) -> std::unique_ptr<Executor> {
+    if (gpus) {
       try {
-        return make_card_executor(options.threads, {}, open_cards(options.cards), lanes,
+        return make_gpu_executor(options.threads, {}, open_gpus(options.gpus), in_flight_batches,
                                   [](const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); },
                                   options.cpu_fraction);
       } catch (const Error& error) {
-        if (request.device == "card") {
+        if (request.device == "gpu") {
           throw Error(error.kind(), error.message(), "`penstock doctor` says what this machine has; or say --device=cpu");
         }
-        no_card = error.message();
-        cards = false;
+        no_gpu = error.message();
+        gpus = false;
       }
     }
     return make_cpu_executor(options.threads, {});
   };
-  const int works = lease_depth(options.threads) + (cards ? options.cards.count * options.card_lanes.lanes : 0);
+  const int works = lease_depth(options.threads) + (gpus ? options.gpus.count * options.in_flight_batches.in_flight_batches : 0);
   int64_t checked = 0;
   {
-    CardLanesOptions ours = options.card_lanes;
+    InFlightOptions ours = options.in_flight_batches;
     ours.library.reset();  // of whose pixels nothing is promised
     DecodeBench bench(context, executor(ours), works);
     checked = compare(bench, context, request.check);
   }
-  DecodeBench bench(context, executor(options.card_lanes), works);
+  DecodeBench bench(context, executor(options.in_flight_batches), works);
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
   const int64_t images = bench.make(0, std::numeric_limits<int64_t>::max(),
@@ -222,7 +222,7 @@ int bench_decode(const DecodeRequest& request) {
   const double count = std::max<double>(1, static_cast<double>(images));
   const auto ms = [&](int64_t ns) { return static_cast<double>(ns) / count * 1e-6; };
   nlohmann::ordered_json result{{"split", request.split},
-                                {"device", cards ? "card" : "cpu"},
+                                {"device", gpus ? "gpu" : "cpu"},
                                 {"threads", options.threads},
                                 {"images", images},
                                 {"unusable", bench.unusable()},
@@ -230,12 +230,12 @@ int bench_decode(const DecodeRequest& request) {
                                 {"images_per_s", static_cast<double>(images) / elapsed},
                                 {"read_ms", ms(figures.read_ns)},
                                 // What threads make themselves is decoded row by row, entropy and pixels in turns.
-                                {"entropy_ms", cards ? nlohmann::ordered_json(ms(figures.feed_ns)) : nullptr},
+                                {"entropy_ms", gpus ? nlohmann::ordered_json(ms(figures.feed_ns)) : nullptr},
                                 {"decode_ms", ms(figures.decode_ns - figures.feed_ns)},
                                 {"augment_ms", ms(figures.augment_ns)},
-                                {"cards", nlohmann::ordered_json::array()}};
-  for (const CardFigures& card : figures.cards) result["cards"].push_back(card_json(card, elapsed));
-  if (!no_card.empty()) result["no_card"] = no_card;
+                                {"gpus", nlohmann::ordered_json::array()}};
+  for (const GpuFigures& gpu : figures.gpus) result["gpus"].push_back(gpu_json(gpu, elapsed));
+  if (!no_gpu.empty()) result["no_gpu"] = no_gpu;
   if (request.json) {
     std::printf("%s\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
@@ -249,15 +249,15 @@ int bench_decode(const DecodeRequest& request) {
 void add_bench_decode(CLI::App& bench, Chosen& chosen) {
   auto request = std::make_shared<DecodeRequest>();
   CLI::App* command =
-      bench.add_subcommand("decode", "how fast CPU or cards make its images of the files; checked before it is timed");
+      bench.add_subcommand("decode", "how fast CPU or GPUs make its images of the files; checked before it is timed");
   command->add_option("source", request->arguments.file, "job file, or folder (then: RandomResizedCrop 224 and a flip)")
       ->required()
       ->type_name("JOB.yaml|DIR");
   command->add_option("overrides", request->arguments.overrides, "key.sub=value, such as loader.threads=8");
   command->add_option("--split", request->split, "split")->capture_default_str();
-  command->add_option("--device", request->device, "cpu; card: fails where there is none; auto: cards where there are any")
+  command->add_option("--device", request->device, "cpu; gpu: fails where there is none; auto: GPUs where there are any")
       ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "card", "auto"}));
+      ->check(CLI::IsMember({"cpu", "gpu", "auto"}));
   command->add_option("--seconds", request->seconds, "how long")->capture_default_str()->check(some_seconds());
   command->add_option("--check", request->check, "samples compared before, with what libjpeg-turbo gives")
       ->capture_default_str()

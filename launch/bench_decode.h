@@ -1,4 +1,4 @@
-// `penstock bench decode`: how fast CPU or cards make a split's images out of files, stage by stage.
+// `penstock bench decode`: how fast CPU or GPUs make a split's images out of files, stage by stage.
 //
 //   add_bench_decode(*bench, chosen);      // as command.h's, under `penstock bench`
 #pragma once

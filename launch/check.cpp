@@ -13,7 +13,7 @@
 #include "launch/dataset_given.h"
 #include "launch/launch_line.h"
 #include "launch/pack_check.h"
-#include "launch/work_line.h"
+#include "launch/progress_line.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
@@ -23,8 +23,8 @@
 #include "runtime/coordinator/epoch_plan.h"
 #include "runtime/datasets/pack_format.h"
 #include "runtime/datasets/split_folders.h"
-#include "runtime/gpu/cards.h"
-#include "runtime/job/card_keys.h"
+#include "runtime/gpu/gpus.h"
+#include "runtime/job/gpu_keys.h"
 #include "runtime/job/job.h"
 #include "runtime/job/sampler_file.h"
 #include "runtime/job/suggest.h"
@@ -55,44 +55,44 @@ class Examiner {
   Examiner(const SplitContext& context, bool decode)
       : context_(context), decode_(decode), decoder_(context.split().limits) {}
 
-  Verdict look(int64_t index) {
+  SampleStatus look(int64_t index) {
     const DrawKey key{context_.split().seed, 0, static_cast<uint64_t>(index), 0};
     bytes_ = 0;
-    Verdict verdict = context_.source().load(key, sample_);
-    if (!verdict.ok()) return verdict;
+    SampleStatus status = context_.source().load(key, sample_);
+    if (!status.ok()) return status;
     bytes_ = static_cast<int64_t>(sample_.image.size());
     for (const auto& field : sample_.fields) bytes_ += std::ssize(field);
     ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
-    if (sample_.width == 0) verdict = picture(sample_.image, FieldKind::image, header);
+    if (sample_.width == 0) status = picture(sample_.image, FieldKind::image, header);
     const auto extras = extra_fields(context_.fields());
-    for (size_t f = 0; f < extras.size() && verdict.ok(); ++f)
-      verdict = further(extras[f], sample_.fields.at(f), header);
-    return verdict;
+    for (size_t f = 0; f < extras.size() && status.ok(); ++f)
+      status = further(extras[f], sample_.fields.at(f), header);
+    return status;
   }
   int64_t bytes() const { return bytes_; }  // of that sample
 
  private:
-  Verdict picture(EncodedView bytes, FieldKind kind, ImageHeader& header) {
-    Verdict verdict = read_header(bytes, context_.split().limits, header, context_.pipeline().header_options());
-    if (verdict.ok() && kind == FieldKind::mask) verdict = check_mask(header);
-    if (!verdict.ok() || !decode_) return verdict;
+  SampleStatus picture(EncodedView bytes, FieldKind kind, ImageHeader& header) {
+    SampleStatus status = read_header(bytes, context_.split().limits, header, context_.pipeline().header_options());
+    if (status.ok() && kind == FieldKind::mask) status = check_mask(header);
+    if (!status.ok() || !decode_) return status;
     const Box all{0, 0, header.width, header.height};
     PixelView pixels;
     return kind == FieldKind::mask ? decoder_.decode_mask(bytes, header, all, storage_, pixels)
                                    : decoder_.decode(bytes, header, all, storage_, pixels);
   }
 
-  Verdict further(const FieldSpec& field, std::span<const std::byte> value, const ImageHeader& first) {
+  SampleStatus further(const FieldSpec& field, std::span<const std::byte> value, const ImageHeader& first) {
     if (field.kind != FieldKind::image && field.kind != FieldKind::mask) {
       room_.resize(field.bytes_per_sample());
       return put_value(field, value, room_.data());
     }
     ImageHeader header;
-    Verdict verdict = picture(value, field.kind, header);
-    if (verdict.ok() && (header.width != first.width || header.height != first.height)) {
-      verdict = Verdict::bad("another size than the image's");
+    SampleStatus status = picture(value, field.kind, header);
+    if (status.ok() && (header.width != first.width || header.height != first.height)) {
+      status = SampleStatus::bad("another size than the image's");
     }
-    return verdict.ok() ? verdict : Verdict::bad("its " + field.name + ": " + verdict.reason);
+    return status.ok() ? status : SampleStatus::bad("its " + field.name + ": " + status.reason);
   }
 
   const SplitContext& context_;
@@ -220,9 +220,9 @@ void print_list(const char* what, const std::vector<std::string>& list) {
 
 // A pack by itself: every byte of it.
 int check_pack_folder(const std::string& folder) {
-  std::unique_ptr<WorkLine> line;
+  std::unique_ptr<ProgressLine> line;
   const PackFindings found = check_whole_pack(folder, [&](int64_t done, int64_t total, uint64_t bytes) {
-    if (!line) line = std::make_unique<WorkLine>("check", total, true);
+    if (!line) line = std::make_unique<ProgressLine>("check", total, true);
     line->show(done, bytes);
     return true;
   });
@@ -276,14 +276,14 @@ class JobCheck {
   }
 
   // As a loader will find it.
-  void look_for_cards() {
-    if (const std::string text = card_keys_without_effect(job_); !text.empty()) std::printf("cards: %s\n", text.c_str());
+  void look_for_gpus() {
+    if (const std::string text = gpu_keys_without_effect(job_); !text.empty()) std::printf("GPUs: %s\n", text.c_str());
     if (job_.loader.executor == ExecutorKind::cpu) return;
     try {
-      for (const auto& card : open_cards(loader_.cards)) std::printf("card: %s\n", card->info().name.c_str());
+      for (const auto& gpu : open_gpus(loader_.gpus)) std::printf("GPU: %s\n", gpu->info().name.c_str());
     } catch (const Error& error) {
-      const bool needed = job_.loader.executor == ExecutorKind::card;
-      const std::string what = std::string(needed ? "cards: " : "cards: none, so the CPU alone decodes: ") + error.what();
+      const bool needed = job_.loader.executor == ExecutorKind::gpu;
+      const std::string what = std::string(needed ? "gpus: " : "GPUs: none, so the CPU alone decodes: ") + error.what();
       if (needed) {
         found(ErrorKind::runtime, what);
       } else {
@@ -298,8 +298,8 @@ class JobCheck {
       cache = ", up to " + thousands(std::llround(cache_mb_)) + " MB of samples kept there (loader.cache_gb)";
     }
     const double free_mb = static_cast<double>(available_memory()) / 1e6;
-    std::printf("memory: %.0f MB of cells at each loader%s, %.0f MB of slots at each trainer; %.0f MB are free here\n",
-                cells_mb_, cache.c_str(), slots_mb_, free_mb);
+    std::printf("memory: %.0f MB of chunk buffers at each loader%s, %.0f MB of batch buffers at each trainer; %.0f MB are free here\n",
+                chunk_buffers_mb_, cache.c_str(), batch_buffers_mb_, free_mb);
     judge_memory(free_mb);
     try {
       const MpiFound mpi = find_mpirun();
@@ -376,33 +376,33 @@ class JobCheck {
     const Pipeline& pipeline = context.pipeline();
     const int64_t samples =
         std::min<int64_t>(spec.batch_size, job_.loader.chunk_samples > 0 ? job_.loader.chunk_samples : 16);
-    const double cells_mb = bytes_of(context.fields()) * static_cast<double>(samples) * loader_.cells / 1e6;
-    const double slots_mb = bytes_of(delivered_fields(context.fields(), pipeline, pipeline.finish())) *
+    const double chunk_buffers_mb = bytes_of(context.fields()) * static_cast<double>(samples) * loader_.chunk_buffers / 1e6;
+    const double batch_buffers_mb = bytes_of(delivered_fields(context.fields(), pipeline, pipeline.finish())) *
                             static_cast<double>(spec.batch_size) *
                             (std::max(2, job_.loader.prefetch) + 1 + job_.trainer.hold) / 1e6;
-    cells_mb_ += cells_mb;
-    slots_mb_ += slots_mb;
-    most_cells_ = std::max(most_cells_, {cells_mb, name});
-    most_slots_ = std::max(most_slots_, {slots_mb, name});
+    chunk_buffers_mb_ += chunk_buffers_mb;
+    batch_buffers_mb_ += batch_buffers_mb;
+    most_chunk_buffers_ = std::max(most_chunk_buffers_, {chunk_buffers_mb, name});
+    most_batch_buffers_ = std::max(most_batch_buffers_, {batch_buffers_mb, name});
   }
 
   // A program may have one split open at a time, so the largest one is what a job cannot do without.
   void judge_memory(double free_mb) {
     const double allowed_mb = static_cast<double>(loader_.memory_bytes) / 1e6;
-    const auto& [cells_mb, cells_split] = most_cells_;
-    if (cells_mb > allowed_mb) {
-      found(ErrorKind::config, "  the cells of split " + cells_split + " alone take " + thousands(std::llround(cells_mb)) +
+    const auto& [chunk_buffers_mb, chunk_buffers_split] = most_chunk_buffers_;
+    if (chunk_buffers_mb > allowed_mb) {
+      found(ErrorKind::config, "  the chunk buffers of split " + chunk_buffers_split + " alone take " + thousands(std::llround(chunk_buffers_mb)) +
                                    " MB, and loader.memory_gb allows " + thousands(std::llround(allowed_mb)) +
-                                   ": raise it, or lower loader.cells, loader.threads or loader.chunk_samples");
-    } else if (cells_mb_ > allowed_mb) {
-      std::printf("  loader.memory_gb allows %s MB of cells: not all splits can be open at once\n",
+                                   ": raise it, or lower loader.chunk_buffers, loader.threads or loader.chunk_samples");
+    } else if (chunk_buffers_mb_ > allowed_mb) {
+      std::printf("  loader.memory_gb allows %s MB of chunk buffers: not all splits can be open at once\n",
                   thousands(std::llround(allowed_mb)).c_str());
     }
-    const auto& [slots_mb, slots_split] = most_slots_;
-    const double node_mb = slots_mb * job_.roles.trainers + cells_mb;
+    const auto& [batch_buffers_mb, batch_buffers_split] = most_batch_buffers_;
+    const double node_mb = batch_buffers_mb * job_.roles.trainers + chunk_buffers_mb;
     if (node_mb > free_mb) {
-      found(ErrorKind::runtime, "  split " + slots_split + " alone takes " + thousands(std::llround(node_mb)) +
-                                    " MB on a node of one loader, more than are free here: lower splits." + slots_split +
+      found(ErrorKind::runtime, "  split " + batch_buffers_split + " alone takes " + thousands(std::llround(node_mb)) +
+                                    " MB on a node of one loader, more than are free here: lower splits." + batch_buffers_split +
                                     ".batch_size, loader.prefetch or trainer.hold");
     }
   }
@@ -413,10 +413,10 @@ class JobCheck {
   LoaderOptions loader_;
   const double cache_mb_;
   std::map<std::string, std::vector<std::string>> classes_;  // by split
-  double cells_mb_ = 0;
-  double slots_mb_ = 0;
-  std::pair<double, std::string> most_cells_;  // of one split
-  std::pair<double, std::string> most_slots_;
+  double chunk_buffers_mb_ = 0;
+  double batch_buffers_mb_ = 0;
+  std::pair<double, std::string> most_chunk_buffers_;  // of one split
+  std::pair<double, std::string> most_batch_buffers_;
   int code_ = 0;
 };
 
@@ -450,7 +450,7 @@ int check(const CheckRequest& request) {
   JobCheck check(job, request.decode, request.most);
   for (const auto& [name, spec] : job.splits) check.look_at_split(name);
   check.compare_classes();
-  check.look_for_cards();
+  check.look_for_gpus();
   check.print_machine();
   return check.conclude();
 }

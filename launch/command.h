@@ -34,9 +34,9 @@ void add_schema(CLI::App& app, Chosen& chosen);
 void add_bench(CLI::App& app, Chosen& chosen);
 void add_drain(CLI::App& app, Chosen& chosen);
 
-// Where all ranks meet the same mistake, rank 0 says so, and the others give it time to: mpirun ends the job with the first
-// rank that leaves, and would cut the message off. A rank that is still here afterwards met a mistake of its own, and
-// speaks for itself.
+// Where all ranks meet the same mistake, rank 0 says so, and the others give it time to: mpirun ends the job with the
+// first rank that leaves, and would cut the message off. A rank that is still here afterwards met a mistake of its own,
+// and speaks for itself.
 void leave_it_to_rank_0(int rank);
 
 // What a number on the command line must be; said without the 309 digits of the largest double.

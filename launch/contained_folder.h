@@ -4,9 +4,9 @@
 //   bool made = folder.write("cats/1.jpg", bytes);    // false: it was there, the same
 //   folder.save();                                    // everything is on the disk
 //
-// Each step of a name is opened by itself and links are no steps, so that neither ".." nor a planted link leads elsewhere.
-// A file appears under its name when it is whole; what a killed process leaves is one file, .penstock-unpack.part in the
-// folder itself, which the next one removes.
+// Each step of a name is opened by itself and links are no steps, so that neither ".." nor a planted link leads
+// elsewhere. A file appears under its name when it is whole; what a killed process leaves is one file,
+// .penstock-unpack.part in the folder itself, which the next one removes.
 // Ownership: the folder is locked while this lives (flock): one writer at a time. Thread-safety: one thread.
 // Failure: FileError for the disk, with what to do; Error(usage) for names that lead out, for other files in the way
 //   where they are not to be replaced, and for a folder that another process writes to.

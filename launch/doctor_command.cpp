@@ -11,7 +11,7 @@ int doctor(bool json) {
   Findings findings{{"penstock", PENSTOCK_VERSION}};
   find_machine(findings);
   find_mpi(findings);
-  find_cards(findings);
+  find_gpus(findings);
   std::fputs((json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
   return 0;
 }
@@ -20,7 +20,7 @@ int doctor(bool json) {
 
 void add_doctor(CLI::App& app, Chosen& chosen) {
   CLI::App* command =
-      app.add_subcommand("doctor", "what has this machine? CPUs, memory, MPI, cards: to paste into a question");
+      app.add_subcommand("doctor", "what has this machine? CPUs, memory, MPI, GPUs: to paste into a question");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "as a list of {topic, text, level, remedy}");
   command->callback([=, &chosen] { chosen.run = [=] { return doctor(*json); }; });

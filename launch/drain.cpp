@@ -29,8 +29,8 @@ int drain(const JobArguments& arguments, int epochs) {
     for (const auto& [name, split] : job.splits) {
       if (split.mode != mode) continue;
       DataLoader loader(arguments.file, name, options);
-      const int passes = mode == Mode::train ? epochs : 1;
-      for (int epoch = 0; epoch < passes; ++epoch) {
+      const int iterations = mode == Mode::train ? epochs : 1;
+      for (int epoch = 0; epoch < iterations; ++epoch) {
         loader.set_epoch(epoch);
         for (const Batch& batch : loader) sum = sum + touch(batch);
       }

@@ -1,4 +1,4 @@
-// The machine without cards and MPI: what loaders and trainers of one node live on.
+// The machine without GPUs and MPI: what loaders and trainers of one node live on.
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>

@@ -1,11 +1,12 @@
 // What `penstock doctor` finds of a machine, a line each: what there is, what of it a job would miss, and what to do.
 //
 //   Findings findings;
-//   find_machine(findings);  find_mpi(findings);  find_cards(findings);
+//   find_machine(findings);  find_mpi(findings);  find_gpus(findings);
 //   std::fputs(findings_text(findings).c_str(), stdout);
 //
-// Levels: `fine`; `note`: penstock works without, and says here what is lost; `problem`: what it is part of does not work.
-// Failure: none: what cannot be asked is a finding. Thread-safety: from one thread; find_mpi() and find_cards() load
+// Levels: `fine`; `note`: penstock works without, and says here what is lost; `problem`: what it is part of does not
+//   work.
+// Failure: none: what cannot be asked is a finding. Thread-safety: from one thread; find_mpi() and find_gpus() load
 // libraries, and find_mpi() runs `mpirun --version`.
 #pragma once
 
@@ -26,7 +27,7 @@ using Findings = std::vector<Finding>;
 
 void find_machine(Findings& findings);  // system, CPUs, memory, shared memory, io_uring, copies between processes
 void find_mpi(Findings& findings);      // mpirun, the component, its support of CUDA
-void find_cards(Findings& findings);    // the component, driver, cards, nvJPEG, NCCL
+void find_gpus(Findings& findings);    // the component, driver, GPUs, nvJPEG, NCCL
 
 // Topic and text in columns; remedies below what they are for.
 std::string findings_text(const Findings& findings);
@@ -34,14 +35,14 @@ std::string findings_text(const Findings& findings);
 std::string findings_json(const Findings& findings);
 
 // Does this machine itself know what `localhost` is (texts of /etc/hosts and /etc/nsswitch.conf)? Where it has to ask a
-// name server, mpirun asks twenty times: its hwloc looks for X displays, localhost:0 to :9, in two rounds. Each answer that
-// does not come costs five seconds or more.
+// name server, mpirun asks twenty times: its hwloc looks for X displays, localhost:0 to :9, in two rounds. Each answer
+// that does not come costs five seconds or more.
 bool knows_localhost(const std::string& hosts, const std::string& nsswitch);
 // What to do, of this machine as it is; empty: nothing.
 std::string localhost_remedy();
 
-// The least of what is set of `limits` (bytes; "max" and anything that is no number mean none); -1: none is. Each is the
-// text of a control group's memory.max, from the process's own group to the root.
+// The least of what is set of `limits` (bytes; "max" and anything that is no number mean none); -1: none is. Each is
+// the text of a control group's memory.max, from the process's own group to the root.
 long long least_limit(const std::vector<std::string>& limits);
 
 }  // namespace penstock

@@ -31,19 +31,19 @@ struct IndexRequest {
   std::string out;
   std::string split;
   bool headers = true;
-  bool entry_points = true;
+  bool restart_points = true;
 };
 
 struct Summary {
   int64_t bytes = 0;
   int64_t unusable = 0;
-  int64_t entered = 0;  // pictures with entry points
+  int64_t entered = 0;  // pictures with restart points
   std::vector<int64_t> pixels;
 };
 
 // Sizes of files and of pictures, and where decoding may enter them, into the table.
-Summary look_at_pictures(TableBuilder& builder, const Source& source, const DecodeLimits& limits, bool entry_points) {
-  std::vector<std::string> points(static_cast<size_t>(entry_points ? source.size() : 0));
+Summary look_at_pictures(TableBuilder& builder, const Source& source, const DecodeLimits& limits, bool restart_points) {
+  std::vector<std::string> points(static_cast<size_t>(restart_points ? source.size() : 0));
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> unusable{0};
@@ -55,16 +55,16 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
       try {
         DrawKey key;
         key.index = static_cast<uint64_t>(index);
-        Verdict verdict = source.load(key, sample);
+        SampleStatus status = source.load(key, sample);
         ImageHeader header{ImageFormat::unknown, sample.width, sample.height};
-        if (verdict.ok() && sample.width == 0) verdict = read_header(sample.image, limits, header);
+        if (status.ok() && sample.width == 0) status = read_header(sample.image, limits, header);
         SampleRow& row = builder.row(index);  // each thread has rows of its own
         if (row.file == kOwnFile) row.bytes = sample.image.size();
         bytes += static_cast<int64_t>(sample.image.size());
-        if (verdict.ok()) {
+        if (status.ok()) {
           builder.header(index, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
           SideIndex found;
-          if (entry_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
+          if (restart_points && header.format == ImageFormat::jpeg && build_side_index(sample.image, {}, found)) {
             points[static_cast<size_t>(index)] = found.serialise();
             row.check = sum_of_picture(sample.image);
           }
@@ -84,15 +84,15 @@ Summary look_at_pictures(TableBuilder& builder, const Source& source, const Deco
   out.bytes = bytes;
   out.unusable = unusable;
   out.entered = std::count_if(points.begin(), points.end(), [](const std::string& text) { return !text.empty(); });
-  if (out.entered > 0) builder.entry_points(points);
+  if (out.entered > 0) builder.restart_points(points);
   for (int64_t i = 0; i < builder.size(); ++i) {
     out.pixels.push_back(int64_t{builder.row(i).width} * builder.row(i).height);
   }
   return out;
 }
 
-// Before the pictures are looked at, which may take hours. Of class folders the index notes when each was changed last, and
-// writing it there would be a change.
+// Before the pictures are looked at, which may take hours. Of class folders the index notes when each was changed last,
+// and writing it there would be a change.
 void check_place(const DatasetSpec& dataset, const std::string& out) {
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(out, ignored);
@@ -138,10 +138,10 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
     TableBuilder builder(table);
     const std::string root = container_kind(dataset).empty() ? dataset.folder : container_root(dataset);
     const TableSource source(std::move(table), root, job.limits, std::move(shards), posix_file_system());
-    Summary summary = look_at_pictures(builder, source, job.limits, request.entry_points);
+    Summary summary = look_at_pictures(builder, source, job.limits, request.restart_points);
     std::sort(summary.pixels.begin(), summary.pixels.end());
     std::printf(
-        "  %.1f MB of pictures, median %.2f megapixels, %lld unusable, entry points for %lld\n",
+        "  %.1f MB of pictures, median %.2f megapixels, %lld unusable, restart points for %lld\n",
         static_cast<double>(summary.bytes) / 1e6,
         static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable),
         static_cast<long long>(summary.entered));
@@ -207,7 +207,7 @@ void add_index(CLI::App& app, Chosen& chosen) {
   command->add_flag_callback(
       "--no-headers", [=] { request->headers = false; }, "do not look at the pictures at all");
   command->add_flag_callback(
-      "--no-entry-points", [=] { request->entry_points = false; },
+      "--no-entry-points", [=] { request->restart_points = false; },
       "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->callback([=, &chosen] { chosen.run = [=] { return index(*arguments, *request); }; });
 }

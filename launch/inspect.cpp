@@ -31,7 +31,7 @@ struct InspectRequest {
   int sheet = 64;  // pictures on the contact sheet
 };
 
-// Makes one batch after the other as loaders and a port would together, hashes it and writes it out.
+// Makes one batch after the other as loaders and a receiver would together, hashes it and writes it out.
 class Inspector {
  public:
   Inspector(std::shared_ptr<const SplitContext> context, const InspectRequest& request)
@@ -47,7 +47,7 @@ class Inspector {
 
   void add(const BatchPlan& plan, int64_t step, int64_t replica) {
     Batch batch(*this, plan.size());
-    for (size_t slot = 0; slot < plan.size(); ++slot) add_sample(batch, slot, plan[slot]);
+    for (size_t row_index = 0; row_index < plan.size(); ++row_index) add_sample(batch, row_index, plan[row_index]);
     if (!request_.raw) finish_further_images(batch);
 
     DumpedBatch dumped;
@@ -108,12 +108,12 @@ class Inspector {
     return finish;
   }
 
-  void add_sample(Batch& batch, size_t slot, const PlannedSample& planned) {
-    uint8_t* const image = batch.raw.data() + slot * image_bytes_;
+  void add_sample(Batch& batch, size_t row_index, const PlannedSample& planned) {
+    uint8_t* const image = batch.raw.data() + row_index * image_bytes_;
     std::vector<std::byte*> fields = {reinterpret_cast<std::byte*>(image),
-                                      reinterpret_cast<std::byte*>(&batch.labels[slot])};
+                                      reinterpret_cast<std::byte*>(&batch.labels[row_index])};
     for (size_t i = 0; i < extras_.size(); ++i) {
-      fields.push_back(batch.others[i].data() + slot * extras_[i].bytes_per_sample());
+      fields.push_back(batch.others[i].data() + row_index * extras_[i].bytes_per_sample());
     }
     SampleRecord record = maker_.make(planned, request_.epoch, fields);
     refuse_unusable(record);
@@ -124,9 +124,9 @@ class Inspector {
     std::vector<std::span<const std::byte>> content = {{fields[0], image_bytes_}};
     for (size_t i = 0; i < extras_.size(); ++i) content.push_back(stored_bytes(extras_[i], fields[i + 2]));
     hash_.add(
-        sample_record(split_.name, static_cast<uint32_t>(request_.epoch), delivered, record.draws, batch.labels[slot]),
+        sample_record(split_.name, static_cast<uint32_t>(request_.epoch), delivered, record.draws, batch.labels[row_index]),
         content);
-    if (!request_.raw) finisher_.run(image, batch.finished.data() + slot * finisher_.bytes_per_sample());
+    if (!request_.raw) finisher_.run(image, batch.finished.data() + row_index * finisher_.bytes_per_sample());
     if (on_sheet_ < request_.sheet) {
       sheet_.insert(sheet_.end(), image, image + image_bytes_);
       ++on_sheet_;
@@ -134,7 +134,7 @@ class Inspector {
     batch.records.push_back(std::move(record));
   }
 
-  // As a port would.
+  // As a receiver would.
   void refuse_unusable(const SampleRecord& record) const {
     const bool substitutes = split_.on_error == OnError::substitute;
     if (!record.bad || (substitutes && split_.split.mode == Mode::eval)) return;
@@ -150,9 +150,9 @@ class Inspector {
     for (size_t i = 0; i < extras_.size(); ++i) {
       if (extras_[i].kind != FieldKind::image) continue;
       std::vector<std::byte> images(batch.labels.size() * finisher_.bytes_per_sample());
-      for (size_t slot = 0; slot < batch.labels.size(); ++slot) {
-        finisher_.run(reinterpret_cast<const uint8_t*>(batch.others[i].data()) + slot * image_bytes_,
-                      images.data() + slot * finisher_.bytes_per_sample());
+      for (size_t row_index = 0; row_index < batch.labels.size(); ++row_index) {
+        finisher_.run(reinterpret_cast<const uint8_t*>(batch.others[i].data()) + row_index * image_bytes_,
+                      images.data() + row_index * finisher_.bytes_per_sample());
       }
       batch.others[i] = std::move(images);
     }

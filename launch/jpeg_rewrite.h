@@ -3,8 +3,8 @@
 //   std::vector<std::byte> fresh;
 //   const std::string why_not = rewrite_jpeg(file, fresh);    // empty: `fresh` is the file
 //
-// Why: of a progressive file all scans are read to their ends for any crop, as it has no entry points; and tables made
-//   for the file are smaller than the usual ones.
+// Why: of a progressive file all scans are read to their ends for any crop, as it has no restart points; and tables
+//   made for the file are smaller than the usual ones.
 // What stays as it is, and says why: whatever could come out with other pixels, or with less than it had. Files that
 //   libjpeg warns of; progressive ones that do not go to the last bit (decoders smooth those); arithmetic coding, more
 //   than 8 bits, CMYK; quantisation tables of 16 bits or with zeros, or exchanged between scans; coefficients

@@ -10,7 +10,7 @@
 #include "launch/command.h"
 #include "launch/findings.h"
 #include "launch/launch_line.h"
-#include "launch/run.h"
+#include "launch/run_job.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/memory.h"

@@ -299,27 +299,27 @@ int run_launch_line(const LaunchLine& line) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    // mpirun's hwloc would look for X displays, asking what localhost is for each of ten, twice: seconds, where the machine
-    // has to ask a name server. They are nothing to a job.
+    // mpirun's hwloc would look for X displays, asking what localhost is for each of ten, twice: seconds, where the
+    // machine has to ask a name server. They are nothing to a job.
     setenv("HWLOC_COMPONENTS", "-gl", 0);
   });
   int interrupted_by = 0;
   int status = 0;
   const MonotonicClock clock;
-  const double patience_s = line.grace_s + 8;  // from the first signal on
+  const double wait_limit_s = line.grace_s + 8;  // from the first signal on
   std::optional<Nanoseconds> ends_by;
   bool killed = false;
   for (;;) {
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == pid || (ended < 0 && errno != EINTR)) break;
-    if (interrupted_by != 0 && !ends_by) ends_by = clock.now() + static_cast<Nanoseconds>(patience_s * 1e9);
+    if (interrupted_by != 0 && !ends_by) ends_by = clock.now() + static_cast<Nanoseconds>(wait_limit_s * 1e9);
     if (ends_by && !killed && clock.now() > *ends_by) {
       killed = true;
       kill(pid, SIGKILL);
       std::fprintf(stderr,
                    "penstock: mpirun has not ended %.0f s after %s, and was killed; what it said above may tell why (limits of "
                    "this shell, see ulimit -a; a host that does not answer)\n",
-                   patience_s, signal_name(interrupted_by).c_str());
+                   wait_limit_s, signal_name(interrupted_by).c_str());
     }
     std::array<pollfd, 2> readable{{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}}};
     poll(readable.data(), readable.size(), ends_by ? 200 : -1);

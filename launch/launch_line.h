@@ -82,8 +82,8 @@ int launch_exit_code(int wait_status, int interrupted_by);
 
 // Starts mpirun, passes SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this
 // node's helpers (the grace, at most), and removes the folder, which is made if missing. A second SIGINT or SIGTERM
-// goes to mpirun too, which then gives up its patience; it is killed, and this said, where it has not ended eight seconds
-// behind the grace.
+// goes to mpirun too, which then gives up its wait limit; it is killed, and this said, where it has not ended eight
+// seconds behind the grace.
 int run_launch_line(const LaunchLine& line);
 
 }  // namespace penstock

@@ -12,7 +12,7 @@
 #include "launch/pack_input.h"
 #include "launch/pack_writer.h"
 #include "launch/unpack.h"
-#include "launch/work_line.h"
+#include "launch/progress_line.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/utf8.h"
@@ -34,7 +34,7 @@ struct PackRequest {
   int threads = 0;
   bool rewrite = false;
   bool verify = true;
-  bool entry_points = true;
+  bool restart_points = true;
   bool quiet = false;
   bool json = false;
 };
@@ -122,7 +122,7 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
                                    {"bytes", result.bytes},
                                    {"source_bytes", result.source_bytes},
                                    {"rewritten", result.rewritten},
-                                   {"entry_points", result.entered},
+                                   {"restart_points", result.entered},
                                    {"verified", request.verify},
                                    {"bad", bad},
                                    {"names_that_lead_out", leading_out.count}};
@@ -135,7 +135,7 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
   if (result.found > 0) {
     std::printf("  %lld of them were packed before\n", static_cast<long long>(result.found));
   }
-  std::printf("  entry points for %lld", static_cast<long long>(result.entered));
+  std::printf("  restart points for %lld", static_cast<long long>(result.entered));
   if (request.rewrite)
     std::printf(", %lld JPEG files rewritten with the same pixels", static_cast<long long>(result.rewritten));
   std::printf(", %zu unusable%s\n", result.bad.size(),
@@ -160,16 +160,16 @@ int pack(const PackRequest& request) {
   options.folder = std::filesystem::absolute(request.target).lexically_normal().string();
   if (options.folder.size() > 1 && options.folder.back() == '/') options.folder.pop_back();
   options.shard_bytes = request.shard_bytes;
-  options.content = {request.rewrite, request.verify, request.entry_points};
+  options.content = {request.rewrite, request.verify, request.restart_points};
   options.limits = chosen.job.limits;
   options.threads = request.threads;
   Interruption interruption;  // before there are threads: they must not take the signals
-  std::unique_ptr<WorkLine> line;
+  std::unique_ptr<ProgressLine> line;
   PackProgress last;
   options.go_on = [&](const PackProgress& progress) {
     // Each with a pace of its own: reading is faster than making.
     if (!line || progress.checking != last.checking) {
-      line = std::make_unique<WorkLine>(progress.checking ? "check" : "pack", progress.total, !request.quiet);
+      line = std::make_unique<ProgressLine>(progress.checking ? "check" : "pack", progress.total, !request.quiet);
     }
     last = progress;
     line->show(progress.samples, progress.bytes);
@@ -196,9 +196,9 @@ int unpack_files(const UnpackRequest& request) {
   if (request.options.folder.empty()) throw Error(ErrorKind::usage, "the folder to write to has an empty name");
   UnpackOptions options = request.options;
   Interruption interruption;
-  std::unique_ptr<WorkLine> line;
+  std::unique_ptr<ProgressLine> line;
   options.go_on = [&](int64_t done, int64_t total, uint64_t bytes) {
-    if (!line) line = std::make_unique<WorkLine>("unpack", total, !request.quiet);
+    if (!line) line = std::make_unique<ProgressLine>("unpack", total, !request.quiet);
     line->show(done, bytes);
     return !interruption.came();
   };
@@ -253,7 +253,7 @@ void add_pack(CLI::App& app, Chosen& chosen) {
   command->add_flag_callback(
       "--no-verify", [=] { request->verify = false; }, "do not decode every picture once");
   command->add_flag_callback(
-      "--no-entry-points", [=] { request->entry_points = false; },
+      "--no-entry-points", [=] { request->restart_points = false; },
       "leave out where decoding may enter JPEG files at a crop (one per cent of their bytes)");
   command->add_flag("--json", request->json, "the report as one JSON object");
   command->add_flag("--quiet", request->quiet, "no progress");

@@ -32,19 +32,19 @@ void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
 PackMaker::PackMaker(const PackInput& input, const PackContent& content, const DecodeLimits& limits)
     : input_(input), content_(content), limits_(limits), decoder_(limits) {}
 
-Verdict PackMaker::look_at_image(bool decode, ImageHeader& header) {
+SampleStatus PackMaker::look_at_image(bool decode, ImageHeader& header) {
   if (std::ssize(stored_.image) > limits_.max_encoded_bytes) {
-    return Verdict::bad("the image has " + std::to_string(stored_.image.size()) +
+    return SampleStatus::bad("the image has " + std::to_string(stored_.image.size()) +
                         " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
                         ")");
   }
-  Verdict verdict = read_header(stored_.image, limits_, header);
-  if (verdict.ok() && decode) verdict = decoder_.decode(stored_.image, header, whole_of(header), before_, pixels_);
-  return verdict;
+  SampleStatus status = read_header(stored_.image, limits_, header);
+  if (status.ok() && decode) status = decoder_.decode(stored_.image, header, whole_of(header), before_, pixels_);
+  return status;
 }
 
 // As `penstock check --decode` does.
-Verdict PackMaker::look_at_fields(const ImageHeader& image) {
+SampleStatus PackMaker::look_at_fields(const ImageHeader& image) {
   const std::vector<FieldSpec>& fields = input_.table().facts().fields;
   for (size_t f = 0; f < input_.fields(); ++f) {
     const std::vector<std::byte>& value = stored_.fields[f];
@@ -53,21 +53,21 @@ Verdict PackMaker::look_at_fields(const ImageHeader& image) {
       const bool mask = fields[f].kind == FieldKind::mask;
       ImageHeader header;
       PixelView pixels;
-      Verdict verdict = std::ssize(value) > limits_.max_encoded_bytes
-                            ? Verdict::bad("more bytes than limits.max_encoded_bytes")
+      SampleStatus status = std::ssize(value) > limits_.max_encoded_bytes
+                            ? SampleStatus::bad("more bytes than limits.max_encoded_bytes")
                             : read_header(value, limits_, header);
-      if (verdict.ok() && mask) verdict = check_mask(header);
-      if (verdict.ok()) {
-        verdict = mask ? decoder_.decode_mask(value, header, whole_of(header), after_, pixels)
+      if (status.ok() && mask) status = check_mask(header);
+      if (status.ok()) {
+        status = mask ? decoder_.decode_mask(value, header, whole_of(header), after_, pixels)
                        : decoder_.decode(value, header, whole_of(header), after_, pixels);
       }
-      if (verdict.ok() && (header.width != image.width || header.height != image.height)) {
-        verdict = Verdict::bad("another size than the image's");
+      if (status.ok() && (header.width != image.width || header.height != image.height)) {
+        status = SampleStatus::bad("another size than the image's");
       }
-      if (!verdict.ok()) return Verdict::bad(which + verdict.reason);
+      if (!status.ok()) return SampleStatus::bad(which + status.reason);
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 bool PackMaker::rewrite(const ImageHeader& header) {
@@ -91,24 +91,24 @@ PackedSample PackMaker::make(int64_t index) {
   for (const auto& field : stored_.fields) out.source_bytes += field.size();
 
   const PixelFormat& format = input_.table().facts().pixels;
-  std::string entry_points;
+  std::string restart_points;
   if (format.layout == PixelLayout::encoded) {
     ImageHeader header;
-    Verdict verdict = look_at_image(content_.verify, header);
-    if (header.width > 0 && verdict.ok()) {
+    SampleStatus status = look_at_image(content_.verify, header);
+    if (header.width > 0 && status.ok()) {
       out.width = static_cast<uint32_t>(header.width);
       out.height = static_cast<uint32_t>(header.height);
     }
-    if (verdict.ok() && content_.verify) verdict = look_at_fields(header);
-    const bool jpeg = verdict.ok() && header.format == ImageFormat::jpeg;
+    if (status.ok() && content_.verify) status = look_at_fields(header);
+    const bool jpeg = status.ok() && header.format == ImageFormat::jpeg;
     if (jpeg && content_.rewrite) {
       if (content_.verify || decoder_.decode(stored_.image, header, whole_of(header), before_, pixels_).ok()) {
         out.notes.rewritten = rewrite(header);
       }
     }
     SideIndex found;
-    if (jpeg && content_.entry_points && build_side_index(stored_.image, {}, found)) entry_points = found.serialise();
-    out.notes.bad = verdict.reason;
+    if (jpeg && content_.restart_points && build_side_index(stored_.image, {}, found)) restart_points = found.serialise();
+    out.notes.bad = status.reason;
   } else {
     out.width = static_cast<uint32_t>(format.width);
     out.height = static_cast<uint32_t>(format.height);
@@ -121,9 +121,9 @@ PackedSample PackMaker::make(int64_t index) {
     out.field_bytes.push_back(field.size());
     append(out.record, field);
   }
-  if (out.record.size() + entry_points.size() > kMaxRecordBytes) entry_points.clear();
-  out.entry_bytes = entry_points.size();
-  append(out.record, std::as_bytes(std::span(entry_points)));
+  if (out.record.size() + restart_points.size() > kMaxRecordBytes) restart_points.clear();
+  out.entry_bytes = restart_points.size();
+  append(out.record, std::as_bytes(std::span(restart_points)));
   return out;
 }
 

@@ -1,4 +1,4 @@
-// From a stored sample to the record that a pack has of it: looked at, rewritten where asked, with entry points.
+// From a stored sample to the record that a pack has of it: looked at, rewritten where asked, with restart points.
 //
 //   PackMaker maker(input, options);           // one per thread
 //   PackedSample made = maker.make(17);
@@ -6,7 +6,8 @@
 // A pure function of the sample's bytes and the options: any number of threads makes the same pack.
 // `verify`: every picture is decoded whole, once. One that cannot be is packed as it is, and noted.
 // `rewrite`: JPEG files written anew without loss (jpeg_rewrite.h), where both files, decoded, agree in every byte and
-//   the new one is within the limits as well (of a progressive file it may be the larger one); else the file is kept. This comparison is made without `verify` as well.
+//   the new one is within the limits as well (of a progressive file it may be the larger one); else the file is kept.
+//   This comparison is made without `verify` as well.
 // Thread-safety: one thread. Failure: what reading the source throws, with the sample's name.
 #pragma once
 
@@ -22,7 +23,7 @@ namespace penstock {
 struct PackContent {
   bool rewrite = false;
   bool verify = true;
-  bool entry_points = true;
+  bool restart_points = true;
 };
 
 struct PackedSample {
@@ -44,8 +45,8 @@ class PackMaker {
   PackedSample make(int64_t index);
 
  private:
-  Verdict look_at_image(bool decode, ImageHeader& header);
-  Verdict look_at_fields(const ImageHeader& image);
+  SampleStatus look_at_image(bool decode, ImageHeader& header);
+  SampleStatus look_at_fields(const ImageHeader& image);
   bool rewrite(const ImageHeader& header);
 
   const PackInput& input_;

@@ -10,7 +10,7 @@ Sum128 stamp_of(const std::vector<uint64_t>& stamps) {
 }
 
 ShardWriter::ShardWriter(const PackInput& input, const std::string& folder, size_t number, int64_t first,
-                         const Sum128& id, bool entry_points)
+                         const Sum128& id, bool restart_points)
     : input_(input), file_(folder + "/" + shard_name(number)), builder_(input.table().facts().kind), first_(first) {
   PackHeader header;
   header.number = static_cast<uint32_t>(number);
@@ -26,7 +26,7 @@ ShardWriter::ShardWriter(const PackInput& input, const std::string& folder, size
   facts.fields.clear();
   builder_.add_file({shard_name(number), 0, 0, Codec::none, 0});
   for (size_t f = 0; f < input.fields(); ++f) builder_.add_field(input.table().facts().fields[f]);
-  if (entry_points) entry_field_ = builder_.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+  if (restart_points) entry_field_ = builder_.add_field({kRestartPoints, FieldKind::bytes, DType::uint8, {}});
 }
 
 void ShardWriter::add(const PackedSample& sample) {

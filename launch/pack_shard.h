@@ -1,6 +1,6 @@
 // One shard of a pack being written: header, records as they come, its own table, trailer.
 //
-//   ShardWriter shard(input, folder, /*number=*/0, /*first=*/0, id, /*entry_points=*/true);
+//   ShardWriter shard(input, folder, /*number=*/0, /*first=*/0, id, /*restart_points=*/true);
 //   shard.add(made);                             // sample number first, first + 1, …
 //   const FinishedShard done = shard.finish();   // whole and on the disk, under its .part name
 //   shard.publish();                             // ... and under its own
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/new_file.h"
+#include "launch/atomic_file.h"
 #include "launch/pack_samples.h"
 #include "runtime/datasets/pack_format.h"
 
@@ -31,7 +31,7 @@ class ShardWriter {
  public:
   // `input` must outlive the object.
   ShardWriter(const PackInput& input, const std::string& folder, size_t number, int64_t first, const Sum128& id,
-              bool entry_points);
+              bool restart_points);
 
   bool empty() const { return builder_.size() == 0; }
   uint64_t size() const { return file_.size(); }
@@ -43,7 +43,7 @@ class ShardWriter {
   void pad();
 
   const PackInput& input_;
-  NewFile file_;
+  AtomicFile file_;
   TableBuilder builder_;
   int64_t first_;
   std::optional<size_t> entry_field_;

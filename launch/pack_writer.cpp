@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include "launch/new_file.h"
+#include "launch/atomic_file.h"
 #include "launch/pack_makers.h"
 #include "launch/pack_shard.h"
 #include "runtime/base/error.h"
@@ -59,7 +59,7 @@ class PackWriter {
                                             {"samples", input.table().fingerprint().hex()},
                                             {"shard_bytes", options.shard_bytes},
                                             {"rewrite", options.content.rewrite},
-                                            {"entry_points", options.content.entry_points}});
+                                            {"restart_points", options.content.restart_points}});
     id_ = hash128(std::string_view(what));
   }
 
@@ -86,7 +86,7 @@ class PackWriter {
     return {{"shard size", options_.shard_bytes},
             {"--rewrite", options_.content.rewrite},
             {"--no-verify", !options_.content.verify},
-            {"--no-entry-points", !options_.content.entry_points},
+            {"--no-entry-points", !options_.content.restart_points},
             {"decoders", decoder_versions()}};
   }
 
@@ -246,15 +246,15 @@ class PackWriter {
   static uint64_t entry_bytes(const SampleTable& table, int64_t index) {
     const std::vector<FieldSpec>& fields = table.facts().fields;
     for (size_t f = 0; f < fields.size(); ++f) {
-      if (fields[f].name == kEntryPoints) return table.place(f, index).bytes;
+      if (fields[f].name == kRestartPoints) return table.place(f, index).bytes;
     }
     return 0;
   }
 
-  void note(int64_t index, const PackNotes& notes, uint64_t entry_points) {
+  void note(int64_t index, const PackNotes& notes, uint64_t restart_points) {
     ++result_.samples;
     result_.rewritten += notes.rewritten ? 1 : 0;
-    result_.entered += entry_points > 0 ? 1 : 0;
+    result_.entered += restart_points > 0 ? 1 : 0;
     if (!notes.bad.empty()) result_.bad[index] = notes.bad;
   }
 
@@ -280,7 +280,7 @@ class PackWriter {
       const std::optional<PackedSample> made = makers.take();
       if (!made) continue;
       if (shard && !shard->empty() && shard->size() + made->record.size() > options_.shard_bytes) finish(shard);
-      if (!shard) shard.emplace(input_, options_.folder, finished_.size(), index, id_, options_.content.entry_points);
+      if (!shard) shard.emplace(input_, options_.folder, finished_.size(), index, id_, options_.content.restart_points);
       shard->add(*made);
       note(index, made->notes, made->entry_bytes);
       written_ += made->record.size();

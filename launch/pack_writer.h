@@ -6,10 +6,10 @@
 //
 // Determinism: the same source and options give the same bytes for any number of threads, broken off or not. Samples
 //   are written in the source's order, and a shard ends where the next record would make it larger than asked.
-// Breaking off: every file appears under its name when it is whole and on the disk (new_file.h). pack.state says which
-//   shards are, and what they were made of; pack.index is written last, and pack.state goes with it. A run that finds a
-//   pack.state checks all that, reads those shards from end to end (a machine that lost its power may have left zeros in
-//   them), and makes the rest. One at a time: the folder is locked meanwhile.
+// Breaking off: every file appears under its name when it is whole and on the disk (atomic_file.h). pack.state says
+//   which shards are, and what they were made of; pack.index is written last, and pack.state goes with it. A run that
+//   finds a pack.state checks all that, reads those shards from end to end (a machine that lost its power may have left
+//   zeros in them), and makes the rest. One at a time: the folder is locked meanwhile.
 // Memory: at most 256 MiB of made samples wait to be written (pack_makers.h), and `threads` are being made.
 // Failure: Error(usage) for a folder that holds something else, a finished pack, a pack of another source or options;
 //   Error(dataset) for a source that changed; FileError for disks, with the path. What is finished stays for
@@ -53,7 +53,7 @@ struct PackResult {
   uint64_t bytes = 0;         // of the whole pack
   uint64_t source_bytes = 0;  // of what this run read
   int64_t rewritten = 0;
-  int64_t entered = 0;                 // pictures with entry points
+  int64_t entered = 0;                 // pictures with restart points
   std::map<int64_t, std::string> bad;  // index: why it cannot be used
   std::string again;                   // a finished shard that was damaged or missing, and so was made again
 };

@@ -31,7 +31,7 @@ constexpr double kGrace_s = 2;
 class Copier {
  public:
   explicit Copier(const PythonSpec& python)
-      : patience_s_(python.start_timeout_s),
+      : wait_limit_s_(python.start_timeout_s),
         process_(
             WorkerProcess::start({python_interpreter(python), python_script("_parquet.py")}, worker_environment())) {}
 
@@ -81,11 +81,11 @@ class Copier {
  private:
   void wait(short events) {
     const MonotonicClock clock;
-    const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(patience_s_ * 1e9);
+    const Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(wait_limit_s_ * 1e9);
     for (;;) {
       const Nanoseconds left = deadline - clock.now();
       if (left <= 0)
-        lost("gave no sign of life for " + std::to_string(static_cast<int64_t>(patience_s_)) +
+        lost("gave no sign of life for " + std::to_string(static_cast<int64_t>(wait_limit_s_)) +
              " s (python.start_timeout_s)");
       pollfd fds[] = {{process_.socket(), events, 0}, {output_open_ ? process_.output() : -1, POLLIN, 0}};
       (void)::poll(fds, 2, static_cast<int>(std::min<Nanoseconds>(left / kMillisecond + 1, 1000)));
@@ -103,7 +103,7 @@ class Copier {
     }
   }
 
-  double patience_s_;
+  double wait_limit_s_;
   WorkerProcess process_;
   std::string pending_;
   size_t searched_ = 0;

@@ -4,8 +4,8 @@
 //   // now there is /data/train.index.data, and the table points into it
 //
 // A Python process with pyarrow (bindings/python/penstock/_parquet.py has the protocol) writes a tar archive under a
-//   temporary name; what reads all tar shards lists it here, and it is renamed. So nothing of what Parquet files hold is
-//   parsed by new code, and a process that goes astray can at worst write an archive that is refused.
+//   temporary name; what reads all tar shards lists it here, and it is renamed. So nothing of what Parquet files hold
+//   is parsed by new code, and a process that goes astray can at worst write an archive that is refused.
 // The table: kind "parquet", file 0 the archive, the others the Parquet files as they were before; keys are
 //   "train-0.parquet[17]". An index refuses Parquet files that were changed since (index_file.h).
 // Waits: for a sign of life, python.start_timeout_s at most; the process gives one every 64 rows.

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-std::string progress_line(const PortFigures& figures, double images_per_s, double epoch_eta_s) {
+std::string progress_line(const ReceiverFigures& figures, double images_per_s, double epoch_eta_s) {
   char text[256];
   const double waiting = figures.elapsed_s > 0 ? 100 * figures.wait_s / figures.elapsed_s : 0;
   const auto eta = static_cast<long>(epoch_eta_s + 0.5);
@@ -24,7 +24,7 @@ ProgressPrinter::ProgressPrinter(bool enabled, bool under_launcher)
       color_(live_ && std::getenv("NO_COLOR") == nullptr),
       begun_(clock_.now()) {}
 
-void ProgressPrinter::show(const PortFigures& figures, int trainers) {
+void ProgressPrinter::show(const ReceiverFigures& figures, int trainers) {
   if (!enabled_ || figures.batches == 0) return;
   // This trainer is through while another is not: nothing to tell, and no rate of 0 to worry anybody.
   if (figures.step == figures.steps && figures.images == last_images_) return;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/clock.h"
-#include "runtime/receiver/port.h"
+#include "runtime/receiver/receiver.h"
 
 namespace penstock {
 
@@ -16,7 +16,7 @@ class ProgressPrinter {
   ProgressPrinter(bool enabled, bool under_launcher);
 
   Nanoseconds interval_ns() const noexcept { return live_ ? kSecond / 2 : 10 * kSecond; }
-  void show(const PortFigures& figures, int trainers);
+  void show(const ReceiverFigures& figures, int trainers);
   void done();  // ends the live line
 
  private:
@@ -31,6 +31,6 @@ class ProgressPrinter {
 };
 
 // "train epoch 2: step 40 of 100, 1,204 images/s, waiting 3 %, ETA of the epoch 0:31": what show() prints, from a rate.
-std::string progress_line(const PortFigures& figures, double images_per_s, double epoch_eta_s);
+std::string progress_line(const ReceiverFigures& figures, double images_per_s, double epoch_eta_s);
 
 }  // namespace penstock

@@ -1,8 +1,9 @@
-// `penstock serve`: ranks that load and open ports, for training programs that somebody else starts (torchrun, Slurm).
+// `penstock serve`: ranks that load and open receivers, for training programs that somebody else starts (torchrun,
+// Slurm).
 #include <cstdio>
 
 #include "launch/command.h"
-#include "launch/run.h"
+#include "launch/run_job.h"
 #include "runtime/base/error.h"
 #include "runtime/client/attach.h"
 #include "runtime/job/job.h"

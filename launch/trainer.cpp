@@ -69,15 +69,15 @@ int failure_code(int exit_code) { return exit_code != 0 ? exit_code : 1; }
 
 }  // namespace
 
-Trainer::Trainer(const RunRequest& request, const Job& job, const PortOptions& options,
+Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOptions& options,
                  std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
-    : request_(request), job_(job), port_(options, std::move(endpoint)), helper_(helper), where_(std::move(where)) {
-  port_.watch(helper_.poll_fd(), [this] { read_helper(); });
-  port_.on_notice([this](const std::string& text) {
+    : request_(request), job_(job), receiver_(options, std::move(endpoint)), helper_(helper), where_(std::move(where)) {
+  receiver_.watch(helper_.poll_fd(), [this] { read_helper(); });
+  receiver_.on_notice([this](const std::string& text) {
     std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str());
   });
   const bool speaks_for_the_job = options.self == options.coordinator;
-  port_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
+  receiver_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
     // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
     // this rank in between.
     if (speaks_for_the_job && !goodbye.good) std::fprintf(stderr, "penstock: %s\n", goodbye.reason.c_str());
@@ -88,8 +88,8 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const PortOptions& o
 
 void Trainer::start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
            bool keep_stdin, bool relay_output) {
-  port_.listen(socket_name, token);
-  place.port = "@" + socket_name;
+  receiver_.listen(socket_name, token);
+  place.receiver = "@" + socket_name;
   place.token = token;
   place.job = request_.job_file;
   ProgramSpec program;
@@ -107,7 +107,7 @@ void Trainer::start(const std::string& socket_name, const std::string& token, Tr
 void Trainer::serve(const std::string& name, int local_trainer) {
   const std::string socket = serving_socket(name, local_trainer);
   try {
-    port_.listen(socket, "");
+    receiver_.listen(socket, "");
   } catch (const Error& error) {
     if (!try_connect_abstract(socket)) throw;
     throw Error(ErrorKind::usage, "job '" + name + "' is being served on host " + host_name() + " already",
@@ -117,7 +117,7 @@ void Trainer::serve(const std::string& name, int local_trainer) {
 }
 
 void Trainer::watch_signals(SignalFd& signals) {
-  port_.watch(signals.fd(), [this, &signals] {
+  receiver_.watch(signals.fd(), [this, &signals] {
     while (const auto arrived = signals.next()) {
       pass_signal(arrived->signal);
     }
@@ -126,7 +126,7 @@ void Trainer::watch_signals(SignalFd& signals) {
 
 void Trainer::pass_signal(int number) {
   if (request_.serve) {
-    if (number == SIGTERM || number == SIGINT) port_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
+    if (number == SIGTERM || number == SIGINT) receiver_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
     return;
   }
   if (number != SIGTERM && number != SIGINT) {
@@ -138,9 +138,9 @@ void Trainer::pass_signal(int number) {
 }
 
 void Trainer::watch_parent_fd(int fd) {
-  port_.watch(fd, [this] {
+  receiver_.watch(fd, [this] {
     helper_.stop(job_.trainer.grace_s);
-    port_.stop();
+    receiver_.stop();
     orphaned_ = true;
   });
 }
@@ -159,11 +159,11 @@ void Trainer::read_helper() {
     switch (report->kind) {
       case HelperReport::Kind::started: break;
       case HelperReport::Kind::start_failed:
-        port_.finish_program(false, where_ + ": " + report->text, static_cast<int>(ErrorKind::runtime));
+        receiver_.finish_program(false, where_ + ": " + report->text, static_cast<int>(ErrorKind::runtime));
         break;
       case HelperReport::Kind::exited: program_exited(report->status); break;
       case HelperReport::Kind::ended:
-        port_.finish_program(false, where_ + ": the helper process ended", static_cast<int>(ErrorKind::runtime));
+        receiver_.finish_program(false, where_ + ": the helper process ended", static_cast<int>(ErrorKind::runtime));
         break;
     }
   }
@@ -171,7 +171,7 @@ void Trainer::read_helper() {
 
 void Trainer::program_exited(int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-    port_.finish_program(true, "", 0);
+    receiver_.finish_program(true, "", 0);
     return;
   }
   const std::string how = WIFSIGNALED(status)
@@ -181,15 +181,15 @@ void Trainer::program_exited(int status) {
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;
   const std::string who = request_.program.empty() ? ": reading the batches (no program was named) " : ": the program ";
-  port_.finish_program(false, where_ + who + how, code);
+  receiver_.finish_program(false, where_ + who + how, code);
 }
 
-std::string port_socket_name(const std::string& job_id, int trainer) {
+std::string receiver_socket_name(const std::string& job_id, int trainer) {
   return "penstock/" + std::to_string(::geteuid()) + "/" + job_id + "/p" + std::to_string(trainer);
 }
 
-PortOptions options_for_port(const RunRequest& request, const Job& job) {
-  PortOptions options = port_options(job);
+ReceiverOptions options_for_receiver(const RunRequest& request, const Job& job) {
+  ReceiverOptions options = receiver_options(job);
   options.whole_job = true;
   options.dump_folder = request.dump_folder;
   options.dump_raw = request.dump_raw;
@@ -200,7 +200,7 @@ PortOptions options_for_port(const RunRequest& request, const Job& job) {
   return options;
 }
 
-void place_port(const Job& job, int trainer, int trainers, PortOptions& options) {
+void place_receiver(const Job& job, int trainer, int trainers, ReceiverOptions& options) {
   options.trainer = trainer;
   options.replica = trainer / job.roles.ranks_per_replica;
   options.num_replicas = replicas_of(job, trainers);
@@ -231,10 +231,10 @@ void print_how_to_attach(const RunRequest& request, const std::string& name, int
 
 void print_notice(const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); }
 
-int conclude(const RunRequest& request, const Port& port) {
-  const Goodbye& goodbye = port.goodbye();
+int conclude(const RunRequest& request, const Receiver& receiver) {
+  const Goodbye& goodbye = receiver.goodbye();
   if (!goodbye.good) return failure_code(goodbye.exit_code);  // why was said when it was heard
-  const nlohmann::json report = merge_reports(port.reports());
+  const nlohmann::json report = merge_reports(receiver.reports());
   // The report is what the command is for, so it is stdout's; with --json that is the object.
   if (!request.quiet) std::fputs(report_text(report).c_str(), request.json ? stderr : stdout);
   if (request.json) std::printf("%s\n", json_text_replacing(report).c_str());

@@ -1,33 +1,33 @@
-// A trainer of this process: its port, the helper that runs the program, and what joins them.
+// A trainer of this process: its receiver, the helper that runs the program, and what joins them.
 //
 //   Helper helper = Helper::fork_now();                       // before MPI and before any thread
 //   Trainer trainer(request, job, options, std::move(endpoint), helper, "trainer 0");
 //   trainer.start(...);                                       // or serve(...): a program that somebody else starts
-//   trainer.port().run();                                     // until the job ends
+//   trainer.receiver().run();                                 // until the job ends
 //   trainer.clean_up();                                       // nothing of the program is left behind
-//   return conclude(request, trainer.port());                 // rank 0: prints the report
+//   return conclude(request, trainer.receiver());             // rank 0: prints the report
 //
-// A rank under mpirun has one; a job in one process has one for each trainer, each port run by a thread of its own.
+// A rank under mpirun has one; a job in one process has one for each trainer, each receiver run by a thread of its own.
 //
-//   program runs ──exits 0──▶ port says "finished well" ──▶ everybody's goodbye is good ──▶ report
+//   program runs ──exits 0──▶ receiver says "finished well" ──▶ everybody's goodbye is good ──▶ report
 //        │                                                    │ (or a rank failed, or was told to end)
 //        └──exits otherwise, is killed──▶ "finished badly" ──▶ goodbye is bad ──▶ SIGTERM, grace_s, SIGKILL
 //
-// Thread-safety: the thread that runs the port calls everything but port().stop(), which any thread may.
-// Ownership: owns the port; request, job and helper outlive it.
-// Failure: Error(usage) from serve() where the job is being served already; Error(runtime) from the port.
+// Thread-safety: the thread that runs the receiver calls everything but receiver().stop(), which any thread may.
+// Ownership: owns the receiver; request, job and helper outlive it.
+// Failure: Error(usage) from serve() where the job is being served already; Error(runtime) from the receiver.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "launch/run.h"
+#include "launch/run_job.h"
 #include "runtime/job/job.h"
 #include "runtime/process/environment.h"
 #include "runtime/process/helper.h"
 #include "runtime/process/signals.h"
-#include "runtime/receiver/port.h"
+#include "runtime/receiver/receiver.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -35,15 +35,15 @@ namespace penstock {
 class Trainer {
  public:
   // `where` names it in messages: "trainer 1 (rank 1, host b)".
-  Trainer(const RunRequest& request, const Job& job, const PortOptions& options, std::unique_ptr<Endpoint> endpoint,
+  Trainer(const RunRequest& request, const Job& job, const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint,
           Helper& helper, std::string where);
 
-  Port& port() { return port_; }
+  Receiver& receiver() { return receiver_; }
 
-  // Opens the port and has the helper start the request's program.
+  // Opens the receiver and has the helper start the request's program.
   void start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
              bool keep_stdin, bool relay_output);
-  // Opens the port under the job's name, for a program that somebody else starts.
+  // Opens the receiver under the job's name, for a program that somebody else starts.
   void serve(const std::string& name, int local_trainer);
 
   void watch_signals(SignalFd& signals);
@@ -64,7 +64,7 @@ class Trainer {
 
   const RunRequest& request_;
   const Job& job_;
-  Port port_;
+  Receiver receiver_;
   Helper& helper_;
   std::string where_;
   bool asked_to_end_ = false;
@@ -73,22 +73,22 @@ class Trainer {
 };
 
 // Where trainer number `trainer` of `job_id` listens.
-std::string port_socket_name(const std::string& job_id, int trainer);
+std::string receiver_socket_name(const std::string& job_id, int trainer);
 
-// What both kinds of job give a port: the job's settings and the request's.
-PortOptions options_for_port(const RunRequest& request, const Job& job);
+// What both kinds of job give a receiver: the job's settings and the request's.
+ReceiverOptions options_for_receiver(const RunRequest& request, const Job& job);
 // Which replica the trainer belongs to: with roles.ranks_per_replica several consecutive ones get the same data.
-void place_port(const Job& job, int trainer, int trainers, PortOptions& options);
+void place_receiver(const Job& job, int trainer, int trainers, ReceiverOptions& options);
 
 // A TCP port that is free now, for MASTER_PORT: torch's store binds it a moment later.
 int free_tcp_port();
 
-// For people, once the ports are open: what to start now, and how to end it.
+// For people, once the receivers are open: what to start now, and how to end it.
 void print_how_to_attach(const RunRequest& request, const std::string& name, int local_trainers);
 // One line on stderr; from any thread.
 void print_notice(const std::string& text);
 
 // Prints what rank 0 has to say at the end; returns the exit code.
-int conclude(const RunRequest& request, const Port& port);
+int conclude(const RunRequest& request, const Receiver& receiver);
 
 }  // namespace penstock

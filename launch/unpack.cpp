@@ -108,7 +108,7 @@ bool is_column(const FieldSpec& field) {
          field.dtype != DType::bfloat16;
 }
 
-std::string cell_of(const FieldSpec& field, std::span<const std::byte> value) {
+std::string chunk_buffer_of(const FieldSpec& field, std::span<const std::byte> value) {
   if (field.kind == FieldKind::text) {
     return csv_cell({reinterpret_cast<const char*>(value.data()), value.size()});
   }
@@ -300,7 +300,7 @@ class Unpacker {
       const std::span<const std::byte> value = sample_.fields.at(f - 2);
       const std::string file = field_file(stem, f, notes);
       if (file.empty()) {
-        line += "," + cell_of(field, value);
+        line += "," + chunk_buffer_of(field, value);
       } else if (!pairs() && field.kind == FieldKind::tensor) {
         const std::string head = npy_header(npy_type_of(field.dtype), field.shape);
         std::vector<std::byte> bytes(as_bytes_of(head).begin(), as_bytes_of(head).end());
@@ -318,8 +318,8 @@ class Unpacker {
   void load(int64_t index) {
     DrawKey key;
     key.index = static_cast<uint64_t>(index);
-    if (const Verdict verdict = source_.load(key, sample_); !verdict.ok()) {
-      throw Error(ErrorKind::dataset, "'" + source_.key(index) + "' cannot be unpacked: " + verdict.reason);
+    if (const SampleStatus status = source_.load(key, sample_); !status.ok()) {
+      throw Error(ErrorKind::dataset, "'" + source_.key(index) + "' cannot be unpacked: " + status.reason);
     }
   }
 

@@ -8,10 +8,10 @@
 //   single numbers or texts go to samples.csv, which `dataset: {csv: …}` reads; arrays to NAME.FIELD.npy, bytes to
 //   NAME.FIELD.
 // What they are: byte for byte what was packed; rewritten pictures as they were rewritten.
-// Names are not trusted: absolute ones, "..", those that are too long, two files of one name, and whatever leads through
-//   a link is refused, before anything is written (links: when they are met). A file that is there is kept where it is
-//   the same, and else an Error, unless `overwrite` says to replace it. Files appear under their names when they are
-//   whole.
+// Names are not trusted: absolute ones, "..", those that are too long, two files of one name, and whatever leads
+//   through a link is refused, before anything is written (links: when they are met). A file that is there is kept
+//   where it is the same, and else an Error, unless `overwrite` says to replace it. Files appear under their names when
+//   they are whole.
 // A damaged record costs its sample alone.
 // Failure: Error(usage) for names and files in the way, Error(dataset) and FileError for the pack's index and the disk.
 // Thread-safety: one caller per folder.

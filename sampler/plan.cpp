@@ -164,8 +164,8 @@ BatchPlan Plan::batch(int64_t step, int64_t replica) const {
   }
   BatchPlan batch;
   batch.reserve(static_cast<size_t>(length));
-  for (int64_t slot = 0; slot < length; ++slot) {
-    batch.push_back(at((step * spec_.batch_size + slot) * spec_.num_replicas + replica));
+  for (int64_t row_index = 0; row_index < length; ++row_index) {
+    batch.push_back(at((step * spec_.batch_size + row_index) * spec_.num_replicas + replica));
   }
   return batch;
 }

@@ -27,8 +27,8 @@ class Mesh final : public Endpoint {
   void send_with(PeerId peer, Message message, int fd) override {
     end_of(peer).send_with(peer, std::move(message), fd);
   }
-  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
-    end_of(peer).send_chunk(peer, std::move(envelope), cell, bytes);
+  void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
+    end_of(peer).send_chunk(peer, std::move(envelope), chunk_buffer, bytes);
   }
   void release(PeerId peer, uint64_t token) override { end_of(peer).release(peer, token); }
   bool peers_map_arenas() const noexcept override;

@@ -9,8 +9,8 @@
 // Thread level: all MPI calls, Init to Finalize, are made by one progress thread, so MPI_THREAD_FUNNELED is enough; it
 // is asked for and what is provided is checked. The thread backs off when nothing moves, so a waiting rank burns no
 // core.
-// Ownership: the session owns the thread; endpoints share it and may be destroyed before finish(). Memory of cells that
-// were sent must stay until finish() returned, or the process ends: sends under way read from it.
+// Ownership: the session owns the thread; endpoints share it and may be destroyed before finish(). Memory of chunk
+// buffers that were sent must stay until finish() returned, or the process ends: sends under way read from it.
 // Thread-safety: the session from one thread. Failure: start_mpi() and the collectives throw Error(runtime).
 #pragma once
 
@@ -60,10 +60,10 @@ class MpiSession {
 // What the component was built on; asked without starting MPI.
 struct MpiAbout {
   std::string library;  // "Open MPI v4.1.4, package: ..."
-  enum class Cuda { unknown, no, yes } cuda = Cuda::unknown;  // does it take pointers to a card's memory?
+  enum class Cuda { unknown, no, yes } cuda = Cuda::unknown;  // does it take pointers to a GPU's memory?
 };
 
-// The component's entry points, found by name, whose number counts the layouts of Endpoint and what it hands over.
+// The component's restart points, found by name, whose number counts the layouts of Endpoint and what it hands over.
 inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_2";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";

@@ -3,26 +3,27 @@
 //   std::unique_ptr<Endpoint> end = ...;                 // inproc, shm or mpi, or a Mesh of them
 //   end->send(peer, message);                            // small, ordered per peer, never blocks
 //   end->send_with(peer, message, fd);                   // the same, with a descriptor, where capabilities() say so
-//   end->send_chunk(peer, envelope, cell);               // the cell stays ours to keep still until CellReturned
+//   // the chunk buffer stays ours to keep still until ChunkBufferReturned
+//   end->send_chunk(peer, envelope, chunk_buffer);
 //   while (end->poll(incoming)) std::visit(..., incoming);
 //
 // Order: messages to one peer arrive in the order of sending, and so do chunks; a message may overtake a chunk. Where
 //   descriptors are carried, nothing overtakes anything.
 //
-// Purpose: a small interface that every way of moving bytes fits behind, so that loaders and ports are written once.
-//   Control messages are opaque bytes. A chunk is an envelope (opaque bytes: header and sample records) plus a payload
-//   that lies in a cell.
+// Purpose: a small interface that every way of moving bytes fits behind, so that loaders and receivers are written
+//   once. Control messages are opaque bytes. A chunk is an envelope (opaque bytes: header and sample records) plus a
+//   payload that lies in a chunk buffer.
 //
-// A cell, memory of one chunk at a loader, has one writer at a time:
+// A chunk buffer, memory of one chunk at a loader, has one writer at a time:
 //
-//     free --(lease)--> filling --(send_chunk)--> published --(CellReturned)--> free
+//     free --(lease)--> filling --(send_chunk)--> published --(ChunkBufferReturned)--> free
 //            loader writes        nobody writes; the receiver reads
 //
-//   Invariant: between send_chunk and CellReturned the sender does not touch the cell. CellReturned comes when the
-//   receiver released the chunk (inproc, shm: it reads the cell in place) or when the bytes have left (mpi: the
-//   receiver reads a staging cell of its own), or when the receiver is gone.
-// Receiving: ChunkArrived::payload stays valid until release(token). It is never the final place of the bytes: the port
-//   checks the lease, then copies, so a late or repeated chunk can do no harm.
+//   Invariant: between send_chunk and ChunkBufferReturned the sender does not touch the chunk buffer.
+//   ChunkBufferReturned comes when the receiver released the chunk (inproc, shm: it reads the chunk buffer in place) or
+//   when the bytes have left (mpi: the receiver reads a staging chunk buffer of its own), or when the receiver is gone.
+// Receiving: ChunkArrived::payload stays valid until release(token). It is never the final place of the bytes: the
+//   receiver checks the lease, then copies, so a late or repeated chunk can do no harm.
 // Thread-safety: an Endpoint belongs to one thread, the rank's event loop; what runs behind it (a progress thread,
 //   other ranks' threads) is its own affair.
 // Failure: sending to a lost peer is silently dropped (its loss is or will be reported by PeerLost, once per peer);
@@ -48,25 +49,25 @@ namespace penstock {
 using PeerId = int32_t;  // rank in the job, loaders and trainers alike
 using Message = std::vector<std::byte>;
 
-// Cells of one size in one piece of memory, shared where peers_map_arenas(). Owned by the loader; registered with its
-// endpoint, which shows it to peers that can read it in place. The endpoint keeps its address: it stays where it is, until the endpoint has gone or was
-// told to forget it.
+// Chunk buffers of one size in one piece of memory, shared where peers_map_arenas(). Owned by the loader; registered
+// with its endpoint, which shows it to peers that can read it in place. The endpoint keeps its address: it stays where
+// it is, until the endpoint has gone or was told to forget it.
 struct Arena {
   uint32_t id = 0;  // unique at this rank
   SharedMemory memory;
-  size_t cell_bytes = 0;
+  size_t chunk_buffer_bytes = 0;
 
-  std::byte* cell(uint32_t index) const noexcept { return memory.data() + index * cell_bytes; }
+  std::byte* chunk_buffer(uint32_t index) const noexcept { return memory.data() + index * chunk_buffer_bytes; }
   bool holds(uint32_t index, size_t bytes) const noexcept {
-    return bytes <= cell_bytes && cell_bytes <= memory.size() && index < memory.size() / cell_bytes;
+    return bytes <= chunk_buffer_bytes && chunk_buffer_bytes <= memory.size() && index < memory.size() / chunk_buffer_bytes;
   }
 };
 
-struct CellRef {
+struct ChunkBufferRef {
   uint32_t arena = 0;
-  uint32_t cell = 0;
+  uint32_t index = 0;
 
-  friend bool operator==(const CellRef&, const CellRef&) = default;
+  friend bool operator==(const ChunkBufferRef&, const ChunkBufferRef&) = default;
 };
 
 struct MessageArrived {
@@ -80,19 +81,19 @@ struct ChunkArrived {
   std::span<const std::byte> payload;
   uint64_t token = 0;  // for release()
 };
-struct CellReturned {
+struct ChunkBufferReturned {
   PeerId peer = 0;
-  CellRef cell;
+  ChunkBufferRef chunk_buffer;
 };
 struct PeerLost {
   PeerId peer = 0;
   std::string reason;
 };
-using Incoming = std::variant<MessageArrived, ChunkArrived, CellReturned, PeerLost>;
+using Incoming = std::variant<MessageArrived, ChunkArrived, ChunkBufferReturned, PeerLost>;
 
 struct Capabilities {
   const char* name = "";
-  bool zero_copy = false;      // the receiver reads the sender's cell in place
+  bool zero_copy = false;      // the receiver reads the sender's chunk buffer in place
   bool detects_loss = false;   // PeerLost comes by itself, within a second
   bool carries_descriptors = false;  // send_with() works
   Nanoseconds delay_ns = 0;    // how long a message lies on its way, on average, while there is traffic; 0: no time
@@ -108,13 +109,13 @@ class Endpoint {
   virtual void send_with(PeerId peer, Message /*message*/, int /*fd*/) {
     throw Error(ErrorKind::usage, "no way to hand a descriptor to rank " + std::to_string(peer));
   }
-  // `bytes` of the cell, from its beginning, are the payload.
-  virtual void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) = 0;
+  // `bytes` of the chunk buffer, from its beginning, are the payload.
+  virtual void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) = 0;
   virtual void release(PeerId peer, uint64_t token) = 0;  // again: changes nothing
   // Whether other processes map what is registered: its memory must then have a descriptor.
   virtual bool peers_map_arenas() const noexcept = 0;
   virtual void register_arena(const Arena& arena) = 0;
-  // None of its cells is published. Whoever has mapped it lets go; its number is not used again.
+  // None of its chunk buffers is published. Whoever has mapped it lets go; its number is not used again.
   virtual void forget_arena(uint32_t id) = 0;
 
   // One event, if there is one; never blocks.

@@ -226,7 +226,7 @@ UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns) {
     if (UniqueFd fd = try_connect_abstract(name)) return fd;
     if ((errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) || now_ns() > deadline) {
       throw Error(ErrorKind::peer_lost, system_error_text("nobody answers on the socket '@" + name + "'"),
-                  "is the rank that opens this port still running?");
+                  "is the rank that opens this receiver still running?");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

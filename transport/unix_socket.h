@@ -1,4 +1,5 @@
-// Unix-domain sockets that carry whole messages and descriptors (SOCK_SEQPACKET, abstract namespace: nothing to unlink).
+// Unix-domain sockets that carry whole messages and descriptors (SOCK_SEQPACKET, abstract namespace: nothing to
+// unlink).
 //
 //   UniqueFd listening = listen_abstract("penstock/0/ab12/p0");
 //   UniqueFd there = connect_abstract("penstock/0/ab12/p0", timeout_ns);

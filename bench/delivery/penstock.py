@@ -3,8 +3,8 @@
 A variant is `auto`, or words joined by `_`:
     mpi        two-sided messages; else penstock chooses the transport (shm on one machine)
     embedded   the loader in the consumer's own process, without mpirun: the difference is what the hand-over costs
-    learnt     later epochs of the plain folder, with what was learnt in the first ones (loader.index_memory_mb); without
-               this word nothing is learnt, so that all epochs are first ones
+    learned    later epochs of the plain folder, with what was learned in the first ones (loader.index_memory_mb); without
+               this word nothing is learned, so that all epochs are first ones
     indexed    with the file that `penstock index` writes
     packed     from the shards that `penstock pack` writes, JPEG files as they are
     rewritten  the same with --rewrite: JPEG files written anew where no pixel can change
@@ -70,7 +70,7 @@ def count_photos(folder):
 
 class Penstock:
     variants = (
-        *("auto", "mpi", "embedded", "learnt", "learnt_embedded", "indexed", "indexed_mpi", "indexed_embedded", "packed", "packed_mpi"),
+        *("auto", "mpi", "embedded", "learned", "learned_embedded", "indexed", "indexed_mpi", "indexed_embedded", "packed", "packed_mpi"),
         *("packed_embedded", "packed_rewritten", "avx2", "indexed_avx2", "packed_avx2"),
     )
 
@@ -102,7 +102,7 @@ class Penstock:
                 JOB.format(
                     pid=os.getpid(),
                     threads=self.options.threads,
-                    index_memory_mb=512 if "learnt" in self.words else 0,
+                    index_memory_mb=512 if "learned" in self.words else 0,
                     transport="mpi" if "mpi" in self.words else "auto",
                     dataset=dataset,
                     batch=self.options.batch,
@@ -115,10 +115,10 @@ class Penstock:
         if "packed" in self.words:
             command = [self.program, "pack", os.path.abspath(self.options.data), os.path.join(folder, PACK), "--json"]
             command += ["--rewrite"] if "rewritten" in self.words else []
-            text = "shards with entry points, every picture decoded once to verify it; the photos' own bytes"
+            text = "shards with restart points, every picture decoded once to verify it; the photos' own bytes"
         else:
             command = [self.program, "index", self.job]
-            text = "where each sample lies and its entry points; the photos stay as they are"
+            text = "where each sample lies and its restart points; the photos stay as they are"
         with common.Preparation(folder) as cost:
             done = self.execute(command)
         if done.returncode != 0:
@@ -135,7 +135,7 @@ class Penstock:
 
     def stages(self, seconds):
         command = [os.path.join(self.options.build, "bench_stages"), "--job", self.job, "--seconds", seconds]
-        command += ["--learnt", "3"] if "learnt" in self.words else []
+        command += ["--learned", "3"] if "learned" in self.words else []
         done = self.execute(command)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
@@ -158,7 +158,7 @@ class Penstock:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
         with open(os.path.join(out, "manifest.jsonl"), encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines if line.strip()]
-        records.sort(key=lambda record: (record["step"], record["slot"]))
+        records.sort(key=lambda record: (record["step"], record["row_index"]))
         for record in records:
             record["path"] = os.path.join(os.path.abspath(self.options.data), record["path"])  # absolute ones stay
         return out, records

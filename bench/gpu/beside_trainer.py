@@ -12,7 +12,7 @@ import time
 import torch
 
 import penstock
-from common import PENSTOCK, PLAYED, by_cards, done, emit, gpu_memory_used_mb, job, pictures, write_job
+from common import PENSTOCK, PLAYED, by_gpus, done, emit, gpu_memory_used_mb, job, pictures, write_job
 
 DEVICE = "cpu" if PLAYED else "cuda:0"
 BATCH = 8 if PLAYED else 256
@@ -58,10 +58,10 @@ def forever(loader):
 def loaders_memory(folder):
     """MB that a loader alone takes of the GPU, by what it was allowed."""
     for budget in (256, 1024, 4096):
-        path = write_job(job(folder, PIPELINE[:2], 64, loader={"executor": "card", "card_memory_mb": budget}), f"memory_{budget}")
+        path = write_job(job(folder, PIPELINE[:2], 64, loader={"executor": "gpu", "gpu_memory_mb": budget}), f"memory_{budget}")
         before = gpu_memory_used_mb()
         most = 0
-        run = subprocess.Popen([PENSTOCK, "bench", "decode", path, "--device=card", "--seconds=8", "--json"], stdout=subprocess.DEVNULL)
+        run = subprocess.Popen([PENSTOCK, "bench", "decode", path, "--device=gpu", "--seconds=8", "--json"], stdout=subprocess.DEVNULL)
         while run.poll() is None:
             most = max(most, gpu_memory_used_mb())
             time.sleep(0.1)
@@ -80,16 +80,16 @@ def main():
             yield images, labels
     alone = train(one())
     emit("trainer alone, no loader", **alone)
-    ways = [("CPU loads", {"executor": "cpu"}), ("GPU loads", {"executor": "card"}), ("GPU loads, card_duty 0.3", {"executor": "card", "card_duty": 0.3}),
-            ("GPU loads, card_duty 0.1", {"executor": "card", "card_duty": 0.1})]
+    ways = [("CPU loads", {"executor": "cpu"}), ("GPU loads", {"executor": "gpu"}), ("GPU loads, gpu_duty 0.3", {"executor": "gpu", "gpu_duty": 0.3}),
+            ("GPU loads, gpu_duty 0.1", {"executor": "gpu", "gpu_duty": 0.1})]
     for name, loader in ways:
-        described = job(folder, PIPELINE, BATCH, loader={"card_memory_mb": 64 if PLAYED else 2048, **loader})
+        described = job(folder, PIPELINE, BATCH, loader={"gpu_memory_mb": 64 if PLAYED else 2048, **loader})
         options = {} if PLAYED else {"device": DEVICE}
         with penstock.DataLoader(described, "train", **options) as loading:
             got = train(forever(loading))
             stats = loading.stats()
-        emit(name, loader["executor"] == "cpu" or by_cards(stats) > 0, **got, step_over_alone=got["step_ms"] / alone["step_ms"],
-             by_gpu=by_cards(stats), images=stats["images"], wait_fraction=stats["wait_fraction"])
+        emit(name, loader["executor"] == "cpu" or by_gpus(stats) > 0, **got, step_over_alone=got["step_ms"] / alone["step_ms"],
+             by_gpu=by_gpus(stats), images=stats["images"], wait_fraction=stats["wait_fraction"])
     if not PLAYED:
         loaders_memory(folder)
     done()

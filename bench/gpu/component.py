@@ -42,9 +42,9 @@ def main():
     built = os.path.join(BUILD, "compiled_there")
     os.makedirs(built, exist_ok=True)
     library = os.path.join(built, "libpenstock_cuda.so")
-    object_file = os.path.join(built, "cuda_card.o")
+    object_file = os.path.join(built, "cuda_gpu.o")
     kernels = next(os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(SOURCE, "runtime")) for name in names
-                   if name == "cuda_card.cu")
+                   if name == "cuda_gpu.cu")
     begun = time.monotonic()
     done = subprocess.run(["nvcc", *filter(None, flags), f"-arch={target}", "-Xptxas=-v", "-Xcompiler=-fPIC,-ffp-contract=off", f"-I{SOURCE}",
                            f"-I{ROOT}/include", "-c", kernels, "-o", object_file], capture_output=True, text=True)

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import penstock
-from common import PLAYED, WORK, cards_of, done, emit, index_of, job, photos_500x375, ratio, rounds, say, write_job
+from common import PLAYED, WORK, gpus_of, done, emit, index_of, job, photos_500x375, ratio, rounds, say, write_job
 from common import penstock as call
 
 COUNT, BATCH, SIZE = (32, 8, 64) if PLAYED else (1024, 128, 224)
@@ -35,7 +35,7 @@ class Ours:
     """An embedded loader whose images end on the GPU; each call is an epoch, the first is epoch 0."""
 
     def __init__(self, dataset, loader, arithmetic="exact"):
-        memory = {"card_memory_mb": 64} if PLAYED else {"card_memory_mb": 8192, "card_share_mb": 1024}
+        memory = {"gpu_memory_mb": 64} if PLAYED else {"gpu_memory_mb": 8192, "gpu_share_mb": 1024}
         if loader["executor"] == "cpu":
             memory = {}
         described = {**job(dataset, PIPELINE, BATCH, loader={**memory, **loader}), "arithmetic": arithmetic}
@@ -55,7 +55,7 @@ class Ours:
 
     def figures(self):
         stats = self.loader.stats()
-        return {"cards": cards_of(stats), "device": stats["device"], "bottleneck": stats["bottleneck"]}
+        return {"gpus": gpus_of(stats), "device": stats["device"], "bottleneck": stats["bottleneck"]}
 
 
 class Torchvision:
@@ -140,16 +140,16 @@ def main():
 
     plain, indexed = {"folder": folder}, {"folder": folder, "index": index}
     makers = {
-        "exact, entropy on the GPU": lambda: Ours(plain, {"executor": "card", "card_entropy": "auto"}),
-        "exact, entropy on the GPU, index": lambda: Ours(indexed, {"executor": "card", "card_entropy": "auto"}),
-        "exact, entropy on the CPU": lambda: Ours(plain, {"executor": "card", "card_entropy": "never"}),
-        "exact, both by speed": lambda: Ours(plain, {"executor": "card", "cpu_fraction": "auto"}),
+        "exact, entropy on the GPU": lambda: Ours(plain, {"executor": "gpu", "gpu_entropy": "auto"}),
+        "exact, entropy on the GPU, index": lambda: Ours(indexed, {"executor": "gpu", "gpu_entropy": "auto"}),
+        "exact, entropy on the CPU": lambda: Ours(plain, {"executor": "gpu", "gpu_entropy": "never"}),
+        "exact, both by speed": lambda: Ours(plain, {"executor": "gpu", "cpu_fraction": "auto"}),
         "exact, CPU alone": lambda: Ours(plain, {"executor": "cpu"}),
         "torchvision": lambda: Torchvision(lines, paths),
         "torchvision, decoding alone": lambda: Torchvision(lines, paths, whole=False),
         "DALI mixed": lambda: Dali(lines, paths)}
     if not PLAYED:
-        makers["fast, nvJPEG"] = lambda: Ours(indexed, {"executor": "card", "nvjpeg": "interpolated"}, "fast")
+        makers["fast, nvJPEG"] = lambda: Ours(indexed, {"executor": "gpu", "nvjpeg": "interpolated"}, "fast")
     competitors = {}
     for name, make in makers.items():
         try:

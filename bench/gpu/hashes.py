@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from common import PENSTOCK, PLAYED, by_cards, cards_of, done, emit, images_of, index_of, job, pictures, say, write_job
+from common import PENSTOCK, PLAYED, by_gpus, gpus_of, done, emit, images_of, index_of, job, pictures, say, write_job
 
 PIPELINE = [{"RandomResizedCrop": {"size": 160}}, {"RandomHorizontalFlip": {}}, {"ColorJitter": {"brightness": 0.4, "saturation": 0.3}},
             {"ToDtype": {"dtype": "float32", "scale": True}}, {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}]
@@ -64,7 +64,7 @@ def main():
     folder = pictures(sys.argv[1], 32 if PLAYED else 160)
     batch = 8 if PLAYED else 32
     index = index_of(job(folder, PIPELINE))
-    memory = {"card_memory_mb": 64 if PLAYED else 1024, "chunk_samples": 4}
+    memory = {"gpu_memory_mb": 64 if PLAYED else 1024, "chunk_samples": 4}
 
     def described(loader, indexed=False):
         dataset = {"folder": folder, **({"index": index} if indexed else {})}
@@ -74,36 +74,36 @@ def main():
     _, stats = images_of(described({"executor": "cpu"}), EPOCHS, keep=False)
     wanted = hashes_of(stats)
     emit("CPU, embedded", True, **dict(zip(HASHES, wanted)), images=stats["images"])
-    ways = [("GPU", {"executor": "card"}), ("both, by speed", {"executor": "card", "cpu_fraction": "auto"}),
-            ("half and half", {"executor": "card", "cpu_fraction": 0.5})]
-    ways += [(f"GPU, card_entropy: {entropy}", {"executor": "card", "card_entropy": entropy}) for entropy in ("index", "never")]
+    ways = [("GPU", {"executor": "gpu"}), ("both, by speed", {"executor": "gpu", "cpu_fraction": "auto"}),
+            ("half and half", {"executor": "gpu", "cpu_fraction": 0.5})]
+    ways += [(f"GPU, gpu_entropy: {entropy}", {"executor": "gpu", "gpu_entropy": entropy}) for entropy in ("index", "never")]
     for indexed in (False, True):
         for name, loader in ways:
             _, stats = images_of(described(loader, indexed), EPOCHS, keep=False)
-            emit(f"{name}, embedded", hashes_of(stats) == wanted and by_cards(stats) > 0, index=indexed, by_gpu=by_cards(stats),
+            emit(f"{name}, embedded", hashes_of(stats) == wanted and by_gpus(stats) > 0, index=indexed, by_gpu=by_gpus(stats),
                  images=stats["images"])
     for transport in ("shm", "mpi"):
         for name, loader in (("CPU", {"executor": "cpu"}), *ways[:2]):
             report, _ = launched(described(loader), ["transport=" + transport])
             got = hashes_of(report["splits"]["train"]) if report else None
-            emit(f"{name}, two loader processes over {transport}", got == wanted and (name == "CPU" or by_cards(report) > 0),
-                 by_gpu=by_cards(report) if report else 0, processes=len(cards_of(report)) if report else 0)
+            emit(f"{name}, two loader processes over {transport}", got == wanted and (name == "CPU" or by_gpus(report) > 0),
+                 by_gpu=by_gpus(report) if report else 0, processes=len(gpus_of(report)) if report else 0)
 
     # From a loader's GPU to the trainer's tensor.
     def delivered(loader, options):
         return launched(described(loader), (), lambda path: [sys.executable, os.path.abspath(__file__), "--trainer", path, json.dumps(options)])
     _, plain = delivered({"executor": "cpu"}, {})
     emit("tensors by the host", all(plain.get(key) == value for key, value in zip(HASHES, wanted)), sum=plain.get("sum"))
-    for name, share in (("without card_share_mb", 0), ("with card_share_mb", 64 if PLAYED else 512)):
-        report, got = delivered({"executor": "card", "card_share_mb": share}, {"device": "cuda:0"})
+    for name, share in (("without gpu_share_mb", 0), ("with gpu_share_mb", 64 if PLAYED else 512)):
+        report, got = delivered({"executor": "gpu", "gpu_share_mb": share}, {"device": "cuda:0"})
         device = got.get("device") or {}
         right = got.get("sum") == plain.get("sum") and all(got.get(key) == value for key, value in zip(HASHES, wanted))
         emit(f"tensors on the GPU, {name}", right and (device.get("copied_bytes", 0) > 0) == (share > 0),
-             by_gpu=by_cards(report) if report else 0, copied_bytes=device.get("copied_bytes"), uploaded_bytes=device.get("uploaded_bytes"),
-             finishing=device.get("finishing"), shared=[card.get("shared") for cards in (cards_of(report) if report else [])
-                                                        for card in cards["list"]])
+             by_gpu=by_gpus(report) if report else 0, copied_bytes=device.get("copied_bytes"), uploaded_bytes=device.get("uploaded_bytes"),
+             finishing=device.get("finishing"), shared=[gpu.get("shared") for gpus in (gpus_of(report) if report else [])
+                                                        for gpu in gpus["list"]])
     if not PLAYED:
-        dlpack(described({"executor": "card"}))
+        dlpack(described({"executor": "gpu"}))
     done()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 import penstock
-from common import PLAYED, by_cards, cards_of, done, emit, images_of, index_of, job, pictures, same, write_job
+from common import PLAYED, by_gpus, gpus_of, done, emit, images_of, index_of, job, pictures, same, write_job
 
 CROP = {"RandomResizedCrop": {"size": 96}}
 PIPELINES = {
@@ -40,18 +40,18 @@ PIPELINES = {
     "TrivialAugmentWide": [CROP, {"TrivialAugmentWide": {}}],
 }
 FLOAT = [{"ToDtype": {"dtype": "float32", "scale": True}}, {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}]
-GPU = {"executor": "card", "card_memory_mb": 96 if PLAYED else 1024}
+GPU = {"executor": "gpu", "gpu_memory_mb": 96 if PLAYED else 1024}
 
 
 def compare(name, folder, pipeline, batch, loader, index=None, least_share=0.0, **split):
     dataset = {"folder": folder, **({"index": index} if index else {})}
     wanted, cpu = images_of(job(dataset, pipeline, batch, loader={"executor": "cpu"}, **split))
     got, gpu = images_of(job(dataset, pipeline, batch, loader={**GPU, **loader}, **split))
-    share = by_cards(gpu) / max(1, gpu["images"])
+    share = by_gpus(gpu) / max(1, gpu["images"])
     hashes = all(cpu[key] == gpu[key] for key in ("order_hash", "pixel_hash"))
-    remade = sum(cards["remade"] for cards in cards_of(gpu))
-    emit(name, same(wanted, got) and hashes and by_cards(gpu) > 0 and share >= least_share, batch=batch, images=gpu["images"],
-         compared_bytes=sum(batch[0].numel() * batch[0].element_size() for batch in wanted), by_gpu=by_cards(gpu), share_by_gpu=round(share, 3), remade=remade,
+    remade = sum(gpus["remade"] for gpus in gpus_of(gpu))
+    emit(name, same(wanted, got) and hashes and by_gpus(gpu) > 0 and share >= least_share, batch=batch, images=gpu["images"],
+         compared_bytes=sum(batch[0].numel() * batch[0].element_size() for batch in wanted), by_gpu=by_gpus(gpu), share_by_gpu=round(share, 3), remade=remade,
          hashes_equal=hashes, **loader)
     return wanted
 
@@ -67,7 +67,7 @@ def against_pillow(folder):
         got, stats = images_of(job(folder, [{"Resize": {"size": [80, 100], "interpolation": name}}], 8, mode="eval", loader=GPU))
         got = np.concatenate([batch[0].numpy() for batch in got])[:len(images)]
         wanted = np.stack([np.asarray(image.resize((100, 80), resample)).transpose(2, 0, 1) for image in images])
-        emit(f"Resize {name} is Pillow's", bool((got == wanted).all()) and by_cards(stats) > 0, images=len(images), by_gpu=by_cards(stats))
+        emit(f"Resize {name} is Pillow's", bool((got == wanted).all()) and by_gpus(stats) > 0, images=len(images), by_gpu=by_gpus(stats))
     from common import WORK, penstock as call
     import json
     description = job(folder, [CROP, {"RandomHorizontalFlip": {}}], 8, loader=GPU)
@@ -84,8 +84,8 @@ def against_pillow(folder):
         wanted = np.asarray(images[line["index"]].crop((x, y, x + width, y + height)).resize((96, 96), Image.BILINEAR))
         wanted = wanted[:, ::-1] if line["flip"][0] else wanted
         equal += bool((got[number] == wanted.transpose(2, 0, 1)).all())
-    emit("RandomResizedCrop and flip are Pillow's", equal == len(lines) > 0 and by_cards(stats) > 0, images=len(lines), equal=equal,
-         by_gpu=by_cards(stats))
+    emit("RandomResizedCrop and flip are Pillow's", equal == len(lines) > 0 and by_gpus(stats) > 0, images=len(lines), equal=equal,
+         by_gpu=by_gpus(stats))
 
 
 def main():
@@ -97,14 +97,14 @@ def main():
             compare(name, folder, pipeline, batch, {"threads": 1} if PLAYED else {})
     for entropy in ("auto", "index", "never"):
         for with_index in (None, index):
-            compare(f"card_entropy: {entropy}, {'an' if with_index else 'no'} index", folder, PIPELINES["crop and flip"] + FLOAT, 8,
-                    {"card_entropy": entropy, "threads": 1 if PLAYED else 4}, with_index)
+            compare(f"gpu_entropy: {entropy}, {'an' if with_index else 'no'} index", folder, PIPELINES["crop and flip"] + FLOAT, 8,
+                    {"gpu_entropy": entropy, "threads": 1 if PLAYED else 4}, with_index)
     against_pillow(folder)
     # Odd files: those that cannot be read are masked, by whoever looks at them.
     for name, most in (("odd", None), ("hires", 2 if PLAYED else None)):
         beside = os.path.join(os.path.dirname(os.path.abspath(given)), name)
         if os.path.isdir(beside):
-            compare(name, pictures(beside, most, name), PIPELINES["resize and centre"], 8, {"card_memory_mb": 512 if PLAYED else 4096},
+            compare(name, pictures(beside, most, name), PIPELINES["resize and centre"], 8, {"gpu_memory_mb": 512 if PLAYED else 4096},
                     mode="eval")
     done()
 

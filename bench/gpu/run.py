@@ -47,12 +47,12 @@ def own(program, *words):
 STEPS = [
     # Byte equality.
     Step("component", "bytes", 300, own("component.py"), "the kernels compile for this GPU, and what ptxas says of them", wants=["nvcc"]),
-    Step("kernels", "bytes", 420, ["{build}/tests/gpu/cuda_card_test"], "every kernel on the GPU makes the CPU's bytes", played=False),
-    Step("played_kernels", "bytes", 300, ["{build}/tests/gpu/card_kernels_test"], "the same checks with this CPU as the GPU"),
+    Step("kernels", "bytes", 420, ["{build}/tests/gpu/cuda_gpu_test"], "every kernel on the GPU makes the CPU's bytes", played=False),
+    Step("played_kernels", "bytes", 300, ["{build}/tests/gpu/gpu_kernels_test"], "the same checks with this CPU as the GPU"),
     Step("tensors", "bytes", 300, ["{python}", "{source}/tests/python/cuda_tensors_test.py"],
          "torch's streams, pinned memory, images finished on the GPU", played=False, wants=["torch"]),
-    Step("nvjpeg", "bytes", 300, ["{build}/tests/gpu/cuda/nvjpeg_card_test"], "the real nvJPEG behind our decoder", played=False),
-    Step("ipc", "bytes", 180, ["{build}/tests/gpu/cuda/share_between_processes_test"],
+    Step("nvjpeg", "bytes", 300, ["{build}/tests/gpu/cuda/nvjpeg_gpu_test"], "the real nvJPEG behind our decoder", played=False),
+    Step("ipc", "bytes", 180, ["{build}/tests/gpu/cuda/exported_memory_processes_test"],
          "one process's GPU memory read by another, also when its owner is killed"),
     Step("pipelines", "bytes", 540, own("pipelines.py", "{data}/photos"), "whole pipelines: GPU = CPU = Pillow in every byte", wants=["torch"]),
     Step("hashes", "bytes", 480, own("hashes.py", "{data}/photos"),
@@ -68,7 +68,7 @@ STEPS = [
          "images/s to 224 beside nvJPEG, torchvision and, where it is there, DALI", wants=["torch"]),
     Step("scaling", "speed", 540, own("scaling.py", "{data}/photos"), "the CPU path over threads and loaders", wants=["torch", "mpirun"]),
     # What may not work on a machine that is borrowed.
-    Step("sanitizer", "tools", 540, own("tool.py", "compute-sanitizer", "--error-exitcode=9", "{build}/tests/gpu/cuda_card_test"),
+    Step("sanitizer", "tools", 540, own("tool.py", "compute-sanitizer", "--error-exitcode=9", "{build}/tests/gpu/cuda_gpu_test"),
          "compute-sanitizer's memory checker over the kernels", played=False),
     Step("counters", "tools", 300, own("tool.py", "ncu", "--clock-control=none", "--set=basic", "--launch-count=40", "{build}/bench_gpu_stages", "{data}/photos", "--rounds=1"),
          "the hardware's counters of the slowest kernels", played=False),
@@ -126,7 +126,7 @@ def environment(played):
            os.path.join(SOURCE, "tests", "python"), *([os.path.join(ROOT, "wheels_unpacked")] if os.path.isdir(
                os.path.join(ROOT, "wheels_unpacked")) else []))
     if played:
-        env["PENSTOCK_CARDS"] = "host"
+        env["PENSTOCK_GPUS"] = "host"
     return env
 
 

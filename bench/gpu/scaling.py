@@ -117,7 +117,7 @@ def loaders(folder):
             first = first or rate
             emit(f"{count} loaders over {transport}", images_per_s=rate, threads_each=each, over_one_loader_by_shm=rate / first,
                  bottleneck=report["bottleneck"],
-                 ranks=[{key: rank.get(key) for key in ("role", "busy_fraction", "loop_busy_s", "port_busy_s", "elapsed_s", "max_rss_mb")}
+                 ranks=[{key: rank.get(key) for key in ("role", "busy_fraction", "loop_busy_s", "receiver_busy_s", "elapsed_s", "max_rss_mb")}
                         for rank in report["ranks"]])
 
 

@@ -20,11 +20,11 @@ emit("stages behind entropy decoding", run.returncode == 0, most_images_per_s=be
 
 for entropy in ("auto", "never"):
     description = job(folder, [{"RandomResizedCrop": {"size": 224}}, {"RandomHorizontalFlip": {}}],
-                      loader={"executor": "card", "card_entropy": entropy, "card_memory_mb": 64 if PLAYED else 4096})
+                      loader={"executor": "gpu", "gpu_entropy": entropy, "gpu_memory_mb": 64 if PLAYED else 4096})
     path = write_job(description, "decode_" + entropy)
-    done_by = subprocess.run([PENSTOCK, "bench", "decode", path, "--device=card", "--json", f"--seconds={1 if PLAYED else 15}"],
+    done_by = subprocess.run([PENSTOCK, "bench", "decode", path, "--device=gpu", "--json", f"--seconds={1 if PLAYED else 15}"],
                              stdout=subprocess.PIPE, text=True)
     say(done_by.stdout)
     figures = json.loads(done_by.stdout) if done_by.returncode == 0 else {}
-    emit(f"executor, card_entropy: {entropy}", done_by.returncode == 0, **figures)
+    emit(f"executor, gpu_entropy: {entropy}", done_by.returncode == 0, **figures)
 done()

@@ -1,6 +1,6 @@
 """Runs a program under one of CUDA's tools, or skips by name where the tool is not there or does not work on this machine.
 
-    tool.py compute-sanitizer --error-exitcode=9 build/tests/gpu/cuda_card_test
+    tool.py compute-sanitizer --error-exitcode=9 build/tests/gpu/cuda_gpu_test
 """
 
 import json

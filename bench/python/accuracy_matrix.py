@@ -2,13 +2,13 @@
 """What it costs to serve with another decoder than one trained with: a small network, trained by each way, served by each.
 
     PYTHONPATH=build/release/python build/venv/bin/python bench/python/accuracy_matrix.py DATA --arms exact fast --seeds 5
-    ... --arms exact nearest interpolated                   # nvJPEG's: needs a card, its library and `penstock index`
+    ... --arms exact nearest interpolated                   # nvJPEG's: needs a GPU, its library and `penstock index`
 
 DATA has class folders of JPEGs under train/ and val/, as `penstock demo-data` makes them. A way ("arm") is how images are
 decoded, nothing else; order, crops and flips are the same in all:
-    exact         arithmetic: exact, by the CPU or any card
+    exact         arithmetic: exact, by the CPU or any GPU
     fast          arithmetic: fast on the CPU: large photos are decoded at 1/2, 1/4 or 1/8
-    nearest       arithmetic: fast on a card, decoded by nvJPEG as it comes (chroma repeated)
+    nearest       arithmetic: fast on a GPU, decoded by nvJPEG as it comes (chroma repeated)
     interpolated  the same with nvJPEG's chroma interpolation
 Written as JSON lines: `pixels`, how far a way's served images are from exact ones (of all bytes: mean and largest
 difference, share that differs); then a line for each way trained with, `accuracy` by way served with (mean over the
@@ -32,8 +32,8 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 ARMS = {
     "exact": {"arithmetic": "exact"},
     "fast": {"arithmetic": "fast"},
-    "nearest": {"arithmetic": "fast", "loader.executor": "card", "loader.nvjpeg": "nearest"},
-    "interpolated": {"arithmetic": "fast", "loader.executor": "card", "loader.nvjpeg": "interpolated"},
+    "nearest": {"arithmetic": "fast", "loader.executor": "gpu", "loader.nvjpeg": "nearest"},
+    "interpolated": {"arithmetic": "fast", "loader.executor": "gpu", "loader.nvjpeg": "interpolated"},
 }
 
 
@@ -59,10 +59,10 @@ def check_arm(loader, arm):
     if "nvjpeg" not in str(ARMS[arm]):
         return
     stats = loader.stats()
-    cards = [rank["cards"] for rank in stats["ranks"] if "cards" in rank]
-    made = sum(card.get("nvjpeg", {}).get("images", 0) for one in cards for card in one["list"])
+    gpus = [rank["gpus"] for rank in stats["ranks"] if "gpus" in rank]
+    made = sum(gpu.get("nvjpeg", {}).get("images", 0) for one in gpus for gpu in one["list"])
     if made < 0.8 * stats["images"]:
-        why = [[one.get("not_by_nvjpeg"), *(card.get("nvjpeg") for card in one["list"])] for one in cards]
+        why = [[one.get("not_by_nvjpeg"), *(gpu.get("nvjpeg") for gpu in one["list"])] for one in gpus]
         sys.exit(f"{arm}: nvJPEG decoded {made} of {stats['images']} images: {json.dumps(why)}; give --index-train and "
                  "--index-val, made by `penstock index`, and see `penstock doctor`")
 

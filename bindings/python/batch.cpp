@@ -139,10 +139,10 @@ BatchArray vector_of(const Batch& batch, const T* data, DType dtype) {
 }  // namespace
 
 void register_batch(nb::module_& module) {
-  nb::class_<CardImages>(module, "CardImages", "penstock::CardImages: images of a batch in memory of a loader's card.")
-      .def_ro("first", &CardImages::first)
-      .def_ro("samples", &CardImages::samples)
-      .def_ro("nbytes", &CardImages::bytes);
+  nb::class_<GpuImages>(module, "GpuImages", "penstock::GpuImages: images of a batch in memory of a loader's GPU.")
+      .def_ro("first", &GpuImages::first)
+      .def_ro("samples", &GpuImages::samples)
+      .def_ro("nbytes", &GpuImages::bytes);
   nb::class_<BatchArray>(module, "Array",
                          "One field of a batch: memory that is shared, not copied. torch.from_dlpack(array) and\n"
                          "array.numpy() give tensors that keep the batch's memory and may be written to.")
@@ -165,7 +165,7 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("num_valid", &Batch::num_valid)
       .def_prop_ro("arithmetic", [](const Batch& b) { return name_of(b.arithmetic()); })
       .def("fields", &Batch::fields)
-      .def("card_images", &OfferedCardMemory::images_of)
+      .def("gpu_images", &OfferedGpuMemory::images_of)
       .def("__getitem__",
            [](const Batch& b, const std::string& field) {
              const FieldKind kind = b.kind(field);

@@ -14,8 +14,8 @@
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
-#include "runtime/gpu/card_finisher.h"
-#include "runtime/gpu/cards.h"
+#include "runtime/gpu/gpu_finisher.h"
+#include "runtime/gpu/gpus.h"
 
 namespace nb = nanobind;
 
@@ -31,28 +31,28 @@ void check_bytes(const Finisher& finisher, size_t bytes, int64_t samples) {
   }
 }
 
-class CardHandle {
+class GpuHandle {
  public:
-  CardHandle(const Finisher& finisher, int number, uintptr_t stream)
+  GpuHandle(const Finisher& finisher, int number, uintptr_t stream)
       : finisher_(finisher),
-        card_(open_trainers_card(number)),
-        work_(new CardFinisher(card_, finisher, reinterpret_cast<void*>(stream))) {}
-  ~CardHandle() {
+        gpu_(open_trainers_gpu(number)),
+        work_(new GpuFinisher(gpu_, finisher, reinterpret_cast<void*>(stream))) {}
+  ~GpuHandle() {
     const Unlocked unlocked;
     work_.reset();  // first: it waits for what it was told
     links_.clear();
   }
-  CardHandle(const CardHandle&) = delete;
-  CardHandle& operator=(const CardHandle&) = delete;
+  GpuHandle(const GpuHandle&) = delete;
+  GpuHandle& operator=(const GpuHandle&) = delete;
 
-  // `elsewhere`: samples whose images are in other cards' memory, in order.
+  // `elsewhere`: samples whose images are in other GPUs' memory, in order.
   void start(uintptr_t images, size_t bytes, int64_t samples, uintptr_t tensor,
-             const std::vector<CardImages>& elsewhere) {
+             const std::vector<GpuImages>& elsewhere) {
     work_->finish(parts_of(images, bytes, samples, elsewhere), reinterpret_cast<void*>(tensor));
   }
   // What start() with the same arguments will receive by links: of each memory, in order, place and bytes.
-  using Receives = std::vector<std::pair<SharedMemoryHandle, std::vector<CardRun>>>;
-  Receives receives(size_t bytes, int64_t samples, const std::vector<CardImages>& elsewhere) {
+  using Receives = std::vector<std::pair<SharedMemoryHandle, std::vector<MemoryRange>>>;
+  Receives receives(size_t bytes, int64_t samples, const std::vector<GpuImages>& elsewhere) {
     Receives wanted;
     for (const LinkRun& run : work_->runs(parts_of(0, bytes, samples, elsewhere))) {
       const auto memory = memory_of(run.link);
@@ -65,27 +65,27 @@ class CardHandle {
   }
   void open(const SharedMemoryHandle& memory) { (void)share_of(memory.memory); }
   void join(const SharedMemoryHandle& memory) {
-    links_[memory.memory] = card_->link(memory.memory->link_id, LinkEnd::receiver);
+    links_[memory.memory] = gpu_->link(memory.memory->link_id, LinkEnd::receiver);
   }
   // Nothing: it is joining still; empty: it has joined; else why not.
   std::optional<std::string> joined(const SharedMemoryHandle& memory) {
-    const CardLink& link = link_of(memory.memory);
+    const GpuLink& link = link_of(memory.memory);
     if (link.state() == LinkState::joining) return std::nullopt;
     return link.failure();
   }
-  std::string identity() const { return card_->identity(); }
-  std::string why_no_links() const { return card_->why_no_links(); }
+  std::string identity() const { return gpu_->identity(); }
+  std::string why_no_links() const { return gpu_->why_no_links(); }
   void wait() { work_->wait(); }
   nb::dict figures() const {
     constexpr double kSecondNs = 1e9;
-    const CardFinisher::Figures& figures = work_->figures();
+    const GpuFinisher::Figures& figures = work_->figures();
     nb::dict out;
-    out["card"] = nb::str(work_->card().name.c_str());
+    out["gpu"] = nb::str(work_->gpu().name.c_str());
     out["images"] = figures.samples;
     out["uploaded_bytes"] = figures.uploaded_bytes;
     out["copied_bytes"] = figures.copied_bytes;
     out["linked_bytes"] = figures.linked_bytes;
-    out["card_memory_bytes"] = work_->memory_bytes();
+    out["gpu_memory_bytes"] = work_->memory_bytes();
     out["copy_s"] = static_cast<double>(figures.times.upload_ns + figures.times.copy_ns) / kSecondNs;
     out["finish_s"] = static_cast<double>(figures.times.augment_ns()) / kSecondNs;
     return out;
@@ -93,13 +93,13 @@ class CardHandle {
 
  private:
   std::vector<RawImages> parts_of(uintptr_t images, size_t bytes, int64_t samples,
-                                  const std::vector<CardImages>& elsewhere) {
+                                  const std::vector<GpuImages>& elsewhere) {
     check_bytes(finisher_, bytes, samples);
     const auto* const here = reinterpret_cast<const uint8_t*>(images);
     const size_t each = samples > 0 ? bytes / static_cast<size_t>(samples) : 0;
     std::vector<RawImages> parts;
     int64_t at = 0;
-    for (const CardImages& part : elsewhere) {
+    for (const GpuImages& part : elsewhere) {
       if (part.first < at || part.samples > samples - part.first) throw Error(ErrorKind::usage, "images of no sample");
       check_bytes(finisher_, part.bytes, part.samples);
       if (part.first > at) parts.push_back({here + static_cast<size_t>(at) * each, part.first - at});
@@ -113,60 +113,60 @@ class CardHandle {
     if (at < samples) parts.push_back({here + static_cast<size_t>(at) * each, samples - at});
     return parts;
   }
-  CardLink& link_of(const std::shared_ptr<const SharedCardMemory>& memory) {
+  GpuLink& link_of(const std::shared_ptr<const SharedGpuMemory>& memory) {
     std::erase_if(links_, [](const auto& item) { return item.first.expired(); });
     const auto known = links_.find(memory);
-    if (known == links_.end()) throw Error(ErrorKind::usage, "memory of a loader's card that no link was joined for");
+    if (known == links_.end()) throw Error(ErrorKind::usage, "memory of a loader's GPU that no link was joined for");
     return *known->second;
   }
-  std::shared_ptr<const SharedCardMemory> memory_of(const CardLink* link) const {
+  std::shared_ptr<const SharedGpuMemory> memory_of(const GpuLink* link) const {
     const auto its = [link](const auto& item) { return item.second.get() == link; };
     return std::find_if(links_.begin(), links_.end(), its)->first.lock();
   }
   // What nobody has any more is let go of: of a lost loader, behind the last batch that had images there.
-  const CardShare& share_of(const std::shared_ptr<const SharedCardMemory>& memory) {
-    std::erase_if(shares_, [](const auto& item) { return item.first.expired(); });
-    const auto known = shares_.find(memory);
-    if (known != shares_.end()) return *known->second;
-    return *shares_.emplace(memory, card_->open_share(duplicate(memory->fd), memory->bytes)).first->second;
+  const ExportedMemory& share_of(const std::shared_ptr<const SharedGpuMemory>& memory) {
+    std::erase_if(exports_, [](const auto& item) { return item.first.expired(); });
+    const auto known = exports_.find(memory);
+    if (known != exports_.end()) return *known->second;
+    return *exports_.emplace(memory, gpu_->open_exported(duplicate(memory->fd), memory->bytes)).first->second;
   }
 
   Finisher finisher_;
-  std::shared_ptr<Card> card_;
-  std::map<std::weak_ptr<const SharedCardMemory>, std::unique_ptr<CardShare>, std::owner_less<>> shares_;
-  std::map<std::weak_ptr<const SharedCardMemory>, std::unique_ptr<CardLink>, std::owner_less<>> links_;
-  std::unique_ptr<CardFinisher> work_;
+  std::shared_ptr<Gpu> gpu_;
+  std::map<std::weak_ptr<const SharedGpuMemory>, std::unique_ptr<ExportedMemory>, std::owner_less<>> exports_;
+  std::map<std::weak_ptr<const SharedGpuMemory>, std::unique_ptr<GpuLink>, std::owner_less<>> links_;
+  std::unique_ptr<GpuFinisher> work_;
 };
 
 }  // namespace
 
 void register_finishing(nb::module_& module) {
-  module.def("why_no_card", &why_no_card, nb::call_guard<Unlocked>(),
-             "Why images cannot be finished on a card: empty where they can.");
-  nb::class_<CardHandle>(module, "CardFinisher", "penstock::CardFinisher; see runtime/gpu/card_finisher.h.")
-      .def("start", &CardHandle::start, nb::arg("images"), nb::arg("bytes"), nb::arg("samples"), nb::arg("tensor"),
-           nb::arg("elsewhere") = std::vector<CardImages>(), nb::call_guard<Unlocked>())
-      .def("open", &CardHandle::open, nb::arg("memory"), nb::call_guard<Unlocked>(),
-           "Memory that a loader's card shares; start() would do it, too. RunError where this card does not reach it.")
-      .def("join", &CardHandle::join, nb::arg("memory"), nb::call_guard<Unlocked>(), "Begins to; waits for nothing.")
-      .def("joined", &CardHandle::joined, nb::arg("memory"), nb::call_guard<Unlocked>(),
+  module.def("why_no_gpu", &why_no_gpu, nb::call_guard<Unlocked>(),
+             "Why images cannot be finished on a GPU: empty where they can.");
+  nb::class_<GpuHandle>(module, "GpuFinisher", "penstock::GpuFinisher; see runtime/gpu/gpu_finisher.h.")
+      .def("start", &GpuHandle::start, nb::arg("images"), nb::arg("bytes"), nb::arg("samples"), nb::arg("tensor"),
+           nb::arg("elsewhere") = std::vector<GpuImages>(), nb::call_guard<Unlocked>())
+      .def("open", &GpuHandle::open, nb::arg("memory"), nb::call_guard<Unlocked>(),
+           "Memory that a loader's GPU shares; start() would do it, too. RunError where this GPU does not reach it.")
+      .def("join", &GpuHandle::join, nb::arg("memory"), nb::call_guard<Unlocked>(), "Begins to; waits for nothing.")
+      .def("joined", &GpuHandle::joined, nb::arg("memory"), nb::call_guard<Unlocked>(),
            "None while it is joining; empty when it has; else why not.")
       .def("receives",
-           [](CardHandle& self, size_t bytes, int64_t samples, const std::vector<CardImages>& elsewhere) {
+           [](GpuHandle& self, size_t bytes, int64_t samples, const std::vector<GpuImages>& elsewhere) {
              nb::list out;
              for (const auto& [memory, runs] : self.receives(bytes, samples, elsewhere)) {
                nb::list places;
-               for (const CardRun& run : runs) places.append(nb::make_tuple(run.at, run.bytes));
+               for (const MemoryRange& run : runs) places.append(nb::make_tuple(run.at, run.bytes));
                out.append(nb::make_tuple(memory, places));
              }
              return out;
            },
            nb::arg("bytes"), nb::arg("samples"), nb::arg("elsewhere"),
            "[(memory, [(at, bytes), ...]), ...] that start() will receive by links.")
-      .def("identity", &CardHandle::identity)
-      .def("why_no_links", &CardHandle::why_no_links)
-      .def("wait", &CardHandle::wait, nb::call_guard<Unlocked>())
-      .def("figures", &CardHandle::figures);
+      .def("identity", &GpuHandle::identity)
+      .def("why_no_links", &GpuHandle::why_no_links)
+      .def("wait", &GpuHandle::wait, nb::call_guard<Unlocked>())
+      .def("figures", &GpuHandle::figures);
   nb::class_<Finisher>(module, "Finisher",
                        "What makes of a raw image what a split's job says; runtime/pixels/finish.h.")
       .def_prop_ro("dtype", [](const Finisher& finisher) { return name_of(finisher.spec().dtype); })
@@ -186,12 +186,12 @@ void register_finishing(nb::module_& module) {
           nb::arg("images"), nb::arg("bytes"), nb::arg("samples"), nb::arg("tensor"), nb::call_guard<Unlocked>(),
           "On this CPU.")
       .def(
-          "card",
+          "gpu",
           [](const Finisher& finisher, int number, uintptr_t stream) {
             const Unlocked unlocked;
-            return new CardHandle(finisher, number, stream);
+            return new GpuHandle(finisher, number, stream);
           },
-          nb::arg("number"), nb::arg("stream"), nb::rv_policy::take_ownership, "On a card, in this stream of it.");
+          nb::arg("number"), nb::arg("stream"), nb::rv_policy::take_ownership, "On a GPU, in this stream of it.");
 }
 
 }  // namespace penstock::python

@@ -1,8 +1,10 @@
 // What the compiled module's files share: a batch's array as Python sees it, and how each class is registered.
 //
 // Ownership: a BatchArray holds what owns its memory, a Batch or an ImageBatch, so whatever is made from it (a NumPy
-//   array, a DLPack capsule, a torch tensor) keeps that memory, wherever and in whatever thread it is dropped in the end.
-// The GIL is released in every call that may wait, and where the last of a loader goes, be it a tensor of its last batch.
+//   array, a DLPack capsule, a torch tensor) keeps that memory, wherever and in whatever thread it is dropped in the
+//   end.
+// The GIL is released in every call that may wait, and where the last of a loader goes, be it a tensor of its last
+// batch.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,7 +15,7 @@
 #include <string>
 
 #include "runtime/client/data_loader.h"
-#include "runtime/client/card_images.h"
+#include "runtime/client/gpu_images.h"
 
 namespace penstock::python {
 
@@ -23,7 +25,7 @@ struct BatchArray {
 };
 
 struct SharedMemoryHandle {
-  std::shared_ptr<const SharedCardMemory> memory;
+  std::shared_ptr<const SharedGpuMemory> memory;
 };
 
 // Both guards for threads that wait for the GIL while the interpreter ends: up to Python 3.13 it then unwinds them with

@@ -38,7 +38,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
                                  std::optional<std::string> dtype, std::optional<bool> channels_last,
-                                 bool raw_images, bool card_images, std::optional<bool> attach,
+                                 bool raw_images, bool gpu_images, std::optional<bool> attach,
                                  nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
@@ -48,7 +48,7 @@ std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std
   options.dtype = image_dtype(dtype);
   options.channels_last = channels_last;
   options.raw_images = raw_images;
-  options.card_images = card_images;
+  options.gpu_images = gpu_images;
   options.attach = attach;
   options.on_warning = Callback(std::move(on_warning));
   options.while_waiting = &check_signals;
@@ -81,9 +81,9 @@ class LoaderHandle {
   std::shared_ptr<DataLoader> loader_;
 };
 
-class StreamHandle {
+class BatchStreamHandle {
  public:
-  explicit StreamHandle(BatchStream stream) : stream_(new BatchStream(std::move(stream))) {}
+  explicit BatchStreamHandle(BatchStream stream) : stream_(new BatchStream(std::move(stream))) {}
   std::optional<Batch> next() {
     const Unlocked unlocked;
     Batch batch = stream_->next();
@@ -124,8 +124,8 @@ void register_loader(nb::module_& module) {
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
-  nb::class_<SharedMemoryHandle>(module, "SharedCardMemory",
-                                 "penstock::SharedCardMemory; see runtime/client/card_images.h.")
+  nb::class_<SharedMemoryHandle>(module, "SharedGpuMemory",
+                                 "penstock::SharedGpuMemory; see runtime/client/gpu_images.h.")
       .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
       .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
       .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
@@ -134,23 +134,23 @@ void register_loader(nb::module_& module) {
       .def("__eq__", [](const SharedMemoryHandle& self,
                         const SharedMemoryHandle& other) { return self.memory == other.memory; })
       .def("__hash__", [](const SharedMemoryHandle& self) { return std::hash<const void*>()(self.memory.get()); });
-  nb::class_<StreamHandle>(module, "Stream", "One pass over a split.")
-      .def("next", &StreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
+  nb::class_<BatchStreamHandle>(module, "BatchStream", "One iteration over a split.")
+      .def("next", &BatchStreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
   nb::class_<LoaderHandle>(module, "Loader", "penstock::DataLoader; see runtime/client/data_loader.h.")
       .def("__init__",
            [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
               const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
               std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, bool raw_images, bool card_images,
+              std::optional<bool> channels_last, bool raw_images, bool gpu_images,
               std::optional<bool> attach, nb::object on_warning) {
              new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
                                           places_are_ranks, std::move(dtype), channels_last, raw_images,
-                                          card_images, attach, std::move(on_warning)));
+                                          gpu_images, attach, std::move(on_warning)));
            },
            nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
            nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
-           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("card_images") = false, nb::arg("attach").none(),
+           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("gpu_images") = false, nb::arg("attach").none(),
            nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
@@ -162,7 +162,7 @@ void register_loader(nb::module_& module) {
                const Unlocked unlocked;
                stream = loader->start_at(epoch, step);
              }
-             return StreamHandle(std::move(stream));
+             return BatchStreamHandle(std::move(stream));
            },
            nb::arg("epoch"), nb::arg("step"))
       .def("start_in_order",
@@ -173,7 +173,7 @@ void register_loader(nb::module_& module) {
                const Unlocked unlocked;
                stream = loader->start_at(epoch, step, std::move(order));
              }
-             return StreamHandle(std::move(stream));
+             return BatchStreamHandle(std::move(stream));
            },
            nb::arg("epoch"), nb::arg("step"), nb::arg("order"))
       .def("state",
@@ -207,38 +207,38 @@ void register_loader(nb::module_& module) {
              std::vector<SharedMemoryHandle> offered;
              const auto loader = self.hold();
              const Unlocked unlocked;
-             for (auto& memory : OfferedCardMemory(*loader).take()) offered.push_back({std::move(memory)});
+             for (auto& memory : OfferedGpuMemory(*loader).take()) offered.push_back({std::move(memory)});
              return offered;
            },
-           "Of loaders' cards, each once.")
+           "Of loaders' GPUs, each once.")
       .def("use_memory",
            [](LoaderHandle& self, const SharedMemoryHandle& memory) {
              const auto loader = self.hold();
              const Unlocked unlocked;
-             OfferedCardMemory(*loader).use(*memory.memory);
+             OfferedGpuMemory(*loader).use(*memory.memory);
            },
            nb::arg("memory"))
       .def("ask_for_link",
            [](LoaderHandle& self, const SharedMemoryHandle& memory, const std::string& identity) {
              const auto loader = self.hold();
              const Unlocked unlocked;
-             OfferedCardMemory(*loader).ask_for_link(*memory.memory, identity);
+             OfferedGpuMemory(*loader).ask_for_link(*memory.memory, identity);
            },
            nb::arg("memory"), nb::arg("identity"))
       .def("ask_for_images",
            [](LoaderHandle& self, const SharedMemoryHandle& memory,
               const std::vector<std::pair<uint64_t, uint64_t>>& places) {
-             std::vector<CardRun> runs;
+             std::vector<MemoryRange> runs;
              for (const auto& [at, bytes] : places) runs.push_back({at, bytes});
              const auto loader = self.hold();
              const Unlocked unlocked;
-             OfferedCardMemory(*loader).ask_for_images(*memory.memory, std::move(runs));
+             OfferedGpuMemory(*loader).ask_for_images(*memory.memory, std::move(runs));
            },
            nb::arg("memory"), nb::arg("places"))
       .def("use_no_memory", [](LoaderHandle& self) {
         const auto loader = self.hold();
         const Unlocked unlocked;
-        OfferedCardMemory(*loader).use_none();
+        OfferedGpuMemory(*loader).use_none();
       })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })

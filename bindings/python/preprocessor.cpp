@@ -19,7 +19,8 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-// The memory of a bytes-like object, which cannot be freed or resized while this is there. Made and dropped under the GIL.
+// The memory of a bytes-like object, which cannot be freed or resized while this is there. Made and dropped under the
+// GIL.
 class Buffer {
  public:
   Buffer(nb::handle object, size_t place) {
@@ -198,19 +199,19 @@ void register_preprocessor(nb::module_& module) {
       .def_prop_ro("dtype", [](PreprocessorHandle& self) { return name_of(self->dtype()); })
       .def("finisher", [](PreprocessorHandle& self) { return self->finisher(); })
       .def_prop_ro("threads", [](PreprocessorHandle& self) { return self->threads(); })
-      .def_prop_ro("cards",
+      .def_prop_ro("gpus",
                    [](PreprocessorHandle& self) {
                      nb::list out;
-                     for (const PreprocessorCard& card : self->cards()) {
+                     for (const PreprocessorGpu& gpu : self->gpus()) {
                        nb::dict one;
-                       one["name"] = card.name;
-                       one["images"] = card.images;
-                       one["failure"] = card.failure;
+                       one["name"] = gpu.name;
+                       one["images"] = gpu.images;
+                       one["failure"] = gpu.failure;
                        out.append(one);
                      }
                      return out;
                    })
-      .def_prop_ro("no_card", [](PreprocessorHandle& self) { return self->no_card(); })
+      .def_prop_ro("no_gpu", [](PreprocessorHandle& self) { return self->no_gpu(); })
       .def_prop_ro("random_transforms", [](PreprocessorHandle& self) { return self->random_transforms(); });
 }
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "runtime/balancer/cost_model.h"
-#include "runtime/balancer/loader_book.h"
-#include "runtime/balancer/stream_book.h"
+#include "runtime/balancer/loader_registry.h"
+#include "runtime/balancer/lease_stream_registry.h"
 #include "runtime/base/error.h"
 
 namespace penstock {
@@ -38,14 +38,14 @@ uint64_t splitmix64(uint64_t seed, uint64_t counter) {
 }  // namespace
 
 // At the end of every event no waiting chunk is admitted by any loader (under policy `deadline` and `random` alike). So
-// an event need only look at what it made possible: a loader with new room against the streams in order, new chunks of
-// a stream against the loaders in order. Moving a cursor makes nothing possible, it only re-keys.
+// an event need only look at what it made possible: a loader with new room against the lease streams in order, new
+// chunks of a lease stream against the loaders in order. Moving a cursor makes nothing possible, it only re-keys.
 class Balancer::Impl {
  public:
-  explicit Impl(const BalancerOptions& options) : options_(options), loaders_(options.ports) {
+  explicit Impl(const BalancerOptions& options) : options_(options), loaders_(options.receivers) {
     require(options.lease_timeout_ns > 0 && options.lost_after_ns > 0, "timeouts must be positive");
     require(options.max_attempts > 0, "max_attempts must be positive");
-    require(options.ports >= 0, "ports must not be negative");
+    require(options.receivers >= 0, "receivers must not be negative");
   }
 
   std::vector<Action> step(int64_t now_ns, const Event& event) {
@@ -69,7 +69,7 @@ class Balancer::Impl {
  private:
   // ---- events of loaders -----------------------------------------------------------------------------------------
   void on(const LoaderJoined& e) {
-    require(e.depth > 0 && e.cells > 0, "loader " + std::to_string(e.loader) + " joins without depth or cells");
+    require(e.depth > 0 && e.chunk_buffers > 0, "loader " + std::to_string(e.loader) + " joins without depth or chunk buffers");
     if (loaders_.find(e.loader) != nullptr) lose(e.loader, "joined again");
     LoaderState& loader = loaders_.join(e, now_);
     any_loader_ever_ = true;
@@ -78,21 +78,21 @@ class Balancer::Impl {
     dispatch_loader(loader);
   }
 
-  void on(const LoaderAlive& e) { hear(e.loader); }
+  void on(const LoaderAlive& e) { note_alive(e.loader); }
 
   void on(const LoaderLost& e) { lose(e.loader, e.reason); }
 
   void on(const LoaderAhead& e) {
     require(e.leases >= 0, "loader " + std::to_string(e.loader) + " wants fewer leases than none");
-    LoaderState* loader = hear(e.loader);
+    LoaderState* loader = note_alive(e.loader);
     if (loader == nullptr) return;
     loader->ahead = e.leases;
     loaders_.refresh(*loader);
     dispatch_loader(*loader);
   }
 
-  void on(const ChunkMade& e) {
-    LoaderState* loader = hear(e.loader);
+  void on(const ChunkProduced& e) {
+    LoaderState* loader = note_alive(e.loader);
     if (loader == nullptr) return;
     LoaderFigures& figures = figures_[e.loader];
     ++figures.chunks;
@@ -101,8 +101,8 @@ class Balancer::Impl {
     model_.observe(e.bytes, e.pixels, e.busy_ns);
     loader->failures_in_a_row = 0;
 
-    StreamState* stream = streams_.find(e.lease.stream);
-    if (stream != nullptr && loaders_.made(*loader, stream->opened.port, e.lease)) {
+    LeaseStreamState* stream = streams_.find(e.lease.stream);
+    if (stream != nullptr && loaders_.made(*loader, stream->opened.receiver, e.lease)) {
       ChunkState& chunk = *streams_.chunk(*stream, e.lease.step, e.lease.chunk);
       chunk.state = State::sent;
       streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
@@ -115,13 +115,13 @@ class Balancer::Impl {
   }
 
   void on(const ChunkFailed& e) {
-    LoaderState* loader = hear(e.loader);
+    LoaderState* loader = note_alive(e.loader);
     if (loader == nullptr) return;
     if (++loader->failures_in_a_row >= kFailuresBeforePause) pause(*loader);
 
-    StreamState* stream = streams_.find(e.lease.stream);
+    LeaseStreamState* stream = streams_.find(e.lease.stream);
     ChunkState* chunk = stream == nullptr ? nullptr : held_chunk(*stream, e.lease);
-    if (chunk == nullptr || chunk->holder != e.loader || !loaders_.finish(*loader, stream->opened.port, e.lease)) {
+    if (chunk == nullptr || chunk->holder != e.loader || !loaders_.finish(*loader, stream->opened.receiver, e.lease)) {
       loaders_.revoked_answered(*loader, e.lease);
       dispatch_loader(*loader);
       return;
@@ -131,62 +131,63 @@ class Balancer::Impl {
     ++chunk->failures;
     chunk->failed_by.push_back(loader->serial);
     const std::string reason = name(e.loader) + ": " + e.reason;
-    scars_[place_of(e.lease)] = reason;
+    failed_chunks_[place_of(e.lease)] = reason;
     streams_.enqueue(*stream, e.lease.step, e.lease.chunk, *chunk);
     if (chunk->failures >= options_.max_attempts || hopeless(*chunk)) {
       fail_chunk(*stream, e.lease, *chunk, reason);
     } else {
       ++figures_[e.loader].regranted;
-      dispatch_stream(*stream);
+      dispatch_lease_stream(*stream);
     }
     dispatch_loader(*loader);
   }
 
-  void on(const CellFreed& e) {
+  void on(const ChunkBufferFreed& e) {
     LoaderState* loader = loaders_.find(e.loader);
     if (loader == nullptr) return;
-    loaders_.cell_freed(*loader, e.port);
+    loaders_.chunk_buffer_freed(*loader, e.receiver);
     dispatch_loader(*loader);
   }
 
-  // ---- events of ports -------------------------------------------------------------------------------------------
-  void on(const StreamOpened& e) {
-    const std::string name = "stream " + std::to_string(e.stream);
+  // ---- events of receivers
+  // -------------------------------------------------------------------------------------------
+  void on(const LeaseStreamOpened& e) {
+    const std::string name = "lease stream " + std::to_string(e.stream);
     require(streams_.find(e.stream) == nullptr, name + " is opened twice");
-    require(e.port >= 0 && e.port < INT32_MAX - 1, name + " has a negative port");
+    require(e.receiver >= 0 && e.receiver < INT32_MAX - 1, name + " has a negative receiver");
     require(e.first_step >= 0 && e.first_step <= e.steps, name + " has no range of steps");
     require(e.chunks_per_step > 0 && e.chunks_last_step > 0, name + " has steps without chunks");
     streams_.open(e);
-    loaders_.port_seen(e.port);
-    loaders_.set_live_ports(streams_.live_ports());
+    loaders_.receiver_seen(e.receiver);
+    loaders_.set_live_receivers(streams_.live_receivers());
   }
 
-  void on(const SlotReserved& e) {
-    StreamState* stream = streams_.find(e.stream);
+  void on(const BatchBufferReserved& e) {
+    LeaseStreamState* stream = streams_.find(e.stream);
     if (stream == nullptr) return;
-    const std::string name = "stream " + std::to_string(e.stream) + ", step " + std::to_string(e.step);
+    const std::string name = "lease stream " + std::to_string(e.stream) + ", step " + std::to_string(e.step);
     require(e.step >= stream->opened.first_step && e.step < stream->opened.steps, name + " is outside of its range");
     require(e.weights.empty() || e.weights.size() == static_cast<size_t>(stream->chunks_of(e.step)),
             name + " needs one weight for each chunk");
     for (const int64_t weight : e.weights) require(weight >= 0, name + " has a negative weight");
-    if (streams_.reserve(*stream, e.step, e.weights)) dispatch_stream(*stream);
+    if (streams_.reserve(*stream, e.step, e.weights)) dispatch_lease_stream(*stream);
   }
 
   void on(const CursorMoved& e) {
-    StreamState* stream = streams_.find(e.stream);
+    LeaseStreamState* stream = streams_.find(e.stream);
     if (stream == nullptr) return;
     stream->cursor = e.cursor;
     stream->client_waits = e.waiting;
     streams_.rekey(*stream);
   }
 
-  void on(const StreamClosed& e) {
-    StreamState* stream = streams_.find(e.stream);
+  void on(const LeaseStreamClosed& e) {
+    LeaseStreamState* stream = streams_.find(e.stream);
     if (stream != nullptr) close(*stream);
   }
 
   void on(const ChunkAccepted& e) {
-    StreamState* stream = streams_.find(e.lease.stream);
+    LeaseStreamState* stream = streams_.find(e.lease.stream);
     if (stream == nullptr) return;
     ChunkState* chunk = streams_.chunk(*stream, e.lease.step, e.lease.chunk);
     if (chunk == nullptr || chunk->state == State::done) return;
@@ -201,10 +202,10 @@ class Balancer::Impl {
       if (live != e.lease && chunk->state == State::leased) {
         revoke(*stream, live, *holder);
       } else {
-        loaders_.finish(*holder, stream->opened.port, live);
+        loaders_.finish(*holder, stream->opened.receiver, live);
       }
     }
-    scars_.erase(place_of(e.lease));
+    failed_chunks_.erase(place_of(e.lease));
     streams_.done(*stream, e.lease.step, *chunk);  // `chunk` is gone with its step
     if (holder != nullptr) dispatch_loader(*holder);
   }
@@ -235,24 +236,24 @@ class Balancer::Impl {
     while (!checks_.empty() && checks_.begin()->first <= now_) {
       LoaderState& loader = *loaders_.find(checks_.begin()->second);
       checks_.erase(checks_.begin());
-      const int64_t silent = now_ - loader.last_heard_ns;
+      const int64_t silent = now_ - loader.last_received_ns;
       if (silent >= options_.lost_after_ns) {
         loader.given_up = true;
         actions_.push_back(GiveUpLoader{loader.id, "silent for " + seconds(silent)});
       } else if (silent >= stalled_after()) {
         loader.stalled = true;
-        check_at(loader, loader.last_heard_ns + options_.lost_after_ns);
+        check_at(loader, loader.last_received_ns + options_.lost_after_ns);
       } else {
-        check_at(loader, loader.last_heard_ns + stalled_after());
+        check_at(loader, loader.last_received_ns + stalled_after());
       }
       loaders_.refresh(loader);
     }
   }
 
-  LoaderState* hear(LoaderId id) {
+  LoaderState* note_alive(LoaderId id) {
     LoaderState* loader = loaders_.find(id);
     if (loader == nullptr) return nullptr;
-    loader->last_heard_ns = now_;
+    loader->last_received_ns = now_;
     if (loader->stalled && !loader->given_up) {
       loader->stalled = false;
       checks_.erase({loader->next_check_ns, id});
@@ -286,7 +287,7 @@ class Balancer::Impl {
     bool any = false;
     for (; !timers_.empty() && timers_.begin()->first <= now_; any = true) {
       const LeaseKey lease = timers_.begin()->second;
-      StreamState& stream = *streams_.find(lease.stream);
+      LeaseStreamState& stream = *streams_.find(lease.stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
       ++chunk.expiries;
@@ -297,9 +298,9 @@ class Balancer::Impl {
 
   void start_timer(const LeaseKey& lease, ChunkState& chunk) {
     stop_timer(lease, chunk);
-    int64_t patience = options_.lease_timeout_ns;
-    for (int i = std::min(chunk.expiries, kMostDoublings); i > 0 && patience < INT64_MAX / 4; --i) patience *= 2;
-    chunk.expires_ns = now_ > INT64_MAX - patience ? INT64_MAX : now_ + patience;
+    int64_t wait_limit = options_.lease_timeout_ns;
+    for (int i = std::min(chunk.expiries, kMostDoublings); i > 0 && wait_limit < INT64_MAX / 4; --i) wait_limit *= 2;
+    chunk.expires_ns = now_ > INT64_MAX - wait_limit ? INT64_MAX : now_ + wait_limit;
     timers_.emplace(chunk.expires_ns, place_of(lease));
   }
 
@@ -320,7 +321,7 @@ class Balancer::Impl {
     figures_[id].speed = loader->speed.value();
     loaders_.remove(id);
     for (const LeaseKey& lease : held) {
-      StreamState& stream = *streams_.find(lease.stream);
+      LeaseStreamState& stream = *streams_.find(lease.stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
       chunk.state = State::waiting;
@@ -344,29 +345,29 @@ class Balancer::Impl {
   }
 
   void fail_hopeless() {
-    const std::map<LeaseKey, std::string> scars = scars_;  // failing a stream erases from it
-    for (const auto& [place, reason] : scars) {
-      StreamState* stream = streams_.find(place.stream);
+    const std::map<LeaseKey, std::string> failed_chunks = failed_chunks_;  // failing a lease stream erases from it
+    for (const auto& [place, reason] : failed_chunks) {
+      LeaseStreamState* stream = streams_.find(place.stream);
       if (stream == nullptr) continue;
       const ChunkState& chunk = *streams_.chunk(*stream, place.step, place.chunk);
       if (chunk.state == State::waiting && hopeless(chunk)) fail_chunk(*stream, place, chunk, reason);
     }
   }
 
-  void fail_chunk(StreamState& stream, const LeaseKey& lease, const ChunkState& chunk, const std::string& reason) {
+  void fail_chunk(LeaseStreamState& stream, const LeaseKey& lease, const ChunkState& chunk, const std::string& reason) {
     fail(stream, "chunk " + std::to_string(lease.chunk) + " of step " + std::to_string(lease.step) + " failed " +
                      std::to_string(chunk.failures) + (chunk.failures == 1 ? " time" : " times") +
                      (chunk.failures >= options_.max_attempts ? "" : " and no other loader is left") + "; last, " +
                      reason);
   }
 
-  void fail(StreamState& stream, const std::string& reason) {
-    actions_.push_back(FailStream{stream.id(), reason});
+  void fail(LeaseStreamState& stream, const std::string& reason) {
+    actions_.push_back(FailLeaseStream{stream.id(), reason});
     close(stream);
   }
 
-  void close(StreamState& stream) {
-    const StreamId id = stream.id();
+  void close(LeaseStreamState& stream) {
+    const LeaseStreamId id = stream.id();
     for (auto& [step, reserved] : stream.steps) {
       for (size_t i = 0; i < reserved.chunks.size(); ++i) {
         ChunkState& chunk = reserved.chunks[i];
@@ -375,20 +376,20 @@ class Balancer::Impl {
         LoaderState* holder = loaders_.find(chunk.holder);
         if (holder == nullptr) continue;
         if (chunk.state == State::leased) revoke(stream, lease, *holder);
-        if (chunk.state == State::sent) loaders_.finish(*holder, stream.opened.port, lease);
+        if (chunk.state == State::sent) loaders_.finish(*holder, stream.opened.receiver, lease);
       }
     }
-    scars_.erase(scars_.lower_bound(LeaseKey{id, INT64_MIN, INT32_MIN, 0}),
-                 scars_.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
-    const int32_t live_before = streams_.live_ports();
+    failed_chunks_.erase(failed_chunks_.lower_bound(LeaseKey{id, INT64_MIN, INT32_MIN, 0}),
+                 failed_chunks_.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
+    const int32_t live_before = streams_.live_receivers();
     streams_.close(id);
-    if (streams_.live_ports() == live_before) return;
-    loaders_.set_live_ports(streams_.live_ports());  // and everybody's quota grows
+    if (streams_.live_receivers() == live_before) return;
+    loaders_.set_live_receivers(streams_.live_receivers());  // and everybody's quota grows
     dispatch_all();
   }
 
-  void revoke(const StreamState& stream, const LeaseKey& lease, LoaderState& holder) {
-    loaders_.revoke(holder, stream.opened.port, lease);
+  void revoke(const LeaseStreamState& stream, const LeaseKey& lease, LoaderState& holder) {
+    loaders_.revoke(holder, stream.opened.receiver, lease);
     actions_.push_back(Revoke{holder.id, lease});
   }
 
@@ -403,7 +404,7 @@ class Balancer::Impl {
     return !failed_by(chunk, loader);
   }
 
-  void grant(StreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
+  void grant(LeaseStreamState& stream, int64_t step, int32_t index, ChunkState& chunk, LoaderState& loader) {
     LeaseKey lease{stream.id(), step, index, chunk.generation};
     if (chunk.state != State::waiting) {  // expired
       LoaderState& holder = *loaders_.find(chunk.holder);
@@ -411,7 +412,7 @@ class Balancer::Impl {
       if (chunk.state == State::leased) {
         revoke(stream, lease, holder);
       } else {
-        loaders_.finish(holder, stream.opened.port, lease);
+        loaders_.finish(holder, stream.opened.receiver, lease);
       }
     }
     lease.generation = ++chunk.generation;
@@ -419,17 +420,17 @@ class Balancer::Impl {
     chunk.holder = loader.id;
     start_timer(lease, chunk);
     stream.last_grant = ++grants_;
-    loaders_.grant(loader, stream.opened.port, lease, grants_);
+    loaders_.grant(loader, stream.opened.receiver, lease, grants_);
     streams_.dequeue(stream, step, index, chunk);
     streams_.rekey(stream);
-    actions_.push_back(Grant{loader.id, stream.opened.port, lease, step - stream.cursor});
+    actions_.push_back(Grant{loader.id, stream.opened.receiver, lease, step - stream.cursor});
   }
 
-  // The stream's most urgent chunk that some loader admits.
-  bool grant_from(StreamState& stream) {
+  // The lease stream's most urgent chunk that some loader admits.
+  bool grant_from(LeaseStreamState& stream) {
     for (const auto& [step, weight, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
-      LoaderState* loader = loaders_.best(stream.opened.port, stream.opened.node,
+      LoaderState* loader = loaders_.best(stream.opened.receiver, stream.opened.node,
                                           [&chunk](const LoaderState& l) { return allowed(chunk, l); });
       if (loader != nullptr) {
         grant(stream, step, index, chunk, *loader);
@@ -441,8 +442,8 @@ class Balancer::Impl {
     return false;
   }
 
-  bool grant_to(LoaderState& loader, StreamState& stream) {
-    if (!loaders_.admits(loader, stream.opened.port)) return false;
+  bool grant_to(LoaderState& loader, LeaseStreamState& stream) {
+    if (!loaders_.admits(loader, stream.opened.receiver)) return false;
     for (const auto& [step, weight, index] : stream.waiting) {
       ChunkState& chunk = *streams_.chunk(stream, step, index);
       if (!allowed(chunk, loader)) continue;
@@ -452,39 +453,40 @@ class Balancer::Impl {
     return false;
   }
 
-  void dispatch_stream(StreamState& stream) {
+  void dispatch_lease_stream(LeaseStreamState& stream) {
     if (options_.policy == BalancerOptions::Policy::random) return;
     while (!loaders_.nobody_has_room() && grant_from(stream)) {
     }
   }
 
-  // A grant makes nothing else possible and moves its stream back in the order, so one pass over the order is enough.
-  template <class Room, class TryStream>
-  void pass_over_ready(const Room& room_left, const TryStream& try_stream) {
+  // A grant makes nothing else possible and moves its lease stream back in the order, so one pass over the order is
+  // enough.
+  template <class Room, class TryLeaseStream>
+  void pass_over_ready(const Room& room_left, const TryLeaseStream& try_lease_stream) {
     auto at = streams_.ready().begin();
     while (at != streams_.ready().end() && room_left()) {
-      const StreamState::ReadyKey key = *at;
-      try_stream(*streams_.find(std::get<4>(key)));
-      at = streams_.ready().upper_bound(key);  // the stream's own key is a later one now, or it was refused
+      const LeaseStreamState::ReadyKey key = *at;
+      try_lease_stream(*streams_.find(std::get<4>(key)));
+      at = streams_.ready().upper_bound(key);  // the lease stream's own key is a later one now, or it was refused
     }
   }
 
   void dispatch_loader(LoaderState& loader) {
     if (options_.policy == BalancerOptions::Policy::random) return;
     pass_over_ready([&loader] { return loader.has_room; },
-                    [this, &loader](StreamState& stream) { grant_to(loader, stream); });
+                    [this, &loader](LeaseStreamState& stream) { grant_to(loader, stream); });
   }
 
   void dispatch_all() {
     if (options_.policy == BalancerOptions::Policy::random) return;
     pass_over_ready([this] { return !loaders_.nobody_has_room(); },
-                    [this](StreamState& stream) { grant_from(stream); });
+                    [this](LeaseStreamState& stream) { grant_from(stream); });
   }
 
   // For tests: any admitted pair, so that nothing can come to rely on the order. Slow on purpose of simplicity.
   void dispatch_random() {
     struct Pair {
-      StreamState* stream;
+      LeaseStreamState* stream;
       int64_t step;
       int32_t index;
       LoaderId loader;
@@ -495,7 +497,7 @@ class Balancer::Impl {
         for (const auto& [step, weight, index] : stream.waiting) {
           const ChunkState& chunk = *streams_.chunk(stream, step, index);
           for (const auto& [loader_id, loader] : loaders_.all()) {
-            if (loaders_.admits(loader, stream.opened.port) && allowed(chunk, loader)) {
+            if (loaders_.admits(loader, stream.opened.receiver) && allowed(chunk, loader)) {
               pairs.push_back({&stream, step, index, loader_id});
             }
           }
@@ -514,7 +516,7 @@ class Balancer::Impl {
     return lease;
   }
 
-  ChunkState* held_chunk(StreamState& stream, const LeaseKey& lease) {
+  ChunkState* held_chunk(LeaseStreamState& stream, const LeaseKey& lease) {
     ChunkState* chunk = streams_.chunk(stream, lease.step, lease.chunk);
     if (chunk == nullptr || chunk->generation != lease.generation) return nullptr;
     return chunk->state == State::leased || chunk->state == State::sent ? chunk : nullptr;
@@ -522,11 +524,11 @@ class Balancer::Impl {
 
   const BalancerOptions options_;
   int64_t now_ = 0;
-  LoaderBook loaders_;
-  StreamBook streams_;
+  LoaderRegistry loaders_;
+  LeaseStreamRegistry streams_;
   CostModel model_;
   std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
-  std::map<LeaseKey, std::string> scars_;          // chunks that failed, by generation 0, with the last reason
+  std::map<LeaseKey, std::string> failed_chunks_;          // chunks that failed, by generation 0, with the last reason
   std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0
   std::set<std::pair<int64_t, LoaderId>> checks_;  // when to look at a loader's silence
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing

@@ -4,49 +4,52 @@
 //   for (const Action& action : balancer.step(now, event)) carry_out(action);
 //
 // Purpose: executors pull. Whenever an executor has room for one more lease, it is granted the chunk with the earliest
-//   deadline, as long as a slot at the port and a cell at the loader are reserved for it.
-// Order of chunks: the batch that a client is blocked on; then by deadline (step minus the cursor of the stream's
-//   client); within a deadline streams whose client waits, then the stream served longest ago; within a stream's step
-//   heavier chunks first (SlotReserved::weights, where the owner knows them).
-// Order of loaders, where several have room: earliest expected finish by learned speed; a loader on the port's node
+//   deadline, as long as a batch buffer at the receiver and a chunk buffer at the loader are reserved for it.
+// Order of chunks: the batch that a client is blocked on; then by deadline (step minus the cursor of the lease stream's
+//   client); within a deadline lease streams whose client waits, then the lease stream served longest ago; within a
+//   lease stream's step heavier chunks first (BatchBufferReserved::weights, where the owner knows them).
+// Order of loaders, where several have room: earliest expected finish by learned speed; a loader on the receiver's node
 //   wins unless it is expected to need a quarter longer; then the one served longest ago.
 // Purity: `step` depends on nothing but its arguments and earlier calls: no clock, threads, random numbers of its own
 //   (policy `random`, for tests, draws from a counter-based generator with a seed), hash order or addresses. A recorded
 //   list of (now, event) replays to identical actions; the simulator and the tests drive the same object.
 //
-// Life of a chunk (one per stream, step and number within the batch):
+// Life of a chunk (one per lease stream, step and number within the batch):
 //
 //     waiting --grant--> leased --made--> sent --accepted--> done
 //        ^                 |                |
 //        +----- failed, lost, expired ------+          every grant has a new generation
 //
 // Invariants:
-//   1. A chunk is granted only when its slot is reserved (SlotReserved for its step) and a cell is free at the loader
-//      for that port. A port without a cell at the loader may take any free one. A port with some may take one more
-//      while it holds less than its quota, cells / live ports rounded up (live: with an open stream), and as long as
-//      one free cell is then left for every port of the job that has none there. So a loader with at least as many
-//      cells as the job has ports always has a cell for each of them, however many trainers are stopped and whenever
-//      they came; a lone port uses all cells but those. Where there are fewer cells than ports, at most half of them
-//      are kept free for ports without one.
+//   1. A chunk is granted only when its batch buffer is reserved (BatchBufferReserved for its step) and a chunk buffer
+//      is free at the loader for that receiver. A receiver without a chunk buffer at the loader may take any free one.
+//      A receiver with some may take one more
+//      while it holds less than its quota, chunk buffers / live receivers rounded up (live: with an open lease stream), and as long as
+//      one free chunk buffer is then left for every receiver of the job that has none there. So a loader with at least
+//      as many chunk buffers as the job has receivers always has a chunk buffer for each of them, however many trainers
+//      are stopped and whenever they came; a lone receiver uses all chunk buffers but those. Where there are fewer
+//      chunk buffers than receivers, at most half of them are kept free for receivers without one.
 //   2. At most one lease of a chunk is live; an older generation's result is still welcome (contents are equal), but
-//      only the port decides what is accepted, and it accepts each chunk once.
-//   3. A loader's cell counts as used from grant until CellFreed or the loader's loss; neither revoking nor failing
-//      frees a cell: the loader says CellFreed itself for a lease that it dropped or failed. A revoked lease keeps its
-//      place in the loader's depth until its cell is back or its result came.
+//      only the receiver decides what is accepted, and it accepts each chunk once.
+//   3. A loader's chunk buffer counts as used from grant until ChunkBufferFreed or the loader's loss; neither revoking
+//      nor failing frees a chunk buffer: the loader says ChunkBufferFreed itself for a lease that it dropped or failed.
+//      A revoked lease keeps its place in the loader's depth until its chunk buffer is back or its result came.
 //   4. A chunk that failed for a reason of the environment is granted to another loader while one is left that has not
-//      failed it, until it failed `max_attempts` times; then the stream fails with the last reason. A loader that fails
-//      three times in a row pauses, longer each time, so that it does not swallow the fleet's work.
+//      failed it, until it failed `max_attempts` times; then the lease stream fails with the last reason. A loader that
+//      fails three times in a row pauses, longer each time, so that it does not swallow the fleet's work.
 // Time: everything that depends on time happens at Tick. A lease not accepted in time may go to another loader (the
-//   old holder keeps it until then), each time with twice the patience, up to 32 times. A loader silent for
+//   old holder keeps it until then), each time with twice the wait limit, up to 32 times. A loader silent for
 //   lost_after / 4 gets no grants until it speaks; silent for lost_after it is given up, once, and the owner answers
-//   with LoaderLost. With no loader left for lost_after, open streams fail. How long to wait for the *first* loader
-//   of a job is the owner's decision.
-// Owner's duties: no event about a lost loader's earlier life once it has joined again, CellFreed above all (its chunks
-//   at ports may still be accepted). After FailStream the stream is closed here; its StreamClosed is then ignored.
-// Failure behaviour: events about unknown streams, loaders or leases are late messages and ignored; nonsense (a stream
-//   opened twice, a step outside its range, no cells) is Error(usage) and changes nothing.
-// Cost: O(log n) an event plus the loaders or ports that quotas make it skip (at most a loader's cells, or the loaders
-//   where the port holds cells). A lost loader or a port's last StreamClosed looks at all streams with waiting chunks.
+//   with LoaderLost. With no loader left for lost_after, open lease streams fail. How long to wait for the *first*
+//   loader of a job is the owner's decision.
+// Owner's duties: no event about a lost loader's earlier life once it has joined again, ChunkBufferFreed above all (its
+//   chunks at receivers may still be accepted). After FailLeaseStream the lease stream is closed here; its
+//   LeaseStreamClosed is then ignored.
+// Failure behaviour: events about unknown lease streams, loaders or leases are late messages and ignored; nonsense (a
+//   lease stream opened twice, a step outside its range, no chunk buffers) is Error(usage) and changes nothing.
+// Cost: O(log n) an event plus the loaders or receivers that quotas make it skip (at most a loader's chunk buffers, or
+//   the loaders where the receiver holds chunk buffers). A lost loader or a receiver's last LeaseStreamClosed looks at
+//   all lease streams with waiting chunks.
 // Thread-safety: none; one owner.
 #pragma once
 
@@ -62,8 +65,8 @@
 namespace penstock {
 
 using LoaderId = int32_t;   // rank of the loader in the job
-using PortId = int32_t;     // trainer number, 0..T-1
-using StreamId = uint64_t;  // one iteration of one split at one port; unique in the job
+using ReceiverId = int32_t;     // trainer number, 0..T-1
+using LeaseStreamId = uint64_t;  // one iteration of one split at one receiver; unique in the job
 
 struct BalancerOptions {
   enum class Policy : uint8_t { deadline = 0, random = 1 };
@@ -72,7 +75,7 @@ struct BalancerOptions {
   int64_t lease_timeout_ns = 30'000'000'000;
   int64_t lost_after_ns = 10'000'000'000;  // silence of a loader after which it is given up
   int max_attempts = 3;
-  int32_t ports = 0;  // trainers of the job; 0: unknown, then one more than seen is counted on
+  int32_t receivers = 0;  // trainers of the job; 0: unknown, then one more than seen is counted on
   bool embedded = false;  // the only loader lives in the program that it feeds, and messages know no ranks
 };
 
@@ -81,7 +84,7 @@ std::string loader_name(LoaderId loader, bool embedded);
 
 // Names one grant of one chunk.
 struct LeaseKey {
-  StreamId stream = 0;
+  LeaseStreamId stream = 0;
   int64_t step = 0;
   int32_t chunk = 0;
   uint32_t generation = 0;
@@ -93,44 +96,47 @@ struct LeaseKey {
 struct LoaderJoined {
   LoaderId loader = 0;
   int32_t depth = 2;       // leases it wants at a time (two for each executor hide the round trip)
-  int32_t cells = 0;       // chunk cells it owns
+  int32_t chunk_buffers = 0;       // chunk buffers it owns
   int32_t node = 0;        // for locality
 };
 struct LoaderAlive { LoaderId loader = 0; };                     // heartbeat; every other event of it counts too
 struct LoaderLost { LoaderId loader = 0; std::string reason; };
 struct LoaderAhead { LoaderId loader = 0; int32_t leases = 0; };  // wanted besides its depth, until it says otherwise
-struct StreamOpened {
-  StreamId stream = 0;
-  PortId port = 0;
+struct LeaseStreamOpened {
+  LeaseStreamId stream = 0;
+  ReceiverId receiver = 0;
   int32_t node = 0;
   int64_t first_step = 0;
   int64_t steps = 0;                   // end of the range: steps first_step..steps-1 will be asked for
   int32_t chunks_per_step = 1;
   int32_t chunks_last_step = 1;        // the last batch may be shorter
 };
-struct SlotReserved {                  // the port has room for this batch
-  StreamId stream = 0;
+struct BatchBufferReserved {                  // the receiver has room for this batch
+  LeaseStreamId stream = 0;
   int64_t step = 0;
   std::vector<int64_t> weights = {};   // expected cost of each chunk in any one unit; empty: unknown
 };
-struct CursorMoved { StreamId stream = 0; int64_t cursor = 0; bool waiting = false; };  // next step the client takes
-struct StreamClosed { StreamId stream = 0; };                    // finished, or the client broke off
-struct ChunkMade { LoaderId loader = 0; LeaseKey lease; int64_t busy_ns = 0; int64_t bytes = 0; int64_t pixels = 0; };
+// next step the client takes
+struct CursorMoved { LeaseStreamId stream = 0; int64_t cursor = 0; bool waiting = false; };
+struct LeaseStreamClosed { LeaseStreamId stream = 0; };                    // finished, or the client broke off
+struct ChunkProduced { LoaderId loader = 0; LeaseKey lease; int64_t busy_ns = 0; int64_t bytes = 0; int64_t pixels = 0; };
 struct ChunkFailed { LoaderId loader = 0; LeaseKey lease; std::string reason; };  // the environment's fault
-struct ChunkAccepted { LeaseKey lease; };                        // the port has it, from any generation
-struct CellFreed { LoaderId loader = 0; PortId port = 0; };      // a published cell came back
+struct ChunkAccepted { LeaseKey lease; };                        // the receiver has it, from any generation
+struct ChunkBufferFreed { LoaderId loader = 0; ReceiverId receiver = 0; };      // a published chunk buffer came back
 struct Tick {};                                                  // time passes: look for expired leases, silent loaders
 
-using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderAhead, StreamOpened, SlotReserved, CursorMoved,
-                           StreamClosed, ChunkMade, ChunkFailed, ChunkAccepted, CellFreed, Tick>;
+using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderAhead, LeaseStreamOpened, BatchBufferReserved, CursorMoved,
+                           LeaseStreamClosed, ChunkProduced, ChunkFailed, ChunkAccepted, ChunkBufferFreed, Tick>;
 
 // ---- actions: what to do ---------------------------------------------------------------------------------------
-struct Grant { LoaderId loader = 0; PortId port = 0; LeaseKey lease; int64_t deadline = 0; };
-struct Revoke { LoaderId loader = 0; LeaseKey lease; };          // drop it if not begun; its cell comes by CellFreed
+struct Grant { LoaderId loader = 0; ReceiverId receiver = 0; LeaseKey lease; int64_t deadline = 0; };
+// drop it if not begun; its chunk buffer comes by ChunkBufferFreed
+struct Revoke { LoaderId loader = 0; LeaseKey lease; };
 struct GiveUpLoader { LoaderId loader = 0; std::string reason; };   // silent for too long: treat as lost
-struct FailStream { StreamId stream = 0; std::string reason; };  // no loader can make a chunk, or none is left
+// no loader can make a chunk, or none is left
+struct FailLeaseStream { LeaseStreamId stream = 0; std::string reason; };
 
-using Action = std::variant<Grant, Revoke, GiveUpLoader, FailStream>;
+using Action = std::variant<Grant, Revoke, GiveUpLoader, FailLeaseStream>;
 
 class Balancer {
  public:

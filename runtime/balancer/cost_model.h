@@ -8,8 +8,7 @@
 // Purpose: tell fast loaders from slow ones although chunks differ. One model for the fleet (recursive least squares
 //   whose weights may drift), one speed for each loader (expected over actual time, exponentially weighted).
 // Determinism: IEEE additions, multiplications and divisions only, so equal inputs give equal bits everywhere; the
-// build
-//   turns contraction off.
+//   build turns contraction off.
 // Thread-safety: plain values; one owner.
 #pragma once
 

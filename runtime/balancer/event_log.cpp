@@ -39,24 +39,24 @@ struct Name<LoaderAhead> {
   static constexpr const char* value = "loader_ahead";
 };
 template <>
-struct Name<StreamOpened> {
-  static constexpr const char* value = "stream_opened";
+struct Name<LeaseStreamOpened> {
+  static constexpr const char* value = "lease_stream_opened";
 };
 template <>
-struct Name<SlotReserved> {
-  static constexpr const char* value = "slot_reserved";
+struct Name<BatchBufferReserved> {
+  static constexpr const char* value = "batch_buffer_reserved";
 };
 template <>
 struct Name<CursorMoved> {
   static constexpr const char* value = "cursor_moved";
 };
 template <>
-struct Name<StreamClosed> {
-  static constexpr const char* value = "stream_closed";
+struct Name<LeaseStreamClosed> {
+  static constexpr const char* value = "lease_stream_closed";
 };
 template <>
-struct Name<ChunkMade> {
-  static constexpr const char* value = "chunk_made";
+struct Name<ChunkProduced> {
+  static constexpr const char* value = "chunk_produced";
 };
 template <>
 struct Name<ChunkFailed> {
@@ -67,8 +67,8 @@ struct Name<ChunkAccepted> {
   static constexpr const char* value = "chunk_accepted";
 };
 template <>
-struct Name<CellFreed> {
-  static constexpr const char* value = "cell_freed";
+struct Name<ChunkBufferFreed> {
+  static constexpr const char* value = "chunk_buffer_freed";
 };
 template <>
 struct Name<Tick> {
@@ -87,13 +87,13 @@ struct Name<GiveUpLoader> {
   static constexpr const char* value = "give_up_loader";
 };
 template <>
-struct Name<FailStream> {
-  static constexpr const char* value = "fail_stream";
+struct Name<FailLeaseStream> {
+  static constexpr const char* value = "fail_lease_stream";
 };
 
 template <class F>
 void fields(LoaderJoined& e, F& f) {
-  f("loader", e.loader), f("depth", e.depth), f("cells", e.cells), f("node", e.node);
+  f("loader", e.loader), f("depth", e.depth), f("chunk_buffers", e.chunk_buffers), f("node", e.node);
 }
 template <class F>
 void fields(LoaderAlive& e, F& f) {
@@ -108,12 +108,12 @@ void fields(LoaderAhead& e, F& f) {
   f("loader", e.loader), f("leases", e.leases);
 }
 template <class F>
-void fields(StreamOpened& e, F& f) {
-  f("stream", e.stream), f("port", e.port), f("node", e.node), f("first_step", e.first_step), f("steps", e.steps);
+void fields(LeaseStreamOpened& e, F& f) {
+  f("stream", e.stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step), f("steps", e.steps);
   f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step);
 }
 template <class F>
-void fields(SlotReserved& e, F& f) {
+void fields(BatchBufferReserved& e, F& f) {
   f("stream", e.stream), f("step", e.step), f("weights", e.weights);
 }
 template <class F>
@@ -121,11 +121,11 @@ void fields(CursorMoved& e, F& f) {
   f("stream", e.stream), f("cursor", e.cursor), f("waiting", e.waiting);
 }
 template <class F>
-void fields(StreamClosed& e, F& f) {
+void fields(LeaseStreamClosed& e, F& f) {
   f("stream", e.stream);
 }
 template <class F>
-void fields(ChunkMade& e, F& f) {
+void fields(ChunkProduced& e, F& f) {
   f("loader", e.loader), f("lease", e.lease), f("busy_ns", e.busy_ns), f("bytes", e.bytes), f("pixels", e.pixels);
 }
 template <class F>
@@ -137,14 +137,14 @@ void fields(ChunkAccepted& e, F& f) {
   f("lease", e.lease);
 }
 template <class F>
-void fields(CellFreed& e, F& f) {
-  f("loader", e.loader), f("port", e.port);
+void fields(ChunkBufferFreed& e, F& f) {
+  f("loader", e.loader), f("receiver", e.receiver);
 }
 template <class F>
 void fields(Tick&, F&) {}
 template <class F>
 void fields(Grant& a, F& f) {
-  f("loader", a.loader), f("port", a.port), f("lease", a.lease), f("deadline", a.deadline);
+  f("loader", a.loader), f("receiver", a.receiver), f("lease", a.lease), f("deadline", a.deadline);
 }
 template <class F>
 void fields(Revoke& a, F& f) {
@@ -155,7 +155,7 @@ void fields(GiveUpLoader& a, F& f) {
   f("loader", a.loader), f("reason", a.reason);
 }
 template <class F>
-void fields(FailStream& a, F& f) {
+void fields(FailLeaseStream& a, F& f) {
   f("stream", a.stream), f("reason", a.reason);
 }
 // clang-format on
@@ -194,7 +194,7 @@ struct Reader {
       return Error(ErrorKind::usage, std::string("balancer log: '") + name + "' is not " + what);
     };
     if constexpr (std::is_same_v<T, LeaseKey>) {
-      if (!at->is_array() || at->size() != 4) throw wrong("[stream, step, chunk, generation]");
+      if (!at->is_array() || at->size() != 4) throw wrong("[lease stream, step, chunk, generation]");
       value.stream = integer_from<uint64_t>((*at)[0], name);
       value.step = integer_from<int64_t>((*at)[1], name);
       value.chunk = integer_from<int32_t>((*at)[2], name);
@@ -217,7 +217,7 @@ struct Reader {
 template <class F>
 void fields(BalancerOptions& o, F& f) {
   f("random_seed", o.random_seed), f("lease_timeout_ns", o.lease_timeout_ns), f("lost_after_ns", o.lost_after_ns);
-  f("max_attempts", o.max_attempts), f("ports", o.ports);
+  f("max_attempts", o.max_attempts), f("receivers", o.receivers);
 }
 
 std::string text_of(const Json& json) {

@@ -8,12 +8,12 @@
 //
 // Format: UTF-8 text, one record a line, each line ends with '\n', no line holds another newline.
 //   first line   the options:   {"penstock_balancer_log":1,"policy":"deadline","random_seed":0,
-//                                "lease_timeout_ns":..,"lost_after_ns":..,"max_attempts":..,"ports":..}
+//                                "lease_timeout_ns":..,"lost_after_ns":..,"max_attempts":..,"receivers":..}
 //   an event     <now in ns><TAB><JSON>    12000000<TAB>{"event":"loader_alive","loader":3}
 //   its actions  <TAB><JSON>, in order, before the next event's line
 // Every JSON value is one object with the fields of the struct of balancer.h under their own names; "event" or "action"
-//   holds the struct's name in snake case (loader_joined, slot_reserved, give_up_loader). A lease is
-//   [stream, step, chunk, generation]. All numbers are integers. When reading, a missing field has the struct's
+//   holds the struct's name in snake case (loader_joined, batch_buffer_reserved, give_up_loader). A lease is
+//   [lease stream, step, chunk, generation]. All numbers are integers. When reading, a missing field has the struct's
 //   default, so that later versions may add fields; an unknown event is an error. Bytes of a reason that are not UTF-8
 //   are written as U+FFFD.
 // A log cut off anywhere is a valid log of what came before, once an incomplete last line is removed; the last event's

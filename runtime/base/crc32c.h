@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78, RFC 3720 appendix B.4): guards headers and payloads on the wire.
+// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78, RFC 3720 appendix B.4): guards headers and payloads on the
+// wire.
 //
 //   crc32c(bytes.data(), bytes.size());            // "123456789" gives 0xe3069283
 //   crc32c(tail, n, crc32c(head, m));              // continued

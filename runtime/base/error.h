@@ -1,4 +1,4 @@
-// The one error type of the library, and the verdict on a sample.
+// The one error type of the library, and the status of a sample.
 //
 //   throw Error(ErrorKind::dataset, "cannot open '" + path + "': " + why, "check the path and its permissions");
 //
@@ -6,7 +6,7 @@
 //   it on unchanged. The kind is also the exit code of the `penstock` program, so scripts can tell a typo in a job file
 //   (3) from a lost loader (5).
 // What is *not* an Error: a bad sample. Whether one image decodes is an answer, not a failure, so it travels as a
-//   Verdict; only the job's `on_error` turns it into an Error, at the batch where the program would have met it.
+//   SampleStatus; only the job's `on_error` turns it into an Error, at the batch where the program would have met it.
 // Thread-safety: values; copy freely.
 #pragma once
 
@@ -21,7 +21,7 @@ enum class ErrorKind : int {
   usage = 2,      // the caller: wrong arguments, wrong order of calls
   config = 3,     // the job file or an override
   dataset = 4,    // missing or empty data, or a bad sample under on_error: fail
-  peer_lost = 5,  // a rank, port or program that this one needs is gone or silent
+  peer_lost = 5,  // a rank, receiver or program that this one needs is gone or silent
 };
 
 class Error : public std::runtime_error {
@@ -45,11 +45,11 @@ class Error : public std::runtime_error {
 
 // The answer to "is this sample usable?": a pure function of the sample's bytes and draws, so every executor, run and
 // machine gives the same one. `reason` is empty exactly when the sample is good.
-struct Verdict {
+struct SampleStatus {
   std::string reason;
 
-  static Verdict good() { return {}; }
-  static Verdict bad(std::string why) { return {std::move(why)}; }
+  static SampleStatus good() { return {}; }
+  static SampleStatus bad(std::string why) { return {std::move(why)}; }
   bool ok() const noexcept { return reason.empty(); }
 };
 

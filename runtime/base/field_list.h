@@ -3,8 +3,8 @@
 //   names_in("a, b,");                                   // "a", "b"
 //   for (const FieldRequest& asked : field_requests("depth, caption:text")) ...
 //
-// Blanks around a name do not count. What is wrong in a list (an empty name, a kind that is none) is in the requests, for
-// whoever can say where it stands; names_in() passes over empty names.
+// Blanks around a name do not count. What is wrong in a list (an empty name, a kind that is none) is in the requests,
+// for whoever can say where it stands; names_in() passes over empty names.
 // Thread-safety: pure functions. Failure: none.
 #pragma once
 

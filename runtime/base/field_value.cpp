@@ -8,29 +8,29 @@
 
 namespace penstock {
 
-Verdict put_value(const FieldSpec& field, std::span<const std::byte> value, std::byte* room) {
+SampleStatus put_value(const FieldSpec& field, std::span<const std::byte> value, std::byte* room) {
   if (field.fixed_size()) {
     if (value.size() != field.bytes_per_sample()) {
       throw Error(ErrorKind::runtime, "the data set gave " + std::to_string(value.size()) + " bytes for field '" +
                                           field.name + "', which has " + std::to_string(field.bytes_per_sample()));
     }
     if (!value.empty()) std::memcpy(room, value.data(), value.size());
-    return Verdict::good();
+    return SampleStatus::good();
   }
   if (static_cast<int64_t>(value.size()) > field.max_bytes) {
-    return Verdict::bad("field '" + field.name + "' has " + std::to_string(value.size()) +
+    return SampleStatus::bad("field '" + field.name + "' has " + std::to_string(value.size()) +
                         " bytes, above limits.max_field_bytes (" + std::to_string(field.max_bytes) + ")");
   }
   if (field.kind == FieldKind::text) {
     const size_t wrong = first_not_utf8(as_text(value));
     if (wrong < value.size()) {
-      return Verdict::bad("field '" + field.name + "' is not UTF-8 text at byte " + std::to_string(wrong));
+      return SampleStatus::bad("field '" + field.name + "' is not UTF-8 text at byte " + std::to_string(wrong));
     }
   }
   const auto length = static_cast<uint32_t>(value.size());
   std::memcpy(room, &length, sizeof length);
   if (length > 0) std::memcpy(room + sizeof length, value.data(), length);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 void put_nothing(const FieldSpec& field, std::byte* room) {

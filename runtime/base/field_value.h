@@ -1,6 +1,6 @@
-// One sample's value of one field, in the room that cells and slots have for it.
+// One sample's value of one field, in the room that chunk buffers and batch buffers have for it.
 //
-//   Verdict verdict = put_value(field, value, room);     // too long, or no UTF-8: bad
+//   SampleStatus status = put_value(field, value, room);  // too long, or no UTF-8: bad
 //   hash.add(record, {stored_bytes(field, room)});
 //   std::string_view text = as_text(varying_value(field, room));
 //
@@ -8,8 +8,8 @@
 // length and then its bytes; the rest of the room is unspecified and goes nowhere: neither over a transport, nor into a
 // hash, nor to a program.
 // Why rooms of the longest value, and not an arena with offsets: threads fill the samples of a chunk, and chunks arrive
-// in a slot, in any order, and none may wait for another's length. The price is memory, which max_bytes bounds before
-// anything is read; what travels is packed (runtime/protocol/chunk.h).
+// in a batch buffer, in any order, and none may wait for another's length. The price is memory, which max_bytes bounds
+// before anything is read; what travels is packed (runtime/protocol/chunk.h).
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace penstock {
 
 // Bad: longer than max_bytes, or a text that is not UTF-8. Error(runtime): a fixed-size value of a wrong size, which is
 // its source's mistake.
-Verdict put_value(const FieldSpec& field, std::span<const std::byte> value, std::byte* room);
+SampleStatus put_value(const FieldSpec& field, std::span<const std::byte> value, std::byte* room);
 
 // The value of samples that have none: zeros; of length 0.
 void put_nothing(const FieldSpec& field, std::byte* room);

@@ -4,10 +4,10 @@
 //   image.bytes_per_sample();   // 150528
 //   FieldSpec caption{"caption", FieldKind::text};   // as a source declares it
 //
-// A sample is a set of named typed fields. Chunks, slots and files carry a field table, so that a second image, a mask
-// or a text needs no new message. Fixed-size fields have a shape; the values of `bytes` and `text` fields vary in
-// length and lie in rooms of one size (runtime/base/field_value.h), so that every sample's place in a cell or slot is
-// known before any of them is made.
+// A sample is a set of named typed fields. Chunks, batch buffers and files carry a field table, so that a second image,
+// a mask or a text needs no new message. Fixed-size fields have a shape; the values of `bytes` and `text` fields vary
+// in length and lie in rooms of one size (runtime/base/field_value.h), so that every sample's place in a chunk buffer
+// or batch buffer is known before any of them is made.
 // Ownership: a TensorView is a view; the batch that gave it keeps the memory alive.
 #pragma once
 
@@ -70,7 +70,8 @@ struct FieldSpec {
     for (const int64_t extent : shape) count *= extent;
     return count;
   }
-  // In cells and slots. Where the length varies: a u32, the longest value, and what aligns the next one.
+  // In chunk buffers and batch buffers. Where the length varies: a u32, the longest value, and what aligns the next
+  // one.
   size_t bytes_per_sample() const noexcept {
     if (!fixed_size()) return (sizeof(uint32_t) + static_cast<size_t>(max_bytes) + 7) / 8 * 8;
     return static_cast<size_t>(elements_per_sample()) * size_of(dtype);

@@ -14,7 +14,8 @@ namespace penstock {
 namespace {
 
 #ifdef PENSTOCK_XXH_DISPATCH
-// The library leaves the vectors' upper halves in use, after which each SSE instruction costs several times what it does.
+// The library leaves the vectors' upper halves in use, after which each SSE instruction costs several times what it
+// does.
 [[gnu::target("avx")]] void leave_vectors() { __builtin_ia32_vzeroupper(); }
 const bool has_avx = __builtin_cpu_supports("avx") != 0;
 

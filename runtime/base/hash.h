@@ -5,7 +5,7 @@
 //   sum.order.hex(); sum.pixel.hex();
 //
 // Each hash is the sum modulo 2^128 of one XXH3-128 (seed 0) per consumed sample, so partial sums compose over
-// trainers, restarts and resumes, in any order. Taken from the bytes that arrived, before a slot is published.
+// trainers, restarts and resumes, in any order. Taken from the bytes that arrived, before a batch buffer is published.
 //
 // Record of one sample (little-endian, no padding):
 //   u8   3                      version of this layout
@@ -17,7 +17,7 @@
 //   u8   valid
 //   i64  label                  -100 where not valid in eval; 0 where the split has no field "label"
 //   u16  number of transforms that drew; for each: u16 position, u16 number of values, i64 each value. Of a split with
-//        card_pipeline, at the end: position 0xFFFE, one value, the list that made it: 0 pipeline, 1 card_pipeline
+//        gpu_pipeline, at the end: position 0xFFFE, one value, the list that made it: 0 pipeline, 1 gpu_pipeline
 // order_hash  sums XXH3-128(record);
 // pixel_hash  sums XXH3-128(record | for each field but "label", in table order: its bytes before finishing). An image
 //             is uint8 [3, h, w]. A bytes or text field is its length (u32), then its bytes; of an unusable sample it

@@ -5,8 +5,8 @@
 //   json_text(state), json_text(state, 2)                     // one line; indented
 //
 // Both take text of our own or of moderate size; for what somebody else wrote see datasets/bounded_json.h.
-// Failure: json_text() throws nlohmann::json::type_error for strings that are no UTF-8; json_text_replacing() has U+FFFD
-//   for such bytes instead, as reports must not fail for a file's name. Pure functions.
+// Failure: json_text() throws nlohmann::json::type_error for strings that are no UTF-8; json_text_replacing() has
+//   U+FFFD for such bytes instead, as reports must not fail for a file's name. Pure functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

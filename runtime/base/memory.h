@@ -1,15 +1,16 @@
 // Owners for descriptors and for memory shared between processes.
 //
-//   SharedMemory cells = SharedMemory::create("penstock-cells", bytes);   // memfd, preallocated, sealed
-//   cells.seal_future_writes();                                           // later mappings are read-only
+//   SharedMemory chunk_buffers = SharedMemory::create("penstock-chunk-buffers", bytes);  // memfd, preallocated, sealed
+//   chunk_buffers.seal_future_writes();                                   // later mappings are read-only
 //   SharedMemory view = SharedMemory::open(std::move(fd), Access::read);  // at the other end of a socket
-//   SharedMemory own = SharedMemory::create_private("cells", bytes);      // that nobody else will map
+//   SharedMemory own = SharedMemory::create_private("chunk_buffers", bytes);  // that nobody else will map
 //
 // There is never a name in /dev/shm: a memfd lives exactly as long as its descriptors and mappings, so nothing can leak
 // or collide. Pages are allocated at creation, so that a full machine gives an Error here and not SIGBUS later; seals
 // keep the other side from shrinking the file under us.
-// Private memory is in huge pages where the kernel gives them for the asking (/sys/kernel/mm/transparent_hugepage/enabled is
-//   not `never`): another process that copies out of it (MPI, within a node) has 512 times fewer pages to look up. Children
+// Private memory is in huge pages where the kernel gives them for the asking
+//   (/sys/kernel/mm/transparent_hugepage/enabled is not `never`): another process that copies out of it (MPI, within a
+//   node) has 512 times fewer pages to look up. Children
 //   of fork() do not have it, so that nothing is copied for them.
 // Ownership: move-only; the mapping ends with the object. Thread-safety: as for any owner.
 // Failure: Error(runtime) with the system's reason.

@@ -1,7 +1,7 @@
 // What one sample is called and what was drawn for it: the plain data that every later stage agrees on.
 //
 // A sample's content is a pure function of (dataset index, seed, and the four numbers of PlannedSample). Nothing here
-// knows who will make it: that is what lets any loader, thread or card make it with equal bytes.
+// knows who will make it: that is what lets any loader, thread or GPU make it with equal bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace penstock {
 
 // One place of a batch, as the sampler planned it.
-//   position    place in the epoch's global order, padding included: slot i of step s on replica r of R stands at
+//   position    place in the epoch's global order, padding included: row i of step s on replica r of R stands at
 //               (s * batch_size + i) * R + r, so the order of an epoch does not depend on R.
 //   index       the sample of the dataset that stands there
 //   occurrence  how often this index stood at smaller positions of the same epoch (0 for the first time; padding

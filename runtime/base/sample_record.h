@@ -24,7 +24,7 @@ struct SampleRecord {
   std::string substitute;    // of the one delivered in its place; empty otherwise
   std::string reason;        // why it (or the planned sample) is bad
   Draws draws;
-  bool on_card = false;              // its image is in the chunk's piece
+  bool on_gpu = false;              // its image is in the chunk's buffer range
   std::optional<Sum128> pixel_hash;  // as StreamHash sums it; then the payload has nothing of the image
 };
 

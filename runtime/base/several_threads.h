@@ -3,8 +3,8 @@
 //   std::atomic<size_t> next{0};
 //   work_on_threads(8, [&] { for (size_t i = next++; i < count; i = next++) ...; });
 //
-// Returns once all of them have. A limit on threads (of a container, `ulimit -u`) makes them fewer, and the work slower.
-// Thread-safety: `work` runs on all of them at a time. Failure: none; `work` keeps its exceptions to itself.
+// Returns once all of them have. A limit on threads (of a container, `ulimit -u`) makes them fewer, and the work
+// slower. Thread-safety: `work` runs on all of them at a time. Failure: none; `work` keeps its exceptions to itself.
 #pragma once
 
 #include <cstddef>

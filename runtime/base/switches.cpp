@@ -16,7 +16,7 @@ struct Variable {
 };
 
 const std::vector<Variable>& variables() {
-  static const std::vector<Variable> all = {{"PENSTOCK_CARDS", &Switches::cards, {"host", "none"}},
+  static const std::vector<Variable> all = {{"PENSTOCK_GPUS", &Switches::gpus, {"host", "none"}},
                                             {"PENSTOCK_DECODE", &Switches::decode, {"library"}},
                                             {"PENSTOCK_READ_AHEAD", &Switches::read_ahead, {"always"}},
                                             {"PENSTOCK_VECTORS", &Switches::vectors, {"avx2", "sse4", "ssse3"}},

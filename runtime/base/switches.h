@@ -6,8 +6,8 @@
 //
 // Purpose: one list of the names. Those with a fixed set of values are checked, because whoever compares two settings
 //   with a misspelt one compares one setting with itself.
-// Failure: check_switches() throws Error(usage), naming the variable and its values. Thread-safety: as getenv; each call
-//   reads the environment as it is then.
+// Failure: check_switches() throws Error(usage), naming the variable and its values. Thread-safety: as getenv; each
+//   call reads the environment as it is then.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace penstock {
 // What is not set, or empty, is an empty string.
 struct Switches {
   // For tests and comparisons: batches are the same with any of them.
-  std::string cards;       // PENSTOCK_CARDS      host: this CPU plays the cards; none: there are none
+  std::string gpus;       // PENSTOCK_GPUS       host: this CPU plays the GPUs; none: there are none
   std::string decode;      // PENSTOCK_DECODE     library: all of JPEG by libjpeg-turbo
   std::string read_ahead;  // PENSTOCK_READ_AHEAD always: however fast the disk is
   std::string vectors;     // PENSTOCK_VECTORS    avx2, sse4, ssse3: no wider vectors than these

@@ -24,8 +24,8 @@ Character decode_utf8(std::string_view text, size_t at);
 // The offset of the first byte that begins no character; text.size(): there is none.
 size_t first_not_utf8(std::string_view text);
 
-// For a terminal, which obeys control characters in names of files: they become \x1b and \u009b; line feeds, tabs and what
-// is not UTF-8 stay.
+// For a terminal, which obeys control characters in names of files: they become \x1b and \u009b; line feeds, tabs and
+// what is not UTF-8 stay.
 std::string without_controls(std::string_view text);
 
 }  // namespace penstock

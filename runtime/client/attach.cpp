@@ -15,9 +15,9 @@
 namespace penstock {
 namespace {
 
-constexpr Nanoseconds kAttachPatience = 30 * kSecond;
+constexpr Nanoseconds kAttachLimit = 30 * kSecond;
 constexpr Nanoseconds kSilence = 3 * kSecond;  // a server that is just starting takes less
-constexpr Nanoseconds kGreeting = 10 * kSecond;
+constexpr Nanoseconds kHandshake = 10 * kSecond;
 constexpr size_t kLongestName = 64;
 
 bool plain(char c) {
@@ -33,41 +33,41 @@ std::string said(const ProgramPlace& place) {
 }
 std::string trainers(int count) { return std::to_string(count) + (count == 1 ? " trainer" : " trainers"); }
 
-std::string serving(const std::string& name, const ClientWelcome& port) {
-  return "`penstock serve` of job '" + name + "' on host " + port.host;
+std::string serving(const std::string& name, const ClientWelcome& receiver) {
+  return "`penstock serve` of job '" + name + "' on host " + receiver.host;
 }
 
-// Are there as many programs as trainers? Any port of the node can tell.
-void check_count(const std::string& name, const ProgramPlace& place, const ClientWelcome& port) {
-  const std::string job = serving(name, port);
+// Are there as many programs as trainers? Any receiver of the node can tell.
+void check_count(const std::string& name, const ProgramPlace& place, const ClientWelcome& receiver) {
+  const std::string job = serving(name, receiver);
   const std::string start = "start one program for each trainer: torchrun --nproc-per-node=" +
-                            std::to_string(port.local_replicas) + ", or serve with another roles.trainers";
-  if (place.world_size && *place.world_size != port.num_replicas) {
+                            std::to_string(receiver.local_replicas) + ", or serve with another roles.trainers";
+  if (place.world_size && *place.world_size != receiver.num_replicas) {
     throw Error(ErrorKind::usage,
-                job + " feeds " + trainers(port.num_replicas) + ", and this program is one of " +
+                job + " feeds " + trainers(receiver.num_replicas) + ", and this program is one of " +
                     std::to_string(*place.world_size) + " (" + said(place) + ")",
                 start);
   }
-  if (place.local_rank && *place.local_rank >= port.local_replicas) {
+  if (place.local_rank && *place.local_rank >= receiver.local_replicas) {
     throw Error(ErrorKind::usage,
-                job + " feeds " + trainers(port.local_replicas) + " on this host (" + said(place) + ")", start);
+                job + " feeds " + trainers(receiver.local_replicas) + " on this host (" + said(place) + ")", start);
   }
 }
 
-// The port's word against the program's: a program that is fed as another trainer than it takes itself for would train
-// on the wrong part of the data, in silence.
-void check_rank(const std::string& name, const ProgramPlace& place, const ClientWelcome& port) {
-  const std::string job = serving(name, port);
-  if (place.rank && *place.rank != port.replica) {
+// The receiver's word against the program's: a program that is fed as another trainer than it takes itself for would
+// train on the wrong part of the data, in silence.
+void check_rank(const std::string& name, const ProgramPlace& place, const ClientWelcome& receiver) {
+  const std::string job = serving(name, receiver);
+  if (place.rank && *place.rank != receiver.replica) {
     throw Error(ErrorKind::usage,
-                job + " feeds trainer " + std::to_string(port.replica) + " at this port, and this program has " +
+                job + " feeds trainer " + std::to_string(receiver.replica) + " at this receiver, and this program has " +
                     said(place),
                 "set LOCAL_RANK, and number the nodes as `penstock serve` does in its table of ranks (torchrun "
                 "--node-rank)");
   }
-  if (!place.rank && port.num_replicas > 1) {
+  if (!place.rank && receiver.num_replicas > 1) {
     throw Error(ErrorKind::usage,
-                job + " feeds " + trainers(port.num_replicas) + ", and nothing says which of them this program is",
+                job + " feeds " + trainers(receiver.num_replicas) + ", and nothing says which of them this program is",
                 "start it with torchrun, or set RANK, WORLD_SIZE and LOCAL_RANK");
   }
 }
@@ -106,12 +106,12 @@ bool is_served(const std::string& name) {
   return fd && peer_is_us(fd.get());
 }
 
-ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds timeout_ns) {
+ClientWelcome handshake(PacketSocket& socket, const std::string& token, Nanoseconds timeout_ns) {
   socket.send(encode_client(ClientHello{token, ::getpid()}));
   Packet packet;
   if (!socket.receive_until(packet, timeout_ns)) {
     throw Error(ErrorKind::peer_lost,
-                "the port on host " + host_name() +
+                "the receiver on host " + host_name() +
                     (socket.closed() ? " hung up when this program said hello"
                                      : " did not answer this program's hello in " +
                                            std::to_string(timeout_ns / kSecond) + " s"),
@@ -123,7 +123,7 @@ ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds 
   }
   const auto* welcome = std::get_if<ClientWelcome>(&answer);
   if (welcome == nullptr) {
-    throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
+    throw Error(ErrorKind::peer_lost, "the receiver answered something else than was asked",
                 "link the program against the same version of penstock");
   }
   return *welcome;
@@ -132,21 +132,21 @@ ClientWelcome greet(PacketSocket& socket, const std::string& token, Nanoseconds 
 Attached attach(const std::string& name, const Job& job, const ProgramPlace& place, const AttachCalls& calls) {
   const int local = place.local_rank.value_or(0);
   const MonotonicClock clock;
-  const Nanoseconds patience = std::min(kAttachPatience, static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9));
+  const Nanoseconds wait_limit = std::min(kAttachLimit, static_cast<Nanoseconds>(job.trainer.timeout_s * 1e9));
   const Nanoseconds begun = clock.now();
   const std::string nobody = "nobody serves job '" + name + "' to user " + std::to_string(::geteuid()) +
                              ", local rank " + std::to_string(local) + ", on host " + host_name();
   bool announced = false;
-  const auto meet = [&](int port) -> std::optional<Attached> {
-    UniqueFd fd = try_connect_abstract(serving_socket(name, port));
+  const auto meet = [&](int receiver) -> std::optional<Attached> {
+    UniqueFd fd = try_connect_abstract(serving_socket(name, receiver));
     if (!fd) return std::nullopt;
     if (!peer_is_us(fd.get())) {
-      throw Error(ErrorKind::peer_lost, "the socket '@" + serving_socket(name, port) + "' belongs to another user",
+      throw Error(ErrorKind::peer_lost, "the socket '@" + serving_socket(name, receiver) + "' belongs to another user",
                   "give the job another name (name: in the job file)");
     }
     Attached found;
     found.socket = PacketSocket(std::move(fd));
-    found.welcome = greet(found.socket, "", std::min(kGreeting, patience));
+    found.welcome = handshake(found.socket, "", std::min(kHandshake, wait_limit));
     return found;
   };
   for (int turn = 0;; ++turn) {
@@ -155,19 +155,19 @@ Attached attach(const std::string& name, const Job& job, const ProgramPlace& pla
       check_rank(name, place, found->welcome);
       return std::move(*found);
     }
-    // No port of ours, but a first one: either it is just starting, or there are fewer trainers than programs.
+    // No receiver of ours, but a first one: either it is just starting, or there are fewer trainers than programs.
     if (local > 0 && turn % 10 == 0) {
       if (const auto first = meet(0)) check_count(name, place, first->welcome);
     }
     const Nanoseconds waited = clock.now() - begun;
-    if (waited > patience) {
-      throw Error(ErrorKind::peer_lost, nobody + " (waited " + std::to_string(patience / kSecond) + " s)",
+    if (waited > wait_limit) {
+      throw Error(ErrorKind::peer_lost, nobody + " (waited " + std::to_string(wait_limit / kSecond) + " s)",
                   "is `penstock serve " + job.path +
                       "` running on this host, with the same name: and in the same network namespace?");
     }
     if (waited > kSilence && !std::exchange(announced, true) && calls.on_warning) {
       calls.on_warning(nobody + " yet; waiting for `penstock serve " + job.path + "`, " +
-                       std::to_string(patience / kSecond) + " s at most");
+                       std::to_string(wait_limit / kSecond) + " s at most");
     }
     if (turn % 10 == 9 && calls.while_waiting) calls.while_waiting();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -178,7 +178,7 @@ bool end_serving(const std::string& name, Nanoseconds timeout_ns) {
   UniqueFd fd = try_connect_abstract(serving_socket(name, 0));
   if (!fd || !peer_is_us(fd.get())) return false;
   PacketSocket socket(std::move(fd));
-  greet(socket, "", kGreeting);
+  handshake(socket, "", kHandshake);
   socket.send(encode_client(ClientEndServing{}));
   Packet packet;
   const MonotonicClock clock;

@@ -6,7 +6,7 @@
 #include "runtime/base/field_value.h"
 #include "runtime/client/data_loader.h"
 #include "runtime/pixels/finish.h"
-#include "runtime/client/card_images.h"
+#include "runtime/client/gpu_images.h"
 #include "runtime/report/batch_dump.h"
 
 namespace penstock {
@@ -30,7 +30,7 @@ std::string why_no_labels(const ResolvedSplit& split) {
 BatchForm batch_form(const ResolvedSplit& split, const ClientOpened& opened) {
   BatchForm form;
   form.fields = opened.fields;
-  form.layout = slot_layout(opened.fields, opened.batch_size);
+  form.layout = batch_buffer_layout(opened.fields, opened.batch_size);
   form.channels_last = opened.channels_last;
   form.arithmetic = arithmetic_of(split.arithmetic);
   for (const FieldSpec& field : opened.fields) {
@@ -44,11 +44,11 @@ int64_t Batch::size() const { return state_->lent.info.samples; }
 int64_t Batch::epoch() const { return state_->lent.info.epoch; }
 int64_t Batch::step() const { return state_->lent.info.step; }
 Arithmetic Batch::arithmetic() const { return state_->form->arithmetic; }
-std::vector<CardImages> OfferedCardMemory::images_of(const Batch& batch) {
-  std::vector<CardImages> images;
-  for (const LentPiece& piece : batch.state_->lent.pieces) {
+std::vector<GpuImages> OfferedGpuMemory::images_of(const Batch& batch) {
+  std::vector<GpuImages> images;
+  for (const LentBufferRange& buffer_range : batch.state_->lent.buffer_ranges) {
     images.push_back(
-        {piece.memory, piece.place.first, piece.place.samples, piece.place.at, piece.place.bytes, batch.state_});
+        {buffer_range.memory, buffer_range.place.first, buffer_range.place.samples, buffer_range.place.at, buffer_range.place.bytes, batch.state_});
   }
   std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return images;

@@ -1,11 +1,13 @@
-// What is behind a Batch (data_loader.h): a slot that the port has lent to the program.
+// What is behind a Batch (data_loader.h): a batch buffer that the receiver has lent to the program.
 //
 //   auto form = std::make_shared<const BatchForm>(batch_form(resolved, opened));     // once for a split
 //   auto state = std::make_shared<BatchState>(form, lent, give_back);                // for each batch
 //
-// Lifetime: copies of a Batch share one BatchState; the last one gives the slot back, by `give_back`, which also keeps
-//   alive whoever takes it (the DataLoader's inside, and so an embedded world). The mapping of the pool outlives both.
-// Thread-safety: a batch may be used by one thread at a time, and its last copy dropped in any. Ownership: the slot.
+// Lifetime: copies of a Batch share one BatchState; the last one gives the batch buffer back, by `give_back`, which
+//   also keeps alive whoever takes it (the DataLoader's inside, and so an embedded world). The mapping of the pool
+//   outlives both.
+// Thread-safety: a batch may be used by one thread at a time, and its last copy dropped in any. Ownership: the batch
+// buffer.
 // Failure: none; `give_back` must not throw.
 #pragma once
 
@@ -27,7 +29,7 @@ namespace penstock {
 // What all batches of a split have in common.
 struct BatchForm {
   FieldTable fields;
-  SlotLayout layout;
+  BatchBufferLayout layout;
   bool channels_last = false;
   Arithmetic arithmetic = Arithmetic::exact;
   std::vector<std::string> shown;  // fields that the program sees: labels that nobody gave are none
@@ -41,14 +43,14 @@ inline FieldKind kind_of(const BatchForm& form, const std::string& field) {
 }
 
 struct BatchState {
-  BatchState(std::shared_ptr<const BatchForm> common, LentBatch slot, std::function<void()> back)
-      : give_back(std::move(back)), form(std::move(common)), lent(std::move(slot)) {}
+  BatchState(std::shared_ptr<const BatchForm> common, LentBatch batch_buffer, std::function<void()> back)
+      : give_back(std::move(back)), form(std::move(common)), lent(std::move(batch_buffer)) {}
   BatchState(const BatchState&) = delete;
   BatchState& operator=(const BatchState&) = delete;
   ~BatchState() { give_back(); }
 
   std::byte* data() const {
-    return lent.pool->memory.data() + static_cast<size_t>(lent.info.slot) * lent.pool->slot_bytes;
+    return lent.pool->memory.data() + static_cast<size_t>(lent.info.batch_buffer) * lent.pool->batch_buffer_bytes;
   }
 
   std::function<void()> give_back;  // the last to be destroyed

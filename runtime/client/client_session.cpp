@@ -18,13 +18,13 @@ constexpr Nanoseconds kListen = 5 * kMillisecond;
   throw Error(static_cast<ErrorKind>(kind), error, remedy);
 }
 [[noreturn]] void unexpected() {
-  throw Error(ErrorKind::peer_lost, "the port answered something else than was asked",
+  throw Error(ErrorKind::peer_lost, "the receiver answered something else than was asked",
               "link the program against the same version of penstock as `penstock run`");
 }
 
 Error lost_with_its_loader() {
-  return {ErrorKind::peer_lost, "images of this batch were on the card of a loader that is lost",
-          "resume behind the last batch that came, or say loader.card_links: off"};
+  return {ErrorKind::peer_lost, "images of this batch were on the GPU of a loader that is lost",
+          "resume behind the last batch that came, or say loader.gpu_links: off"};
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ ClientSession::ClientSession(PacketSocket socket, Options options)
 // ---- questions ---------------------------------------------------------------------------------------------------
 const ClientOpened& ClientSession::open(const ClientOpen& message) {
   MutexLock lock(mutex_);
-  say(message);
+  send(message);
   try {
     opened_ = expect<ClientOpened>("the opening");
   } catch (const Error&) {
@@ -51,24 +51,24 @@ uint64_t ClientSession::begin(int64_t epoch, int64_t step, std::vector<int64_t> 
   check_owner();
   if (std::ssize(order) > kLargestOrder) {
     throw Error(ErrorKind::usage,
-                "the order of a pass over split '" + options_.split + "' has " + std::to_string(order.size()) +
+                "the order of an iteration over split '" + options_.split + "' has " + std::to_string(order.size()) +
                     " indices; at most " + std::to_string(kLargestOrder) + " are supported",
                 "write it to a file and name that as sampler.indices");
   }
   MutexLock lock(mutex_);
-  say(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
+  send(ClientIterate{opened_.split_id, epoch, step, std::move(order)});
   UniqueFd fd;
-  const auto answer = expect<ClientStream>("the beginning of an epoch", &fd);
+  const auto answer = expect<ClientIteration>("the beginning of an epoch", &fd);
   add_pool(answer, std::move(fd));
   returned_.begin(answer.stream, answer.pool);
   return answer.stream;
 }
 
-void ClientSession::add_pool(const ClientStream& stream, UniqueFd fd) {
+void ClientSession::add_pool(const ClientIteration& stream, UniqueFd fd) {
   if (pools_.contains(stream.pool)) return;
   const auto pool = std::make_shared<PoolMapping>();
-  pool->slot_bytes = stream.slot_bytes;
-  pool->memory = SharedMemory::open(std::move(fd), stream.slot_bytes * static_cast<size_t>(stream.slots),
+  pool->batch_buffer_bytes = stream.batch_buffer_bytes;
+  pool->memory = SharedMemory::open(std::move(fd), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
                                     SharedMemory::Access::read_write);
   pools_.emplace(stream.pool, pool);
 }
@@ -86,24 +86,24 @@ std::optional<LentBatch> ClientSession::next(uint64_t stream) {
 
 LentBatch ClientSession::lent(const ClientBatch& info) {
   const auto pool = pools_.find(info.pool);
-  const bool fits = pool != pools_.end() && info.slot >= 0 && pool->second->slot_bytes > 0 &&
-                    static_cast<size_t>(info.slot) < pool->second->memory.size() / pool->second->slot_bytes &&
+  const bool fits = pool != pools_.end() && info.batch_buffer >= 0 && pool->second->batch_buffer_bytes > 0 &&
+                    static_cast<size_t>(info.batch_buffer) < pool->second->memory.size() / pool->second->batch_buffer_bytes &&
                     info.samples >= 0 && info.samples <= opened_.batch_size && info.num_valid >= 0 &&
                     info.num_valid <= info.samples;
   if (!fits) unexpected();
   LentBatch batch{info, pool->second, {}};
-  for (const ClientPiece& piece : info.pieces) {
-    const auto share = shares_.find(piece.share);
-    if (share == shares_.end()) {  // linked, and gone since the port has said where the images are
-      say(ClientRelease{info.pool, info.slot});
+  for (const ClientBufferRange& buffer_range : info.buffer_ranges) {
+    const auto exported = exports_.find(buffer_range.exported);
+    if (exported == exports_.end()) {  // linked, and gone since the receiver has said where the images are
+      send(ClientRelease{info.pool, info.batch_buffer});
       throw lost_with_its_loader();
     }
-    const SharedCardMemory& memory = *share->second;
-    if (piece.first < 0 || piece.samples < 0 || piece.first > info.samples - piece.samples ||
-        !lies_within({piece.at, piece.bytes}, memory.bytes)) {
+    const SharedGpuMemory& memory = *exported->second;
+    if (buffer_range.first < 0 || buffer_range.samples < 0 || buffer_range.first > info.samples - buffer_range.samples ||
+        !lies_within({buffer_range.at, buffer_range.bytes}, memory.bytes)) {
       unexpected();
     }
-    batch.pieces.push_back({share->second, piece});
+    batch.buffer_ranges.push_back({exported->second, buffer_range});
   }
   return batch;
 }
@@ -111,7 +111,7 @@ LentBatch ClientSession::lent(const ClientBatch& info) {
 std::string ClientSession::stats() {
   check_owner();
   MutexLock lock(mutex_);
-  say(ClientStats{});
+  send(ClientStats{});
   return expect<ClientStatsJson>("statistics").json;
 }
 
@@ -125,20 +125,20 @@ void ClientSession::check_owner() const {
 // ---- from destructors: never throws, and says nothing in a forked child ------------------------------------------
 void ClientSession::release(const ClientBatch& batch) noexcept {
   returned_.count(batch.stream, batch.pool);
-  tell_quietly(ClientRelease{batch.pool, batch.slot});
+  try_send(ClientRelease{batch.pool, batch.batch_buffer});
 }
 
 void ClientSession::stop(uint64_t stream) noexcept {
   if (::getpid() != owner_) return;
   returned_.end(stream);
-  tell_quietly(ClientStop{stream});
+  try_send(ClientStop{stream});
   try {
     outbox_.put_stopped(stream);
   } catch (...) {  // out of memory: a batch that still comes for it stays held, which is safe
   }
 }
 
-void ClientSession::tell_quietly(const ClientMessage& message) noexcept {
+void ClientSession::try_send(const ClientMessage& message) noexcept {
   if (::getpid() != owner_) return;
   try {
     outbox_.put(encode_client(message));
@@ -148,12 +148,12 @@ void ClientSession::tell_quietly(const ClientMessage& message) noexcept {
     } catch (...) {  // what is still to be said is said by the next call
     }
     mutex_.unlock();
-  } catch (...) {  // out of memory: the slot stays held, which is safe
+  } catch (...) {  // out of memory: the batch buffer stays held, which is safe
   }
 }
 
 // ---- saying ------------------------------------------------------------------------------------------------------
-void ClientSession::say(const ClientMessage& message) {
+void ClientSession::send(const ClientMessage& message) {
   empty_outbox();
   socket_.send(encode_client(message));
 }
@@ -164,7 +164,7 @@ void ClientSession::empty_outbox() {
   socket_.write_pending();
 }
 
-// A pass that ended while its answer waited here: its batch goes back.
+// An iteration that ended while its answer waited here: its batch goes back.
 void ClientSession::drop_stopped() {
   for (const uint64_t stream : outbox_.take_stopped()) answers_.stop(stream);
   for (const ClientRelease& back : answers_.drop_stopped()) socket_.send(encode_client(back));
@@ -175,7 +175,7 @@ void ClientSession::drop_stopped() {
 template <class T>
 T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   const uint64_t question = questions_.ask();
-  PortAnswer answer;
+  ReceiverAnswer answer;
   try {
     answer = answer_to(question, what);
   } catch (...) {  // interrupted by while_waiting, or an end of the conversation
@@ -200,12 +200,12 @@ T ClientSession::expect(const std::string& what, UniqueFd* fd) {
   unexpected();
 }
 
-PortAnswer ClientSession::answer_to(uint64_t question, const std::string& what) {
-  Patience patience(clock_, options_.timeout_ns);
+ReceiverAnswer ClientSession::answer_to(uint64_t question, const std::string& what) {
+  WaitDeadline wait_deadline(clock_, options_.timeout_ns);
   for (;;) {
     // Whoever took the lock while we let go of it may have received it.
     if (auto answer = questions_.take(question)) return std::move(*answer);
-    std::optional<PortAnswer> any = receive_once(what, 0, patience);
+    std::optional<ReceiverAnswer> any = receive_once(what, 0, wait_deadline);
     if (!any) continue;
     if (const uint64_t whose = stream_of(any->message)) {
       keep_for_later(whose, std::move(any->message));
@@ -216,46 +216,46 @@ PortAnswer ClientSession::answer_to(uint64_t question, const std::string& what) 
 }
 
 // To a question that is none for a next batch.
-void ClientSession::answered(PortAnswer answer) {
-  if (std::optional<PortAnswer> left = questions_.arrived(std::move(answer))) undo(std::move(*left));
+void ClientSession::answered(ReceiverAnswer answer) {
+  if (std::optional<ReceiverAnswer> left = questions_.arrived(std::move(answer))) undo(std::move(*left));
 }
 
-// Of a question whose asker was interrupted: a pass that nobody knows of is over.
-void ClientSession::undo(PortAnswer left) {
-  const auto* stream = std::get_if<ClientStream>(&left.message);
+// Of a question whose asker was interrupted: an iteration that nobody knows of is over.
+void ClientSession::undo(ReceiverAnswer left) {
+  const auto* stream = std::get_if<ClientIteration>(&left.message);
   if (stream == nullptr) return;
   socket_.send(encode_client(ClientStop{stream->stream}));
-  add_pool(*stream, std::move(left.fd));  // the port shows it once
+  add_pool(*stream, std::move(left.fd));  // the receiver shows it once
 }
 
-std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream, Patience& patience) {
+std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream, WaitDeadline& wait_deadline) {
   for (;;) {
     Packet packet;
     empty_outbox();
     if (socket_.receive_until(packet, kListen)) {
       ClientMessage message = decode_client(packet.bytes);
-      if (heard_of_share(message, packet.fd)) return std::nullopt;
+      if (received_export(message, packet.fd)) return std::nullopt;
       if (const auto* notice = std::get_if<ClientNotice>(&message)) {
-        heard(*notice);
-        say_warnings();
+        received(*notice);
+        report_warnings();
         return std::nullopt;
       }
-      return PortAnswer{std::move(message), std::move(packet.fd)};
+      return ReceiverAnswer{std::move(message), std::move(packet.fd)};
     }
     if (socket_.closed()) hung_up(what);
     if (stream != 0 && waits_ended_.load(std::memory_order_relaxed)) {
       throw Error(ErrorKind::usage, "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
                   "close it when nobody asks it any more");
     }
-    switch (patience.look(returned_.still_all_held(stream), returned_.any_of(stream))) {
-      case Patience::Verdict::wait:
+    switch (wait_deadline.look(returned_.still_all_held(stream), returned_.any_of(stream))) {
+      case WaitDeadline::WaitOutcome::wait:
         break;
-      case Patience::Verdict::loaders_late:
+      case WaitDeadline::WaitOutcome::loaders_late:
         too_late(what);
-      case Patience::Verdict::program_late:
+      case WaitDeadline::WaitOutcome::program_late:
         holds_too_much();
     }
-    if (options_.while_waiting && patience.turn_due()) {
+    if (options_.while_waiting && wait_deadline.callback_due()) {
       without_lock(options_.while_waiting);
       return std::nullopt;
     }
@@ -264,14 +264,14 @@ std::optional<PortAnswer> ClientSession::receive_once(const std::string& what, u
 
 // Asks for the stream's next batch, unless that was done before and the wait was interrupted.
 ClientMessage ClientSession::answer_of(uint64_t stream) {
-  say_warnings();
-  Patience patience(clock_, options_.timeout_ns);
+  report_warnings();
+  WaitDeadline wait_deadline(clock_, options_.timeout_ns);
   for (;;) {
-    // Whoever took the lock while we let go of it may have received our answer: for a pass of its own, and then it is
-    // kept here; or as its own, where threads share a pass, and then we ask for the next.
+    // Whoever took the lock while we let go of it may have received our answer: for an iteration of its own, and then
+    // it is kept here; or as its own, where threads share an iteration, and then we ask for the next.
     if (auto kept = answers_.take(stream)) return std::move(*kept);
-    if (answers_.ask(stream)) say(ClientNext{stream});
-    std::optional<PortAnswer> answer = receive_once("the next batch", stream, patience);
+    if (answers_.ask(stream)) send(ClientNext{stream});
+    std::optional<ReceiverAnswer> answer = receive_once("the next batch", stream, wait_deadline);
     if (!answer) continue;
     const uint64_t whose = stream_of(answer->message);
     if (whose == stream) {
@@ -291,23 +291,23 @@ ClientMessage ClientSession::answer_of(uint64_t stream) {
 
 void ClientSession::keep_for_later(uint64_t stream, ClientMessage answer) {
   for (const uint64_t over : outbox_.take_stopped()) answers_.stop(over);
-  if (const auto back = answers_.keep(stream, std::move(answer))) say(*back);
+  if (const auto back = answers_.keep(stream, std::move(answer))) send(*back);
 }
 
-// ---- memory of loaders' cards -------------------------------------------------------------------------------------
-bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
-  if (const auto* share = std::get_if<ClientShare>(&message)) {
-    const auto memory = std::make_shared<SharedCardMemory>(share->share, share->bytes, fd ? fd.release() : -1);
-    memory->linked = share->linked;
+// ---- memory of loaders' GPUs -------------------------------------------------------------------------------------
+bool ClientSession::received_export(const ClientMessage& message, UniqueFd& fd) {
+  if (const auto* exported = std::get_if<ClientExport>(&message)) {
+    const auto memory = std::make_shared<SharedGpuMemory>(exported->exported, exported->bytes, fd ? fd.release() : -1);
+    memory->linked = exported->linked;
     offers_.push_back(memory);
-    shares_[share->share] = memory;
+    exports_[exported->exported] = memory;
     return true;
   }
   if (const auto* opened = std::get_if<ClientLinkOpened>(&message)) {
-    const auto known = shares_.find(opened->share);
-    if (known == shares_.end()) return true;
+    const auto known = exports_.find(opened->exported);
+    if (known == exports_.end()) return true;
     // Another one: what the program has was shown as it was.
-    const auto memory = std::make_shared<SharedCardMemory>(opened->share, known->second->bytes, -1);
+    const auto memory = std::make_shared<SharedGpuMemory>(opened->exported, known->second->bytes, -1);
     memory->linked = true;
     memory->link_id = opened->id;
     memory->problem = opened->problem;
@@ -315,52 +315,52 @@ bool ClientSession::heard_of_share(const ClientMessage& message, UniqueFd& fd) {
     if (memory->problem.empty()) known->second = memory;
     return true;
   }
-  if (const auto* gone = std::get_if<ClientShareGone>(&message)) {
-    std::erase_if(offers_, [&](const auto& memory) { return memory->number == gone->share; });
-    const auto known = shares_.find(gone->share);
-    if (known == shares_.end()) return true;
+  if (const auto* gone = std::get_if<ClientExportGone>(&message)) {
+    std::erase_if(offers_, [&](const auto& memory) { return memory->number == gone->exported; });
+    const auto known = exports_.find(gone->exported);
+    if (known == exports_.end()) return true;
     known->second->gone.store(true, std::memory_order_relaxed);
-    shares_.erase(known);
+    exports_.erase(known);
     return true;
   }
   return false;
 }
 
-std::vector<std::shared_ptr<const SharedCardMemory>> ClientSession::take_offers() {
+std::vector<std::shared_ptr<const SharedGpuMemory>> ClientSession::take_offers() {
   check_owner();
   MutexLock lock(mutex_);
   return std::exchange(offers_, {});
 }
 
-void ClientSession::use(const SharedCardMemory& memory) {
+void ClientSession::use(const SharedGpuMemory& memory) {
   check_owner();
   MutexLock lock(mutex_);
-  say(ClientShareUsed{memory.number, true});
+  send(ClientExportUsed{memory.number, true});
 }
 
 void ClientSession::use_none() {
   check_owner();
   MutexLock lock(mutex_);
-  for (const auto& [number, memory] : shares_) say(ClientShareUsed{number, false});
+  for (const auto& [number, memory] : exports_) send(ClientExportUsed{number, false});
 }
 
-void ClientSession::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+void ClientSession::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
   check_owner();
   MutexLock lock(mutex_);
-  say(ClientLinkAsked{memory.number, identity});
+  send(ClientLinkAsked{memory.number, identity});
 }
 
-void ClientSession::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+void ClientSession::ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs) {
   check_owner();
   if (memory.gone.load(std::memory_order_relaxed)) {
     throw lost_with_its_loader();
   }
   MutexLock lock(mutex_);
-  say(ClientPiecesAsked{memory.number, std::move(runs)});
+  send(ClientBufferRangesAsked{memory.number, std::move(runs)});
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------
-void ClientSession::heard(const ClientNotice& notice) {
+void ClientSession::received(const ClientNotice& notice) {
   warnings_.push_back(notice.text);
   unsaid_.push_back(notice.text);
   if (notice.held_stream != 0) returned_.all_held(notice.held_stream);
@@ -369,7 +369,7 @@ void ClientSession::heard(const ClientNotice& notice) {
 void ClientSession::hung_up(const std::string& what) {
   std::string why = !failure_.empty() ? failure_ : options_.problem ? options_.problem() : "";
   if (why.empty()) {
-    why = "the port of trainer " + std::to_string(opened_.replica) + " on host " + host_name() +
+    why = "the receiver of trainer " + std::to_string(opened_.replica) + " on host " + host_name() +
           " went away while the program waited for " + what + " of split '" + options_.split + "'";
   }
   throw Error(ErrorKind::peer_lost, why, options_.server.empty() ? "" : "see the messages of " + options_.server);
@@ -398,7 +398,7 @@ void ClientSession::warn(const std::string& text) {
   MutexLock lock(mutex_);
   warnings_.push_back(text);
   unsaid_.push_back(text);
-  say_warnings();
+  report_warnings();
 }
 
 std::vector<std::string> ClientSession::take_warnings() {
@@ -406,7 +406,7 @@ std::vector<std::string> ClientSession::take_warnings() {
   return std::exchange(warnings_, {});
 }
 
-void ClientSession::say_warnings() {
+void ClientSession::report_warnings() {
   for (const std::string& text : std::exchange(unsaid_, {})) {
     if (options_.on_warning) without_lock([&] { options_.on_warning(text); });
   }

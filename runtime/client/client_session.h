@@ -1,26 +1,26 @@
-// A client's side of the conversation with its port (client_protocol.h): one split, its passes, their batches.
+// A client's side of the conversation with its receiver (client_protocol.h): one split, its iterations, their batches.
 //
-//   ClientSession session(std::move(socket), options);        // a greeted socket, as port_meeting.h finds one
+//   ClientSession session(std::move(socket), options);        // a connected socket, as receiver_connection.h finds one
 //   const ClientOpened& opened = session.open(client_open);
 //   const uint64_t stream = session.begin(epoch, step, {});
 //   while (auto lent = session.next(stream)) { …; session.release(lent->info); }
 //   session.stop(stream);
 //
 // Several questions may be under way, as a wait lets go of the lock: whoever receives an answer that is not its own
-//   keeps it for the other (pass_answers.h for next batches, question_queue.h for all else).
-// Waiting: every wait has a limit (patience.h), hears what the port notices meanwhile, and lets go of the lock for
-//   `while_waiting`, which may throw. Interrupting a wait for a batch loses none, one in begin() leaves no pass behind,
+//   keeps it for the other (iteration_answers.h for next batches, question_queue.h for all else).
+// Waiting: every wait has a limit (wait_deadline.h), hears what the receiver notices meanwhile, and lets go of the lock
+//   for `while_waiting`, which may throw. Interrupting a wait for a batch loses none, one in begin() leaves no iteration behind,
 //   and one in open() ends the session.
-// Thread-safety: everything from any thread, once open() has returned. release() and stop() never wait for the port:
-//   what they say goes through an outbox (outbox.h), which a waiting thread empties every few milliseconds.
-// Memory of loaders' cards, as the port shows it: shares_ has what batches may have images in, until its loader is
+// Thread-safety: everything from any thread, once open() has returned. release() and stop() never wait for the
+//   receiver: what they say goes through an outbox (outbox.h), which a waiting thread empties every few milliseconds.
+// Memory of loaders' GPUs, as the receiver shows it: shares_ has what batches may have images in, until its loader is
 //   gone, offers_ what the program has not heard of. Neither says that anybody reads there: use() does.
-// Ownership: the socket, and the pools' memory together with whoever holds a batch of it; the descriptors of cards'
+// Ownership: the socket, and the pools' memory together with whoever holds a batch of it; the descriptors of GPUs'
 //   memory with whoever holds that, or a batch with images there.
 // Fork: the child must not use it, and is told so; release() and stop() say nothing there: the socket is the parent's.
-// Failure: what the port refuses or fails is thrown as that Error; Error(peer_lost) when the port hangs up, or is
-//   silent for trainer.timeout_s; Error(usage) when the program holds all batches and asks for another. release() and
-//   stop() never throw.
+// Failure: what the receiver refuses or fails is thrown as that Error; Error(peer_lost) when the receiver hangs up, or
+//   is silent for trainer.timeout_s; Error(usage) when the program holds all batches and asks for another. release()
+//   and stop() never throw.
 #pragma once
 
 #include <atomic>
@@ -35,10 +35,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/thread_annotations.h"
-#include "runtime/client/card_images.h"
+#include "runtime/client/gpu_images.h"
 #include "runtime/client/outbox.h"
-#include "runtime/client/pass_answers.h"
-#include "runtime/client/patience.h"
+#include "runtime/client/iteration_answers.h"
+#include "runtime/client/wait_deadline.h"
 #include "runtime/client/question_queue.h"
 #include "runtime/client/returned_batches.h"
 #include "runtime/protocol/client_protocol.h"
@@ -46,25 +46,25 @@
 
 namespace penstock {
 
-// In an order that a program gives for one pass: what fits into a message.
+// In an order that a program gives for one iteration: what fits into a message.
 inline constexpr int64_t kLargestOrder = 8'000'000;
 
 // The pool's memory, mapped once and shared by all its batches: it lives as long as any of them does.
 struct PoolMapping {
   SharedMemory memory;
-  size_t slot_bytes = 0;
+  size_t batch_buffer_bytes = 0;
 };
 
-// Images of a batch in memory that a loader's card shares.
-struct LentPiece {
-  std::shared_ptr<const SharedCardMemory> memory;
-  ClientPiece place;
+// Images of a batch in memory that a loader's GPU shares.
+struct LentBufferRange {
+  std::shared_ptr<const SharedGpuMemory> memory;
+  ClientBufferRange place;
 };
 
 struct LentBatch {
   ClientBatch info;
   std::shared_ptr<PoolMapping> pool;
-  std::vector<LentPiece> pieces;
+  std::vector<LentBufferRange> buffer_ranges;
 };
 
 class ClientSession {
@@ -74,13 +74,13 @@ class ClientSession {
     int hold = 0;                // trainer.hold
     std::string server;          // whose messages say more: "`penstock run`"; empty: there are none
     Nanoseconds timeout_ns = 0;  // trainer.timeout_s
-    std::function<std::string()> problem;  // what ended a port in this process; may say nothing
+    std::function<std::string()> problem;  // what ended a receiver in this process; may say nothing
     std::function<void(const std::string&)> on_warning;  // both may throw, and are called without the lock
     std::function<void()> while_waiting;
   };
   ClientSession(PacketSocket socket, Options options);
-  // Nobody has a batch of it any more, and the port hears that.
-  ~ClientSession() { tell_quietly(ClientGoodbye{}); }
+  // Nobody has a batch of it any more, and the receiver hears that.
+  ~ClientSession() { try_send(ClientGoodbye{}); }
   ClientSession(const ClientSession&) = delete;
   ClientSession& operator=(const ClientSession&) = delete;
 
@@ -88,7 +88,7 @@ class ClientSession {
   const ClientOpened& open(const ClientOpen& message);
   const ClientOpened& opened() const noexcept { return opened_; }
 
-  uint64_t begin(int64_t epoch, int64_t step, std::vector<int64_t> order);  // the number that names the pass
+  uint64_t begin(int64_t epoch, int64_t step, std::vector<int64_t> order);  // the number that names the iteration
   std::optional<LentBatch> next(uint64_t stream);                           // nothing at the end
   void release(const ClientBatch& batch) noexcept;
   void stop(uint64_t stream) noexcept;
@@ -97,13 +97,13 @@ class ClientSession {
   void end_waits() noexcept { waits_ended_.store(true, std::memory_order_relaxed); }
   std::string stats();
 
-  // Where the split was opened with card_images: memory that loaders' cards share, each once, as it comes; that the
+  // Where the split was opened with gpu_images: memory that loaders' GPUs share, each once, as it comes; that the
   // program has it open, and that it reads none any more.
-  std::vector<std::shared_ptr<const SharedCardMemory>> take_offers();
-  void use(const SharedCardMemory& memory);
+  std::vector<std::shared_ptr<const SharedGpuMemory>> take_offers();
+  void use(const SharedGpuMemory& memory);
   void use_none();
-  void ask_for_link(const SharedCardMemory& memory, const std::string& identity);
-  void ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs);
+  void ask_for_link(const SharedGpuMemory& memory, const std::string& identity);
+  void ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs);
 
   // To the program: on_warning now, and take_warnings() at any time.
   void warn(const std::string& text);
@@ -111,28 +111,28 @@ class ClientSession {
 
  private:
   void check_owner() const;
-  void say(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_);
-  void tell_quietly(const ClientMessage& message) noexcept;
+  void send(const ClientMessage& message) PENSTOCK_REQUIRES(mutex_);
+  void try_send(const ClientMessage& message) noexcept;
   void empty_outbox() PENSTOCK_REQUIRES(mutex_);
   void drop_stopped() PENSTOCK_REQUIRES(mutex_);
 
   template <class T>
   T expect(const std::string& what, UniqueFd* fd = nullptr) PENSTOCK_REQUIRES(mutex_);
-  PortAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
-  void answered(PortAnswer answer) PENSTOCK_REQUIRES(mutex_);
-  void undo(PortAnswer left) PENSTOCK_REQUIRES(mutex_);
-  void add_pool(const ClientStream& stream, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
+  ReceiverAnswer answer_to(uint64_t question, const std::string& what) PENSTOCK_REQUIRES(mutex_);
+  void answered(ReceiverAnswer answer) PENSTOCK_REQUIRES(mutex_);
+  void undo(ReceiverAnswer left) PENSTOCK_REQUIRES(mutex_);
+  void add_pool(const ClientIteration& stream, UniqueFd fd) PENSTOCK_REQUIRES(mutex_);
   // `stream`: whose next batch is waited for; 0: nobody's. Nothing where a callback was called meanwhile, without the
   // lock.
-  std::optional<PortAnswer> receive_once(const std::string& what, uint64_t stream, Patience& patience)
+  std::optional<ReceiverAnswer> receive_once(const std::string& what, uint64_t stream, WaitDeadline& wait_deadline)
       PENSTOCK_REQUIRES(mutex_);
   ClientMessage answer_of(uint64_t stream) PENSTOCK_REQUIRES(mutex_);
   void keep_for_later(uint64_t stream, ClientMessage answer) PENSTOCK_REQUIRES(mutex_);
 
-  bool heard_of_share(const ClientMessage& message, UniqueFd& fd) PENSTOCK_REQUIRES(mutex_);
+  bool received_export(const ClientMessage& message, UniqueFd& fd) PENSTOCK_REQUIRES(mutex_);
   LentBatch lent(const ClientBatch& info) PENSTOCK_REQUIRES(mutex_);
-  void heard(const ClientNotice& notice) PENSTOCK_REQUIRES(mutex_);
-  void say_warnings() PENSTOCK_REQUIRES(mutex_);
+  void received(const ClientNotice& notice) PENSTOCK_REQUIRES(mutex_);
+  void report_warnings() PENSTOCK_REQUIRES(mutex_);
   template <class Call>
   void without_lock(const Call& call) PENSTOCK_REQUIRES(mutex_);
 
@@ -149,9 +149,9 @@ class ClientSession {
   PacketSocket socket_ PENSTOCK_GUARDED_BY(mutex_);
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);  // what ended the conversation
   std::map<int32_t, std::shared_ptr<PoolMapping>> pools_ PENSTOCK_GUARDED_BY(mutex_);
-  std::map<int32_t, std::shared_ptr<const SharedCardMemory>> shares_ PENSTOCK_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const SharedCardMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
-  PassAnswers answers_ PENSTOCK_GUARDED_BY(mutex_);
+  std::map<int32_t, std::shared_ptr<const SharedGpuMemory>> exports_ PENSTOCK_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const SharedGpuMemory>> offers_ PENSTOCK_GUARDED_BY(mutex_);  // for take_offers()
+  IterationAnswers answers_ PENSTOCK_GUARDED_BY(mutex_);
   QuestionQueue questions_ PENSTOCK_GUARDED_BY(mutex_);
   Outbox outbox_;
 

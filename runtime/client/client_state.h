@@ -7,9 +7,9 @@
 //   replicas (any of them may save it), and serves any number of loaders; for another number of replicas see
 //   sampler/position.h, which decides.
 // Refused, with Error(config) that names every key that differs: another split, dataset (its list of keys and labels;
-//   the folder may move), pipeline, arithmetic, decoders, limit, or order. Machinery (threads, transports, cells) may
-//   change. Another version of a decoder that cannot give other pixels (pipeline_identity.h) is a warning: its text, or
-//   nothing.
+//   the folder may move), pipeline, arithmetic, decoders, limit, or order. Machinery (threads, transports, chunk
+//   buffers) may change. Another version of a decoder that cannot give other pixels (pipeline_identity.h) is a warning:
+//   its text, or nothing.
 // The text is untrusted: bounded in size, a fixed set of keys, nothing executed.
 // Thread-safety: pure functions.
 #pragma once

@@ -10,29 +10,29 @@
 #include "runtime/client/batch_state.h"
 #include "runtime/client/client_session.h"
 #include "runtime/client/client_state.h"
-#include "runtime/client/port_meeting.h"
-#include "runtime/job/card_keys.h"
+#include "runtime/client/receiver_connection.h"
+#include "runtime/job/gpu_keys.h"
 #include "runtime/job/job.h"
 #include "runtime/job/sampler_file.h"
-#include "runtime/client/card_images.h"
+#include "runtime/client/gpu_images.h"
 #include "runtime/pixels/finish.h"
 #include "runtime/report/report.h"
 #include "runtime/sample/split_context.h"
 
 namespace penstock {
 
-// One split at one port: what the DataLoader, its passes and their batches share. The port is met once
-//   (port_meeting.h);
+// One split at one receiver: what the DataLoader, its iterations and their batches share. The receiver is met once
+//   (receiver_connection.h);
 // then the session has the conversation (client_session.h), and batches are what it lends (batch_state.h).
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
   DataLoaderImpl(const JobMaker& read, const std::string& split, const DataLoaderOptions& options)
-      : meeting_(meet_port(read, options)), resolved_(with_sampler_file(resolve_split(meeting_.job, split))) {
-    if (meeting_.origin == PortOrigin::embedded) load_here(meeting_, options);
-    session_.emplace(std::move(meeting_.socket), session_options(options));
-    if (meeting_.origin == PortOrigin::embedded) {
-      if (const std::string text = unused_server(meeting_.job, options); !text.empty()) session_->warn(text);
-      if (const std::string text = card_keys_without_effect(meeting_.job); !text.empty()) session_->warn(text);
+      : connection_(connect_receiver(read, options)), resolved_(with_sampler_file(resolve_split(connection_.job, split))) {
+    if (connection_.origin == ReceiverOrigin::embedded) load_here(connection_, options);
+    session_.emplace(std::move(connection_.socket), session_options(options));
+    if (connection_.origin == ReceiverOrigin::embedded) {
+      if (const std::string text = unused_server(connection_.job, options); !text.empty()) session_->warn(text);
+      if (const std::string text = gpu_keys_without_effect(connection_.job); !text.empty()) session_->warn(text);
     }
     open(options);
     form_ = std::make_shared<const BatchForm>(batch_form(resolved_, opened()));
@@ -58,8 +58,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     const Variants variants = make_variants(resolved_);
     return finisher_of(variants.shared(), wanted_finish(variants.shared().finish(), resolved_.split.channels_last, asked_));
   }
-  int ranks_per_replica() const { return meeting_.job.roles.ranks_per_replica; }
-  bool embedded() const { return meeting_.world != nullptr; }
+  int ranks_per_replica() const { return connection_.job.roles.ranks_per_replica; }
+  bool embedded() const { return connection_.world != nullptr; }
   bool training() const { return resolved_.split.mode == Mode::train; }
 
   // An empty batch at the end.
@@ -74,7 +74,7 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
 
   std::string report() {
     std::vector<std::string> ranks{session_->stats()};
-    if (meeting_.world) ranks.push_back(meeting_.world->loader_report());
+    if (connection_.world) ranks.push_back(connection_.world->loader_report());
     return json_text_replacing(merge_reports(ranks));
   }
 
@@ -85,10 +85,10 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   ClientSession::Options session_options(const DataLoaderOptions& options) const {
     ClientSession::Options session;
     session.split = resolved_.name;
-    session.hold = meeting_.job.trainer.hold;
-    session.server = server_name(meeting_.origin);
-    session.timeout_ns = static_cast<Nanoseconds>(meeting_.job.trainer.timeout_s * 1e9);
-    if (meeting_.world) session.problem = [world = meeting_.world.get()] { return world->problem(); };
+    session.hold = connection_.job.trainer.hold;
+    session.server = server_name(connection_.origin);
+    session.timeout_ns = static_cast<Nanoseconds>(connection_.job.trainer.timeout_s * 1e9);
+    if (connection_.world) session.problem = [world = connection_.world.get()] { return world->problem(); };
     session.on_warning = options.on_warning;
     session.while_waiting = options.while_waiting;
     return session;
@@ -99,18 +99,18 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
     if (options.dtype) asked_.dtype = static_cast<int32_t>(*options.dtype);
     if (options.channels_last) asked_.channels_last = *options.channels_last ? 1 : 0;
     asked_.raw_images = options.raw_images;
-    asked_.card_images = options.card_images;
+    asked_.gpu_images = options.gpu_images;
     try {
       session_->open(asked_);
     } catch (const Error&) {
       throw;
     } catch (...) {  // interrupted by while_waiting
-      if (meeting_.world) EmbeddedWorld::leave(std::move(meeting_.world));
+      if (connection_.world) EmbeddedWorld::leave(std::move(connection_.world));
       throw;
     }
   }
 
-  Meeting meeting_;  // outlives the session, which asks the world why it ended
+  ReceiverConnection connection_;  // outlives the session, which asks the world why it ended
   ResolvedSplit resolved_;
   ClientOpen asked_;
   std::optional<ClientSession> session_;
@@ -128,22 +128,22 @@ std::shared_ptr<DataLoaderImpl> make_impl(const JobMaker& read, const std::strin
 
 }  // namespace
 
-SharedCardMemory::~SharedCardMemory() { UniqueFd(fd).reset(); }
+SharedGpuMemory::~SharedGpuMemory() { UniqueFd(fd).reset(); }
 
-struct BatchStream::Pass {
+struct BatchStream::Iteration {
   std::shared_ptr<DataLoaderImpl> loader;
   uint64_t stream = 0;
   bool over = false;
 
-  ~Pass() {
+  ~Iteration() {
     if (loader) loader->session().stop(stream);
   }
 };
 
 Batch BatchStream::next() {
-  if (!pass_ || pass_->over) return {};
-  Batch batch = pass_->loader->next(pass_->stream);
-  pass_->over = !batch;
+  if (!iteration_ || iteration_->over) return {};
+  Batch batch = iteration_->loader->next(iteration_->stream);
+  iteration_->over = !batch;
   return batch;
 }
 
@@ -154,7 +154,7 @@ struct BatchIterator::Place {
 
 bool BatchIterator::at_end() const noexcept { return !place_ || !place_->batch; }
 Batch& BatchIterator::operator*() const {
-  if (at_end()) throw Error(ErrorKind::usage, "there is no batch at the end of a pass");
+  if (at_end()) throw Error(ErrorKind::usage, "there is no batch at the end of an iteration");
   return place_->batch;
 }
 BatchIterator& BatchIterator::operator++() {
@@ -188,9 +188,9 @@ BatchStream DataLoader::start_at(int64_t which, int64_t step) { return start_at(
 
 BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
   BatchStream stream;
-  stream.pass_ = std::make_shared<BatchStream::Pass>();
-  stream.pass_->stream = impl_->session().begin(which, step, std::move(order));
-  stream.pass_->loader = impl_;
+  stream.iteration_ = std::make_shared<BatchStream::Iteration>();
+  stream.iteration_->stream = impl_->session().begin(which, step, std::move(order));
+  stream.iteration_->loader = impl_;
   impl_->last_epoch = which;  // an interrupted begin() was none
   return stream;
 }
@@ -247,15 +247,15 @@ bool DataLoader::raw_images() const noexcept { return impl_->opened().raw_images
 Finisher DataLoader::finisher() const { return impl_->finisher(); }
 void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
 
-std::vector<std::shared_ptr<const SharedCardMemory>> OfferedCardMemory::take() {
+std::vector<std::shared_ptr<const SharedGpuMemory>> OfferedGpuMemory::take() {
   return loader_->session().take_offers();
 }
-void OfferedCardMemory::use(const SharedCardMemory& memory) { loader_->session().use(memory); }
-void OfferedCardMemory::use_none() { loader_->session().use_none(); }
-void OfferedCardMemory::ask_for_link(const SharedCardMemory& memory, const std::string& identity) {
+void OfferedGpuMemory::use(const SharedGpuMemory& memory) { loader_->session().use(memory); }
+void OfferedGpuMemory::use_none() { loader_->session().use_none(); }
+void OfferedGpuMemory::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
   loader_->session().ask_for_link(memory, identity);
 }
-void OfferedCardMemory::ask_for_images(const SharedCardMemory& memory, std::vector<CardRun> runs) {
+void OfferedGpuMemory::ask_for_images(const SharedGpuMemory& memory, std::vector<MemoryRange> runs) {
   loader_->session().ask_for_images(memory, std::move(runs));
 }
 

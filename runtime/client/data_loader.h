@@ -7,49 +7,50 @@
 //     for (auto& batch : train) {
 //       float* images = batch.image().as<float>();  // [n, 3, 224, 224], normalised
 //       int64_t* labels = batch["label"].as<int64_t>();
-//     }                                             // the slot goes back when the batch is dropped
+//     }                                             // the batch buffer goes back when the batch is dropped
 //   }
 //
-//   penstock::BatchStream pass = train.start();     // the same without iterators
-//   while (penstock::Batch batch = pass.next()) step(batch);
+//   penstock::BatchStream iteration = train.start();  // the same without iterators
+//   while (penstock::Batch batch = iteration.next()) step(batch);
 //   save(train.state(epoch, steps_taken));          // and after a restart:
 //   const penstock::Cursor next = train.resume(saved);
-//   pass = train.start_at(next.epoch, next.step);
+//   iteration = train.start_at(next.epoch, next.step);
 //
-// Where the batches come from: under `penstock run` (PENSTOCK_PORT is set) from this trainer's port. Otherwise, where
-//   `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host, the port of
-//   LOCAL_RANK. RANK and WORLD_SIZE must then be the port's, and the overrides of the serve command line come before
-//   the program's.
+// Where the batches come from: under `penstock run` (PENSTOCK_RECEIVER is set) from this trainer's receiver. Otherwise,
+//   where `attach` or PENSTOCK_ATTACH=1 asks for it, from a `penstock serve` of this job on this host, the receiver of
+//   LOCAL_RANK. RANK and WORLD_SIZE must then be the receiver's, and the overrides of the serve command line come
+//   before the program's.
 //   Otherwise embedded: the same loader, balancer and sampler run in threads of this process. Then the program's place
 //   among several trainers comes from DataLoaderOptions, or RANK and WORLD_SIZE; where a launcher with several tasks is
 //   seen but no rank can be told, construction is refused, because every rank would get the same data.
-// Ownership: a Batch owns its slot by reference count; copies share it; it stays valid, and may be written to, until
-//   the last copy is gone, also after the DataLoader is. What its functions give (views, values, pointers) is valid
-//   for as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the port is
-//   left, and embedded threads end, with the last of them all. A DataLoader that was moved from may be assigned to or
-//   destroyed, and nothing else.
+// Ownership: a Batch owns its batch buffer by reference count; copies share it; it stays valid, and may be written to,
+//   until the last copy is gone, also after the DataLoader is. What its functions give (views, values, pointers) is
+//   valid for as long as a copy of the batch is kept. Streams and iterators, too, may outlive their DataLoader: the
+//   receiver is left, and embedded threads end, with the last of them all. A DataLoader that was moved from may be
+//   assigned to or destroyed, and nothing else.
 //   The program may hold `trainer.hold` batches besides the one in use; with all of them held ++ warns (warnings()),
 //   then waits for one to be dropped, then fails: after a few seconds where none was ever dropped, else after
 //   trainer.timeout_s. It never hands out memory that is in use.
-// Iteration: begin() starts a new pass and gives its first batch; several iterators may be alive, each with its own
-//   position. `break` and begin() again just work. start() begins a pass without waiting for its first batch. A
-//   `train` split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split
+// Iteration: begin() starts a new iteration and gives its first batch; several iterators may be alive, each with its
+//   own position. `break` and begin() again just work. start() begins an iteration without waiting for its first batch.
+//   A `train` split advances its epoch at every begin() unless set_epoch was called since the last one; an `eval` split
 //   replays epoch 0.
 // Thread-safety: one thread at a time per DataLoader and its streams and iterators, but end_waits() from any;
 //   different DataLoaders are independent; batches may be dropped in any thread. fork() in the program is safe for
 //   the parent; the child must not use the loader, and batches it inherits are the parent's memory, not a copy: what
 //   either writes there the other sees.
-// Waiting: the constructor waits for the port, and until the dataset is listed; begin(), next() and ++ for a batch.
+// Waiting: the constructor waits for the receiver, and until the dataset is listed; begin(), next() and ++ for a batch.
 //   None waits beyond trainer.timeout_s of silence.
 // State: state(epoch, step) is what a checkpoint keeps, the same text on every replica; resume(text) gives the place
-//   where a pass begun with begin_at() or start_at() goes on, or refuses, naming what differs: another split,
+//   where an iteration begun with begin_at() or start_at() goes on, or refuses, naming what differs: another split,
 //   dataset, pipeline, arithmetic or order. The text is untrusted: nothing in it is executed.
 // Interruption: options.while_waiting is called a few times a second while the constructor or next() waits; what it
 //   throws comes out of them. The batch that was asked for is not lost: the next call gives it.
 // Failure: Error: config, dataset (also an unusable sample under on_error: fail, at its batch), usage (also another
-//   program at this port, or replicas at different cursors), peer_lost when the port is not there, went away, or
-//   stays silent for trainer.timeout_s. Where a pass itself cannot go on (dataset, replicas at different cursors)
-//   each further next() of it throws the same; other passes go on. After peer_lost a new DataLoader is needed;
+//   program at this receiver, or replicas at different cursors), peer_lost when the receiver is not there, went away,
+//   or stays silent for trainer.timeout_s. Where an iteration itself cannot go on (dataset, replicas at different
+//   cursors)
+//   each further next() of it throws the same; other iterations go on. After peer_lost a new DataLoader is needed;
 //   batches that are held stay valid.
 // The library installs no signal handlers and never prints.
 #pragma once
@@ -70,7 +71,7 @@
 
 namespace penstock {
 
-// A place in a split's passes: the next batch is `step` of `epoch`.
+// A place in a split's iterations: the next batch is `step` of `epoch`.
 struct Cursor {
   int64_t epoch = 0;
   int64_t step = 0;
@@ -107,7 +108,7 @@ class Batch {
 
  private:
   friend class DataLoaderImpl;
-  friend class OfferedCardMemory;
+  friend class OfferedGpuMemory;
   size_t place_of(const std::string& field) const;
   std::shared_ptr<BatchState> state_;
 };
@@ -121,23 +122,23 @@ struct DataLoaderOptions {
   std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
-  // card say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
+  // GPU say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
   bool raw_images = false;
-  // Besides, and where they are there: in memory that loaders' cards share, which the Python package reads
-  // (card_images.h). The program finishes all images of a batch on a card of its own. Not where MixUp or CutMix mix
+  // Besides, and where they are there: in memory that loaders' GPUs share, which the Python package reads
+  // (gpu_images.h). The program finishes all images of a batch on a GPU of its own. Not where MixUp or CutMix mix
   // batches, nor where batches are dumped.
-  bool card_images = false;
+  bool gpu_images = false;
   // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
   // for a `penstock serve`. What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
   std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
-  // Calls `end`, once, and throws nothing: in the thread that drops the last of DataLoader, passes and batches. `end` may
-  // wait for threads that load (embedded), even until a folder has been listed; what they wait for must not be held
-  // meanwhile, as Python's GIL would be. Unset: it is called there and then.
+  // Calls `end`, once, and throws nothing: in the thread that drops the last of DataLoader, iterations and batches.
+  // `end` may wait for threads that load (embedded), even until a folder has been listed; what they wait for must not
+  // be held meanwhile, as Python's GIL would be. Unset: it is called there and then.
   std::function<void(const std::function<void()>& end)> ending;
 };
 
-// One pass over a split, batch by batch. The pass ends when its last copy is gone.
+// One iteration over a split, batch by batch. The iteration ends when its last copy is gone.
 class BatchStream {
  public:
   BatchStream() = default;
@@ -145,8 +146,8 @@ class BatchStream {
 
  private:
   friend class DataLoader;
-  struct Pass;
-  std::shared_ptr<Pass> pass_;
+  struct Iteration;
+  std::shared_ptr<Iteration> iteration_;
 };
 
 // The same as an input iterator. An input iterator: ++ lets go of the current batch (unless a copy is held) and takes
@@ -186,16 +187,16 @@ class DataLoader {
 
   BatchIterator begin();
   BatchIterator end() { return {}; }
-  // A pass that begins at `step` of `epoch`: for resuming.
+  // An iteration that begins at `step` of `epoch`: for resuming.
   BatchIterator begin_at(int64_t epoch, int64_t step);
   BatchStream start();                            // as begin(): advances the epoch
   BatchStream start_at(int64_t epoch, int64_t step);
-  // A pass in an order that the program gives: this replica's own share of the epoch, all of it, also where `step` is
-  // not 0. For splits with sampler.program; at most 8 million indices.
+  // An iteration in an order that the program gives: this replica's own share of the epoch, all of it, also where
+  // `step` is not 0. For splits with sampler.program; at most 8 million indices.
   BatchStream start_at(int64_t epoch, int64_t step, std::vector<int64_t> order);
 
   // What a checkpoint keeps when `step` batches of `epoch` were taken on every replica.
-  // For splits with sampler.program, `order_samples` is the length of a pass's order: size() does not know it.
+  // For splits with sampler.program, `order_samples` is the length of an iteration's order: size() does not know it.
   std::string state(int64_t epoch, int64_t step, int64_t order_samples = 0) const;
   Cursor resume(const std::string& state, int64_t order_samples = 0) const;  // Error(config) naming what differs
 
@@ -214,7 +215,7 @@ class DataLoader {
   const std::vector<std::string>& class_names() const noexcept;
   std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
   std::vector<std::string> warnings() const;    // and forgets them
-  std::string stats_json();                     // this port's report so far
+  std::string stats_json();                     // this receiver's report so far
   std::string report_json();                    // the same as a job's report, bottleneck included
   std::vector<std::string> fields() const;      // names of what a batch holds
   FieldKind kind(const std::string& field) const;  // Error(usage) where a batch has no such field
@@ -225,7 +226,7 @@ class DataLoader {
   Finisher finisher() const;
 
  private:
-  friend class OfferedCardMemory;
+  friend class OfferedGpuMemory;
   explicit DataLoader(std::shared_ptr<DataLoaderImpl> impl);
   std::shared_ptr<DataLoaderImpl> impl_;
 };

@@ -4,8 +4,8 @@
 //   auto world = EmbeddedWorld::shared(job, place);
 //
 // The first that says anything: the program's arguments (num_replicas, rank), then RANK and WORLD_SIZE; otherwise it is
-//   alone. It is never guessed: where a launcher with several tasks is seen, or WORLD_SIZE without RANK, and nothing tells
-//   the ranks apart, every one of them would train on the same data, so that is refused.
+//   alone. It is never guessed: where a launcher with several tasks is seen, or WORLD_SIZE without RANK, and nothing
+//   tells the ranks apart, every one of them would train on the same data, so that is refused.
 // What counts ranks (RANK, and the arguments where `places_are_ranks`) counts roles.ranks_per_replica of them as one
 //   replica.
 // Thread-safety: a pure function. Ownership: none. Failure: Error(usage) that says what to set.

@@ -1,7 +1,7 @@
-// What a client's other threads want to say while one of them waits for the port, for long, with the socket's lock.
+// What a client's other threads want to say while one of them waits for the receiver, for long, with the socket's lock.
 //
-//   outbox.put(encode_client(ClientRelease{pool, slot}));    // any thread, at any time: a batch was dropped
-//   outbox.put_stopped(stream);                              // a pass is over
+//   outbox.put(encode_client(ClientRelease{pool, batch_buffer}));  // any thread, at any time: a batch was dropped
+//   outbox.put_stopped(stream);                              // an iteration is over
 //   for (const Message& m : outbox.take()) socket.send(m);   // who has the socket, every few milliseconds
 //   for (const uint64_t stream : outbox.take_stopped()) ...
 //

@@ -1,4 +1,5 @@
-// A client's questions that the port answers at once and in order (all but those for next batches), and their answers.
+// A client's questions that the receiver answers at once and in order (all but those for next batches), and their
+// answers.
 //
 //   const uint64_t question = questions.ask();                     // it has just been said
 //   if (auto answer = questions.take(question)) return *answer;    // somebody received it meanwhile
@@ -11,8 +12,8 @@
 //     '--abandon()--> abandoned --arrived(), which gives it back--> gone      What to undo is the caller's to say.
 //   abandon() of one that is answered, by another thread's receiving, gives it back at once.
 //
-// Invariant: answers belong to questions in the order of asking, as the port has one loop and answers before it hears on;
-//   but for the opening of a split, which is asked alone.
+// Invariant: answers belong to questions in the order of asking, as the receiver has one loop and answers before it
+//   hears on; but for the opening of a split, which is asked alone.
 // Thread-safety: none; ClientSession guards it. Ownership: answers, and descriptors that came with them. Failure: none.
 #pragma once
 
@@ -26,7 +27,7 @@
 
 namespace penstock {
 
-struct PortAnswer {
+struct ReceiverAnswer {
   ClientMessage message;
   UniqueFd fd;
 };
@@ -40,7 +41,7 @@ class QuestionQueue {
   bool waiting() const noexcept { return first_unanswered() != asked_.end(); }
 
   // To the oldest question without one. Given back where its asker has gone. waiting() is true.
-  std::optional<PortAnswer> arrived(PortAnswer answer) {
+  std::optional<ReceiverAnswer> arrived(ReceiverAnswer answer) {
     const auto it = asked_.begin() + (first_unanswered() - asked_.begin());
     if (it->abandoned) {
       asked_.erase(it);
@@ -49,17 +50,17 @@ class QuestionQueue {
     it->answer = std::move(answer);
     return std::nullopt;
   }
-  std::optional<PortAnswer> take(uint64_t question) {
+  std::optional<ReceiverAnswer> take(uint64_t question) {
     for (auto it = asked_.begin(); it != asked_.end(); ++it) {
       if (it->number != question || !it->answer) continue;
-      std::optional<PortAnswer> answer = std::move(it->answer);
+      std::optional<ReceiverAnswer> answer = std::move(it->answer);
       asked_.erase(it);
       return answer;
     }
     return std::nullopt;
   }
   // Its answer, where it has one already.
-  std::optional<PortAnswer> abandon(uint64_t question) {
+  std::optional<ReceiverAnswer> abandon(uint64_t question) {
     if (auto answer = take(question)) return answer;
     for (Question& one : asked_) one.abandoned = one.abandoned || one.number == question;
     return std::nullopt;
@@ -69,7 +70,7 @@ class QuestionQueue {
   struct Question {
     uint64_t number = 0;
     bool abandoned = false;
-    std::optional<PortAnswer> answer;
+    std::optional<ReceiverAnswer> answer;
   };
   std::deque<Question>::const_iterator first_unanswered() const noexcept {
     auto it = asked_.begin();

@@ -1,15 +1,17 @@
 // Which batches a client's program has given back: whether it will give back another is what a wait depends on.
 //
-//   returned.begin(stream, pool);                            // a pass, and the pool its batches lie in
+//   returned.begin(stream, pool);                            // an iteration, and the pool its batches lie in
 //   returned.count(stream, pool);                            // any thread, as often as a batch is dropped
-//   returned.all_held(stream);                               // the port: every batch of the pass's pool is held
+//   // the receiver: every batch of the iteration's pool is held
+//   returned.all_held(stream);
 //   returned.delivered(stream);                              // no longer, as here is one
 //   if (returned.still_all_held(stream)) ...                 // and none has gone back to the pool since
 //   if (returned.any_of(stream)) ...                         // of this very pass
 //   returned.end(stream);
 //
-// Whose batches count: to make room, any of the pool, an earlier pass's as well; to show that the program lets go of
-//   batches, only those of the pass that waits: an epoch that was taken as it should be says nothing about list(loader).
+// Whose batches count: to make room, any of the pool, an earlier iteration's as well; to show that the program lets go
+//   of batches, only those of the iteration that waits: an epoch that was taken as it should be says nothing about
+//   list(loader).
 // Its lock is held for a few instructions and nothing else is locked inside, so destructors may wait for it.
 // Thread-safety: everything from any thread. Ownership: none. Failure: std::bad_alloc from begin() alone.
 #pragma once
@@ -26,46 +28,47 @@ class ReturnedBatches {
  public:
   void begin(uint64_t stream, int32_t pool) {
     MutexLock lock(mutex_);
-    passes_[stream] = {pool, 0, std::nullopt};
+    iterations_[stream] = {pool, 0, std::nullopt};
     of_pool_.try_emplace(pool, 0);
   }
   void end(uint64_t stream) noexcept {
     MutexLock lock(mutex_);
-    passes_.erase(stream);
+    iterations_.erase(stream);
   }
   void count(uint64_t stream, int32_t pool) noexcept {
     MutexLock lock(mutex_);
     if (const auto it = of_pool_.find(pool); it != of_pool_.end()) ++it->second;
-    if (const auto it = passes_.find(stream); it != passes_.end()) ++it->second.returned;
+    if (const auto it = iterations_.find(stream); it != iterations_.end()) ++it->second.returned;
   }
 
   void all_held(uint64_t stream) noexcept {
     MutexLock lock(mutex_);
-    if (const auto it = passes_.find(stream); it != passes_.end()) it->second.when_held = of_pool_.at(it->second.pool);
+    if (const auto it = iterations_.find(stream); it != iterations_.end()) it->second.when_held = of_pool_.at(it->second.pool);
   }
   void delivered(uint64_t stream) noexcept {
     MutexLock lock(mutex_);
-    if (const auto it = passes_.find(stream); it != passes_.end()) it->second.when_held.reset();
+    if (const auto it = iterations_.find(stream); it != iterations_.end()) it->second.when_held.reset();
   }
   bool still_all_held(uint64_t stream) const noexcept {
     MutexLock lock(mutex_);
-    const auto it = passes_.find(stream);
-    return it != passes_.end() && it->second.when_held == of_pool_.at(it->second.pool);
+    const auto it = iterations_.find(stream);
+    return it != iterations_.end() && it->second.when_held == of_pool_.at(it->second.pool);
   }
   bool any_of(uint64_t stream) const noexcept {
     MutexLock lock(mutex_);
-    const auto it = passes_.find(stream);
-    return it != passes_.end() && it->second.returned != 0;
+    const auto it = iterations_.find(stream);
+    return it != iterations_.end() && it->second.returned != 0;
   }
 
  private:
-  struct Pass {
+  struct Iteration {
     int32_t pool = 0;
-    int64_t returned = 0;               // batches of this pass
-    std::optional<int64_t> when_held;  // of the pool, when the port said that all are held; a batch that comes ends it
+    int64_t returned = 0;               // batches of this iteration
+    // of the pool, when the receiver said that all are held; a batch that comes ends it
+    std::optional<int64_t> when_held;
   };
   mutable Mutex mutex_;
-  std::map<uint64_t, Pass> passes_ PENSTOCK_GUARDED_BY(mutex_);
+  std::map<uint64_t, Iteration> iterations_ PENSTOCK_GUARDED_BY(mutex_);
   std::map<int32_t, int64_t> of_pool_ PENSTOCK_GUARDED_BY(mutex_);
 };
 

@@ -19,7 +19,7 @@ namespace {
 BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
   const BalancerSpec& spec = coordination.balancer;
   BalancerOptions options;
-  options.ports = static_cast<int32_t>(coordination.ports.size());
+  options.receivers = static_cast<int32_t>(coordination.receivers.size());
   options.embedded = coordination.embedded;
   options.policy =
       spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
@@ -37,9 +37,9 @@ class Coordinator::Impl {
         clock_(clock),
         send_(std::move(send)),
         balancer_(balancer_options(options)),
-        splits_({options.ports.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
-                [this](Fingerprint fingerprint) { return has_streams(fingerprint); }),
-        agreement_(options.ports.size()) {
+        splits_({options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
+                [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }),
+        agreement_(options.receivers.size()) {
     if (!options.balancer.log.empty()) {
       log_.open(options.balancer.log, std::ios::trunc);
       if (!log_) {
@@ -58,23 +58,23 @@ class Coordinator::Impl {
               lost_.erase(peer);
               threads_[peer] = std::max(1, m.threads);
               splits_.loader_joined(peer);
-              apply(LoaderJoined{peer, m.depth, m.cells, node_of(peer)});
+              apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer)});
             },
             [&](const Alive&) { apply(LoaderAlive{peer}); },
             [&](const LeasesAhead& m) { apply(LoaderAhead{peer, std::max(0, m.leases)}); },
             [&](const OpenSplit& m) { open_split(peer, m); },
             [&](const SplitClosed& m) { splits_.close({peer, m.split}); },
             [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
-            [&](const OpenStream& m) { open_stream(peer, m); },
-            [&](const SlotFree& m) { if (streams_.count(m.stream) != 0) apply(SlotReserved{m.stream, m.step}); },
+            [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
+            [&](const BatchBufferFree& m) { if (streams_.count(m.stream) != 0) apply(BatchBufferReserved{m.stream, m.step}); },
             [&](const CursorAt& m) {
               if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
             },
-            [&](const CloseStream& m) { close_stream(m.stream); },
+            [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
             [&](const ProgramsAt& m) { programs_at(peer, m.living); },
-            [&](const ChunkDone& m) { apply(ChunkMade{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
+            [&](const ChunkDone& m) { apply(ChunkProduced{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
             [&](const ChunkUndone& m) { apply(ChunkFailed{peer, m.lease, m.reason}); },
-            [&](const CellBack& m) { apply(CellFreed{peer, m.port}); },
+            [&](const ChunkBufferFree& m) { apply(ChunkBufferFreed{peer, m.receiver}); },
             [&](const ChunkTaken& m) { if (streams_.count(m.lease.stream) != 0) apply(ChunkAccepted{m.lease}); },
             [&](const auto&) {
               throw Error(ErrorKind::peer_lost,
@@ -94,7 +94,7 @@ class Coordinator::Impl {
     if (joined) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();
-    for (const PeerId port : options_.ports) send_(port, LoaderGone{peer});
+    for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer});
   }
 
   void tick() { apply(Tick{}); }
@@ -110,11 +110,11 @@ class Coordinator::Impl {
  private:
   struct Stream {
     Fingerprint fingerprint = 0;
-    PeerId port = 0;
+    PeerId receiver = 0;
     int32_t replica = 0;
     int64_t epoch = 0;
     int32_t chunk_samples = 1;
-    int32_t card_reader = 0;
+    int32_t gpu_reader = 0;
     std::shared_ptr<const Plan> plan;
     int32_t of_replicas = 0;  // the plan is this replica's alone; 0: it is that of all
   };
@@ -123,26 +123,26 @@ class Coordinator::Impl {
     return static_cast<size_t>(peer) < options_.nodes.size() ? options_.nodes[static_cast<size_t>(peer)] : 0;
   }
 
-  void open_split(PeerId port, const OpenSplit& m) {
+  void open_split(PeerId receiver, const OpenSplit& m) {
     SplitAsked asked;
     try {
       asked = splits_.read(m);
     } catch (const Error& error) {
-      send_(port, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
+      send_(receiver, SplitRefused{m.split, error.exit_code(), error.message(), error.remedy()});
       return;
     }
-    const ReplicaAgreement::Program who{port, m.replica, m.program};
+    const ReplicaAgreement::Program who{receiver, m.replica, m.program};
     const std::string& name = asked.resolved.name;
     if (const auto complaint = agreement_.opened(who, name, m.opening, m.json)) {
-      send_(port, SplitRefused{m.split, static_cast<int32_t>(ErrorKind::config), *complaint,
+      send_(receiver, SplitRefused{m.split, static_cast<int32_t>(ErrorKind::config), *complaint,
                                "give every trainer the same job file and overrides"});
       return;
     }
     const size_t program = agreement_.program_number(who, name);
-    splits_.open({port, m.split}, program, m, std::move(asked));
+    splits_.open({receiver, m.split}, program, m, std::move(asked));
   }
 
-  bool has_streams(Fingerprint fingerprint) const {
+  bool has_lease_streams(Fingerprint fingerprint) const {
     return std::any_of(streams_.begin(), streams_.end(),
                        [&](const auto& item) { return item.second.fingerprint == fingerprint; });
   }
@@ -153,33 +153,33 @@ class Coordinator::Impl {
     if (options_.chunk_samples > 0) return split.max_chunk_samples;
     int64_t threads = 0;
     for (const auto& [loader, its] : threads_) threads += its;
-    const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, std::ssize(options_.ports)));
+    const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, std::ssize(options_.receivers)));
     const int64_t samples = (split.resolved.split.batch_size + pieces - 1) / pieces;
     return static_cast<int32_t>(std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples),
                                                     split.max_chunk_samples));
   }
 
-  void open_stream(PeerId port, const OpenStream& m) {
+  void open_lease_stream(PeerId receiver, const OpenLeaseStream& m) {
     OpenedSplit* found = splits_.find(m.fingerprint);
     if (found == nullptr) {
-      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
+      send_(receiver, LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
       return;
     }
     OpenedSplit& split = *found;
     const auto complaint = m.again ? std::nullopt
-                                   : agreement_.began({port, m.replica, m.program}, split.resolved.name, m.opening,
+                                   : agreement_.began({receiver, m.replica, m.program}, split.resolved.name, m.opening,
                                                       m.epoch, m.first_step);
     if (complaint) {
-      send_(port, StreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
+      send_(receiver, LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
                                "resume every trainer from the same state, and call set_epoch() alike in all of them"});
       return;
     }
     Stream stream;
     stream.fingerprint = m.fingerprint;
-    stream.port = port;
+    stream.receiver = receiver;
     stream.replica = m.replica;
     stream.epoch = m.epoch;
-    stream.card_reader = m.card_reader;
+    stream.gpu_reader = m.gpu_reader;
     stream.chunk_samples = choose_chunk(split);
     try {
       if (split.resolved.split.sampler.program) {
@@ -189,29 +189,29 @@ class Coordinator::Impl {
         stream.plan = split.plans.of(m.epoch);
       }
     } catch (const Error& error) {
-      send_(port, StreamFailed{m.stream, error.exit_code(), error.message(), error.remedy()});
+      send_(receiver, LeaseStreamFailed{m.stream, error.exit_code(), error.message(), error.remedy()});
       return;
     }
     const int64_t steps = stream.plan->steps();
-    if (m.first_step >= steps) return;  // a pass of no steps: it was only to be compared
+    if (m.first_step >= steps) return;  // an iteration of no steps: it was only to be compared
     const auto pieces = [&](int64_t step) {
       return static_cast<int32_t>((stream.plan->batch_length(step) + stream.chunk_samples - 1) / stream.chunk_samples);
     };
-    StreamOpened opened;
+    LeaseStreamOpened opened;
     opened.stream = m.stream;
-    opened.port = port;
-    opened.node = node_of(port);
+    opened.receiver = receiver;
+    opened.node = node_of(receiver);
     opened.first_step = m.first_step;
     opened.steps = steps;
     opened.chunks_per_step = pieces(0);
     opened.chunks_last_step = pieces(steps - 1);
-    send_(port, StreamReady{m.stream, stream.chunk_samples});
+    send_(receiver, LeaseStreamReady{m.stream, stream.chunk_samples});
     streams_[m.stream] = std::move(stream);
     apply(opened);
   }
 
-  void programs_at(PeerId port, int32_t living) {
-    programs_[port] = living;
+  void programs_at(PeerId receiver, int32_t living) {
+    programs_[receiver] = living;
     const bool any = std::any_of(programs_.begin(), programs_.end(), [](const auto& item) { return item.second > 0; });
     if (any) {
       idle_since_.reset();
@@ -222,8 +222,8 @@ class Coordinator::Impl {
     splits_.forget_looks();
   }
 
-  void close_stream(StreamId id) {
-    if (streams_.erase(id) != 0) apply(StreamClosed{id});
+  void close_lease_stream(LeaseStreamId id) {
+    if (streams_.erase(id) != 0) apply(LeaseStreamClosed{id});
   }
 
   void apply(const Event& event) {
@@ -238,7 +238,7 @@ class Coordinator::Impl {
                      [&](const Grant& a) { grant(a); },
                      [&](const Revoke& a) { send_(a.loader, LeaseRevoked{a.lease}); },
                      [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason); },
-                     [&](const FailStream& a) { fail_stream(a); },
+                     [&](const FailLeaseStream& a) { fail_lease_stream(a); },
                  },
                  action);
     }
@@ -256,23 +256,23 @@ class Coordinator::Impl {
     lease.fingerprint = stream.fingerprint;
     lease.epoch = stream.epoch;
     lease.replica = stream.replica;
-    lease.port = stream.port;
-    lease.first_slot = a.lease.chunk * stream.chunk_samples;
-    lease.card_reader = stream.card_reader;
-    const auto begin = batch.begin() + lease.first_slot;
-    const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_slot + stream.chunk_samples);
+    lease.receiver = stream.receiver;
+    lease.first_row = a.lease.chunk * stream.chunk_samples;
+    lease.gpu_reader = stream.gpu_reader;
+    const auto begin = batch.begin() + lease.first_row;
+    const auto end = std::min<std::ptrdiff_t>(std::ssize(batch), lease.first_row + stream.chunk_samples);
     lease.samples.assign(begin, batch.begin() + end);
     ++figures_.granted;
     send_(a.loader, lease);
   }
 
-  void fail_stream(const FailStream& a) {
+  void fail_lease_stream(const FailLeaseStream& a) {
     const auto it = streams_.find(a.stream);
     if (it == streams_.end()) return;
     const ErrorKind kind = joined_.empty() ? ErrorKind::peer_lost : ErrorKind::runtime;
-    const PeerId port = it->second.port;
+    const PeerId receiver = it->second.receiver;
     streams_.erase(it);
-    send_(port, StreamFailed{a.stream, static_cast<int32_t>(kind), a.reason, ""});
+    send_(receiver, LeaseStreamFailed{a.stream, static_cast<int32_t>(kind), a.reason, ""});
   }
 
   CoordinatorOptions options_;
@@ -285,9 +285,9 @@ class Coordinator::Impl {
   std::map<PeerId, int> threads_;  // of the loaders that have joined
   SplitRegistry splits_;
   ReplicaAgreement agreement_;
-  std::map<PeerId, int32_t> programs_;  // that live at each port
+  std::map<PeerId, int32_t> programs_;  // that live at each receiver
   std::optional<Nanoseconds> idle_since_;
-  std::map<StreamId, Stream> streams_;
+  std::map<LeaseStreamId, Stream> streams_;
   Figures figures_;
 };
 

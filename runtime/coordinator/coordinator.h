@@ -1,15 +1,15 @@
-// The coordinator: drives the balancer and holds the plans. It lives in trainer 0's port, because synchronous training
-// ends with any trainer anyway, so it is never a separate thing to lose.
+// The coordinator: drives the balancer and holds the plans. It lives in trainer 0's receiver, because synchronous
+// training ends with any trainer anyway, so it is never a separate thing to lose.
 //
 //   Coordinator coordinator(options, clock, send);   // `clock` must outlive it
-//   coordinator.handle(peer, message);       // LoaderHello, OpenSplit, SlotFree, ChunkDone, …
+//   coordinator.handle(peer, message);       // LoaderHello, OpenSplit, BatchBufferFree, ChunkDone, …
 //   coordinator.tick();
 //
-// What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), what loaders see of each
-//   split (split_registry.h), the permutations (plan_cache.h; only it needs them: leases carry indices), the check that
-//   all replicas open and begin the same (replica_agreement.h), and the log.
-// Thread-safety: of the port's event loop alone. The next epoch's permutation is built by a thread of its own.
-// Failure: what a peer did wrong is answered to that peer (SplitRefused, StreamFailed); Error(peer_lost) where the
+// What it adds to the pure balancer: the conversation with peers (runtime/protocol/messages.h), what loaders see of
+//   each split (split_registry.h), the permutations (plan_cache.h; only it needs them: leases carry indices), the check
+//   that all replicas open and begin the same (replica_agreement.h), and the log.
+// Thread-safety: of the receiver's event loop alone. The next epoch's permutation is built by a thread of its own.
+// Failure: what a peer did wrong is answered to that peer (SplitRefused, LeaseStreamFailed); Error(peer_lost) where the
 //   protocol is broken.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace penstock {
 
 struct CoordinatorOptions {
   std::vector<PeerId> loaders;  // that are to join
-  std::vector<PeerId> ports;    // trainers, in order
+  std::vector<PeerId> receivers;    // trainers, in order
   std::vector<int> nodes;       // node number of every peer, by PeerId
   BalancerSpec balancer;
   int chunk_samples = 0;        // 0: chosen
@@ -45,7 +45,7 @@ class Coordinator {
   void peer_lost(PeerId peer, const std::string& reason);
   void tick();
 
-  // `penstock serve`: since when no program lives at any port, after the first came.
+  // `penstock serve`: since when no program lives at any receiver, after the first came.
   std::optional<Nanoseconds> idle_since() const;
   // Loaders that have neither left nor been lost.
   std::vector<PeerId> living_loaders() const;

@@ -5,7 +5,7 @@
 //   check_numbers(split, numbers, dataset_size);                         // once, when the split opens
 //   auto plan = epoch_plan(split, numbers, dataset_size, num_replicas, epoch);
 //
-//   auto plan = program_plan(split, order, dataset_size, epoch);         // one pass whose order the program gave
+//   auto plan = program_plan(split, order, dataset_size, epoch);         // one iteration whose order the program gave
 //   globalize(batch, replica, num_replicas);
 //
 // Failure: Error(dataset) naming the file, position and value; Error(config) as plan_shape says.
@@ -28,12 +28,12 @@ void check_numbers(const ResolvedSplit& split, const SamplerNumbers& numbers, in
 std::shared_ptr<const Plan> epoch_plan(const ResolvedSplit& split, const SamplerNumbers& numbers, int64_t dataset_size,
                                        int64_t num_replicas, int64_t epoch);
 
-// What a pass over `samples` samples of one replica looks like, for split.sampler.program.
+// What an iteration over `samples` samples of one replica looks like, for split.sampler.program.
 PlanSpec program_spec(const ResolvedSplit& split, int64_t samples);
-// The pass: a plan of one replica, whose order is that replica's own share.
+// The iteration: a plan of one replica, whose order is that replica's own share.
 std::shared_ptr<const Plan> program_plan(const ResolvedSplit& split, std::vector<int64_t> order, int64_t dataset_size,
                                          int64_t epoch);
-// Positions of one replica's plan as global ones, numbered as everywhere: slot i of step s on replica r of R stands at
+// Positions of one replica's plan as global ones, numbered as everywhere: row i of step s on replica r of R stands at
 // (s * batch_size + i) * R + r.
 void globalize(BatchPlan& batch, int64_t replica, int64_t num_replicas);
 

@@ -1,5 +1,5 @@
-// The plans of a split's epochs: built once for all replicas, the next one ahead of time by a thread of its own, because
-// a permutation of millions of samples takes a while.
+// The plans of a split's epochs: built once for all replicas, the next one ahead of time by a thread of its own,
+// because a permutation of millions of samples takes a while.
 //
 //   PlanCache plans(split, numbers, dataset_size, num_replicas);
 //   std::shared_ptr<const Plan> plan = plans.of(epoch);     // waits where it is still being built

@@ -17,7 +17,7 @@ std::string cursor_text(int64_t epoch, int64_t step) {
 }  // namespace
 
 size_t ReplicaAgreement::number_of(Split& split, const Program& who) {
-  std::vector<int64_t>& programs = split.programs[who.port];
+  std::vector<int64_t>& programs = split.programs[who.receiver];
   const auto known = std::find(programs.begin(), programs.end(), who.program);
   if (known != programs.end()) return static_cast<size_t>(known - programs.begin());
   programs.push_back(who.program);
@@ -26,7 +26,7 @@ size_t ReplicaAgreement::number_of(Split& split, const Program& who) {
 
 std::optional<std::string> ReplicaAgreement::opened(const Program& who, const std::string& split, int32_t opening,
                                                     const std::string& json) {
-  if (ports_ < 2) return std::nullopt;
+  if (receivers_ < 2) return std::nullopt;
   Split& known = splits_[split];
   Opening& first = known.openings[{number_of(known, who), opening}];
   if (first.json.empty()) {
@@ -41,10 +41,10 @@ std::optional<std::string> ReplicaAgreement::opened(const Program& who, const st
 
 std::optional<std::string> ReplicaAgreement::began(const Program& who, const std::string& split, int32_t opening,
                                                    int64_t epoch, int64_t first_step) {
-  if (ports_ < 2) return std::nullopt;
+  if (receivers_ < 2) return std::nullopt;
   Split& known = splits_[split];
   Opening& all = known.openings[{number_of(known, who), opening}];
-  Progress& mine = all.progress[who.port];
+  Progress& mine = all.progress[who.receiver];
   const Cursor cursor{epoch, first_step, who.replica};
   if (mine.count > 0 && mine.last == cursor) return std::nullopt;
   const int64_t number = mine.count++;
@@ -56,11 +56,11 @@ std::optional<std::string> ReplicaAgreement::began(const Program& who, const std
   }
   Cursor& first = it->second;
   if (!(first == cursor)) {
-    return "trainer " + std::to_string(who.replica) + " begins a pass over split '" + split + "' at " +
+    return "trainer " + std::to_string(who.replica) + " begins an iteration over split '" + split + "' at " +
            cursor_text(epoch, first_step) + ", where trainer " + std::to_string(first.replica) + " began at " +
            cursor_text(first.epoch, first.step);
   }
-  if (++first.reached_by == ports_) all.cursors.erase(it);
+  if (++first.reached_by == receivers_) all.cursors.erase(it);
   return std::nullopt;
 }
 

@@ -86,10 +86,10 @@ SplitRegistry::Split* SplitRegistry::newest(Fingerprint described) {
 
 // The look that another replica's program has had for its n-th opening, if this is a program's n-th: all of them get
 // one list, whatever happens to the files meanwhile.
-Fingerprint& SplitRegistry::looked_for(PeerId port, const LookKey& key) {
+Fingerprint& SplitRegistry::looked_for(PeerId receiver, const LookKey& key) {
   Look& look = looks_[key];
-  look.ports.insert(port);
-  if (look.ports.size() < options_.ports) return look.split;
+  look.receivers.insert(receiver);
+  if (look.receivers.size() < options_.receivers) return look.split;
   last_look_ = look.split;
   looks_.erase(key);
   return last_look_;
@@ -144,7 +144,7 @@ SplitRegistry::Split& SplitRegistry::add(const OpenSplit& m, SplitAsked& asked) 
 }
 
 // A split that could not be opened is asked for anew when somebody opens it again: its folder may have been repaired.
-// The ports that have it open all the same: a loader failed that came later.
+// The receivers that have it open all the same: a loader failed that came later.
 std::set<SplitRegistry::Opening> SplitRegistry::forget_failed(Fingerprint fingerprint) {
   const auto it = splits_.find(fingerprint);
   if (it == splits_.end() || !it->second.failed || !it->second.waiting_for.empty() || it->second.looked_at > 0 ||
@@ -182,7 +182,7 @@ void SplitRegistry::prepared(PeerId loader, const SplitPrepared& m) {
   settle(split);
 }
 
-// Answers the ports that wait for a split, once every loader has said what it sees.
+// Answers the receivers that wait for a split, once every loader has said what it sees.
 void SplitRegistry::settle(Split& split) {
   if (!split.waiting_for.empty()) return;
   if (split.like != 0) return decide(split);
@@ -239,12 +239,12 @@ void SplitRegistry::judge(Split& split) {
 void SplitRegistry::answer(Split& split) {
   const SplitPrepared& seen = split.opened.prepared;
   for (const Opening& opening : split.waiting) {
-    const auto& [port, number] = opening;
+    const auto& [receiver, number] = opening;
     if (split.failed) {
-      send_(port, SplitRefused{number, split.problem.error_kind, split.problem.error, split.problem.remedy});
+      send_(receiver, SplitRefused{number, split.problem.error_kind, split.problem.error, split.problem.remedy});
       split.open_at.erase(opening);
     } else {
-      send_(port, SplitOpened{split.fingerprint, seen.dataset_size, seen.dataset_fingerprint, seen.classes,
+      send_(receiver, SplitOpened{split.fingerprint, seen.dataset_size, seen.dataset_fingerprint, seen.classes,
                               seen.extra_fields, seen.labelled, number});
     }
   }

@@ -2,7 +2,7 @@
 //
 //   SplitRegistry splits(options, send, in_use);
 //   SplitAsked asked = splits.read(m);                     // Error: the description or its sampler's file is no good
-//   splits.open({port, m.split}, program_number, m, std::move(asked));
+//   splits.open({receiver, m.split}, program_number, m, std::move(asked));
 //   splits.loader_joined(peer);  splits.prepared(peer, m);  splits.loader_lost(peer);
 //   OpenedSplit* split = splits.find(fingerprint);         // nullptr: it was not opened
 //
@@ -12,12 +12,13 @@
 //                             |                      ^                |                         |
 //                             v                      +--- all say "the same" --- merged         | files differ
 //                          failed: refused; the next opening asks anew                          v
-//                                                                   a list of its own; who has the older one open keeps it
+//                                                                   a list of its own; who has the older one open keeps
+//                                                                   it
 //
 // Invariants: at most one list of a description is looked at again at a time; the n-th opening by each replica's
 //   program gets one list, whatever happens to the files meanwhile.
 // Thread-safety: none; the coordinator's. Ownership: references and pointers that it gives hold until the next call.
-// Failure: what is wrong with a split is answered to the ports that wait for it.
+// Failure: what is wrong with a split is answered to the receivers that wait for it.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@
 namespace penstock {
 
 struct SplitRegistryOptions {
-  size_t ports = 0;       // in the job
+  size_t receivers = 0;       // in the job
   size_t loaders = 0;     // that are to join
   int chunk_samples = 0;  // 0: chosen
   bool embedded = false;  // see BalancerOptions
@@ -62,14 +63,14 @@ struct OpenedSplit {
 class SplitRegistry {
  public:
   using Send = std::function<void(PeerId, const ControlMessage&)>;
-  using InUse = std::function<bool(Fingerprint)>;  // has streams
-  using Opening = std::pair<PeerId, int32_t>;      // port, and its number for the split
+  using InUse = std::function<bool(Fingerprint)>;  // has lease streams
+  using Opening = std::pair<PeerId, int32_t>;      // receiver, and its number for the split
 
   SplitRegistry(const SplitRegistryOptions& options, Send send, InUse in_use)
       : options_(options), send_(std::move(send)), in_use_(std::move(in_use)) {}
 
   SplitAsked read(const OpenSplit& m);
-  // program_number: how many programs the port had fed before this one.
+  // program_number: how many programs the receiver had fed before this one.
   void open(const Opening& opening, size_t program_number, const OpenSplit& m, SplitAsked asked);
   void close(const Opening& opening);
   void prepared(PeerId loader, const SplitPrepared& m);
@@ -79,7 +80,7 @@ class SplitRegistry {
 
   // Programs that open one split after the other must not fill memory, here or at loaders: what nobody has open goes.
   void forget_closed();
-  // No program is left at any port.
+  // No program is left at any receiver.
   void forget_looks() { looks_.clear(); }
 
  private:
@@ -101,17 +102,18 @@ class SplitRegistry {
     bool failed = false;
     SplitPrepared problem;
   };
-  // What openings got, until every port has had the same one; by description, number of the program, of the opening.
+  // What openings got, until every receiver has had the same one; by description, number of the program, of the
+  // opening.
   using LookKey = std::tuple<Fingerprint, size_t, int32_t>;
   struct Look {
     Fingerprint split = 0;
-    std::set<PeerId> ports;
+    std::set<PeerId> receivers;
   };
 
   void prepare_at(PeerId loader, Split& split);
   void prepare_everywhere(Split& split);
   Split* newest(Fingerprint described);
-  Fingerprint& looked_for(PeerId port, const LookKey& key);
+  Fingerprint& looked_for(PeerId receiver, const LookKey& key);
   Split& choose(Fingerprint& looked, const OpenSplit& m, SplitAsked& asked);
   Split& add(const OpenSplit& m, SplitAsked& asked);
   std::set<Opening> forget_failed(Fingerprint fingerprint);

@@ -8,13 +8,13 @@
 namespace penstock {
 
 struct CachedSource::Entry {
-  std::vector<std::byte> bytes;  // image, padding, fields, entry points
+  std::vector<std::byte> bytes;  // image, padding, fields, restart points
   size_t image_bytes = 0;
   std::vector<size_t> field_ends;  // in bytes
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  size_t entry_points_end = 0;     // in bytes, after the fields
+  size_t restart_points_end = 0;     // in bytes, after the fields
 };
 
 CachedSource::CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes)
@@ -28,7 +28,7 @@ CachedSource::~CachedSource() {
   for (int64_t i = 0; i < size(); ++i) delete entries_[static_cast<size_t>(i)].load(std::memory_order_relaxed);
 }
 
-Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
+SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
   if (index < 0 || index >= size()) return source_->load(key, sample);  // says what is wrong
   std::atomic<Entry*>& place = entries_[static_cast<size_t>(index)];
@@ -43,18 +43,18 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
     sample.width = entry->width;
     sample.height = entry->height;
     sample.label = entry->label;
-    sample.entry_points = std::span(entry->bytes).subspan(begin, entry->entry_points_end - begin);
-    return Verdict::good();
+    sample.restart_points = std::span(entry->bytes).subspan(begin, entry->restart_points_end - begin);
+    return SampleStatus::good();
   }
-  Verdict verdict = source_->load(key, sample);
-  if (!verdict.ok()) return verdict;
+  SampleStatus status = source_->load(key, sample);
+  if (!status.ok()) return status;
   size_t bytes = sample.image.size() + PixelBuffer::padding;
   for (const auto& field : sample.fields) bytes += field.size();
-  bytes += sample.entry_points.size();
+  bytes += sample.restart_points.size();
   const auto cost = static_cast<int64_t>(bytes + sizeof(Entry) + sizeof(size_t) * sample.fields.size() + 64);
   if (taken_.fetch_add(cost, std::memory_order_relaxed) + cost > budget_) {
     taken_.fetch_sub(cost, std::memory_order_relaxed);
-    return verdict;
+    return status;
   }
   auto entry = std::make_unique<Entry>();
   entry->bytes.resize(bytes);
@@ -70,10 +70,10 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
     entry->field_ends.push_back(at);
   }
   // They may lie in the sample's own storage, which its caller uses again.
-  if (!sample.entry_points.empty()) {
-    std::memcpy(entry->bytes.data() + at, sample.entry_points.data(), sample.entry_points.size());
+  if (!sample.restart_points.empty()) {
+    std::memcpy(entry->bytes.data() + at, sample.restart_points.data(), sample.restart_points.size());
   }
-  entry->entry_points_end = at + sample.entry_points.size();
+  entry->restart_points_end = at + sample.restart_points.size();
   Entry* none = nullptr;
   if (place.compare_exchange_strong(none, entry.get(), std::memory_order_release, std::memory_order_relaxed)) {
     (void)entry.release();
@@ -81,7 +81,7 @@ Verdict CachedSource::load(const DrawKey& key, SourceSample& sample) const {
   } else {
     taken_.fetch_sub(cost, std::memory_order_relaxed);
   }
-  return verdict;
+  return status;
 }
 
 void CachedSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {

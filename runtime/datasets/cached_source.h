@@ -30,8 +30,8 @@ class CachedSource final : public Source {
   bool labelled() const override { return source_->labelled(); }
   const std::vector<std::string>& class_names() const override { return source_->class_names(); }
   int64_t encoded_size(int64_t index) const override { return source_->encoded_size(index); }
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override { return source_->read(index, bytes); }
-  Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override { return source_->read(index, bytes); }
+  SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   Sum128 fingerprint() const override { return source_->fingerprint(); }
   SourceBudget taken() const override { return {taken_, source_->taken().spool_bytes}; }

@@ -47,7 +47,8 @@ SampleTable list_samples(const ContainerInput& input);
 //   image   the member named as `image` says, or the only one with a picture's extension
 //   label   an integer as text, from the member `label` (default "cls"); in all samples or in none
 //   fields  "depth", or "depth.npy", is the tensor in depth.npy, "npy" the one in the member .npy itself, dtype and
-//           shape as in the first sample; "txt" and "json" are text; any other member is bytes, or text where asked for as "name:text"
+//           shape as in the first sample; "txt" and "json" are text; any other member is bytes, or text where asked for
+//           as "name:text"
 SampleTable list_tar(const ContainerInput& input);
 
 // CIFAR's binary batches and MNIST's idx files, plain or .gz (pixel_files.cpp), as torchvision names them.
@@ -65,8 +66,8 @@ SampleTable list_file_list(const ContainerInput& input);
 // ndarrays of a fixed shape, str and json (text), bytes.
 SampleTable list_mds(const ContainerInput& input);
 
-// TFRecord files of tf.train.Example (tfrecord.cpp), plain or gzip, whatever their names. Fields are int64, float32, and
-// single texts of bytes.
+// TFRecord files of tf.train.Example (tfrecord.cpp), plain or gzip, whatever their names. Fields are int64, float32,
+// and single texts of bytes.
 SampleTable list_tfrecord(const ContainerInput& input);
 
 // What `dataset.fields` asks for; a field without a kind has whatever kind it has.

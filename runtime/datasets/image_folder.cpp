@@ -290,13 +290,13 @@ int64_t ImageFolder::encoded_size(int64_t index) const {
   return bytes;
 }
 
-Verdict ImageFolder::read(int64_t index, std::vector<std::byte>& bytes) const {
+SampleStatus ImageFolder::read(int64_t index, std::vector<std::byte>& bytes) const {
   if (!files_.read_file(path(index), max_encoded_bytes_, bytes)) {
-    return Verdict::bad("the file is larger than limits.max_encoded_bytes (" + std::to_string(max_encoded_bytes_) +
+    return SampleStatus::bad("the file is larger than limits.max_encoded_bytes (" + std::to_string(max_encoded_bytes_) +
                         " bytes)");
   }
   sizes_[static_cast<size_t>(index)].store(static_cast<int64_t>(bytes.size()), std::memory_order_relaxed);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 void ImageFolder::list_reads(int64_t index, std::vector<FilePart>& parts) const {

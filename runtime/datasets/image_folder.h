@@ -57,7 +57,7 @@ class ImageFolder final : public Source {
   int64_t label(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t index) const override;
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   Sum128 fingerprint() const override { return fingerprint_; }
 

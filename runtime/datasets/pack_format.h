@@ -7,7 +7,7 @@
 //
 // PACK.md beside this file has the wire format with its grammar and an example. In short: pack.index is a table
 //   (sample_table.h) whose files are the shards; a shard is a header, records, the table of its own samples, a trailer.
-//   A record is what the sample consists of, one after the other: picture, fields, entry points.
+//   A record is what the sample consists of, one after the other: picture, fields, restart points.
 // Trust: check_pack() believes nothing. Records lie one after the other between header and table, without a gap; sizes
 //   and trailers of the shards are those that the index knows. What it cannot know without reading everything, whether
 //   records are as they were written, the checksum in each row tells when one is read.

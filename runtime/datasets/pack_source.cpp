@@ -12,21 +12,21 @@ PackSource::PackSource(SampleTable table, const std::string& folder, const Decod
     : TabulatedSource(std::move(table), folder, limits), shards_(files, 0) {}
 
 // Before memory is taken.
-Verdict PackSource::check_sizes(int64_t index) const {
+SampleStatus PackSource::check_sizes(int64_t index) const {
   const TableFacts& facts = table_.facts();
   if (facts.pixels.layout != PixelLayout::encoded) {
-    if (Verdict verdict = check_pixels(facts.pixels, limits_); !verdict.ok()) return verdict;
+    if (SampleStatus status = check_pixels(facts.pixels, limits_); !status.ok()) return status;
   } else if (table_.row(index).bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
-    return Verdict::bad("the image has " + std::to_string(table_.row(index).bytes) +
+    return SampleStatus::bad("the image has " + std::to_string(table_.row(index).bytes) +
                         " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
                         ")");
   }
   for (size_t f = 0; f < facts.fields.size(); ++f) {
     const FieldSpec& field = facts.fields[f];
-    if (f >= shown_) {  // entry points are part of the picture
+    if (f >= shown_) {  // restart points are part of the picture
       const FieldPlace& place = table_.place(f, index);
       if (place.file == kInTable || place.bytes <= static_cast<uint64_t>(limits_.max_encoded_bytes)) continue;
-      return Verdict::bad("'" + field.name + "' has " + std::to_string(place.bytes) +
+      return SampleStatus::bad("'" + field.name + "' has " + std::to_string(place.bytes) +
                           " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
                           ")");
     }
@@ -35,10 +35,10 @@ Verdict PackSource::check_sizes(int64_t index) const {
     const int64_t most = picture ? limits_.max_encoded_bytes : limits_.max_field_bytes;
     const uint64_t bytes = table_.place(f, index).bytes;
     if (bytes <= static_cast<uint64_t>(most)) continue;
-    return Verdict::bad("field '" + field.name + "' has " + std::to_string(bytes) + " bytes, more than limits." +
+    return SampleStatus::bad("field '" + field.name + "' has " + std::to_string(bytes) + " bytes, more than limits." +
                         (picture ? "max_encoded_bytes (" : "max_field_bytes (") + std::to_string(most) + ")");
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 uint64_t PackSource::read_record(int64_t index, std::vector<std::byte>& bytes, size_t padding) const {
@@ -58,22 +58,22 @@ uint64_t PackSource::read_record(int64_t index, std::vector<std::byte>& bytes, s
   return record.bytes;
 }
 
-Verdict PackSource::read(int64_t index, std::vector<std::byte>& bytes) const {
+SampleStatus PackSource::read(int64_t index, std::vector<std::byte>& bytes) const {
   check_encoded(index);
   bytes.clear();
-  if (Verdict verdict = check_sizes(index); !verdict.ok()) return verdict;
+  if (SampleStatus status = check_sizes(index); !status.ok()) return status;
   (void)read_record(index, bytes, 0);
   bytes.resize(static_cast<size_t>(table_.row(index).bytes));
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict PackSource::load(const DrawKey& key, SourceSample& sample) const {
+SampleStatus PackSource::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
   check_index(index);
   const TableFacts& facts = table_.facts();
   const SampleRow& row = table_.row(index);
   sample.reset(row.label);
-  if (Verdict verdict = check_sizes(index); !verdict.ok()) return verdict;
+  if (SampleStatus status = check_sizes(index); !status.ok()) return status;
   const auto image_bytes = static_cast<size_t>(row.bytes);
   const bool encoded = facts.pixels.layout == PixelLayout::encoded;
   // Pixels become rows of RGB, and what they are made of stays beside them.
@@ -98,11 +98,11 @@ Verdict PackSource::load(const DrawKey& key, SourceSample& sample) const {
                                      static_cast<size_t>(place.offset - row.offset), static_cast<size_t>(place.bytes));
     if (f < shown_) {
       sample.fields.push_back(value);
-    } else if (facts.fields[f].name == kEntryPoints) {
-      sample.entry_points = value;
+    } else if (facts.fields[f].name == kRestartPoints) {
+      sample.restart_points = value;
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 void PackSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {

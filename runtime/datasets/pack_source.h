@@ -3,10 +3,10 @@
 //   std::unique_ptr<Source> source = open_pack("/data/train.pack", limits, files);
 //   source->load({.seed = 1, .epoch = 0, .index = 17}, sample);
 //
-// One read a sample: a record has picture, fields and entry points one after the other. Its checksum is compared every
-//   time: a record that is not as it was written is trouble of the disk, FileError, and never a picture that cannot be
-//   decoded; the job hears of the disk before it trains on it.
-// Samples that were unusable when they were packed are in it as they were: verdicts are the source's.
+// One read a sample: a record has picture, fields and restart points one after the other. Its checksum is compared
+//   every time: a record that is not as it was written is trouble of the disk, FileError, and never a picture that
+//   cannot be decoded; the job hears of the disk before it trains on it.
+// Samples that were unusable when they were packed are in it as they were: statuses are the source's.
 // Keys, labels, fields, classes and order are those of the data set that was packed, and so is, but for pairs of
 //   folders, the fingerprint.
 // Thread-safety, ownership and failure: as source.h says.
@@ -29,12 +29,12 @@ class PackSource final : public TabulatedSource {
   // `table`: one that check_pack() has taken. `files` must outlive the object.
   PackSource(SampleTable table, const std::string& folder, const DecodeLimits& limits, FileSystem& files);
 
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
-  Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override;
+  SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
 
  private:
-  Verdict check_sizes(int64_t index) const;
+  SampleStatus check_sizes(int64_t index) const;
   // The whole record, at the beginning of `bytes`, which has `padding` bytes more.
   uint64_t read_record(int64_t index, std::vector<std::byte>& bytes, size_t padding) const;
 

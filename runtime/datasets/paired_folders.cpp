@@ -200,29 +200,29 @@ int64_t PairedFolders::encoded_size(int64_t index) const {
   return bytes;
 }
 
-Verdict PairedFolders::read_file(const Folder& folder, int64_t index, std::vector<std::byte>& bytes) const {
+SampleStatus PairedFolders::read_file(const Folder& folder, int64_t index, std::vector<std::byte>& bytes) const {
   check_index(index);
   const std::string& name = folder.names[static_cast<size_t>(index)];
-  if (files_.read_file(folder.root + "/" + name, max_encoded_bytes_, bytes)) return Verdict::good();
-  return Verdict::bad("the file '" + name + "' is larger than limits.max_encoded_bytes (" +
+  if (files_.read_file(folder.root + "/" + name, max_encoded_bytes_, bytes)) return SampleStatus::good();
+  return SampleStatus::bad("the file '" + name + "' is larger than limits.max_encoded_bytes (" +
                       std::to_string(max_encoded_bytes_) + " bytes)");
 }
 
-Verdict PairedFolders::read(int64_t index, std::vector<std::byte>& bytes) const {
+SampleStatus PairedFolders::read(int64_t index, std::vector<std::byte>& bytes) const {
   return read_file(folders_.front(), index, bytes);
 }
 
-Verdict PairedFolders::load(const DrawKey& key, SourceSample& sample) const {
+SampleStatus PairedFolders::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
   sample.reset(0);
   sample.parts.resize(folders_.size() - 1);
-  if (Verdict verdict = read(index, sample.storage); !verdict.ok()) return verdict;
+  if (SampleStatus status = read(index, sample.storage); !status.ok()) return status;
   sample.image = sample.storage;
   for (size_t i = 1; i < folders_.size(); ++i) {
-    if (Verdict verdict = read_file(folders_[i], index, sample.parts[i - 1]); !verdict.ok()) return verdict;
+    if (SampleStatus status = read_file(folders_[i], index, sample.parts[i - 1]); !status.ok()) return status;
     sample.fields.emplace_back(sample.parts[i - 1]);
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 void PairedFolders::list_reads(int64_t index, std::vector<FilePart>& parts) const {

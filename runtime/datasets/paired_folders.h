@@ -37,8 +37,8 @@ class PairedFolders final : public Source {
   bool labelled() const override { return false; }
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t index) const override;
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
-  Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override;
+  SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   Sum128 fingerprint() const override { return fingerprint_; }
 
@@ -58,7 +58,7 @@ class PairedFolders final : public Source {
   static std::vector<std::string> list(const std::string& root, FileSystem& files);
   void add_partners(const std::string& root, const char* field);
   void check_index(int64_t index) const;
-  Verdict read_file(const Folder& folder, int64_t index, std::vector<std::byte>& bytes) const;
+  SampleStatus read_file(const Folder& folder, int64_t index, std::vector<std::byte>& bytes) const;
 
   int64_t max_encoded_bytes_;
   FileSystem& files_;

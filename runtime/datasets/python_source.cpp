@@ -20,8 +20,8 @@ DType dtype_of(const std::string& name) {
   throw Error(ErrorKind::dataset, "a field has the unknown dtype '" + name + "'");
 }
 
-Verdict too_large(const std::string& what, int64_t limit, const char* key) {
-  return Verdict::bad(what + ", above limits." + key + " (" + std::to_string(limit) + ")");
+SampleStatus too_large(const std::string& what, int64_t limit, const char* key) {
+  return SampleStatus::bad(what + ", above limits." + key + " (" + std::to_string(limit) + ")");
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ PythonSource::PythonSource(const DatasetSpec& dataset, const DecodeLimits& limit
   fingerprint_ = hash128(std::string_view(text));
 }
 
-Verdict PythonSource::load(const DrawKey& key, SourceSample& sample) const {
+SampleStatus PythonSource::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
   if (index < 0 || index >= size_) {
     throw Error(ErrorKind::usage, "sample " + std::to_string(index) + " is outside the dataset '" + name_ + "' of " +
@@ -82,11 +82,11 @@ Verdict PythonSource::load(const DrawKey& key, SourceSample& sample) const {
   const std::vector<std::byte> request = python_request(key);
   constexpr size_t kHead = 1 + 4 + 4 + 8 + 8;
   const auto most = static_cast<size_t>(std::max(limits_.max_encoded_bytes, 3 * limits_.max_pixels));
-  // Room for an answer above the limits, so that it gets a verdict; not without bound.
-  Verdict verdict = workers_->call({kPythonLoad, request, {}}, kHead + extra_bytes_ + most + (size_t{64} << 20),
+  // Room for an answer above the limits, so that it gets a status; not without bound.
+  SampleStatus status = workers_->call({kPythonLoad, request, {}}, kHead + extra_bytes_ + most + (size_t{64} << 20),
                                    "sample " + std::to_string(index), sample.storage);
   sample.image = {};
-  if (!verdict.ok()) return verdict;
+  if (!status.ok()) return status;
   WireReader in(sample.storage, "sample from a Python worker");
   const bool decoded = in.u8() != 0;
   const uint32_t height = in.u32();
@@ -104,7 +104,7 @@ Verdict PythonSource::load(const DrawKey& key, SourceSample& sample) const {
     if (static_cast<int64_t>(bytes) > limits_.max_encoded_bytes) {
       return too_large(std::to_string(bytes) + " bytes", limits_.max_encoded_bytes, "max_encoded_bytes");
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
   const int64_t side = std::max(width, height);
   if (side > limits_.max_side) return too_large("a side of " + std::to_string(side), limits_.max_side, "max_side");
@@ -117,28 +117,28 @@ Verdict PythonSource::load(const DrawKey& key, SourceSample& sample) const {
   }
   sample.width = static_cast<int>(width);
   sample.height = static_cast<int>(height);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 int64_t PythonSource::label(int64_t index) const {
   SourceSample sample;
   DrawKey key;
   key.index = static_cast<uint64_t>(index);
-  const Verdict verdict = load(key, sample);
-  if (!verdict.ok()) throw Error(ErrorKind::dataset, "sample " + this->key(index) + ": " + verdict.reason);
+  const SampleStatus status = load(key, sample);
+  if (!status.ok()) throw Error(ErrorKind::dataset, "sample " + this->key(index) + ": " + status.reason);
   return sample.label;
 }
 
-Verdict PythonSource::read(int64_t index, std::vector<std::byte>& bytes) const {
+SampleStatus PythonSource::read(int64_t index, std::vector<std::byte>& bytes) const {
   SourceSample sample;
   DrawKey key;
   key.index = static_cast<uint64_t>(index);
   bytes.clear();
-  Verdict verdict = load(key, sample);
-  if (!verdict.ok()) return verdict;
+  SampleStatus status = load(key, sample);
+  if (!status.ok()) return status;
   if (sample.width > 0) throw Error(ErrorKind::usage, "sample " + this->key(index) + " is not encoded");
   bytes.assign(sample.image.begin(), sample.image.end());
-  return verdict;
+  return status;
 }
 
 }  // namespace penstock

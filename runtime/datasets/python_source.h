@@ -8,13 +8,12 @@
 // Fields: image, label, then the item's other fields by name; dtype and shape are those of the first good sample, and
 //   another one that differs from it is a bad sample. A str is a text field, bytes are a bytes field; their lengths
 //   vary.
-// Verdicts: what the code raises is a verdict on the sample ("ValueError: ... (my_data.py:12)"), so on_error applies;
+// Statuses: what the code raises is a status of the sample ("ValueError: ... (my_data.py:12)"), so on_error applies;
 //   except MemoryError, ImportError and OSError, which are the machine's: Error(runtime), so the chunk is tried
 //   elsewhere and in the end the job fails by name.
 // fingerprint(): covers the factory's name, its arguments (or the pickled object), the size, the fields, the classes
-// and
-//   what the dataset's own `fingerprint` or `version` says. Contents are not looked at: a dataset that may change under
-//   an equal size should have a `fingerprint`.
+//   and what the dataset's own `fingerprint` or `version` says. Contents are not looked at: a dataset that may change
+//   under an equal size should have a `fingerprint`.
 // Cost: one message each way and a copy of the image; key() and label() of other sources are free, label() here is not.
 // Thread-safety and failure: as source.h says. Ownership: shares the workers with Python transforms of the split.
 #pragma once
@@ -41,8 +40,8 @@ class PythonSource final : public Source {
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t) const override { return 0; }  // not known before it is made
   // Of a sample whose image is encoded; Error(usage) where it is not: makers of samples call load().
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
-  Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override;
+  SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   Sum128 fingerprint() const override { return fingerprint_; }
 
  private:

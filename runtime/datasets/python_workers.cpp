@@ -199,7 +199,7 @@ class PythonWorkers::Impl {
 
   const std::string& hello() const noexcept { return hello_; }
 
-  Verdict call(const Request& request, size_t max_answer_bytes, const std::string& what,
+  SampleStatus call(const Request& request, size_t max_answer_bytes, const std::string& what,
                std::vector<std::byte>& answer) {
     std::string problem;
     for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
@@ -216,8 +216,8 @@ class PythonWorkers::Impl {
         throw;
       }
       put_back(std::move(worker));
-      if (status == kGood) return Verdict::good();
-      if (status == kBad) return Verdict::bad(text_of(answer));
+      if (status == kGood) return SampleStatus::good();
+      if (status == kBad) return SampleStatus::bad(text_of(answer));
       throw Error(ErrorKind::runtime, title_ + ": " + what + ": " + text_of(answer),
                   "an error of the machine, not of the sample: check files, network and memory, and the modules of " +
                       argv_.front() + " (python.interpreter), which the workers run");
@@ -399,7 +399,7 @@ PythonWorkers::~PythonWorkers() = default;
 const std::string& PythonWorkers::hello() const noexcept {
   return impl_->hello();
 }
-Verdict PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,
+SampleStatus PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,
                             std::vector<std::byte>& answer) const {
   return impl_->call(request, max_answer_bytes, what, answer);
 }

@@ -2,14 +2,14 @@
 //
 //   PythonWorkers workers({job.python}, config, "dataset 'my_data:make'");   // starts the first; Error where it cannot
 //   std::vector<std::byte> answer;
-//   Verdict verdict = workers.call({kLoad, request, pixels}, max_bytes, "sample 17", answer);
+//   SampleStatus status = workers.call({kLoad, request, pixels}, max_bytes, "sample 17", answer);
 //
 // Each call has a worker of its own; workers are started as callers need them (as many as threads call at once, or
 //   python.workers). They are children of this process (runtime/process/worker_process.h), never forks of it, and run
 //   bindings/python/penstock/_worker.py, which says what a dataset and a transform are.
 // A worker that ends, hangs (python.timeout_s) or says nonsense is killed, named in notices(), and the call is made
 //   again by a new one, up to python.attempts times. Answers are pure functions of requests, so nobody can tell.
-// Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 a verdict on the
+// Frames, little-endian: request u64 bytes, u8 kind, body; reply u64 bytes, u8 status (0 good, 1 a status of the
 //   sample, 2 trouble of the machine), body. Kinds and bodies: 1 hello: JSON both ways; 2 load: LoadRequest -> u8
 //   0 encoded or 1 RGB, u32 height, u32 width, i64 label, u64 bytes of the image, the other fields in table order (text
 //   and bytes: u32 length before), the image; 3 transform: u16 number of the function, u16 position, u32 height, u32
@@ -17,8 +17,7 @@
 //   LoadRequest: i64 index, u64 seed, u32 epoch, u16 occurrence.
 // What workers print goes to this process's stderr, as a child's output would, and its last lines into messages.
 // Thread-safety: all functions from any thread. Failure: Error(runtime) naming worker, sample, how it ended and its
-// last
-//   lines; from the constructor also Error(dataset) with the exception that the user's code raised.
+//   last lines; from the constructor also Error(dataset) with the exception that the user's code raised.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +61,7 @@ class PythonWorkers {
     std::span<const std::byte> payload;  // more of the body
   };
   // `what` is asked for, for messages; `answer` gets `padding` readable bytes more than its size says.
-  Verdict call(const Request& request, size_t max_answer_bytes, const std::string& what,
+  SampleStatus call(const Request& request, size_t max_answer_bytes, const std::string& what,
                std::vector<std::byte>& answer) const;
   static constexpr size_t padding = 64;
 

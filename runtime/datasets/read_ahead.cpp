@@ -324,7 +324,7 @@ bool ReadAhead::take(const Key& key, int64_t max_bytes, std::vector<std::byte>* 
       bool waited = false;
       while (entry->state == Entry::State::started && !stopped_) {
         waited = true;
-        const Nanoseconds more = entry->started_at + options_.patience_ns - clock_.now();
+        const Nanoseconds more = entry->started_at + options_.wait_limit_ns - clock_.now();
         if (more <= 0) break;
         ++entry->waiters;
         (void)entry->changed.wait_for(mutex_, std::chrono::microseconds(more / 1000 + 1));
@@ -409,7 +409,7 @@ ReadAheadFigures ReadAhead::figures() const {
   return figures;
 }
 
-void ReadAhead::stop(Nanoseconds patience_ns) {
+void ReadAhead::stop(Nanoseconds wait_limit_ns) {
   std::shared_ptr<ReadEngine> ending;
   {
     MutexLock lock(mutex_);
@@ -418,7 +418,7 @@ void ReadAhead::stop(Nanoseconds patience_ns) {
     ending = std::move(engine_);
   }
   if (!ending) return;
-  const int left = ending->stop(patience_ns);
+  const int left = ending->stop(wait_limit_ns);
   {
     MutexLock lock(mutex_);
     queue_.clear();
@@ -428,7 +428,7 @@ void ReadAhead::stop(Nanoseconds patience_ns) {
   }
   if (left > 0 && options_.on_notice) {
     options_.on_notice(std::to_string(left) + " reads ahead (" + ending->name() + ") have not come back within " +
-                       std::to_string(patience_ns / kSecond) + " s; the kernel keeps them until the disk answers");
+                       std::to_string(wait_limit_ns / kSecond) + " s; the kernel keeps them until the disk answers");
   }
 }
 

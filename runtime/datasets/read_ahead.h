@@ -8,15 +8,15 @@
 //   ahead->stop();
 //
 // Content is untouched: a read that ran ahead either has exactly the bytes that the file system would give, or is
-//   forgotten, and the thread that wants them reads for itself; so every error (missing, EIO, cut short, too large) comes
-//   from the file system below, in its words, at the sample that wanted the bytes.
+//   forgotten, and the thread that wants them reads for itself; so every error (missing, EIO, cut short, too large)
+//   comes from the file system below, in its words, at the sample that wanted the bytes.
 // It follows the disk: nothing runs ahead while reads are answered from memory, as two clock readings a read tell, and
 //   after a slow one, for a second, the kernel's count of times that the thread slept (`eager`: always). So it costs
 //   nothing then; where reads begin to wait, it begins, and ends when they no longer do.
-// Bounds: `reads` under way at a time; `memory_bytes` of data read or being read and not yet taken. Beyond it parts wait,
-//   in order; whoever comes to a part that has not begun reads for himself, so nothing waits for room.
-// Waiting: a thread waits only for a read that is under way, for `patience_ns` at most; then it says so (on_notice), by
-//   file and time, reads for itself, and nothing runs ahead for a minute.
+// Bounds: `reads` under way at a time; `memory_bytes` of data read or being read and not yet taken. Beyond it parts
+//   wait, in order; whoever comes to a part that has not begun reads for himself, so nothing waits for room.
+// Waiting: a thread waits only for a read that is under way, for `wait_limit_ns` at most; then it says so (on_notice),
+//   by file and time, reads for itself, and nothing runs ahead for a minute.
 //
 // Life of a part:   queued -> started -> ready -> taken
 //                     |          |         '----> dropped
@@ -24,8 +24,8 @@
 //                     '-> asked for too early, dropped
 //
 // Thread-safety: everything, from any thread; `done` of the engine comes from its threads.
-// Ownership: outlives the sources made with files(), which must outlive nothing else of it. plan() keeps no reference to
-//   the source. stop() leaves nothing behind but what a dead disk holds (read_engine.h).
+// Ownership: outlives the sources made with files(), which must outlive nothing else of it. plan() keeps no reference
+//   to the source. stop() leaves nothing behind but what a dead disk holds (read_engine.h).
 // Failure: none; where io_uring is not to be had, threads read, and figures() says why.
 #pragma once
 
@@ -53,7 +53,7 @@ struct ReadAheadOptions {
   int64_t memory_bytes = int64_t{64} << 20;
   ReadMethod method = ReadMethod::automatic;
   bool eager = false;  // whatever the disk's speed: for tests and comparisons
-  Nanoseconds patience_ns = 10 * kSecond;
+  Nanoseconds wait_limit_ns = 10 * kSecond;
   std::vector<int> cpus;
   std::function<void(const std::string&)> on_notice;
 };
@@ -91,8 +91,8 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
   void set_memory(int64_t bytes);
   ReadAheadFigures figures() const;
 
-  // Ends everything within `patience_ns`; threads that wait for a read get Error(runtime). Once.
-  void stop(Nanoseconds patience_ns = 5 * kSecond);
+  // Ends everything within `wait_limit_ns`; threads that wait for a read get Error(runtime). Once.
+  void stop(Nanoseconds wait_limit_ns = 5 * kSecond);
 
  private:
   class Front;

@@ -57,11 +57,11 @@ class ReadEngine {
   virtual void start(std::shared_ptr<ReadJob> job) = 0;
   virtual void cancel(const std::shared_ptr<ReadJob>& job) = 0;
   // Ends the engine's threads; jobs that were not begun are dropped without `done`.
-  virtual int stop(Nanoseconds patience) = 0;
+  virtual int stop(Nanoseconds wait_limit) = 0;
 };
 
-// Null, with the reason in `why_not`, where the kernel is too old, a security profile forbids it (EPERM, ENOSYS), memory
-// may not be locked (ENOMEM), no thread can be started, or the build has no liburing.
+// Null, with the reason in `why_not`, where the kernel is too old, a security profile forbids it (EPERM, ENOSYS),
+// memory may not be locked (ENOMEM), no thread can be started, or the build has no liburing.
 std::shared_ptr<ReadEngine> make_uring_engine(const ReadEngineOptions& options, std::string& why_not);
 
 // At most options.reads threads, started when they are needed. `files` must outlive the engine.

@@ -60,9 +60,9 @@ class ThreadEngine final : public ReadEngine {
 
   void cancel(const std::shared_ptr<ReadJob>& job) override { job->cancelled = true; }
 
-  int stop(Nanoseconds patience) override {
+  int stop(Nanoseconds wait_limit) override {
     const MonotonicClock clock;
-    const Nanoseconds deadline = clock.now() + patience;
+    const Nanoseconds deadline = clock.now() + wait_limit;
     std::list<Thread> threads;
     int left = 0;
     {

@@ -138,9 +138,9 @@ class Reader {
     return sqe;
   }
 
-  // Opening is begun by whoever submits, and where the name is known but the server has to be asked (NFS, FUSE) it waits
-  // for it there, one file after the other. Such steps are given to the kernel's own threads from then on; for others
-  // that would be a detour.
+  // Opening is begun by whoever submits, and where the name is known but the server has to be asked (NFS, FUSE) it
+  // waits for it there, one file after the other. Such steps are given to the kernel's own threads from then on; for
+  // others that would be a detour.
   void submit() {
     if (::io_uring_sq_ready(ring_) == 0) return;
     const Nanoseconds begun = clock_.now();
@@ -374,10 +374,10 @@ class UringEngine final : public ReadEngine {
     shared_->wake();
   }
 
-  int stop(Nanoseconds patience) override {
+  int stop(Nanoseconds wait_limit) override {
     if (!thread_.joinable()) return 0;
     const MonotonicClock clock;
-    const Nanoseconds deadline = clock.now() + patience;
+    const Nanoseconds deadline = clock.now() + wait_limit;
     int left = 0;
     {
       MutexLock lock(shared_->mutex);

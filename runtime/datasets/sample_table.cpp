@@ -385,8 +385,8 @@ void TableBuilder::header(int64_t index, uint32_t width, uint32_t height) {
   row(index).height = height;
 }
 
-void TableBuilder::entry_points(std::span<const std::string> values) {
-  const size_t field = add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+void TableBuilder::restart_points(std::span<const std::string> values) {
+  const size_t field = add_field({kRestartPoints, FieldKind::bytes, DType::uint8, {}});
   for (const std::string& text : values) value(field, std::as_bytes(std::span(text)));
 }
 

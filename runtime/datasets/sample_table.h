@@ -68,8 +68,8 @@ struct SampleRow {
   uint32_t file = 0;     // kOwnFile: the sample is a file of its own, whose path is the key
   uint32_t width = 0;    // what the image's header says; 0: not looked at
   uint32_t height = 0;
-  // Of a pack: checksum of the sample's record. Of a picture in TFRecord files, and of any with entry points: what was
-  // listed, or they were made of (sum_of_picture in table_source.h), because they hold for no other bytes. Else 0.
+  // Of a pack: checksum of the sample's record. Of a picture in TFRecord files, and of any with restart points: what
+  // was listed, or they were made of (sum_of_picture in table_source.h), because they hold for no other bytes. Else 0.
   uint32_t check = 0;
 };
 static_assert(sizeof(SampleRow) == 48);
@@ -82,14 +82,14 @@ struct FieldPlace {
 };
 static_assert(sizeof(FieldPlace) == 24);
 
-// A column of the table that no batch shows: where decoding may enter each picture (SourceSample::entry_points). Not part
-// of the fingerprint, because it changes nothing but the time.
-inline constexpr const char* kEntryPoints = ".entry_points";
+// A column of the table that no batch shows: where decoding may enter each picture (SourceSample::restart_points). Not
+// part of the fingerprint, because it changes nothing but the time.
+inline constexpr const char* kRestartPoints = ".restart_points";
 // Another one, of packs: what packing found out about a sample, as lines (pack_format.h).
 inline constexpr const char* kNotes = ".notes";
 
 // A column that no batch shows. Such columns come after all others.
-inline bool is_hidden(const FieldSpec& field) { return field.name == kEntryPoints || field.name == kNotes; }
+inline bool is_hidden(const FieldSpec& field) { return field.name == kRestartPoints || field.name == kNotes; }
 
 inline constexpr uint32_t kOwnFile = 0xFFFFFFFF;
 inline constexpr uint32_t kInTable = 0xFFFFFFFF;
@@ -104,8 +104,8 @@ struct TableFacts {
   std::vector<std::string> classes;
   PixelFormat pixels;
   bool labelled = true;
-  // Not 0: records of more bytes were passed over, and their rows are bad samples, which they need not be where the limit
-  // is another one.
+  // Not 0: records of more bytes were passed over, and their rows are bad samples, which they need not be where the
+  // limit is another one.
   uint64_t passed_over_above = 0;
 };
 
@@ -151,8 +151,8 @@ class TableBuilder {
   void place(size_t field, uint32_t file, uint64_t offset, uint64_t bytes);
   void value(size_t field, std::span<const std::byte> bytes);
   void header(int64_t index, uint32_t width, uint32_t height);
-  // Once all samples are there: a value for each, as a column named kEntryPoints.
-  void entry_points(std::span<const std::string> values);
+  // Once all samples are there: a value for each, as a column named kRestartPoints.
+  void restart_points(std::span<const std::string> values);
   int64_t size() const noexcept { return static_cast<int64_t>(rows_.size()); }
   SampleRow& row(int64_t index) noexcept { return rows_[static_cast<size_t>(index)]; }
   std::string_view key(int64_t index) const noexcept;

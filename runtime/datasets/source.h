@@ -2,7 +2,7 @@
 //
 //   std::unique_ptr<Source> source = make_source(split.dataset, limits);
 //   std::vector<std::byte> bytes;                        // one per thread, reused
-//   Verdict verdict = source->read(index, bytes);        // bad: the sample; Error: the disk
+//   SampleStatus status = source->read(index, bytes);    // bad: the sample; Error: the disk
 //   source->label(index); source->key(index);
 //
 // Index order is part of the contract: samplers, hashes and checkpoints speak of indices, so two sources with equal
@@ -10,8 +10,9 @@
 // Thread-safety: all functions may be called from any number of threads at once.
 // Ownership: a source owns its index; bytes are the caller's.
 // Failure: opening throws Error(dataset) naming the folder or file, with a remedy. `read` throws Error(runtime) naming
-//   the file for trouble of the environment (a disk, a permission, a file that vanished), and returns a bad Verdict for
-//   what is a property of the sample itself (larger than the limit). An index outside [0, size) is Error(usage).
+//   the file for trouble of the environment (a disk, a permission, a file that vanished), and returns a bad
+//   SampleStatus for what is a property of the sample itself (larger than the limit). An index outside [0, size) is
+//   Error(usage).
 // Adding a data set format: where samples lie in files, a function that lists them (containers.h), and TableSource
 //   reads them; else derive from Source. Give DatasetSpec and make_source a case.
 #pragma once
@@ -36,9 +37,9 @@ struct DecodeLimits;  // runtime/decode/image.h
 
 // One sample as the source gives it. `storage` and `parts` are reused from sample to sample; the spans point into them.
 struct SourceSample {
-  // Where decoding may enter the image, a SideIndex as text (runtime/decode/jpeg/side_index.h); empty: nobody has looked.
-  // Points into `storage`, or into memory of the source, which keeps it.
-  std::span<const std::byte> entry_points;
+  // Where decoding may enter the image, a SideIndex as text (runtime/decode/jpeg/side_index.h); empty: nobody has
+  // looked. Points into `storage`, or into memory of the source, which keeps it.
+  std::span<const std::byte> restart_points;
   std::vector<std::byte> storage;
   std::vector<std::vector<std::byte>> parts;  // where several files make a sample
   std::span<const std::byte> image;   // a whole image file; or RGB pixels, row after row, where width > 0
@@ -52,7 +53,7 @@ struct SourceSample {
   // Nothing of the sample before it is left to see; buffers keep their memory.
   void reset(int64_t next_label) {
     image = {};
-    entry_points = {};
+    restart_points = {};
     fields.clear();
     width = height = 0;
     label = next_label;
@@ -98,8 +99,8 @@ class Source {
   // Bytes that read() will give: what the balancer's cost model goes by. May touch the disk the first time.
   virtual int64_t encoded_size(int64_t index) const = 0;
 
-  // Makes `bytes` the encoded image; empty where the verdict is bad.
-  virtual Verdict read(int64_t index, std::vector<std::byte>& bytes) const = 0;
+  // Makes `bytes` the encoded image; empty where the status is bad.
+  virtual SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const = 0;
 
   // What it has taken of its budget by now.
   virtual SourceBudget taken() const { return {0, 0}; }
@@ -108,15 +109,15 @@ class Source {
   // `key` alone. Decoded pixels have 64 readable bytes behind them (PixelBuffer::padding). Values of varying length are
   // checked against limits.max_field_bytes, and texts for UTF-8, by the maker (put_value); but a source that would have
   // to allocate for a longer one looks at the limit first.
-  virtual Verdict load(const DrawKey& key, SourceSample& sample) const {
+  virtual SampleStatus load(const DrawKey& key, SourceSample& sample) const {
     const auto index = static_cast<int64_t>(key.index);
     sample.width = sample.height = 0;
     sample.fields.clear();
-    sample.entry_points = {};
-    Verdict verdict = read(index, sample.storage);
+    sample.restart_points = {};
+    SampleStatus status = read(index, sample.storage);
     sample.image = sample.storage;
-    if (verdict.ok()) sample.label = label(index);
-    return verdict;
+    if (status.ok()) sample.label = label(index);
+    return status;
   }
 
   // Appends what load() of this sample will read, as far as that is known without touching a disk; a hint: nothing
@@ -130,7 +131,8 @@ class Source {
 
 class PythonWorkers;
 
-// Opens what `dataset` names. `files` must outlive the source. `workers`: for a dataset in Python, made with its config.
+// Opens what `dataset` names. `files` must outlive the source. `workers`: for a dataset in Python, made with its
+// config.
 std::unique_ptr<Source> make_source(const DatasetSpec& dataset, const DecodeLimits& limits,
                                     FileSystem& files = posix_file_system(),
                                     std::shared_ptr<const PythonWorkers> workers = nullptr,

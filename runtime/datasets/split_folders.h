@@ -1,9 +1,10 @@
 // The mistake that ImageFolder cannot see: the folder above train/ and val/, given where one of them was meant.
 //
-//   for (const std::string& name : splits_as_classes("imagenet")) …   // "train", "val": two classes, by torchvision's rules
+//   // "train", "val": two classes, by torchvision's rules
+//   for (const std::string& name : splits_as_classes("imagenet")) …
 //
-// Thread-safety: reads the disk, keeps nothing. Failure: none; a folder that cannot be listed has no such names, and whoever
-// lists the data set says what is wrong with it.
+// Thread-safety: reads the disk, keeps nothing. Failure: none; a folder that cannot be listed has no such names, and
+// whoever lists the data set says what is wrong with it.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@
 
 namespace penstock {
 
-// The names of a folder's folders, sorted, where they are names of splits (train, val, test, …) and hold class folders of
-// their own: as a data set of class folders they would be the classes. Empty: they are not.
+// The names of a folder's folders, sorted, where they are names of splits (train, val, test, …) and hold class folders
+// of their own: as a data set of class folders they would be the classes. Empty: they are not.
 std::vector<std::string> splits_as_classes(const std::string& folder, FileSystem& files = posix_file_system());
 
 }  // namespace penstock

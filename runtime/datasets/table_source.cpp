@@ -34,11 +34,11 @@ void TableSource::read_place(const FieldPlace& place, std::span<std::byte> into)
   }
 }
 
-Verdict check_pixels(const PixelFormat& pixels, const DecodeLimits& limits) {
+SampleStatus check_pixels(const PixelFormat& pixels, const DecodeLimits& limits) {
   const bool fits = pixels.width <= limits.max_side && pixels.height <= limits.max_side &&
                     int64_t{pixels.width} * pixels.height <= limits.max_pixels;
-  if (fits) return Verdict::good();
-  return Verdict::bad("image of " + std::to_string(pixels.width) + "x" + std::to_string(pixels.height) +
+  if (fits) return SampleStatus::good();
+  return SampleStatus::bad("image of " + std::to_string(pixels.width) + "x" + std::to_string(pixels.height) +
                       " pixels: above limits.max_side (" + std::to_string(limits.max_side) +
                       ") or limits.max_pixels (" + std::to_string(limits.max_pixels) + ")");
 }
@@ -55,19 +55,19 @@ uint32_t sum_of_picture(std::span<const std::byte> picture) {
   return static_cast<uint32_t>(hash128(picture).low);
 }
 
-Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
+SampleStatus TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
   check_encoded(index);
   const SampleRow& row = table_.row(index);
   bytes.clear();
   if (row.file == kOwnFile) {
     if (!files_.read_file(under_root(root_, table_.key(index)), limits_.max_encoded_bytes, bytes)) {
-      return Verdict::bad("the file is larger than limits.max_encoded_bytes (" +
+      return SampleStatus::bad("the file is larger than limits.max_encoded_bytes (" +
                           std::to_string(limits_.max_encoded_bytes) + " bytes)");
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
   if (row.bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
-    return Verdict::bad("the image has " + std::to_string(row.bytes) + " bytes, more than limits.max_encoded_bytes (" +
+    return SampleStatus::bad("the image has " + std::to_string(row.bytes) + " bytes, more than limits.max_encoded_bytes (" +
                         std::to_string(limits_.max_encoded_bytes) + ")");
   }
   bytes.resize(static_cast<size_t>(row.bytes));
@@ -78,10 +78,10 @@ Verdict TableSource::read(int64_t index, std::vector<std::byte>& bytes) const {
                         std::to_string(row.offset) + " is not the one that was there when its samples were listed",
                     "copy the file again, or make it again");
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
+SampleStatus TableSource::load(const DrawKey& key, SourceSample& sample) const {
   const auto index = static_cast<int64_t>(key.index);
   check_index(index);
   const TableFacts& facts = table_.facts();
@@ -90,12 +90,12 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
   std::vector<std::byte>& storage = sample.storage;
   size_t image_bytes = 0;
   if (facts.pixels.layout == PixelLayout::encoded) {
-    Verdict verdict = read(index, storage);
-    if (!verdict.ok()) return verdict;
+    SampleStatus status = read(index, storage);
+    if (!status.ok()) return status;
     image_bytes = storage.size();
   } else {
     // One size for all: a few MB of gzip can say that its pictures have gigabytes.
-    if (Verdict verdict = check_pixels(facts.pixels, limits_); !verdict.ok()) return verdict;
+    if (SampleStatus status = check_pixels(facts.pixels, limits_); !status.ok()) return status;
     thread_local std::vector<std::byte> stored;
     stored.resize(static_cast<size_t>(row.bytes));
     shard(row.file)->read_at(row.offset, stored);
@@ -105,20 +105,20 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     storage.resize(image_bytes);
     pixels_to_rgb(facts.pixels, stored, storage.data());
   }
-  if (shown_ < facts.fields.size() && facts.fields[shown_].name == kEntryPoints) {
+  if (shown_ < facts.fields.size() && facts.fields[shown_].name == kRestartPoints) {
     const FieldPlace& place = table_.place(shown_, index);
     // Damage before a crop that decoding recovers from would otherwise show without an index, and not with one.
     if (place.file == kInTable && place.bytes > 0 &&
         (pictures_are_checked_ || row.check == 0 ||
          row.check == sum_of_picture(std::span(storage).first(image_bytes)))) {
-      sample.entry_points = table_.value(place);
+      sample.restart_points = table_.value(place);
     }
   }
   size_t field_bytes = 0;
   for (size_t f = 0; f < shown_; ++f) {
     const uint64_t bytes = table_.place(f, index).bytes;
     if (!facts.fields[f].fixed_size() && bytes > static_cast<uint64_t>(limits_.max_field_bytes)) {
-      return Verdict::bad("field '" + facts.fields[f].name + "' has " + std::to_string(bytes) +
+      return SampleStatus::bad("field '" + facts.fields[f].name + "' has " + std::to_string(bytes) +
                           " bytes, more than limits.max_field_bytes (" + std::to_string(limits_.max_field_bytes) + ")");
     }
     field_bytes += static_cast<size_t>(bytes);
@@ -134,7 +134,7 @@ Verdict TableSource::load(const DrawKey& key, SourceSample& sample) const {
     sample.fields.push_back(value);
     at += value.size();
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 void TableSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {

@@ -6,8 +6,8 @@
 //
 // Pictures are encoded bytes, or decoded ones (CIFAR, MNIST) that become rows of RGB here; fields are read from where
 //   their places point.
-// Entry points are given only with the very bytes that they were made of: others are decoded as without an index.
-// Verdicts: an image over limits.max_encoded_bytes is a bad sample. A shard that cannot be read, or is not of the size
+// Restart points are given only with the very bytes that they were made of: others are decoded as without an index.
+// Statuses: an image over limits.max_encoded_bytes is a bad sample. A shard that cannot be read, or is not of the size
 //   that the table knows, is Error(runtime). So is another picture than was listed in a TFRecord file: without an index
 //   its checksums refuse a damaged one, and an index must not let it pass.
 // Thread-safety, ownership and failure: as source.h says.
@@ -28,10 +28,10 @@
 namespace penstock {
 
 // Whether pictures that are not encoded are within the limits; and one of them as rows of RGB.
-Verdict check_pixels(const PixelFormat& pixels, const DecodeLimits& limits);
+SampleStatus check_pixels(const PixelFormat& pixels, const DecodeLimits& limits);
 void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb);
 
-// SampleRow::check of a picture that has entry points, and of every one in TFRecord files.
+// SampleRow::check of a picture that has restart points, and of every one in TFRecord files.
 uint32_t sum_of_picture(std::span<const std::byte> picture);
 
 class TableSource final : public TabulatedSource {
@@ -40,8 +40,8 @@ class TableSource final : public TabulatedSource {
   TableSource(SampleTable table, std::string root, const DecodeLimits& limits, std::shared_ptr<ShardFiles> shards,
               FileSystem& files);
 
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override;
-  Verdict load(const DrawKey& key, SourceSample& sample) const override;
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override;
+  SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   SourceBudget taken() const override { return {0, shards_->spooled_bytes()}; }
 

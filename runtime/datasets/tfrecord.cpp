@@ -324,8 +324,8 @@ class TfListing {
   std::string remedy_;
 };
 
-// TensorFlow compresses without telling by the name. A record of 559,903 bytes begins as gzip does, so that the checksum
-// of the first record's length has the first word.
+// TensorFlow compresses without telling by the name. A record of 559,903 bytes begins as gzip does, so that the
+// checksum of the first record's length has the first word.
 Codec codec_of(const ContainerInput& input, const std::string& path) {
   const Codec named = codec_named(path);
   if (named != Codec::none) return named;

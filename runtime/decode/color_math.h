@@ -1,6 +1,6 @@
 // Colour conversions of decoded samples to RGB, as Pillow's convert("RGB") makes them.
 //
-// Integers only, so host and card give the same bytes. YCbCr is not here: libjpeg converts it.
+// Integers only, so host and GPU give the same bytes. YCbCr is not here: libjpeg converts it.
 // Thread-safety: pure functions.
 #pragma once
 

@@ -39,13 +39,13 @@ void check_reduction(const ImageHeader& header, int reduction) {
 
 class Decoder::Impl {
  public:
-  Impl(const DecodeLimits& limits, const DecodeOptions& options) : jpeg(limits, options) {}
+  Impl(const DecodeLimits& limits, const DecoderOptions& options) : jpeg(limits, options) {}
 
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const DecodeWish& wish) {
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
+                 const DecodeOptions& decode_options) {
     switch (header.format) {
       case ImageFormat::jpeg:
-        return jpeg.decode(bytes, header, box, storage, pixels, wish);
+        return jpeg.decode(bytes, header, box, storage, pixels, decode_options);
       case ImageFormat::png:
         return png.decode(bytes, header, box, storage, pixels);
       case ImageFormat::pnm:
@@ -74,49 +74,49 @@ class Decoder::Impl {
   PixelBuffer stored;  // pixels before they are turned
 };
 
-DecodeOptions DecodeOptions::from_environment() {
+DecoderOptions DecoderOptions::from_environment() {
   return {.own_jpeg = switches().decode != "library"};
 }
 
-Decoder::Decoder(const DecodeLimits& limits, const DecodeOptions& options)
+Decoder::Decoder(const DecodeLimits& limits, const DecoderOptions& options)
     : impl_(std::make_unique<Impl>(limits, options)) {}
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
-Verdict check_mask(const ImageHeader& header) {
-  if (header.format != ImageFormat::png) return Verdict::bad("a mask is a PNG file with a palette or of grey");
-  if (header.orientation > 1) return Verdict::bad("a mask cannot be turned by its EXIF data");
-  return Verdict::good();
+SampleStatus check_mask(const ImageHeader& header) {
+  if (header.format != ImageFormat::png) return SampleStatus::bad("a mask is a PNG file with a palette or of grey");
+  if (header.orientation > 1) return SampleStatus::bad("a mask cannot be turned by its EXIF data");
+  return SampleStatus::good();
 }
 
-Verdict Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+SampleStatus Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                              PixelView& pixels) {
   check_box(header, box);
-  if (Verdict verdict = check_mask(header); !verdict.ok()) return verdict;
+  if (SampleStatus status = check_mask(header); !status.ok()) return status;
   return impl_->png.decode_mask(bytes, header, box, storage, pixels);
 }
 
-Verdict Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                        PixelView& pixels, const DecodeWish& wish) {
-  check_reduction(header, wish.reduction);
+SampleStatus Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                        PixelView& pixels, const DecodeOptions& decode_options) {
+  check_reduction(header, decode_options.reduction);
   ImageHeader reduced = header;
-  reduced.width = reduced_size(header.width, wish.reduction);
-  reduced.height = reduced_size(header.height, wish.reduction);
+  reduced.width = reduced_size(header.width, decode_options.reduction);
+  reduced.height = reduced_size(header.height, decode_options.reduction);
   check_box(reduced, box);
-  if (wish.judges()) check_box(header, wish.judged);
-  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, wish);
+  if (decode_options.judges()) check_box(header, decode_options.judged);
+  if (header.orientation <= 1) return impl_->decode(bytes, header, box, storage, pixels, decode_options);
   ImageHeader stored = header;
   if (header.swaps_sides()) std::swap(stored.width, stored.height);
-  DecodeWish of_stored = wish;
+  DecodeOptions of_stored = decode_options;
   of_stored.rows = nullptr;
-  if (wish.judges()) of_stored.judged = stored_box(wish.judged, header);
+  if (decode_options.judges()) of_stored.judged = stored_box(decode_options.judged, header);
   PixelView found;
-  const Verdict verdict = impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, of_stored);
-  if (!verdict.ok()) return verdict;
+  const SampleStatus status = impl_->decode(bytes, stored, stored_box(box, reduced), impl_->stored, found, of_stored);
+  if (!status.ok()) return status;
   turn(found, header.orientation, storage);
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
-  return verdict;
+  return status;
 }
 
 const DecodeCounts& Decoder::counts() const noexcept {

@@ -17,20 +17,20 @@
 
 namespace penstock {
 
-Verdict check_size(uint64_t width, uint64_t height, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus check_size(uint64_t width, uint64_t height, const DecodeLimits& limits, ImageHeader& header) {
   const std::string size = std::to_string(width) + "x" + std::to_string(height);
-  if (width == 0 || height == 0) return Verdict::bad("image of size " + size);
+  if (width == 0 || height == 0) return SampleStatus::bad("image of size " + size);
   if (width > static_cast<uint64_t>(limits.max_side) || height > static_cast<uint64_t>(limits.max_side)) {
-    return Verdict::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side) +
+    return SampleStatus::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side) +
                         " (limits.max_side)");
   }
   if (static_cast<int64_t>(width * height) > limits.max_pixels) {
-    return Verdict::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels) +
+    return SampleStatus::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels) +
                         " (limits.max_pixels)");
   }
   header.width = static_cast<int>(width);
   header.height = static_cast<int>(height);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 namespace {
@@ -45,61 +45,61 @@ std::string hex_of(EncodedView bytes) {
   return text;
 }
 
-Verdict jpeg_frame(HeaderReader& in, unsigned marker, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus jpeg_frame(HeaderReader& in, unsigned marker, const DecodeLimits& limits, ImageHeader& header) {
   if (marker == 0xC3 || marker == 0xC7 || marker == 0xCB || marker == 0xCF) {
-    return Verdict::bad("lossless JPEG is not supported");
+    return SampleStatus::bad("lossless JPEG is not supported");
   }
   if (marker == 0xC5 || marker == 0xC6 || marker == 0xCD || marker == 0xCE) {
-    return Verdict::bad("hierarchical JPEG is not supported");
+    return SampleStatus::bad("hierarchical JPEG is not supported");
   }
-  if (!in.has(8)) return Verdict::bad("premature end of data in the JPEG header");
+  if (!in.has(8)) return SampleStatus::bad("premature end of data in the JPEG header");
   const unsigned length = in.u16();
   const unsigned precision = in.u8();
   const unsigned height = in.u16();
   const unsigned width = in.u16();
   const unsigned components = in.u8();
-  if (precision != 8) return Verdict::bad(std::to_string(precision) + "-bit JPEG is not supported");
+  if (precision != 8) return SampleStatus::bad(std::to_string(precision) + "-bit JPEG is not supported");
   if (components != 1 && components != 3 && components != 4) {
-    return Verdict::bad("JPEG of " + std::to_string(components) + " components is not supported");
+    return SampleStatus::bad("JPEG of " + std::to_string(components) + " components is not supported");
   }
-  if (length != 8 + 3 * components) return Verdict::bad("wrong length of the JPEG frame header");
+  if (length != 8 + 3 * components) return SampleStatus::bad("wrong length of the JPEG frame header");
   return check_size(width, height, limits, header);
 }
 
-Verdict read_jpeg_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_jpeg_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   HeaderReader in(bytes);
   in.skip(2);  // SOI
   while (true) {
     unsigned byte = 0;
     do {
-      if (!in.has(1)) return Verdict::bad("premature end of data in the JPEG header");
+      if (!in.has(1)) return SampleStatus::bad("premature end of data in the JPEG header");
       byte = in.u8();
     } while (byte != 0xFF);
     while (byte == 0xFF) {
-      if (!in.has(1)) return Verdict::bad("premature end of data in the JPEG header");
+      if (!in.has(1)) return SampleStatus::bad("premature end of data in the JPEG header");
       byte = in.u8();
     }
     if (byte == 0 || byte == 0x01 || (byte >= 0xD0 && byte <= 0xD7)) continue;  // stuffing, TEM, RSTn
     if (byte >= 0xC0 && byte <= 0xCF && byte != 0xC4 && byte != 0xC8 && byte != 0xCC) {
       return jpeg_frame(in, byte, limits, header);
     }
-    if (byte == 0xD8) return Verdict::bad("second start of image in the JPEG header");
-    if (byte == 0xD9) return Verdict::bad("JPEG file without an image");
-    if (byte == 0xDA) return Verdict::bad("JPEG scan before the frame header");
-    if (!in.has(2)) return Verdict::bad("premature end of data in the JPEG header");
+    if (byte == 0xD8) return SampleStatus::bad("second start of image in the JPEG header");
+    if (byte == 0xD9) return SampleStatus::bad("JPEG file without an image");
+    if (byte == 0xDA) return SampleStatus::bad("JPEG scan before the frame header");
+    if (!in.has(2)) return SampleStatus::bad("premature end of data in the JPEG header");
     const unsigned length = in.u16();
     if (length < 2) continue;  // nothing to skip; which markers may be so, libjpeg says
-    if (!in.skip(length - 2)) return Verdict::bad("premature end of data in the JPEG header");
+    if (!in.skip(length - 2)) return SampleStatus::bad("premature end of data in the JPEG header");
   }
 }
 
-Verdict read_png_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_png_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   HeaderReader in(bytes);
-  if (!in.has(33)) return Verdict::bad("premature end of data in the PNG header");
+  if (!in.has(33)) return SampleStatus::bad("premature end of data in the PNG header");
   in.skip(8);
   const uint32_t length = in.u32();
   const uint32_t type = in.u32();
-  if (length != 13 || type != 0x49484452U) return Verdict::bad("PNG file does not begin with its header chunk");
+  if (length != 13 || type != 0x49484452U) return SampleStatus::bad("PNG file does not begin with its header chunk");
   const uint32_t width = in.u32();
   const uint32_t height = in.u32();
   const unsigned depth = in.u8();
@@ -110,7 +110,7 @@ Verdict read_png_header(EncodedView bytes, const DecodeLimits& limits, ImageHead
                      : colour == 3 ? depth == 8 || small
                                    : any && (colour == 2 || colour == 4 || colour == 6);
   if (!valid) {
-    return Verdict::bad("PNG of colour type " + std::to_string(colour) + " with " + std::to_string(depth) +
+    return SampleStatus::bad("PNG of colour type " + std::to_string(colour) + " with " + std::to_string(depth) +
                         " bits does not exist");
   }
   return check_size(width, height, limits, header);
@@ -138,7 +138,7 @@ ImageFormat format_of(EncodedView bytes) {
   return ImageFormat::unknown;
 }
 
-Verdict read_sizes(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_sizes(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   switch (header.format) {
     case ImageFormat::jpeg:
       return read_jpeg_header(bytes, limits, header);
@@ -157,26 +157,26 @@ Verdict read_sizes(EncodedView bytes, const DecodeLimits& limits, ImageHeader& h
     case ImageFormat::unknown:
       break;
   }
-  return Verdict::bad("not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with " + hex_of(bytes) + ")");
+  return SampleStatus::bad("not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with " + hex_of(bytes) + ")");
 }
 
 }  // namespace
 
-Verdict read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header, const HeaderOptions& options) {
+SampleStatus read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header, const HeaderOptions& options) {
   header = ImageHeader{};
-  if (bytes.empty()) return Verdict::bad("empty file");
+  if (bytes.empty()) return SampleStatus::bad("empty file");
   if (static_cast<int64_t>(bytes.size()) > limits.max_encoded_bytes) {
-    return Verdict::bad("file of " + std::to_string(bytes.size()) + " bytes: over the limit of " +
+    return SampleStatus::bad("file of " + std::to_string(bytes.size()) + " bytes: over the limit of " +
                         std::to_string(limits.max_encoded_bytes) + " (limits.max_encoded_bytes)");
   }
   header.format = format_of(bytes);
-  const Verdict verdict = read_sizes(bytes, limits, header);
-  if (!verdict.ok()) return verdict;
+  const SampleStatus status = read_sizes(bytes, limits, header);
+  if (!status.ok()) return status;
   if (options.exif_orientation && header.format != ImageFormat::tiff) {
     header.orientation = exif_orientation(bytes, header.format);
   }
   if (header.swaps_sides()) std::swap(header.width, header.height);
-  return verdict;
+  return status;
 }
 
 }  // namespace penstock

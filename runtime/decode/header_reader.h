@@ -1,7 +1,7 @@
 // Reading headers: bytes with bounds, and the limits on sizes.
 //
 //   HeaderReader in(bytes);
-//   if (!in.has(4)) return Verdict::bad("premature end of data in the BMP header");
+//   if (!in.has(4)) return SampleStatus::bad("premature end of data in the BMP header");
 //   const uint32_t size = in.le32();
 //   return check_size(width, height, limits, header);
 //
@@ -50,7 +50,7 @@ class HeaderReader {
 };
 
 // Takes the size into the header unless it is empty or over the limits.
-Verdict check_size(uint64_t width, uint64_t height, const DecodeLimits& limits, ImageHeader& header);
+SampleStatus check_size(uint64_t width, uint64_t height, const DecodeLimits& limits, ImageHeader& header);
 
 inline const uint8_t* raw_bytes(EncodedView bytes) {
   return reinterpret_cast<const uint8_t*>(bytes.data());

@@ -17,7 +17,7 @@ enum class ImageFormat : uint8_t { unknown = 0, jpeg = 1, png = 2, pnm = 3, bmp 
 // What the file's header says. Draws need no more than this, so they are made before anything is decoded.
 struct ImageHeader {
   ImageFormat format = ImageFormat::unknown;
-  int width = 0;  // of the upright image: the file's height where the orientation is 5 to 8
+  int width = 0;  // of the oriented image: the file's height where the orientation is 5 to 8
   int height = 0;
   // EXIF's 1 to 8: how the file's pixels have to be turned. 1 unless asked for; TIFF is always turned, as by Pillow.
   uint8_t orientation = 1;
@@ -51,18 +51,20 @@ struct DecodeLimits {
   int max_side = 65500;    // libjpeg's JPEG_MAX_DIMENSION
   int max_scans = 100;     // progressive bombs: a thousand scans of a large image
   int max_warnings = 100;  // "extraneous bytes", "corrupt data": harmless ones pass, floods do not
-  int64_t max_field_bytes = 64 << 10;  // a text or bytes field of a sample: every place in a cell or slot has so much
+  // a text or bytes field of a sample: every place in a chunk buffer or batch buffer has so much
+  int64_t max_field_bytes = 64 << 10;
 
   friend bool operator==(const DecodeLimits&, const DecodeLimits&) = default;
 };
 
 // Which of several equal ways decoders take. Results never depend on it; tests and measurements do.
-struct DecodeOptions {
+struct DecoderOptions {
   bool own_jpeg = true;     // our own decoder; off: libjpeg-turbo decodes every JPEG file
-  int learnt_interval = 0;  // MCUs between the points of an index that is learnt; 0: learnt_interval() (side_index.h)
+  // MCUs between the points of an index that is learned; 0: learned_interval() (side_index.h)
+  int learned_interval = 0;
 
   // The default, changed by PENSTOCK_DECODE=library in the environment: own_jpeg off.
-  static DecodeOptions from_environment();
+  static DecoderOptions from_environment();
 };
 
 // How many images went which way.

@@ -106,16 +106,16 @@ Box stored_box(const Box& box, const ImageHeader& header) {
   }
 }
 
-void turn(const PixelView& stored, uint8_t orientation, PixelBuffer& upright) {
+void turn(const PixelView& stored, uint8_t orientation, PixelBuffer& oriented) {
   const bool swaps = orientation >= 5;
   const int width = swaps ? stored.height : stored.width;
   const int height = swaps ? stored.width : stored.height;
-  // Which way the file's columns and rows run in the upright image.
+  // Which way the file's columns and rows run in the oriented image.
   const bool mirror_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const bool mirror_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  upright.resize(width, height);
+  oriented.resize(width, height);
   for (int y = 0; y < height; ++y) {
-    uint8_t* out = upright.row(y);
+    uint8_t* out = oriented.row(y);
     for (int x = 0; x < width; ++x, out += 3) {
       int column = swaps ? y : x;
       int row = swaps ? x : y;

@@ -5,7 +5,8 @@
 //     ...                                    // writes the row
 //   }
 //
-// Rows come in order, from one thread; a decoder may begin again at row 0. Whoever gave the sink has it take the last row.
+// Rows come in order, from one thread; a decoder may begin again at row 0. Whoever gave the sink has it take the last
+// row.
 // Memory: the sink's, good until the next row() of it; `row_sink_padding` bytes more than the row's may be written.
 #pragma once
 

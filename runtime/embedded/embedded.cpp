@@ -16,8 +16,8 @@
 
 namespace penstock {
 
-PortOptions port_options(const Job& job) {
-  PortOptions options;
+ReceiverOptions receiver_options(const Job& job) {
+  ReceiverOptions options;
   options.prefetch = job.loader.prefetch;
   options.hold = job.trainer.hold;
   return options;
@@ -34,42 +34,42 @@ class EmbeddedWorld::Impl {
  public:
   Impl(const Job& job, const EmbeddedOptions& options) : inproc_(2) {
     const SignalsBlocked blocked;  // the Loader makes its executor's threads already when it is constructed
-    PortOptions port = port_options(job);
-    port.replica = port.trainer = options.replica;
-    port.num_replicas = options.replicas;
-    port.coordination = coordinator_options(job);
-    port.coordination.ports = {0};
-    port.coordination.loaders = {1};
-    port.coordination.nodes = {0, 0};
-    port.coordination.embedded = true;
-    port_ = std::make_unique<Port>(port, inproc_.endpoint(0));
+    ReceiverOptions receiver = receiver_options(job);
+    receiver.replica = receiver.trainer = options.replica;
+    receiver.num_replicas = options.replicas;
+    receiver.coordination = coordinator_options(job);
+    receiver.coordination.receivers = {0};
+    receiver.coordination.loaders = {1};
+    receiver.coordination.nodes = {0, 0};
+    receiver.coordination.embedded = true;
+    receiver_ = std::make_unique<Receiver>(receiver, inproc_.endpoint(0));
 
     LoaderOptions loader = loader_options(job);
     loader.cpus = options.cpus;
-    // torchrun's processes share a node: each begins with another card.
-    loader.cards.taker = program_place(current_environment()).local_rank.value_or(0);
+    // torchrun's processes share a node: each begins with another GPU.
+    loader.gpus.loader_number = program_place(current_environment()).local_rank.value_or(0);
     loader_ = std::make_unique<Loader>(loader, inproc_.endpoint(1));
 
     loader_thread_ = std::thread([this] { guard("loader", [this] { loader_->run(); }); });
-    port_thread_ = std::thread([this] {
-      guard("port", [this] { port_->run(); });
-      port_->disconnect_clients();  // after problem() is set, which clients ask for then
+    receiver_thread_ = std::thread([this] {
+      guard("receiver", [this] { receiver_->run(); });
+      receiver_->disconnect_clients();  // after problem() is set, which clients ask for then
     });
   }
 
   ~Impl() {
     loader_->stop();
     loader_thread_.join();
-    port_->stop();
-    port_thread_.join();
-    // The port's cells are the loader's memory: the reader goes first.
-    port_.reset();
+    receiver_->stop();
+    receiver_thread_.join();
+    // The receiver's chunk buffers are the loader's memory: the reader goes first.
+    receiver_.reset();
     loader_.reset();
   }
 
   UniqueFd connect() {
     auto [mine, theirs] = packet_socket_pair();
-    port_->adopt(std::move(theirs));
+    receiver_->adopt(std::move(theirs));
     return std::move(mine);
   }
   std::string problem() const {
@@ -88,17 +88,17 @@ class EmbeddedWorld::Impl {
         MutexLock lock(mutex_);
         if (problem_.empty()) problem_ = std::string("the embedded ") + who + " failed: " + error.what();
       }
-      // Ends the other side too; the port's thread then hangs up on its clients, which ask why.
-      port_->stop();
+      // Ends the other side too; the receiver's thread then hangs up on its clients, which ask why.
+      receiver_->stop();
       loader_->stop();
     }
   }
 
   InprocWorld inproc_;
-  std::unique_ptr<Port> port_;
+  std::unique_ptr<Receiver> receiver_;
   std::unique_ptr<Loader> loader_;
   std::thread loader_thread_;
-  std::thread port_thread_;
+  std::thread receiver_thread_;
   mutable Mutex mutex_;
   std::string problem_ PENSTOCK_GUARDED_BY(mutex_);
 };
@@ -123,13 +123,13 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
   // (The process too: a forked child has a copy of this table, but none of its worlds' threads.)
   key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
       << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
-      << job.loader.cells << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' ' << job.loader.payload_crc
+      << job.loader.chunk_buffers << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' ' << job.loader.payload_crc
       << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
       << static_cast<int>(job.loader.read_method) << ' ' << job.loader.index_memory_mb << ' '
-      << static_cast<int>(job.loader.executor) << ' ' << job.loader.cards << ' ' << job.loader.card_memory_mb << ' '
-      << job.loader.card_duty << ' ' << job.loader.card_share_mb << ' '
-      << static_cast<int>(job.loader.card_links) << ' '
-      << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.card_entropy) << ' '
+      << static_cast<int>(job.loader.executor) << ' ' << job.loader.gpus << ' ' << job.loader.gpu_memory_mb << ' '
+      << job.loader.gpu_duty << ' ' << job.loader.gpu_share_mb << ' '
+      << static_cast<int>(job.loader.gpu_links) << ' '
+      << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.gpu_entropy) << ' '
       << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' '
       << job.trainer.hold << ' '
       << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s

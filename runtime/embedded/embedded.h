@@ -1,4 +1,4 @@
-// A whole job in threads of one process: a port with the coordinator, and a loader, joined by the inproc transport.
+// A whole job in threads of one process: a receiver with the coordinator, and a loader, joined by the inproc transport.
 //
 //   auto world = EmbeddedWorld::shared(job, options);   // one per process and settings, while somebody uses it
 //   UniqueFd socket = world->connect();                 // a client's end, speaking client_protocol.h
@@ -15,7 +15,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/job/job.h"
-#include "runtime/receiver/port.h"
+#include "runtime/receiver/receiver.h"
 
 namespace penstock {
 
@@ -25,7 +25,7 @@ struct EmbeddedOptions {
   std::vector<int> cpus;  // for the loader's threads
 };
 
-PortOptions port_options(const Job& job);
+ReceiverOptions receiver_options(const Job& job);
 CoordinatorOptions coordinator_options(const Job& job);
 
 class EmbeddedWorld {

@@ -7,7 +7,7 @@
 
 #include "runtime/decode/jpeg/coefficient_tiles.h"
 #include "runtime/decode/jpeg/zigzag.h"
-#include "runtime/gpu/card_alignment.h"
+#include "runtime/gpu/gpu_alignment.h"
 #include "runtime/gpu/hash_secret.h"
 
 namespace penstock {
@@ -17,7 +17,7 @@ size_t spans_of(uint32_t units) {
   return (units + span_threads - 1) / span_threads;
 }
 
-CardBox card_box(const Box& box) {
+GpuBox gpu_box(const Box& box) {
   return {box.x, box.y, box.width, box.height};
 }
 
@@ -56,23 +56,23 @@ WarpKind kind_of(const WarpOp& op) {
 
 }  // namespace
 
-void BatchBuilder::Counts::add(const CardStep& step) {
+void BatchBuilder::Counts::add(const StagePart& step) {
   ++parts[step.index()];
   spans[step.index()] += spans_of(std::visit([](const auto& part) { return part.units; }, step));
 }
 
 size_t BatchBuilder::part_bytes(size_t stage) {
   static constexpr auto bytes = []<size_t... S>(std::index_sequence<S...>) {
-    return std::array{sizeof(std::variant_alternative_t<S, CardStep>)...};
+    return std::array{sizeof(std::variant_alternative_t<S, StagePart>)...};
   }
-  (std::make_index_sequence<card_stages>());
+  (std::make_index_sequence<gpu_stages>());
   return bytes[stage];
 }
 
 size_t BatchBuilder::Counts::bytes() const {
   size_t sum = 0;
-  for (size_t s = 0; s < card_stages; ++s) {
-    sum += card_aligned(parts[s] * part_bytes(s)) + card_aligned(spans[s] * sizeof(PartSpan));
+  for (size_t s = 0; s < gpu_stages; ++s) {
+    sum += gpu_aligned(parts[s] * part_bytes(s)) + gpu_aligned(spans[s] * sizeof(PartSpan));
   }
   return sum;
 }
@@ -92,20 +92,20 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   finisher_ = finisher;
   digests_ = digests;
   output_bytes_ = finisher != nullptr ? finisher->bytes_per_sample() : size_t{area(width, height)} * 3;
-  const size_t outputs = card_aligned(samples_ * output_bytes_);
+  const size_t outputs = gpu_aligned(samples_ * output_bytes_);
   const size_t table = finisher != nullptr ? finisher->table().size() * sizeof(uint32_t) : 0;
-  const size_t verdicts = samples_ * sizeof(uint32_t);
+  const size_t statuses = samples_ * sizeof(uint32_t);
   const size_t hashes = digests ? samples_ * sizeof(Sum128) : 0;
   const size_t secret = digests ? hash_secret_bytes : 0;
-  const size_t uploaded = card_aligned(table) + card_aligned(verdicts) + card_aligned(hashes) + card_aligned(secret);
-  const size_t end = limits_.memory_bytes / card_alignment * card_alignment;
+  const size_t uploaded = gpu_aligned(table) + gpu_aligned(statuses) + gpu_aligned(hashes) + gpu_aligned(secret);
+  const size_t end = limits_.memory_bytes / gpu_alignment * gpu_alignment;
   if (samples_ == 0 || outputs + uploaded > end || uploaded > limits_.upload_bytes) return false;
   if (entries_.size() < samples_) entries_.resize(samples_);
-  files_begin_ = limits_.upload_bytes / card_alignment * card_alignment;
+  files_begin_ = limits_.upload_bytes / gpu_alignment * gpu_alignment;
   scratch_end_ = end - outputs;
   outputs_at_ = scratch_end_;
-  verdicts_at_ = upload(verdicts);
-  std::memset(upload_ + verdicts_at_, 0, verdicts);
+  statuses_at_ = upload(statuses);
+  std::memset(upload_ + statuses_at_, 0, statuses);
   if (digests) {
     digests_at_ = upload(hashes);
     secret_at_ = upload(secret);
@@ -120,18 +120,18 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
 
 uint64_t BatchBuilder::upload(size_t bytes) {
   const size_t at = uploaded_;
-  uploaded_ += card_aligned(bytes);
+  uploaded_ += gpu_aligned(bytes);
   return at;
 }
 
 uint64_t BatchBuilder::scratch(size_t bytes) {
-  const size_t need = card_aligned(bytes);
+  const size_t need = gpu_aligned(bytes);
   // What exceeds the memory is seen by reserve(), before anybody uses the number.
   scratch_end_ = need > scratch_end_ ? 0 : scratch_end_ - need;
   return scratch_end_;
 }
 
-std::optional<size_t> BatchBuilder::reserve(const CardSample& sample) {
+std::optional<size_t> BatchBuilder::reserve(const GpuSample& sample) {
   if (places_ == samples_) return std::nullopt;
   const size_t uploaded = uploaded_;
   const size_t scratch_end = scratch_end_;
@@ -159,30 +159,30 @@ Placement BatchBuilder::place_run(const PlanRun& run, int source_x, int source_y
   Placement place;
   place.width = run.result.width;
   place.height = run.result.height;
-  place.live = card_box(run.live);
+  place.live = gpu_box(run.live);
   place.source_x = source_x;
   place.source_y = source_y;
   place.mirror_x = run.flip_horizontal ? 1 : 0;
   place.mirror_y = run.flip_vertical ? 1 : 0;
   place.rings = static_cast<uint32_t>(run.last_ring - run.first_ring);
-  place.rings_at = place.rings > 0 ? upload(place.rings * sizeof(CardRing)) : 0;
+  place.rings_at = place.rings > 0 ? upload(place.rings * sizeof(GpuRing)) : 0;
   return place;
 }
 
 // `by_tap`: neighbouring outputs' weights of one tap lie side by side, as threads of neighbouring outputs read them.
-CardTaps BatchBuilder::place_taps(const Taps& taps, bool by_tap) {
+GpuTaps BatchBuilder::place_taps(const Taps& taps, bool by_tap) {
   const auto count = static_cast<size_t>(taps.count());
   const auto stride = static_cast<size_t>(taps.stride);
-  CardTaps place;
+  GpuTaps place;
   place.start_at = upload(count * sizeof(int32_t));
   place.size_at = upload(count * sizeof(int32_t));
   place.weight_at = upload(count * stride * sizeof(int32_t));
   place.step = by_tap ? static_cast<uint32_t>(count) : 1;
-  place.turn = by_tap ? 1 : static_cast<uint32_t>(stride);
+  place.stride = by_tap ? 1 : static_cast<uint32_t>(stride);
   return place;
 }
 
-void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& counts) {
+void BatchBuilder::describe(const GpuSample& sample, Entry& entry, Counts& counts) {
   entry.used = true;
   entry.refused = false;
   entry.picture = {};
@@ -193,48 +193,48 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
   // Where the finishing pass comes behind, the image of bytes is in between.
   const uint64_t last = finisher_ != nullptr ? scratch(image_bytes({width_, height_})) : output;
   Images images;
-  const std::vector<CardAct>& acts = sample.acts();
-  for (size_t a = 0; a < acts.size(); ++a) {
-    const CardAct& act = acts[a];
+  const std::vector<KernelStep>& kernel_steps = sample.kernel_steps();
+  for (size_t a = 0; a < kernel_steps.size(); ++a) {
+    const KernelStep& kernel_step = kernel_steps[a];
     entry.step_of.push_back(entry.steps.size());
-    if (act.kind == CardActKind::tone) {
-      describe_ops(sample, act, images.at, 0, entry);
+    if (kernel_step.kind == KernelStepKind::tone) {
+      describe_ops(sample, kernel_step, images.at, 0, entry);
       continue;
     }
     const uint64_t from = images.at;
-    if (a + 1 < acts.size() && act.kind != CardActKind::point) {
-      const size_t bytes = image_bytes(act.out);
+    if (a + 1 < kernel_steps.size() && kernel_step.kind != KernelStepKind::point) {
+      const size_t bytes = image_bytes(kernel_step.out);
       const bool fits = bytes <= images.spare_bytes;
-      images = {fits ? images.spare_at : scratch(bytes), fits ? images.spare_bytes : card_aligned(bytes), images.at,
+      images = {fits ? images.spare_at : scratch(bytes), fits ? images.spare_bytes : gpu_aligned(bytes), images.at,
                 images.bytes};
     }
-    const uint64_t to = a + 1 < acts.size() ? images.at : last;
-    const std::vector<PlanRun>& runs = sample.plan().stages[act.stage].geometry.runs;
-    switch (act.kind) {
-      case CardActKind::colour:
+    const uint64_t to = a + 1 < kernel_steps.size() ? images.at : last;
+    const std::vector<PlanRun>& runs = sample.plan().stages[kernel_step.stage].geometry.runs;
+    switch (kernel_step.kind) {
+      case KernelStepKind::colour:
         if (sample.by_library()) {
-          describe_picture(sample, runs[act.at], to, entry);
+          describe_picture(sample, runs[kernel_step.at], to, entry);
         } else {
-          describe_colour(sample, runs[act.at], to, entry);
+          describe_colour(sample, runs[kernel_step.at], to, entry);
         }
         break;
-      case CardActKind::place: {
-        const PlanRun& run = runs[act.at];
+      case KernelStepKind::place: {
+        const PlanRun& run = runs[kernel_step.at];
         PlacePart part;
-        part.units = area(act.out);
+        part.units = area(kernel_step.out);
         part.place = place_run(run, run.source.x, run.source.y);
-        part.from_width = act.in.width;
-        part.from_height = act.in.height;
+        part.from_width = kernel_step.in.width;
+        part.from_height = kernel_step.in.height;
         part.from_at = from;
         part.to_at = to;
         entry.steps.emplace_back(part);
         break;
       }
-      case CardActKind::resize:
-        describe_resize(sample, act, from, to, entry);
+      case KernelStepKind::resize:
+        describe_resize(sample, kernel_step, from, to, entry);
         break;
       default:
-        describe_ops(sample, act, from, to, entry);
+        describe_ops(sample, kernel_step, from, to, entry);
     }
   }
   if (finisher_ != nullptr) {
@@ -248,7 +248,7 @@ void BatchBuilder::describe(const CardSample& sample, Entry& entry, Counts& coun
     entry.steps.emplace_back(finish);
   }
   if (digests_) describe_digest(last, entry);
-  for (const CardStep& step : entry.steps) counts.add(step);
+  for (const StagePart& step : entry.steps) counts.add(step);
 }
 
 // The last steps. How long the record will be is not known yet.
@@ -276,18 +276,18 @@ bool BatchBuilder::set_record(size_t place, std::span<const std::byte> record) {
   return true;
 }
 
-void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
+void BatchBuilder::describe_colour(const GpuSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
   const CoefficientReader& reader = sample.reader();
   const JpegFrame& frame = reader.frame();
   const uint64_t coefficients_at = sample.leaves_entropy() ? scratch(reader.bytes()) : upload(reader.bytes());
-  switch (sample.entropy_way()) {
-    case CardSample::EntropyWay::cpu:
+  switch (sample.entropy_mode()) {
+    case GpuSample::EntropyMode::cpu:
       break;
-    case CardSample::EntropyWay::index:
-    case CardSample::EntropyWay::restarts:
-      describe_stretches(sample, coefficients_at, entry);
+    case GpuSample::EntropyMode::index:
+    case GpuSample::EntropyMode::restarts:
+      describe_mcu_runs(sample, coefficients_at, entry);
       break;
-    case CardSample::EntropyWay::search:
+    case GpuSample::EntropyMode::search:
       describe_scan(sample, coefficients_at, entry);
       break;
   }
@@ -321,17 +321,17 @@ void BatchBuilder::describe_colour(const CardSample& sample, const PlanRun& run,
 }
 
 // As `place` of an image that is there: the library's pixels of the region.
-void BatchBuilder::describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
+void BatchBuilder::describe_picture(const GpuSample& sample, const PlanRun& run, uint64_t to, Entry& entry) {
   const Box& region = sample.region();
   const JpegFrame& frame = sample.reader().frame();
-  const size_t bytes = card_aligned(sample.file().size());
+  const size_t bytes = gpu_aligned(sample.file().size());
   files_begin_ = bytes > files_begin_ ? 0 : files_begin_ - bytes;  // what exceeds the buffer is seen by reserve()
   entry.file_at = files_begin_;
   entry.picture = {.file = upload_ + files_begin_,
                    .bytes = sample.file().size(),
                    .width = frame.width,
                    .height = frame.height,
-                   .region = card_box(region),
+                   .region = gpu_box(region),
                    .to_at = scratch(image_bytes({region.width, region.height})),
                    .place = places_};
   PlacePart part;
@@ -362,16 +362,16 @@ std::span<const uint64_t> BatchBuilder::table_places(const EntropyTables& tables
   return table_places_;
 }
 
-EntropyPart BatchBuilder::entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
+EntropyPart BatchBuilder::entropy_part(const GpuSample& sample, const EntropyTables& tables, size_t bytes,
                                        uint64_t coefficients_at) {
   const JpegFrame& frame = sample.reader().frame();
   EntropyPart part;
   part.bytes = static_cast<uint32_t>(bytes);
   part.bytes_at = upload(bytes);
-  part.verdict_at = verdicts_at_ + places_ * sizeof(uint32_t);
+  part.status_at = statuses_at_ + places_ * sizeof(uint32_t);
   part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
-  part.turns = static_cast<uint32_t>(tables.blocks());
-  tables.write_turns(table_places(tables), part.turn);
+  part.mcu_blocks = static_cast<uint32_t>(tables.blocks());
+  tables.write_mcu_blocks(table_places(tables), part.mcu_block);
   for (int c = 0; c < frame.components; ++c) {
     const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     const CoefficientReader::Blocks& blocks = sample.reader().blocks(c);
@@ -390,23 +390,23 @@ EntropyPart BatchBuilder::entropy_part(const CardSample& sample, const EntropyTa
   return part;
 }
 
-void BatchBuilder::describe_stretches(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
-  const StretchPlanner& stretches = sample.stretches();
-  EntropyPart part = entropy_part(sample, stretches.tables(), stretches.bytes(), coefficients_at);
-  part.units = static_cast<uint32_t>(stretches.stretches().size());
+void BatchBuilder::describe_mcu_runs(const GpuSample& sample, uint64_t coefficients_at, Entry& entry) {
+  const McuRunPlanner& mcu_runs = sample.mcu_runs();
+  EntropyPart part = entropy_part(sample, mcu_runs.tables(), mcu_runs.bytes(), coefficients_at);
+  part.units = static_cast<uint32_t>(mcu_runs.mcu_runs().size());
   part.restart_interval = static_cast<uint32_t>(sample.reader().frame().restart_interval);
-  part.stretches_at = upload(part.units * sizeof(CardStretch));
+  part.mcu_runs_at = upload(part.units * sizeof(GpuMcuRun));
   entry.steps.emplace_back(part);
 }
 
-void BatchBuilder::describe_scan(const CardSample& sample, uint64_t coefficients_at, Entry& entry) {
+void BatchBuilder::describe_scan(const GpuSample& sample, uint64_t coefficients_at, Entry& entry) {
   const ScanPlanner& scan = sample.scan();
   const McuWindow& window = sample.reader().window();
   WritePart write;
   write.entropy = entropy_part(sample, scan.tables(), scan.bytes(), coefficients_at);
   write.units = scan.subsequences();
   write.subsequence_bytes = scan.subsequence_bytes();
-  write.subsequences_at = scratch(size_t{write.units} * sizeof(CardSubsequence));
+  write.subsequences_at = scratch(size_t{write.units} * sizeof(GpuSubsequence));
   write.blocks = scan.blocks();
   write.first_row = window.first_row;
   write.first_column = window.columns.first;
@@ -417,8 +417,8 @@ void BatchBuilder::describe_scan(const CardSample& sample, uint64_t coefficients
   sync.bytes = write.entropy.bytes;
   sync.bytes_at = write.entropy.bytes_at;
   sync.subsequences_at = write.subsequences_at;
-  sync.turns = write.entropy.turns;
-  std::copy(std::begin(write.entropy.turn), std::end(write.entropy.turn), sync.turn);
+  sync.mcu_blocks = write.entropy.mcu_blocks;
+  std::copy(std::begin(write.entropy.mcu_block), std::end(write.entropy.mcu_block), sync.mcu_block);
   for (const ScanPlanner::Round& round : scan.rounds()) {
     sync.units = round.units;
     sync.assumed = round.assumed ? 1 : 0;
@@ -429,15 +429,15 @@ void BatchBuilder::describe_scan(const CardSample& sample, uint64_t coefficients
   }
   SumPart sum{.units = (write.units + subsequences_of_sum - 1) / subsequences_of_sum, .subsequences = write.units};
   sum.subsequences_at = write.subsequences_at;
-  sum.to_at = write.sums_at = scratch(size_t{sum.units} * sizeof(CardSubsequenceSum));
+  sum.to_at = write.sums_at = scratch(size_t{sum.units} * sizeof(GpuSubsequenceSum));
   entry.steps.emplace_back(sum);
   entry.steps.emplace_back(write);
 }
 
-void BatchBuilder::describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to,
+void BatchBuilder::describe_resize(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to,
                                    Entry& entry) {
-  const PlanRun& run = sample.plan().stages[act.stage].geometry.runs[act.at];
-  const std::array<Taps, 2>& taps = sample.taps(act.own);
+  const PlanRun& run = sample.plan().stages[kernel_step.stage].geometry.runs[kernel_step.at];
+  const std::array<Taps, 2>& taps = sample.taps(kernel_step.own);
   AcrossPart across;
   across.width = run.source.width;
   across.height = run.need.height;
@@ -458,22 +458,22 @@ void BatchBuilder::describe_resize(const CardSample& sample, const CardAct& act,
   entry.steps.emplace_back(down);
 }
 
-void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to,
+void BatchBuilder::describe_ops(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to,
                                 Entry& entry) {
-  const std::vector<PixelOp>& ops = sample.plan().stages[act.stage].ops;
-  const PixelOp& op = ops[act.at];
-  const uint32_t pixels = area(act.out);
-  switch (act.kind) {
-    case CardActKind::point: {
-      PointPart part{.units = pixels, .width = act.out.width, .steps = static_cast<uint32_t>(act.count)};
+  const std::vector<PixelOp>& ops = sample.plan().stages[kernel_step.stage].ops;
+  const PixelOp& op = ops[kernel_step.at];
+  const uint32_t pixels = area(kernel_step.out);
+  switch (kernel_step.kind) {
+    case KernelStepKind::point: {
+      PointPart part{.units = pixels, .width = kernel_step.out.width, .steps = static_cast<uint32_t>(kernel_step.count)};
       part.steps_at =
-          upload(card_aligned(act.count * sizeof(PointStep)) + tables_in(ops, act.at, act.count) * sizeof(ByteTable));
+          upload(gpu_aligned(kernel_step.count * sizeof(PointStep)) + tables_in(ops, kernel_step.at, kernel_step.count) * sizeof(ByteTable));
       part.from_at = from;
       part.to_at = to;
       entry.steps.emplace_back(part);
       return;
     }
-    case CardActKind::tone: {
+    case KernelStepKind::tone: {
       const ToneKind kind = std::holds_alternative<ContrastOp>(op)       ? ToneKind::contrast
                             : std::holds_alternative<AutocontrastOp>(op) ? ToneKind::autocontrast
                                                                          : ToneKind::equalize;
@@ -488,17 +488,17 @@ void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, ui
       entry.steps.emplace_back(tone);
       return;
     }
-    case CardActKind::smooth: {
-      SmoothPart part{.units = pixels, .width = act.out.width, .height = act.out.height};
+    case KernelStepKind::smooth: {
+      SmoothPart part{.units = pixels, .width = kernel_step.out.width, .height = kernel_step.out.height};
       part.factor = std::get<SharpnessOp>(op).factor;
       part.from_at = from;
       part.to_at = to;
       entry.steps.emplace_back(part);
       return;
     }
-    case CardActKind::blur: {
+    case KernelStepKind::blur: {
       const auto& blur = std::get<BlurOp>(op);
-      BlurPart part{.units = pixels, .width = act.out.width, .height = act.out.height, .half = blur.across.half};
+      BlurPart part{.units = pixels, .width = kernel_step.out.width, .height = kernel_step.out.height, .half = blur.across.half};
       part.weights_at = upload(weights_bytes(blur.across));
       part.from_at = from;
       part.to_at = scratch(size_t{pixels} * 3 * sizeof(float));
@@ -510,23 +510,23 @@ void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, ui
       entry.steps.emplace_back(Down{part});
       return;
     }
-    case CardActKind::warp: {
+    case KernelStepKind::warp: {
       const auto& warp = std::get<WarpOp>(op);
-      WarpPart part{.units = pixels, .kind = kind_of(warp), .map = warp.rotation.map, .width = act.out.width};
+      WarpPart part{.units = pixels, .kind = kind_of(warp), .map = warp.rotation.map, .width = kernel_step.out.width};
       if (part.kind == WarpKind::fixed) part.fixed = fixed_map(warp.rotation.map);
-      part.from_width = act.in.width;
-      part.from_height = act.in.height;
+      part.from_width = kernel_step.in.width;
+      part.from_height = kernel_step.in.height;
       std::copy(warp.fill.begin(), warp.fill.end(), part.fill);
       part.from_at = from;
       part.to_at = to;
       entry.steps.emplace_back(part);
       return;
     }
-    case CardActKind::gather: {
-      const GatheredPlaces& places = sample.gathered(act.own);
-      GatherPart part{.units = pixels, .width = act.out.width};
-      part.from_width = act.in.width;
-      part.from_height = act.in.height;
+    case KernelStepKind::gather: {
+      const GatheredPlaces& places = sample.gathered(kernel_step.own);
+      GatherPart part{.units = pixels, .width = kernel_step.out.width};
+      part.from_width = kernel_step.in.width;
+      part.from_height = kernel_step.in.height;
       part.turned = places.turned ? 1 : 0;
       std::copy(places.fill.begin(), places.fill.end(), part.fill);
       part.columns_at = upload(places.columns.size() * sizeof(int32_t));
@@ -536,17 +536,17 @@ void BatchBuilder::describe_ops(const CardSample& sample, const CardAct& act, ui
       entry.steps.emplace_back(part);
       return;
     }
-    case CardActKind::colour:
-    case CardActKind::place:
-    case CardActKind::resize:
+    case KernelStepKind::colour:
+    case KernelStepKind::place:
+    case KernelStepKind::resize:
       return;
   }
 }
 
-bool BatchBuilder::fill(size_t place, CardSample& sample) {
+bool BatchBuilder::fill(size_t place, GpuSample& sample) {
   const Entry& entry = entries_[place];
-  const std::vector<CardAct>& acts = sample.acts();
-  for (size_t a = 0; a < acts.size(); ++a) write_act(sample, acts[a], entry, entry.step_of[a]);
+  const std::vector<KernelStep>& kernel_steps = sample.kernel_steps();
+  for (size_t a = 0; a < kernel_steps.size(); ++a) write_kernel_step(sample, kernel_steps[a], entry, entry.step_of[a]);
   if (sample.by_library()) {
     std::memcpy(upload_ + entry.file_at, sample.file().data(), sample.file().size());
     return true;
@@ -559,17 +559,17 @@ bool BatchBuilder::fill(size_t place, CardSample& sample) {
   return sample.reader().read(sample.index(), reinterpret_cast<int16_t*>(upload_ + first.coefficients_at));
 }
 
-void BatchBuilder::write_entropy(const CardSample& sample, const Entry& entry) {
-  const CardStep& last = entry.steps[entry.entropy_steps - 1];
-  if (sample.entropy_way() == CardSample::EntropyWay::search) {
+void BatchBuilder::write_entropy(const GpuSample& sample, const Entry& entry) {
+  const StagePart& last = entry.steps[entry.entropy_steps - 1];
+  if (sample.entropy_mode() == GpuSample::EntropyMode::search) {
     const EntropyPart& part = std::get<WritePart>(last).entropy;
     sample.scan().copy_bytes(upload_ + part.bytes_at);
     return;
   }
   const auto& part = std::get<EntropyPart>(last);
-  const StretchPlanner& stretches = sample.stretches();
-  write_array(part.stretches_at, stretches.stretches().data(), stretches.stretches().size());
-  stretches.copy_bytes(upload_ + part.bytes_at);
+  const McuRunPlanner& mcu_runs = sample.mcu_runs();
+  write_array(part.mcu_runs_at, mcu_runs.mcu_runs().data(), mcu_runs.mcu_runs().size());
+  mcu_runs.copy_bytes(upload_ + part.bytes_at);
 }
 
 template <class Value>
@@ -577,42 +577,42 @@ void BatchBuilder::write_array(uint64_t at, const Value* values, size_t count) {
   std::memcpy(upload_ + at, values, count * sizeof(Value));
 }
 
-void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step) {
-  const PlanStage& stage = sample.plan().stages[act.stage];
-  const std::vector<CardStep>& steps = entry.steps;
-  switch (act.kind) {
-    case CardActKind::colour: {
+void BatchBuilder::write_kernel_step(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step) {
+  const PlanStage& stage = sample.plan().stages[kernel_step.stage];
+  const std::vector<StagePart>& steps = entry.steps;
+  switch (kernel_step.kind) {
+    case KernelStepKind::colour: {
       if (sample.by_library()) {
-        write_rings(std::get<PlacePart>(steps[step]).place, stage.geometry.runs[act.at], stage.geometry.rings);
+        write_rings(std::get<PlacePart>(steps[step]).place, stage.geometry.runs[kernel_step.at], stage.geometry.rings);
         return;
       }
       const auto components = static_cast<size_t>(sample.reader().frame().components);
       const auto& colour = std::get<ColourPart>(steps[step + entry.entropy_steps + components]);
-      write_rings(colour.place, stage.geometry.runs[act.at], stage.geometry.rings);
+      write_rings(colour.place, stage.geometry.runs[kernel_step.at], stage.geometry.rings);
       return;
     }
-    case CardActKind::place:
-      write_rings(std::get<PlacePart>(steps[step]).place, stage.geometry.runs[act.at], stage.geometry.rings);
+    case KernelStepKind::place:
+      write_rings(std::get<PlacePart>(steps[step]).place, stage.geometry.runs[kernel_step.at], stage.geometry.rings);
       return;
-    case CardActKind::resize: {
-      const PlanRun& run = stage.geometry.runs[act.at];
-      const std::array<Taps, 2>& taps = sample.taps(act.own);
+    case KernelStepKind::resize: {
+      const PlanRun& run = stage.geometry.runs[kernel_step.at];
+      const std::array<Taps, 2>& taps = sample.taps(kernel_step.own);
       const auto& down = std::get<DownPart>(steps[step + 1]);
       write_taps(std::get<AcrossPart>(steps[step]).taps, taps[0], run.need.x, true);
       write_rings(down.place, run, stage.geometry.rings);
       write_taps(down.taps, taps[1], run.need.y, false);
       return;
     }
-    case CardActKind::point:
-      write_points(sample, act, entry, step);
+    case KernelStepKind::point:
+      write_points(sample, kernel_step, entry, step);
       return;
-    case CardActKind::tone: {
+    case KernelStepKind::tone: {
       const auto& tally = std::get<TallyPart>(steps[step]);
       std::memset(upload_ + tally.to_at, 0, tally_bytes(tally.kind));
       return;
     }
-    case CardActKind::blur: {
-      const auto& blur = std::get<BlurOp>(stage.ops[act.at]);
+    case KernelStepKind::blur: {
+      const auto& blur = std::get<BlurOp>(stage.ops[kernel_step.at]);
       const auto write = [&](const BlurPart& part, const GaussianWeights& weights) {
         write_array(part.weights_at, weights.weight.data(), static_cast<size_t>(weights.half) + 1);
       };
@@ -620,24 +620,24 @@ void BatchBuilder::write_act(const CardSample& sample, const CardAct& act, const
       write(std::get<Down>(steps[step + 1]), blur.down);
       return;
     }
-    case CardActKind::gather: {
-      const GatheredPlaces& places = sample.gathered(act.own);
+    case KernelStepKind::gather: {
+      const GatheredPlaces& places = sample.gathered(kernel_step.own);
       const auto& part = std::get<GatherPart>(steps[step]);
       write_array(part.columns_at, places.columns.data(), places.columns.size());
       write_array(part.rows_at, places.rows.data(), places.rows.size());
       return;
     }
-    case CardActKind::smooth:
-    case CardActKind::warp:
+    case KernelStepKind::smooth:
+    case KernelStepKind::warp:
       return;
   }
 }
 
-void BatchBuilder::write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step) {
+void BatchBuilder::write_points(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step) {
   const auto& part = std::get<PointPart>(entry.steps[step]);
-  uint64_t table_at = part.steps_at + card_aligned(act.count * sizeof(PointStep));
-  for (size_t i = 0; i < act.count; ++i) {
-    const PixelOp& op = sample.plan().stages[act.stage].ops[act.at + i];
+  uint64_t table_at = part.steps_at + gpu_aligned(kernel_step.count * sizeof(PointStep));
+  for (size_t i = 0; i < kernel_step.count; ++i) {
+    const PixelOp& op = sample.plan().stages[kernel_step.stage].ops[kernel_step.at + i];
     PointStep written;
     if (const auto* table = std::get_if<TableOp>(&op)) {
       written.table_at = table_at;
@@ -651,7 +651,7 @@ void BatchBuilder::write_points(const CardSample& sample, const CardAct& act, co
       written.shift = hue->shift;
     } else if (const auto* erase = std::get_if<EraseOp>(&op)) {
       written.kind = erase->noise ? PointKind::noise : PointKind::fill;
-      written.box = card_box(erase->box);
+      written.box = gpu_box(erase->box);
       std::copy(erase->fill.begin(), erase->fill.end(), written.colour);
       written.seed = erase->seed;
     } else if (std::holds_alternative<GreyOp>(op)) {
@@ -659,7 +659,7 @@ void BatchBuilder::write_points(const CardSample& sample, const CardAct& act, co
     } else {  // its tables are what the step before this one makes
       const auto& tone = std::get<TonePart>(entry.steps[step - 1]);
       written.table_at = tone.to_at;
-      written.turn = tone.units > 256 ? 256 : 0;
+      written.stride = tone.units > 256 ? 256 : 0;
     }
     write_array(part.steps_at + i * sizeof(PointStep), &written, 1);
   }
@@ -668,13 +668,13 @@ void BatchBuilder::write_points(const CardSample& sample, const CardAct& act, co
 void BatchBuilder::write_rings(const Placement& place, const PlanRun& run, const std::vector<PlanRing>& rings) {
   for (size_t i = 0; i < place.rings; ++i) {
     const PlanRing& ring = rings[run.first_ring + i];
-    CardRing written{card_box(ring.outer), card_box(ring.inner), {}};
+    GpuRing written{gpu_box(ring.outer), gpu_box(ring.inner), {}};
     std::copy(ring.fill.begin(), ring.fill.end(), written.fill);
     std::memcpy(upload_ + place.rings_at + i * sizeof written, &written, sizeof written);
   }
 }
 
-void BatchBuilder::write_taps(const CardTaps& place, const Taps& taps, int origin, bool by_tap) {
+void BatchBuilder::write_taps(const GpuTaps& place, const Taps& taps, int origin, bool by_tap) {
   auto* const start = reinterpret_cast<int32_t*>(upload_ + place.start_at);
   auto* const size = reinterpret_cast<int32_t*>(upload_ + place.size_at);
   auto* const weight = reinterpret_cast<int32_t*>(upload_ + place.weight_at);
@@ -701,8 +701,8 @@ void BatchBuilder::seal() {
     uint32_t spans = 0;
     uint32_t parts = 0;
   };
-  StageArrays arrays[card_stages];
-  for (size_t s = 0; s < card_stages; ++s) {
+  StageArrays arrays[gpu_stages];
+  for (size_t s = 0; s < gpu_stages; ++s) {
     if (counts_.parts[s] == 0) continue;
     arrays[s].spans_at = upload(counts_.spans[s] * sizeof(PartSpan));
     arrays[s].parts_at = upload(counts_.parts[s] * part_bytes(s));
@@ -718,7 +718,7 @@ void BatchBuilder::seal() {
     if (longest == entries.end() || left(*longest) == 0) return;
     const size_t stage = longest->steps[longest->next].index();
     StageArrays& array = arrays[stage];
-    StageLaunch launch{.stage = static_cast<CardStage>(stage),
+    StageLaunch launch{.stage = static_cast<GpuStage>(stage),
                        .spans_at = array.spans_at + array.spans * sizeof(PartSpan),
                        .parts_at = array.parts_at};
     const auto add = [&](const auto& part) {
@@ -733,7 +733,7 @@ void BatchBuilder::seal() {
       while (left(entry) > 0 && entry.steps[entry.next].index() == stage) {
         std::visit(add, entry.steps[entry.next++]);
         // Components do not wait for each other.
-        if (launch.stage != CardStage::inverse) break;
+        if (launch.stage != GpuStage::inverse) break;
       }
     }
     launches_.push_back(launch);

@@ -1,22 +1,22 @@
-// Samples gathered to a batch for a card: what is uploaded, what is launched, where the results are.
+// Samples gathered to a batch for a GPU: what is uploaded, what is launched, where the results are.
 //
 //   std::optional<size_t> place = batch.reserve(sample);                 // nullopt: full
-//   if (!batch.fill(*place, sample)) batch.drop(*place);                 // not for cards, after all
+//   if (!batch.fill(*place, sample)) batch.drop(*place);                 // not for GPUs, after all
 //   ...
 //   batch.seal();                                                        // all places are filled or dropped
-//   // upload batch.upload_bytes() to the card's memory, run batch.launches() in order, fetch from batch.outputs_at(), and
-//   // batch.verdict_bytes() from batch.verdicts_at() to the same place of the upload buffer
+//   // upload batch.upload_bytes() to the GPU's memory, run batch.launches() in order, fetch from batch.outputs_at(),
+//   and // batch.status_bytes() from batch.statuses_at() to the same place of the upload buffer
 //   if (batch.good(*place)) ...                                          // else: the CPU makes it
-//   // begun with digests: set_record() of each place before seal(), fetch batch.digest_bytes() from batch.digests_at() as
-//   // verdicts are, and batch.digest(*place) is the hash of record and image
+//   // begun with digests: set_record() of each place before seal(), fetch batch.digest_bytes() from batch.digests_at()
+//   as // statuses are, and batch.digest(*place) is the hash of record and image
 //
-// Samples that the card's library decodes (card_sample.h) are pictures(): their files lie in the upload buffer's end,
+// Samples that the GPU's library decodes (gpu_sample.h) are pictures(): their files lie in the upload buffer's end,
 //   which is not uploaded, and their pixels are what the first launches read. Who could not be decoded is refuse()d.
-// Samples go their ways step by step (card_sample.h); a launch takes all that stand before a step of its stage. Those
+// Samples go their ways step by step (gpu_sample.h); a launch takes all that stand before a step of its stage. Those
 //   with the longest way to go are served first, so that the others wait for them where their ways meet, and launches
 //   are few.
 // Huffman tables that several samples share are uploaded once.
-// Memory: `memory_bytes` on the card and `upload_bytes` here bound a batch; reserve() refuses what exceeds them.
+// Memory: `memory_bytes` on the GPU and `upload_bytes` here bound a batch; reserve() refuses what exceeds them.
 //   Images of a sample on its way take turns in two pieces of memory. Nothing here is allocated by size of a picture.
 // Thread-safety: reserve(), drop() and seal() under the caller's lock; fill() of different places at the same time as
 //   anything but seal() and begin().
@@ -32,14 +32,14 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/gpu/batch_layout.h"
-#include "runtime/gpu/card_sample.h"
+#include "runtime/gpu/gpu_sample.h"
 #include "runtime/gpu/picture_decoder.h"
 #include "runtime/pixels/finish.h"
 
 namespace penstock {
 
 struct BatchLimits {
-  size_t memory_bytes = 0;  // of the card
+  size_t memory_bytes = 0;  // of the GPU
   size_t upload_bytes = 0;
   size_t outputs = 0;  // samples
 };
@@ -53,8 +53,8 @@ class BatchBuilder {
   // `digests`: of each sample, XXH3-128 of a record and its image (base/hash.h).
   bool begin(size_t samples, int width, int height, const Finisher* finisher = nullptr, bool digests = false);
 
-  std::optional<size_t> reserve(const CardSample& sample);
-  bool fill(size_t place, CardSample& sample);
+  std::optional<size_t> reserve(const GpuSample& sample);
+  bool fill(size_t place, GpuSample& sample);
   void drop(size_t place) { entries_[place].used = false; }
   // False: there will be no digest of it: the batch has none, or this record is too long, or all of it too short.
   bool set_record(size_t place, std::span<const std::byte> record);
@@ -65,11 +65,11 @@ class BatchBuilder {
   std::span<const StageLaunch> launches() const noexcept { return launches_; }
   uint64_t outputs_at() const noexcept { return outputs_at_; }
   size_t output_bytes() const noexcept { return output_bytes_; }  // of one sample; place after place
-  uint64_t verdicts_at() const noexcept { return verdicts_at_; }
+  uint64_t statuses_at() const noexcept { return statuses_at_; }
   // None where no sample waits for one.
-  size_t verdict_bytes() const noexcept { return has_verdicts() ? places_ * sizeof(uint32_t) : 0; }
+  size_t status_bytes() const noexcept { return has_statuses() ? places_ * sizeof(uint32_t) : 0; }
   bool good(size_t place) const noexcept {
-    return !entries_[place].refused && reinterpret_cast<const uint32_t*>(upload_ + verdicts_at_)[place] == 0;
+    return !entries_[place].refused && reinterpret_cast<const uint32_t*>(upload_ + statuses_at_)[place] == 0;
   }
   uint64_t digests_at() const noexcept { return digests_at_; }
   size_t digest_bytes() const noexcept { return digests_ ? places_ * sizeof(Sum128) : 0; }
@@ -87,25 +87,25 @@ class BatchBuilder {
   // Alternative k is the part of stage k.
   struct Across : BlurPart {};
   struct Down : BlurPart {};
-  using CardStep = std::variant<EntropyPart, SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart,
+  using StagePart = std::variant<EntropyPart, SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart,
                                 DownPart, PlacePart, PointPart, TallyPart, TonePart, SmoothPart, Across, Down, WarpPart,
                                 GatherPart, FinishPart, HashPart, DigestPart>;
-  static_assert(std::variant_size_v<CardStep> == card_stages);
+  static_assert(std::variant_size_v<StagePart> == gpu_stages);
 
   struct Entry {
     bool used = true;
     bool refused = false;
     LibraryPicture picture;  // bytes: 0: none
     size_t file_at = 0;      // in the upload buffer
-    std::vector<CardStep> steps;
+    std::vector<StagePart> steps;
     size_t entropy_steps = 0;     // of them, the first
-    std::vector<size_t> step_of;  // the first of each act
+    std::vector<size_t> step_of;  // the first of each kernel step
     size_t next = 0;              // of steps, as launches are made
   };
   struct Counts {
-    size_t parts[card_stages] = {};
-    size_t spans[card_stages] = {};
-    void add(const CardStep& step);
+    size_t parts[gpu_stages] = {};
+    size_t spans[gpu_stages] = {};
+    void add(const StagePart& step);
     size_t bytes() const;
   };
 
@@ -125,29 +125,29 @@ class BatchBuilder {
   };
 
   static size_t part_bytes(size_t stage);
-  bool has_verdicts() const noexcept {
-    return counts_.parts[static_cast<size_t>(CardStage::entropy)] > 0 ||
-           counts_.parts[static_cast<size_t>(CardStage::write)] > 0;
+  bool has_statuses() const noexcept {
+    return counts_.parts[static_cast<size_t>(GpuStage::entropy)] > 0 ||
+           counts_.parts[static_cast<size_t>(GpuStage::write)] > 0;
   }
   uint64_t upload(size_t bytes);
   uint64_t scratch(size_t bytes);
   Placement place_run(const PlanRun& run, int source_x, int source_y);
-  CardTaps place_taps(const Taps& taps, bool by_tap);
-  void describe(const CardSample& sample, Entry& entry, Counts& counts);
-  void describe_stretches(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
-  void describe_scan(const CardSample& sample, uint64_t coefficients_at, Entry& entry);
+  GpuTaps place_taps(const Taps& taps, bool by_tap);
+  void describe(const GpuSample& sample, Entry& entry, Counts& counts);
+  void describe_mcu_runs(const GpuSample& sample, uint64_t coefficients_at, Entry& entry);
+  void describe_scan(const GpuSample& sample, uint64_t coefficients_at, Entry& entry);
   std::span<const uint64_t> table_places(const EntropyTables& tables);
-  EntropyPart entropy_part(const CardSample& sample, const EntropyTables& tables, size_t bytes,
+  EntropyPart entropy_part(const GpuSample& sample, const EntropyTables& tables, size_t bytes,
                            uint64_t coefficients_at);
   void describe_digest(uint64_t image_at, Entry& entry);
-  void describe_colour(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
-  void describe_picture(const CardSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
-  void describe_resize(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
-  void describe_ops(const CardSample& sample, const CardAct& act, uint64_t from, uint64_t to, Entry& entry);
-  void write_entropy(const CardSample& sample, const Entry& entry);
-  void write_act(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
-  void write_points(const CardSample& sample, const CardAct& act, const Entry& entry, size_t step);
-  void write_taps(const CardTaps& place, const Taps& taps, int origin, bool by_tap);
+  void describe_colour(const GpuSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
+  void describe_picture(const GpuSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
+  void describe_resize(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to, Entry& entry);
+  void describe_ops(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to, Entry& entry);
+  void write_entropy(const GpuSample& sample, const Entry& entry);
+  void write_kernel_step(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step);
+  void write_points(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step);
+  void write_taps(const GpuTaps& place, const Taps& taps, int origin, bool by_tap);
   void write_rings(const Placement& place, const PlanRun& run, const std::vector<PlanRing>& rings);
   template <class Value>
   void write_array(uint64_t at, const Value* values, size_t count);
@@ -161,9 +161,9 @@ class BatchBuilder {
   size_t files_begin_ = 0;  // in the upload buffer; files grow towards the beginning
   size_t scratch_end_ = 0;  // scratch grows towards the beginning
   uint64_t outputs_at_ = 0;
-  uint64_t verdicts_at_ = 0;  // in the upload, where a card writes them
+  uint64_t statuses_at_ = 0;  // in the upload, where a GPU writes them
   bool digests_ = false;
-  uint64_t digests_at_ = 0;  // as verdicts
+  uint64_t digests_at_ = 0;  // as statuses
   uint64_t secret_at_ = 0;
   size_t output_bytes_ = 0;
   size_t samples_ = 0;

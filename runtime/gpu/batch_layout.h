@@ -1,20 +1,21 @@
-// What a card is told about a batch of pictures: descriptors, one array a stage, pictures of any sizes mixed.
+// What a GPU is told about a batch of pictures: descriptors, one array a stage, pictures of any sizes mixed.
 //
-// A batch lies in one piece of card memory, and every place in it is an offset from its beginning. A stage works on
-//   *parts* (all of one type, any number a picture), and a launch on a stretch of its array of *spans*: a span is
+// A batch lies in one piece of GPU memory, and every place in it is an offset from its beginning. A stage works on
+//   *parts* (all of one type, any number a picture), and a launch on a run of its array of *spans*: a span is
 //   span_threads consecutive units of work of one part, so a group of threads finds its part without searching.
 //
 //   upload                                                      scratch                         outputs
 //   [coefficients, taps, rings, tables, tallies | parts, spans] [samples, planes, half-resized] [one after the other]
 //
-// Where a card decodes entropy, the bytes of the file are uploaded instead of coefficients, which are scratch then: by
-//   an index (decode/jpeg/side_index.h) or restart markers in the stage `entropy`, without either in `sync`, `sum`, `write`.
+// Where a GPU decodes entropy, the bytes of the file are uploaded instead of coefficients, which are scratch then: by
+//   an index (decode/jpeg/side_index.h) or restart markers in the stage `entropy`, without either in `sync`, `sum`,
+//   `write`.
 //
 //   stage        | unit of work              | reads                    | writes
-//   entropy      | a stretch between entries | bytes of the file        | coefficients; a verdict, where it is not good
+//   entropy      | a run between points | bytes of the file             | coefficients; a status, where it is not good
 //   sync         | some subsequences         | bytes of the file        | where each begins and ends, what it has
 //   sum          | 64 subsequences           | that                     | sums
-//   write        | a subsequence             | both, and the bytes      | coefficients; a verdict, where it is not good
+//   write        | a subsequence             | both, and the bytes      | coefficients; a status, where it is not good
 //   inverse      | a block                   | coefficients             | samples of a component
 //   colour       | a pixel                   | samples                  | an image
 //   across       | a pixel                   | an image                 | one of the output's width
@@ -32,7 +33,7 @@
 //   hash         | a lane of 1,024 bytes     | the last image           | sums
 //   digest       | an image                  | those                    | XXH3-128
 // An image is three planes of uint8, without gaps; the last one of a picture is its output.
-// Plain data with fixed layout, compiled by host and card alike; filled by batch_builder.h, read by kernels.h.
+// Plain data with fixed layout, compiled by host and GPU alike; filled by batch_builder.h, read by kernels.h.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +45,7 @@ namespace penstock {
 
 inline constexpr uint32_t span_threads = 256;
 
-enum class CardStage : uint8_t {
+enum class GpuStage : uint8_t {
   entropy,
   sync,
   sum,
@@ -66,7 +67,7 @@ enum class CardStage : uint8_t {
   hash,
   digest
 };
-inline constexpr size_t card_stages = 20;
+inline constexpr size_t gpu_stages = 20;
 
 struct PartSpan {
   uint32_t part = 0;
@@ -75,24 +76,24 @@ struct PartSpan {
 
 // One launch.
 struct StageLaunch {
-  CardStage stage = CardStage::inverse;
+  GpuStage stage = GpuStage::inverse;
   uint32_t spans = 0;
   uint64_t spans_at = 0;
   uint64_t parts_at = 0;
-  uint8_t* outputs = nullptr;  // finish: where its parts' to_at count from, memory of the card; nullptr: in the batch
+  uint8_t* outputs = nullptr;  // finish: where its parts' to_at count from, memory of the GPU; nullptr: in the batch
 };
 
-struct CardBox {
+struct GpuBox {
   int32_t x = 0;
   int32_t y = 0;
   int32_t width = 0;
   int32_t height = 0;
 };
 
-// Outer minus inner is painted (transforms/geometric_plan.h).
-struct CardRing {
-  CardBox outer;
-  CardBox inner;
+// Outer minus inner is painted (transforms/crop_resize_plan.h).
+struct GpuRing {
+  GpuBox outer;
+  GpuBox inner;
   uint8_t fill[4] = {};
 };
 
@@ -101,7 +102,7 @@ struct CardRing {
 struct Placement {
   int32_t width = 0;  // of the result
   int32_t height = 0;
-  CardBox live;
+  GpuBox live;
   int32_t source_x = 0;
   int32_t source_y = 0;
   uint32_t mirror_x = 0;
@@ -118,17 +119,17 @@ struct SamplePlane {
   int32_t y = 0;
 };
 
-// MCUs from an entry point on.
-struct CardStretch {
+// MCUs from a restart point on.
+struct GpuMcuRun {
   enum class End : uint32_t {
-    early,   // somewhere before the next entry point
+    early,   // somewhere before the next restart point
     point,   // there, with its predictions
     marker,  // the end of the scan, or of a restart interval
-    quiet,   // anywhere, as long as enough follows that libjpeg reads ahead without a word
+    no_warnings,   // anywhere, as long as enough follows that libjpeg reads ahead without a word
   };
   uint32_t byte = 0;  // of the part's bytes, that has the first bit
   uint32_t bit = 0;
-  uint32_t end_byte = 0;  // the next entry point, or the marker; none where it ends quietly
+  uint32_t end_byte = 0;  // the next restart point, or the marker; none where it ends without warnings
   uint32_t end_bit = 0;
   uint32_t first_mcu = 0;  // of the image
   uint32_t mcus = 0;
@@ -143,7 +144,7 @@ struct alignas(16) CoefficientRow {
 };
 
 // A component's quantised coefficients: rows of tiles (decode/jpeg/coefficient_tiles.h).
-struct CardCoefficients {
+struct GpuCoefficients {
   uint64_t at = 0;
   uint64_t row_bytes = 0;
   int32_t first_column = 0;  // in blocks of the component
@@ -153,7 +154,7 @@ struct CardCoefficients {
 };
 
 // A block of an MCU.
-struct CardTurn {
+struct McuBlock {
   uint32_t component = 0;
   uint32_t across = 0;
   uint32_t down = 0;
@@ -162,18 +163,18 @@ struct CardTurn {
 };
 
 struct EntropyPart {
-  uint32_t units = 0;  // stretches
+  uint32_t units = 0;  // runs of MCUs
   uint32_t bytes = 0;
-  uint64_t stretches_at = 0;
+  uint64_t mcu_runs_at = 0;
   uint64_t bytes_at = 0;    // the file's, stuffed as they are there
-  uint64_t verdict_at = 0;  // uint32_t, 0 beforehand: 1 where the CPU has to look at the file
+  uint64_t status_at = 0;  // uint32_t, 0 beforehand: 1 where the CPU has to look at the file
   uint32_t mcu_columns = 0;
-  uint32_t restart_interval = 0;  // MCUs; 0: none. Stretches begin where one does
-  uint32_t turns = 0;
-  CardTurn turn[6];
+  uint32_t restart_interval = 0;  // MCUs; 0: none. Runs of MCUs begin where one does
+  uint32_t mcu_blocks = 0;
+  McuBlock mcu_block[6];
   int32_t h[3] = {};  // blocks of an MCU, by component
   int32_t v[3] = {};
-  CardCoefficients coefficients[3];
+  GpuCoefficients coefficients[3];
   // Where a block's k-th coefficient lies in its tile. A table in the kernel would be made anew, in each thread's own
   // memory, for every coefficient.
   uint8_t places[64] = {};
@@ -183,14 +184,14 @@ struct EntropyPart {
 struct ScanPlace {
   uint32_t byte = 0;      // that has the next bit; never the zero behind an 0xFF
   uint32_t bit : 3 = 0;   // of that byte
-  uint32_t turn : 3 = 0;  // block of the MCU
+  uint32_t mcu_block : 3 = 0;  // block of the MCU
   uint32_t next : 6 = 0;  // coefficient of the block
   uint32_t stopped : 1 = 0;
 };
 
 // Some bytes of a scan: where decoding begins at the first code in them, where it ends before the first code behind
 // them, and what it finds in between.
-struct alignas(16) CardSubsequence {
+struct alignas(16) GpuSubsequence {
   ScanPlace start;
   ScanPlace end;
   uint32_t blocks = 0;  // that end
@@ -198,7 +199,7 @@ struct alignas(16) CardSubsequence {
 };
 
 // Of a group of them.
-struct alignas(16) CardSubsequenceSum {
+struct alignas(16) GpuSubsequenceSum {
   uint32_t blocks = 0;
   uint32_t dc[3] = {};
 };
@@ -216,15 +217,15 @@ struct SyncPart {
   uint32_t bytes = 0;
   uint64_t bytes_at = 0;
   uint64_t subsequences_at = 0;
-  uint32_t turns = 0;
-  CardTurn turn[6];
+  uint32_t mcu_blocks = 0;
+  McuBlock mcu_block[6];
 };
 
 struct SumPart {
   uint32_t units = 0;
   uint32_t subsequences = 0;
   uint64_t subsequences_at = 0;
-  uint64_t to_at = 0;  // CardSubsequenceSum
+  uint64_t to_at = 0;  // GpuSubsequenceSum
 };
 
 struct WritePart {
@@ -236,7 +237,7 @@ struct WritePart {
   int32_t first_row = 0;  // MCUs that the crop needs
   int32_t first_column = 0;
   int32_t end_column = 0;
-  EntropyPart entropy;  // but its stretches
+  EntropyPart entropy;  // but its runs of MCUs
 };
 
 struct InversePart {
@@ -262,12 +263,12 @@ struct ColourPart {
 };
 
 // A dimension's weights: `count` outputs; output i takes sources start[i] .. start[i] + size[i] - 1.
-struct CardTaps {
+struct GpuTaps {
   uint64_t start_at = 0;   // int32_t each
   uint64_t size_at = 0;    // int32_t
   uint64_t weight_at = 0;  // int32_t, Q22
   uint32_t step = 0;       // from one tap's weight to the next one's
-  uint32_t turn = 0;       // from one output's weights to the next one's
+  uint32_t stride = 0;       // from one output's weights to the next one's
 };
 
 struct AcrossPart {
@@ -275,7 +276,7 @@ struct AcrossPart {
   int32_t width = 0;
   int32_t height = 0;
   int32_t from_width = 0;  // rows are as many as made
-  CardTaps taps;
+  GpuTaps taps;
   uint64_t from_at = 0;
   uint64_t to_at = 0;
 };
@@ -285,7 +286,7 @@ struct DownPart {
   Placement place;     // its source is the resized image's window
   int32_t from_width = 0;
   int32_t from_height = 0;
-  CardTaps taps;  // by row of that window
+  GpuTaps taps;  // by row of that window
   uint64_t from_at = 0;
   uint64_t to_at = 0;
 };
@@ -304,11 +305,11 @@ enum class PointKind : uint32_t { table, grey, saturation, hue, fill, noise };
 // One change of a pixel by itself.
 struct PointStep {
   PointKind kind = PointKind::table;
-  uint32_t turn = 0;      // table: from one channel's to the next one's; 0: one for all
+  uint32_t stride = 0;      // table: from one channel's to the next one's; 0: one for all
   uint64_t table_at = 0;  // 256 bytes
   float factor = 1;       // saturation
   uint32_t shift = 0;     // hue
-  CardBox box;            // fill, noise
+  GpuBox box;            // fill, noise
   uint8_t colour[4] = {};
   uint64_t seed = 0;
 };
@@ -407,7 +408,7 @@ inline constexpr uint32_t hash_stripe_bytes = 64;
 inline constexpr uint32_t hash_block_bytes = 1024;
 inline constexpr uint32_t hash_secret_bytes = 192;
 inline constexpr uint32_t hash_least_bytes = 241;  // fewer are hashed in another way
-// A record of more is not hashed on a card.
+// A record of more is not hashed on a GPU.
 inline constexpr uint32_t hash_record_room = 1024;
 
 // Record and image are hashed as if the one followed the other.
@@ -434,9 +435,9 @@ constexpr uint32_t number_of_sizes() {
   ((number = number * 31 + static_cast<uint32_t>(sizeof(Types))), ...);
   return number;
 }
-// Of all that a batch tells a card: whoever was compiled with another layout is found out.
+// Of all that a batch tells a GPU: whoever was compiled with another layout is found out.
 inline constexpr uint32_t batch_layout_sizes =
-    card_stages + 31 * number_of_sizes<PartSpan, StageLaunch, CardRing, CardStretch, EntropyPart, CardSubsequence,
+    gpu_stages + 31 * number_of_sizes<PartSpan, StageLaunch, GpuRing, GpuMcuRun, EntropyPart, GpuSubsequence,
                                        SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart,
                                        PlacePart, PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart,
                                        WarpPart, GatherPart, FinishPart, HashPart, DigestPart>();

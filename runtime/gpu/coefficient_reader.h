@@ -1,4 +1,4 @@
-// The quantised coefficients that a box of a JPEG file depends on, decoded to where a card fetches them.
+// The quantised coefficients that a box of a JPEG file depends on, decoded to where a GPU fetches them.
 //
 //   CoefficientReader reader;                                  // one per thread
 //   if (reader.open(bytes, header, box, limits.max_scans)) {   // headers only
@@ -8,8 +8,8 @@
 //   }
 // Only the MCUs that the box needs, component after component, each a rectangle of blocks in tiles
 //   (decode/jpeg/coefficient_tiles.h).
-// Failure: false means "not mine" as for decode/jpeg/own_jpeg_decoder.h, and the verdict is the same: true means that
-//   libjpeg-turbo decodes these rows without a word. Whatever is not mine goes the CPU's way.
+// Failure: false means "not supported" as for decode/jpeg/own_jpeg_decoder.h, and the status is the same: true means
+//   that libjpeg-turbo decodes these rows without a word. Whatever is not supported goes the CPU's way.
 // Ownership: the file's bytes must outlive read(). Thread-safety: one per thread.
 #pragma once
 

@@ -25,11 +25,11 @@ const CudaComponent& component() {
 
 }  // namespace
 
-int cuda_cards() {
+int cuda_gpus() {
   std::string error;
   const int count = component().count(&error);
   if (count < 0) {
-    throw Error(ErrorKind::runtime, "no card can be used: " + error,
+    throw Error(ErrorKind::runtime, "no GPU can be used: " + error,
                 "check the driver with nvidia-smi, or say loader.executor: cpu");
   }
   return count;
@@ -47,20 +47,20 @@ NvjpegFacts nvjpeg_facts(int number) {
   return facts;
 }
 
-std::unique_ptr<Card> open_cuda_card(int number) {
-  const int count = cuda_cards();
+std::unique_ptr<Gpu> open_cuda_gpu(int number) {
+  const int count = cuda_gpus();
   if (number < 0 || number >= count) {
     throw Error(ErrorKind::runtime,
-                "there is no card " + std::to_string(number) + ": the driver counts " + std::to_string(count),
+                "there is no GPU " + std::to_string(number) + ": the driver counts " + std::to_string(count),
                 "see CUDA_VISIBLE_DEVICES and nvidia-smi, or say loader.executor: cpu");
   }
   std::string error;
-  Card* const card = component().open(number, &error);
-  if (card == nullptr) {
-    throw Error(ErrorKind::runtime, "cannot open card " + std::to_string(number) + ": " + error,
+  Gpu* const gpu = component().open(number, &error);
+  if (gpu == nullptr) {
+    throw Error(ErrorKind::runtime, "cannot open GPU " + std::to_string(number) + ": " + error,
                 "another program may hold it alone (nvidia-smi tells); or say loader.executor: cpu");
   }
-  return std::unique_ptr<Card>(card);
+  return std::unique_ptr<Gpu>(gpu);
 }
 
 }  // namespace penstock

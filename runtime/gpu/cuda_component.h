@@ -1,11 +1,11 @@
 // The seam between penstock and its CUDA component (libpenstock_cuda.so), which is loaded at run time: nothing else in
-// the project links CUDA or sees its headers, so one build of everything else serves machines with and without cards.
+// the project links CUDA or sees its headers, so one build of everything else serves machines with and without GPUs.
 //
-//   int n = cuda_cards();                               // loads it; Error where there is none, or no driver
-//   std::unique_ptr<Card> card = open_cuda_card(0);
+//   int n = cuda_gpus();                                // loads it; Error where there is none, or no driver
+//   std::unique_ptr<Gpu> gpu = open_cuda_gpu(0);
 //
 // It is looked for beside the library (or program) that this is in, then in the system's folders; ../cuda is its
-// source. Failure: Error(runtime): not built, no driver, no such card; with what to do.
+// source. Failure: Error(runtime): not built, no driver, no such GPU; with what to do.
 // Thread-safety: from any thread. The component stays loaded.
 #pragma once
 
@@ -14,47 +14,47 @@
 #include <string>
 #include <vector>
 
-#include "runtime/gpu/card.h"
+#include "runtime/gpu/gpu.h"
 
 namespace penstock {
 
-struct CudaCardFacts {
+struct CudaGpuFacts {
   std::string name;
   std::string bus;  // "0000:3b:00.0", as nvidia-smi and lspci have it
   int64_t memory_bytes = 0;
   int major = 0;  // compute capability
   int minor = 0;
-  std::vector<int> peers;  // cards whose memory it reaches without a copy through this machine's
+  std::vector<int> peers;  // GPUs whose memory it reaches without a copy through this machine's
 };
 
-// What can be asked without making a context on any card.
+// What can be asked without making a context on any GPU.
 struct CudaFacts {
   int driver = 0;     // newest CUDA that the driver knows, 13000 for 13.0; 0: there is no driver
   int runtime = 0;    // that the component was built with
-  std::string error;  // why no card can be used
-  std::vector<CudaCardFacts> cards;
+  std::string error;  // why no GPU can be used
+  std::vector<CudaGpuFacts> gpus;
 };
 
 // nvJPEG, as the component finds it.
 struct NvjpegFacts {
   std::string name;   // "nvJPEG 13.0.4"; empty: there is none
   std::string file;
-  std::string error;  // why it cannot be used: at all, or on this card
+  std::string error;  // why it cannot be used: at all, or on this GPU
   int engines = 0;
 };
 
-// The component's one entry point, found by name.
+// The component's one restart point, found by name.
 struct CudaComponent {
   uint64_t version = 0;
   // -1, and why.
   int (*count)(std::string* error) = nullptr;
   // nullptr, and why.
-  Card* (*open)(int number, std::string* error) = nullptr;
+  Gpu* (*open)(int number, std::string* error) = nullptr;
   void (*describe)(CudaFacts* facts) = nullptr;
-  // On this card, where it makes a context; -1: on none.
+  // On this GPU, where it makes a context; -1: on none.
   void (*describe_nvjpeg)(int number, NvjpegFacts* facts) = nullptr;
 };
-// Of this struct, Card and batch_layout.h together. By hand what sizes do not tell.
+// Of this struct, GPU and batch_layout.h together. By hand what sizes do not tell.
 constexpr uint64_t cuda_component_version(uint32_t sizes) {
   return uint64_t{6} << 32 | sizes;
 }
@@ -62,9 +62,9 @@ inline constexpr uint64_t kCudaComponentVersion = cuda_component_version(batch_l
 inline constexpr const char* kCudaComponentEntry = "penstock_cuda_component";
 using CudaComponentFunction = const CudaComponent* (*)();
 
-int cuda_cards();
+int cuda_gpus();
 CudaFacts cuda_facts();  // Error where there is no component
 NvjpegFacts nvjpeg_facts(int number);
-std::unique_ptr<Card> open_cuda_card(int number);
+std::unique_ptr<Gpu> open_cuda_gpu(int number);
 
 }  // namespace penstock

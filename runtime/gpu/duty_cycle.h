@@ -1,4 +1,4 @@
-// How much of a card's time a loader takes, where a trainer computes on the same card.
+// How much of a GPU's time a loader takes, where a trainer computes on the same GPU.
 //
 //   DutyCycle duty(0.3);
 //   if (duty.may_begin(now)) duty.begin(now);    // else at free_at(), or when the batch under way has ended
@@ -7,10 +7,10 @@
 //
 //   idle ── begin() ──▶ running ── end() ──▶ resting, until free_at() ──▶ idle
 //
-// One batch at a time, and behind one that took d nanoseconds the card is left alone for d * (1 / share - 1). So of any
-//   stretch of time that begins with a batch and ends with a rest, batches have `share` of it at most, and of any stretch
-//   at all, that and one batch. With a share of 1 nothing is limited, and batches overlap.
-// Work of others on the card makes batches slower, and so the rests longer: the share is of time, not of work done.
+// One batch at a time, and behind one that took d nanoseconds the GPU is left alone for d * (1 / share - 1). So of any
+//   length of time that begins with a batch and ends with a rest, batches have `share` of it at most, and of any length
+//   of time at all, that and one batch. With a share of 1 nothing is limited, and batches overlap.
+// Work of others on the GPU makes batches slower, and so the rests longer: the share is of time, not of work done.
 // Thread-safety: none. A pure state; the caller has the clock.
 #pragma once
 

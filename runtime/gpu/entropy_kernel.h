@@ -1,17 +1,17 @@
-// Huffman decoding of one stretch between two entry points, by one thread of a card; host and card compile the same.
-// Entry points are an index's, or restart markers. Without any: sync_kernel.h.
+// Huffman decoding of one run of MCUs between two restart points, by one thread of a GPU; host and GPU compile the
+// same. Restart points are an index's, or restart markers. Without any: sync_kernel.h.
 //
-//   entropy_stretch(memory, part, unit);      // memory: of the batch (batch_layout.h); unit < part.units
+//   entropy_mcu_run(memory, part, unit);      // memory: of the batch (batch_layout.h); unit < part.units
 //
-// Writes whole every wanted block of the stretch's MCUs, and part's verdict where the stretch is not good: a code that does
-//   not exist, a run that leaves its block, bits beyond the stretch's end, or an end elsewhere than where the index
-//   says or a restart marker stands. Those are the verdicts of decode/jpeg/indexed_rows.h and, at restart markers, whose
-//   order and number the planner has seen to (stretch_planner.h), of decode/jpeg/entropy.h; so a picture without one has the
-//   coefficients that the CPU would have found; with one, the CPU makes it and decides.
+// Writes whole every wanted block of the run's MCUs, and part's status where the run of MCUs is not good: a code that
+//   does not exist, a run that leaves its block, bits beyond the run's end, or an end elsewhere than where the index
+//   says or a restart marker stands. Those are the statuses of decode/jpeg/indexed_rows.h and, at restart markers,
+//   whose order and number the planner has seen to (mcu_run_planner.h), of decode/jpeg/entropy.h; so a picture without
+//   one has the coefficients that the CPU would have found; with one, the CPU makes it and decides.
 // Semantics: jdhuff.c of libjpeg-turbo 2.1.5, as in decode/jpeg/entropy.h.
-// Safety: bytes and index are untrusted. A thread reads within part.bytes, writes within the blocks that are wanted, and
-//   ends after as many codes as its MCUs can have.
-// Thread-safety: different stretches write different blocks; any number of them write the same value as verdict.
+// Safety: bytes and index are untrusted. A thread reads within part.bytes, writes within the blocks that are wanted,
+//   and ends after as many codes as its MCUs can have.
+// Thread-safety: different runs of MCUs write different blocks; any number of them write the same value as status.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@
 
 namespace penstock {
 
-// What one thread knows of the scan: the next bit is the highest of `bits`, `count` of them are the scan's. Less than none
-// means that some were taken which are not there.
+// What one thread knows of the scan: the next bit is the highest of `bits`, `count` of them are the scan's. Less than
+// none means that some were taken which are not there.
 struct ScanBits {
   const uint8_t* begin;
   const uint8_t* at;  // behind the last byte in `bits`, and behind the zero that followed an 0xFF
@@ -113,7 +113,7 @@ PENSTOCK_HOST_DEVICE inline bool entropy_block(const CodeTable& dc, const CodeTa
   return scan.count >= 0;
 }
 
-// Between here and the next entry point: libjpeg-turbo would meet it.
+// Between here and the next restart point: libjpeg-turbo would meet it.
 PENSTOCK_HOST_DEVICE inline bool no_marker(const uint8_t* at, const uint8_t* end, const uint8_t* limit) {
   for (; at < end; ++at) {
     if (*at != 0xFF) continue;
@@ -124,8 +124,8 @@ PENSTOCK_HOST_DEVICE inline bool no_marker(const uint8_t* at, const uint8_t* end
 }
 
 // libjpeg reads ahead, and the file's end met there is an error of its own
-// (EntropyDecoder::library_would_stop_quietly()).
-PENSTOCK_HOST_DEVICE inline bool ends_quietly(const uint8_t* at, const uint8_t* end) {
+// (EntropyDecoder::library_would_stop_without_warning()).
+PENSTOCK_HOST_DEVICE inline bool ends_without_warning(const uint8_t* at, const uint8_t* end) {
   for (int left = 24; left > 0; --left, ++at) {
     if (at >= end) return false;
     if (*at != 0xFF) continue;
@@ -144,29 +144,29 @@ PENSTOCK_HOST_DEVICE inline bool pass_restart(ScanBits& scan, int32_t* dc) {
   return true;
 }
 
-PENSTOCK_HOST_DEVICE inline bool ends_where_it_should(const CardStretch& stretch, const uint8_t* bytes,
+PENSTOCK_HOST_DEVICE inline bool ends_where_it_should(const GpuMcuRun& mcu_run, const uint8_t* bytes,
                                                       const ScanBits& scan, const int32_t* dc) {
-  if (stretch.end == CardStretch::End::marker) return scan.count < 8 && scan.at == bytes + stretch.end_byte;
-  if (stretch.end == CardStretch::End::quiet) return ends_quietly(scan.at, scan.end);
+  if (mcu_run.end == GpuMcuRun::End::marker) return scan.count < 8 && scan.at == bytes + mcu_run.end_byte;
+  if (mcu_run.end == GpuMcuRun::End::no_warnings) return ends_without_warning(scan.at, scan.end);
   uint32_t bit = 0;
   const uint8_t* const byte = scan.position(bit);
-  const uint8_t* const end = bytes + stretch.end_byte;
-  if (stretch.end == CardStretch::End::early) {
-    return (byte < end || (byte == end && bit <= stretch.end_bit)) && no_marker(scan.at, end, scan.end);
+  const uint8_t* const end = bytes + mcu_run.end_byte;
+  if (mcu_run.end == GpuMcuRun::End::early) {
+    return (byte < end || (byte == end && bit <= mcu_run.end_bit)) && no_marker(scan.at, end, scan.end);
   }
-  if (byte != end || bit != stretch.end_bit) return false;
+  if (byte != end || bit != mcu_run.end_bit) return false;
   for (int c = 0; c < 3; ++c) {
-    if (dc[c] != stretch.end_dc[c]) return false;
+    if (dc[c] != mcu_run.end_dc[c]) return false;
   }
   return true;
 }
 
 // Where this block of MCU (column, row) goes, or null where the crop does not need it.
-PENSTOCK_HOST_DEVICE inline int16_t* block_place(uint8_t* memory, const EntropyPart& part, const CardTurn& turn,
+PENSTOCK_HOST_DEVICE inline int16_t* block_place(uint8_t* memory, const EntropyPart& part, const McuBlock& mcu_block,
                                                  int32_t row, int32_t column) {
-  const CardCoefficients& place = part.coefficients[turn.component];
-  const int32_t across = column * part.h[turn.component] + static_cast<int32_t>(turn.across);
-  const int32_t down = row * part.v[turn.component] + static_cast<int32_t>(turn.down);
+  const GpuCoefficients& place = part.coefficients[mcu_block.component];
+  const int32_t across = column * part.h[mcu_block.component] + static_cast<int32_t>(mcu_block.across);
+  const int32_t down = row * part.v[mcu_block.component] + static_cast<int32_t>(mcu_block.down);
   if (across < place.first_column || across >= place.end_column || down < place.first_row || down >= place.end_row) {
     return nullptr;
   }
@@ -179,31 +179,31 @@ PENSTOCK_HOST_DEVICE inline const CodeTable& code_table(const uint8_t* memory, u
   return *reinterpret_cast<const CodeTable*>(memory + at);
 }
 
-PENSTOCK_HOST_DEVICE inline bool read_stretch(uint8_t* memory, const EntropyPart& part, const CardStretch& stretch) {
+PENSTOCK_HOST_DEVICE inline bool read_mcu_run(uint8_t* memory, const EntropyPart& part, const GpuMcuRun& mcu_run) {
   const uint8_t* const bytes = memory + part.bytes_at;
-  ScanBits scan(bytes + stretch.byte, bytes + part.bytes);
+  ScanBits scan(bytes + mcu_run.byte, bytes + part.bytes);
   scan.refill();
-  scan.take(static_cast<int>(stretch.bit));
-  int32_t dc[3] = {stretch.dc[0], stretch.dc[1], stretch.dc[2]};
-  for (uint32_t n = 0; n < stretch.mcus; ++n) {
+  scan.take(static_cast<int>(mcu_run.bit));
+  int32_t dc[3] = {mcu_run.dc[0], mcu_run.dc[1], mcu_run.dc[2]};
+  for (uint32_t n = 0; n < mcu_run.mcus; ++n) {
     const bool restarts = n > 0 && part.restart_interval != 0 && n % part.restart_interval == 0;
     if (restarts && !pass_restart(scan, dc)) return false;
-    const auto row = static_cast<int32_t>((stretch.first_mcu + n) / part.mcu_columns);
-    const auto column = static_cast<int32_t>((stretch.first_mcu + n) % part.mcu_columns);
-    for (uint32_t t = 0; t < part.turns; ++t) {
-      const CardTurn& turn = part.turn[t];
-      int16_t* const to = block_place(memory, part, turn, row, column);
-      const CodeTable& dc_codes = code_table(memory, turn.dc_at);
-      const CodeTable& ac_codes = code_table(memory, turn.ac_at);
-      if (!entropy_block(dc_codes, ac_codes, part.places, scan, dc[turn.component], to)) return false;
+    const auto row = static_cast<int32_t>((mcu_run.first_mcu + n) / part.mcu_columns);
+    const auto column = static_cast<int32_t>((mcu_run.first_mcu + n) % part.mcu_columns);
+    for (uint32_t t = 0; t < part.mcu_blocks; ++t) {
+      const McuBlock& mcu_block = part.mcu_block[t];
+      int16_t* const to = block_place(memory, part, mcu_block, row, column);
+      const CodeTable& dc_codes = code_table(memory, mcu_block.dc_at);
+      const CodeTable& ac_codes = code_table(memory, mcu_block.ac_at);
+      if (!entropy_block(dc_codes, ac_codes, part.places, scan, dc[mcu_block.component], to)) return false;
     }
   }
-  return ends_where_it_should(stretch, bytes, scan, dc);
+  return ends_where_it_should(mcu_run, bytes, scan, dc);
 }
 
-PENSTOCK_HOST_DEVICE inline void entropy_stretch(uint8_t* memory, const EntropyPart& part, uint32_t unit) {
-  const CardStretch& stretch = reinterpret_cast<const CardStretch*>(memory + part.stretches_at)[unit];
-  if (!read_stretch(memory, part, stretch)) *reinterpret_cast<uint32_t*>(memory + part.verdict_at) = 1;
+PENSTOCK_HOST_DEVICE inline void entropy_mcu_run(uint8_t* memory, const EntropyPart& part, uint32_t unit) {
+  const GpuMcuRun& mcu_run = reinterpret_cast<const GpuMcuRun*>(memory + part.mcu_runs_at)[unit];
+  if (!read_mcu_run(memory, part, mcu_run)) *reinterpret_cast<uint32_t*>(memory + part.status_at) = 1;
 }
 
 }  // namespace penstock

@@ -24,7 +24,7 @@ bool EntropyTables::make(const JpegFrame& frame) {
       }
     }
   }
-  return sound_ && blocks_.size() <= std::size(EntropyPart{}.turn);
+  return sound_ && blocks_.size() <= std::size(EntropyPart{}.mcu_block);
 }
 
 size_t EntropyTables::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
@@ -56,9 +56,9 @@ const EntropyTables::Kept& EntropyTables::kept(const HuffmanSpec& spec, HuffmanC
   return *oldest;
 }
 
-void EntropyTables::write_turns(std::span<const uint64_t> table_at, CardTurn* turns) const {
+void EntropyTables::write_mcu_blocks(std::span<const uint64_t> table_at, McuBlock* mcu_blocks) const {
   for (const Block& block : blocks_) {
-    *turns++ = {block.component, block.across, block.down, table_at[block.dc], table_at[block.ac]};
+    *mcu_blocks++ = {block.component, block.across, block.down, table_at[block.dc], table_at[block.ac]};
   }
 }
 

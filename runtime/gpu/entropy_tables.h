@@ -1,9 +1,9 @@
-// What a card has to know of a file to decode its entropy: the blocks of an MCU, and Huffman tables.
+// What a GPU has to know of a file to decode its entropy: the blocks of an MCU, and Huffman tables.
 //
 //   EntropyTables tables;                          // one per thread; keeps memory
 //   if (!tables.make(frame)) ...                   // a table that libjpeg-turbo refuses
 //   for (const EntropyTables::Codes* codes : tables.codes()) places.push_back(...);    // in a batch, by codes->key
-//   tables.write_turns(places, part.turn);         // the blocks name their tables by place
+//   tables.write_mcu_blocks(places, part.mcu_block);  // the blocks name their tables by place
 //
 // Most files of a set have the tables of the standard, or of one encoder's: those used last are kept from file to file.
 // Ownership: the frame's file must outlive make() only; codes() are good until the next make().
@@ -36,8 +36,8 @@ class EntropyTables {
   size_t blocks() const noexcept { return blocks_.size(); }
   // Each table once.
   std::span<const Codes* const> codes() const noexcept { return codes_; }
-  // The MCU's blocks, in order, as a card is told: `table_at` has a place for each of codes().
-  void write_turns(std::span<const uint64_t> table_at, CardTurn* turns) const;
+  // The MCU's blocks, in order, as a GPU is told: `table_at` has a place for each of codes().
+  void write_mcu_blocks(std::span<const uint64_t> table_at, McuBlock* mcu_blocks) const;
 
  private:
   struct Block {
@@ -64,7 +64,7 @@ class EntropyTables {
   bool sound_ = true;
 };
 
-// Planners leave larger files to the CPU, as decode/jpeg/indexed_rows.cpp does: a card counts their bytes in 32 bits.
+// Planners leave larger files to the CPU, as decode/jpeg/indexed_rows.cpp does: a GPU counts their bytes in 32 bits.
 inline constexpr size_t largest_scanned_file = size_t{1} << 28;
 
 // The first marker of a scan from `from` on; false: the file ends before, or fill bytes stand there.

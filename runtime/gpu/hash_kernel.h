@@ -1,4 +1,4 @@
-// XXH3-128 of a sample's record and image (base/hash.h), where the image lies on a card; host and card compile the
+// XXH3-128 of a sample's record and image (base/hash.h), where the image lies on a GPU; host and GPU compile the
 // same.
 //
 //   hash_block(memory, part, unit);      // sums of one lane over a block of 1,024 bytes

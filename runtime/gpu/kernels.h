@@ -1,13 +1,13 @@
-// What one thread of a card does, stage by stage; host and card compile the same functions.
+// What one thread of a GPU does, stage by stage; host and GPU compile the same functions.
 //
 //   colour_pixel(memory, part, unit);         // memory: of the batch (batch_layout.h); unit < part.units
 //
-// ../cuda wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of the
-//   wanted size, in integers, by the arithmetic of decode/jpeg/jpeg_math.h and pixels/resample_math.h, which the CPU path is
-//   tested against too; what happens to pixels then is in pixel_kernels.h.
+// ../cuda wraps them in grids, run_on_host.h in loops, by the list at the end. Here from coefficients to an image of
+//   the wanted size, in integers, by the arithmetic of decode/jpeg/jpeg_math.h and pixels/resample_math.h, which the
+//   CPU path is tested against too; what happens to pixels then is in pixel_kernels.h.
 // Safety: parts are made by batch_builder.h from numbers that it has checked; nothing but entropy_kernel.h and
 //   sync_kernel.h looks at a file's bytes, and of coefficients every value is harmless: also those that nobody wrote,
-//   where the verdict is not good.
+//   where the status is not good.
 // Thread-safety: different units of a stage write different bytes, and read nothing that the stage writes.
 #pragma once
 
@@ -94,7 +94,7 @@ PENSTOCK_HOST_DEVICE inline bool find_source(const uint8_t* memory, const Placem
     source_y = place.source_y + (place.mirror_y != 0 ? place.live.height - 1 - row : row);
     return true;
   }
-  const auto* const rings = reinterpret_cast<const CardRing*>(memory + place.rings_at);
+  const auto* const rings = reinterpret_cast<const GpuRing*>(memory + place.rings_at);
   for (uint32_t i = 0; i < place.rings; ++i) {
     if (!holds(rings[i].outer, x, y) || holds(rings[i].inner, x, y)) continue;
     for (int c = 0; c < 3; ++c) fill[c] = rings[i].fill[c];
@@ -123,11 +123,11 @@ PENSTOCK_HOST_DEVICE inline void colour_pixel(uint8_t* memory, const ColourPart&
 }
 
 // Three values of one output. `step` is from one source to the next, `area` from one plane to the next.
-PENSTOCK_HOST_DEVICE inline void resample_pixel(const uint8_t* memory, const CardTaps& taps, uint32_t output,
+PENSTOCK_HOST_DEVICE inline void resample_pixel(const uint8_t* memory, const GpuTaps& taps, uint32_t output,
                                                 const uint8_t* from, uint64_t step, uint64_t area, uint8_t* rgb) {
   const int start = reinterpret_cast<const int32_t*>(memory + taps.start_at)[output];
   const int count = reinterpret_cast<const int32_t*>(memory + taps.size_at)[output];
-  const auto* const weights = reinterpret_cast<const int32_t*>(memory + taps.weight_at) + uint64_t{output} * taps.turn;
+  const auto* const weights = reinterpret_cast<const int32_t*>(memory + taps.weight_at) + uint64_t{output} * taps.stride;
   from += static_cast<uint64_t>(start) * step;
   int32_t sums[3] = {resample_half, resample_half, resample_half};
   for (int k = 0; k < count; ++k, from += step) {
@@ -192,12 +192,12 @@ PENSTOCK_HOST_DEVICE inline void finish_pixel(uint8_t* memory, uint8_t* outputs,
 }
 
 // A stage's part and function, for whoever makes loops or grids of them. `outputs` is StageLaunch's.
-template <CardStage Stage, class PartType, auto Run>
-struct CardKernel {
+template <GpuStage Stage, class PartType, auto Run>
+struct GpuKernel {
   using Part = PartType;
-  static constexpr CardStage stage = Stage;
+  static constexpr GpuStage stage = Stage;
   PENSTOCK_HOST_DEVICE static void run(uint8_t* memory, uint8_t* outputs, const Part& part, uint32_t unit) {
-    if constexpr (Stage == CardStage::finish) {
+    if constexpr (Stage == GpuStage::finish) {
       Run(memory, outputs, part, unit);
     } else {
       Run(memory, part, unit);
@@ -207,48 +207,48 @@ struct CardKernel {
 
 // Calls visit.operator()<Kernel>() with the stage's.
 template <class Visit>
-void with_kernel(CardStage stage, const Visit& visit) {
+void with_kernel(GpuStage stage, const Visit& visit) {
   switch (stage) {
-    case CardStage::entropy:
-      return visit.template operator()<CardKernel<CardStage::entropy, EntropyPart, entropy_stretch>>();
-    case CardStage::sync:
-      return visit.template operator()<CardKernel<CardStage::sync, SyncPart, sync_subsequences>>();
-    case CardStage::sum:
-      return visit.template operator()<CardKernel<CardStage::sum, SumPart, sum_subsequences>>();
-    case CardStage::write:
-      return visit.template operator()<CardKernel<CardStage::write, WritePart, write_blocks>>();
-    case CardStage::inverse:
-      return visit.template operator()<CardKernel<CardStage::inverse, InversePart, inverse_block>>();
-    case CardStage::colour:
-      return visit.template operator()<CardKernel<CardStage::colour, ColourPart, colour_pixel>>();
-    case CardStage::across:
-      return visit.template operator()<CardKernel<CardStage::across, AcrossPart, across_pixel>>();
-    case CardStage::down:
-      return visit.template operator()<CardKernel<CardStage::down, DownPart, down_pixel>>();
-    case CardStage::place:
-      return visit.template operator()<CardKernel<CardStage::place, PlacePart, place_pixel>>();
-    case CardStage::point:
-      return visit.template operator()<CardKernel<CardStage::point, PointPart, point_pixel>>();
-    case CardStage::tally:
-      return visit.template operator()<CardKernel<CardStage::tally, TallyPart, tally_pixels_of>>();
-    case CardStage::tone:
-      return visit.template operator()<CardKernel<CardStage::tone, TonePart, tone_entry>>();
-    case CardStage::smooth:
-      return visit.template operator()<CardKernel<CardStage::smooth, SmoothPart, smooth_pixel>>();
-    case CardStage::blur_across:
-      return visit.template operator()<CardKernel<CardStage::blur_across, BlurPart, blur_pixel_across>>();
-    case CardStage::blur_down:
-      return visit.template operator()<CardKernel<CardStage::blur_down, BlurPart, blur_pixel_down>>();
-    case CardStage::warp:
-      return visit.template operator()<CardKernel<CardStage::warp, WarpPart, warp_pixel>>();
-    case CardStage::gather:
-      return visit.template operator()<CardKernel<CardStage::gather, GatherPart, gather_pixel>>();
-    case CardStage::finish:
-      return visit.template operator()<CardKernel<CardStage::finish, FinishPart, finish_pixel>>();
-    case CardStage::hash:
-      return visit.template operator()<CardKernel<CardStage::hash, HashPart, hash_block>>();
-    case CardStage::digest:
-      return visit.template operator()<CardKernel<CardStage::digest, DigestPart, digest_image>>();
+    case GpuStage::entropy:
+      return visit.template operator()<GpuKernel<GpuStage::entropy, EntropyPart, entropy_mcu_run>>();
+    case GpuStage::sync:
+      return visit.template operator()<GpuKernel<GpuStage::sync, SyncPart, sync_subsequences>>();
+    case GpuStage::sum:
+      return visit.template operator()<GpuKernel<GpuStage::sum, SumPart, sum_subsequences>>();
+    case GpuStage::write:
+      return visit.template operator()<GpuKernel<GpuStage::write, WritePart, write_blocks>>();
+    case GpuStage::inverse:
+      return visit.template operator()<GpuKernel<GpuStage::inverse, InversePart, inverse_block>>();
+    case GpuStage::colour:
+      return visit.template operator()<GpuKernel<GpuStage::colour, ColourPart, colour_pixel>>();
+    case GpuStage::across:
+      return visit.template operator()<GpuKernel<GpuStage::across, AcrossPart, across_pixel>>();
+    case GpuStage::down:
+      return visit.template operator()<GpuKernel<GpuStage::down, DownPart, down_pixel>>();
+    case GpuStage::place:
+      return visit.template operator()<GpuKernel<GpuStage::place, PlacePart, place_pixel>>();
+    case GpuStage::point:
+      return visit.template operator()<GpuKernel<GpuStage::point, PointPart, point_pixel>>();
+    case GpuStage::tally:
+      return visit.template operator()<GpuKernel<GpuStage::tally, TallyPart, tally_pixels_of>>();
+    case GpuStage::tone:
+      return visit.template operator()<GpuKernel<GpuStage::tone, TonePart, tone_entry>>();
+    case GpuStage::smooth:
+      return visit.template operator()<GpuKernel<GpuStage::smooth, SmoothPart, smooth_pixel>>();
+    case GpuStage::blur_across:
+      return visit.template operator()<GpuKernel<GpuStage::blur_across, BlurPart, blur_pixel_across>>();
+    case GpuStage::blur_down:
+      return visit.template operator()<GpuKernel<GpuStage::blur_down, BlurPart, blur_pixel_down>>();
+    case GpuStage::warp:
+      return visit.template operator()<GpuKernel<GpuStage::warp, WarpPart, warp_pixel>>();
+    case GpuStage::gather:
+      return visit.template operator()<GpuKernel<GpuStage::gather, GatherPart, gather_pixel>>();
+    case GpuStage::finish:
+      return visit.template operator()<GpuKernel<GpuStage::finish, FinishPart, finish_pixel>>();
+    case GpuStage::hash:
+      return visit.template operator()<GpuKernel<GpuStage::hash, HashPart, hash_block>>();
+    case GpuStage::digest:
+      return visit.template operator()<GpuKernel<GpuStage::digest, DigestPart, digest_image>>();
   }
 }
 

@@ -1,20 +1,21 @@
-// A library of a card's vendor that decodes JPEG files to pixels, in an arithmetic of its own: nvJPEG. For jobs of
+// A library of a GPU's vendor that decodes JPEG files to pixels, in an arithmetic of its own: nvJPEG. For jobs of
 // arithmetic `fast` alone.
 //
 //   std::unique_ptr<PictureDecoder> decoder = stream->picture_decoder(options);   // Error: there is none, and why
-//   decoder->decode(memory, pictures);             // behind what the stream was told so far, before what comes next
+//   // behind what the CUDA stream was told so far, before what comes next
+//   decoder->decode(memory, pictures);
 //   for (const LibraryPicture& p : pictures) if (p.refusal != Refusal::none) ...  // the CPU makes it
 //   stream->wait(timeout_ns);                      // now the pixels of the others are there
 //
-// A picture's pixels are three planes of uint8 without gaps, of its region, at `to_at` of the lane's memory.
-// Who may be given one: a file whose verdict is known without decoding it (card_sample.h). The library may take damage
-//   for pixels, and a verdict must not depend on who decodes.
+// A picture's pixels are three planes of uint8 without gaps, of its region, at `to_at` of the in-flight batch's memory.
+// Who may be given one: a file whose status is known without decoding it (gpu_sample.h). The library may take damage
+//   for pixels, and a status must not depend on who decodes.
 // Safety: the decoder writes nothing but region.width x region.height x 3 bytes at each `to_at`; where the library
 //   reads another size from the headers than LibraryPicture says, the picture is refused before it is decoded.
 // Failure: by the picture, as a Refusal. Refusal::library says that the library is of no use from now on: decode()
-//   refuses everything behind it. CardError where the card itself fails.
-// Ownership: goes before its stream. Files must stay as they are until the stream's wait() returned.
-// Thread-safety: as the stream's: one at a time.
+//   refuses everything behind it. GpuError where the GPU itself fails.
+// Ownership: goes before its CUDA stream. Files must stay as they are until the CUDA stream's wait() returned.
+// Thread-safety: as the CUDA stream's: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +32,12 @@ enum class ChromaUpsampling : uint8_t { nearest, interpolated };
 
 struct PictureDecoderOptions {
   ChromaUpsampling chroma = ChromaUpsampling::interpolated;
-  size_t memory_bytes = size_t{32} << 20;  // of the card, that the library may allocate; as much pinned memory here
+  size_t memory_bytes = size_t{32} << 20;  // of the GPU, that the library may allocate; as much pinned memory here
 };
 
 struct PictureDecoderFacts {
   std::string name;          // "nvJPEG 13.0.4"
-  int engines = 0;           // the card's units for JPEG alone
+  int engines = 0;           // the GPU's units for JPEG alone
   bool cuts_regions = true;  // else every picture's region has to be the whole picture
 };
 
@@ -54,7 +55,7 @@ struct LibraryPicture {
   size_t bytes = 0;
   int32_t width = 0;  // of the picture
   int32_t height = 0;
-  CardBox region;  // of it, that is wanted
+  GpuBox region;  // of it, that is wanted
   uint64_t to_at = 0;
   size_t place = 0;  // in the batch
   Refusal refusal = Refusal::none;

@@ -1,10 +1,10 @@
-// What one thread of a card does to pixels that are there already: colour, blur, warps; host and card compile the same.
+// What one thread of a GPU does to pixels that are there already: colour, blur, warps; host and GPU compile the same.
 //
 //   point_pixel(memory, part, unit);
 //
 // kernels.h has the stages before these and the list of all. The arithmetic is that of pixels/color_math.h, blur_math.h
-//   and warp_math.h, which the CPU's transforms are made of too; tables come from the CPU where it can know them. Floats
-//   are IEEE's, unfused (-fmad=false on a card).
+//   and warp_math.h, which the CPU's transforms are made of too; tables come from the CPU where it can know them.
+//   Floats are IEEE's, unfused (-fmad=false on a GPU).
 // Thread-safety: different units of a stage write different bytes, and read nothing that the stage writes, but for two:
 //   point may read the pixel that it writes, and tally adds integers atomically, whose sum has no order.
 #pragma once
@@ -46,7 +46,7 @@ PENSTOCK_HOST_DEVICE inline void store_pixel(uint8_t* planes, uint32_t area, uin
   for (uint32_t c = 0; c < 3; ++c) planes[uint64_t{c} * area + unit] = rgb[c];
 }
 
-PENSTOCK_HOST_DEVICE inline bool holds(const CardBox& box, int x, int y) {
+PENSTOCK_HOST_DEVICE inline bool holds(const GpuBox& box, int x, int y) {
   return x >= box.x && y >= box.y && x < box.x + box.width && y < box.y + box.height;
 }
 
@@ -73,7 +73,7 @@ PENSTOCK_HOST_DEVICE inline void point_pixel(uint8_t* memory, const PointPart& p
     const PointStep& step = steps[s];
     switch (step.kind) {
       case PointKind::table:
-        for (uint32_t c = 0; c < 3; ++c) rgb[c] = memory[step.table_at + uint64_t{c} * step.turn + rgb[c]];
+        for (uint32_t c = 0; c < 3; ++c) rgb[c] = memory[step.table_at + uint64_t{c} * step.stride + rgb[c]];
         break;
       case PointKind::grey:
         rgb[0] = rgb[1] = rgb[2] = grey_of(rgb[0], rgb[1], rgb[2]);
@@ -161,11 +161,11 @@ PENSTOCK_HOST_DEVICE inline void smooth_pixel(uint8_t* memory, const SmoothPart&
   store_pixel(memory + part.to_at, part.units, unit, rgb);
 }
 
-// The sum along a line of `size` values that lie `turn` apart.
+// The sum along a line of `size` values that lie `stride` apart.
 template <class Value>
-PENSTOCK_HOST_DEVICE inline float blur_at(const Value* line, uint64_t turn, int at, int size, const float* weights,
+PENSTOCK_HOST_DEVICE inline float blur_at(const Value* line, uint64_t stride, int at, int size, const float* weights,
                                           int half) {
-  const auto value = [&](int i) { return static_cast<float>(line[static_cast<uint64_t>(reflected(i, size)) * turn]); };
+  const auto value = [&](int i) { return static_cast<float>(line[static_cast<uint64_t>(reflected(i, size)) * stride]); };
   float sum = weights[0] * value(at);
   for (int k = 1; k <= half; ++k) sum = blur_add(sum, weights[k], value(at - k), value(at + k));
   return sum;

@@ -1,4 +1,4 @@
-// What a card needs to decode the entropy of a file without an index or restart markers: its scan's bytes, and rounds of
+// What a GPU needs to decode the entropy of a file without an index or restart markers: its scan's bytes, and rounds of
 // sync_kernel.h.
 //
 //   ScanPlanner scan;                                           // one per thread; keeps memory
@@ -13,7 +13,7 @@
 //   group of them, first of one, then of more (sync_rounds). Codes that have not found their way by then leave the
 //   picture to the CPU: gpu/README.md has how many rounds photos take.
 // Failure: plan() is false for progressive files, above 256 MB, and where restart markers stand before the window's end
-//   (stretch_planner.h).
+//   (mcu_run_planner.h).
 // Ownership: the file must outlive the plan. Thread-safety: one per thread.
 #pragma once
 

@@ -11,10 +11,10 @@ constexpr double kSecond_ns = 1e9;
 constexpr double kLeastShare = 1.0 / 64;    // for noticing
 constexpr double kRarestShare = 1.0 / 1024;
 constexpr double kCostOfNoticing = 0.02;    // most that it may cost, of the threads' time
-constexpr double kFewestTogether = 8;       // images for a card
+constexpr double kFewestTogether = 8;       // images for a GPU
 constexpr double kLongestWait_s = 0.1;      // that a chunk is held up by them
 constexpr double kFurthest = 8;             // a batch's time, from what was expected
-constexpr int64_t kFirstBatches = 1;        // of a card: its driver loads what it needs when that is first used
+constexpr int64_t kFirstBatches = 1;        // of a GPU: its driver loads what it needs when that is first used
 
 // The share of the dearer way for noticing, where the other way costs `cheap`.
 double least_share(double cheap, double dear) {
@@ -34,22 +34,22 @@ double SpeedSplit::Speed::images_per_s() const {
   return lost || images.value() <= 0 || ns.value() <= 0 ? 0 : images.value() / ns.value() * kSecond_ns;
 }
 
-SpeedSplit::SpeedSplit(int threads, size_t cards) : threads_(threads), cards_(cards) {}
+SpeedSplit::SpeedSplit(int threads, size_t gpus) : threads_(threads), gpus_(gpus) {}
 
 double SpeedSplit::rate() const {
   double sum = 0;
-  for (const Speed& card : cards_) sum += card.images_per_s();
+  for (const Speed& gpu : gpus_) sum += gpu.images_per_s();
   return sum;
 }
 
-double SpeedSplit::card_share() const {
-  const bool none = std::all_of(cards_.begin(), cards_.end(), [](const Speed& card) { return card.lost; });
+double SpeedSplit::gpu_share() const {
+  const bool none = std::all_of(gpus_.begin(), gpus_.end(), [](const Speed& gpu) { return gpu.lost; });
   if (none) return 0;
-  const bool measured = std::any_of(cards_.begin(), cards_.end(), [](const Speed& card) {
-    return !card.lost && card.batches > kFirstBatches;
+  const bool measured = std::any_of(gpus_.begin(), gpus_.end(), [](const Speed& gpu) {
+    return !gpu.lost && gpu.batches > kFirstBatches;
   });
   if (!measured || !make_.known() || !feed_.known()) return 0.5;
-  // What cards never take is the threads' work besides, a part of it for each image of the others.
+  // What GPUs never take is the threads' work besides, a part of it for each image of the others.
   const double either = either_.value();
   const double besides = either > 0 && other_.known() ? other_.value() * (1 - either) / either : 0;
   const double make = make_.value() + besides;
@@ -63,10 +63,10 @@ double SpeedSplit::card_share() const {
   return std::clamp(best, std::min(fewest, most), most);
 }
 
-double SpeedSplit::card_images_per_s(size_t card) const { return cards_[card].images_per_s(); }
+double SpeedSplit::gpu_images_per_s(size_t gpu) const { return gpus_[gpu].images_per_s(); }
 
-int64_t SpeedSplit::for_cards(int64_t images) {
-  const double share = card_share();
+int64_t SpeedSplit::for_gpus(int64_t images) {
+  const double share = gpu_share();
   if (share <= 0) {
     credit_ = 0;
     return 0;
@@ -83,8 +83,8 @@ int64_t SpeedSplit::for_cards(int64_t images) {
   return static_cast<int64_t>(now);
 }
 
-double SpeedSplit::wait_s(size_t card, int64_t images) const {
-  const Speed& speed = cards_[card];
+double SpeedSplit::wait_s(size_t gpu, int64_t images) const {
+  const Speed& speed = gpus_[gpu];
   const double known = speed.images_per_s();
   const auto ahead = static_cast<double>(speed.queued);
   if (known > 0) return (ahead + static_cast<double>(images)) / known;
@@ -92,7 +92,7 @@ double SpeedSplit::wait_s(size_t card, int64_t images) const {
   return speed.batches <= kFirstBatches ? ahead : std::numeric_limits<double>::max();
 }
 
-void SpeedSplit::begun(size_t card, int64_t images) { cards_[card].queued += images; }
+void SpeedSplit::begun(size_t gpu, int64_t images) { gpus_[gpu].queued += images; }
 
 void SpeedSplit::made(int64_t ns) {
   make_.observe(static_cast<double>(ns));
@@ -107,11 +107,11 @@ void SpeedSplit::other(int64_t ns) {
   either_.observe(0);
 }
 
-void SpeedSplit::done(size_t card, int64_t begun, int64_t images, int64_t card_ns) {
-  Speed& speed = cards_[card];
+void SpeedSplit::done(size_t gpu, int64_t begun, int64_t images, int64_t gpu_ns) {
+  Speed& speed = gpus_[gpu];
   speed.queued = std::max<int64_t>(speed.queued - begun, 0);
   if (++speed.batches <= kFirstBatches) return;
-  auto ns = static_cast<double>(card_ns);
+  auto ns = static_cast<double>(gpu_ns);
   if (const double known = speed.images_per_s(); known > 0 && images > 0) {
     ns = std::min(ns, kFurthest * static_cast<double>(images) / known * kSecond_ns);
   }
@@ -119,6 +119,6 @@ void SpeedSplit::done(size_t card, int64_t begun, int64_t images, int64_t card_n
   speed.ns.observe(ns);
 }
 
-void SpeedSplit::lost(size_t card) { cards_[card].lost = true; }
+void SpeedSplit::lost(size_t gpu) { gpus_[gpu].lost = true; }
 
 }  // namespace penstock

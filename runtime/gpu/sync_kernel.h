@@ -1,8 +1,8 @@
-// Huffman decoding of a scan without an index, by many threads of a card; host and card compile the same.
+// Huffman decoding of a scan without an index, by many threads of a GPU; host and GPU compile the same.
 //
 //   sync_subsequences(memory, part, unit);    // round after round: where each subsequence of the bytes starts
 //   sum_subsequences(memory, part, unit);     // what a group of them has
-//   write_blocks(memory, part, unit);         // once more from the right start: coefficients and verdict
+//   write_blocks(memory, part, unit);         // once more from the right start: coefficients and status
 //
 // How: the scan's bytes are cut into subsequences of equal length. What a decoder finds in one is a function F of its
 //   bytes and of the place where it starts: bit, block of the MCU, coefficient of the block; predictions are sums,
@@ -12,22 +12,22 @@
 // Why it is right: of each subsequence i its record is F(start i), always. The first start is the scan's own. So
 //   where start i = end i-1 for all i up to some n, all of them start where decoding in order would come to, by
 //   induction, and n subsequences have what it would have found. The last kernel asks just that, and trusts no number
-//   of rounds: a scan that has not found its way yet, or never does, is a verdict, and the CPU makes the picture.
+//   of rounds: a scan that has not found its way yet, or never does, is a status, and the CPU makes the picture.
 // Who writes: a block that begins in one subsequence and ends in another is written by the first one's thread, whole;
 //   the other's goes over what is left of it. So blocks need no zeros beforehand, and entropy_block() writes all.
-//   (Turned into stretches between MCUs, subsequences would be the kernel's of an index; but an MCU has more bytes
+//   (Turned into runs of MCUs between MCUs, subsequences would be the kernel's of an index; but an MCU has more bytes
 //   than one, and half of the threads would have none.)
 // Who waits: in a round after the first only every second group of subsequences is looked at, the others in the next
 //   one; so a thread reads what nobody writes, and launches are all there is to wait for.
-// Verdict: not good is what is not good in entropy_kernel.h, up to the last MCU that the CPU would read, and fewer
-//   than 24 bytes behind it without a marker: libjpeg reads ahead. That is stricter than decode/jpeg/entropy.h, and never
-//   less strict: a picture without a verdict has the coefficients that the CPU would have found. Bytes behind do not
-//   matter.
+// Status: not good is what is not good in entropy_kernel.h, up to the last MCU that the CPU would read, and fewer
+//   than 24 bytes behind it without a marker: libjpeg reads ahead. That is stricter than decode/jpeg/entropy.h, and
+//   never less strict: a picture without a status has the coefficients that the CPU would have found. Bytes behind do
+//   not matter.
 // Source: A. Weissenberger and B. Schmidt, "Accelerating JPEG Decompression on GPUs" (arXiv 2111.09219). Semantics:
 //   jdhuff.c of libjpeg-turbo 2.1.5.
 // Safety: bytes are untrusted. A thread reads within the part's bytes, writes within its records and the blocks that
 //   are wanted, and ends after as many codes as its bytes have bits.
-// Thread-safety: units of a launch write different records or blocks, but where the verdict is not good.
+// Thread-safety: units of a launch write different records or blocks, but where the status is not good.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@
 namespace penstock {
 
 PENSTOCK_HOST_DEVICE inline bool same_place(const ScanPlace& a, const ScanPlace& b) {
-  return a.byte == b.byte && a.bit == b.bit && a.turn == b.turn && a.next == b.next && a.stopped == b.stopped;
+  return a.byte == b.byte && a.bit == b.bit && a.mcu_block == b.mcu_block && a.next == b.next && a.stopped == b.stopped;
 }
 
 // Whether the next bit stands before `end`.
@@ -63,17 +63,17 @@ PENSTOCK_HOST_DEVICE inline const uint8_t* subsequence_end(const uint8_t* bytes,
 
 // F of the explanation above.
 PENSTOCK_HOST_DEVICE inline void read_subsequence(const uint8_t* memory, const SyncPart& part, uint32_t number,
-                                                  const ScanPlace& start, CardSubsequence& record) {
+                                                  const ScanPlace& start, GpuSubsequence& record) {
   const uint8_t* const bytes = memory + part.bytes_at;
   const uint8_t* const end = subsequence_end(bytes, part.bytes, number, part.subsequence_bytes);
   ScanBits scan = scan_from(start, bytes, part.bytes);
-  uint32_t turn = start.turn;
+  uint32_t mcu_block = start.mcu_block;
   uint32_t next = start.next;
   uint32_t blocks = 0;
   uint32_t dc[3] = {};
   bool stopped = scan.count < 0;
   while (!stopped && stands_before(scan, end)) {
-    const CardTurn& block = part.turn[turn];
+    const McuBlock& block = part.mcu_block[mcu_block];
     int value = 0;
     if (next == 0) {
       int run = 0;
@@ -87,7 +87,7 @@ PENSTOCK_HOST_DEVICE inline void read_subsequence(const uint8_t* memory, const S
     stopped = !next_coefficient(code_table(memory, block.ac_at), scan, next, value) || scan.count < 0;
     if (stopped || next < 64) continue;
     next = 0;
-    turn = turn + 1 == part.turns ? 0 : turn + 1;
+    mcu_block = mcu_block + 1 == part.mcu_blocks ? 0 : mcu_block + 1;
     ++blocks;
   }
   ScanPlace place;
@@ -96,7 +96,7 @@ PENSTOCK_HOST_DEVICE inline void read_subsequence(const uint8_t* memory, const S
     uint32_t bit = 0;
     place.byte = static_cast<uint32_t>(scan.position(bit) - bytes);
     place.bit = bit;
-    place.turn = turn;
+    place.mcu_block = mcu_block;
     place.next = next;
     place.stopped = 0;
   }
@@ -114,7 +114,7 @@ PENSTOCK_HOST_DEVICE inline ScanPlace assumed_start(const uint8_t* bytes, uint32
 }
 
 PENSTOCK_HOST_DEVICE inline void sync_subsequences(uint8_t* memory, const SyncPart& part, uint32_t unit) {
-  auto* const records = reinterpret_cast<CardSubsequence*>(memory + part.subsequences_at);
+  auto* const records = reinterpret_cast<GpuSubsequence*>(memory + part.subsequences_at);
   uint32_t number = (part.first + unit * part.step) * part.group;
   for (uint32_t left = part.group; left > 0 && number < part.subsequences; --left, ++number) {
     ScanPlace start;
@@ -131,22 +131,22 @@ PENSTOCK_HOST_DEVICE inline void sync_subsequences(uint8_t* memory, const SyncPa
 }
 
 PENSTOCK_HOST_DEVICE inline void sum_subsequences(uint8_t* memory, const SumPart& part, uint32_t unit) {
-  const auto* const records = reinterpret_cast<const CardSubsequence*>(memory + part.subsequences_at);
+  const auto* const records = reinterpret_cast<const GpuSubsequence*>(memory + part.subsequences_at);
   const uint32_t first = unit * subsequences_of_sum;
-  CardSubsequenceSum sum;
+  GpuSubsequenceSum sum;
   for (uint32_t i = first; i < first + subsequences_of_sum && i < part.subsequences; ++i) {
     sum.blocks += records[i].blocks;
     for (int c = 0; c < 3; ++c) sum.dc[c] += records[i].dc[c];
   }
-  reinterpret_cast<CardSubsequenceSum*>(memory + part.to_at)[unit] = sum;
+  reinterpret_cast<GpuSubsequenceSum*>(memory + part.to_at)[unit] = sum;
 }
 
 // Of all subsequences before this one.
-PENSTOCK_HOST_DEVICE inline CardSubsequenceSum sum_before(const uint8_t* memory, const WritePart& part, uint32_t unit) {
-  const auto* const records = reinterpret_cast<const CardSubsequence*>(memory + part.subsequences_at);
-  const auto* const sums = reinterpret_cast<const CardSubsequenceSum*>(memory + part.sums_at);
+PENSTOCK_HOST_DEVICE inline GpuSubsequenceSum sum_before(const uint8_t* memory, const WritePart& part, uint32_t unit) {
+  const auto* const records = reinterpret_cast<const GpuSubsequence*>(memory + part.subsequences_at);
+  const auto* const sums = reinterpret_cast<const GpuSubsequenceSum*>(memory + part.sums_at);
   const uint32_t groups = unit / subsequences_of_sum;
-  CardSubsequenceSum before;
+  GpuSubsequenceSum before;
   for (uint32_t g = 0; g < groups; ++g) {
     before.blocks += sums[g].blocks;
     for (int c = 0; c < 3; ++c) before.dc[c] += sums[g].dc[c];
@@ -160,8 +160,8 @@ PENSTOCK_HOST_DEVICE inline CardSubsequenceSum sum_before(const uint8_t* memory,
 
 // Whether none of the blocks is the crop's.
 PENSTOCK_HOST_DEVICE inline bool none_wanted(const WritePart& part, uint32_t first_block, uint32_t last_block) {
-  const uint32_t first = first_block / part.entropy.turns;
-  const uint32_t last = last_block / part.entropy.turns;
+  const uint32_t first = first_block / part.entropy.mcu_blocks;
+  const uint32_t last = last_block / part.entropy.mcu_blocks;
   const auto first_row = static_cast<int32_t>(first / part.entropy.mcu_columns);
   const auto last_row = static_cast<int32_t>(last / part.entropy.mcu_columns);
   if (last_row < part.first_row) return true;
@@ -172,7 +172,7 @@ PENSTOCK_HOST_DEVICE inline bool none_wanted(const WritePart& part, uint32_t fir
 // The blocks that begin in the subsequence, the first of which is number before.blocks, or the one after where that has
 // begun before.
 PENSTOCK_HOST_DEVICE inline bool write_subsequence(uint8_t* memory, const WritePart& part, uint32_t unit,
-                                                   const ScanPlace& start, const CardSubsequenceSum& before) {
+                                                   const ScanPlace& start, const GpuSubsequenceSum& before) {
   const EntropyPart& entropy = part.entropy;
   const uint8_t* const bytes = memory + entropy.bytes_at;
   const uint8_t* const end = subsequence_end(bytes, entropy.bytes, unit, part.subsequence_bytes);
@@ -180,38 +180,38 @@ PENSTOCK_HOST_DEVICE inline bool write_subsequence(uint8_t* memory, const WriteP
   int32_t dc[3];
   for (int c = 0; c < 3; ++c) dc[c] = static_cast<int32_t>(before.dc[c]);
   uint32_t block = before.blocks;
-  uint32_t turn = block % entropy.turns;
+  uint32_t mcu_block = block % entropy.mcu_blocks;
   if (start.next > 0) {
     uint32_t next = start.next;
-    const CodeTable& codes = code_table(memory, entropy.turn[turn].ac_at);
+    const CodeTable& codes = code_table(memory, entropy.mcu_block[mcu_block].ac_at);
     for (int value = 0; next < 64;) {
       if (!next_coefficient(codes, scan, next, value)) return false;
     }
     ++block;
-    turn = turn + 1 == entropy.turns ? 0 : turn + 1;
+    mcu_block = mcu_block + 1 == entropy.mcu_blocks ? 0 : mcu_block + 1;
   }
-  auto row = static_cast<int32_t>(block / entropy.turns / entropy.mcu_columns);
-  auto column = static_cast<int32_t>(block / entropy.turns % entropy.mcu_columns);
+  auto row = static_cast<int32_t>(block / entropy.mcu_blocks / entropy.mcu_columns);
+  auto column = static_cast<int32_t>(block / entropy.mcu_blocks % entropy.mcu_columns);
   while (block < part.blocks && scan.count >= 0 && stands_before(scan, end)) {
-    const CardTurn& place = entropy.turn[turn];
+    const McuBlock& place = entropy.mcu_block[mcu_block];
     if (!entropy_block(code_table(memory, place.dc_at), code_table(memory, place.ac_at), entropy.places, scan,
                        dc[place.component], block_place(memory, entropy, place, row, column))) {
       return false;
     }
     ++block;
-    if (++turn < entropy.turns) continue;
-    turn = 0;
+    if (++mcu_block < entropy.mcu_blocks) continue;
+    mcu_block = 0;
     if (static_cast<uint32_t>(++column) < entropy.mcu_columns) continue;
     column = 0;
     ++row;
   }
-  return scan.count >= 0 && (block < part.blocks || ends_quietly(scan.at, bytes + entropy.bytes));
+  return scan.count >= 0 && (block < part.blocks || ends_without_warning(scan.at, bytes + entropy.bytes));
 }
 
 PENSTOCK_HOST_DEVICE inline void write_blocks(uint8_t* memory, const WritePart& part, uint32_t unit) {
-  const auto* const records = reinterpret_cast<const CardSubsequence*>(memory + part.subsequences_at);
-  const CardSubsequence& own = records[unit];
-  const CardSubsequenceSum before = sum_before(memory, part, unit);
+  const auto* const records = reinterpret_cast<const GpuSubsequence*>(memory + part.subsequences_at);
+  const GpuSubsequence& own = records[unit];
+  const GpuSubsequenceSum before = sum_before(memory, part, unit);
   if (before.blocks >= part.blocks) return;
   const uint32_t reached = before.blocks + own.blocks;
   const bool linked = unit == 0 || same_place(records[unit - 1].end, own.start);
@@ -220,7 +220,7 @@ PENSTOCK_HOST_DEVICE inline void write_blocks(uint8_t* memory, const WritePart& 
   if (good && (reached >= part.blocks || !none_wanted(part, before.blocks, reached))) {
     good = write_subsequence(memory, part, unit, own.start, before);
   }
-  if (!good) *reinterpret_cast<uint32_t*>(memory + part.entropy.verdict_at) = 1;
+  if (!good) *reinterpret_cast<uint32_t*>(memory + part.entropy.status_at) = 1;
 }
 
 }  // namespace penstock

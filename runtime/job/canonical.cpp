@@ -178,7 +178,7 @@ std::string canonical_json(const ResolvedSplit& split) {
   nlohmann::json& inner = out["split"];
   write_level(split_sections(), split.split, inner);
   inner["pipeline"] = json_pipeline(split.split.pipeline);
-  if (!split.split.card_pipeline.empty()) inner["card_pipeline"] = json_pipeline(split.split.card_pipeline);
+  if (!split.split.gpu_pipeline.empty()) inner["gpu_pipeline"] = json_pipeline(split.split.gpu_pipeline);
   try {
     return json_text(out);
   } catch (const nlohmann::json::exception&) {

@@ -22,18 +22,18 @@ namespace penstock {
 enum class OnError : uint8_t { fail = 0, substitute = 1 };
 enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
-enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, card = 2 };
+enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, gpu = 2 };
 enum class NvjpegUse : uint8_t { off = 0, nearest = 1, interpolated = 2 };
-enum class CardLinksKind : uint8_t { off = 0, nccl = 1 };
-enum class CardEntropyKind : uint8_t { automatic = 0, index = 1, never = 2 };
+enum class GpuLinksKind : uint8_t { off = 0, nccl = 1 };
+enum class GpuEntropyKind : uint8_t { automatic = 0, index = 1, never = 2 };
 enum class ReadMethod : uint8_t { automatic = 0, io_uring = 1, threads = 2 };
 
 struct DatasetSpec {
   // Class folders of images; absolute once parsed. Relative in the job file: to the file's folder, because configs move
   // with their data; relative on the command line or in the environment: to the current folder, as in a shell.
   std::string folder;
-  // Or pictures without classes that belong together by their names (runtime/datasets/paired_folders.h): the images, and
-  // targets, masks or both. Placed as folder is.
+  // Or pictures without classes that belong together by their names (runtime/datasets/paired_folders.h): the images,
+  // and targets, masks or both. Placed as folder is.
   std::string images;
   std::string targets;
   std::string masks;
@@ -102,7 +102,7 @@ struct SamplerSpec {
   // An order of another making; at most one of the three. Paths are placed as DatasetSpec::folder is.
   std::string indices;        // file: the order of every epoch; with shuffle, torch's SubsetRandomSampler
   std::string weights;        // file: torch's WeightedRandomSampler
-  bool program = false;       // the program gives each pass its order, this replica's share of it
+  bool program = false;       // the program gives each iteration its order, this replica's share of it
   int64_t num_samples = 0;    // with weights: drawn per epoch; 0: as many as the dataset has
   bool replacement = true;    // with weights
   // Of the file, filled in where it is read (sampler_file.h): an order is what its numbers are, not where they lie.
@@ -117,7 +117,7 @@ struct SplitSpec {
   DatasetSpec dataset;
   std::vector<TransformSpec> pipeline;
   // A second list, and which share of the samples the first one makes (transforms/variants.h): both given, or neither.
-  std::vector<TransformSpec> card_pipeline;
+  std::vector<TransformSpec> gpu_pipeline;
   std::optional<double> cpu_fraction;
   SamplerSpec sampler;
   int64_t batch_size = 1;  // per replica
@@ -131,10 +131,10 @@ struct RolesSpec {
   int ranks_per_replica = 1;  // so many consecutive trainers get the same data
 };
 
-// Of the images that cards would take, those which the CPU makes all the same. Nothing said: what they leave.
+// Of the images that GPUs would take, those which the CPU makes all the same. Nothing said: what they leave.
 struct CpuFraction {
   std::optional<double> share;
-  bool by_speed = false;  // `auto`: the share that learnt speeds give (gpu/speed_split.h)
+  bool by_speed = false;  // `auto`: the share that learned speeds give (gpu/speed_split.h)
 
   CpuFraction() = default;
   CpuFraction(std::optional<double> of_all) : share(of_all) {}
@@ -150,25 +150,26 @@ struct CpuFraction {
 
 struct LoaderSpec {
   int threads = 2;        // CPU threads per loader rank
-  int prefetch = 2;       // batches ahead, per port and split
-  double memory_gb = 2;   // per loader rank, for its cells: the chunks being made or on their way
+  int prefetch = 2;       // batches ahead, per receiver and split
+  double memory_gb = 2;   // per loader rank, for its chunk buffers: the chunks being made or on their way
   int chunk_samples = 0;  // samples per chunk; 0: chosen from the batch and the threads
-  bool payload_crc = false;  // a CRC-32C of every chunk's payload, checked at the port
-  int cells = 0;          // chunk cells per loader; 0: chosen from loader.threads, and memory_gb limits them
+  bool payload_crc = false;  // a CRC-32C of every chunk's payload, checked at the receiver
+  int chunk_buffers = 0;          // chunk buffers per loader; 0: chosen from loader.threads, and memory_gb limits them
   double cache_gb = 0;    // per loader rank and split, for encoded samples that were read once
   double spool_gb = 16;   // per loader rank and split, on disk (TMPDIR), for shards that are compressed
   int read_ahead = 32;    // reads under way at a time, where the disk is slow; 0: none before they are needed
-  double read_ahead_mb = 64;  // most that they hold, within what the cells leave of memory_gb
+  double read_ahead_mb = 64;  // most that they hold, within what the chunk buffers leave of memory_gb
   ReadMethod read_method = ReadMethod::automatic;
-  double index_memory_mb = 512;  // most that learnt entry points take, within half of what the cells leave of memory_gb
+  // most that learned restart points take, within half of what the chunk buffers leave of memory_gb
+  double index_memory_mb = 512;
   ExecutorKind executor = ExecutorKind::cpu;
-  int cards = 1;                // per loader rank, where it uses cards
-  double card_memory_mb = 512;  // of each card
-  double card_duty = 1;         // share of a card's time
-  double card_share_mb = 0;     // of each card besides, for images that trainers' cards read there; 0: none
-  CardLinksKind card_links = CardLinksKind::off;
+  int gpus = 1;                // per loader rank, where it uses GPUs
+  double gpu_memory_mb = 512;  // of each GPU
+  double gpu_duty = 1;         // share of a GPU's time
+  double gpu_share_mb = 0;     // of each GPU besides, for images that trainers' GPUs read there; 0: none
+  GpuLinksKind gpu_links = GpuLinksKind::off;
   NvjpegUse nvjpeg = NvjpegUse::off;
-  CardEntropyKind card_entropy = CardEntropyKind::automatic;
+  GpuEntropyKind gpu_entropy = GpuEntropyKind::automatic;
   CpuFraction cpu_fraction;
 };
 
@@ -224,8 +225,8 @@ struct Job {
   std::string path;  // of the job file, for messages
 };
 
-// Everything a port and the loaders need to serve one split: plain data that travels as canonical JSON. Two ends with
-// equal `canonical_json` produce equal streams; its XXH3-128 is the split's fingerprint.
+// Everything a receiver and the loaders need to serve one split: plain data that travels as canonical JSON. Two ends
+// with equal `canonical_json` produce equal streams; its XXH3-128 is the split's fingerprint.
 struct ResolvedSplit {
   std::string name;
   uint64_t seed = 0;

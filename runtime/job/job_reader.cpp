@@ -122,7 +122,7 @@ void read_split(const YamlNode& node, const Span& key, const std::string& name, 
     return;
   }
   const size_t before = complaints.count();
-  read_level(split_sections(), {"pipeline", "card_pipeline"}, node, key, path + ".", split, reading);
+  read_level(split_sections(), {"pipeline", "gpu_pipeline"}, node, key, path + ".", split, reading);
   if (const YamlNode* pipeline = value_at(node, "pipeline")) {
     read_pipeline(*pipeline, path + ".pipeline", split.pipeline, reading);
   } else {

@@ -146,7 +146,7 @@ std::string job_schema() {
                        {"description", "Transforms, in order; ToDtype and Normalize last. torchvision v2's names."},
                        {"minItems", 1},
                        {"items", Json{{"anyOf", transforms}}}};
-  split["card_pipeline"] = {{"allOf", Json::array({Json{{"$ref", "#/definitions/split/properties/pipeline"}}})},
+  split["gpu_pipeline"] = {{"allOf", Json::array({Json{{"$ref", "#/definitions/split/properties/pipeline"}}})},
                             {"description",
                              "A second list, for the samples that cpu_fraction leaves; what it makes is part of the "
                              "stream, whoever makes it. Ends as pipeline does: same size, ToDtype, Normalize, MixUp."}};

@@ -72,7 +72,7 @@ class JobPrinter {
       line(1, yaml_text(name) + ":", "");
       level(split_sections(), split, path, 2);
       pipeline("pipeline", split.pipeline, path);
-      if (!split.card_pipeline.empty()) pipeline("card_pipeline", split.card_pipeline, path);
+      if (!split.gpu_pipeline.empty()) pipeline("gpu_pipeline", split.gpu_pipeline, path);
     }
     return out_;
   }

@@ -131,7 +131,7 @@ std::vector<Section<Job>> make_job_sections() {
 
   keys.section("", "");
   keys.machinery(PENSTOCK_MEMBER(name), text(),
-      "Name of the job: trainers that attach to `penstock serve` find their port by it. Empty: made from the job "
+      "Name of the job: trainers that attach to `penstock serve` find their receiver by it. Empty: made from the job "
       "file's path.");
   keys.content(PENSTOCK_MEMBER(seed), integer(0, unbounded), "Seed of the sample order and of every augmentation.");
   keys.content(PENSTOCK_MEMBER(on_error), one_of({"fail", "substitute"}),
@@ -159,14 +159,14 @@ std::vector<Section<Job>> make_job_sections() {
   keys.section("loader", "The loader ranks.");
   keys.machinery(PENSTOCK_MEMBER(loader.threads), integer(1, 1024), "CPU threads per loader rank.");
   keys.machinery(PENSTOCK_MEMBER(loader.prefetch), integer(1, 1024),
-      "Batches made ahead, per trainer and split; at least two slots are kept.");
+      "Batches made ahead, per trainer and split; at least two batch buffers are kept.");
   keys.machinery(PENSTOCK_MEMBER(loader.memory_gb), number(0.001, 65536),
       "Memory per loader rank, in GB, for the chunks being made or on their way.");
   keys.machinery(PENSTOCK_MEMBER(loader.chunk_samples), integer(0, 65536),
       "Samples per unit of work; 0: chosen from batch and threads.");
   keys.machinery(PENSTOCK_MEMBER(loader.payload_crc), boolean(),
       "Guard the pixels of every chunk by a CRC-32C on their way (headers always are).");
-  keys.machinery(PENSTOCK_MEMBER(loader.cells), integer(0, 1048576),
+  keys.machinery(PENSTOCK_MEMBER(loader.chunk_buffers), integer(0, 1048576),
       "Units of work a loader holds at a time; 0: chosen from loader.threads, and memory_gb limits them.");
   keys.machinery(PENSTOCK_MEMBER(loader.cache_gb), number(0, 65536),
       "Memory per loader rank and split, in GB, for encoded samples once they were read; 0: none.");
@@ -176,41 +176,41 @@ std::vector<Section<Job>> make_job_sections() {
       "Reads under way at a time for samples that are next, where reads have to wait for a disk; 0: each thread reads "
       "what it needs when it needs it.");
   keys.machinery(PENSTOCK_MEMBER(loader.read_ahead_mb), number(0, 1048576),
-      "Memory per loader rank, in MB, for samples read ahead, within what the cells leave of memory_gb.");
+      "Memory per loader rank, in MB, for samples read ahead, within what the chunk buffers leave of memory_gb.");
   keys.machinery(PENSTOCK_MEMBER(loader.read_method), one_of({"auto", "io_uring", "threads"}),
       "How reads run ahead. io_uring: by the kernel, or by threads where it is refused, as auto; threads: by threads "
       "that wait.");
   keys.machinery(PENSTOCK_MEMBER(loader.index_memory_mb), number(0, 1048576),
-      "Memory per loader rank, in MB, for where crops of JPEG files may be entered, learnt while they are first "
-      "decoded (less than one per cent of their bytes), within half of what the cells leave of memory_gb; 0: nothing "
-      "is learnt.");
-  keys.machinery(PENSTOCK_MEMBER(loader.executor), one_of({"auto", "cpu", "card"}),
-      "Who makes pixels of what the threads read. card: NVIDIA cards make the images that they can, same bytes, and a "
-      "loader that has none refuses; auto: cards where there are any.");
-  keys.machinery(PENSTOCK_MEMBER(loader.cards), integer(1, 64),
-      "Cards per loader rank; a node's loaders count from its last card down, as trainers count up.");
-  keys.machinery(PENSTOCK_MEMBER(loader.card_memory_mb), number(3, 1048576),
-      "Memory taken of each card, in MB; three quarters as much pinned memory besides.");
-  keys.machinery(PENSTOCK_MEMBER(loader.card_duty), number(0.01, 1),
-      "Share of each card's time that a loader takes, where a trainer computes on the same card: one batch at a time, "
+      "Memory per loader rank, in MB, for where crops of JPEG files may be entered, learned while they are first "
+      "decoded (less than one per cent of their bytes), within half of what the chunk buffers leave of memory_gb; 0: nothing "
+      "is learned.");
+  keys.machinery(PENSTOCK_MEMBER(loader.executor), one_of({"auto", "cpu", "gpu"}),
+      "Who makes pixels of what the threads read. gpu: NVIDIA GPUs make the images that they can, same bytes, and a "
+      "loader that has none refuses; auto: GPUs where there are any.");
+  keys.machinery(PENSTOCK_MEMBER(loader.gpus), integer(1, 64),
+      "GPUs per loader rank; a node's loaders count from its last GPU down, as trainers count up.");
+  keys.machinery(PENSTOCK_MEMBER(loader.gpu_memory_mb), number(3, 1048576),
+      "Memory taken of each GPU, in MB; three quarters as much pinned memory besides.");
+  keys.machinery(PENSTOCK_MEMBER(loader.gpu_duty), number(0.01, 1),
+      "Share of each GPU's time that a loader takes, where a trainer computes on the same GPU: one batch at a time, "
       "with rests. 1: all that there is to do, as soon as it is there.");
-  keys.machinery(PENSTOCK_MEMBER(loader.card_share_mb), number(0, 1048576),
-      "Memory of each card besides, in MB, from which trainers' cards of the node take images that are to be finished "
+  keys.machinery(PENSTOCK_MEMBER(loader.gpu_share_mb), number(0, 1048576),
+      "Memory of each GPU besides, in MB, from which trainers' GPUs of the node take images that are to be finished "
       "there (DataLoader(device=...)); same bytes. 0: images go by the host.");
-  keys.machinery(PENSTOCK_MEMBER(loader.card_links), one_of({"off", "nccl"}),
-      "With card_share_mb, to trainers' cards that cannot open that memory (of other nodes, or with transport: mpi): "
-      "by NCCL, card to card; same bytes. off: by the host.");
+  keys.machinery(PENSTOCK_MEMBER(loader.gpu_links), one_of({"off", "nccl"}),
+      "With gpu_share_mb, to trainers' GPUs that cannot open that memory (of other nodes, or with transport: mpi): "
+      "by NCCL, GPU to GPU; same bytes. off: by the host.");
   keys.machinery(PENSTOCK_MEMBER(loader.nvjpeg), one_of({"off", "nearest", "interpolated"}),
-      "arithmetic: fast only: cards decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), its chroma "
+      "arithmetic: fast only: GPUs decode by NVIDIA's nvJPEG what has an index (penstock index, a pack), its chroma "
       "interpolated or the nearest. Pixels then depend on who makes an image.");
-  keys.machinery(PENSTOCK_MEMBER(loader.card_entropy), one_of({"auto", "index", "never"}),
-      "Whose entropy decoding of JPEG files is left to cards; same bytes. auto: of baseline files, which then go to "
-      "the card as they are; index: of those that have an index; never: the threads', and coefficients go to the "
-      "card.");
+  keys.machinery(PENSTOCK_MEMBER(loader.gpu_entropy), one_of({"auto", "index", "never"}),
+      "Whose entropy decoding of JPEG files is left to GPUs; same bytes. auto: of baseline files, which then go to "
+      "the GPU as they are; index: of those that have an index; never: the threads', and coefficients go to the "
+      "gpu.");
   keys.machinery(PENSTOCK_MEMBER(loader.cpu_fraction), number_or("auto", 0, 1),
-      "Share of the images that the CPU makes though there are cards, chosen by a draw; same bytes. auto: the share "
-      "that makes most images a second, by speeds learnt while running. Default: the CPU makes what the cards do not "
-      "take. In splits with card_pipeline, what that says counts, and auto shares what is for cards.");
+      "Share of the images that the CPU makes though there are GPUs, chosen by a draw; same bytes. auto: the share "
+      "that makes most images a second, by speeds learned while running. Default: the CPU makes what the GPUs do not "
+      "take. In splits with gpu_pipeline, what that says counts, and auto shares what is for GPUs.");
 
   keys.section("trainer", "The trainer ranks and their training program.");
   keys.machinery(PENSTOCK_MEMBER(trainer.hold), integer(0, 64), "Batches the program may hold besides the one in use.");
@@ -253,7 +253,7 @@ std::vector<Section<Job>> make_job_sections() {
   keys.content(PENSTOCK_MEMBER(limits.max_warnings), integer(0, unbounded),
       "Warnings of the decoder before a file counts as bad.");
   keys.content(PENSTOCK_MEMBER(limits.max_field_bytes), integer(1, 1 << 30),
-      "Bytes of a text or bytes field. Every sample has so much room for each in cells and slots.")
+      "Bytes of a text or bytes field. Every sample has so much room for each in chunk buffers and batch buffers.")
       .sparse = true;
   return keys.take();
 }
@@ -271,8 +271,8 @@ std::vector<Section<SplitSpec>> make_split_sections() {
       "batch, so that the number of replicas may change in mid-epoch.");
   keys.content(PENSTOCK_MEMBER(channels_last), boolean(), "Batches in NHWC memory order instead of NCHW.");
   keys.content(PENSTOCK_MEMBER(cpu_fraction), number(0, 1),
-      "With card_pipeline: share of the samples that pipeline makes, chosen by a draw for each sample and epoch; "
-      "card_pipeline makes the others.")
+      "With gpu_pipeline: share of the samples that pipeline makes, chosen by a draw for each sample and epoch; "
+      "gpu_pipeline makes the others.")
       .sparse = true;
 
   keys.section("dataset", "Where the samples come from.");
@@ -354,7 +354,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
       .sparse = true;
   keys.content(PENSTOCK_MEMBER(sampler.replacement), boolean(), "With weights: has to be true.").sparse = true;
   keys.content(PENSTOCK_MEMBER(sampler.program), boolean(),
-      "The program gives the order of every pass; written by penstock.DataLoader(sampler=...), not by hand.")
+      "The program gives the order of every iteration; written by penstock.DataLoader(sampler=...), not by hand.")
       .sparse = true;
   keys.content(PENSTOCK_MEMBER(sampler.file_hash), text(),
       "XXH3-128 of the numbers in the file that indices or weights name; filled in where the file is read. "
@@ -412,8 +412,8 @@ std::string name_elsewhere(const std::string& key) {
                 {"pipeline", "splits.NAME.pipeline"},
                 {"transform", "splits.NAME.pipeline"},
                 {"transforms", "splits.NAME.pipeline"},
-                {"card_pipeline", "splits.NAME.card_pipeline"},
-                {"card_transform", "splits.NAME.card_pipeline"},
+                {"gpu_pipeline", "splits.NAME.gpu_pipeline"},
+                {"gpu_transform", "splits.NAME.gpu_pipeline"},
                 {"cpu_fraction", "loader.cpu_fraction"},  // or the split's, which says so where it is missing
                 {"cpu_percentage", "loader.cpu_fraction"},
                 {"dataset", "splits.NAME.dataset"},

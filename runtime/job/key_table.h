@@ -3,11 +3,10 @@
 //   for (const Section<Job>& section : job_sections()) for (const Key<Job>& key : section.keys) key.get(job);
 //
 // Purpose: one entry per key (name, kind, default, bounds, choices, what it is for, which member of Job holds it)
-// serves
-//   the parser, its messages, `penstock config show`, `penstock schema` and the canonical form, so they cannot
+//   serves the parser, its messages, `penstock config show`, `penstock schema` and the canonical form, so they cannot
 //   disagree. A new key is a member in job.h and one line in key_table.cpp.
 // Defaults are those of job.h: the table reads them from a default-constructed struct.
-// Not in the table, being lists or maps: `splits`, `splits.NAME.pipeline` and `splits.NAME.card_pipeline`
+// Not in the table, being lists or maps: `splits`, `splits.NAME.pipeline` and `splits.NAME.gpu_pipeline`
 // (job_reader.h).
 // Thread-safety: constant after first use.
 #pragma once

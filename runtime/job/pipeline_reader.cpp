@@ -191,32 +191,32 @@ void read_pipeline(const YamlNode& node, const std::string& path, std::vector<Tr
 void check_variants(const YamlNode& node, const std::string& path, bool good, SplitSpec& split, Reading& reading) {
   Complaints& complaints = reading.complaints;
   const YamlNode* fraction = value_at(node, "cpu_fraction");
-  const YamlNode* card = value_at(node, "card_pipeline");
-  if (card == nullptr) {
+  const YamlNode* gpu = value_at(node, "gpu_pipeline");
+  if (gpu == nullptr) {
     if (!split.cpu_fraction) return;
     complaints.add(fraction->span,
-                   "'cpu_fraction' shares the samples between 'pipeline' and 'card_pipeline', which is not given",
+                   "'cpu_fraction' shares the samples between 'pipeline' and 'gpu_pipeline', which is not given",
                    "with one list it says who makes a sample and changes nothing in it: write loader.cpu_fraction");
     return;
   }
   const size_t before = complaints.count();
-  read_pipeline(*card, path + ".card_pipeline", 0, split.card_pipeline, reading);
+  read_pipeline(*gpu, path + ".gpu_pipeline", 0, split.gpu_pipeline, reading);
   if (fraction == nullptr || fraction->is_null()) {
-    complaints.add(card->span, "'card_pipeline' needs 'cpu_fraction' beside it",
+    complaints.add(gpu->span, "'gpu_pipeline' needs 'cpu_fraction' beside it",
                    "write cpu_fraction: 0.3 for three samples of ten to be made by 'pipeline'");
   }
   if (!good || complaints.count() != before) return;
   const size_t first = begin_of_finish(split.pipeline);
-  const size_t begin = begin_of_finish(split.card_pipeline);
-  for (size_t i = 0; first + i < split.pipeline.size() || begin + i < split.card_pipeline.size(); ++i) {
-    const bool missing = begin + i >= split.card_pipeline.size();
+  const size_t begin = begin_of_finish(split.gpu_pipeline);
+  for (size_t i = 0; first + i < split.pipeline.size() || begin + i < split.gpu_pipeline.size(); ++i) {
+    const bool missing = begin + i >= split.gpu_pipeline.size();
     const bool more = first + i >= split.pipeline.size();
-    if (!missing && !more && split.pipeline[first + i] == split.card_pipeline[begin + i]) continue;
-    complaints.add(missing ? card->span : card->items[begin + i].span,
-                   missing ? "'card_pipeline' ends without the " + in_quotes(split.pipeline[first + i].name) +
+    if (!missing && !more && split.pipeline[first + i] == split.gpu_pipeline[begin + i]) continue;
+    complaints.add(missing ? gpu->span : gpu->items[begin + i].span,
+                   missing ? "'gpu_pipeline' ends without the " + in_quotes(split.pipeline[first + i].name) +
                                  " of 'pipeline'"
-                           : "'card_pipeline' ends otherwise than 'pipeline', from " +
-                                 in_quotes(split.card_pipeline[begin + i].name) + " on",
+                           : "'gpu_pipeline' ends otherwise than 'pipeline', from " +
+                                 in_quotes(split.gpu_pipeline[begin + i].name) + " on",
                    "a batch has samples of both: let them end with the same ToDtype, Normalize, MixUp and CutMix");
     return;
   }

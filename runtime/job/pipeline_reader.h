@@ -1,10 +1,10 @@
-// The lists of transforms in a split, from tree to specs: `pipeline`, and `card_pipeline` beside it.
+// The lists of transforms in a split, from tree to specs: `pipeline`, and `gpu_pipeline` beside it.
 //
 //   read_pipeline(value, "splits.train.pipeline", split.pipeline, reading);
 //   check_variants(split_node, "splits.train", good, split, reading);
 //
-// Names and parameters are those of the catalogue of transforms (transforms/catalog.h), and the order is checked as far as
-//   the list alone tells.
+// Names and parameters are those of the catalogue of transforms (transforms/catalog.h), and the order is checked as far
+//   as the list alone tells.
 // Internal to runtime/job. Thread-safety: pure functions. Failure: complaints; what they are about is left out.
 #pragma once
 

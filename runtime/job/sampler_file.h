@@ -4,8 +4,8 @@
 //   SamplerNumbers numbers = read_sampler_file(split);                      // the numbers; checked against that hash
 //
 // Where it is read: by each client, when it opens the split, so that the hash is part of the split's canonical form and
-//   two trainers that see different files are told so; and by the coordinator, which alone needs the numbers. Ports and
-//   loaders never open it: the size of an epoch follows from the canonical form.
+//   two trainers that see different files are told so; and by the coordinator, which alone needs the numbers. Receivers
+//   and loaders never open it: the size of an epoch follows from the canonical form.
 // Formats: .npy, one-dimensional, little-endian: int64 or int32 for indices, also float64 or float32 for weights; any
 //   other name: text, one number a line, empty lines left out.
 // Hash: of the numbers as int64 or float64, so the same numbers in another format or folder are the same order.

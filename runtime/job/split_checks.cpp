@@ -174,7 +174,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   check_container(node, path, job_path, split, complaints);
 
   bool uses_python = split.dataset.is_python();
-  for (const auto* list : {&split.pipeline, &split.card_pipeline}) {
+  for (const auto* list : {&split.pipeline, &split.gpu_pipeline}) {
     for (const TransformSpec& spec : *list) uses_python = uses_python || spec.name == "Python";
   }
   std::string folders;

@@ -4,8 +4,7 @@
 //   describe(node);     // "the text 'lots'", "the integer 5", "a list": what was found, for messages
 //
 // Rules: plain YAML scalars are typed as in YAML 1.2's core schema, minus what surprises: no octal by a leading zero,
-// no
-//   yes/no, no infinity. Text takes any scalar, so a folder may be called 2024. nullopt: a complaint was added.
+//   no yes/no, no infinity. Text takes any scalar, so a folder may be called 2024. nullopt: a complaint was added.
 // Pure but for the complaints.
 #pragma once
 

@@ -52,7 +52,7 @@ CpuPool::CpuPool(int threads, const std::vector<int>& cpus, PoolOffload* offload
 
 CpuPool::~CpuPool() {
   end_threads();
-  // What the offload has is written to cells until this returns.
+  // What the offload has is written to chunk buffers until this returns.
   if (offload_ != nullptr) offload_->stop();
 }
 

@@ -1,15 +1,15 @@
-// An executor that is a pool of CPU threads. Threads take single samples, oldest work first, so a chunk's latency is its
-// share of the pool and no thread idles while any sample of any leased chunk is waiting.
+// An executor that is a pool of CPU threads. Threads take single samples, oldest work first, so a chunk's latency is
+// its share of the pool and no thread idles while any sample of any leased chunk is waiting.
 //
 //   CpuPool pool(threads, cpus, nullptr);     // makes everything itself: make_cpu_executor()
 //   CpuPool pool(threads, cpus, &offload);    // leaves images to `offload`, which makes them elsewhere and later
 //
-// With a PoolOffload (card_feeder.cpp has the one there is) the threads make samples but for the images that it takes. It
-//   gathers those in batches; one is away from its first image (PooledWork::away) until come_back(). A work is done when
-//   all its samples are made and finished, and nothing of it is away.
-// Calls to the offload, for one work: begin(), then for each sample its threads' begin(), take() and keep() or forget(),
-//   flush() when no thread is at the work, end() before next_done() has it. begin(), flush() and end() are called under
-//   the pool's lock, so the offload must not call the pool while it holds a lock that these three take.
+// With a PoolOffload (gpu_feeder.cpp has the one there is) the threads make samples but for the images that it takes.
+//   It gathers those in batches; one is away from its first image (PooledWork::away) until come_back(). A work is done
+//   when all its samples are made and finished, and nothing of it is away.
+// Calls to the offload, for one work: begin(), then for each sample its threads' begin(), take() and keep() or
+//   forget(), flush() when no thread is at the work, end() before next_done() has it. begin(), flush() and end() are
+//   called under the pool's lock, so the offload must not call the pool while it holds a lock that these three take.
 // Thread-safety: the Executor's; come_back() from any thread. The destructor ends the threads, then stops the offload,
 //   which may still call come_back(), and drops the works that are not done.
 #pragma once
@@ -28,7 +28,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/loader/executor.h"
-#include "runtime/sample/image_taker.h"
+#include "runtime/sample/image_offload.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -46,7 +46,7 @@ struct PooledWork {
 
   CpuPool& pool;
   std::unique_ptr<ChunkWork> work;
-  FieldLayout layout;                   // of its cell
+  FieldLayout layout;                   // of its chunk buffer
   std::unique_ptr<OffloadNotes> notes;  // nullptr: the pool has no offload
   std::atomic<size_t> away{0};          // the offload's batches with images of it; raised while a sample is being made
 
@@ -58,7 +58,7 @@ struct PooledWork {
 };
 
 // One thread's way to leave images to an offload.
-class ThreadOffload : public ImageTaker {
+class ThreadOffload : public ImageOffload {
  public:
   // The sample that everything else is about from now on; `maker` is to ask take() for it.
   virtual void begin(PooledWork& work, size_t sample, SampleMaker& maker) = 0;

@@ -1,16 +1,17 @@
-// An executor makes chunks: a pool of CPU threads, alone or with cards.
+// An executor makes chunks: a pool of CPU threads, alone or with GPUs.
 //
 //   executor.submit(work);                      // from the loader's event loop
 //   while (auto done = executor.next_done()) …  // when done_fd() is readable
 //
 // Works are begun in the order of submission; several may be under way. A work is the executor's from submit() until
-// next_done() returns it: only then may anybody else touch its cell.
-// With cards the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a card
-//   (gpu/card_lanes.h) of the images that it takes; of the others, and while no card is free, they make all. Of a card
-//   that fails they make again what it had. Bytes, records and verdicts are the same.
-// A work that may be shared has a piece of one card's memory (gpu/card_pieces.h), with the images that this card has made;
-//   their records say `on_card`. Of samples that are an image and a label the cell has nothing of those images, and the
-//   record their hash; of others the cell has them, too. All else is made in its cell as ever.
+// next_done() returns it: only then may anybody else touch its chunk buffer.
+// With GPUs the threads read and draw, decode the entropy of progressive files and the like, and leave the rest to a
+//   GPU (gpu/in_flight_batches.h) of the images that it takes; of the others, and while no GPU is free, they make all.
+//   Of a GPU that fails they make again what it had. Bytes, records and statuses are the same.
+// A work that may be shared has a buffer range of one GPU's memory (gpu/buffer_ranges.h), with the images that this GPU
+//   has made; their records say `on_gpu`. Of samples that are an image and a label the chunk buffer has nothing of
+//   those images, and the record their hash; of others the chunk buffer has them, too. All else is made in its chunk
+//   buffer as ever.
 #pragma once
 
 #include <array>
@@ -23,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/gpu/card_lanes.h"
-#include "runtime/gpu/card_pieces.h"
+#include "runtime/gpu/in_flight_batches.h"
+#include "runtime/gpu/buffer_ranges.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/sample/split_context.h"
 #include "transport/transport.h"
@@ -34,24 +35,25 @@ namespace penstock {
 struct ChunkWork {
   LeaseGranted lease;
   std::shared_ptr<const SplitContext> split;
-  CellRef cell;
+  ChunkBufferRef chunk_buffer;
   uint64_t reads = 0;           // ReadAhead's ticket
-  std::byte* memory = nullptr;  // of the cell; laid out by chunk_layout(split->fields(), lease.samples.size())
+  std::byte* memory = nullptr;  // of the chunk buffer; laid out by chunk_layout(split->fields(), lease.samples.size())
 
   // How to make sample `i` where it is none of the split's source; may be called again for the same. Empty: as
   // SampleMaker::make() does.
   std::function<SampleRecord(SampleMaker& maker, size_t i, std::span<std::byte* const> fields)> make;
-  // What is done to sample `i` when its image is there, by one of the threads; before the work is done, and once, unless
-  // the work fails. Empty: nothing.
+  // What is done to sample `i` when its image is there, by one of the threads; before the work is done, and once,
+  // unless the work fails. Empty: nothing.
   std::function<void(size_t i)> finish;
 
-  // Cards, a bit each, in whose memory its images may stay, for another process to read: the one that the chunk goes to.
-  uint64_t share = 0;
+  // GPUs, a bit each, in whose memory its images may stay, for another process to read: the one that the chunk goes to.
+  uint64_t exported_gpus = 0;
 
   // Filled by the executor.
   struct Shared {
-    size_t card = 0;
-    CardPiece piece;  // room for all images of the chunk, one after the other; the work's owner lends it, or drops it
+    size_t gpu = 0;
+    // room for all images of the chunk, one after the other; the work's owner lends it, or drops it
+    BufferRange buffer_range;
   };
   std::optional<Shared> shared;  // only where one has made any
   std::vector<SampleRecord> records;
@@ -69,21 +71,21 @@ struct ExecutorFigures {
   int64_t augment_ns = 0;
   int64_t encoded_bytes = 0;
   int threads = 0;
-  std::vector<CardFigures> cards;
-  int64_t fed = 0;      // images that threads left to cards
+  std::vector<GpuFigures> gpus;
+  int64_t fed = 0;      // images that threads left to GPUs
   int64_t feed_ns = 0;  // of decode_ns: planning those, and their coefficients or copying their bytes
   struct BySpeed {
-    double card_share = 0;  // aimed at now, of the images that either could make
+    double gpu_share = 0;  // aimed at now, of the images that either could make
     double make_ns = 0;     // of a thread, for an image that it makes
-    double feed_ns = 0;     // and for one that it leaves to a card, reading and all
+    double feed_ns = 0;     // and for one that it leaves to a GPU, reading and all
   };
   std::optional<BySpeed> by_speed;
-  int64_t remade = 0;  // images that a card had and did not make
-  // JPEG files of fast jobs that were none for the cards' library, by LibraryMiss; the card's own stages, or the CPU,
+  int64_t remade = 0;  // images that a GPU had and did not make
+  // JPEG files of fast jobs that were none for the GPUs' library, by LibraryMiss; the GPU's own stages, or the CPU,
   // made them.
   std::array<int64_t, library_misses> library_missed{};
 
-  // Made by threads; of a running executor, too, where cards have some that are not done.
+  // Made by threads; of a running executor, too, where GPUs have some that are not done.
   int64_t cpu_images() const noexcept { return samples - fed + remade; }
 };
 
@@ -96,18 +98,18 @@ class Executor {
   // Takes back a work that no thread has begun; nullptr when it is too late.
   virtual std::unique_ptr<ChunkWork> withdraw(const LeaseKey& lease) = 0;
   virtual ExecutorFigures figures() const = 0;
-  // What a card shares (CardLanesOptions::shared_bytes); nullptr: nothing, or no such card.
-  virtual CardPieces* pieces(size_t /*card*/) const noexcept { return nullptr; }
+  // What a GPU shares (InFlightOptions::shared_bytes); nullptr: nothing, or no such GPU.
+  virtual BufferRanges* buffer_ranges(size_t /*gpu*/) const noexcept { return nullptr; }
 };
 
 // `cpus`: hardware threads to run on; empty: leave it to the kernel.
 std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>& cpus);
-// Throws Error(runtime) where no card has the memory for a batch. `on_notice` hears, from any thread, of a card that
+// Throws Error(runtime) where no GPU has the memory for a batch. `on_notice` hears, from any thread, of a GPU that
 // failed, or is left out from the beginning, and once of each reason for which images are not left to its library
-// though options.library wishes it. `cpu_fraction`: of the images, which threads make though a card would take
-// them. Splits of two pipelines say it themselves; by speed, it is of those that are for cards.
-std::unique_ptr<Executor> make_card_executor(int threads, const std::vector<int>& cpus,
-                                             std::vector<std::unique_ptr<Card>> cards, const CardLanesOptions& options,
+// though options.library wishes it. `cpu_fraction`: of the images, which threads make though a GPU would take
+// them. Splits of two pipelines say it themselves; by speed, it is of those that are for GPUs.
+std::unique_ptr<Executor> make_gpu_executor(int threads, const std::vector<int>& cpus,
+                                             std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
                                              std::function<void(const std::string&)> on_notice,
                                              const CpuFraction& cpu_fraction = {});
 

@@ -17,9 +17,9 @@
 #include "runtime/base/json_text.h"
 #include "runtime/base/switches.h"
 #include "runtime/loader/executor.h"
-#include "runtime/loader/leases_on_the_way.h"
+#include "runtime/loader/leases_in_transit.h"
 #include "runtime/loader/loader_splits.h"
-#include "runtime/loader/piece_lender.h"
+#include "runtime/loader/memory_exporter.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/protocol/silence.h"
 #include "runtime/sample/split_context.h"
@@ -32,19 +32,19 @@ class Loader::Impl {
       : options_(options),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
-        // A result and the lease that answers it, both at the wrong end of the naps: twice as long as on average.
-        leases_on_the_way_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.cells),
+        // A result and the lease that answers it, both at the wrong end of the sleeps: twice as long as on average.
+        leases_in_transit_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.chunk_buffers),
         ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
         splits_(options_, *endpoint_, *ahead_, wakeup_),
         executor_(make_executor()),
-        lender_(*endpoint_, *executor_, {cards_, options.card_links}, options.on_notice) {}
+        exporter_(*endpoint_, *executor_, {gpus_, options.gpu_links}, options.on_notice) {}
 
   ~Impl() {
     splits_.stop();
     // Threads that wait for a read have nothing to wait for any more.
     ahead_->stop();
-    lender_.end_links();
-    // Threads first: they write into cells.
+    exporter_.end_links();
+    // Threads first: they write into chunk buffers.
     executor_.reset();
     splits_.join();
     endpoint_.reset();
@@ -53,8 +53,8 @@ class Loader::Impl {
   bool run() {
     begun_ = clock_.now();
     if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
-    // A chunk that a card has keeps no thread busy.
-    tell(LoaderHello{options_.cells, lease_depth(options_.threads) + lanes_, options_.threads});
+    // A chunk that a GPU has keeps no thread busy.
+    send(LoaderHello{options_.chunk_buffers, lease_depth(options_.threads) + in_flight_, options_.threads});
     for (;;) {
       Incoming incoming;
       while (endpoint_->poll(incoming)) {
@@ -99,11 +99,11 @@ class Loader::Impl {
     report["decode_s"] = as_seconds(f.decode_ns);
     report["augment_s"] = as_seconds(f.augment_ns);
     report["read_ahead"] = ahead_report();
-    if (splits_.learnt() != nullptr) {
-      const LearntFigures learnt = splits_.learnt()->figures();
-      report["learnt_index"] = {{"photos", learnt.photos}, {"bytes", learnt.bytes}, {"used", learnt.used}};
+    if (splits_.learned() != nullptr) {
+      const LearnedFigures learned = splits_.learned()->figures();
+      report["learned_index"] = {{"photos", learned.photos}, {"bytes", learned.bytes}, {"used", learned.used}};
     }
-    if (options_.executor != ExecutorKind::cpu) report["cards"] = card_report(f, elapsed);
+    if (options_.executor != ExecutorKind::cpu) report["gpus"] = gpu_report(f, elapsed);
     if (auto replaced = splits_.replaced_workers(); !replaced.is_null()) {
       report["python_workers_replaced"] = std::move(replaced);
     }
@@ -117,48 +117,49 @@ class Loader::Impl {
   std::unique_ptr<Executor> make_executor() {
     if (options_.executor != ExecutorKind::cpu) {
       try {
-        auto executor = make_card_executor(options_.threads, options_.cpus, open_cards(options_.cards),
-                                           options_.card_lanes, options_.on_notice, options_.cpu_fraction);
-        // Not those that were wished for: a node may have fewer cards, and a card less memory.
+        auto executor = make_gpu_executor(options_.threads, options_.cpus, open_gpus(options_.gpus),
+                                           options_.in_flight_batches, options_.on_notice, options_.cpu_fraction);
+        // Not those that were wished for: a node may have fewer GPUs, and a GPU less memory.
         const ExecutorFigures figures = executor->figures();
-        for (const CardFigures& card : figures.cards) lanes_ += card.failure.empty() ? card.lanes : 0;
-        cards_ = figures.cards.size();
+        for (const GpuFigures& gpu : figures.gpus) in_flight_ += gpu.failure.empty() ? gpu.in_flight_batches : 0;
+        gpus_ = figures.gpus.size();
         return executor;
       } catch (const Error& error) {
-        if (options_.executor == ExecutorKind::card) throw;
-        no_card_ = error.message();
+        if (options_.executor == ExecutorKind::gpu) throw;
+        no_gpu_ = error.message();
       }
     }
     return make_cpu_executor(options_.threads, options_.cpus);
   }
 
-  static nlohmann::json one_card(const CardFigures& card, double elapsed) {
-    nlohmann::json one{{"name", card.name},
-                       {"number", card.number},
-                       // Lanes share it in whole bytes, so that some hundredths of a kilobyte are left over.
-                       {"memory_mb", std::round(static_cast<double>(card.memory_bytes) / 1048576.0 * 1000) / 1000},
-                       {"images", card.images},
-                       {"images_per_s", elapsed > 0 ? static_cast<double>(card.images) / elapsed : 0},
-                       {"batches", card.batches},
-                       {"uploaded_bytes", card.uploaded_bytes},
-                       {"busy_s", as_seconds(card.busy_ns)},
-                       {"busy_fraction", elapsed > 0 ? as_seconds(card.active_ns) / elapsed : 0},
-                       {"copy_s", as_seconds(card.times.upload_ns + card.times.download_ns + card.times.copy_ns)},
-                       {"decode_s", as_seconds(card.times.decode_ns())},
-                       {"augment_s", as_seconds(card.times.augment_ns())},
-                       {"deliver_s", as_seconds(card.deliver_ns)}};
-    if (!card.failure.empty()) one["failed"] = card.failure;
-    if (card.library) one["nvjpeg"] = library_report(*card.library);
-    if (card.shared) one["shared"] = shared_report(*card.shared);
+  static nlohmann::json one_gpu(const GpuFigures& gpu, double elapsed) {
+    nlohmann::json one{{"name", gpu.name},
+                       {"number", gpu.number},
+                       // In-flight batches share it in whole bytes, so that some hundredths of a kilobyte are left
+                       // over.
+                       {"memory_mb", std::round(static_cast<double>(gpu.memory_bytes) / 1048576.0 * 1000) / 1000},
+                       {"images", gpu.images},
+                       {"images_per_s", elapsed > 0 ? static_cast<double>(gpu.images) / elapsed : 0},
+                       {"batches", gpu.batches},
+                       {"uploaded_bytes", gpu.uploaded_bytes},
+                       {"busy_s", as_seconds(gpu.busy_ns)},
+                       {"busy_fraction", elapsed > 0 ? as_seconds(gpu.active_ns) / elapsed : 0},
+                       {"copy_s", as_seconds(gpu.times.upload_ns + gpu.times.download_ns + gpu.times.copy_ns)},
+                       {"decode_s", as_seconds(gpu.times.decode_ns())},
+                       {"augment_s", as_seconds(gpu.times.augment_ns())},
+                       {"deliver_s", as_seconds(gpu.deliver_ns)}};
+    if (!gpu.failure.empty()) one["failed"] = gpu.failure;
+    if (gpu.library) one["nvjpeg"] = library_report(*gpu.library);
+    if (gpu.shared) one["shared"] = shared_report(*gpu.shared);
     return one;
   }
-  static nlohmann::json shared_report(const CardSharedFigures& shared) {
+  static nlohmann::json shared_report(const GpuSharedFigures& shared) {
     if (!shared.failure.empty()) return {{"failed", shared.failure}};
     return {{"memory_mb", static_cast<double>(shared.bytes) / 1048576.0},
-            {"lent_chunks", shared.pieces.lent},
-            {"full", shared.pieces.refused}};
+            {"exported_chunks", shared.buffer_ranges.exported},
+            {"full", shared.buffer_ranges.refused}};
   }
-  static nlohmann::json library_report(const CardLibraryFigures& library) {
+  static nlohmann::json library_report(const GpuLibraryFigures& library) {
     nlohmann::json report{{"images", library.images}};
     if (!library.facts.name.empty()) {
       report["library"] = library.facts.name;
@@ -171,19 +172,19 @@ class Loader::Impl {
     return report;
   }
 
-  nlohmann::json card_report(const ExecutorFigures& f, double elapsed) const {
+  nlohmann::json gpu_report(const ExecutorFigures& f, double elapsed) const {
     nlohmann::json list = nlohmann::json::array();
     int64_t images = 0;
-    for (const CardFigures& card : f.cards) {
-      images += card.images;
-      list.push_back(one_card(card, elapsed));
+    for (const GpuFigures& gpu : f.gpus) {
+      images += gpu.images;
+      list.push_back(one_gpu(gpu, elapsed));
     }
     nlohmann::json report{{"list", std::move(list)}, {"images", images}, {"remade", f.remade}};
-    if (!f.cards.empty()) {
+    if (!f.gpus.empty()) {
       report["cpu_images"] = f.cpu_images();
       report["entropy_s"] = as_seconds(f.feed_ns);
       report["process"] = ::getpid();  // whose contexts they are
-      if (options_.card_lanes.duty < 1) report["duty"] = options_.card_lanes.duty;
+      if (options_.in_flight_batches.duty < 1) report["duty"] = options_.in_flight_batches.duty;
       // NVIDIA's own limit for a process (MPS), which the driver takes from here.
       if (const std::string percent = switches().mps_percent; !percent.empty()) report["mps_percent"] = percent;
     }
@@ -192,11 +193,11 @@ class Loader::Impl {
       report["not_by_nvjpeg"][std::string(name_of(static_cast<LibraryMiss>(m)))] = f.library_missed[m];
     }
     if (f.by_speed) {
-      report["by_speed"] = {{"card_share", f.by_speed->card_share},
+      report["by_speed"] = {{"gpu_share", f.by_speed->gpu_share},
                             {"cpu_ms", f.by_speed->make_ns * 1e-6},
                             {"feed_ms", f.by_speed->feed_ns * 1e-6}};
     }
-    if (!no_card_.empty()) report["none"] = no_card_;
+    if (!no_gpu_.empty()) report["none"] = no_gpu_;
     return report;
   }
 
@@ -225,22 +226,22 @@ class Loader::Impl {
   void look_ahead() {
     const int32_t for_reads =
         ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;
-    const int32_t leases = std::max(for_reads, leases_on_the_way_.leases());
+    const int32_t leases = std::max(for_reads, leases_in_transit_.leases());
     if (leases == std::exchange(leases_ahead_, leases)) return;
-    tell(LeasesAhead{leases});
+    send(LeasesAhead{leases});
   }
-  void tell(const ControlMessage& message) { endpoint_->send(options_.coordinator, encode(message)); }
+  void send(const ControlMessage& message) { endpoint_->send(options_.coordinator, encode(message)); }
 
   void handle(Incoming& incoming) {
     std::visit(overloaded{
                    [&](MessageArrived& m) {
-                     silence_.heard(m.peer, clock_.now());
+                     silence_.received(m.peer, clock_.now());
                      handle_message(m.peer, decode(m.message));
                    },
                    [&](ChunkArrived& m) { endpoint_->release(m.peer, m.token); },
-                   [&](CellReturned& m) { splits_.free_cell(m.cell); },
+                   [&](ChunkBufferReturned& m) { splits_.free_chunk_buffer(m.chunk_buffer); },
                    [&](PeerLost& m) {
-                     lender_.lost(m.peer);
+                     exporter_.lost(m.peer);
                      if (m.peer != options_.coordinator) return;
                      throw Error(ErrorKind::peer_lost, "lost the coordinator (rank " + std::to_string(m.peer) +
                                                            "): " + m.reason);
@@ -258,11 +259,11 @@ class Loader::Impl {
                    },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
                    [&](Alive&) {},
-                   [&](ShareUsed& m) { lender_.used(peer, m); },
-                   [&](PieceBack& m) { lender_.back(peer, m); },
-                   [&](LinkAsked& m) { lender_.asked(peer, m); },
-                   [&](PiecesAsked& m) { lender_.asked(peer, m); },
-                   [&](Leave&) { tell(LoaderReport{report_json()}); },
+                   [&](ExportUsed& m) { exporter_.used(peer, m); },
+                   [&](BufferRangeReturned& m) { exporter_.back(peer, m); },
+                   [&](LinkAsked& m) { exporter_.asked(peer, m); },
+                   [&](BufferRangesAsked& m) { exporter_.asked(peer, m); },
+                   [&](Leave&) { send(LoaderReport{report_json()}); },
                    [&](Goodbye& m) {
                      ended_ = true;
                      good_ = m.good;
@@ -278,7 +279,7 @@ class Loader::Impl {
   }
 
   void begin(std::unique_ptr<ChunkWork> work) {
-    work->share = lender_.cards_for(work->lease.port, work->lease.card_reader);
+    work->exported_gpus = exporter_.gpus_for(work->lease.receiver, work->lease.gpu_reader);
     lease_samples_ = std::max(lease_samples_, static_cast<int32_t>(work->lease.samples.size()));
     if (ahead_->awake()) {
       std::vector<int64_t> indices;
@@ -291,7 +292,7 @@ class Loader::Impl {
   void revoke(const LeaseKey& lease) {
     if (auto work = executor_->withdraw(lease)) {
       ahead_->drop(work->reads);
-      splits_.free_cell(work->cell);
+      splits_.free_chunk_buffer(work->chunk_buffer);
     }
     splits_.revoke(lease);
   }
@@ -300,9 +301,9 @@ class Loader::Impl {
     ++chunks_;
     ahead_->drop(work->reads);
     if (!work->failure.empty()) {
-      lender_.drop(*work);
-      tell(ChunkUndone{work->lease.lease, work->failure});
-      splits_.free_cell(work->cell);
+      exporter_.drop(*work);
+      send(ChunkUndone{work->lease.lease, work->failure});
+      splits_.free_chunk_buffer(work->chunk_buffer);
       return;
     }
     const size_t bytes = pack_chunk(work->split->fields(), std::ssize(work->lease.samples), work->memory,
@@ -313,21 +314,21 @@ class Loader::Impl {
     header.arithmetic = static_cast<uint8_t>(arithmetic_of(work->split->split().arithmetic));
     header.epoch = work->lease.epoch;
     header.replica = work->lease.replica;
-    header.first_slot = work->lease.first_slot;
+    header.first_row = work->lease.first_row;
     header.samples = static_cast<int32_t>(work->lease.samples.size());
     header.payload_bytes = bytes;
     if (options_.payload_crc) header.payload_crc = crc32c(work->memory, bytes);
-    header.piece = lender_.lend(*work);
+    header.buffer_range = exporter_.export_range(*work);
     sent_bytes_ += static_cast<int64_t>(bytes);
-    leases_on_the_way_.made(work->busy_ns);
-    endpoint_->send_chunk(work->lease.port, encode_envelope(header, work->records), work->cell, bytes);
-    tell(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
+    leases_in_transit_.made(work->busy_ns);
+    endpoint_->send_chunk(work->lease.receiver, encode_envelope(header, work->records), work->chunk_buffer, bytes);
+    send(ChunkDone{work->lease.lease, work->busy_ns, work->bytes, work->pixels});
   }
 
   void beat() {
     if (clock_.now() - last_beat_ < options_.heartbeat_ns) return;
     last_beat_ = clock_.now();
-    tell(Alive{});
+    send(Alive{});
     splits_.let_kept_go();
   }
 
@@ -348,15 +349,15 @@ class Loader::Impl {
   MonotonicClock clock_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
-  LeasesOnTheWay leases_on_the_way_;
+  LeasesInTransit leases_in_transit_;
   std::shared_ptr<ReadAhead> ahead_;  // the sources read through it
   Wakeup wakeup_;
   LoaderSplits splits_;
-  int lanes_ = 0;        // of all its cards
-  std::string no_card_;  // why there is none, where one was wished for
-  size_t cards_ = 0;     // those that do nothing included
+  int in_flight_ = 0;        // of all its GPUs
+  std::string no_gpu_;  // why there is none, where one was wished for
+  size_t gpus_ = 0;     // those that do nothing included
   std::unique_ptr<Executor> executor_;
-  PieceLender lender_;
+  MemoryExporter exporter_;
   std::atomic<bool> stop_{false};
   int watched_ = -1;
   bool ended_ = false;
@@ -375,24 +376,24 @@ class Loader::Impl {
 LoaderOptions loader_options(const Job& job) {
   LoaderOptions options;
   options.threads = job.loader.threads;
-  // Beyond the leases being made: what is on its way to ports, or waits for a port that is busy finishing.
-  options.cells = job.loader.cells > 0 ? job.loader.cells : std::max(16, 4 * lease_depth(job.loader.threads));
+  // Beyond the leases being made: what is on its way to receivers, or waits for a receiver that is busy finishing.
+  options.chunk_buffers = job.loader.chunk_buffers > 0 ? job.loader.chunk_buffers : std::max(16, 4 * lease_depth(job.loader.threads));
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
   options.executor = job.loader.executor;
   options.cpu_fraction = job.loader.cpu_fraction;
-  options.cards.count = job.loader.cards;
-  options.card_lanes.memory_bytes = static_cast<int64_t>(job.loader.card_memory_mb * 1048576.0);
-  options.card_lanes.duty = job.loader.card_duty;
-  options.card_links = job.loader.card_links == CardLinksKind::nccl;
-  options.card_lanes.shared_bytes = static_cast<int64_t>(job.loader.card_share_mb * 1048576.0);
-  // Elsewhere it would be loaded, and take its part of the cards' memory, for nothing.
+  options.gpus.count = job.loader.gpus;
+  options.in_flight_batches.memory_bytes = static_cast<int64_t>(job.loader.gpu_memory_mb * 1048576.0);
+  options.in_flight_batches.duty = job.loader.gpu_duty;
+  options.gpu_links = job.loader.gpu_links == GpuLinksKind::nccl;
+  options.in_flight_batches.shared_bytes = static_cast<int64_t>(job.loader.gpu_share_mb * 1048576.0);
+  // Elsewhere it would be loaded, and take its part of the GPUs' memory, for nothing.
   if (job.loader.nvjpeg != NvjpegUse::off && arithmetic_of(job.arithmetic) == Arithmetic::fast) {
-    options.card_lanes.library =
+    options.in_flight_batches.library =
         job.loader.nvjpeg == NvjpegUse::nearest ? ChromaUpsampling::nearest : ChromaUpsampling::interpolated;
   }
-  options.card_lanes.entropy.by_index = job.loader.card_entropy != CardEntropyKind::never;
-  options.card_lanes.entropy.by_search = job.loader.card_entropy == CardEntropyKind::automatic;
+  options.in_flight_batches.entropy.by_index = job.loader.gpu_entropy != GpuEntropyKind::never;
+  options.in_flight_batches.entropy.by_search = job.loader.gpu_entropy == GpuEntropyKind::automatic;
   options.python = job.python;
   options.sources.cache_bytes = static_cast<int64_t>(job.loader.cache_gb * 1073741824.0);
   options.sources.spool_bytes = static_cast<int64_t>(job.loader.spool_gb * 1073741824.0);

@@ -1,4 +1,5 @@
-// A loader rank: takes leases, has its executor make the chunks in its cells, sends them to the ports that want them.
+// A loader rank: takes leases, has its executor make the chunks in its chunk buffers, sends them to the receivers that
+//   want them.
 //
 //   Loader loader(options, endpoint);
 //   loader.run();            // until the coordinator says Goodbye, or is lost
@@ -6,18 +7,18 @@
 // One thread, one event loop: endpoint, executor's done queue, timers. Executors have threads of their own and know
 // nothing of the network.
 //
-//   LeaseGranted -> a free cell of the split's arena -> executor -> chunk to its port, ChunkDone to the coordinator
-//                                                  `-> failed: ChunkUndone, cell free again
-//   CellReturned -> cell free, CellBack to the coordinator (its quota counts cells)
+//   LeaseGranted -> a free chunk buffer of the split's arena -> executor -> chunk to its receiver, ChunkDone to the
+//                                                  coordinator `-> failed: ChunkUndone, chunk buffer free again
+//   ChunkBufferReturned -> chunk buffer free, ChunkBufferFree to the coordinator (its quota counts chunk buffers)
 //
 // Samples of leases are read ahead in the order of the leases (datasets/read_ahead.h). While reads are slow the loader
 // asks for more leases than its depth (LeasesAhead), so that there are enough reads to have under way.
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
-// Splits, their lists and cells: loader_splits.h.
+// Splits, their lists and chunk buffers: loader_splits.h.
 //
-// Invariant: the coordinator never grants more leases than cells are free, so taking one cannot fail; where it does,
-//   peers disagree: an Error.
-// Failure: Error(peer_lost) when the coordinator is lost. A dead port only brings its cells back.
+// Invariant: the coordinator never grants more leases than chunk buffers are free, so taking one cannot fail; where it
+//   does, peers disagree: an Error.
+// Failure: Error(peer_lost) when the coordinator is lost. A dead receiver only brings its chunk buffers back.
 #pragma once
 
 #include <functional>
@@ -29,8 +30,8 @@
 #include "runtime/base/file_system.h"
 #include "runtime/datasets/read_ahead.h"
 #include "runtime/datasets/source.h"
-#include "runtime/gpu/card_lanes.h"
-#include "runtime/gpu/cards.h"
+#include "runtime/gpu/in_flight_batches.h"
+#include "runtime/gpu/gpus.h"
 #include "runtime/job/job.h"
 #include "transport/transport.h"
 
@@ -39,7 +40,7 @@ namespace penstock {
 struct LoaderOptions {
   PeerId coordinator = 0;
   int threads = 2;
-  int cells = 16;             // per split
+  int chunk_buffers = 16;             // per split
   int64_t memory_bytes = int64_t{2} << 30;
   bool payload_crc = false;
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
@@ -47,15 +48,16 @@ struct LoaderOptions {
   std::vector<int> cpus;      // for the executor's threads
   ExecutorKind executor = ExecutorKind::cpu;
   CpuFraction cpu_fraction;   // executor.h
-  CardChoice cards;           // where the executor has any; `taker` is for whoever starts several loaders on a node
-  CardLanesOptions card_lanes;
-  bool card_links = false;   // what cards share is linked to trainers' cards that no descriptor gets to
+  // where the executor has any; `loader_number` is for whoever starts several loaders on a node
+  GpuChoice gpus;
+  InFlightOptions in_flight_batches;
+  bool gpu_links = false;   // what GPUs share is linked to trainers' GPUs that no descriptor gets to
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
-  ReadAheadOptions read_ahead;  // of all splits; memory beyond the cells counts within memory_bytes
-  // Of all splits, for what is learnt of their JPEG files (decode/jpeg/learnt_index.h), within half of what the cells leave
-  // of memory_bytes; 0: nothing is.
+  ReadAheadOptions read_ahead;  // of all splits; memory beyond the chunk buffers counts within memory_bytes
+  // Of all splits, for what is learned of their JPEG files (decode/jpeg/learned_index.h), within half of what the chunk
+  // buffers leave of memory_bytes; 0: nothing is.
   int64_t index_memory_bytes = int64_t{512} << 20;
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;
@@ -70,7 +72,7 @@ constexpr int lease_depth(int threads) { return threads / 2 + 1 > 2 ? threads / 
 
 class Loader {
  public:
-  // Throws Error(runtime) where the executor is `card` and there is none.
+  // Throws Error(runtime) where the executor is `gpu` and there is none.
   Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint);
   ~Loader();
 

@@ -26,7 +26,7 @@ void add_replaced(nlohmann::json& sum, const nlohmann::json& more) {
   sum["count"] = before + more.at("count").get<int64_t>();
 }
 
-size_t cell_bytes(const SplitContext& context, int32_t samples) {
+size_t chunk_buffer_bytes(const SplitContext& context, int32_t samples) {
   constexpr size_t page = 4096;
   return (chunk_layout(context.fields(), samples).total_bytes + page - 1) / page * page;
 }
@@ -38,7 +38,7 @@ std::string memory_remedy(const FieldTable& fields) {
     all += field.bytes_per_sample();
     if (!field.fixed_size()) varying += field.bytes_per_sample();
   }
-  const std::string others = "raise loader.memory_gb, or lower loader.cells or loader.chunk_samples";
+  const std::string others = "raise loader.memory_gb, or lower loader.chunk_buffers or loader.chunk_samples";
   if (2 * varying < all) return others;
   return "lower limits.max_field_bytes: most of it is room for texts and bytes, in each sample for the longest one; "
          "or " +
@@ -57,7 +57,7 @@ LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, Rea
       endpoint_(endpoint),
       ahead_(ahead),
       wakeup_(wakeup),
-      learnt_(options.index_memory_bytes > 0 ? std::make_shared<LearntMemory>(learnt_limit(options.memory_bytes))
+      learned_(options.index_memory_bytes > 0 ? std::make_shared<LearnedMemory>(learned_limit(options.memory_bytes))
                                              : nullptr) {}
 
 LoaderSplits::~LoaderSplits() {
@@ -86,14 +86,14 @@ nlohmann::json LoaderSplits::replaced_workers() const {
   return all;
 }
 
-// Cells first; of the rest, half at most is for what is learnt.
-int64_t LoaderSplits::learnt_limit(int64_t left) const {
+// Chunk buffers first; of the rest, half at most is for what is learned.
+int64_t LoaderSplits::learned_limit(int64_t left) const {
   return std::min(options_.index_memory_bytes, std::max<int64_t>(left, 0) / 2);
 }
 void LoaderSplits::share_memory() {
   const int64_t left = options_.memory_bytes - static_cast<int64_t>(arena_bytes_);
-  ahead_.set_memory(left - learnt_limit(left));
-  if (learnt_) learnt_->set_limit(learnt_limit(left));
+  ahead_.set_memory(left - learned_limit(left));
+  if (learned_) learned_->set_limit(learned_limit(left));
 }
 
 void LoaderSplits::prepare(const PrepareSplit& m) {
@@ -183,7 +183,7 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
   const auto opened = std::make_shared<Opened>(files);
   opened->context =
       SplitContext::open(split_from_json(m.json), opened->files,
-                         {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources, learnt_);
+                         {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources, learned_);
   fresh.stamps = opened->files.finish();
   fresh.context = {opened, opened->context.get()};
   const Source& source = fresh.context->source();
@@ -197,8 +197,8 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
   fresh.answer.extra_fields.assign(extras.begin(), extras.end());
 }
 
-bool LoaderSplits::in_use(const Arena& arena) const {  // cells of it are out, or worked in
-  return std::any_of(cell_ports_.begin(), cell_ports_.end(),
+bool LoaderSplits::in_use(const Arena& arena) const {  // chunk buffers of it are out, or worked in
+  return std::any_of(chunk_buffer_receivers_.begin(), chunk_buffer_receivers_.end(),
                      [&](const auto& item) { return item.first.first == arena.id; });
 }
 // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
@@ -214,7 +214,7 @@ LoaderSplits::Listed LoaderSplits::set_aside(Splits::iterator it) {
   Listed list;
   if (split.context->workers() == nullptr) list = {split.context, std::move(split.stamps), split.answer};
   forget_workers(split.context);
-  leaving_.push_back({std::move(split.context), std::move(split.arena), std::move(split.free_cells)});
+  leaving_.push_back({std::move(split.context), std::move(split.arena), std::move(split.free_chunk_buffers)});
   splits_.erase(it);
   return list;
 }
@@ -239,7 +239,7 @@ void LoaderSplits::close(const SplitClosed& m) {
   let_closed_go();
 }
 // Lists of files are kept for a while, and with them what loader.cache_gb holds: a trainer that starts again opens
-// the same splits. Processes and cells are not.
+// the same splits. Processes and chunk buffers are not.
 void LoaderSplits::let_closed_go() {
   for (auto it = splits_.begin(); it != splits_.end();) {
     const auto split = it++;
@@ -256,8 +256,8 @@ void LoaderSplits::let_closed_go() {
 // What closed splits hold in memory and on disk must not come on top of what living ones may have.
 void LoaderSplits::let_kept_go() {
   if (kept_.empty()) return;
-  if (learnt_ && learnt_->full()) {
-    for (const Kept& one : kept_) one.listed.context->learnt()->clear();
+  if (learned_ && learned_->full()) {
+    for (const Kept& one : kept_) one.listed.context->learned()->clear();
   }
   SourceBudget sum{0, 0};
   const auto add = [&](const std::shared_ptr<const SplitContext>& context) {
@@ -294,7 +294,7 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
       if (const auto like = splits_.find(split.like); like != splits_.end()) {
         like->second.stamps = std::move(fresh.stamps);
       }
-      tell(answer);
+      send(answer);
       splits_.erase(here);
       continue;
     }
@@ -302,7 +302,7 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
       split.context = std::move(fresh.context);
       split.stamps = std::move(fresh.stamps);
       try {
-        if (!take_back_cells(split)) make_arena(split);
+        if (!take_back_chunk_buffers(split)) make_arena(split);
       } catch (const Error& error) {
         answer.good = false;
         answer.error_kind = error.exit_code();
@@ -315,14 +315,14 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
       MutexLock lock(python_mutex_);
       python_splits_.push_back(split.context);
     }
-    tell(answer);
+    send(answer);
     split.answer = answer;
     for (LeaseGranted& m : std::exchange(split.early, {})) {
       if (answer.good) {
         if (auto work = begin(split, std::move(m))) begun.push_back(std::move(work));
       } else {
-        tell(ChunkUndone{m.lease, answer.error});
-        tell(CellBack{m.port});  // it was counted on, though never taken
+        send(ChunkUndone{m.lease, answer.error});
+        send(ChunkBufferFree{m.receiver});  // it was counted on, though never taken
       }
     }
   }
@@ -330,55 +330,55 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
   return begun;
 }
 
-bool LoaderSplits::has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
+bool LoaderSplits::has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
                                  int32_t samples) {
-  return one.context == context && one.arena->cell_bytes == cell_bytes(*context, samples);
+  return one.context == context && one.arena->chunk_buffer_bytes == chunk_buffer_bytes(*context, samples);
 }
 
-// Where the list is still the same, so are the cells.
-bool LoaderSplits::take_back_cells(Split& split) {
+// Where the list is still the same, so are the chunk buffers.
+bool LoaderSplits::take_back_chunk_buffers(Split& split) {
   const auto same = std::find_if(leaving_.begin(), leaving_.end(), [&](const Leaving& one) {
-    return has_cells_for(one, split.context, split.max_chunk_samples);
+    return has_chunk_buffers_for(one, split.context, split.max_chunk_samples);
   });
   if (same == leaving_.end()) return false;
   split.arena = std::move(same->arena);
-  split.free_cells = std::move(same->free_cells);
+  split.free_chunk_buffers = std::move(same->free_chunk_buffers);
   leaving_.erase(same);
   return true;
 }
 
-// Cells that are still out may be what its own have no room beside; ports give them back, or are lost.
+// Chunk buffers that are still out may be what its own have no room beside; receivers give them back, or are lost.
 bool LoaderSplits::waits_for_room(const Split& split) const {
   const std::shared_ptr<const SplitContext>& context = split.fresh.context;
   const int32_t samples = split.max_chunk_samples;
   if (leaving_.empty() || !context || split.fresh.answer.same) return false;
   const bool has_some = std::any_of(leaving_.begin(), leaving_.end(),
-                                    [&](const Leaving& one) { return has_cells_for(one, context, samples); });
-  const size_t total = cell_bytes(*context, samples) * static_cast<size_t>(options_.cells);
+                                    [&](const Leaving& one) { return has_chunk_buffers_for(one, context, samples); });
+  const size_t total = chunk_buffer_bytes(*context, samples) * static_cast<size_t>(options_.chunk_buffers);
   return !has_some && static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes;
 }
 
 void LoaderSplits::make_arena(Split& split) {
-  split.arena->cell_bytes = cell_bytes(*split.context, split.max_chunk_samples);
-  const size_t total = split.arena->cell_bytes * static_cast<size_t>(options_.cells);
+  split.arena->chunk_buffer_bytes = chunk_buffer_bytes(*split.context, split.max_chunk_samples);
+  const size_t total = split.arena->chunk_buffer_bytes * static_cast<size_t>(options_.chunk_buffers);
   if (static_cast<int64_t>(total + arena_bytes_) > options_.memory_bytes) {
     throw Error(ErrorKind::config,
                 "split '" + split.context->split().name + "' needs " + std::to_string(total >> 20) +
-                    " MB of cells at each loader, and loader.memory_gb leaves " +
+                    " MB of chunk buffers at each loader, and loader.memory_gb leaves " +
                     std::to_string((options_.memory_bytes - static_cast<int64_t>(arena_bytes_)) >> 20) + " MB",
                 memory_remedy(split.context->fields()));
   }
   split.arena->id = next_arena_++;
   if (endpoint_.peers_map_arenas()) {
-    split.arena->memory = SharedMemory::create("penstock-cells", total);
+    split.arena->memory = SharedMemory::create("penstock-chunk-buffers", total);
     split.arena->memory.seal_future_writes();
   } else {
-    split.arena->memory = SharedMemory::create_private("penstock-cells", total);
+    split.arena->memory = SharedMemory::create_private("penstock-chunk-buffers", total);
   }
   arena_bytes_ += total;
   share_memory();
   endpoint_.register_arena(*split.arena);
-  for (uint32_t cell = 0; cell < static_cast<uint32_t>(options_.cells); ++cell) split.free_cells.push_back(cell);
+  for (uint32_t chunk_buffer = 0; chunk_buffer < static_cast<uint32_t>(options_.chunk_buffers); ++chunk_buffer) split.free_chunk_buffers.push_back(chunk_buffer);
 }
 
 std::unique_ptr<ChunkWork> LoaderSplits::lease(LeaseGranted m) {
@@ -397,44 +397,44 @@ std::unique_ptr<ChunkWork> LoaderSplits::lease(LeaseGranted m) {
 
 std::unique_ptr<ChunkWork> LoaderSplits::begin(Split& split, LeaseGranted m) {
   if (!split.context) {  // a lease that crossed our word that the split cannot be opened
-    tell(ChunkUndone{m.lease, "the split could not be opened here"});
-    tell(CellBack{m.port});
+    send(ChunkUndone{m.lease, "the split could not be opened here"});
+    send(ChunkBufferFree{m.receiver});
     return nullptr;
   }
-  if (split.free_cells.empty()) impossible_lease();
+  if (split.free_chunk_buffers.empty()) impossible_lease();
   auto work = std::make_unique<ChunkWork>();
   work->split = split.context;
-  work->cell = {split.arena->id, split.free_cells.back()};
-  work->memory = split.arena->cell(split.free_cells.back());
-  split.free_cells.pop_back();
-  cell_ports_[{work->cell.arena, work->cell.cell}] = m.port;
+  work->chunk_buffer = {split.arena->id, split.free_chunk_buffers.back()};
+  work->memory = split.arena->chunk_buffer(split.free_chunk_buffers.back());
+  split.free_chunk_buffers.pop_back();
+  chunk_buffer_receivers_[{work->chunk_buffer.arena, work->chunk_buffer.index}] = m.receiver;
   work->lease = std::move(m);
   return work;
 }
 
-void LoaderSplits::tell(const ControlMessage& message) { endpoint_.send(options_.coordinator, encode(message)); }
+void LoaderSplits::send(const ControlMessage& message) { endpoint_.send(options_.coordinator, encode(message)); }
 
 void LoaderSplits::revoke(const LeaseKey& lease) {
   for (auto& [fingerprint, split] : splits_) {
     const auto it = std::find_if(split.early.begin(), split.early.end(),
                                  [&](const LeaseGranted& m) { return m.lease == lease; });
     if (it == split.early.end()) continue;
-    tell(CellBack{it->port});
+    send(ChunkBufferFree{it->receiver});
     split.early.erase(it);
   }
 }
 
-void LoaderSplits::free_cell(const CellRef& cell) {
-  const auto it = cell_ports_.find({cell.arena, cell.cell});
-  if (it == cell_ports_.end()) return;  // not in use: freeing it again would give it to two works
+void LoaderSplits::free_chunk_buffer(const ChunkBufferRef& chunk_buffer) {
+  const auto it = chunk_buffer_receivers_.find({chunk_buffer.arena, chunk_buffer.index});
+  if (it == chunk_buffer_receivers_.end()) return;  // not in use: freeing it again would give it to two works
   for (auto& [fingerprint, split] : splits_) {
-    if (split.context && split.arena->id == cell.arena) split.free_cells.push_back(cell.cell);
+    if (split.context && split.arena->id == chunk_buffer.arena) split.free_chunk_buffers.push_back(chunk_buffer.index);
   }
   for (Leaving& one : leaving_) {
-    if (one.arena->id == cell.arena) one.free_cells.push_back(cell.cell);
+    if (one.arena->id == chunk_buffer.arena) one.free_chunk_buffers.push_back(chunk_buffer.index);
   }
-  tell(CellBack{it->second});
-  cell_ports_.erase(it);
+  send(ChunkBufferFree{it->second});
+  chunk_buffer_receivers_.erase(it);
   std::erase_if(leaving_, [&](const Leaving& one) {
     const bool home = !in_use(*one.arena);
     if (home) forget_arena(*one.arena);

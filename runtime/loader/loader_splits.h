@@ -1,24 +1,28 @@
-// The splits that a loader has open: lists of files, cells, and what stays of them once they are closed.
+// The splits that a loader has open: lists of files, chunk buffers, and what stays of them once they are closed.
 //
 //   LoaderSplits splits(options, endpoint, ahead, wakeup);
 //   splits.prepare(prepare_split);           // lists the dataset in a thread of its own, or looks at a list again
-//   auto work = splits.lease(lease_granted); // with a cell of its own; nullptr: it waits for its split, or cannot be
+//   // with a chunk buffer of its own; nullptr: it waits for its split, or cannot be
+//   auto work = splits.lease(lease_granted);
 //   for (auto& work : splits.collect()) …    // after a wakeup: splits are answered, and this waited for them
-//   splits.free_cell(cell);                  // it is home
+//   splits.free_chunk_buffer(chunk_buffer);  // it is home
 //   splits.close(split_closed);              // nobody has it open any more
 //
-//   asked for --collect()--> open --close()--> closed --last cell home--> list kept for a while, cells given back
+//   asked for --collect()--> open --close()--> closed --last chunk buffer home--> list kept for a while, chunk buffers given back
 //                             |  ^
-//                             |  '-- the same list: cells taken back
-//                             '--asked for again while cells are out--> old list and cells set aside until they are home
+//                             |  '-- the same list: chunk buffers taken back
+//                             '--asked for again while chunk buffers are out--> old list and chunk buffers set aside until they are home
 //
 // A split that is asked for again is looked at again, also while chunks of an iteration that ended are on their way: a
-// new list gets cells of its own, and waits for those that are out where there is no room for both.
+// new list gets chunk buffers of its own, and waits for those that are out where there is no room for both.
 //
-// Invariant: a cell is in its split's `free_cells`, or belongs to one work, or is published, for one port.
-// Memory: cells count within loader.memory_gb; what they leave is shared by what is read ahead and what is learnt.
-// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set `wakeup`.
-// Ownership: lists and cells; whoever works with a split keeps its context. What the constructor takes must outlive it.
+// Invariant: a chunk buffer is in its split's `free_chunk_buffers`, or belongs to one work, or is published, for one
+//   receiver.
+// Memory: chunk buffers count within loader.memory_gb; what they leave is shared by what is read ahead and what is
+// learned. Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set
+// `wakeup`.
+// Ownership: lists and chunk buffers; whoever works with a split keeps its context. What the constructor takes must
+//   outlive it.
 // Failure: a split that cannot be opened is answered with the reason; Error(peer_lost) for leases that cannot be.
 #pragma once
 
@@ -60,11 +64,11 @@ class LoaderSplits {
 
   std::unique_ptr<ChunkWork> lease(LeaseGranted m);
   void revoke(const LeaseKey& lease);  // one that still waits for its split
-  void free_cell(const CellRef& cell);
+  void free_chunk_buffer(const ChunkBufferRef& chunk_buffer);
 
   // Workers in Python that had to be replaced, by split; null: none.
   nlohmann::json replaced_workers() const;
-  const LearntMemory* learnt() const noexcept { return learnt_.get(); }  // nullptr: nothing is learnt
+  const LearnedMemory* learned() const noexcept { return learned_.get(); }  // nullptr: nothing is learned
 
   void stop() noexcept { python_stop_.request_stop(); }  // nobody waits for workers in Python any more
   void join();                                           // with the threads that list
@@ -82,25 +86,26 @@ class LoaderSplits {
     Fingerprint described = 0;
     Fingerprint like = 0;  // that it may turn out to be the same as
     std::unique_ptr<Arena> arena = std::make_unique<Arena>();  // the endpoint knows it by its place
-    std::vector<uint32_t> free_cells;
+    std::vector<uint32_t> free_chunk_buffers;
     std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
     std::future<void> opened;
     int32_t max_chunk_samples = 1;
     Listed fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
     std::vector<LeaseGranted> early;            // came while the dataset is being listed
-    bool closed = false;                        // nobody has it open: it goes with its last cell
+    bool closed = false;                        // nobody has it open: it goes with its last chunk buffer
     bool worth_keeping = true;                  // its list
   };
   struct Kept {
     Fingerprint described = 0;
     Listed listed;
   };
-  // A split's list and cells, when it was opened anew while chunks were on their way: they stay until those are home.
+  // A split's list and chunk buffers, when it was opened anew while chunks were on their way: they stay until those are
+  // home.
   struct Leaving {
     std::shared_ptr<const SplitContext> context;
     std::unique_ptr<Arena> arena;
-    std::vector<uint32_t> free_cells;
+    std::vector<uint32_t> free_chunk_buffers;
   };
   using Splits = std::map<Fingerprint, Split>;
 
@@ -112,24 +117,24 @@ class LoaderSplits {
   void forget_arena(const Arena& arena);
   void forget_workers(const std::shared_ptr<const SplitContext>& context);
   void let_closed_go();
-  static bool has_cells_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context, int32_t samples);
-  bool take_back_cells(Split& split);
+  static bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context, int32_t samples);
+  bool take_back_chunk_buffers(Split& split);
   bool waits_for_room(const Split& split) const;
   void make_arena(Split& split);
   std::unique_ptr<ChunkWork> begin(Split& split, LeaseGranted m);
-  void tell(const ControlMessage& message);  // the coordinator
-  int64_t learnt_limit(int64_t left) const;
+  void send(const ControlMessage& message);  // the coordinator
+  int64_t learned_limit(int64_t left) const;
   void share_memory();
 
   const LoaderOptions& options_;
   Endpoint& endpoint_;
   ReadAhead& ahead_;
   Wakeup& wakeup_;
-  std::shared_ptr<LearntMemory> learnt_;
+  std::shared_ptr<LearnedMemory> learned_;
   Splits splits_;
   std::list<Leaving> leaving_;
   std::deque<Kept> kept_;  // of splits that are closed, the last one at the end
-  std::map<std::pair<uint32_t, uint32_t>, PeerId> cell_ports_;  // cells in use, and for whom
+  std::map<std::pair<uint32_t, uint32_t>, PeerId> chunk_buffer_receivers_;  // chunk buffers in use, and for whom
   uint32_t next_arena_ = 1;
   size_t arena_bytes_ = 0;
   std::stop_source python_stop_;

@@ -1,11 +1,10 @@
 // The arithmetic of the Gaussian blur: one output value of a symmetric kernel, in float.
 //
 // Source of the semantics: torchvision's gaussian_blur: reflected borders (the edge pixel not repeated), weights and
-// sums
-//   in float, rounded half to even. torchvision convolves in two dimensions in whatever order its library likes; here
-//   along the row, then down the column, each from the middle outwards, so that every host and card sums in one order.
-//   The sums differ from torchvision's by some 1e-5, so a byte differs where a sum lies that close to a half: by one,
-//   in a few of 100,000 bytes. Unfused: -ffp-contract=off, on a card -fmad=false. Thread-safety: pure functions.
+//   sums in float, rounded half to even. torchvision convolves in two dimensions in whatever order its library likes;
+//   here along the row, then down the column, each from the middle outwards, so that every host and GPU sums in one
+//   order. The sums differ from torchvision's by some 1e-5, so a byte differs where a sum lies that close to a half: by
+//   one, in a few of 100,000 bytes. Unfused: -ffp-contract=off, on a GPU -fmad=false. Thread-safety: pure functions.
 #pragma once
 
 #include <cstddef>

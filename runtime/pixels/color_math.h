@@ -7,7 +7,7 @@
 // Source of the semantics: Pillow src/libImaging/Convert.c (L24, rgb2hsv_row, hsv2rgb), Blend.c (ImagingBlend),
 //   Filter.c (ImagingFilter3x3 with ImageFilter.SMOOTH). Pillow computes in float and double; here integers wherever
 //   they give the same bytes, which the test of each function proves over all inputs, and otherwise the same IEEE
-//   operations in the same order. They must not be fused: -ffp-contract=off, on a card -fmad=false.
+//   operations in the same order. They must not be fused: -ffp-contract=off, on a GPU -fmad=false.
 // Thread-safety: pure functions.
 #pragma once
 

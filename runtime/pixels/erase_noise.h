@@ -1,8 +1,9 @@
 // The noise that RandomErasing fills a box with: bytes of Philox blocks, each row beginning with a new one.
 //
-//   uint8_t value = noise_byte(noise_block(seed, noise_blocks(width) * row + at / 16), at % 16);   // at = 3 x + channel
+//   // at = 3 x + channel
+//   uint8_t value = noise_byte(noise_block(seed, noise_blocks(width) * row + at / 16), at % 16);
 //
-// Thread-safety: pure functions, for host and card.
+// Thread-safety: pure functions, for host and GPU.
 #pragma once
 
 #include <cstdint>

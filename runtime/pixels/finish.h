@@ -1,13 +1,14 @@
-// The finishing pass: uint8 pixels to the tensor a network wants, in the copy that moves them into a batch's slot.
+// The finishing pass: uint8 pixels to the tensor a network wants, in the copy that moves them into a batch's batch
+//   buffer.
 //
 //   FinishSpec spec{.dtype = DType::float32, .scale = true, .normalize = true, .mean = {...}, .std = {...}};
 //   Finisher finish(spec, /*channels=*/3, height, width);
 //   finish.run(source_chw, destination);       // one sample; destination has finish.bytes_per_sample() bytes
 //
 // Semantics: per element, in float32 and in this order, each operation rounded on its own (torchvision's ToTensor
-//   and Normalize on float32 tensors): y = x * float32(1/255) when scale, else x; then (y - mean) / std when normalize; then a
-//   cast to dtype (round to nearest even). uint8 is a copy. As x has 256 values, the whole chain is a 3 x 256 table
-//   built on the host with exactly those operations, so it is equal on every machine by construction.
+//   and Normalize on float32 tensors): y = x * float32(1/255) when scale, else x; then (y - mean) / std when normalize;
+//   then a cast to dtype (round to nearest even). uint8 is a copy. As x has 256 values, the whole chain is a 3 x 256
+//   table built on the host with exactly those operations, so it is equal on every machine by construction.
 // Layout: source is planar [3, h, w]; the destination is planar (NCHW) or interleaved (channels_last).
 // How: the table is what is promised; what runs is vector arithmetic, which is several times faster than looking up.
 //   The constructor runs that arithmetic on all 256 values of each channel and compares with the table, and takes the
@@ -17,7 +18,7 @@
 //   destination is written exactly, never past its end; run() ends with a store fence, so the bytes are visible to
 //   whoever synchronises with this thread afterwards.
 // Failure: Error(usage) for channels other than 1 or 3, sizes below 1 and dtypes that images do not have.
-// Stores are streaming (non-temporal): the consumer is another core or a card, and a batch is larger than any cache.
+// Stores are streaming (non-temporal): the consumer is another core or a GPU, and a batch is larger than any cache.
 // Thread-safety: run() is const and may be called from any thread. Reference: finish_reference(), plain loops.
 #pragma once
 

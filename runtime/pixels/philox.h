@@ -2,11 +2,11 @@
 //
 //   const PhiloxBlock block = philox4x32_10({{counter, 0, 0, 0}}, key0, key1);
 //
-// Thread-safety: a pure function, for host and card.
+// Thread-safety: a pure function, for host and GPU.
 #pragma once
 
-// Its vectors of 128 bits, unused here, would bring all of the compiler's intrinsics into half of all files. (Without them
-// gcc 12 does not survive blur.cpp under its sanitizers.)
+// Its vectors of 128 bits, unused here, would bring all of the compiler's intrinsics into half of all files. (Without
+// them gcc 12 does not survive blur.cpp under its sanitizers.)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define R123_USE_SSE 0
 #endif

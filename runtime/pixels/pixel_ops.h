@@ -1,4 +1,4 @@
-// What pixel transforms do to an image, as data: the operations that CPU and cards have in common.
+// What pixel transforms do to an image, as data: the operations that CPU and GPUs have in common.
 //
 //   class Kept final : public PixelOpSink { void add(const PixelOp& op) override { ops.push_back(op); } ... };
 //   if (transform.list_ops(size, values, ImageRole::image, kept)) ...   // in order; false: it is made of none

@@ -10,7 +10,8 @@
 //   in_width x in_height image: taps in double, normalised, rounded half away from zero to Q22, accumulated from 2^21,
 //   shifted, clipped; uint8 between the passes; horizontal pass first; a pass whose size does not change is skipped.
 //   `nearest` is Pillow's affine lookup. With spans: to image.resize(size, filter, box).crop(window), whose taps may
-//   reach beyond the box as far as the input goes; not with `nearest`. Source: Pillow src/libImaging/Resample.c and Geometry.c.
+//   reach beyond the box as far as the input goes; not with `nearest`. Source: Pillow src/libImaging/Resample.c and
+//   Geometry.c.
 // Ownership: views only; `out` is interleaved RGB of the window's size.
 // Thread-safety: one Resampler per thread.
 #pragma once
@@ -24,7 +25,7 @@ namespace penstock {
 
 enum class Filter : uint8_t { nearest = 0, box = 1, bilinear = 2, bicubic = 3, lanczos = 4 };
 
-// A stretch of the input's columns or rows that becomes the whole output, in fractions of pixels: what Pillow's
+// A run of the input's columns or rows that becomes the whole output, in fractions of pixels: what Pillow's
 // resize(..., box=...) names. length 0: all of them.
 struct InputSpan {
   double begin = 0;
@@ -77,8 +78,8 @@ class Resampler {
   void run_planar(const ResampleGeometry& geometry, const PixelView& source, const Box& source_box, const Box& window,
                   bool flip_horizontal, bool flip_vertical, uint8_t* out_chw);
 
-  // run() and run_planar() for who has the rows one by one: the sink wants those of source_window(...), after which comes
-  // finish(). Not with `nearest`. No other call comes between.
+  // run() and run_planar() for who has the rows one by one: the sink wants those of source_window(...), after which
+  // comes finish(). Not with `nearest`. No other call comes between.
   RowSink& begin(const ResampleGeometry& geometry, const Box& window, PixelBuffer& out);
   RowSink& begin_planar(const ResampleGeometry& geometry, const Box& window, bool flip_horizontal, bool flip_vertical,
                         uint8_t* out_chw);

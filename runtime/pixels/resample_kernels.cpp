@@ -288,58 +288,58 @@ HWY_INLINE void transpose_quads(V8* HWY_RESTRICT v) {
   v[3] = hn::BitCast(d8, hn::InterleaveUpper(du64, c, d));
 }
 
-// Outputs that share one stretch of transposed quads: as many as keep the stretch within the first-level cache.
-constexpr int stretch_budget = 96;
+// Outputs that share one run of transposed quads: as many as keep the run within the first-level cache.
+constexpr int column_run_budget = 96;
 
 // The one that begins at output `from`; whole fours but for the last.
-BandPlan::Stretch stretch_from(const Taps& taps, bool mirror, int from) {
+BandPlan::ColumnRun column_run_from(const Taps& taps, bool mirror, int from) {
   const int count = taps.count();
-  BandPlan::Stretch stretch{from, INT32_MAX, 0};
-  while (stretch.end_output < count) {
-    BandPlan::Stretch longer = stretch;
-    longer.end_output = std::min(stretch.end_output + 4, count);
-    for (int x = stretch.end_output; x < longer.end_output; ++x) {
+  BandPlan::ColumnRun column_run{from, INT32_MAX, 0};
+  while (column_run.end_output < count) {
+    BandPlan::ColumnRun longer = column_run;
+    longer.end_output = std::min(column_run.end_output + 4, count);
+    for (int x = column_run.end_output; x < longer.end_output; ++x) {
       const int i = mirror ? count - 1 - x : x;
       longer.first_quad = std::min(longer.first_quad, taps.first_quad(i));
       longer.end_quad = std::max(longer.end_quad, taps.first_quad(i) + taps.quad_count(i));
     }
-    if (stretch.end_output > from && longer.end_quad - longer.first_quad > stretch_budget) break;
-    stretch = longer;
+    if (column_run.end_output > from && longer.end_quad - longer.first_quad > column_run_budget) break;
+    column_run = longer;
   }
-  return stretch;
+  return column_run;
 }
 
 void PlanBand(const Taps& taps, bool mirror, BandPlan& plan) {
   const int count = taps.count();
   plan.mirror = mirror;
-  plan.stretches.clear();
+  plan.column_runs.clear();
   plan.fours.clear();
   int longest = 0;
-  for (int from = 0; from < count; from = plan.stretches.back().end_output) {
-    const BandPlan::Stretch stretch = stretch_from(taps, mirror, from);
-    plan.stretches.push_back(stretch);
+  for (int from = 0; from < count; from = plan.column_runs.back().end_output) {
+    const BandPlan::ColumnRun column_run = column_run_from(taps, mirror, from);
+    plan.column_runs.push_back(column_run);
     int end = 0;
-    for (int x0 = from; x0 < stretch.end_output; x0 += 4) {
+    for (int x0 = from; x0 < column_run.end_output; x0 += 4) {
       BandPlan::Four& four = plan.fours.emplace_back();
       for (int x = 0; x < 4; ++x) {
         const int at = std::min(x0 + x, count - 1);
         const int i = mirror ? count - 1 - at : at;
-        four.first_quad[static_cast<size_t>(x)] = static_cast<uint32_t>(taps.first_quad(i) - stretch.first_quad);
+        four.first_quad[static_cast<size_t>(x)] = static_cast<uint32_t>(taps.first_quad(i) - column_run.first_quad);
         four.words[static_cast<size_t>(x)] = static_cast<uint32_t>(taps.quads(i) - taps.quad_words.data());
         four.quads = std::max(four.quads, taps.quad_count(i));
       }
       const uint32_t last = *std::max_element(four.first_quad.begin(), four.first_quad.end());
       end = std::max(end, static_cast<int>(last) + four.quads);
     }
-    longest = std::max({longest, stretch.end_quad - stretch.first_quad + 3, end});
+    longest = std::max({longest, column_run.end_quad - column_run.first_quad + 3, end});
   }
   plan.scratch_bytes = static_cast<size_t>(longest) * 3 * vector_bytes;
 }
 
-// The stretch's quads of all three planes, of `lanes` rows: quad, plane, row.
-void transpose_band(const PlanarBand& band, size_t row, const BandPlan::Stretch& stretch, uint8_t* quads) {
-  const uint8_t* from = band.data + row * band.row_stride + 4 * stretch.first_quad - band.first_column;
-  for (int quad = stretch.first_quad; quad < stretch.end_quad; quad += 4, from += 16, quads += 12 * vector_bytes) {
+// The run's quads of all three planes, of `lanes` rows: quad, plane, row.
+void transpose_band(const PlanarBand& band, size_t row, const BandPlan::ColumnRun& column_run, uint8_t* quads) {
+  const uint8_t* from = band.data + row * band.row_stride + 4 * column_run.first_quad - band.first_column;
+  for (int quad = column_run.first_quad; quad < column_run.end_quad; quad += 4, from += 16, quads += 12 * vector_bytes) {
     for (size_t plane = 0; plane < 3; ++plane) {
       V8 v[4];
       for (size_t r = 0; r < 4; ++r) {
@@ -373,10 +373,10 @@ void ResampleBand(const PlanarBand& band, const Taps& taps, const BandPlan& plan
   const uint32_t* const words = taps.quad_words.data();
   const BandPlan::Four* first = plan.fours.data();
   size_t x = 0;
-  for (const BandPlan::Stretch& stretch : plan.stretches) {
-    const size_t fours = (static_cast<size_t>(stretch.end_output) - x + 3) / 4;
+  for (const BandPlan::ColumnRun& column_run : plan.column_runs) {
+    const size_t fours = (static_cast<size_t>(column_run.end_output) - x + 3) / 4;
     for (size_t row = 0; row < resample_band_rows; row += lanes) {
-      transpose_band(band, row, stretch, scratch);
+      transpose_band(band, row, column_run, scratch);
       uint8_t* to = out.data + row / 4 * out.group_stride + 4 * x;
       for (size_t n = 0; n < fours; ++n, to += 16) {
         switch (first[n].quads) {

@@ -1,12 +1,12 @@
 // The vector loops of resampling; the best version for this CPU is chosen at run time. Used by the resample_*.cpp and
 // row_resampler.cpp only.
 //
-// Both passes are the same sum of products, and both work on quads: four bytes of a plane that stand one after the other
-// in the direction of the pass, in one 32-bit lane. Along rows, a band of sixteen is transposed by quads, so that a vector
-// holds the same four columns of many rows; the results of four columns are four bytes in a lane again, one of each of
-// four rows, which is just what the pass down the columns takes. Quads begin at multiples of four of the input's columns
-// and rows, and coefficients are padded with zeros to them. Each coefficient is split into parts that the CPU's
-// instructions multiply (split_quads); sums may wrap on the way because the total fits 32 bits. Results equal
+// Both passes are the same sum of products, and both work on quads: four bytes of a plane that stand one after the
+// other in the direction of the pass, in one 32-bit lane. Along rows, a band of sixteen is transposed by quads, so that
+// a vector holds the same four columns of many rows; the results of four columns are four bytes in a lane again, one of
+// each of four rows, which is just what the pass down the columns takes. Quads begin at multiples of four of the
+// input's columns and rows, and coefficients are padded with zeros to them. Each coefficient is split into parts that
+// the CPU's instructions multiply (split_quads); sums may wrap on the way because the total fits 32 bits. Results equal
 // resample_value() byte for byte. Thread-safety: functions without state. Failure: none.
 #pragma once
 
@@ -48,18 +48,18 @@ void split_quads(Taps& taps);
 // begins. `mirror` reverses the outputs.
 struct BandPlan {
   struct Four {
-    std::array<uint32_t, 4> first_quad;  // of its stretch
+    std::array<uint32_t, 4> first_quad;  // of its run
     std::array<uint32_t, 4> words;       // of the taps' quad_words: where the output's begin
     int quads = 0;                       // of the output that has most; what the others lack are zeros
   };
-  struct Stretch {
+  struct ColumnRun {
     int end_output = 0;
     int first_quad = 0;
     int end_quad = 0;
   };
 
   bool mirror = false;
-  std::vector<Stretch> stretches;
+  std::vector<ColumnRun> column_runs;
   std::vector<Four> fours;  // outputs 0 to 3, 4 to 7, ...
   size_t scratch_bytes = 0;
 };

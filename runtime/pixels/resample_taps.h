@@ -31,8 +31,8 @@ struct Taps {
   int count() const noexcept { return static_cast<int>(start.size()); }
   const int32_t* coefficients(int i) const noexcept { return q22.data() + static_cast<size_t>(i) * stride; }
 
-  // For resample_kernels.h, which says how coefficients are split: those of four taps at a time, the first from a source
-  // pixel on whose number is a multiple of four, filled up with zeros at both ends.
+  // For resample_kernels.h, which says how coefficients are split: those of four taps at a time, the first from a
+  // source pixel on whose number is a multiple of four, filled up with zeros at both ends.
   int first_quad(int i) const noexcept { return start[static_cast<size_t>(i)] / 4; }
   int quad_count(int i) const noexcept {
     const auto at = static_cast<size_t>(i);

@@ -93,12 +93,12 @@ void added_nearest(const RgbPlane& in, const double* a, PixelBuffer& out) {
 }
 
 void affine_nearest(const RgbPlane& in, const WarpMap& map, PixelBuffer& out, PaintScratch& scratch) {
-  switch (nearest_way(map, {out.width(), out.height()})) {
-    case NearestWay::scaled:
+  switch (nearest_method(map, {out.width(), out.height()})) {
+    case NearestMethod::scaled:
       return scale_nearest(in, map.a, out, scratch.ints);
-    case NearestWay::fixed:
+    case NearestMethod::fixed:
       return fixed_nearest(in, fixed_map(map), out);
-    case NearestWay::added:
+    case NearestMethod::added:
       return added_nearest(in, map.a, out);
   }
 }
@@ -131,14 +131,14 @@ void warp_to(PixelBuffer& image, Size size, const WarpMap& map, Filter filter, c
 
 }  // namespace
 
-NearestWay nearest_way(const WarpMap& map, Size out) {
+NearestMethod nearest_method(const WarpMap& map, Size out) {
   const double* a = map.a;
-  if (a[1] == 0 && a[3] == 0) return NearestWay::scaled;
+  if (a[1] == 0 && a[3] == 0) return NearestMethod::scaled;
   const auto fits = [&](int x, int y) {
     return std::fabs(x * a[0] + y * a[1] + a[2]) < 32768.0 && std::fabs(x * a[3] + y * a[4] + a[5]) < 32768.0;
   };
-  return fits(0, 0) && fits(out.width, out.height) && fits(0, out.height) && fits(out.width, 0) ? NearestWay::fixed
-                                                                                                : NearestWay::added;
+  return fits(0, 0) && fits(out.width, out.height) && fits(0, out.height) && fits(out.width, 0) ? NearestMethod::fixed
+                                                                                                : NearestMethod::added;
 }
 
 FixedMap fixed_map(const WarpMap& map) {

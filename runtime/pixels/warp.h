@@ -41,12 +41,12 @@ WarpMap affine_map(Point center, double angle, Point translate, double scale, Po
 WarpMap perspective_map(Size size, const std::array<Point, 4>& corners);
 
 // Pillow's three ways of a nearest affine map. They differ in the last bit of a coordinate, and so do their pixels.
-enum class NearestWay : uint8_t {
+enum class NearestMethod : uint8_t {
   scaled,  // ImagingScaleAffine: no rotation, no shear; coordinates are added up
   fixed,   // affine_fixed: Q16
   added,   // the rest of ImagingTransformAffine: maps that leave the range of Q16; coordinates are added up
 };
-NearestWay nearest_way(const WarpMap& map, Size out);
+NearestMethod nearest_method(const WarpMap& map, Size out);
 FixedMap fixed_map(const WarpMap& map);
 // The source's columns or rows of a scaled map, for `out` of them; -1: outside.
 void scaled_places(double scale, double shift, int in, int out, std::vector<int32_t>& places);

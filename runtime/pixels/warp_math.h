@@ -4,8 +4,8 @@
 //   if (!sample_bilinear(view, p, out)) copy the fill;
 //
 // Source of the semantics: Pillow src/libImaging/Geometry.c (affine_transform, perspective_transform, the filters for
-//   RGB). Doubles, each operation in Pillow's order; +, -, * and / alone, unfused (-ffp-contract=off, on a card
-//   -fmad=false), so that host and card agree. A filter does not widen when it shrinks an image: this is
+//   RGB). Doubles, each operation in Pillow's order; +, -, * and / alone, unfused (-ffp-contract=off, on a GPU
+//   -fmad=false), so that host and GPU agree. A filter does not widen when it shrinks an image: this is
 //   Image.transform, not Image.resize. A coordinate that is not a number is outside.
 // Thread-safety: pure functions.
 #pragma once

@@ -25,13 +25,13 @@ std::vector<std::string> trainer_environment(const std::vector<std::string>& inh
       {"LOCAL_WORLD_SIZE", std::to_string(place.local_world_size)},
       {"MASTER_ADDR", place.master_addr},
       {"MASTER_PORT", std::to_string(place.master_port)},
-      {"PENSTOCK_PORT", place.port},
+      {"PENSTOCK_RECEIVER", place.receiver},
       {"PENSTOCK_TOKEN", place.token},
       {"PENSTOCK_JOB", place.job},
   };
-  if (place.cards) {
+  if (place.gpus) {
     std::string list;
-    for (const std::string& card : *place.cards) list += (list.empty() ? "" : ",") + card;
+    for (const std::string& gpu : *place.gpus) list += (list.empty() ? "" : ",") + gpu;
     ours.emplace_back("CUDA_VISIBLE_DEVICES", list);
   }
   std::vector<std::string> result;

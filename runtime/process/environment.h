@@ -22,12 +22,12 @@ struct TrainerPlace {
   int local_world_size = 1;
   std::string master_addr = "127.0.0.1";  // the host of trainer 0
   int master_port = 29500;
-  std::string port;   // PENSTOCK_PORT: where this trainer's port listens, "@penstock/…" for an abstract socket
+  std::string receiver;   // PENSTOCK_RECEIVER: where this trainer's receiver listens, "@penstock/…" for an abstract socket
   std::string token;  // PENSTOCK_TOKEN: shown by the client when it connects
   std::string job;    // PENSTOCK_JOB: path of the job file, or its name
-  // The node's cards for the trainers, every trainer the same list (LOCAL_RANK picks one). Nothing: leave
-  // CUDA_VISIBLE_DEVICES as it is; an empty list: no card at all.
-  std::optional<std::vector<std::string>> cards;
+  // The node's GPUs for the trainers, every trainer the same list (LOCAL_RANK picks one). Nothing: leave
+  // CUDA_VISIBLE_DEVICES as it is; an empty list: no GPU at all.
+  std::optional<std::vector<std::string>> gpus;
 };
 
 // "NAME=value" entries in, "NAME=value" entries out: the inherited ones in their order, without those removed or

@@ -1,5 +1,5 @@
-// Words as execve and posix_spawn take them: pointers to them and a null behind the last. A view: the words stay the caller's,
-// and must neither change nor move while it is used.
+// Words as execve and posix_spawn take them: pointers to them and a null behind the last. A view: the words stay the
+// caller's, and must neither change nor move while it is used.
 #pragma once
 
 #include <string>

@@ -3,8 +3,8 @@
 //   const pid_t pid = fork();
 //   if (pid == 0) helper_main(socket, session_folder, launcher);    // never returns
 //
-// One thread, one loop over poll(): the rank's socket, SIGCHLD and SIGTERM as a descriptor, the exec of a program that is
-//   being started, the program's relayed output, and the launcher's pidfd.
+// One thread, one loop over poll(): the rank's socket, SIGCHLD and SIGTERM as a descriptor, the exec of a program that
+//   is being started, the program's relayed output, and the launcher's pidfd.
 //
 //   idle --spec_end--> starting --exec--> running --the program ended--> idle (another may be started)
 //     |                   '--exec failed--> idle

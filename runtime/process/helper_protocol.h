@@ -10,8 +10,8 @@
 //   for (const auto& packet : spec_packets(spec)) send(packet);
 //   ProgramSpec spec = decode_spec(bytes_of_all_parts);       // Error(peer_lost) where it is none
 //
-// A packet is a u8 kind and what the table says, as WireWriter writes it. Parts, because a sequenced-packet socket takes
-//   packets up to its send buffer, and environments can be larger.
+// A packet is a u8 kind and what the table says, as WireWriter writes it. Parts, because a sequenced-packet socket
+//   takes packets up to its send buffer, and environments can be larger.
 // Thread-safety: pure functions. Ownership: none. Failure: as said.
 #pragma once
 

@@ -114,7 +114,7 @@ std::map<std::string, std::string> without_later_pmix(std::map<std::string, std:
   return now;
 }
 
-void end_stranded_daemon(int parent, double patience_s) noexcept {
+void end_stranded_daemon(int parent, double wait_limit_s) noexcept {
   if (parent < 0) return;
   const pid_t pid = getppid();
   char name[16] = {};
@@ -126,7 +126,7 @@ void end_stranded_daemon(int parent, double patience_s) noexcept {
   if (std::string_view(name) != "orted") return;
   pollfd gone{parent, POLLIN, 0};
   // It is our parent still, so its number cannot have been given to another process.
-  if (poll(&gone, 1, static_cast<int>(patience_s * 1000)) == 0 && getppid() == pid) kill(pid, SIGTERM);
+  if (poll(&gone, 1, static_cast<int>(wait_limit_s * 1000)) == 0 && getppid() == pid) kill(pid, SIGTERM);
 }
 
 }  // namespace penstock

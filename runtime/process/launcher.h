@@ -5,9 +5,9 @@
 //
 // A pure function of the variables, so that embedding can refuse, and the messages can name who launched. It reads no
 // MPI: a process may be started by mpirun and never call MPI_Init.
-// A program that is no task may call MPI_Init all the same (`from mpi4py import MPI` does): Open MPI makes it a world of
-//   its own, and for that sets the variables of a PMIx task. current_environment() leaves those out, and detect_launcher()
-//   knows the processes that such a program starts, which inherit them.
+// A program that is no task may call MPI_Init all the same (`from mpi4py import MPI` does): Open MPI makes it a world
+//   of its own, and for that sets the variables of a PMIx task. current_environment() leaves those out, and
+//   detect_launcher() knows the processes that such a program starts, which inherit them.
 #pragma once
 
 #include <map>
@@ -39,14 +39,15 @@ const char* launcher_name(LauncherKind kind);  // "mpirun (Open MPI)"
 
 // This process's, without the variables of a PMIx task where it did not begin as one.
 std::map<std::string, std::string> current_environment();
-// The same of `now`, when `first` is what the process began with, as /proc/self/environ says. A process that has written
-// its title over that (setproctitle) does not begin with a variable that is still there: nothing is left out then.
+// The same of `now`, when `first` is what the process began with, as /proc/self/environ says. A process that has
+// written its title over that (setproctitle) does not begin with a variable that is still there: nothing is left out
+// then.
 std::map<std::string, std::string> without_later_pmix(std::map<std::string, std::string> now, std::string_view first);
 
 // For a rank that leaves because it lost the others: ends Open MPI 4's daemon that started it (orted, which serves this
-// job alone) when that is still there after `patience_s`. A node cut off in the middle of a message would keep its daemon
-// for a quarter of an hour, TCP's own patience; where mpirun can reach it, it goes by itself and sooner. `parent` is a
-// pidfd of the parent process. Any other parent is left alone.
-void end_stranded_daemon(int parent, double patience_s) noexcept;
+// job alone) when that is still there after `wait_limit_s`. A node cut off in the middle of a message would keep its
+// daemon for a quarter of an hour, TCP's own wait limit; where mpirun can reach it, it goes by itself and sooner.
+// `parent` is a pidfd of the parent process. Any other parent is left alone.
+void end_stranded_daemon(int parent, double wait_limit_s) noexcept;
 
 }  // namespace penstock

@@ -6,10 +6,10 @@
 //   poll({start.exec_pipe, POLLIN, 0}) …                       // readable when exec was tried
 //   const std::string problem = exec_problem(start.exec_pipe); // "cannot start 'pyhton': No such file or directory"
 //
-// How exec's failure is known: the child holds the only writing end of a pipe, close-on-exec. A successful exec closes it
-//   without a word; a child that cannot exec writes why, and exits.
-// The child: a session of its own, SIGKILL when the helper dies, no blocked signals, no descriptor but stdin, stdout and
-//   stderr, the cores, folder and environment of the spec. The helper is one thread, so it may allocate until exec.
+// How exec's failure is known: the child holds the only writing end of a pipe, close-on-exec. A successful exec closes
+//   it without a word; a child that cannot exec writes why, and exits.
+// The child: a session of its own, SIGKILL when the helper dies, no blocked signals, no descriptor but stdin, stdout
+//   and stderr, the cores, folder and environment of the spec. The helper is one thread, so it may allocate until exec.
 // Thread-safety: of a process with one thread only. Ownership: the caller has the process and the pipe.
 // Failure: in words, never thrown but std::bad_alloc.
 #pragma once

@@ -138,8 +138,8 @@ std::string WorkerProcess::end(double grace_s) noexcept {
   int status = 0;
   pid_t got = 0;
   while ((got = ::waitpid(pid, &status, WNOHANG)) == 0 && clock.now() < deadline) {
-    const timespec nap{0, 2'000'000};
-    ::nanosleep(&nap, nullptr);
+    const timespec sleep{0, 2'000'000};
+    ::nanosleep(&sleep, nullptr);
   }
   // Its children are in its group, whether it has ended or not.
   (void)::kill(-pid, SIGKILL);
@@ -155,13 +155,13 @@ std::string WorkerProcess::end(double grace_s) noexcept {
 
 std::vector<std::string> worker_environment() {
   std::vector<std::string> out;
-  bool threads_said = false;
+  bool threads_reported = false;
   for (std::string& entry : inherited_environment()) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
-    threads_said = threads_said || name == "OMP_NUM_THREADS";
+    threads_reported = threads_reported || name == "OMP_NUM_THREADS";
     if (!is_launcher_variable(name)) out.push_back(std::move(entry));
   }
-  if (!threads_said) out.emplace_back("OMP_NUM_THREADS=1");
+  if (!threads_reported) out.emplace_back("OMP_NUM_THREADS=1");
   return out;
 }
 

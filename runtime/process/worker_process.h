@@ -7,10 +7,9 @@
 //
 // The child is started by posix_spawn, which is safe in a process with threads and MPI: nothing of ours runs in
 // between. It gets two arguments more, the numbers of two descriptors: its end of the socket, and a lifeline (the read
-// end of a
-//   pipe that nobody writes to) that hangs up when this process is gone, however it went. Workers arm it with O_ASYNC
-//   and SIGKILL, so the kernel ends them even in the middle of a call that never returns. (PR_SET_PDEATHSIG would not
-//   do: it is tied to the thread that made the child, and executors' threads come and go.)
+//   end of a pipe that nobody writes to) that hangs up when this process is gone, however it went. Workers arm it with
+//   O_ASYNC and SIGKILL, so the kernel ends them even in the middle of a call that never returns. (PR_SET_PDEATHSIG
+//   would not do: it is tied to the thread that made the child, and executors' threads come and go.)
 // The child is the leader of a process group of its own: Ctrl-C in a terminal misses it, and end() reaches its
 // children.
 //   No signal is blocked or ignored there; stdin is /dev/null; stdout and stderr are one pipe: output().

@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x31435350;  // "PSC1"
 constexpr uint8_t kValid = 1;
 constexpr uint8_t kBad = 2;
 constexpr uint8_t kSubstituted = 4;
-constexpr uint8_t kOnCard = 8;
+constexpr uint8_t kOnGpu = 8;
 constexpr uint8_t kHashed = 16;
 constexpr uint8_t kPadding = 32;
 }  // namespace
@@ -29,15 +29,15 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
   out.i32(header.lease.chunk);
   out.u32(header.lease.generation);
   out.u8(header.arithmetic);
-  out.i32(header.first_slot);
+  out.i32(header.first_row);
   out.i32(header.samples);
   out.u64(header.payload_bytes);
   out.u32(header.payload_crc);
-  out.i32(header.piece ? header.piece->card : -1);
-  if (header.piece) {
-    out.u64(header.piece->id);
-    out.u64(header.piece->at);
-    out.u64(header.piece->bytes);
+  out.i32(header.buffer_range ? header.buffer_range->gpu : -1);
+  if (header.buffer_range) {
+    out.u64(header.buffer_range->id);
+    out.u64(header.buffer_range->at);
+    out.u64(header.buffer_range->bytes);
   }
   for (const SampleRecord& r : records) {
     out.i64(r.planned.position);
@@ -45,7 +45,7 @@ Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecor
     out.i64(r.index);
     out.u16(r.planned.occurrence);
     out.u8(static_cast<uint8_t>((r.planned.valid ? kValid : 0) | (r.bad ? kBad : 0) |
-                                (r.substituted ? kSubstituted : 0) | (r.on_card ? kOnCard : 0) |
+                                (r.substituted ? kSubstituted : 0) | (r.on_gpu ? kOnGpu : 0) |
                                 (r.pixel_hash ? kHashed : 0) | (r.padding ? kPadding : 0)));
     out.u16(r.attempts);
     out.i32(r.width);
@@ -89,21 +89,21 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
   header.lease.chunk = in.i32();
   header.lease.generation = in.u32();
   header.arithmetic = in.u8();
-  header.first_slot = in.i32();
+  header.first_row = in.i32();
   header.samples = in.i32();
   header.payload_bytes = in.u64();
   header.payload_crc = in.u32();
-  header.piece.reset();
-  if (const int32_t card = in.i32(); card >= 0) {
-    header.piece.emplace();
-    header.piece->card = card;
-    header.piece->id = in.u64();
-    header.piece->at = in.u64();
-    header.piece->bytes = in.u64();
+  header.buffer_range.reset();
+  if (const int32_t gpu = in.i32(); gpu >= 0) {
+    header.buffer_range.emplace();
+    header.buffer_range->gpu = gpu;
+    header.buffer_range->id = in.u64();
+    header.buffer_range->at = in.u64();
+    header.buffer_range->bytes = in.u64();
   }
-  if (header.samples < 1 || header.first_slot < 0 || header.lease.chunk < 0) {
+  if (header.samples < 1 || header.first_row < 0 || header.lease.chunk < 0) {
     throw Error(ErrorKind::peer_lost, "a chunk's envelope announces " + std::to_string(header.samples) +
-                                          " samples from slot " + std::to_string(header.first_slot),
+                                          " samples from row " + std::to_string(header.first_row),
                 "all ranks must run the same version of penstock");
   }
   records.clear();
@@ -117,7 +117,7 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
     r.planned.valid = (flags & kValid) != 0;
     r.bad = (flags & kBad) != 0;
     r.substituted = (flags & kSubstituted) != 0;
-    r.on_card = (flags & kOnCard) != 0;
+    r.on_gpu = (flags & kOnGpu) != 0;
     r.padding = (flags & kPadding) != 0;
     r.attempts = in.u16();
     r.width = in.i32();

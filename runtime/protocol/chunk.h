@@ -1,4 +1,4 @@
-// A chunk on its way: consecutive samples of one batch, from the loader that made them to the port that wants them.
+// A chunk on its way: consecutive samples of one batch, from the loader that made them to the receiver that wants them.
 //
 //   Message envelope = encode_envelope(header, records);
 //   ChunkHeader header; std::vector<SampleRecord> records;
@@ -6,20 +6,21 @@
 //
 // Envelope (little-endian):
 //   u32 magic "PSC1"   u64 stream   u64 fingerprint   i64 epoch   i64 step   i32 replica   i32 chunk   u32 generation
-//   u8 arithmetic (0 exact, 1 fast)   i32 first_slot   i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0: not made)
-//   i32 card (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the piece
+//   u8 arithmetic (0 exact, 1 fast)   i32 first_row    i32 samples   u64 payload bytes   u32 CRC-32C of the payload (0:
+//                                                                                        not made)
+//   i32 GPU (-1: none) that has images of it, where so: u64 id, u64 at, u64 bytes of the buffer range
 //   then per sample: i64 position, i64 index planned, i64 index delivered, u16 occurrence, u8 flags (1 valid, 2 bad,
-//     4 substituted, 8 on a card, 16 and hashed there, 32 padding), u16 attempts, i32 source width, i32 source height, text key,
-//     text substitute, text reason,
+//     4 substituted, 8 on a GPU, 16 and hashed there, 32 padding), u16 attempts, i32 source width, i32 source height,
+//     text key, text substitute, text reason,
 //     u16 number of draws, each: u16 position, u16 count, i64 values; where hashed, u64 low, u64 high
 //   then u32 CRC-32C of everything before it.
 // Payload: for each fixed-size field of the split's table, in order: samples x bytes_per_sample, each field beginning
-//   at a multiple of 64 bytes; of the images, those that are on a card and hashed there have no place. Then for each
-//   bytes or text field, in order: for each sample a u32 length and the value, nothing between them. While a cell is
-//   being filled these have rooms of the longest value (base/field_value.h); pack_chunk() moves them together before
-//   the chunk is sent, so that what travels is what there is.
+//   at a multiple of 64 bytes; of the images, those that are on a GPU and hashed there have no place. Then for each
+//   bytes or text field, in order: for each sample a u32 length and the value, nothing between them. While a chunk
+//   buffer is being filled these have rooms of the longest value (base/field_value.h); pack_chunk() moves them together
+//   before the chunk is sent, so that what travels is what there is.
 // Which samples, and their bytes, do not depend on who made the chunk; the generation does, and where its images are:
-//   the piece, flags 8 and 16, the hashes that come with them, and which images the payload has.
+//   the buffer range, flags 8 and 16, the hashes that come with them, and which images the payload has.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +37,15 @@
 
 namespace penstock {
 
-// Where in the memory that a loader's card shares (runtime/gpu/card_pieces.h) images of a chunk are: room for all of
+// Where in the memory that a loader's GPU shares (runtime/gpu/buffer_ranges.h) images of a chunk are: room for all of
 // field "image", one after the other, as the payload has them; the records say which are there.
-struct ChunkPiece {
-  int32_t card = 0;
+struct ChunkBufferRange {
+  int32_t gpu = 0;
   uint64_t id = 0;
   uint64_t at = 0;
   uint64_t bytes = 0;
 
-  friend bool operator==(const ChunkPiece&, const ChunkPiece&) = default;
+  friend bool operator==(const ChunkBufferRange&, const ChunkBufferRange&) = default;
 };
 
 struct ChunkHeader {
@@ -53,19 +54,19 @@ struct ChunkHeader {
   int64_t epoch = 0;
   int32_t replica = 0;
   uint8_t arithmetic = 0;  // base/arithmetic.h
-  int32_t first_slot = 0;
+  int32_t first_row = 0;
   int32_t samples = 0;
   uint64_t payload_bytes = 0;
   uint32_t payload_crc = 0;
-  std::optional<ChunkPiece> piece;
+  std::optional<ChunkBufferRange> buffer_range;
 };
 
 // What is hashed of a sample besides its fields (base/hash.h).
 std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch, const SampleRecord& record,
                                         int64_t label);
 
-// Is the image of a sample on a card alone? Of a chunk: how many are.
-inline bool elsewhere(const SampleRecord& record) { return record.on_card && record.pixel_hash; }
+// Is the image of a sample on a GPU alone? Of a chunk: how many are.
+inline bool elsewhere(const SampleRecord& record) { return record.on_gpu && record.pixel_hash; }
 int64_t images_elsewhere(const std::vector<SampleRecord>& records);
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);
@@ -81,8 +82,8 @@ FieldLayout chunk_layout(const FieldTable& fields, int64_t samples);
 // The same of a payload whose fixed-size fields are wanted: so many of its images are elsewhere.
 FieldLayout payload_layout(const FieldTable& fields, int64_t samples, int64_t absent);
 
-// Makes the payload of a cell that is filled; returns its size. To be called once: rooms are gone afterwards. `records`
-// say which images are elsewhere; no records: none.
+// Makes the payload of a chunk buffer that is filled; returns its size. To be called once: rooms are gone afterwards.
+// `records` say which images are elsewhere; no records: none.
 size_t pack_chunk(const FieldTable& fields, int64_t samples, std::byte* memory,
                   const std::vector<SampleRecord>& records = {});
 

@@ -5,15 +5,15 @@
 namespace penstock {
 
 // Found by codec.h where it meets lists of them.
-inline void put(WireWriter& out, const ClientPiece& v) {
-  out.i32(v.share);
+inline void put(WireWriter& out, const ClientBufferRange& v) {
+  out.i32(v.exported);
   out.i32(v.first);
   out.i32(v.samples);
   out.u64(v.at);
   out.u64(v.bytes);
 }
-inline void get(WireReader& in, ClientPiece& v) {
-  v.share = in.i32();
+inline void get(WireReader& in, ClientBufferRange& v) {
+  v.exported = in.i32();
   v.first = in.i32();
   v.samples = in.i32();
   v.at = in.u64();
@@ -23,7 +23,7 @@ inline void get(WireReader& in, ClientPiece& v) {
 namespace {
 
 auto members(ClientHello& m) { return std::tie(m.token, m.pid); }
-auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last, m.raw_images, m.card_images); }
+auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last, m.raw_images, m.gpu_images); }
 auto members(ClientOpened& m) {
   return std::tie(m.split_id, m.dataset_size, m.steps, m.samples_per_replica, m.num_samples, m.batch_size, m.replica,
                   m.num_replicas, m.dataset_fingerprint, m.classes, m.labelled, m.fields, m.channels_last,
@@ -31,15 +31,15 @@ auto members(ClientOpened& m) {
 }
 auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy); }
 auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step, m.order); }
-auto members(ClientStream& m) { return std::tie(m.stream, m.pool, m.slots, m.slot_bytes, m.with_memory); }
+auto members(ClientIteration& m) { return std::tie(m.stream, m.pool, m.batch_buffers, m.batch_buffer_bytes, m.with_memory); }
 auto members(ClientNext& m) { return std::tie(m.stream); }
 auto members(ClientBatch& m) {
-  return std::tie(m.stream, m.pool, m.slot, m.epoch, m.step, m.samples, m.num_valid, m.pieces);
+  return std::tie(m.stream, m.pool, m.batch_buffer, m.epoch, m.step, m.samples, m.num_valid, m.buffer_ranges);
 }
 auto members(ClientEnd& m) { return std::tie(m.stream); }
 auto members(ClientFailed& m) { return std::tie(m.error_kind, m.error, m.remedy, m.stream); }
 auto members(ClientNotice& m) { return std::tie(m.text, m.held_stream); }
-auto members(ClientRelease& m) { return std::tie(m.pool, m.slot); }
+auto members(ClientRelease& m) { return std::tie(m.pool, m.batch_buffer); }
 auto members(ClientStop& m) { return std::tie(m.stream); }
 auto members(ClientStats&) { return std::tie(); }
 auto members(ClientStatsJson& m) { return std::tie(m.json); }
@@ -48,12 +48,12 @@ auto members(ClientWelcome& m) {
 }
 auto members(ClientEndServing&) { return std::tie(); }
 auto members(ClientGoodbye&) { return std::tie(); }
-auto members(ClientShare& m) { return std::tie(m.share, m.bytes, m.linked); }
-auto members(ClientShareUsed& m) { return std::tie(m.share, m.used); }
-auto members(ClientShareGone& m) { return std::tie(m.share); }
-auto members(ClientLinkAsked& m) { return std::tie(m.share, m.identity); }
-auto members(ClientLinkOpened& m) { return std::tie(m.share, m.id, m.problem); }
-auto members(ClientPiecesAsked& m) { return std::tie(m.share, m.runs); }
+auto members(ClientExport& m) { return std::tie(m.exported, m.bytes, m.linked); }
+auto members(ClientExportUsed& m) { return std::tie(m.exported, m.used); }
+auto members(ClientExportGone& m) { return std::tie(m.exported); }
+auto members(ClientLinkAsked& m) { return std::tie(m.exported, m.identity); }
+auto members(ClientLinkOpened& m) { return std::tie(m.exported, m.id, m.problem); }
+auto members(ClientBufferRangesAsked& m) { return std::tie(m.exported, m.runs); }
 
 size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -69,9 +69,9 @@ ClientMessage decode_client(std::span<const std::byte> bytes) {
   return codec::decode<ClientMessage>(kind, in, [](auto& m) { return members(m); });
 }
 
-SlotLayout slot_layout(const FieldTable& fields, int64_t batch_size) {
+BatchBufferLayout batch_buffer_layout(const FieldTable& fields, int64_t batch_size) {
   const auto count = static_cast<size_t>(batch_size);
-  SlotLayout layout;
+  BatchBufferLayout layout;
   size_t at = align(count * sizeof(int64_t), 64);
   layout.valid = at;
   at = align(at + count, 64);

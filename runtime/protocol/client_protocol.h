@@ -1,17 +1,18 @@
-// What a client (the training program) and its port say to each other over their Unix-domain socket.
+// What a client (the training program) and its receiver send each other over their Unix-domain socket.
 //
-//   client                              port
+//   client                              receiver
 //   ClientHello(token)          ->      ClientWelcome | ClientRefused (only of sockets that were connected by name)
 //   ClientOpen(split, finish)   ->      ClientOpened | ClientRefused
 //   ClientIterate(epoch, step, order where it is the program's)
-//                               ->      ClientStream (+ the pool's memfd, the first time)
+//                               ->      ClientIteration (+ the pool's memfd, the first time)
 //   ClientNext                  ->      ClientBatch | ClientEnd | ClientFailed, whenever it is ready
 //                                       (ClientNotice may come before: "you hold all batches")
-//   ClientRelease(pool, slot)   ->
-//                                       ClientShare (+ fd), ClientShareGone: memory of a loader's card, where the split
-//   ClientShareUsed(share)      ->      was opened with card_images; batches may have images there from then on
+//   ClientRelease(pool, batch buffer)  ->
+//                                       ClientExport (+ fd), ClientExportGone: memory of a loader's GPU, where the
+//                                       split
+//   ClientExportUsed(share)     ->      was opened with gpu_images; batches may have images there from then on
 //   ClientLinkAsked(share)      ->      ClientLinkOpened, now or later: where that memory is linked, before it is used
-//   ClientPiecesAsked(share)    ->      and before each batch's images are received from there
+//   ClientBufferRangesAsked(share)  ->  and before each batch's images are received from there
 //   ClientStop(stream)          ->
 //   ClientStats                 ->      ClientStatsJson
 //   ClientGoodbye               ->      a hang-up: the client has no batch any more, nor one that lies unread
@@ -20,14 +21,15 @@
 // Answers to ClientNext name their stream, so a client may leave one unanswered (its program was interrupted) and ask
 // something else meanwhile.
 //
-// A batch counts as consumed when the port answers ClientNext with it.
+// A batch counts as consumed when the receiver answers ClientNext with it.
 //
-// A slot, memory of one batch at the port, has one writer at a time:
+// A batch buffer, memory of one batch at the receiver, has one writer at a time:
 //
 //     free --reserve--> filling --all chunks accepted--> ready --next()--> held --release--> free
-//           (port)       port writes       nobody writes      client reads and writes
+//           (receiver)   receiver writes   nobody writes      client reads and writes
 //
-// Memory of a slot (SlotLayout): int64 index[B], uint8 valid[B], uint8 substituted[B], then each field's [B, ...]
+// Memory of a batch buffer (BatchBufferLayout): int64 index[B], uint8 valid[B], uint8 substituted[B], then each field's
+// [B, ...]
 //   array, which for a bytes or text field are B rooms of its longest value (base/field_value.h);
 //   every part begins at a multiple of 64 bytes. B is the split's batch size; the last batch of an epoch may use less.
 #pragma once
@@ -38,7 +40,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/base/card_run.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/base/fields.h"
 #include "runtime/pixels/finish.h"
 #include "transport/transport.h"
@@ -46,7 +48,7 @@
 namespace penstock {
 
 struct ClientHello { std::string token; int32_t pid = 0; };
-// Who the port is, so that a program that found it by name can tell whether it is the right one.
+// Who the receiver is, so that a program that found it by name can tell whether it is the right one.
 struct ClientWelcome {
   int32_t replica = 0;
   int32_t num_replicas = 1;
@@ -59,7 +61,7 @@ struct ClientOpen {
   int32_t dtype = -1;           // DType wanted; -1: the pipeline's
   int32_t channels_last = -1;   // 0, 1; -1: the split's
   bool raw_images = false;      // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
-  bool card_images = false;     // and in memory that loaders' cards share, where they are there
+  bool gpu_images = false;     // and in memory that loaders' GPUs share, where they are there
 };
 // How images are finished for it, whose pipeline and split say `finish` and `channels_last`.
 FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen& asked);
@@ -84,35 +86,35 @@ struct ClientIterate {
   int32_t split_id = 0;
   int64_t epoch = 0;
   int64_t first_step = 0;
-  std::vector<int64_t> order;  // of this pass, where it is the program's: this replica's share, all of it
+  std::vector<int64_t> order;  // of this iteration, where it is the program's: this replica's share, all of it
 };
-struct ClientStream {
+struct ClientIteration {
   uint64_t stream = 0;
   int32_t pool = 0;
-  int32_t slots = 0;
-  uint64_t slot_bytes = 0;
+  int32_t batch_buffers = 0;
+  uint64_t batch_buffer_bytes = 0;
   bool with_memory = false;  // the pool's memfd comes with this message
 };
 struct ClientNext { uint64_t stream = 0; };
-// Samples of a batch whose images are in memory that a loader's card shares, and not in the slot.
-struct ClientPiece {
-  int32_t share = 0;
+// Samples of a batch whose images are in memory that a loader's GPU shares, and not in the batch buffer.
+struct ClientBufferRange {
+  int32_t exported = 0;
   int32_t first = 0;  // of the batch's samples
   int32_t samples = 0;
-  uint64_t at = 0;    // in the share
+  uint64_t at = 0;    // in the exported memory
   uint64_t bytes = 0;
 
-  friend bool operator==(const ClientPiece&, const ClientPiece&) = default;
+  friend bool operator==(const ClientBufferRange&, const ClientBufferRange&) = default;
 };
 struct ClientBatch {
   uint64_t stream = 0;
   int32_t pool = 0;
-  int32_t slot = 0;
+  int32_t batch_buffer = 0;
   int64_t epoch = 0;
   int64_t step = 0;
   int64_t samples = 0;
   int64_t num_valid = 0;
-  std::vector<ClientPiece> pieces;
+  std::vector<ClientBufferRange> buffer_ranges;
 };
 struct ClientEnd { uint64_t stream = 0; };
 struct ClientFailed {
@@ -121,40 +123,41 @@ struct ClientFailed {
   std::string remedy;
   uint64_t stream = 0;  // whose ClientNext this answers; 0: the answer to anything else
 };
-// `held_stream`: the program has all batches that this pass can give, and its question waits for one of them; else 0.
+// `held_stream`: the program has all batches that this iteration can give, and its question waits for one of them; else
+// 0.
 struct ClientNotice { std::string text; uint64_t held_stream = 0; };
-struct ClientRelease { int32_t pool = 0; int32_t slot = 0; };
+struct ClientRelease { int32_t pool = 0; int32_t batch_buffer = 0; };
 struct ClientStop { uint64_t stream = 0; };
 struct ClientStats {};
 struct ClientStatsJson { std::string json; };
 struct ClientEndServing {};
 struct ClientGoodbye {};
-// `share` counts at the port. Gone: with its loader; what batches still have there stays readable, where it is not
-// linked.
-struct ClientShare { int32_t share = 0; uint64_t bytes = 0; bool linked = false; };
-struct ClientShareUsed { int32_t share = 0; bool used = false; };
-struct ClientShareGone { int32_t share = 0; };
-// As LinkAsked, LinkOpened and PiecesAsked (protocol/messages.h).
-struct ClientLinkAsked { int32_t share = 0; std::string identity; };
-struct ClientLinkOpened { int32_t share = 0; std::string id; std::string problem; };
-struct ClientPiecesAsked { int32_t share = 0; std::vector<CardRun> runs; };
+// `exported` counts at the receiver. Gone: with its loader; what batches still have there stays readable, where it is
+// not linked.
+struct ClientExport { int32_t exported = 0; uint64_t bytes = 0; bool linked = false; };
+struct ClientExportUsed { int32_t exported = 0; bool used = false; };
+struct ClientExportGone { int32_t exported = 0; };
+// As LinkAsked, LinkOpened and BufferRangesAsked (protocol/messages.h).
+struct ClientLinkAsked { int32_t exported = 0; std::string identity; };
+struct ClientLinkOpened { int32_t exported = 0; std::string id; std::string problem; };
+struct ClientBufferRangesAsked { int32_t exported = 0; std::vector<MemoryRange> runs; };
 
 using ClientMessage =
-    std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientStream, ClientNext,
+    std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientIteration, ClientNext,
                  ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
-                 ClientStatsJson, ClientWelcome, ClientEndServing, ClientShare, ClientShareUsed, ClientShareGone,
-                 ClientLinkAsked, ClientLinkOpened, ClientPiecesAsked, ClientGoodbye>;
+                 ClientStatsJson, ClientWelcome, ClientEndServing, ClientExport, ClientExportUsed, ClientExportGone,
+                 ClientLinkAsked, ClientLinkOpened, ClientBufferRangesAsked, ClientGoodbye>;
 
 Message encode_client(const ClientMessage& message);
 ClientMessage decode_client(std::span<const std::byte> bytes);
 
-struct SlotLayout {
+struct BatchBufferLayout {
   size_t indices = 0;
   size_t valid = 0;
   size_t substituted = 0;
   std::vector<size_t> fields;
-  size_t total_bytes = 0;  // a multiple of the page size, so that slots do not share pages
+  size_t total_bytes = 0;  // a multiple of the page size, so that batch buffers do not share pages
 };
-SlotLayout slot_layout(const FieldTable& fields, int64_t batch_size);
+BatchBufferLayout batch_buffer_layout(const FieldTable& fields, int64_t batch_size);
 
 }  // namespace penstock

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
-#include "runtime/base/card_run.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 #include "runtime/base/wire.h"
@@ -33,7 +33,7 @@ inline void put(WireWriter& out, const PlannedSample& v) {
   out.u16(v.occurrence);
   out.u8(v.valid ? 1 : 0);
 }
-inline void put(WireWriter& out, const CardRun& v) {
+inline void put(WireWriter& out, const MemoryRange& v) {
   out.u64(v.at);
   out.u64(v.bytes);
 }
@@ -74,7 +74,7 @@ inline void get(WireReader& in, PlannedSample& v) {
   v.occurrence = in.u16();
   v.valid = in.u8() != 0;
 }
-inline void get(WireReader& in, CardRun& v) {
+inline void get(WireReader& in, MemoryRange& v) {
   v.at = in.u64();
   v.bytes = in.u64();
 }

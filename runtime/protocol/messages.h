@@ -1,31 +1,36 @@
-// What ranks say to each other: control messages between loaders, ports and the coordinator (in trainer 0's port).
+// What ranks send each other: control messages between loaders, receivers and the coordinator (in trainer 0's
+//   receiver).
 //
 //   endpoint.send(peer, encode(LeaseGranted{...}));
 //   std::visit(overloaded{...}, decode(message));          // Error(peer_lost) where it cannot be parsed
 //
-// A conversation, from opening a split to a batch (C: coordinator, P: a port, L: a loader):
-//   a. L -> C  LoaderHello                 cells, depth, threads; from then on Alive, the heartbeat, and LeasesAhead
-//   b. P -> C  OpenSplit(json)             when a client opens a split; every replica must bring the same text
+// A conversation, from opening a split to a batch (C: coordinator, R: a receiver, L: a loader):
+//   a. L -> C  LoaderHello                 chunk buffers, depth, threads; from then on Alive, the heartbeat, and
+//                                          LeasesAhead
+//   b. R -> C  OpenSplit(json)             when a client opens a split; every replica must bring the same text
 //   c. C -> L  PrepareSplit(json)          to every loader, once per fingerprint
 //   d. L -> C  SplitPrepared               size and fingerprint of the dataset it sees, or why not
-//   e. C -> P  SplitOpened / SplitRefused
-//   f. P -> C  OpenStream                  an iteration begins; then SlotFree for every batch there is room for
+//   e. C -> R  SplitOpened / SplitRefused
+//   f. R -> C  OpenLeaseStream             an iteration begins; then BatchBufferFree for every batch there is room for
 //   g. C -> L  LeaseGranted                what the balancer decided, with the sample indices; or LeaseRevoked
-//   h. L -> P  (chunk)                     runtime/protocol/chunk.h
-//   i. L -> C  ChunkDone / ChunkUndone, and later CellBack
-//   j. P -> C  ChunkTaken                  accepted: it stands in its slot
-//   k. P -> C  CursorAt, CloseStream
-//   l. P -> C  SplitClosed                 this port's last client of a split has gone; C -> L: so have all ports'
-//   Where a program reads images from the memory of a loader's card (runtime/gpu/card_pieces.h), and OpenStream says
-//   so: m. L -> P  ShareOffered (+ descriptor) before the first chunk for it
-//   n. P -> L  LinkAsked                   where no descriptor gets there (loader.card_links); L -> P  LinkOpened
-//   o. P -> L  ShareUsed                   the program has it open, or linked: from then on chunks may have a piece
-//   p. P -> L  PiecesAsked                 where it is linked, what the program is about to receive
-//   q. P -> L  PieceBack                   that has been read
-//   r. C -> P  LoaderGone                  nothing can be received from it any more
-//   Alive, besides: ports to C and C to everybody, where they are processes (runtime/protocol/silence.h)
-// Ending: ports report PortDone when their program has ended (or after EndServing, which goes to all of them); the
-// coordinator asks loaders to Leave, collects their reports and tells everybody Goodbye.
+//   h. L -> R  (chunk)                     runtime/protocol/chunk.h
+//   i. L -> C  ChunkDone / ChunkUndone, and later ChunkBufferFree
+//   j. R -> C  ChunkTaken                  accepted: it stands in its batch buffer
+//   k. R -> C  CursorAt, CloseLeaseStream
+//   l. R -> C  SplitClosed                 this receiver's last client of a split has gone; C -> L: so have all
+//                                          receivers'
+//   Where a program reads images from the memory of a loader's GPU (runtime/gpu/buffer_ranges.h), and OpenLeaseStream
+//   says so:
+//   m. L -> R  ExportOffered (+ descriptor) before the first chunk for it
+//   n. R -> L  LinkAsked                   where no descriptor gets there (loader.gpu_links); L -> R   LinkOpened
+//   o. R -> L  ExportUsed                  the program has it open, or linked: from then on chunks may have a buffer
+//                                          range
+//   p. R -> L  BufferRangesAsked           where it is linked, what the program is about to receive
+//   q. R -> L  BufferRangeReturned         that has been read
+//   r. C -> R  LoaderGone                  nothing can be received from it any more
+//   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
+// Ending: receivers report ReceiverDone when their program has ended (or after EndServing, which goes to all of them);
+// the coordinator asks loaders to Leave, collects their reports and sends everybody Goodbye.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +40,7 @@
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
-#include "runtime/base/card_run.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/base/fields.h"
 #include "runtime/base/sample.h"
 #include "transport/transport.h"
@@ -46,7 +51,7 @@ using Fingerprint = uint64_t;  // low half of the XXH3-128 of a split's canonica
 
 Fingerprint fingerprint_of(const std::string& canonical_json);
 
-struct LoaderHello { int32_t cells = 0; int32_t depth = 0; int32_t threads = 0; };
+struct LoaderHello { int32_t chunk_buffers = 0; int32_t depth = 0; int32_t threads = 0; };
 struct Alive {};
 // `like`: a split of the same description that the loader has open. Where its files are as they were, the answer is
 // `same` and there is nothing more of this one.
@@ -69,14 +74,14 @@ struct SplitPrepared {
   std::string error;
   std::string remedy;
 };
-// `program` and `opening` count at the port: programs that it fed, and how often this one opened the split's name.
+// `program` and `opening` count at the receiver: programs that it fed, and how often this one opened the split's name.
 struct OpenSplit {
   std::string json;
   int32_t replica = 0;
   int32_t num_replicas = 1;
   int64_t program = 0;
   int32_t opening = 0;
-  int32_t split = 0;  // the port's number for it, which the answer repeats
+  int32_t split = 0;  // the receiver's number for it, which the answer repeats
 };
 // `fingerprint` names the split from now on: that of its description, or another where its files were listed anew while
 // somebody had the older list open.
@@ -90,9 +95,9 @@ struct SplitOpened {
   int32_t split = 0;
 };
 struct SplitRefused { int32_t split = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
-// Where the split's order is its program's, `order` is this pass's: the replica's own share, all of it.
-struct OpenStream {
-  StreamId stream = 0;
+// Where the split's order is its program's, `order` is this iteration's: the replica's own share, all of it.
+struct OpenLeaseStream {
+  LeaseStreamId stream = 0;
   Fingerprint fingerprint = 0;
   int32_t replica = 0;
   int64_t epoch = 0;
@@ -100,52 +105,53 @@ struct OpenStream {
   std::vector<int64_t> order;
   int64_t program = 0;  // as when the split was opened
   int32_t opening = 0;
-  int32_t card_reader = 0;  // of the port's clients, the one that reads images from cards' memory; 0: it does not
-  bool again = false;       // the rest of a pass that began before, by another stream
+  int32_t gpu_reader = 0;  // of the receiver's clients, the one that reads images from GPUs' memory; 0: it does not
+  bool again = false;       // the rest of an iteration that began before, by another lease stream
 };
-// The coordinator's answer to OpenStream: how batches are cut into chunks in this stream.
-struct StreamReady { StreamId stream = 0; int32_t chunk_samples = 1; };
-struct SlotFree { StreamId stream = 0; int64_t step = 0; };
-struct CursorAt { StreamId stream = 0; int64_t cursor = 0; bool waiting = false; };
-struct CloseStream { StreamId stream = 0; };
-struct StreamFailed { StreamId stream = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+// The coordinator's answer to OpenLeaseStream: how batches are cut into chunks in this lease stream.
+struct LeaseStreamReady { LeaseStreamId stream = 0; int32_t chunk_samples = 1; };
+struct BatchBufferFree { LeaseStreamId stream = 0; int64_t step = 0; };
+struct CursorAt { LeaseStreamId stream = 0; int64_t cursor = 0; bool waiting = false; };
+struct CloseLeaseStream { LeaseStreamId stream = 0; };
+struct LeaseStreamFailed { LeaseStreamId stream = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
 struct LeaseGranted {
   LeaseKey lease;
   Fingerprint fingerprint = 0;
   int64_t epoch = 0;
   int32_t replica = 0;
-  PeerId port = 0;          // where the chunk goes
-  int32_t first_slot = 0;   // place of its first sample in the batch
-  int32_t card_reader = 0;  // as OpenStream
+  PeerId receiver = 0;          // where the chunk goes
+  int32_t first_row = 0;   // place of its first sample in the batch
+  int32_t gpu_reader = 0;  // as OpenLeaseStream
   std::vector<PlannedSample> samples;
 };
 struct LeaseRevoked { LeaseKey lease; };
 struct ChunkDone { LeaseKey lease; int64_t busy_ns = 0; int64_t bytes = 0; int64_t pixels = 0; };
 struct ChunkUndone { LeaseKey lease; std::string reason; };
-struct CellBack { PeerId port = 0; };
+struct ChunkBufferFree { PeerId receiver = 0; };
 struct ChunkTaken { LeaseKey lease; };
-struct PortDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
-// `penstock serve`: how many programs live at this port; that serving shall end (to the coordinator), or ends
+struct ReceiverDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
+// `penstock serve`: how many programs live at this receiver; that serving shall end (to the coordinator), or ends
 // (from it).
 struct ProgramsAt { int32_t living = 0; };
 struct EndServing { std::string reason; };
-// `failed`: it could not be opened somewhere, so nothing of it is worth keeping. `split`: from ports, as in OpenSplit.
+// `failed`: it could not be opened somewhere, so nothing of it is worth keeping. `split`: from receivers, as in
+// OpenSplit.
 struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
 // From a loader: so many leases more than its depth are of use to it, because its reads are slow and run ahead.
 struct LeasesAhead { int32_t leases = 0; };
-// Memory that a loader's card shares; `card` counts at the loader. `linked`: by a link (gpu/card_link.h), no
+// Memory that a loader's GPU shares; `gpu` counts at the loader. `linked`: by a link (gpu/gpu_link.h), no
 // descriptor.
-struct ShareOffered { int32_t card = 0; uint64_t bytes = 0; bool linked = false; };
-// One of the port's programs has it open, or no more.
-struct ShareUsed { int32_t card = 0; int32_t card_reader = 0; bool used = false; };
-// One of the port's programs, whose card is `identity` (Card::identity()), would join a link.
-struct LinkAsked { int32_t card = 0; int32_t card_reader = 0; std::string identity; };
-// The link's Card::link_id(); or why there is none, or none any more.
-struct LinkOpened { int32_t card = 0; int32_t card_reader = 0; std::string id; std::string problem; };
+struct ExportOffered { int32_t gpu = 0; uint64_t bytes = 0; bool linked = false; };
+// One of the receiver's programs has it open, or no more.
+struct ExportUsed { int32_t gpu = 0; int32_t gpu_reader = 0; bool used = false; };
+// One of the receiver's programs, whose GPU is `identity` (Gpu::identity()), would join a link.
+struct LinkAsked { int32_t gpu = 0; int32_t gpu_reader = 0; std::string identity; };
+// The link's Gpu::link_id(); or why there is none, or none any more.
+struct LinkOpened { int32_t gpu = 0; int32_t gpu_reader = 0; std::string id; std::string problem; };
 // To be sent by the link, in this order, each at once.
-struct PiecesAsked { int32_t card = 0; int32_t card_reader = 0; std::vector<CardRun> runs; };
-struct PieceBack { int32_t card = 0; uint64_t id = 0; };
-// C -> P: given up, or lost; ports that see its loss themselves may have heard of it before.
+struct BufferRangesAsked { int32_t gpu = 0; int32_t gpu_reader = 0; std::vector<MemoryRange> runs; };
+struct BufferRangeReturned { int32_t gpu = 0; uint64_t id = 0; };
+// C -> R: given up, or lost; receivers that see its loss themselves may have heard of it before.
 struct LoaderGone { PeerId loader = 0; };
 struct Leave { std::string reason; };
 struct LoaderReport { std::string json; };
@@ -153,11 +159,11 @@ struct LoaderReport { std::string json; };
 struct Goodbye { bool good = true; int32_t exit_code = 0; std::string reason; bool all_alive = true; };
 
 using ControlMessage =
-    std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenStream,
-                 StreamReady, SlotFree, CursorAt, CloseStream, StreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
-                 ChunkUndone, CellBack, ChunkTaken, PortDone, Leave, LoaderReport, Goodbye, ProgramsAt,
-                 EndServing, SplitClosed, LeasesAhead, ShareOffered, ShareUsed, PieceBack, LinkAsked, LinkOpened,
-                 PiecesAsked, LoaderGone>;
+    std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenLeaseStream,
+                 LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
+                 ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport, Goodbye, ProgramsAt,
+                 EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed, BufferRangeReturned, LinkAsked, LinkOpened,
+                 BufferRangesAsked, LoaderGone>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -2,14 +2,15 @@
 //
 //   SilenceWatch silence(10 * kSecond);
 //   silence.watch(peer, now);                        // from now on it is expected to say something
-//   silence.heard(peer, now);                        // whatever it said
+//   silence.received(peer, now);                     // whatever it said
 //   if (const auto peer = silence.tick(now)) ...     // once for each that fell silent; often, from the event loop
 //
-// Purpose: a transport between nodes does not tell that a peer is gone when its node or the network is (MPI over TCP waits
-//   for it for a quarter of an hour). Ranks that are waited for without limit say Alive from time to time, and this notices
-//   when they do not.
-// A loop that itself stood still (a stopped process, a long computation) has not listened meanwhile: the time between two
-//   ticks that lie more than half the limit apart counts as heard, so that nobody is given up for what waits unread.
+// Purpose: a transport between nodes does not tell that a peer is gone when its node or the network is (MPI over TCP
+//   waits for it for a quarter of an hour). Ranks that are waited for without limit say Alive from time to time, and
+//   this notices when they do not.
+// A loop that itself stood still (a stopped process, a long computation) has not listened meanwhile: the time between
+//   two ticks that lie more than half the limit apart counts as heard, so that nobody is given up for what waits
+//   unread.
 // Thread-safety: one thread. Failure: none; the caller decides what a silence means.
 #pragma once
 
@@ -34,21 +35,21 @@ class SilenceWatch {
                   as_seconds(limit_));
     return text;
   }
-  void watch(PeerId peer, Nanoseconds now) { last_heard_[peer] = now; }
-  void heard(PeerId peer, Nanoseconds now) {
-    if (const auto it = last_heard_.find(peer); it != last_heard_.end()) it->second = now;
+  void watch(PeerId peer, Nanoseconds now) { last_received_[peer] = now; }
+  void received(PeerId peer, Nanoseconds now) {
+    if (const auto it = last_received_.find(peer); it != last_received_.end()) it->second = now;
   }
   std::optional<PeerId> tick(Nanoseconds now) {
     const Nanoseconds gap = ticked_ ? now - last_tick_ : 0;
     last_tick_ = now;
     ticked_ = true;
     if (gap > limit_ / 2) {
-      for (auto& [peer, last] : last_heard_) last += gap;
+      for (auto& [peer, last] : last_received_) last += gap;
     }
-    for (const auto& [peer, last] : last_heard_) {
+    for (const auto& [peer, last] : last_received_) {
       if (now - last <= limit_) continue;
       const PeerId silent = peer;
-      last_heard_.erase(silent);
+      last_received_.erase(silent);
       return silent;
     }
     return std::nullopt;
@@ -58,7 +59,7 @@ class SilenceWatch {
   Nanoseconds limit_;
   Nanoseconds last_tick_ = 0;
   bool ticked_ = false;
-  std::map<PeerId, Nanoseconds> last_heard_;
+  std::map<PeerId, Nanoseconds> last_received_;
 };
 
 }  // namespace penstock

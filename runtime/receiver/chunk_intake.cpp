@@ -12,96 +12,96 @@
 namespace penstock {
 namespace {
 
-// Sample number `at`'s bytes of field `f` into the slot's array of it: images as they are delivered, everything else as
-// it is.
-void take_field(const PortSplit& split, size_t f, std::span<const std::byte> bytes, std::byte* field, size_t at,
-                Slot& slot) {
+// Sample number `at`'s bytes of field `f` into the batch buffer's array of it: images as they are delivered, everything
+// else as it is.
+void take_field(const ReceiverSplit& split, size_t f, std::span<const std::byte> bytes, std::byte* field, size_t at,
+                BatchBuffer& batch_buffer) {
   if (split.raw_fields[f].kind != FieldKind::image) {
     std::memcpy(field + at * split.raw_fields[f].bytes_per_sample(), bytes.data(), bytes.size());
     return;
   }
   split.finisher->run(reinterpret_cast<const uint8_t*>(bytes.data()), field + at * split.finisher->bytes_per_sample());
-  if (!slot.raw.empty()) std::memcpy(slot.raw[f].data() + at * bytes.size(), bytes.data(), bytes.size());
+  if (!batch_buffer.raw.empty()) std::memcpy(batch_buffer.raw[f].data() + at * bytes.size(), bytes.data(), bytes.size());
 }
 
-void mix(const PortSplit& split, const ChunkExpectation& expected, const SlotLayout& layout, std::byte* base,
-         Slot& slot) {
+void mix(const ReceiverSplit& split, const ChunkExpectation& expected, const BatchBufferLayout& layout, std::byte* base,
+         BatchBuffer& batch_buffer) {
   const auto epoch = static_cast<uint32_t>(expected.epoch);
-  slot.draws = split.pipeline().draw_batch(split.resolved.seed, epoch, slot.step, expected.replica);
-  slot.hash.add_batch(batch_record(split.resolved.name, epoch, slot.step, expected.replica, slot.draws));
-  if (!slot.problem.empty()) return;  // nobody will see it
-  slot.problem =
-      mix_batch(split.pipeline(), split.delivered, slot.draws, base + layout.fields[0], slot.labels,
-                reinterpret_cast<float*>(base + layout.fields[1]), [&](size_t i) { return slot.records[i].key; });
-  if (!slot.problem.empty()) slot.remedy = "give num_classes as many as there are, or correct the label";
+  batch_buffer.draws = split.pipeline().draw_batch(split.resolved.seed, epoch, batch_buffer.step, expected.replica);
+  batch_buffer.hash.add_batch(batch_record(split.resolved.name, epoch, batch_buffer.step, expected.replica, batch_buffer.draws));
+  if (!batch_buffer.problem.empty()) return;  // nobody will see it
+  batch_buffer.problem =
+      mix_batch(split.pipeline(), split.delivered, batch_buffer.draws, base + layout.fields[0], batch_buffer.labels,
+                reinterpret_cast<float*>(base + layout.fields[1]), [&](size_t i) { return batch_buffer.records[i].key; });
+  if (!batch_buffer.problem.empty()) batch_buffer.remedy = "give num_classes as many as there are, or correct the label";
 }
 
 // Neighbours together.
-void add_images_on_card(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share, Slot& slot) {
-  const uint64_t each = header.piece->bytes / static_cast<uint64_t>(header.samples);
+void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share, BatchBuffer& batch_buffer) {
+  const uint64_t each = header.buffer_range->bytes / static_cast<uint64_t>(header.samples);
   bool goes_on = false;
   for (int32_t i = 0; i < header.samples; ++i) {
-    if (!records[static_cast<size_t>(i)].on_card) {
+    if (!records[static_cast<size_t>(i)].on_gpu) {
       goes_on = false;
       continue;
     }
     if (!goes_on) {
-      slot.on_cards.push_back({share, header.first_slot + i, 0, header.piece->at + static_cast<uint64_t>(i) * each, 0});
+      batch_buffer.on_gpus.push_back({share, header.first_row + i, 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
     }
-    ++slot.on_cards.back().samples;
-    slot.on_cards.back().bytes += each;
+    ++batch_buffer.on_gpus.back().samples;
+    batch_buffer.on_gpus.back().bytes += each;
     goes_on = true;
   }
 }
 
 }  // namespace
 
-void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
-                Slot& slot) {
-  slot.state = Slot::State::filling;
-  slot.step = step;
-  slot.samples = slot.samples_missing = samples;
-  slot.chunk_taken.assign(static_cast<size_t>((slot.samples + chunk_samples - 1) / chunk_samples), false);
-  slot.hash = {};
-  slot.num_valid = 0;
-  slot.pieces.clear();
-  slot.on_cards.clear();
-  slot.problem.clear();
-  slot.remedy.clear();
-  slot.records.assign(static_cast<size_t>(slot.samples), {});
-  slot.labels.assign(static_cast<size_t>(slot.samples), 0);
-  slot.raw.clear();
+void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
+                BatchBuffer& batch_buffer) {
+  batch_buffer.state = BatchBuffer::State::filling;
+  batch_buffer.step = step;
+  batch_buffer.samples = batch_buffer.samples_missing = samples;
+  batch_buffer.chunk_taken.assign(static_cast<size_t>((batch_buffer.samples + chunk_samples - 1) / chunk_samples), false);
+  batch_buffer.hash = {};
+  batch_buffer.num_valid = 0;
+  batch_buffer.buffer_ranges.clear();
+  batch_buffer.on_gpus.clear();
+  batch_buffer.problem.clear();
+  batch_buffer.remedy.clear();
+  batch_buffer.records.assign(static_cast<size_t>(batch_buffer.samples), {});
+  batch_buffer.labels.assign(static_cast<size_t>(batch_buffer.samples), 0);
+  batch_buffer.raw.clear();
   for (const FieldSpec& field : split.raw_fields) {
     if (!keep_raw) break;
     const size_t bytes = field.kind == FieldKind::image ? field.bytes_per_sample() : 0;
-    slot.raw.emplace_back(static_cast<size_t>(slot.samples) * bytes);
+    batch_buffer.raw.emplace_back(static_cast<size_t>(batch_buffer.samples) * bytes);
   }
 }
 
-bool wanted(const Slot& slot, const ChunkHeader& header) noexcept {
+bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept {
   const auto chunk = static_cast<size_t>(header.lease.chunk);
-  return chunk >= slot.chunk_taken.size() || !slot.chunk_taken[chunk];
+  return chunk >= batch_buffer.chunk_taken.size() || !batch_buffer.chunk_taken[chunk];
 }
 
-void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPool& pool, int32_t slot_index,
+void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool, int32_t batch_buffer_index,
                 const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload,
                 std::optional<int32_t> share) {
-  Slot& slot = pool.slots[static_cast<size_t>(slot_index)];
+  BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(batch_buffer_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
   const int64_t absent = images_elsewhere(records);
   const FieldLayout layout = payload_layout(split.raw_fields, header.samples, absent);
-  const bool fits = slot.state == Slot::State::filling && chunk < slot.chunk_taken.size() &&
+  const bool fits = batch_buffer.state == BatchBuffer::State::filling && chunk < batch_buffer.chunk_taken.size() &&
                     header.fingerprint == split.fingerprint &&
                     header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
                     header.epoch == expected.epoch &&
-                    header.first_slot == header.lease.chunk * expected.chunk_samples &&
-                    header.samples == std::min<int64_t>(expected.chunk_samples, slot.samples - header.first_slot) &&
+                    header.first_row == header.lease.chunk * expected.chunk_samples &&
+                    header.samples == std::min<int64_t>(expected.chunk_samples, batch_buffer.samples - header.first_row) &&
                     header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes &&
-                    (!header.piece || header.piece->bytes == static_cast<size_t>(header.samples) *
+                    (!header.buffer_range || header.buffer_range->bytes == static_cast<size_t>(header.samples) *
                                                                  split.raw_fields[0].bytes_per_sample()) &&
                     (absent == 0 || (share && split.raw_fields.size() == 2)) &&
                     std::none_of(records.begin(), records.end(),
-                                 [](const SampleRecord& one) { return one.pixel_hash && !one.on_card; });
+                                 [](const SampleRecord& one) { return one.pixel_hash && !one.on_gpu; });
   if (!fits) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",
@@ -114,16 +114,16 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
   }
   const auto varying = packed_values(split.raw_fields, header.samples, payload, absent);
   size_t images = 0;  // of the payload, so far
-  slot.chunk_taken[chunk] = true;
+  batch_buffer.chunk_taken[chunk] = true;
   if (share) {
-    slot.pieces.push_back({expected.sender, *header.piece, *share});
-    add_images_on_card(records, header, *share, slot);
+    batch_buffer.buffer_ranges.push_back({expected.sender, *header.buffer_range, *share});
+    add_images_on_gpu(records, header, *share, batch_buffer);
   }
   const bool soft = split.pipeline().soft_classes() > 0;
-  std::byte* base = pool.slot_data(static_cast<size_t>(slot_index));
+  std::byte* base = pool.batch_buffer_data(static_cast<size_t>(batch_buffer_index));
   std::vector<std::span<const std::byte>> content;  // what is hashed: all fields but the label
   for (int32_t i = 0; i < header.samples; ++i) {
-    const auto at = static_cast<size_t>(header.first_slot + i);
+    const auto at = static_cast<size_t>(header.first_row + i);
     int64_t label = 0;
     std::memcpy(&label, payload.data() + layout.offsets[1] + static_cast<size_t>(i) * sizeof label, sizeof label);
     SampleRecord& record = records[static_cast<size_t>(i)];
@@ -140,29 +140,29 @@ void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPo
       const size_t place = f == 0 ? image : static_cast<size_t>(i);
       content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + place * room, room)
                                            : (*column++)[static_cast<size_t>(i)]);
-      if (f > 0 || !share || !record.on_card) take_field(split, f, content.back(), base + pool.layout.fields[f], at, slot);
+      if (f > 0 || !share || !record.on_gpu) take_field(split, f, content.back(), base + pool.layout.fields[f], at, batch_buffer);
     }
     if (record.pixel_hash) {
-      slot.hash.add(hashed, *record.pixel_hash);
+      batch_buffer.hash.add(hashed, *record.pixel_hash);
     } else {
-      slot.hash.add(hashed, content);
+      batch_buffer.hash.add(hashed, content);
     }
     if (!soft) std::memcpy(base + pool.layout.fields[1] + at * sizeof label, &label, sizeof label);
     std::memcpy(base + pool.layout.indices + at * sizeof(int64_t), &record.index, sizeof(int64_t));
     base[pool.layout.valid + at] = static_cast<std::byte>(record.planned.valid ? 1 : 0);
     base[pool.layout.substituted + at] = static_cast<std::byte>(record.substituted ? 1 : 0);
-    slot.num_valid += record.planned.valid ? 1 : 0;
-    slot.labels[at] = label;
-    if (record.bad && !split.masks_bad_samples() && slot.problem.empty()) {
-      slot.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
+    batch_buffer.num_valid += record.planned.valid ? 1 : 0;
+    batch_buffer.labels[at] = label;
+    if (record.bad && !split.masks_bad_samples() && batch_buffer.problem.empty()) {
+      batch_buffer.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
                      split.resolved.split.dataset.title() + ": " + record.reason;
     }
-    slot.records[at] = std::move(record);
+    batch_buffer.records[at] = std::move(record);
   }
-  slot.samples_missing -= header.samples;
-  if (slot.samples_missing > 0) return;
-  if (soft) mix(split, expected, pool.layout, base, slot);
-  slot.state = Slot::State::ready;
+  batch_buffer.samples_missing -= header.samples;
+  if (batch_buffer.samples_missing > 0) return;
+  if (soft) mix(split, expected, pool.layout, base, batch_buffer);
+  batch_buffer.state = BatchBuffer::State::ready;
 }
 
 }  // namespace penstock

@@ -1,13 +1,14 @@
-// Taking a chunk into a slot: the one place where delivered bytes are checked, hashed, finished and copied.
+// Taking a chunk into a batch buffer: the one place where delivered bytes are checked, hashed, finished and copied.
 //
-//   if (!wanted(slot, header)) drop;                                   // late or repeated: contents are equal anyway
-//   take_chunk(split, pass, pool, slot_index, header, records, payload);   // Error(peer_lost) where it does not fit
-//   take_chunk(…, payload, share);             // images that are in the memory of a loader's card stay there
+//   if (!wanted(batch_buffer, header)) drop;                           // late or repeated: contents are equal anyway
+//   // Error(peer_lost) where it does not fit
+//   take_chunk(split, iteration, pool, batch_buffer_index, header, records, payload);
+//   take_chunk(…, payload, share);             // images that are in the memory of a loader's GPU stay there
 //
 // Hashes are taken from the bytes that arrived, so they check loader, transport and lease at once; of images that stay
-//   on a card, by that card. The copy into the slot is the finishing pass; with a slot's last chunk the batch is mixed,
-//   where the pipeline ends in MixUp or CutMix.
-// Thread-safety: the port's event loop alone; touches nothing but the slot it is given.
+//   on a GPU, by that GPU. The copy into the batch buffer is the finishing pass; with a batch buffer's last chunk the
+//   batch is mixed, where the pipeline ends in MixUp or CutMix.
+// Thread-safety: the receiver's event loop alone; touches nothing but the batch buffer it is given.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 #include <vector>
 
 #include "runtime/protocol/chunk.h"
-#include "runtime/receiver/port_split.h"
-#include "runtime/receiver/slot_pool.h"
+#include "runtime/receiver/receiver_split.h"
+#include "runtime/receiver/batch_buffer_pool.h"
 
 namespace penstock {
 
@@ -29,14 +30,14 @@ struct ChunkExpectation {
   int64_t replica = 0;
 };
 
-// Makes a free slot ready for the chunks of `step`, a batch of `samples`.
-void begin_slot(const PortSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
-                Slot& slot);
+// Makes a free batch buffer ready for the chunks of `step`, a batch of `samples`.
+void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
+                BatchBuffer& batch_buffer);
 
-// False for a chunk that the slot has already.
-bool wanted(const Slot& slot, const ChunkHeader& header) noexcept;
+// False for a chunk that the batch buffer has already.
+bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept;
 
-void take_chunk(const PortSplit& split, const ChunkExpectation& expected, SlotPool& pool, int32_t slot_index,
+void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool, int32_t batch_buffer_index,
                 const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload,
                 std::optional<int32_t> share = {});
 

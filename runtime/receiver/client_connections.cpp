@@ -54,16 +54,16 @@ bool ClientConnections::let_in() {
 }
 
 // False: not the hello that was expected; the connection is closed.
-bool ClientConnections::greet(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers) {
+bool ClientConnections::handshake(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers) {
   const auto* hello = std::get_if<ClientHello>(&message);
   if (hello == nullptr || hello->token != token_) {
-    tell(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
-                           "start it with `penstock run`, or unset PENSTOCK_PORT"});
+    send(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",
+                           "start it with `penstock run`, or unset PENSTOCK_RECEIVER"});
     connection.socket.flush(kSecond);
     connection.socket.close();
     return false;
   }
-  connection.greeted = true;
+  connection.handshake_done = true;
   const int pid = peer_pid(connection.socket.fd());
   const auto known = std::find_if(programs_.begin(), programs_.end(), [&](const auto& item) {
     return pid > 0 && item.second.pid == pid && !item.second.ended();
@@ -75,7 +75,7 @@ bool ClientConnections::greet(int id, Connection& connection, const ClientMessag
     programs_[connection.program] = {pid, watch_process(pid)};
     handlers.program(connection.program, pid, true, static_cast<int32_t>(programs_.size()));
   }
-  tell(id, welcome_);
+  send(id, welcome_);
   return true;
 }
 
@@ -113,13 +113,13 @@ bool ClientConnections::poll(const Handlers& handlers) {
       moved = true;
       try {
         const ClientMessage message = decode_client(packet.bytes);
-        if (connection.greeted) {
+        if (connection.handshake_done) {
           handlers.message(id, message);
         } else {
-          greet(id, connection, message, handlers);
+          handshake(id, connection, message, handlers);
         }
       } catch (const Error& error) {
-        tell(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
+        send(id, ClientFailed{error.exit_code(), error.message(), error.remedy()});
       }
     }
     if (connection.socket.closed()) closed.push_back(id);
@@ -149,7 +149,7 @@ bool ClientConnections::living(int connection) const {
   return (ready(it->second.socket.fd(), POLLIN) & (POLLHUP | POLLERR)) == 0;
 }
 
-void ClientConnections::tell(int connection, const ClientMessage& message, int fd) {
+void ClientConnections::send(int connection, const ClientMessage& message, int fd) {
   const auto it = connections_.find(connection);
   if (it != connections_.end()) it->second.socket.send(encode_client(message), fd);
 }

@@ -1,9 +1,10 @@
-// The sockets of a port's clients: meets programs at the door, and carries what they and the port say to each other.
+// The sockets of a receiver's clients: meets programs when they connect, and carries what they and the receiver send
+// each other.
 //
 //   ClientConnections clients;
 //   clients.listen("penstock/1000/ab12/p0", token, welcome);   // or adopt(socket), for a program in the same process
 //   clients.poll({.message = [](int id, const ClientMessage& m) { … }, .dropped = [](int id) { … }, …});
-//   clients.tell(id, ClientEnd{});
+//   clients.send(id, ClientEnd{});
 //   clients.collect_fds(fds);                             // for the loop's poll()
 //
 // A client that comes by the listening socket is of the same user (or root), and says hello with the job's token (where
@@ -13,7 +14,7 @@
 //   ends, so do its connections, even where a child that it forked still has them open; a program that has closed its
 //   connections is there until it ends. Where a process cannot be seen (another pid namespace), its connections stand
 //   for it. A socket that was adopted belongs to program 0, which is this process and never ends.
-// Thread-safety: adopt() from any thread; the rest from the port's loop, or after it.
+// Thread-safety: adopt() from any thread; the rest from the receiver's loop, or after it.
 // Ownership: the sockets. Failure: a message that cannot be understood, or an Error from `message`, is answered to its
 //   client as ClientFailed; nobody else's connection is touched.
 #pragma once
@@ -46,14 +47,14 @@ class ClientConnections {
   void adopt(UniqueFd client_socket);
 
   bool poll(const Handlers& handlers);  // takes all there is now; true where anything came
-  void tell(int connection, const ClientMessage& message, int fd = -1);
+  void send(int connection, const ClientMessage& message, int fd = -1);
   void collect_fds(std::vector<pollfd>& fds) const;
 
   int64_t program(int connection) const;  // counts from 1 in the order they came; 0: in this process
   int pid(int connection) const;          // 0: cannot be seen from here
   bool living(int connection) const;      // neither hung up nor ended, asked of the kernel
 
-  // Clients see a hang-up at once instead of waiting for nobody; later ones that the door is shut.
+  // Clients see a hang-up at once instead of waiting for nobody; later ones that connections are refused.
   void hang_up() noexcept;
   // The same for all but the given ones; their splits and streams end as if they had hung up themselves.
   void dismiss(const std::set<int>& except);
@@ -63,7 +64,7 @@ class ClientConnections {
  private:
   struct Connection {
     PacketSocket socket;
-    bool greeted = false;
+    bool handshake_done = false;
     int64_t program = 0;
   };
   struct Program {
@@ -72,7 +73,7 @@ class ClientConnections {
     bool ended() const;
   };
   bool let_in();
-  bool greet(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers);
+  bool handshake(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers);
   void end_programs(const Handlers& handlers);
 
   UniqueFd listening_;

@@ -8,26 +8,26 @@ void Heartbeats::begin(Nanoseconds now) {
     silence_.watch(spec_.coordinator, now);
     return;
   }
-  for (const PeerId port : spec_.ports) {
-    if (port != spec_.self) silence_.watch(port, now);
+  for (const PeerId receiver : spec_.receivers) {
+    if (receiver != spec_.self) silence_.watch(receiver, now);
   }
 }
 
 std::optional<PeerLost> Heartbeats::tick(Nanoseconds now) {
-  if (spec_.every_ns > 0 && now - last_said_ >= spec_.every_ns) {
-    last_said_ = now;
-    say();
+  if (spec_.every_ns > 0 && now - last_sent_ >= spec_.every_ns) {
+    last_sent_ = now;
+    send_alive();
   }
   if (const auto silent = silence_.tick(now)) return PeerLost{*silent, silence_.reason()};
   return std::nullopt;
 }
 
-void Heartbeats::say() {
+void Heartbeats::send_alive() {
   if (!coordinates()) {
     send_(spec_.coordinator, Alive{});
     return;
   }
-  for (const auto* peers : {&spec_.ports, &spec_.loaders}) {
+  for (const auto* peers : {&spec_.receivers, &spec_.loaders}) {
     for (const PeerId peer : *peers) {
       if (peer != spec_.self) send_(peer, Alive{});
     }

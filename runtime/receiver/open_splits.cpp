@@ -6,7 +6,7 @@ namespace penstock {
 
 void OpenSplits::open(int connection, const ClientOpen& message) {
   const int32_t id = next_++;
-  PortSplit split;
+  ReceiverSplit split;
   try {
     split = split_of(message);
   } catch (const Error& error) {
@@ -16,10 +16,10 @@ void OpenSplits::open(int connection, const ClientOpen& message) {
   split.id = id;
   split.connection = connection;
   const std::string& name = split.resolved.name;
-  if (const PortSplit* other = fed_to_another(connection, name)) {
+  if (const ReceiverSplit* other = fed_to_another(connection, name)) {
     messenger_.to_client(
         connection, ClientRefused{static_cast<int32_t>(ErrorKind::usage),
-                                  "the port of trainer " + std::to_string(options_.trainer) +
+                                  "the receiver of trainer " + std::to_string(options_.trainer) +
                                       (options_.host.empty() ? "" : " on host " + options_.host) + " feeds split '" +
                                       name + "' to process " + std::to_string(clients_.pid(other->connection)) +
                                       ", and process " + std::to_string(clients_.pid(connection)) + " opens it too",
@@ -35,7 +35,7 @@ void OpenSplits::open(int connection, const ClientOpen& message) {
   splits_.emplace(id, std::move(split));
 }
 
-const PortSplit* OpenSplits::fed_to_another(int connection, const std::string& name) const {
+const ReceiverSplit* OpenSplits::fed_to_another(int connection, const std::string& name) const {
   for (const auto& [id, other] : splits_) {
     if (other.resolved.name == name && clients_.program(other.connection) != clients_.program(connection) &&
         clients_.living(other.connection)) {
@@ -86,7 +86,7 @@ void OpenSplits::close(int32_t id) {
   splits_.erase(it);
 }
 
-const PortSplit* OpenSplits::find_opened(int32_t id) const {
+const ReceiverSplit* OpenSplits::find_opened(int32_t id) const {
   const auto it = splits_.find(id);
   return it == splits_.end() || !it->second.opened ? nullptr : &it->second;
 }

@@ -1,10 +1,11 @@
-// The splits that a port's clients have open: whose each is, what the coordinator said of it, and when it is closed.
+// The splits that a receiver's clients have open: whose each is, what the coordinator said of it, and when it is
+// closed.
 //
 //   OpenSplits splits(options, clients, messenger);
 //   splits.open(connection, client_open);      // ClientOpen: asks the coordinator, or refuses at once
-//   splits.opened(split_opened);               // its answers; the client hears them
+//   splits.opened(split_opened);               // its answers; the client receives them
 //   splits.refused(split_refused);
-//   const PortSplit* split = splits.find_opened(id);
+//   const ReceiverSplit* split = splits.find_opened(id);
 //   for (const int32_t id : splits.of(connection)) splits.close(id);     // the client has gone
 //
 //   none --open()--> asked --opened()--> opened --close()--> none      Each client's split has a number, never used twice;
@@ -15,8 +16,8 @@
 //   the first: both would take themselves for the same trainer, and share its data between them.
 // Programs: under `penstock serve` they come and go, and the coordinator compares the n-th opening of one with the n-th
 //   of another trainer's (replica_agreement.h); so openings are counted here, by program and name.
-// Thread-safety: the port's event loop alone. Ownership: the splits; what the constructor takes must outlive it.
-// Failure: what a client did wrong is its ClientRefused; opened() throws as complete() does (port_split.h).
+// Thread-safety: the receiver's event loop alone. Ownership: the splits; what the constructor takes must outlive it.
+// Failure: what a client did wrong is its ClientRefused; opened() throws as complete() does (receiver_split.h).
 #pragma once
 
 #include <cstdint>
@@ -28,16 +29,16 @@
 
 #include "runtime/protocol/messages.h"
 #include "runtime/receiver/client_connections.h"
-#include "runtime/receiver/port_messenger.h"
-#include "runtime/receiver/port_options.h"
-#include "runtime/receiver/port_split.h"
+#include "runtime/receiver/receiver_messenger.h"
+#include "runtime/receiver/receiver_options.h"
+#include "runtime/receiver/receiver_split.h"
 
 namespace penstock {
 
 class OpenSplits {
  public:
   // Of `clients` it only asks who they are.
-  OpenSplits(const PortOptions& options, const ClientConnections& clients, PortMessenger& messenger)
+  OpenSplits(const ReceiverOptions& options, const ClientConnections& clients, ReceiverMessenger& messenger)
       : options_(options), clients_(clients), messenger_(messenger) {}
 
   void open(int connection, const ClientOpen& message);
@@ -49,20 +50,20 @@ class OpenSplits {
   void serving_ends() { programs_noted_ = false; }
 
   std::vector<int32_t> of(int connection) const;
-  void close(int32_t id);  // tells the coordinator
+  void close(int32_t id);  // reports to the coordinator
 
   // References stay valid until close().
-  const PortSplit& at(int32_t id) const { return splits_.at(id); }
-  const PortSplit* find_opened(int32_t id) const;  // nullptr: there is none, or its dataset is not known yet
+  const ReceiverSplit& at(int32_t id) const { return splits_.at(id); }
+  const ReceiverSplit* find_opened(int32_t id) const;  // nullptr: there is none, or its dataset is not known yet
 
  private:
-  const PortSplit* fed_to_another(int connection, const std::string& name) const;
+  const ReceiverSplit* fed_to_another(int connection, const std::string& name) const;
   void note_program(int pid, const std::string& what) const;
 
-  const PortOptions& options_;
+  const ReceiverOptions& options_;
   const ClientConnections& clients_;
-  PortMessenger& messenger_;
-  std::map<int32_t, PortSplit> splits_;
+  ReceiverMessenger& messenger_;
+  std::map<int32_t, ReceiverSplit> splits_;
   int32_t next_ = 1;
   std::map<std::pair<int64_t, std::string>, int32_t> openings_;  // by program and split
   std::set<int64_t> attached_;                                   // programs that opened a split

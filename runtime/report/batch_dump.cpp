@@ -98,17 +98,17 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
   std::vector<int64_t> indices;
   std::vector<uint8_t> valid;
   std::string lines;
-  for (size_t slot = 0; slot < records.size(); ++slot) {
-    const SampleRecord& record = records[slot];
+  for (size_t row_index = 0; row_index < records.size(); ++row_index) {
+    const SampleRecord& record = records[row_index];
     indices.push_back(record.index);
     valid.push_back(record.planned.valid ? 1 : 0);
     nlohmann::ordered_json line;
     line["trainer"] = batch.trainer;
     line["step"] = batch.step;
-    line["slot"] = slot;
+    line["row_index"] = row_index;
     line["index"] = record.index;
     line["path"] = record.substituted ? record.substitute : record.key;
-    line["label"] = (*batch.labels)[slot];
+    line["label"] = (*batch.labels)[row_index];
     line["width"] = record.width;
     line["height"] = record.height;
     line["crop"] = nullptr;
@@ -138,7 +138,7 @@ void write_batch(const std::string& folder, const DumpedBatch& batch) {
     for (const auto& [field, data, channels_last] : batch.others) {
       line["fields"].push_back(field.name);
       if (field.kind != FieldKind::text) continue;
-      line["text"][field.name] = as_text(varying_value(field, data + slot * field.bytes_per_sample()));
+      line["text"][field.name] = as_text(varying_value(field, data + row_index * field.bytes_per_sample()));
     }
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }

@@ -8,11 +8,11 @@
 //   besides image and label (of a bytes or text field: all values, one after another, uint8, and
 //   t0_s3_ends_NAME.npy, int64 [n], where each ends), t0_s3_labels.npy (int64), t0_s3_indices.npy (int64),
 //   t0_s3_valid.npy (bool), and one line a sample added to manifest.jsonl:
-//     trainer, step, slot, index, path, label, width, height   (width and height of the source image)
+//     trainer, step, row_index, index, path, label, width, height  (width and height of the source image)
 //     crop    [x, y, w, h] in source pixels, the integer box cut before any resize; may lie outside; else null
 //     flip    [horizontal, vertical]
 //     draws   every other draw, as [[position, [values]], ...]
-//     variant   only where the split has a card_pipeline: "cpu" where pipeline made it, else "card"
+//     variant   only where the split has a gpu_pipeline: "cpu" where pipeline made it, else "gpu"
 //     split, epoch, position, planned_index, planned_path, occurrence, valid, reason
 //     replica, batch_draws   only where MixUp or CutMix mix batches: whose batch, and [[position, [values]], ...]
 //     hash_draws   all draws, as they stand in the hash's record (runtime/base/hash.h)
@@ -58,8 +58,8 @@ struct DumpedBatch {
 // Makes the folder where it does not exist.
 void write_batch(const std::string& folder, const DumpedBatch& batch);
 
-// Removes the files of an earlier dump, and no others: lines are added to a manifest, and the earlier ones would speak of
-// batches that are written over.
+// Removes the files of an earlier dump, and no others: lines are added to a manifest, and the earlier ones would speak
+// of batches that are written over.
 void clear_dump(const std::string& folder);
 // Where `folder` holds dumps of whole jobs, one folder for each split and epoch: the first of `splits` whose dump is
 // there; empty: none is.

@@ -44,56 +44,57 @@ std::string read_ahead_line(const json& report) {
   return line.empty() ? line : line + "\n";
 }
 
-// "copies 31 %, decoding 52 %, resizing 17 %" of what a card did.
-std::string stages_of(const json& card) {
-  const double copy = card.value("copy_s", 0.0), decode = card.value("decode_s", 0.0);
-  const double augment = card.value("augment_s", 0.0), sum = copy + decode + augment;
+// "copies 31 %, decoding 52 %, resizing 17 %" of what a GPU did.
+std::string stages_of(const json& gpu) {
+  const double copy = gpu.value("copy_s", 0.0), decode = gpu.value("decode_s", 0.0);
+  const double augment = gpu.value("augment_s", 0.0), sum = copy + decode + augment;
   if (sum <= 0) return {};
   return "copies " + percent(copy / sum) + ", decoding " + percent(decode / sum) + ", resizing " + percent(augment / sum);
 }
 
-// Cards, where loaders were to use them; or why there are none.
-std::string cards_lines(const json& report) {
+// GPUs, where loaders were to use them; or why there are none.
+std::string gpus_lines(const json& report) {
   std::string text;
   for (const json& rank : report.value("ranks", json::array())) {
-    const json cards = rank.value("cards", json::object());
-    const std::string who = "cards of loader " + std::to_string(rank.value("rank", 0)) + ": ";
-    if (const std::string none = cards.value("none", ""); !none.empty()) text += who + "none, " + none + "\n";
+    const json gpus = rank.value("gpus", json::object());
+    const std::string who = "GPUs of loader " + std::to_string(rank.value("rank", 0)) + ": ";
+    if (const std::string none = gpus.value("none", ""); !none.empty()) text += who + "none, " + none + "\n";
     const double all = rank.value("images", 0.0);
     const auto share = [&](double images) {
       return number(images) + " of " + number(all) + " images (" + percent(all > 0 ? images / all : 0) + ")";
     };
-    for (const json& card : cards.value("list", json::array())) {
-      text += who + card.value("name", "") + " made " + share(card.value("images", 0.0)) + ", " +
-              number(card.value("images_per_s", 0.0)) + " images/s, " + percent(card.value("busy_fraction", 0.0)) + " busy";
-      if (const std::string split = stages_of(card); !split.empty()) text += ": " + split;
-      if (const std::string failed = card.value("failed", ""); !failed.empty()) text += "; it failed: " + failed;
+    for (const json& gpu : gpus.value("list", json::array())) {
+      text += who + gpu.value("name", "") + " made " + share(gpu.value("images", 0.0)) + ", " +
+              number(gpu.value("images_per_s", 0.0)) + " images/s, " + percent(gpu.value("busy_fraction", 0.0)) + " busy";
+      if (const std::string split = stages_of(gpu); !split.empty()) text += ": " + split;
+      if (const std::string failed = gpu.value("failed", ""); !failed.empty()) text += "; it failed: " + failed;
       text += "\n";
     }
-    if (!cards.contains("cpu_images") || cards.value("list", json::array()).empty()) continue;
-    text += who + "the CPU made " + share(cards.value("cpu_images", 0.0));
-    if (cards.contains("by_speed")) text += ", by learnt speeds";
-    if (const double entropy = cards.value("entropy_s", 0.0); entropy > 0) {
-      text += ", and prepared images for cards in " + number(entropy, 1) + " s of its threads";
+    if (!gpus.contains("cpu_images") || gpus.value("list", json::array()).empty()) continue;
+    text += who + "the CPU made " + share(gpus.value("cpu_images", 0.0));
+    if (gpus.contains("by_speed")) text += ", by learned speeds";
+    if (const double entropy = gpus.value("entropy_s", 0.0); entropy > 0) {
+      text += ", and prepared images for GPUs in " + number(entropy, 1) + " s of its threads";
     }
     text += "\n";
   }
   return text;
 }
 
-// "Learnt: entry points of 1,281,167 photos in 1,390 MB; 5,124,668 pictures were decoded from them"; empty: none were.
-std::string learnt_line(const json& report) {
+// "Learned: restart points of 1,281,167 photos in 1,390 MB; 5,124,668 pictures were decoded from them"; empty: none
+// were.
+std::string learned_line(const json& report) {
   double photos = 0;
   double bytes = 0;
   double used = 0;
   for (const json& rank : report.value("ranks", json::array())) {
-    const json learnt = rank.value("learnt_index", json::object());
-    photos += learnt.value("photos", 0.0);
-    bytes += learnt.value("bytes", 0.0);
-    used += learnt.value("used", 0.0);
+    const json learned = rank.value("learned_index", json::object());
+    photos += learned.value("photos", 0.0);
+    bytes += learned.value("bytes", 0.0);
+    used += learned.value("used", 0.0);
   }
   if (photos <= 0) return {};
-  return "learnt: entry points of " + number(photos) + " photos in " + number(bytes / 1e6, bytes < 1e7 ? 1 : 0) + " MB; " +
+  return "learned: restart points of " + number(photos) + " photos in " + number(bytes / 1e6, bytes < 1e7 ? 1 : 0) + " MB; " +
          number(used) + " pictures were decoded from them\n";
 }
 
@@ -152,8 +153,8 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
 std::string bottleneck_sentence(const json& report) {
   double wait = 0;
   double elapsed = 0;
-  double port_busy = 0;
-  double port_elapsed = 0;
+  double receiver_busy = 0;
+  double receiver_elapsed = 0;
   double busy = 0;
   double read = 0;
   double decode = 0;
@@ -169,8 +170,8 @@ std::string bottleneck_sentence(const json& report) {
         active += split.value("elapsed_s", 0.0);
       }
       elapsed += active;
-      port_busy += rank.value("port_busy_s", 0.0);
-      port_elapsed += active;
+      receiver_busy += rank.value("receiver_busy_s", 0.0);
+      receiver_elapsed += active;
     } else {
       ++loaders;
       threads += rank.value("threads", int64_t{0});
@@ -227,11 +228,11 @@ std::string bottleneck_sentence(const json& report) {
     }
     return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " + change + ".";
   }
-  // A port is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
-  const double ports = port_elapsed > 0 ? std::min(1.0, port_busy / port_elapsed) : 0;
-  if (ports > 0.7) {
-    return "The ports held the job up: " + waited + ", and finishing and copying batches took " + percent(ports) +
-           " of the trainers' time; deliver uint8 and normalise on the card.";
+  // A receiver is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
+  const double receivers = receiver_elapsed > 0 ? std::min(1.0, receiver_busy / receiver_elapsed) : 0;
+  if (receivers > 0.7) {
+    return "The receivers held the job up: " + waited + ", and finishing and copying batches took " + percent(receivers) +
+           " of the trainers' time; deliver uint8 and normalise on the GPU.";
   }
   return "Nobody was busy, yet " + waited +
          ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";
@@ -283,7 +284,7 @@ std::string report_text(const json& report) {
       }
       rate = active > 0 ? images / active : 0;
       waiting = active > 0 ? wait / active : 0;
-      busy = active > 0 ? std::min(1.0, rank.value("port_busy_s", 0.0) / active) : 0;
+      busy = active > 0 ? std::min(1.0, rank.value("receiver_busy_s", 0.0) / active) : 0;
       megabytes = rank.value("received_bytes", 0.0) / 1e6;
     } else {
       images = rank.value("images", 0.0);
@@ -303,7 +304,7 @@ std::string report_text(const json& report) {
       text += "lost on the way: " + lost.get<std::string>() + "; its leases were made by others\n";
     }
   }
-  text += read_ahead_line(report) + learnt_line(report) + cards_lines(report);
+  text += read_ahead_line(report) + learned_line(report) + gpus_lines(report);
   text += report.value("bottleneck", "") + "\n";
   return text;
 }

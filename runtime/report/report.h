@@ -3,13 +3,13 @@
 //   nlohmann::json report = merge_reports(rank_reports);      // for --json
 //   std::string text = report_text(report);                   // for people
 //
-// merge_reports: `splits.NAME.{arithmetic, order_hash, pixel_hash, images, batches, images_per_s, wait_fraction, bad_samples}` over
-//   all trainers (hashes are sums, so they compose), `ranks` as reported, `bottleneck` the sentence.
-//   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of that
-//   time that its program spent waiting for data. Both are means over trainers weighted by their time; images_per_s is
-//   the trainers' sum.
-// report_text: splits, ranks, how reads ran ahead where they had to (and where io_uring was refused, why), what was learnt
-//   of the photos, the sentence.
+// merge_reports: `splits.NAME.{arithmetic, order_hash, pixel_hash, images, batches, images_per_s, wait_fraction,
+//   bad_samples}` over all trainers (hashes are sums, so they compose), `ranks` as reported, `bottleneck` the sentence.
+//   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of
+//   that time that its program spent waiting for data. Both are means over trainers weighted by their time;
+//   images_per_s is the trainers' sum.
+// report_text: splits, ranks, how reads ran ahead where they had to (and where io_uring was refused, why), what was
+//   learned of the photos, the sentence.
 // Failure: Error(runtime) for a text that is no report.
 #pragma once
 

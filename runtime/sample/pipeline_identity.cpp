@@ -62,7 +62,7 @@ std::string pipeline_fingerprint(const ResolvedSplit& split) {
                 {"decoders", decoder_versions()},
                 {"pipeline", spec.at("split").at("pipeline")},
                 {"version", kVersion}};
-  for (const char* key : {"card_pipeline", "cpu_fraction"}) {
+  for (const char* key : {"gpu_pipeline", "cpu_fraction"}) {
     if (spec.at("split").contains(key)) identity[key] = spec.at("split").at(key);
   }
   return hash128(json_text(identity)).hex();
@@ -89,7 +89,7 @@ void check_pipeline(const std::string& state_text, const ResolvedSplit& split) {
   ResolvedSplit saved = split;
   saved.arithmetic = then.arithmetic;
   saved.split.pipeline = then.split.pipeline;
-  saved.split.card_pipeline = then.split.card_pipeline;
+  saved.split.gpu_pipeline = then.split.gpu_pipeline;
   saved.split.cpu_fraction = then.split.cpu_fraction;
   if (const std::string difference = first_difference(canonical_json(saved), canonical_json(split));
       !difference.empty()) {

@@ -22,7 +22,7 @@ std::string pipeline_state(const ResolvedSplit& split);
 void check_pipeline(const std::string& state, const ResolvedSplit& split);
 
 // Two texts of decoder_versions(). Another libjpeg-turbo may give other pixels, and a library that is there or not
-// other verdicts: `refused`. PNG and TIFF lose nothing and WebP's pixels are fixed by its format, so another version of
+// other statuses: `refused`. PNG and TIFF lose nothing and WebP's pixels are fixed by its format, so another version of
 // those libraries can at most judge damaged files differently: `noted`.
 struct DecoderChange {
   std::string refused;

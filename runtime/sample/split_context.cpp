@@ -37,8 +37,8 @@ Variants make_variants(const ResolvedSplit& split) {
     if (pipeline.soft_classes() > 0 && split.split.dataset.is_paired()) {
       throw Error(ErrorKind::config, "MixUp and CutMix mix labels, and pictures in pairs have none", "leave them out");
     }
-    if (split.split.card_pipeline.empty()) return Variants(std::move(pipeline));
-    return {std::move(pipeline), Pipeline(split.split.card_pipeline, arithmetic), split.split.cpu_fraction.value_or(1)};
+    if (split.split.gpu_pipeline.empty()) return Variants(std::move(pipeline));
+    return {std::move(pipeline), Pipeline(split.split.gpu_pipeline, arithmetic), split.split.cpu_fraction.value_or(1)};
   } catch (const Error& error) {
     throw Error(error.kind(), "split '" + split.name + "': " + error.message(), error.remedy());
   }
@@ -88,9 +88,9 @@ SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
                                                        const PythonHost& python, const SourceBudget& budget,
-                                                       std::shared_ptr<LearntMemory> learnt) {
+                                                       std::shared_ptr<LearnedMemory> learned) {
   std::shared_ptr<SplitContext> context(new SplitContext(split, python));
-  if (learnt) context->learnt_ = std::make_unique<LearntIndexes>(std::move(learnt));
+  if (learned) context->learned_ = std::make_unique<LearnedIndexes>(std::move(learned));
   context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_, budget));
   return context;
 }
@@ -132,12 +132,12 @@ std::shared_ptr<const SplitContext> SplitContext::without_dataset(const Resolved
 SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context)
     : context_(std::move(context)), scratch_(context_->split().limits) {}
 
-SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context, const DecodeOptions& decoding)
+SampleMaker::SampleMaker(std::shared_ptr<const SplitContext> context, const DecoderOptions& decoding)
     : SampleMaker(std::move(context)) {
   scratch_.decoder = Decoder(context_->split().limits, decoding);
 }
 
-Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image) {
+SampleStatus SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image) {
   const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
   WireWriter body;
   const std::vector<std::string>& functions = pipeline_->functions();
@@ -149,48 +149,48 @@ Verdict SampleMaker::run_function(const DrawKey& key, size_t number, uint16_t po
   const std::vector<std::byte> who = python_request(key);
   body.raw(who.data(), who.size());
   const std::string& name = functions[number];
-  Verdict verdict = context_->workers()->call(
+  SampleStatus status = context_->workers()->call(
       {kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
       "'" + name + "' on sample " + std::to_string(key.index), answer_);
-  if (!verdict.ok()) return Verdict::bad("'" + name + "': " + verdict.reason);
+  if (!status.ok()) return SampleStatus::bad("'" + name + "': " + status.reason);
   if (answer_.size() != bytes) throw Error(ErrorKind::runtime, "a Python worker sent pixels of a wrong size");
   std::memcpy(image.row(0), answer_.data(), bytes);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
-                                std::span<const std::byte> entry_points, LearntIndexes* learnt) {
+SampleStatus SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
+                                std::span<const std::byte> restart_points, LearnedIndexes* learned) {
   ImageHeader header;
   const HeaderOptions& options = context_->variants().pipeline_of(key).header_options();
-  const Verdict verdict = read_header(encoded, context_->split().limits, header, options);
-  if (!verdict.ok()) return verdict;
-  if (!entry_points.empty() && SideIndex::read(entry_points, side_index_)) {
+  const SampleStatus status = read_header(encoded, context_->split().limits, header, options);
+  if (!status.ok()) return status;
+  if (!restart_points.empty() && SideIndex::read(restart_points, side_index_)) {
     return run_pipeline({encoded, {}, &side_index_}, header, key, image, record);
   }
-  if (learnt == nullptr || header.format != ImageFormat::jpeg) {
+  if (learned == nullptr || header.format != ImageFormat::jpeg) {
     return run_pipeline({encoded, {}, nullptr}, header, key, image, record);
   }
-  return make_learning(encoded, header, key, image, record, *learnt);
+  return make_learning(encoded, header, key, image, record, *learned);
 }
 
-Verdict SampleMaker::make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key,
-                                   std::byte* image, SampleRecord& record, LearntIndexes& learnt) {
+SampleStatus SampleMaker::make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key,
+                                   std::byte* image, SampleRecord& record, LearnedIndexes& learned) {
   const MonotonicClock clock;
   const auto sample = static_cast<int64_t>(key.index);
   Nanoseconds begun = clock.now();
-  const auto known = learnt.find(sample, encoded);
+  const auto known = learned.find(sample, encoded);
   times_.decode_ns += clock.now() - begun;
   more_ = {};
-  const Verdict verdict = run_pipeline(
-      {encoded, {}, known ? &known->index : nullptr, learnt.learns() ? &more_ : nullptr}, header, key, image, record);
-  if (more_.empty()) return verdict;
+  const SampleStatus status = run_pipeline(
+      {encoded, {}, known ? &known->index : nullptr, learned.learns() ? &more_ : nullptr}, header, key, image, record);
+  if (more_.empty()) return status;
   begun = clock.now();
-  learnt.keep(sample, encoded, known, std::move(more_));
+  learned.keep(sample, encoded, known, std::move(more_));
   times_.decode_ns += clock.now() - begun;
-  return verdict;
+  return status;
 }
 
-Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
+SampleStatus SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
                                   std::byte* image, SampleRecord& record) {
   record.width = header.width;
   record.height = header.height;
@@ -198,23 +198,23 @@ Verdict SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& he
   record.draws = pipeline_->draw(key, header);
   times_.source_pixels += int64_t{header.width} * header.height;
   const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(image), context_->fields()[0].bytes_per_sample());
-  if (taker_ != nullptr && is_for_cards(key)) {
+  if (offload_ != nullptr && is_for_gpus(key)) {
     const MonotonicClock clock;
     const Nanoseconds begun = clock.now();
-    const bool taken = taker_->take(*pipeline_, input, header, record.draws, out, scratch_);
+    const bool taken = offload_->take(*pipeline_, input, header, record.draws, out, scratch_);
     times_.decode_ns += clock.now() - begun;
-    if (taken) return Verdict::good();
+    if (taken) return SampleStatus::good();
   }
   return apply(input, header, key, record.draws, out, ImageRole::image);
 }
 
-bool SampleMaker::is_for_cards(const DrawKey& key) const noexcept {
+bool SampleMaker::is_for_gpus(const DrawKey& key) const noexcept {
   const Variants& variants = context_->variants();
-  if (variants.several()) return variants.of(key) == Variant::card;
-  return !cpu_fraction_ || draw_variant(key, *cpu_fraction_) == Variant::card;
+  if (variants.several()) return variants.of(key) == Variant::gpu;
+  return !cpu_fraction_ || draw_variant(key, *cpu_fraction_) == Variant::gpu;
 }
 
-Verdict SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
+SampleStatus SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
                            std::span<uint8_t> out, ImageRole role) {
   PixelFunction function;
   if (!pipeline_->functions().empty()) {
@@ -222,14 +222,14 @@ Verdict SampleMaker::apply(const ImageInput& input, const ImageHeader& header, c
       return run_function(key, number, position, pixels);
     };
   }
-  const Verdict verdict = pipeline_->apply(input, header, draws, out, scratch_, function, role);
+  const SampleStatus status = pipeline_->apply(input, header, draws, out, scratch_, function, role);
   times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
   times_.augment_ns += std::exchange(scratch_.augment_ns, 0);
-  return verdict;
+  return status;
 }
 
 // The sample's further images, with the first one's draws.
-Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record) {
+SampleStatus SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record) {
   const FieldTable& table = context_->fields();
   for (size_t f = 2; f < table.size(); ++f) {
     const bool mask = table[f].kind == FieldKind::mask;
@@ -237,62 +237,62 @@ Verdict SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const>
     const EncodedView encoded = sample_.fields.at(f - 2);
     times_.encoded_bytes += static_cast<int64_t>(encoded.size());
     ImageHeader header;
-    Verdict verdict = read_header(encoded, context_->split().limits, header, pipeline_->header_options());
-    if (verdict.ok() && (header.width != record.width || header.height != record.height)) {
-      verdict = Verdict::bad("it has " + std::to_string(header.width) + " x " + std::to_string(header.height) +
+    SampleStatus status = read_header(encoded, context_->split().limits, header, pipeline_->header_options());
+    if (status.ok() && (header.width != record.width || header.height != record.height)) {
+      status = SampleStatus::bad("it has " + std::to_string(header.width) + " x " + std::to_string(header.height) +
                              " pixels, and its image " + std::to_string(record.width) + " x " +
                              std::to_string(record.height));
     }
     times_.source_pixels += int64_t{header.width} * header.height;
     const size_t bytes = table[f].bytes_per_sample();
     auto* const out = reinterpret_cast<uint8_t*>(fields[f]);
-    if (verdict.ok() && !mask)
-      verdict = apply({encoded, {}, nullptr}, header, key, record.draws, {out, bytes}, ImageRole::image);
-    if (verdict.ok() && mask) {
+    if (status.ok() && !mask)
+      status = apply({encoded, {}, nullptr}, header, key, record.draws, {out, bytes}, ImageRole::image);
+    if (status.ok() && mask) {
       planes_.resize(3 * bytes);
-      verdict = apply({encoded, {}, nullptr}, header, key, record.draws, planes_, ImageRole::mask);
+      status = apply({encoded, {}, nullptr}, header, key, record.draws, planes_, ImageRole::mask);
       // All three planes of each view are the same.
       const auto views = static_cast<size_t>(context_->pipeline().views());
       const size_t area = bytes / views;
       for (size_t view = 0; view < views; ++view)
         std::memcpy(out + view * area, planes_.data() + 3 * view * area, area);
     }
-    if (!verdict.ok()) return Verdict::bad("its " + table[f].name + ": " + verdict.reason);
+    if (!status.ok()) return SampleStatus::bad("its " + table[f].name + ": " + status.reason);
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
+SampleStatus SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
                               SampleRecord& record) {
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
-  if (taker_ != nullptr) taker_->forget();
+  if (offload_ != nullptr) offload_->forget();
   record.index = index;
   record.draws.clear();
   const DrawKey key{context_->split().seed, static_cast<uint32_t>(epoch), static_cast<uint64_t>(index), occurrence};
-  Verdict verdict = context_->source().load(key, sample_);
+  SampleStatus status = context_->source().load(key, sample_);
   times_.read_ns += clock.now() - begun;
-  if (!verdict.ok()) return verdict;
+  if (!status.ok()) return status;
   times_.encoded_bytes += static_cast<int64_t>(sample_.image.size());
   if (sample_.width > 0) {  // pixels already
     ImageInput input;
     input.pixels = {reinterpret_cast<const uint8_t*>(sample_.image.data()), sample_.width, sample_.height,
                     static_cast<size_t>(sample_.width) * 3};
     const ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
-    verdict = run_pipeline(input, header, key, fields[0], record);
+    status = run_pipeline(input, header, key, fields[0], record);
   } else {
-    verdict = make_image(sample_.image, key, fields[0], record, sample_.entry_points, context_->learnt());
+    status = make_image(sample_.image, key, fields[0], record, sample_.restart_points, context_->learned());
   }
-  if (verdict.ok()) verdict = make_others(key, fields, record);
-  if (!verdict.ok()) return verdict;
+  if (status.ok()) status = make_others(key, fields, record);
+  if (!status.ok()) return status;
   context_->variants().note(key, record.draws);
   std::memcpy(fields[1], &sample_.label, sizeof sample_.label);
-  for (size_t f = 2; f < context_->fields().size() && verdict.ok(); ++f) {
+  for (size_t f = 2; f < context_->fields().size() && status.ok(); ++f) {
     const FieldSpec& field = context_->fields()[f];
     if (field.kind == FieldKind::image || field.kind == FieldKind::mask) continue;  // make_others()
-    verdict = put_value(field, sample_.fields.at(f - 2), fields[f]);
+    status = put_value(field, sample_.fields.at(f - 2), fields[f]);
   }
-  return verdict;
+  return status;
 }
 
 // The first usable one of the sample's substitutes. What any thread has seen to be unusable is not looked at again.
@@ -325,20 +325,20 @@ SampleRecord SampleMaker::make(const PlannedSample& planned, int64_t epoch, std:
   SampleRecord record;
   record.planned = planned;
   record.padding = !planned.valid;
-  Verdict verdict = try_make(planned.index, planned.occurrence, epoch, fields, record);
+  SampleStatus status = try_make(planned.index, planned.occurrence, epoch, fields, record);
   record.key = context_->source().key(planned.index);
-  if (verdict.ok() && !planned.valid) {
+  if (status.ok() && !planned.valid) {
     // Padding of an exact evaluation: the picture of the repeated sample, a label that no loss counts.
     std::memcpy(fields[1], &kIgnoredLabel, sizeof kIgnoredLabel);
   }
-  if (verdict.ok()) return record;
+  if (status.ok()) return record;
 
-  record.reason = verdict.reason;
+  record.reason = status.reason;
   if (split.on_error == OnError::substitute && split.split.mode == Mode::train &&
       substitute(planned, epoch, fields, record)) {
     return record;
   }
-  if (taker_ != nullptr) taker_->forget();
+  if (offload_ != nullptr) offload_->forget();
   record.bad = true;
   record.index = planned.index;
   record.draws.clear();

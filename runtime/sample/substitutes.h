@@ -7,8 +7,8 @@
 //   many draws as there are samples and some, then, because the rest of a long search would draw what was tried, all in
 //   their order from the planned one on. Each comes once, the planned one never.
 // A search ends, at the latest, where a job whose unusable samples are within bad_samples cannot come to: among so many
-//   samples there would be a usable one but for a chance below e^-128 (see substitutes_tried()). In a data set without a
-//   usable sample the named error comes after that many tries, at most one of each sample.
+//   samples there would be a usable one but for a chance below e^-128 (see substitutes_tried()). In a data set without
+//   a usable sample the named error comes after that many tries, at most one of each sample.
 // Thread-safety: Substitutes by one thread; UnusableSamples by any.
 #pragma once
 
@@ -48,7 +48,7 @@ class Substitutes {
   std::unordered_set<int64_t> seen_;
 };
 
-// What searches have found, so that no file is looked at by each of them. It is a memory of verdicts, which are pure
+// What searches have found, so that no file is looked at by each of them. It is a memory of statuses, which are pure
 // functions of epoch, index and occurrence: what it has forgotten, or never took for want of room, is found again.
 class UnusableSamples {
  public:

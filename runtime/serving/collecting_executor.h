@@ -1,11 +1,11 @@
 // An executor for callers without an event loop: a thread of its own collects what is done.
 //
-//   CollectingExecutor cards(make_card_executor(…), [](std::unique_ptr<ChunkWork> done) { … });
-//   cards.executor().submit(std::move(work));
+//   CollectingExecutor gpus(make_gpu_executor(…), [](std::unique_ptr<ChunkWork> done) { … });
+//   gpus.executor().submit(std::move(work));
 //
-// Thread-safety: executor()'s methods as theirs, but for next_done(), which is the thread's. `collect` is called by that
-//   thread alone, and must not throw.
-// The destructor waits for samples and batches of cards that are under way, and drops works that are not done then.
+// Thread-safety: executor()'s methods as theirs, but for next_done(), which is the thread's. `collect` is called by
+//   that thread alone, and must not throw.
+// The destructor waits for samples and batches of GPUs that are under way, and drops works that are not done then.
 #pragma once
 
 #include <functional>

@@ -100,7 +100,7 @@ TensorView view_of(void* data, DType dtype, int64_t n, const Pipeline& pipeline,
 struct PendingImages::Request {
   std::vector<EncodedImage> images;
   ImageBatch batch;
-  std::vector<std::byte> cell;  // images before finishing, where cards make them
+  std::vector<std::byte> chunk_buffer;  // images before finishing, where GPUs make them
   uint64_t number = 0;          // of the work then
   size_t next = 0;         // image that the next thread takes
   size_t unfinished = 0;
@@ -124,12 +124,12 @@ class PreprocessorImpl {
     const Variants& variants = context_->variants();
     if (variants.several()) random_transforms_.emplace_back("cpu_fraction");
     list_random(variants.shared(), split_.split.pipeline);
-    if (variants.several()) list_random(variants.pipeline(Variant::card), split_.split.card_pipeline);
+    if (variants.several()) list_random(variants.pipeline(Variant::gpu), split_.split.gpu_pipeline);
     num_threads_ = options.threads > 0 ? options.threads : job.loader.threads;
     const SignalsBlocked blocked;
     try {
-      open_cards_of(job);
-      for (int i = 0; !cards_ && i < num_threads_; ++i) threads_.emplace_back([this] { work(); });
+      open_gpus_of(job);
+      for (int i = 0; !gpus_ && i < num_threads_; ++i) threads_.emplace_back([this] { work(); });
     } catch (const std::system_error& problem) {
       stop();
       throw Error(ErrorKind::runtime, "cannot start " + std::to_string(num_threads_) + " threads: " + problem.what(),
@@ -163,7 +163,7 @@ class PreprocessorImpl {
                   "it is a share of the images, between 0 and 1");
     }
     const auto found = job.splits.find(split);
-    const bool two = found != job.splits.end() && !found->second.card_pipeline.empty();
+    const bool two = found != job.splits.end() && !found->second.gpu_pipeline.empty();
     if (two) {
       found->second.cpu_fraction = options.cpu_fraction;
     } else {
@@ -186,8 +186,8 @@ class PreprocessorImpl {
     PendingImages pending;
     pending.pool_ = self;
     pending.request_ = request;
-    if (n > 0 && self->cards_) {
-      self->submit_to_cards(std::move(request));
+    if (n > 0 && self->gpus_) {
+      self->submit_to_gpus(std::move(request));
     } else if (n > 0) {
       MutexLock lock(self->mutex_);
       self->queue_.push_back(std::move(request));
@@ -226,8 +226,8 @@ class PreprocessorImpl {
 
   // Takes back what no thread has begun; afterwards no thread knows the request.
   void abandon(Request& request) {
-    if (cards_) {
-      abandon_at_cards(request);
+    if (gpus_) {
+      abandon_at_gpus(request);
       return;
     }
     MutexLock lock(mutex_);
@@ -243,12 +243,12 @@ class PreprocessorImpl {
   DType dtype() const noexcept { return wanted_.spec().dtype; }
   const Finisher& finisher() const noexcept { return wanted_; }
   int threads() const noexcept { return num_threads_; }
-  const std::string& no_card() const noexcept { return no_card_; }
+  const std::string& no_gpu() const noexcept { return no_gpu_; }
 
-  std::vector<PreprocessorCard> cards() const {
-    std::vector<PreprocessorCard> out;
-    if (!cards_) return out;
-    for (const CardFigures& card : cards_->executor().figures().cards) out.push_back({card.name, card.images, card.failure});
+  std::vector<PreprocessorGpu> gpus() const {
+    std::vector<PreprocessorGpu> out;
+    if (!gpus_) return out;
+    for (const GpuFigures& gpu : gpus_->executor().figures().gpus) out.push_back({gpu.name, gpu.images, gpu.failure});
     return out;
   }
   const std::vector<std::string>& random_transforms() const noexcept { return random_transforms_; }
@@ -351,52 +351,52 @@ class PreprocessorImpl {
                   static_cast<std::byte*>(request.batch.images_.data) + place * finisher_.bytes_per_sample());
   }
 
-  // ---- with cards: a request is one work of an executor ----
+  // ---- with GPUs: a request is one work of an executor ----
   static LeaseKey work_key(const Request& request) { return {.stream = request.number}; }
 
-  void open_cards_of(const Job& job) {
+  void open_gpus_of(const Job& job) {
     if (job.loader.executor == ExecutorKind::cpu) return;
     LoaderOptions options = loader_options(job);
-    options.card_lanes.library.reset();  // what is served must not depend on which card has time
-    options.card_lanes.shared_bytes = 0;  // nobody else reads
+    options.in_flight_batches.library.reset();  // what is served must not depend on which GPU has time
+    options.in_flight_batches.shared_bytes = 0;  // nobody else reads
     try {
-      cards_ = std::make_unique<CollectingExecutor>(
-          make_card_executor(num_threads_, {}, open_cards(options.cards), options.card_lanes, {}, options.cpu_fraction),
+      gpus_ = std::make_unique<CollectingExecutor>(
+          make_gpu_executor(num_threads_, {}, open_gpus(options.gpus), options.in_flight_batches, {}, options.cpu_fraction),
           [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
     } catch (const Error& error) {
-      if (job.loader.executor == ExecutorKind::card) throw;
-      no_card_ = error.message();
+      if (job.loader.executor == ExecutorKind::gpu) throw;
+      no_gpu_ = error.message();
     }
   }
 
-  void submit_to_cards(std::shared_ptr<Request> request) {
+  void submit_to_gpus(std::shared_ptr<Request> request) {
     const size_t n = request->images.size();
     auto work = std::make_unique<ChunkWork>();
-    request->cell.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
+    request->chunk_buffer.resize(chunk_layout(context_->fields(), static_cast<int64_t>(n)).total_bytes);
     work->lease.samples.resize(n);
     work->split = context_;
-    work->memory = request->cell.data();
+    work->memory = request->chunk_buffer.data();
     work->make = [this, request](SampleMaker& maker, size_t i, std::span<std::byte* const> fields) {
       return make_raw(maker, request->images[i], {fields[0], context_->fields()[0].bytes_per_sample()});
     };
     work->finish = [this, request](size_t i) {
-      finish(request->cell.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
+      finish(request->chunk_buffer.data() + i * context_->fields()[0].bytes_per_sample(), *request, i);
     };
     {
       MutexLock lock(mutex_);
       request->number = ++last_number_;
       work->lease.lease = work_key(*request);
-      at_cards_.emplace(request->number, std::move(request));
+      at_gpus_.emplace(request->number, std::move(request));
     }
-    cards_->executor().submit(std::move(work));
+    gpus_->executor().submit(std::move(work));
   }
 
   // All of it, or nothing.
-  void abandon_at_cards(Request& request) {
-    const auto back = cards_->executor().withdraw(work_key(request));
+  void abandon_at_gpus(Request& request) {
+    const auto back = gpus_->executor().withdraw(work_key(request));
     MutexLock lock(mutex_);
     if (back) {
-      at_cards_.erase(request.number);
+      at_gpus_.erase(request.number);
       request.unfinished = 0;
     }
     while (request.unfinished > 0) done_.wait_for(mutex_, kAskEvery);  // bounded by the request
@@ -407,7 +407,7 @@ class PreprocessorImpl {
     std::shared_ptr<Request> request;
     {
       MutexLock lock(mutex_);
-      request = std::move(at_cards_.extract(work.lease.lease.stream).mapped());
+      request = std::move(at_gpus_.extract(work.lease.lease.stream).mapped());
     }
     if (work.failure.empty()) {
       for (size_t i = 0; i < work.records.size(); ++i) request->batch.reasons_[i] = std::move(work.records[i].reason);
@@ -427,7 +427,7 @@ class PreprocessorImpl {
       queued_.notify_all();
     }
     for (std::thread& thread : threads_) thread.join();
-    cards_.reset();
+    gpus_.reset();
   }
 
   const pid_t owner_ = ::getpid();
@@ -446,12 +446,12 @@ class PreprocessorImpl {
   // Requests of which an image has not been taken yet, oldest first.
   std::deque<std::shared_ptr<Request>> queue_ PENSTOCK_GUARDED_BY(mutex_);
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
-  std::map<uint64_t, std::shared_ptr<Request>> at_cards_ PENSTOCK_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Request>> at_gpus_ PENSTOCK_GUARDED_BY(mutex_);
   uint64_t last_number_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   int num_threads_ = 0;
-  std::vector<std::thread> threads_;             // empty where there are cards
-  std::unique_ptr<CollectingExecutor> cards_;
-  std::string no_card_;
+  std::vector<std::thread> threads_;             // empty where there are GPUs
+  std::unique_ptr<CollectingExecutor> gpus_;
+  std::string no_gpu_;
 };
 
 int64_t ImageBatch::num_good() const noexcept {
@@ -524,8 +524,8 @@ DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
 const Finisher& Preprocessor::finisher() const noexcept { return impl_->finisher(); }
 int Preprocessor::threads() const noexcept { return impl_->threads(); }
 const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
-std::vector<PreprocessorCard> Preprocessor::cards() const { return impl_->cards(); }
-const std::string& Preprocessor::no_card() const noexcept { return impl_->no_card(); }
+std::vector<PreprocessorGpu> Preprocessor::gpus() const { return impl_->gpus(); }
+const std::string& Preprocessor::no_gpu() const noexcept { return impl_->no_gpu(); }
 std::string Preprocessor::spec() const { return canonical_json(impl_->split()); }
 std::string Preprocessor::fingerprint() const { return pipeline_fingerprint(impl_->split()); }
 std::string Preprocessor::state() const { return pipeline_state(impl_->split()); }

@@ -3,27 +3,27 @@
 //   penstock::Preprocessor preprocess("job.yaml", "val");
 //   preprocess.check(state_from_the_checkpoint);                     // refuses, by name, another pipeline
 //   penstock::ImageBatch one = preprocess.run(bytes);                // [1, 3, h, w]; Error(dataset) says what is wrong
-//   penstock::ImageBatch many = preprocess.run(list_of_images);      // [n, 3, h, w] and a verdict for each
+//   penstock::ImageBatch many = preprocess.run(list_of_images);      // [n, 3, h, w] and a status for each
 //   float* pixels = many.images().as<float>();
 //
 // Equality: the tensor is, byte for byte, what the loaders make of the same file in the same split, because both call
 //   SampleMaker and Finisher; in jobs of arithmetic `fast` with loader.nvjpeg but for what nvJPEG decoded there, which
 //   is never asked here. A refused image's place holds what an evaluating loader puts there: a black picture,
 //   finished like any other.
-// Draws: a pipeline that draws nothing (the rule for evaluation) needs bytes alone. One that draws needs index and epoch
-//   of every image, and then gives what a loader gives for that sample; without them the call is refused, naming the
-//   transforms that draw. A Python transform counts as one that draws: it gets a generator.
-// Two pipelines (card_pipeline): index and epoch say which one makes an image, as in a loader; so they are asked for.
+// Draws: a pipeline that draws nothing (the rule for evaluation) needs bytes alone. One that draws needs index and
+//   epoch of every image, and then gives what a loader gives for that sample; without them the call is refused, naming
+//   the transforms that draw. A Python transform counts as one that draws: it gets a generator.
+// Two pipelines (gpu_pipeline): index and epoch say which one makes an image, as in a loader; so they are asked for.
 // Threads: a pool of its own, `threads` of them (default: the job's loader.threads), takes single images, oldest call
 //   first. submit() returns at once: the pool works while the caller does something else.
 // Thread-safety: everything may be called from any number of threads at once, but one PendingImages from one.
-// Ownership: an ImageBatch owns its memory by reference count, also after the Preprocessor is gone; it may be written to.
-//   The encoded bytes are the caller's, and must stay until run() or wait() returned, or the PendingImages is gone.
-// Cards: where loader.executor has any, they make the images that they can, same bytes; the threads read and do the rest.
-//   Of a card that fails the threads make what it had.
+// Ownership: an ImageBatch owns its memory by reference count, also after the Preprocessor is gone; it may be written
+//   to. The encoded bytes are the caller's, and must stay until run() or wait() returned, or the PendingImages is gone.
+// GPUs: where loader.executor has any, they make the images that they can, same bytes; the threads read and do the
+//   rest. Of a GPU that fails the threads make what it had.
 // fork(): a child of fork() must make its own; calls on the parent's are refused there.
-// Failure: Error(config | usage) from the constructor, as for a DataLoader; Error(runtime) where loader.executor is `card`
-//   and there is none. Error(usage): draws without an index. One
+// Failure: Error(config | usage) from the constructor, as for a DataLoader; Error(runtime) where loader.executor is
+//   `gpu` and there is none. Error(usage): draws without an index. One
 //   image that cannot be used: Error(dataset) from run(bytes), a reason in the batch otherwise. Error(runtime): memory,
 //   or images that are not ready within trainer.timeout_s.
 #pragma once
@@ -67,8 +67,8 @@ class ImageBatch {
   std::vector<std::string> reasons_;
 };
 
-// Of one card, so far.
-struct PreprocessorCard {
+// Of one GPU, so far.
+struct PreprocessorGpu {
   std::string name;
   int64_t images = 0;
   std::string failure;  // why it is not asked any more
@@ -101,10 +101,11 @@ struct PreprocessorOptions {
   std::optional<DType> dtype;          // instead of the pipeline's ToDtype
   std::optional<bool> channels_last;   // instead of the split's
   // Images as they are before finishing, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
-  // card say: a quarter of float32's bytes.
+  // GPU say: a quarter of float32's bytes.
   bool raw_images = false;
   int threads = 0;                     // 0: loader.threads
-  std::optional<double> cpu_fraction;  // instead of the split's, where it has a card_pipeline, else of loader.cpu_fraction
+  // instead of the split's, where it has a gpu_pipeline, else of loader.cpu_fraction
+  std::optional<double> cpu_fraction;
 };
 
 class Preprocessor {
@@ -128,8 +129,8 @@ class Preprocessor {
   const Finisher& finisher() const noexcept;  // to that; what raw images still need
   int threads() const noexcept;
   const std::vector<std::string>& random_transforms() const noexcept;  // those that draw; empty: nothing is drawn
-  std::vector<PreprocessorCard> cards() const;  // empty: the CPU makes all
-  const std::string& no_card() const noexcept;  // why, where the job's executor is `auto`; else empty
+  std::vector<PreprocessorGpu> gpus() const;  // empty: the CPU makes all
+  const std::string& no_gpu() const noexcept;  // why, where the job's executor is `auto`; else empty
   std::string spec() const;         // the split as canonical JSON, as DataLoader::spec()
 
   // 32 hexadecimal digits, equal exactly where transforms with all parameters, arithmetic and decoder versions are

@@ -18,10 +18,10 @@ class CenterCrop final : public GeometricTransform {
  public:
   explicit CenterCrop(const ParamMap& params) : size_(size_param(params, "size")) {}
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+  SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 0, "CenterCrop");
     ops.crop({start(in.width, size_.width), start(in.height, size_.height), size_.width, size_.height});
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }
@@ -70,11 +70,11 @@ class ConstantPad final : public Pad<GeometricTransform> {
  public:
   explicit ConstantPad(const ParamMap& params) : Pad(params), fill_(fills_param(params)) {}
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+  SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 0, "Pad");
     const Size out = padded(in);
     ops.crop({-padding_[0], -padding_[1], out.width, out.height}, fill_);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
  private:
@@ -85,9 +85,9 @@ class BorderPad final : public Pad<PixelTransform> {
  public:
   explicit BorderPad(const ParamMap& params) : Pad(params), border_(border_of(text_param(params, "padding_mode"))) {}
 
-  Verdict size_after(Size in, std::span<const int64_t>, Size& out) const override {
+  SampleStatus size_after(Size in, std::span<const int64_t>, Size& out) const override {
     out = padded(in);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   bool acts(std::span<const int64_t> values) const override {
@@ -125,8 +125,8 @@ class CornerCrops final : public ViewsTransform {
            std::to_string(in.height);
   }
 
-  Verdict view(Size in, int number, OpList& ops) const override {
-    if (std::string why = misfit(in); !why.empty()) return Verdict::bad(std::move(why));
+  SampleStatus view(Size in, int number, OpList& ops) const override {
+    if (std::string why = misfit(in); !why.empty()) return SampleStatus::bad(std::move(why));
     if (number >= 5) vertical_ ? ops.flip_vertical() : ops.flip_horizontal();
     const int right = in.width - size_.width;
     const int bottom = in.height - size_.height;
@@ -135,7 +135,7 @@ class CornerCrops final : public ViewsTransform {
     const std::pair<int, int> corners[5] = {{0, 0}, {right, 0}, {0, bottom}, {right, bottom}, {middle_x, middle_y}};
     const auto [x, y] = corners[number % 5];
     ops.crop({x, y, size_.width, size_.height});
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }
@@ -149,7 +149,7 @@ class CornerCrops final : public ViewsTransform {
 // torchvision's RandomCrop.
 //
 // Draws: [x, y] of the box's corner in the input's pixels, before padding: negative where it starts in the padding.
-// Draw numbers: 0 is y, 1 is x. An image that is too small gets [0, 0] and a bad verdict.
+// Draw numbers: 0 is y, 1 is x. An image that is too small gets [0, 0] and a bad status.
 template <class Kind>
 class RandomCrop : public Kind {
  public:
@@ -182,16 +182,16 @@ class RandomCrop : public Kind {
   std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }
 
  protected:
-  Verdict check(Size in, std::span<const int64_t> values) const {
+  SampleStatus check(Size in, std::span<const int64_t> values) const {
     require_draws(values, 2, "RandomCrop");
-    if (std::string why = misfit(in); !why.empty()) return Verdict::bad(std::move(why));
+    if (std::string why = misfit(in); !why.empty()) return SampleStatus::bad(std::move(why));
     const Box room = padded(in);
     if (values[0] < room.x || values[0] > room.x + room.width - size_.width || values[1] < room.y ||
         values[1] > room.y + room.height - size_.height) {
       throw Error(ErrorKind::usage, "RandomCrop: the drawn corner lies outside the padded image",
                   "use the draws that Pipeline::draw made for this sample");
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   // The padded image in the input's coordinates. pad_if_needed pads both sides by the whole difference, as torchvision.
@@ -219,10 +219,10 @@ class ConstantRandomCrop final : public RandomCrop<GeometricTransform> {
  public:
   explicit ConstantRandomCrop(const ParamMap& params) : RandomCrop(params), fill_(fills_param(params)) {}
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
-    if (Verdict verdict = check(in, values); !verdict.ok()) return verdict;
+  SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+    if (SampleStatus status = check(in, values); !status.ok()) return status;
     ops.crop({static_cast<int>(values[0]), static_cast<int>(values[1]), size_.width, size_.height}, fill_);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
  private:
@@ -235,7 +235,7 @@ class BorderRandomCrop final : public RandomCrop<PixelTransform> {
   explicit BorderRandomCrop(const ParamMap& params)
       : RandomCrop(params), border_(border_of(text_param(params, "padding_mode"))) {}
 
-  Verdict size_after(Size in, std::span<const int64_t> values, Size& out) const override {
+  SampleStatus size_after(Size in, std::span<const int64_t> values, Size& out) const override {
     out = size_;
     return check(in, values);
   }

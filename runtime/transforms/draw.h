@@ -11,8 +11,8 @@
 //   From the block's output, words 0 and 1 make one 64-bit number u = word 0 | word 1 << 32; words 2 and 3 are spare.
 // Every draw function takes exactly one draw number, whatever it returns, so that a transform's later draws do not
 //   depend on its earlier values' magnitude.
-// Exactness: doubles by +, -, * alone and draw_math.h; equal for any compiler and CPU (tests/transforms/draw_hash_test).
-// Thread-safety: a DrawStream is a value. Usable in device code (-fmad=false).
+// Exactness: doubles by +, -, * alone and draw_math.h; equal for any compiler and CPU
+// (tests/transforms/draw_hash_test). Thread-safety: a DrawStream is a value. Usable in device code (-fmad=false).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// ExifTranspose: images upright, as PIL.ImageOps.exif_transpose makes them.
+// ExifTranspose: images oriented, as PIL.ImageOps.exif_transpose makes them.
 //
-// The decoder does it (decode/orientation.h): draws see the upright size, and only the part that they need is decoded.
+// The decoder does it (decode/orientation.h): draws see the oriented size, and only the part that they need is decoded.
 #include "runtime/transforms/transforms.h"
 
 namespace penstock {
@@ -8,7 +8,7 @@ namespace penstock {
 TransformInfo exif_transpose_info() {
   return {.name = "ExifTranspose",
           .doc =
-              "Turns each image upright by its EXIF orientation, as PIL.ImageOps.exif_transpose does. First in the "
+              "Orients each image by its EXIF orientation, as PIL.ImageOps.exif_transpose does. First in the "
               "pipeline or not at all; without it orientation is ignored, as torchvision's ImageFolder does.",
           .params = {},
           .make = [](const ParamMap&) { return ExifTranspose{}; }};

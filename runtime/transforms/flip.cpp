@@ -13,7 +13,7 @@ class RandomFlip final : public GeometricTransform {
     values.push_back(stream.bernoulli(p_) ? 1 : 0);
   }
 
-  Verdict geometry(Size, std::span<const int64_t> values, OpList& ops) const override {
+  SampleStatus geometry(Size, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 1, "RandomFlip");
     if (values[0] != 0 && values[0] != 1) {
       throw Error(ErrorKind::usage, "a flip draws 0 or 1, not " + std::to_string(values[0]));
@@ -21,7 +21,7 @@ class RandomFlip final : public GeometricTransform {
     if (values[0] == 1) {
       axis_ == OpKind::flip_horizontal ? ops.flip_horizontal() : ops.flip_vertical();
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   std::optional<OpKind> flips() const noexcept override { return axis_; }

@@ -36,8 +36,8 @@ class Group : public TransformGroup {
                                         " values, and " + std::to_string(counts_[which]) + " for another image");
     }
     Size out = in;
-    const Verdict verdict = size_after(inside_[which], std::span(values).subspan(before), in, out);
-    return verdict.ok() ? out : in;  // what is refused here is refused by apply(), where it is applied
+    const SampleStatus status = size_after(inside_[which], std::span(values).subspan(before), in, out);
+    return status.ok() ? out : in;  // what is refused here is refused by apply(), where it is applied
   }
 
   void expand_inner(size_t which, std::span<const int64_t>& values, std::vector<Step>& steps) const {

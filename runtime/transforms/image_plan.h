@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "runtime/pixels/pixel_ops.h"
-#include "runtime/transforms/geometric_plan.h"
+#include "runtime/transforms/crop_resize_plan.h"
 
 namespace penstock {
 
 struct PlanStage {
-  GeometricPlan geometry;
+  CropResizePlan geometry;
   std::vector<PixelOp> ops;  // behind it, in order
 };
 

@@ -5,7 +5,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/transforms/catalog.h"
-#include "runtime/transforms/pipeline_plan.h"
+#include "runtime/transforms/crop_resize_planner.h"
 #include "runtime/transforms/run_pixels.h"
 #include "runtime/transforms/transform.h"
 
@@ -19,7 +19,7 @@ constexpr size_t kMaxBatchTransforms = 64;
 }  // namespace
 
 Scratch::Scratch(const DecodeLimits& decode_limits)
-    : limits(decode_limits), decoder(decode_limits), plan(std::make_unique<PipelinePlan>()) {}
+    : limits(decode_limits), decoder(decode_limits), plan(std::make_unique<CropResizePlanner>()) {}
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch::~Scratch() = default;
 
@@ -110,9 +110,9 @@ class Pipeline::Impl {
       DrawStream stream(key, placed.position);
       TransformDraw drawn{placed.position, {}};
       if (const auto* drawing = as<DrawingTransform>(placed.transform)) drawing->draw(stream, size, drawn.values);
-      const Verdict verdict = size_after(placed.transform, drawn.values, size, size);
+      const SampleStatus status = size_after(placed.transform, drawn.values, size, size);
       if (!drawn.values.empty()) draws.push_back(std::move(drawn));
-      if (!verdict.ok()) break;  // apply() says so; there is no image for the transforms behind
+      if (!status.ok()) break;  // apply() says so; there is no image for the transforms behind
     }
     return draws;
   }
@@ -139,7 +139,7 @@ class Pipeline::Impl {
     return std::any_of(batch_.begin(), batch_.end(), [](const auto& one) { return one.transform->needs_float(); });
   }
 
-  Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+  SampleStatus apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role) const {
     if (out.size() != view_bytes() * static_cast<size_t>(views())) {
       throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " +
@@ -152,16 +152,16 @@ class Pipeline::Impl {
     const int64_t start = clock_.now();
     const int64_t decoded_before = scratch.decode_ns;
     scratch.plan->role = role;
-    Verdict verdict = run_stages(input, header, draws, out, scratch, function);
+    SampleStatus status = run_stages(input, header, draws, out, scratch, function);
     scratch.augment_ns += clock_.now() - start - (scratch.decode_ns - decoded_before);
-    return verdict;
+    return status;
   }
 
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& found,
             DecodeSize decoded) const {
     found.stages.clear();
     if (views_ || !functions_.empty()) return false;
-    PipelinePlan& plan = *scratch.plan;
+    CropResizePlanner& plan = *scratch.plan;
     plan.ops.clear();
     plan.role = ImageRole::image;
     Size size{header.width, header.height};
@@ -190,7 +190,7 @@ class Pipeline::Impl {
     for (const Placed& placed : placed_) {
       const std::span<const int64_t> values = values_at(draws, next, placed.position);
       list_steps(placed.transform, values, steps);
-      Verdict verdict = Verdict::good();
+      SampleStatus status = SampleStatus::good();
       // A group's draws say more than what came of them; so do those of a pixel transform.
       const auto* alone = as<GeometricTransform>(placed.transform);
       bool explained = alone != nullptr;
@@ -198,13 +198,13 @@ class Pipeline::Impl {
       for (const Step& step : steps) {
         OpList ops(size);
         if (const auto* geometric = as<GeometricTransform>(*step.transform)) {
-          verdict = geometric->geometry(size, step.values, ops);
+          status = geometric->geometry(size, step.values, ops);
           size = ops.size();
         } else if (const auto* pixels = as<PixelTransform>(*step.transform)) {
-          verdict = pixels->size_after(size, step.values, size);
+          status = pixels->size_after(size, step.values, size);
           moved = moved || (!pixels->colour_only() && pixels->acts(step.values));
         }
-        if (!verdict.ok()) break;
+        if (!status.ok()) break;
         for (const GeometricOp& op : ops.ops()) {
           if (op.kind == OpKind::flip_horizontal) result.flip[0] = !result.flip[0];
           if (op.kind == OpKind::flip_vertical) result.flip[1] = !result.flip[1];
@@ -222,10 +222,10 @@ class Pipeline::Impl {
           result.has_crop = true;
         }
       }
-      if ((!explained || !verdict.ok()) && !values.empty()) {
+      if ((!explained || !status.ok()) && !values.empty()) {
         result.others.push_back({placed.position, {values.begin(), values.end()}});
       }
-      if (!verdict.ok()) break;
+      if (!status.ok()) break;
     }
     if (result.has_crop) result.crop = box;
     return result;
@@ -301,9 +301,9 @@ class Pipeline::Impl {
   }
 
   // Geometry gathers in plan.ops until something wants a whole image, or the pipeline ends.
-  Verdict run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+  SampleStatus run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                      Scratch& scratch, const PixelFunction& function) const {
-    PipelinePlan& plan = *scratch.plan;
+    CropResizePlanner& plan = *scratch.plan;
     plan.ops.clear();
     Stage stage{input, {header.width, header.height}};
     size_t next_draw = 0;
@@ -311,16 +311,16 @@ class Pipeline::Impl {
     for (const Placed& placed : placed_) {
       list_steps(placed.transform, values_at(draws, next_draw, placed.position), plan.steps);
       for (const auto& [transform, values] : plan.steps) {
-        Verdict verdict = Verdict::good();
+        SampleStatus status = SampleStatus::good();
         if (const auto* geometric = as<GeometricTransform>(*transform)) {
-          verdict = add_geometry(*geometric, values, stage.size, plan);
+          status = add_geometry(*geometric, values, stage.size, plan);
         } else if (const auto* pixels = as<PixelTransform>(*transform)) {
-          verdict = paint(*pixels, values, stage, header, scratch);
+          status = paint(*pixels, values, stage, header, scratch);
         } else if (plan.role != ImageRole::mask) {  // a function
-          verdict = make_whole(stage, header, scratch);
-          if (verdict.ok()) verdict = function(next_function++, placed.position, *stage.whole);
+          status = make_whole(stage, header, scratch);
+          if (status.ok()) status = function(next_function++, placed.position, *stage.whole);
         }
-        if (!verdict.ok()) return verdict;
+        if (!status.ok()) return status;
       }
     }
     if (next_draw != draws.size()) {
@@ -332,70 +332,70 @@ class Pipeline::Impl {
   }
 
   // All are cut from the image that precedes them, which is made once.
-  Verdict make_views(Stage& stage, const ImageHeader& header, std::span<uint8_t> out, Scratch& scratch) const {
-    if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
+  SampleStatus make_views(Stage& stage, const ImageHeader& header, std::span<uint8_t> out, Scratch& scratch) const {
+    if (SampleStatus status = make_whole(stage, header, scratch); !status.ok()) return status;
     for (int number = 0; number < views(); ++number) {
       OpList ops(stage.size);
-      if (Verdict verdict = views_->view(stage.size, number, ops); !verdict.ok()) return verdict;
+      if (SampleStatus status = views_->view(stage.size, number, ops); !status.ok()) return status;
       scratch.plan->ops.clear();
       for (const GeometricOp& op : ops.ops()) add_operation(op, *scratch.plan);
       const std::span<uint8_t> place = out.subspan(static_cast<size_t>(number) * view_bytes(), view_bytes());
-      if (Verdict verdict = run_stage(stage.source, header, size_, scratch, place.data(), nullptr); !verdict.ok()) {
-        return verdict;
+      if (SampleStatus status = run_stage(stage.source, header, size_, scratch, place.data(), nullptr); !status.ok()) {
+        return status;
       }
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   size_t view_bytes() const noexcept {
     return static_cast<size_t>(size_.width) * static_cast<size_t>(size_.height) * 3;
   }
 
-  static Verdict add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
-                              PipelinePlan& plan) {
+  static SampleStatus add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
+                              CropResizePlanner& plan) {
     OpList ops(size);
-    Verdict verdict = transform.geometry(size, values, ops);
-    if (!verdict.ok()) return verdict;
+    SampleStatus status = transform.geometry(size, values, ops);
+    if (!status.ok()) return status;
     for (const GeometricOp& op : ops.ops()) add_operation(op, plan);
     size = ops.size();
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
-  static void add_operation(GeometricOp op, PipelinePlan& plan) {
+  static void add_operation(GeometricOp op, CropResizePlanner& plan) {
     if (plan.role == ImageRole::mask) op.filter = Filter::nearest;
     plan.ops.push_back(op);
   }
 
-  Verdict make_whole(Stage& stage, const ImageHeader& header, Scratch& scratch) const {
-    PipelinePlan& plan = *scratch.plan;
-    if (stage.whole != nullptr && plan.ops.empty()) return Verdict::good();
-    if (Verdict verdict = check_size(stage.size, scratch.limits); !verdict.ok()) return verdict;
+  SampleStatus make_whole(Stage& stage, const ImageHeader& header, Scratch& scratch) const {
+    CropResizePlanner& plan = *scratch.plan;
+    if (stage.whole != nullptr && plan.ops.empty()) return SampleStatus::good();
+    if (SampleStatus status = check_size(stage.size, scratch.limits); !status.ok()) return status;
     PixelBuffer& whole = scratch.whole[stage.whole == &scratch.whole[0] ? 1 : 0];
-    Verdict verdict = run_stage(stage.source, header, stage.size, scratch, nullptr, &whole);
-    if (!verdict.ok()) return verdict;
+    SampleStatus status = run_stage(stage.source, header, stage.size, scratch, nullptr, &whole);
+    if (!status.ok()) return status;
     plan.ops.clear();
     stage.whole = &whole;
     stage.source.pixels = view_of(whole);
-    return verdict;
+    return status;
   }
 
-  Verdict paint(const PixelTransform& transform, std::span<const int64_t> values, Stage& stage,
+  SampleStatus paint(const PixelTransform& transform, std::span<const int64_t> values, Stage& stage,
                 const ImageHeader& header, Scratch& scratch) const {
     const ImageRole role = scratch.plan->role;
-    if (!transform.acts(values)) return Verdict::good();
-    if (role == ImageRole::mask && transform.colour_only()) return Verdict::good();
+    if (!transform.acts(values)) return SampleStatus::good();
+    if (role == ImageRole::mask && transform.colour_only()) return SampleStatus::good();
     Size after;
-    if (Verdict verdict = transform.size_after(stage.size, values, after); !verdict.ok()) return verdict;
-    if (Verdict verdict = check_size(after, scratch.limits); !verdict.ok()) return verdict;
-    if (Verdict verdict = make_whole(stage, header, scratch); !verdict.ok()) return verdict;
+    if (SampleStatus status = transform.size_after(stage.size, values, after); !status.ok()) return status;
+    if (SampleStatus status = check_size(after, scratch.limits); !status.ok()) return status;
+    if (SampleStatus status = make_whole(stage, header, scratch); !status.ok()) return status;
     PixelBuffer& image = *stage.whole;
-    if (Verdict verdict = transform.paint(image, values, role, scratch.paint); !verdict.ok()) return verdict;
+    if (SampleStatus status = transform.paint(image, values, role, scratch.paint); !status.ok()) return status;
     stage.size = after;
     if (Size{image.width(), image.height()} != stage.size) {
       throw Error(ErrorKind::usage, "a pixel transform made another size than it said");
     }
     stage.source.pixels = view_of(image);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   // paint(), as data.
@@ -413,7 +413,7 @@ class Pipeline::Impl {
 
   // What run_stage() would do with the geometry gathered so far, as data; nothing, where there is none behind a stage.
   bool plan_stage(const ImageHeader& header, Size size, Scratch& scratch, ImagePlan& found, DecodeSize decoded) const {
-    PipelinePlan& plan = *scratch.plan;
+    CropResizePlanner& plan = *scratch.plan;
     const bool first = found.stages.empty();
     if (!first && plan.ops.empty()) return true;
     if (!plan.build(size, scratch.limits.max_pixels, scratch.resampler).ok()) return false;
@@ -429,21 +429,21 @@ class Pipeline::Impl {
     return true;
   }
 
-  static Verdict check_size(Size size, const DecodeLimits& limits) {
-    if (int64_t{size.width} * size.height <= limits.max_pixels) return Verdict::good();
+  static SampleStatus check_size(Size size, const DecodeLimits& limits) {
+    if (int64_t{size.width} * size.height <= limits.max_pixels) return SampleStatus::good();
     return too_large(size.width, size.height, limits.max_pixels);
   }
 
   // plan.ops, from the source to `planar` or to `whole`.
-  Verdict run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch, uint8_t* planar,
+  SampleStatus run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch, uint8_t* planar,
                     PixelBuffer* whole) const {
-    PipelinePlan& plan = *scratch.plan;
-    if (Verdict verdict = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !verdict.ok()) return verdict;
+    CropResizePlanner& plan = *scratch.plan;
+    if (SampleStatus status = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !status.ok()) return status;
     const bool reducible = arithmetic_ == Arithmetic::fast && source.pixels.data == nullptr &&
                            header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
     const Box judged = plan.runs.back().source;
     const int reduction = reducible ? plan.reduce(header, scratch.resampler) : 1;
-    if (Verdict verdict = plan.check_sizes(scratch.limits); !verdict.ok()) return verdict;
+    if (SampleStatus status = plan.check_sizes(scratch.limits); !status.ok()) return status;
 
     size_t run = plan.runs.size() - 1;
     PixelView view;
@@ -467,17 +467,17 @@ class Pipeline::Impl {
                                                        resized.flip_vertical, planar)
                      : &scratch.resampler.begin(resized.geometry, resized.source, scratch.pixels[1]);
         }
-        Verdict verdict = plan.role == ImageRole::mask
+        SampleStatus status = plan.role == ImageRole::mask
                               ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
                               : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
                                                        {.index = source.index,
-                                                        .learnt = source.learnt,
+                                                        .learned = source.learned,
                                                         .reduction = reduction,
                                                         .judged = judged,
                                                         .rows = rows});
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
-        if (!verdict.ok()) return verdict;
+        if (!status.ok()) return status;
         if (view.data == nullptr) {
           scratch.resampler.finish();
           --run;
@@ -510,7 +510,7 @@ class Pipeline::Impl {
     } else if (!done) {
       finish_planar(plan.runs[0], plan.rings, view, size_, scratch.pixels[next], planar);
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   Arithmetic arithmetic_;
@@ -536,7 +536,7 @@ Draws Pipeline::draw(const DrawKey& key, const ImageHeader& header) const {
   return impl_->draw(key, header);
 }
 
-Verdict Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+SampleStatus Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                         Scratch& scratch, const PixelFunction& function, ImageRole role) const {
   return impl_->apply(input, header, draws, out, scratch, function, role);
 }

@@ -4,19 +4,19 @@
 //   read_header(bytes, limits, header, pipeline.header_options());
 //   Draws draws = pipeline.draw(key, header);                 // host arithmetic only, a few hundred nanoseconds
 //   Scratch scratch(limits);                                  // one per thread
-//   Verdict verdict = pipeline.apply(bytes, header, draws, out_chw, scratch);
+//   SampleStatus status = pipeline.apply(bytes, header, draws, out_chw, scratch);
 //
-// Drawing apart from applying is what makes inspection, serving and CPU/card equality simple: draws are plain data.
+// Drawing apart from applying is what makes inspection, serving and CPU/GPU equality simple: draws are plain data.
 // `apply` computes windows backwards from the output, so that only the source pixels the result depends on are decoded
 // and only the rows and columns needed are resampled, whatever the order of the transforms.
 // With arithmetic `fast`, JPEG files whose first resize shrinks them to half or less are decoded at 1/2, 1/4 or 1/8
-// (reduction.h); draws, verdicts on geometry and everything behind the resize stay.
+// (reduction.h); draws, statuses of geometry and everything behind the resize stay.
 // A transform `Python` is a wall: the whole image is made before it, and goes through the caller's PixelFunction. So is
 // a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass. What
 // stands behind them, MixUp and CutMix, is for whoever has a finished batch: mix().
 // In the steady state nothing is allocated: buffers live in Scratch and only grow; draw() allocates its Draws.
-// Failure: what depends on the sample is a Verdict: a crop that does not fit, an intermediate image above the decode
+// Failure: what depends on the sample is a Status: a crop that does not fit, an intermediate image above the decode
 //   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
 //   size. Error(config): the constructor, naming the transform and the parameter.
 // Ownership: `out` is the caller's: planar uint8 [3, height, width], [views, 3, height, width] where there are several.
@@ -41,7 +41,7 @@
 
 namespace penstock {
 
-class PipelinePlan;  // what apply() does to one image; pipeline_plan.h
+class CropResizePlanner;  // what apply() does to one image; crop_resize_planner.h
 
 // Buffers and decoder state of one thread.
 struct Scratch {
@@ -55,10 +55,11 @@ struct Scratch {
   PixelBuffer pixels[2];  // ping-pong between the stages
   PixelBuffer whole[2];   // before and after a wall
   PaintScratch paint;
-  // Time spent, for the report: accumulated by apply(). A resize that takes rows as they are decoded counts as decoding.
+  // Time spent, for the report: accumulated by apply(). A resize that takes rows as they are decoded counts as
+  //   decoding.
   int64_t decode_ns = 0;
   int64_t augment_ns = 0;
-  std::unique_ptr<PipelinePlan> plan;
+  std::unique_ptr<CropResizePlanner> plan;
 };
 
 // What a pipeline works on: an encoded file, or (where `pixels.data` is given) an image that is decoded already, with
@@ -67,13 +68,13 @@ struct ImageInput {
   EncodedView bytes;
   PixelView pixels;
   const SideIndex* index = nullptr;  // the file's own, or none
-  SideIndex* learnt = nullptr;       // where an index that reaches further goes (decode/jpeg/jpeg_decoder.h)
+  SideIndex* learned = nullptr;       // where an index that reaches further goes (decode/jpeg/jpeg_decoder.h)
 };
 
 enum class DecodeSize : uint8_t { as_apply, full };
 
 // Runs function number `number` of Pipeline::functions(), which stands at `position`, on `image`, keeping its size.
-using PixelFunction = std::function<Verdict(size_t number, uint16_t position, PixelBuffer& image)>;
+using PixelFunction = std::function<SampleStatus(size_t number, uint16_t position, PixelBuffer& image)>;
 
 class Pipeline {
  public:
@@ -83,7 +84,7 @@ class Pipeline {
   Pipeline& operator=(Pipeline&&) noexcept;
 
   Draws draw(const DrawKey& key, const ImageHeader& header) const;
-  Verdict apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+  SampleStatus apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch) const {
     return apply(ImageInput{bytes, {}, nullptr}, header, draws, out, scratch, {});
   }
@@ -91,12 +92,12 @@ class Pipeline {
   // A second image of the sample takes the first one's draws; it must have the same size. A mask (`input` as
   // Decoder::decode_mask gives it) follows the geometry alone: resized by nearest, filled with the fill where that is
   // one number, else with 0; functions do not see it.
-  Verdict apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
+  SampleStatus apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
                 Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
-  // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data (AugMix,
-  // functions, several views), or it would refuse the sample; then apply() has to be asked. A reduced decode is no data:
-  // false, or with DecodeSize::full the plan of arithmetic `exact`, whose pixels are others.
+  // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data
+  // (AugMix, functions, several views), or it would refuse the sample; then apply() has to be asked. A reduced decode
+  // is no data: false, or with DecodeSize::full the plan of arithmetic `exact`, whose pixels are others.
   bool plan(const ImageHeader& header, const Draws& draws, Scratch& scratch, ImagePlan& plan,
             DecodeSize size = DecodeSize::as_apply) const;
   Arithmetic arithmetic() const noexcept;
@@ -104,7 +105,7 @@ class Pipeline {
   // The Python functions in it, in order; most pipelines have none.
   const std::vector<std::string>& functions() const noexcept;
 
-  // How the headers of its images have to be read: upright, where ExifTranspose stands first.
+  // How the headers of its images have to be read: oriented, where ExifTranspose stands first.
   const HeaderOptions& header_options() const noexcept;
 
   // The batch transforms at its end (MixUp, CutMix). Their draws follow from the seed, the epoch, and which batch it is

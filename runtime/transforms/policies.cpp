@@ -200,9 +200,9 @@ class AugMix final : public Policy {
     return true;
   }
 
-  Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
+  SampleStatus paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
                 PaintScratch& scratch) const override {
-    if (role == ImageRole::mask) return Verdict::good();
+    if (role == ImageRole::mask) return SampleStatus::good();
     const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
     scratch.floats.resize(bytes);
     std::vector<float>& mixture = scratch.floats;
@@ -233,7 +233,7 @@ class AugMix final : public Policy {
     }
     uint8_t* out = image.row(0);
     for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(mixture[i] < 255.0F ? mixture[i] : 255.0F);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
  private:

@@ -7,8 +7,8 @@ namespace penstock {
 
 namespace {
 
-// Point `i` of `count` evenly spaced ones in float: torch.linspace where it has fused multiply-add, from the nearer end,
-// rounded once. In double a float's multiple by a bin, and its sum with a float of that size, are exact.
+// Point `i` of `count` evenly spaced ones in float: torch.linspace where it has fused multiply-add, from the nearer
+// end, rounded once. In double a float's multiple by a bin, and its sum with a float of that size, are exact.
 float grid(double start_value, double end_value, int count, int i) {
   const auto start = static_cast<float>(start_value);
   const auto end = static_cast<float>(end_value);

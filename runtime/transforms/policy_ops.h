@@ -45,8 +45,8 @@ struct MagnitudeTable {
 };
 
 // The magnitude of `op` at a bin of `bins`: on an even grid, in float; negative where `negated` and the operation has a
-// sign. torchvision takes torch.linspace, whose last bit depends on whether the CPU has fused multiply-add; here it is as
-// if it had, on any.
+// sign. torchvision takes torch.linspace, whose last bit depends on whether the CPU has fused multiply-add; here it is
+// as if it had, on any.
 double magnitude_of(const MagnitudeTable& table, PolicyOp op, int bin, int bins, bool negated, Size size);
 
 bool has_sign(PolicyOp op);

@@ -48,8 +48,7 @@ class Grayscale final : public PixelTransform {
 // torchvision's ColorJitter.
 //
 // Draws: [order of the four operations (0 brightness, 1 contrast, 2 saturation, 3 hue), then their four factors in
-// units
-//   of 2^-32; 0 for one that the parameters leave out].
+//   units of 2^-32; 0 for one that the parameters leave out].
 // Draw numbers: 0 to 2 the order, 3 to 6 the factors.
 class ColorJitter final : public PixelTransform {
  public:

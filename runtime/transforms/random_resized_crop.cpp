@@ -57,7 +57,7 @@ class RandomResizedCrop final : public GeometricTransform {
     values.insert(values.end(), {(in.width - w) / 2, (in.height - h) / 2, w, h});
   }
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+  SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 4, "RandomResizedCrop");
     const int64_t x = values[0], y = values[1], w = values[2], h = values[3];
     if (x < 0 || y < 0 || w < 1 || h < 1 || w > in.width || h > in.height || x > in.width - w || y > in.height - h) {
@@ -66,7 +66,7 @@ class RandomResizedCrop final : public GeometricTransform {
     }
     ops.crop({static_cast<int>(x), static_cast<int>(y), static_cast<int>(w), static_cast<int>(h)});
     ops.resize(size_, filter_);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   std::optional<Size> fixed_size(std::optional<Size>) const override { return size_; }

@@ -48,10 +48,10 @@ class RandomRotation final : public Warp {
     return values[0] % (int64_t{360} << 32) != 0;
   }
 
-  Verdict size_after(Size in, std::span<const int64_t> values, Size& out) const override {
+  SampleStatus size_after(Size in, std::span<const int64_t> values, Size& out) const override {
     require_draws(values, 1, "RandomRotation");
     out = rotation(in, values).out;
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const override {

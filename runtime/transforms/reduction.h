@@ -4,10 +4,11 @@
 //   const ReducedSpan columns = reduced_span(header.width, crop.x, crop.x + crop.width, reduction, false);
 //   // columns.begin .. columns.end of the reduced image; columns.span is where the crop lies among them
 //
-// The rule is Pillow's (JpegImageFile.draft; thumbnail() asks it for twice the pixels of its result): the largest of 8, 4
-//   and 2 that leaves at least as many pixels as the output has, both ways. What is measured of its quality stands in ../../tests/decode/EXACTNESS.md.
-// A pixel of the reduced image stands for reduction x reduction pixels of the file, counted from the file's top left, so
-//   an edge at x lies at x / reduction, in general inside a pixel: Resampler's spans take fractions, as Pillow's
+// The rule is Pillow's (JpegImageFile.draft; thumbnail() asks it for twice the pixels of its result): the largest of 8,
+//   4 and 2 that leaves at least as many pixels as the output has, both ways. What is measured of its quality stands in
+//   ../../tests/decode/EXACTNESS.md.
+// A pixel of the reduced image stands for reduction x reduction pixels of the file, counted from the file's top left,
+//   so an edge at x lies at x / reduction, in general inside a pixel: Resampler's spans take fractions, as Pillow's
 //   resize(box=...). The pixels at the edges are used whole, up to the next full one; none beyond.
 // Thread-safety: pure functions.
 #pragma once
@@ -32,7 +33,7 @@ ReducedSpan reduced_span(int size, int from, int to, int reduction, bool mirrore
 // The same span seen from the other end.
 ReducedSpan flipped(const ReducedSpan& span) noexcept;
 
-// Whether the upright image's columns and rows count from the file's other side.
+// Whether the oriented image's columns and rows count from the file's other side.
 struct MirroredAxes {
   bool x = false;
   bool y = false;

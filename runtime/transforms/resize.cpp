@@ -15,16 +15,16 @@ class Resize final : public GeometricTransform {
         max_size_(is_given(params, "max_size") ? integer_param(params, "max_size") : 0),
         filter_(filter_param(params, "interpolation")) {}
 
-  Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
+  SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const override {
     require_draws(values, 0, "Resize");
     const std::pair<int64_t, int64_t> out = target(in);
     // Windows of the result are addressed in int; beyond 2^30 the sample is a one-pixel sliver of a huge file.
     if (out.first < 1 || out.second < 1 || out.first > kLargest || out.second > kLargest) {
-      return Verdict::bad("Resize would turn " + std::to_string(in.width) + " x " + std::to_string(in.height) +
+      return SampleStatus::bad("Resize would turn " + std::to_string(in.width) + " x " + std::to_string(in.height) +
                           " into " + std::to_string(out.first) + " x " + std::to_string(out.second));
     }
     ops.resize({static_cast<int>(out.first), static_cast<int>(out.second)}, filter_);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   std::optional<Size> fixed_size(std::optional<Size> in) const override {

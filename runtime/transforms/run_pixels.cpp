@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "runtime/pixels/resample.h"
-#include "runtime/transforms/pipeline_plan.h"
+#include "runtime/transforms/crop_resize_planner.h"
 
 namespace penstock {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/decode/image.h"
-#include "runtime/transforms/geometric_plan.h"
+#include "runtime/transforms/crop_resize_plan.h"
 #include "runtime/transforms/transform.h"
 
 namespace penstock {

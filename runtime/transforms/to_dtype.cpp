@@ -5,9 +5,10 @@ namespace penstock {
 namespace {
 
 // torchvision v2's ToDtype for images. `scale` multiplies by the rounded 1/255, as v2 does (ToTensor and v1's
-// convert_image_dtype divide, which may differ by one unit in the last place). It runs in the finishing pass: float32 arithmetic, one rounding to float16 or bfloat16 at the very end. So ToDtype(float16) before
-// Normalize is more precise than torch, which would normalise in float16; ToDtype(float32), Normalize, ToDtype(float16)
-// is equal to torch, bit for bit.
+// convert_image_dtype divide, which may differ by one unit in the last place). It runs in the finishing pass: float32
+// arithmetic, one rounding to float16 or bfloat16 at the very end. So ToDtype(float16) before Normalize is more precise
+// than torch, which would normalise in float16; ToDtype(float32), Normalize, ToDtype(float16) is equal to torch, bit
+// for bit.
 class ToDtype final : public FinishingTransform {
  public:
   explicit ToDtype(const ParamMap& params) : scale_(boolean_param(params, "scale")) {

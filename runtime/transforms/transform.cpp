@@ -6,9 +6,9 @@ namespace penstock {
 
 void DrawingTransform::draw(DrawStream&, Size, std::vector<int64_t>&) const {}
 
-Verdict PixelTransform::size_after(Size in, std::span<const int64_t>, Size& out) const {
+SampleStatus PixelTransform::size_after(Size in, std::span<const int64_t>, Size& out) const {
   out = in;
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 bool PixelTransform::acts(std::span<const int64_t>) const {
@@ -19,28 +19,28 @@ bool PixelTransform::list_ops(Size, std::span<const int64_t>, ImageRole, PixelOp
   return false;
 }
 
-Verdict PixelTransform::paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
+SampleStatus PixelTransform::paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
                               PaintScratch& scratch) const {
   Painter painter(image, scratch);
   (void)list_ops({image.width(), image.height()}, values, role, painter);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out) {
+SampleStatus size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out) {
   out = in;
   if (const auto* pixels = as<PixelTransform>(transform)) return pixels->size_after(in, values, out);
   if (const auto* geometric = as<GeometricTransform>(transform)) {
     OpList ops(in);
-    Verdict verdict = geometric->geometry(in, values, ops);
-    if (verdict.ok()) out = ops.size();
-    return verdict;
+    SampleStatus status = geometric->geometry(in, values, ops);
+    if (status.ok()) out = ops.size();
+    return status;
   }
   std::vector<Step> steps;
   if (const auto* group = as<TransformGroup>(transform)) group->expand(values, steps);
   for (const Step& step : steps) {
-    if (Verdict verdict = size_after(*step.transform, step.values, out, out); !verdict.ok()) return verdict;
+    if (SampleStatus status = size_after(*step.transform, step.values, out, out); !status.ok()) return status;
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 void require_draws(std::span<const int64_t> values, size_t count, const char* transform) {

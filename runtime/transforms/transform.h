@@ -2,31 +2,33 @@
 //
 //   class HalfTurn final : public GeometricTransform {            // a new transform is this and a catalogue entry
 //    public:
-//     Verdict geometry(Size, std::span<const int64_t>, OpList& ops) const override {
+//     SampleStatus geometry(Size, std::span<const int64_t>, OpList& ops) const override {
 //       ops.flip_horizontal();
 //       ops.flip_vertical();
-//       return Verdict::good();
+//       return SampleStatus::good();
 //     }
 //   };
 //
 // GeometricTransform never touches pixels. Given its input's size and its draws it appends primitive operations
 //   (crop with fill, resize, flips) to an OpList; the pipeline joins all transforms' operations, walks them backwards
 //   to find which source pixels matter, and runs what is left. The same list serves a mask or the second image of a
-//   pair (same operations, another filter) and a card's executor.
+//   pair (same operations, another filter) and a GPU's executor.
 // PixelTransform (colour, blur, rotation) changes the whole image at its place in the pipeline: what precedes it is
 //   made whole, its operations (list_ops()) run on that, and the windows of what follows begin anew. Where its draws
-//   leave the image as it is (acts() false), it costs nothing and windows pass through it. Standing last, after the final
-//   resize, it sees an image of the final size only. Draws, records and hashes are the same as a geometric transform's.
+//   leave the image as it is (acts() false), it costs nothing and windows pass through it. Standing last, after the
+//   final resize, it sees an image of the final size only. Draws, records and hashes are the same as a geometric
+//   transform's.
 // TransformGroup (RandomApply, RandomChoice) stands for the transforms inside it that its draws choose: expand().
 // ViewsTransform (FiveCrop) cuts several images of one; nothing but finishing after it. PythonFunction is code of the
 //   user's that gets the whole image at its place and keeps its size.
-// FinishingTransform (ToDtype) is a part of the finishing pass, and stands at the pipeline's end. BatchTransform (MixUp)
-//   changes a whole finished batch, and stands behind that. ExifTranspose is a wish of how files are read, and stands
-//   first.
+// FinishingTransform (ToDtype) is a part of the finishing pass, and stands at the pipeline's end. BatchTransform
+//   (MixUp) changes a whole finished batch, and stands behind that. ExifTranspose is a wish of how files are read, and
+//   stands first.
 // The draws are made from the header alone, before anything is decoded. `draw` must take its values from the stream
 //   only; it returns integers, whose meaning each transform documents at its class.
 // Thread-safety: immutable after construction, all methods const. Failure: a sample that does not suit the transform
-//   (an image smaller than the crop) is a bad Verdict; draws that this transform cannot have made are Error(usage).
+//   (an image smaller than the crop) is a bad SampleStatus; draws that this transform cannot have made are
+//   Error(usage).
 #pragma once
 
 #include <array>
@@ -128,7 +130,7 @@ class SampleTransform : public DrawingTransform {
 
 class GeometricTransform : public SampleTransform {
  public:
-  virtual Verdict geometry(Size in, std::span<const int64_t> values, OpList& ops) const = 0;
+  virtual SampleStatus geometry(Size in, std::span<const int64_t> values, OpList& ops) const = 0;
   // The axis that the transform's one draw flips, for Pipeline::describe().
   virtual std::optional<OpKind> flips() const noexcept { return std::nullopt; }
 };
@@ -136,7 +138,7 @@ class GeometricTransform : public SampleTransform {
 class PixelTransform : public SampleTransform {
  public:
   // What an image of size `in` becomes, acting or not; keeps the size by default.
-  virtual Verdict size_after(Size in, std::span<const int64_t> values, Size& out) const;
+  virtual SampleStatus size_after(Size in, std::span<const int64_t> values, Size& out) const;
   // Whether an image with these draws changes at all.
   virtual bool acts(std::span<const int64_t> values) const;
   // Only where it acts: what it does to the whole image at this point. A mask holds class ids, three equal bytes a
@@ -144,7 +146,7 @@ class PixelTransform : public SampleTransform {
   // with nothing added: it is not made of these operations, and paint() is its own.
   virtual bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const;
   // The same, done here; by list_ops() where a transform has no paint() of its own.
-  virtual Verdict paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
+  virtual SampleStatus paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
                         PaintScratch& scratch) const;
   // It moves no pixel: masks are spared it, and boxes cut after it are boxes of the source.
   virtual bool colour_only() const noexcept { return false; }
@@ -162,7 +164,7 @@ class ViewsTransform : public SampleTransform {
  public:
   virtual int views() const noexcept = 0;
   // What makes number `number` of them.
-  virtual Verdict view(Size in, int number, OpList& ops) const = 0;
+  virtual SampleStatus view(Size in, int number, OpList& ops) const = 0;
 };
 
 struct PythonFunction {
@@ -208,7 +210,7 @@ const Kind* as(const Transform& transform) {
 }
 
 // What `in` becomes by the transform, groups included.
-Verdict size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out);
+SampleStatus size_after(const Transform& transform, std::span<const int64_t> values, Size in, Size& out);
 
 // Throws Error(usage) unless there are `count` values.
 void require_draws(std::span<const int64_t> values, size_t count, const char* transform);

@@ -13,42 +13,42 @@ std::string shape_of(const Pipeline& pipeline) {
 }  // namespace
 
 Variant draw_variant(const DrawKey& key, double cpu_fraction) noexcept {
-  return DrawStream(key, kVariantPosition).bernoulli(cpu_fraction) ? Variant::cpu : Variant::card;
+  return DrawStream(key, kVariantPosition).bernoulli(cpu_fraction) ? Variant::cpu : Variant::gpu;
 }
 
-Variants::Variants(Pipeline cpu, Pipeline card, double cpu_fraction)
-    : cpu_(std::move(cpu)), card_(std::move(card)), cpu_fraction_(cpu_fraction) {
-  if (shape_of(cpu_) != shape_of(*card_)) {
-    throw Error(ErrorKind::config, "card_pipeline ends in " + shape_of(*card_) + ", and pipeline in " + shape_of(cpu_),
+Variants::Variants(Pipeline cpu, Pipeline gpu, double cpu_fraction)
+    : cpu_(std::move(cpu)), gpu_(std::move(gpu)), cpu_fraction_(cpu_fraction) {
+  if (shape_of(cpu_) != shape_of(*gpu_)) {
+    throw Error(ErrorKind::config, "gpu_pipeline ends in " + shape_of(*gpu_) + ", and pipeline in " + shape_of(cpu_),
                 "let both end in the same size: a batch has samples of both");
   }
-  if (cpu_.finish() != card_->finish() || cpu_.soft_classes() != card_->soft_classes()) {
-    throw Error(ErrorKind::config, "card_pipeline does not finish its images as pipeline does",
+  if (cpu_.finish() != gpu_->finish() || cpu_.soft_classes() != gpu_->soft_classes()) {
+    throw Error(ErrorKind::config, "gpu_pipeline does not finish its images as pipeline does",
                 "give both the same ToDtype, Normalize, MixUp and CutMix: a batch has samples of both");
   }
 }
 
 Variant Variants::of(const DrawKey& key) const noexcept {
-  return card_ ? draw_variant(key, cpu_fraction_) : Variant::cpu;
+  return gpu_ ? draw_variant(key, cpu_fraction_) : Variant::cpu;
 }
 
 std::vector<std::string> Variants::functions() const {
   std::vector<std::string> all = cpu_.functions();
-  if (card_) all.insert(all.end(), card_->functions().begin(), card_->functions().end());
+  if (gpu_) all.insert(all.end(), gpu_->functions().begin(), gpu_->functions().end());
   return all;
 }
 
 size_t Variants::first_function(Variant variant) const noexcept {
-  return variant == Variant::card ? cpu_.functions().size() : 0;
+  return variant == Variant::gpu ? cpu_.functions().size() : 0;
 }
 
 void Variants::note(const DrawKey& key, Draws& draws) const {
-  if (card_) draws.push_back({kVariantPosition, {static_cast<int64_t>(of(key))}});
+  if (gpu_) draws.push_back({kVariantPosition, {static_cast<int64_t>(of(key))}});
 }
 
 std::optional<Variant> Variants::noted(const Draws& draws) noexcept {
   if (draws.empty() || draws.back().position != kVariantPosition || draws.back().values.empty()) return std::nullopt;
-  return draws.back().values.front() == 0 ? Variant::cpu : Variant::card;
+  return draws.back().values.front() == 0 ? Variant::cpu : Variant::gpu;
 }
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // The pipelines of a split: one, or two of which a draw says for each sample which one makes it.
 //
-//   Variants variants(Pipeline(split.pipeline), Pipeline(split.card_pipeline), 0.3);   // Error(config) unless they end alike
+//   // Error(config) unless they end alike
+//   Variants variants(Pipeline(split.pipeline), Pipeline(split.gpu_pipeline), 0.3);
 //   const Pipeline& pipeline = variants.pipeline_of(key);
 //   variants.note(key, record.draws);                         // behind the pipeline's own draws, where there are two
 //   if (auto variant = Variants::noted(record.draws)) ...     // what a report or a manifest says of the sample
@@ -20,9 +21,9 @@
 
 namespace penstock {
 
-enum class Variant : uint8_t { cpu = 0, card = 1 };
+enum class Variant : uint8_t { cpu = 0, gpu = 1 };
 
-inline const char* name_of(Variant variant) noexcept { return variant == Variant::cpu ? "cpu" : "card"; }
+inline const char* name_of(Variant variant) noexcept { return variant == Variant::cpu ? "cpu" : "gpu"; }
 
 inline constexpr uint16_t kVariantPosition = 0xFFFE;
 
@@ -32,11 +33,11 @@ Variant draw_variant(const DrawKey& key, double cpu_fraction) noexcept;
 class Variants {
  public:
   explicit Variants(Pipeline only) : cpu_(std::move(only)) {}
-  Variants(Pipeline cpu, Pipeline card, double cpu_fraction);
+  Variants(Pipeline cpu, Pipeline gpu, double cpu_fraction);
 
-  bool several() const noexcept { return card_.has_value(); }
+  bool several() const noexcept { return gpu_.has_value(); }
   Variant of(const DrawKey& key) const noexcept;  // cpu where there is one pipeline
-  const Pipeline& pipeline(Variant variant) const noexcept { return variant == Variant::card && card_ ? *card_ : cpu_; }
+  const Pipeline& pipeline(Variant variant) const noexcept { return variant == Variant::gpu && gpu_ ? *gpu_ : cpu_; }
   const Pipeline& pipeline_of(const DrawKey& key) const noexcept { return pipeline(of(key)); }
   const Pipeline& shared() const noexcept { return cpu_; }
 
@@ -51,7 +52,7 @@ class Variants {
 
  private:
   Pipeline cpu_;
-  std::optional<Pipeline> card_;
+  std::optional<Pipeline> gpu_;
   double cpu_fraction_ = 1;
 };
 

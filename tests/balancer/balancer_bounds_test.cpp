@@ -22,7 +22,7 @@ namespace {
 struct Instance {
   std::vector<int64_t> work;   // in units
   std::vector<int64_t> speed;  // in units per millisecond
-  int64_t streams = 1;         // the chunks are dealt out to streams of one port
+  int64_t streams = 1;         // the chunks are dealt out to streams of one receiver
 };
 
 struct Outcome {
@@ -32,9 +32,9 @@ struct Outcome {
   size_t chunks = 0;
 };
 
-Outcome run(const Instance& instance, bool tell_weights) {
+Outcome run(const Instance& instance, bool send_weights) {
   BalancerOptions options;
-  options.ports = 1;
+  options.receivers = 1;
   Balancer balancer(options);
   struct Finish {
     int64_t at;
@@ -48,7 +48,7 @@ Outcome run(const Instance& instance, bool tell_weights) {
   const auto work_of = [&](const LeaseKey& lease) {
     return instance.work[static_cast<size_t>(lease.chunk * instance.streams) + lease.stream];
   };
-  const auto tell = [&](const Event& event) {
+  const auto post = [&](const Event& event) {
     for (const Action& action : balancer.step(now, event)) {
       const Grant& grant = std::get<Grant>(action);
       const int64_t busy = work_of(grant.lease) * 1'000'000 / instance.speed[static_cast<size_t>(grant.loader)];
@@ -60,12 +60,12 @@ Outcome run(const Instance& instance, bool tell_weights) {
     std::vector<int64_t> weights;
     for (int64_t i = s; i < count; i += instance.streams) weights.push_back(instance.work[static_cast<size_t>(i)]);
     const int32_t chunks = static_cast<int32_t>(weights.size());
-    tell(StreamOpened{static_cast<StreamId>(s), 0, 0, 0, 1, chunks, chunks});
-    if (!tell_weights) weights.clear();
-    tell(SlotReserved{static_cast<StreamId>(s), 0, weights});
+    post(LeaseStreamOpened{static_cast<LeaseStreamId>(s), 0, 0, 0, 1, chunks, chunks});
+    if (!send_weights) weights.clear();
+    post(BatchBufferReserved{static_cast<LeaseStreamId>(s), 0, weights});
   }
   for (size_t i = 0; i < instance.speed.size(); ++i) {
-    tell(LoaderJoined{static_cast<LoaderId>(i), 1, 1 << 20, 0});
+    post(LoaderJoined{static_cast<LoaderId>(i), 1, 1 << 20, 0});
   }
   while (!finishes.empty()) {
     const Finish finish = finishes.top();
@@ -76,10 +76,10 @@ Outcome run(const Instance& instance, bool tell_weights) {
     outcome.last_speed = static_cast<double>(instance.speed[static_cast<size_t>(finish.grant.loader)]) / 1e6;
     outcome.makespan_ns = static_cast<double>(now);
     ++outcome.chunks;
-    tell(ChunkMade{finish.grant.loader, finish.grant.lease,
+    post(ChunkProduced{finish.grant.loader, finish.grant.lease,
                    work * 1'000'000 / instance.speed[static_cast<size_t>(finish.grant.loader)], work * 1000, work});
-    tell(ChunkAccepted{finish.grant.lease});
-    tell(CellFreed{finish.grant.loader, 0});
+    post(ChunkAccepted{finish.grant.lease});
+    post(ChunkBufferFreed{finish.grant.loader, 0});
   }
   return outcome;
 }

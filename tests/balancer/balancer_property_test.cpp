@@ -1,7 +1,7 @@
-// Thousands of random little worlds: loaders of random speed that are killed, stall, fail, freeze, come back; ports
-// that stop for a while and streams that break off; messages that take their time. An auditor keeps its own books of
-// slots, cells, quotas, leases and refuses any grant that breaks an invariant of balancer.h; and everything that can
-// finish must finish.
+// Thousands of random little worlds: loaders of random speed that are killed, stall, fail, freeze, come back; receivers
+// that stop for a while and lease streams that break off; messages that take their time. An auditor keeps its own books
+// of batch buffers, chunk buffers, quotas, leases and refuses any grant that breaks an invariant of balancer.h; and
+// everything that can finish must finish.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kEndOfTheWorld = 400'000 * kMs;
 
-using ChunkName = std::tuple<StreamId, int64_t, int32_t>;
+using ChunkName = std::tuple<LeaseStreamId, int64_t, int32_t>;
 
 ChunkName name_of(const LeaseKey& lease) {
   return {lease.stream, lease.step, lease.chunk};
@@ -48,9 +48,9 @@ class Auditor {
       }
       for (auto& [chunk, failed] : failed_by_) failed.erase(e->loader);
     }
-    if (const auto* e = std::get_if<StreamOpened>(&event)) streams_[e->stream] = *e;
-    if (const auto* e = std::get_if<StreamClosed>(&event)) close(e->stream);
-    if (const auto* e = std::get_if<SlotReserved>(&event)) slots_.insert({e->stream, e->step});
+    if (const auto* e = std::get_if<LeaseStreamOpened>(&event)) streams_[e->stream] = *e;
+    if (const auto* e = std::get_if<LeaseStreamClosed>(&event)) close(e->stream);
+    if (const auto* e = std::get_if<BatchBufferReserved>(&event)) batch_buffers_.insert({e->stream, e->step});
     if (const auto* e = std::get_if<ChunkAccepted>(&event)) {
       accepted_.insert(name_of(e->lease));
       const auto live = live_.find(name_of(e->lease));
@@ -61,7 +61,7 @@ class Auditor {
         must_revoke_.insert(live->first);
       }
     }
-    if (const auto* e = std::get_if<ChunkMade>(&event)) {
+    if (const auto* e = std::get_if<ChunkProduced>(&event)) {
       const auto live = live_.find(name_of(e->lease));
       if (live != live_.end() && live->second.generation == e->lease.generation) live->second.made = true;
     }
@@ -71,9 +71,9 @@ class Auditor {
       live_.erase(live);
       failed_by_[name_of(e->lease)].insert(e->loader);
     }
-    if (const auto* e = std::get_if<CellFreed>(&event)) {
+    if (const auto* e = std::get_if<ChunkBufferFreed>(&event)) {
       const auto loader = loaders_.find(e->loader);
-      if (loader != loaders_.end() && --loader->second.cells[e->port] == 0) loader->second.cells.erase(e->port);
+      if (loader != loaders_.end() && --loader->second.chunk_buffers[e->receiver] == 0) loader->second.chunk_buffers.erase(e->receiver);
     }
   }
 
@@ -93,25 +93,25 @@ class Auditor {
         expect(loader != loaders_.end() && !loader->second.given_up, "a loader is given up twice");
         loader->second.given_up = true;
       }
-      if (const auto* a = std::get_if<FailStream>(&action)) {
-        expect(streams_.count(a->stream) == 1, "a stream fails that is not open");
-        expect(!a->reason.empty(), "a stream fails without a reason");
+      if (const auto* a = std::get_if<FailLeaseStream>(&action)) {
+        expect(streams_.count(a->stream) == 1, "a lease stream fails that is not open");
+        expect(!a->reason.empty(), "a lease stream fails without a reason");
         streams_.erase(a->stream);
         closing_.insert(a->stream);
       }
     }
     expect(must_revoke_.empty(), "an accepted chunk's other lease is not revoked");
-    for (const StreamId stream : closing_) {
+    for (const LeaseStreamId stream : closing_) {
       for (auto lease = live_.begin(); lease != live_.end();) {
-        const bool of_stream = std::get<0>(lease->first) == stream;
-        expect(!of_stream || lease->second.made, "a closed stream's lease is not revoked");
-        lease = of_stream ? live_.erase(lease) : std::next(lease);
+        const bool of_lease_stream = std::get<0>(lease->first) == stream;
+        expect(!of_lease_stream || lease->second.made, "a closed lease stream's lease is not revoked");
+        lease = of_lease_stream ? live_.erase(lease) : std::next(lease);
       }
     }
     closing_.clear();
   }
 
-  int64_t cells_in_use() const {
+  int64_t chunk_buffers_in_use() const {
     int64_t sum = 0;
     for (const auto& [id, loader] : loaders_) sum += used(loader);
     return sum;
@@ -120,7 +120,7 @@ class Auditor {
  private:
   struct Loader {
     LoaderJoined joined;
-    std::map<PortId, int32_t> cells;
+    std::map<ReceiverId, int32_t> chunk_buffers;
     bool given_up;
     int32_t ahead;
   };
@@ -135,20 +135,20 @@ class Auditor {
   }
   static int32_t used(const Loader& loader) {
     int32_t sum = 0;
-    for (const auto& [port, cells] : loader.cells) sum += cells;
+    for (const auto& [receiver, chunk_buffers] : loader.chunk_buffers) sum += chunk_buffers;
     return sum;
   }
 
-  void close(StreamId stream) {
+  void close(LeaseStreamId stream) {
     streams_.erase(stream);
     closing_.insert(stream);
   }
 
   void granted(const Grant& grant) {
     const auto stream = streams_.find(grant.lease.stream);
-    expect(stream != streams_.end(), "a grant for a stream that is not open");
-    expect(stream->second.port == grant.port, "a grant for the wrong port");
-    expect(slots_.count({grant.lease.stream, grant.lease.step}) == 1, "a grant without a slot");
+    expect(stream != streams_.end(), "a grant for a lease stream that is not open");
+    expect(stream->second.receiver == grant.receiver, "a grant for the wrong receiver");
+    expect(batch_buffers_.count({grant.lease.stream, grant.lease.step}) == 1, "a grant without a batch buffer");
     const ChunkName chunk = name_of(grant.lease);
     expect(accepted_.count(chunk) == 0, "a grant of an accepted chunk");
     const auto live = live_.find(chunk);
@@ -167,44 +167,45 @@ class Auditor {
     for (const auto& [name, lease] : live_) making += lease.loader == grant.loader && !lease.made ? 1 : 0;
     expect(making <= loader.joined.depth + loader.ahead, "more leases than the loader is deep");
 
-    std::set<PortId> live_ports;
-    for (const auto& [id, opened] : streams_) live_ports.insert(opened.port);
-    const int32_t ports = static_cast<int32_t>(live_ports.size());
-    const int32_t quota = (loader.joined.cells + ports - 1) / ports;
-    const int32_t held = ++loader.cells[grant.port];
-    expect(held == 1 || held <= quota, "more cells than the port's quota");
-    const int32_t free = loader.joined.cells - used(loader);
-    expect(free >= 0, "a grant without a cell");
-    if (options_.ports > 0 && loader.joined.cells >= options_.ports) {
-      expect(free >= options_.ports - static_cast<int32_t>(loader.cells.size()), "a port without a cell is blocked");
+    std::set<ReceiverId> live_receivers;
+    for (const auto& [id, opened] : streams_) live_receivers.insert(opened.receiver);
+    const int32_t receivers = static_cast<int32_t>(live_receivers.size());
+    const int32_t quota = (loader.joined.chunk_buffers + receivers - 1) / receivers;
+    const int32_t held = ++loader.chunk_buffers[grant.receiver];
+    expect(held == 1 || held <= quota, "more chunk buffers than the receiver's quota");
+    const int32_t free = loader.joined.chunk_buffers - used(loader);
+    expect(free >= 0, "a grant without a chunk buffer");
+    if (options_.receivers > 0 && loader.joined.chunk_buffers >= options_.receivers) {
+      expect(free >= options_.receivers - static_cast<int32_t>(loader.chunk_buffers.size()), "a receiver without a chunk buffer is blocked");
     }
   }
 
   const BalancerOptions options_;
   std::map<LoaderId, Loader> loaders_;
-  std::map<StreamId, StreamOpened> streams_;
-  std::set<std::pair<StreamId, int64_t>> slots_;
+  std::map<LeaseStreamId, LeaseStreamOpened> streams_;
+  std::set<std::pair<LeaseStreamId, int64_t>> batch_buffers_;
   std::set<ChunkName> accepted_;
   std::map<ChunkName, Live> live_;
   std::map<ChunkName, uint32_t> generations_;
   std::map<ChunkName, std::set<LoaderId>> failed_by_;
   std::set<ChunkName> must_revoke_;
-  std::set<StreamId> closing_;
+  std::set<LeaseStreamId> closing_;
 };
 
 struct Totals {
-  int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_streams = 0, finished_streams = 0, losses = 0;
+  int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_lease_streams = 0, finished_lease_streams = 0, losses = 0;
   int64_t late_copies = 0, failures = 0, broken_off = 0;
 };
 
-// One world with manual time. The owner (trainer 0's port) is this class; loaders and ports talk to it by messages.
+// One world with manual time. The owner (trainer 0's receiver) is this class; loaders and receivers talk to it by
+// messages.
 class World {
  public:
   World(uint64_t seed, Totals& totals) : random_(seed), totals_(totals) {
     options_.lease_timeout_ns = 3000 * kMs;
     options_.lost_after_ns = 1000 * kMs;
-    const int32_t ports = pick(1, 4);
-    options_.ports = chance(70) ? ports : 0;
+    const int32_t receivers = pick(1, 4);
+    options_.receivers = chance(70) ? receivers : 0;
     if (chance(25)) options_.policy = BalancerOptions::Policy::random;
     options_.random_seed = seed;
     hopeful_ = chance(80);  // loader 0 lives for ever and never fails
@@ -222,7 +223,7 @@ class World {
       loader.id = static_cast<LoaderId>(i);
       loader.executors = pick(1, 3);
       loader.depth = loader.executors * 2;
-      loader.cells = pick(1, 10);
+      loader.chunk_buffers = pick(1, 10);
       loader.node = pick(0, 2);
       loader.chunk_ns = pick(1, 200) * kMs;
       after(i == 0 ? 0 : pick(0, 1500) * kMs, [this, i] { join(i); });
@@ -233,13 +234,13 @@ class World {
       if (chance(35)) after(pick(0, 4000) * kMs, [this, i] { kill(i); });
       if (chance(30)) stall_at(i, pick(0, 4000), pick(100, 6000));
     }
-    ports_.resize(static_cast<size_t>(ports));
-    for (size_t p = 0; p < ports_.size(); ++p) {
-      ports_[p].node = pick(0, 2);
-      ports_[p].streams_to_come = pick(1, 3);
-      after(pick(0, 1000) * kMs, [this, p] { open_stream(p); });
+    receivers_.resize(static_cast<size_t>(receivers));
+    for (size_t p = 0; p < receivers_.size(); ++p) {
+      receivers_[p].node = pick(0, 2);
+      receivers_[p].streams_to_come = pick(1, 3);
+      after(pick(0, 1000) * kMs, [this, p] { open_lease_stream(p); });
       if (chance(25)) {
-        after(pick(0, 3000) * kMs, [this, p] { ports_[p].stopped_until = now_ + pick(100, 5000) * kMs; });
+        after(pick(0, 3000) * kMs, [this, p] { receivers_[p].stopped_until = now_ + pick(100, 5000) * kMs; });
       }
     }
     after(0, [this] { tick(); });
@@ -250,10 +251,10 @@ class World {
       if (agenda_.empty() || now_ > kEndOfTheWorld) throw std::string("the world is stuck");
       next();
     }
-    // What is on its way arrives; then no cell may be missing.
+    // What is on its way arrives; then no chunk buffer may be missing.
     const int64_t end = now_ + 20'000 * kMs;
     while (!agenda_.empty() && agenda_.begin()->first.first <= end) next();
-    if (auditor_->cells_in_use() != 0) throw std::string("cells are in use when all is over");
+    if (auditor_->chunk_buffers_in_use() != 0) throw std::string("chunk buffers are in use when all is over");
     if (keep_log_) {
       const std::string difference = replay_log(log_);
       if (!difference.empty()) throw "replay: " + difference;
@@ -265,7 +266,7 @@ class World {
  private:
   struct Loader {
     LoaderId id = 0;
-    int executors = 1, depth = 2, cells = 4, node = 0;
+    int executors = 1, depth = 2, chunk_buffers = 4, node = 0;
     int64_t chunk_ns = kMs;
     int life = 0;          // counts up with each death or loss, so that what an earlier life says is not heard
     bool running = false;  // the process
@@ -275,16 +276,16 @@ class World {
     int busy = 0;
     int64_t last_arrival = 0;
   };
-  struct Port {
+  struct Receiver {
     int node = 0;
     int streams_to_come = 0;
     int64_t stopped_until = 0;
     int64_t last_arrival = 0;
-    // The open stream.
+    // The open lease stream.
     bool open = false;
-    StreamOpened stream;
-    int slots = 2;
-    int64_t next_slot = 0;
+    LeaseStreamOpened stream;
+    int batch_buffers = 2;
+    int64_t next_batch_buffer = 0;
     int64_t cursor = 0;
     bool computing = false;
     bool waiting = false;
@@ -304,11 +305,11 @@ class World {
     what();
   }
   bool all_over() const {
-    return std::all_of(ports_.begin(), ports_.end(), [](const Port& p) { return !p.open && p.streams_to_come == 0; });
+    return std::all_of(receivers_.begin(), receivers_.end(), [](const Receiver& p) { return !p.open && p.streams_to_come == 0; });
   }
 
   // ---- owner ------------------------------------------------------------------------------------------------------
-  void tell(const Event& event) {
+  void post(const Event& event) {
     ++totals_.events;
     auditor_->told(event);
     const std::vector<Action> actions = balancer_->step(now_, event);
@@ -327,26 +328,26 @@ class World {
           const auto found = std::find_if(loader.queue.begin(), loader.queue.end(),
                                           [&lease](const Grant& g) { return g.lease == lease; });
           if (found == loader.queue.end()) return;  // begun, or made: its result will come
-          const PortId port = found->port;
+          const ReceiverId receiver = found->receiver;
           loader.queue.erase(found);
-          say(loader, CellFreed{loader.id, port});
+          send(loader, ChunkBufferFreed{loader.id, receiver});
         });
       } else if (const auto* c = std::get_if<GiveUpLoader>(&action)) {
         ++totals_.give_ups;
         after(0, [this, id = c->loader] { lose(static_cast<size_t>(id), "given up"); });
-      } else if (const auto* d = std::get_if<FailStream>(&action)) {
-        ++totals_.failed_streams;
-        if (hopeful_) throw "a stream fails although a loader lives: " + d->reason;
+      } else if (const auto* d = std::get_if<FailLeaseStream>(&action)) {
+        ++totals_.failed_lease_streams;
+        if (hopeful_) throw "a lease stream fails although a loader lives: " + d->reason;
         after(0, [this, id = d->stream] {
-          for (Port& port : ports_) {
-            if (port.open && port.stream.stream == id) port.open = false, port.streams_to_come = 0;
+          for (Receiver& receiver : receivers_) {
+            if (receiver.open && receiver.stream.stream == id) receiver.open = false, receiver.streams_to_come = 0;
           }
         });
       }
     }
   }
   void tick() {
-    tell(Tick{});
+    post(Tick{});
     after(100 * kMs, [this] { tick(); });
   }
   void lose(size_t i, const std::string& why) {
@@ -358,7 +359,7 @@ class World {
     const bool stalled = loader.running;
     loader.running = false;
     loader.queue.clear();
-    tell(LoaderLost{loader.id, why});
+    post(LoaderLost{loader.id, why});
     // Given up, it starts again when it wakes up; killed, it may be started again.
     if (stalled || chance(50)) at(std::max(now_, loader.stalled_until) + pick(1, 2000) * kMs, [this, i] { join(i); });
   }
@@ -370,14 +371,14 @@ class World {
     loader.running = loader.member = true;
     loader.busy = 0;
     loader.queue.clear();
-    tell(LoaderJoined{loader.id, loader.depth, loader.cells, loader.node});
+    post(LoaderJoined{loader.id, loader.depth, loader.chunk_buffers, loader.node});
     heartbeat(i, loader.life);
   }
   void heartbeat(size_t i, int life) {
     Loader& loader = loaders_[i];
     if (loader.life != life || !loader.running) return;
-    if (now_ >= loader.stalled_until) say(loader, LoaderAlive{loader.id});
-    if (now_ >= loader.stalled_until && chance(5)) say(loader, LoaderAhead{loader.id, pick(0, 6)});
+    if (now_ >= loader.stalled_until) send(loader, LoaderAlive{loader.id});
+    if (now_ >= loader.stalled_until && chance(5)) send(loader, LoaderAhead{loader.id, pick(0, 6)});
     after(100 * kMs, [this, i, life] { heartbeat(i, life); });
   }
   void stall_at(size_t i, int from_ms, int for_ms) {
@@ -408,10 +409,10 @@ class World {
     });
   }
   // A loader's messages to the owner keep their order.
-  void say(Loader& loader, const Event& event) {
+  void send(Loader& loader, const Event& event) {
     loader.last_arrival = std::max(loader.last_arrival, now_ + pick(0, 20) * kMs);
     at(loader.last_arrival, [this, &loader, life = loader.life, event] {
-      if (loader.life == life && loader.member) tell(event);
+      if (loader.life == life && loader.member) post(event);
     });
   }
   void begin_work(Loader& loader) {
@@ -427,104 +428,106 @@ class World {
         --self.busy;
         if (fails) {
           ++totals_.failures;
-          say(self, ChunkFailed{self.id, grant.lease, "EIO"});
-          say(self, CellFreed{self.id, grant.port});
+          send(self, ChunkFailed{self.id, grant.lease, "EIO"});
+          send(self, ChunkBufferFreed{self.id, grant.receiver});
         } else {
-          say(self, ChunkMade{self.id, grant.lease, takes, pick(1, 1000), pick(1, 1000)});
-          arrive(static_cast<size_t>(grant.port), now_ + pick(0, 40) * kMs, grant.lease, self.id, self.life);
+          send(self, ChunkProduced{self.id, grant.lease, takes, pick(1, 1000), pick(1, 1000)});
+          arrive(static_cast<size_t>(grant.receiver), now_ + pick(0, 40) * kMs, grant.lease, self.id, self.life);
         }
         begin_work(self);
       });
     }
   }
 
-  // ---- ports ------------------------------------------------------------------------------------------------------
+  // ---- receivers
+  // ------------------------------------------------------------------------------------------------------
   void report(size_t p, const Event& event, LoaderId loader = -1, int life = 0) {
-    Port& port = ports_[p];
-    port.last_arrival = std::max(port.last_arrival, now_ + (p == 0 ? 0 : pick(0, 20) * kMs));
-    at(port.last_arrival, [this, event, loader, life] {
-      if (loader >= 0 && loaders_[static_cast<size_t>(loader)].life != life) return;  // a cell of an earlier life
-      tell(event);
+    Receiver& receiver = receivers_[p];
+    receiver.last_arrival = std::max(receiver.last_arrival, now_ + (p == 0 ? 0 : pick(0, 20) * kMs));
+    at(receiver.last_arrival, [this, event, loader, life] {
+      // a chunk buffer of an earlier life
+      if (loader >= 0 && loaders_[static_cast<size_t>(loader)].life != life) return;
+      post(event);
     });
   }
-  void open_stream(size_t p) {
-    Port& port = ports_[p];
-    if (port.streams_to_come == 0) return;
-    --port.streams_to_come;
-    port.open = true;
+  void open_lease_stream(size_t p) {
+    Receiver& receiver = receivers_[p];
+    if (receiver.streams_to_come == 0) return;
+    --receiver.streams_to_come;
+    receiver.open = true;
     const int64_t first = pick(0, 3);
-    port.stream =
-        StreamOpened{++streams_, static_cast<PortId>(p), port.node, first, first + pick(1, 6), pick(1, 5), pick(1, 3)};
-    port.slots = pick(2, 3);
-    port.next_slot = port.cursor = first;
-    port.computing = port.waiting = false;
-    port.arrived.clear();
-    report(p, port.stream);
+    receiver.stream =
+        LeaseStreamOpened{++streams_, static_cast<ReceiverId>(p), receiver.node, first, first + pick(1, 6), pick(1, 5), pick(1, 3)};
+    receiver.batch_buffers = pick(2, 3);
+    receiver.next_batch_buffer = receiver.cursor = first;
+    receiver.computing = receiver.waiting = false;
+    receiver.arrived.clear();
+    report(p, receiver.stream);
     reserve(p);
     consume(p);
     if (chance(15)) {
-      after(pick(1, 3000) * kMs, [this, p, id = port.stream.stream] {
-        if (!ports_[p].open || ports_[p].stream.stream != id) return;
+      after(pick(1, 3000) * kMs, [this, p, id = receiver.stream.stream] {
+        if (!receivers_[p].open || receivers_[p].stream.stream != id) return;
         ++totals_.broken_off;
-        end_stream(p);
+        end_lease_stream(p);
       });
     }
   }
-  void end_stream(size_t p) {
-    Port& port = ports_[p];
-    port.open = false;
-    report(p, StreamClosed{port.stream.stream});
-    if (port.streams_to_come > 0) after(pick(0, 500) * kMs, [this, p] { open_stream(p); });
+  void end_lease_stream(size_t p) {
+    Receiver& receiver = receivers_[p];
+    receiver.open = false;
+    report(p, LeaseStreamClosed{receiver.stream.stream});
+    if (receiver.streams_to_come > 0) after(pick(0, 500) * kMs, [this, p] { open_lease_stream(p); });
   }
-  int32_t chunks_of(const Port& port, int64_t step) const {
-    return step == port.stream.steps - 1 ? port.stream.chunks_last_step : port.stream.chunks_per_step;
+  int32_t chunks_of(const Receiver& receiver, int64_t step) const {
+    return step == receiver.stream.steps - 1 ? receiver.stream.chunks_last_step : receiver.stream.chunks_per_step;
   }
   void reserve(size_t p) {
-    Port& port = ports_[p];
-    for (; port.next_slot < port.stream.steps && port.next_slot < port.cursor + port.slots; ++port.next_slot) {
-      SlotReserved reserved{port.stream.stream, port.next_slot, {}};
-      if (chance(50)) reserved.weights.assign(static_cast<size_t>(chunks_of(port, port.next_slot)), pick(0, 9));
+    Receiver& receiver = receivers_[p];
+    for (; receiver.next_batch_buffer < receiver.stream.steps && receiver.next_batch_buffer < receiver.cursor + receiver.batch_buffers; ++receiver.next_batch_buffer) {
+      BatchBufferReserved reserved{receiver.stream.stream, receiver.next_batch_buffer, {}};
+      if (chance(50)) reserved.weights.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
       report(p, reserved);
       if (chance(5)) report(p, reserved);  // said twice
     }
   }
   void arrive(size_t p, int64_t when, LeaseKey lease, LoaderId loader, int life) {
     at(when, [this, p, lease, loader, life] {
-      Port& port = ports_[p];
-      if (now_ < port.stopped_until) return arrive(p, port.stopped_until, lease, loader, life);
-      const bool wanted = port.open && port.stream.stream == lease.stream && lease.step >= port.cursor &&
-                          port.arrived[lease.step].insert(lease.chunk).second;
+      Receiver& receiver = receivers_[p];
+      if (now_ < receiver.stopped_until) return arrive(p, receiver.stopped_until, lease, loader, life);
+      const bool wanted = receiver.open && receiver.stream.stream == lease.stream && lease.step >= receiver.cursor &&
+                          receiver.arrived[lease.step].insert(lease.chunk).second;
       totals_.late_copies += wanted ? 0 : 1;
       if (wanted) report(p, ChunkAccepted{lease});
-      report(p, CellFreed{loader, static_cast<PortId>(p)}, loader, life);
+      report(p, ChunkBufferFreed{loader, static_cast<ReceiverId>(p)}, loader, life);
       if (wanted) consume(p);
     });
   }
   void consume(size_t p) {
-    Port& port = ports_[p];
-    if (!port.open || port.computing) return;
-    if (port.cursor == port.stream.steps) {
-      ++totals_.finished_streams;
-      return end_stream(p);
+    Receiver& receiver = receivers_[p];
+    if (!receiver.open || receiver.computing) return;
+    if (receiver.cursor == receiver.stream.steps) {
+      ++totals_.finished_lease_streams;
+      return end_lease_stream(p);
     }
-    if (static_cast<int32_t>(port.arrived[port.cursor].size()) < chunks_of(port, port.cursor)) {
-      if (!port.waiting) report(p, CursorMoved{port.stream.stream, port.cursor, true});
-      port.waiting = true;
+    if (static_cast<int32_t>(receiver.arrived[receiver.cursor].size()) < chunks_of(receiver, receiver.cursor)) {
+      if (!receiver.waiting) report(p, CursorMoved{receiver.stream.stream, receiver.cursor, true});
+      receiver.waiting = true;
       return;
     }
-    port.computing = true;
-    port.waiting = false;
-    report(p, CursorMoved{port.stream.stream, port.cursor + 1, false});
-    compute(p, port.stream.stream, now_ + pick(0, 300) * kMs);
+    receiver.computing = true;
+    receiver.waiting = false;
+    report(p, CursorMoved{receiver.stream.stream, receiver.cursor + 1, false});
+    compute(p, receiver.stream.stream, now_ + pick(0, 300) * kMs);
   }
-  void compute(size_t p, StreamId id, int64_t until) {
+  void compute(size_t p, LeaseStreamId id, int64_t until) {
     at(until, [this, p, id] {
-      Port& port = ports_[p];
-      if (!port.open || port.stream.stream != id) return;
-      if (now_ < port.stopped_until) return compute(p, id, port.stopped_until);
-      port.arrived.erase(port.cursor);
-      ++port.cursor;
-      port.computing = false;
+      Receiver& receiver = receivers_[p];
+      if (!receiver.open || receiver.stream.stream != id) return;
+      if (now_ < receiver.stopped_until) return compute(p, id, receiver.stopped_until);
+      receiver.arrived.erase(receiver.cursor);
+      ++receiver.cursor;
+      receiver.computing = false;
       reserve(p);
       consume(p);
     });
@@ -542,13 +545,13 @@ class World {
   std::unique_ptr<Auditor> auditor_;
   int64_t now_ = 0;
   uint64_t sequence_ = 0;
-  StreamId streams_ = 0;
+  LeaseStreamId streams_ = 0;
   std::map<std::pair<int64_t, uint64_t>, std::function<void()>> agenda_;
   std::vector<Loader> loaders_;
-  std::vector<Port> ports_;
+  std::vector<Receiver> receivers_;
 };
 
-TEST_CASE("random worlds: every promise is kept, every stream finishes while a loader lives") {
+TEST_CASE("random worlds: every promise is kept, every lease stream finishes while a loader lives") {
   const uint64_t first_seed = 1'000'000;
   const uint64_t worlds = 4000;
   MESSAGE("seeds " << first_seed << " to " << first_seed + worlds - 1);
@@ -564,10 +567,10 @@ TEST_CASE("random worlds: every promise is kept, every stream finishes while a l
   MESSAGE("events " << totals.events << ", grants " << totals.grants << ", revokes " << totals.revokes << ", losses "
                     << totals.losses << ", given up " << totals.give_ups << ", late copies " << totals.late_copies
                     << ", failures " << totals.failures << ", broken off " << totals.broken_off << ", finished "
-                    << totals.finished_streams << ", failed " << totals.failed_streams);
+                    << totals.finished_lease_streams << ", failed " << totals.failed_lease_streams);
   // The worlds have seen what they are for.
-  CHECK(totals.finished_streams > 5000);
-  CHECK(totals.failed_streams > 50);
+  CHECK(totals.finished_lease_streams > 5000);
+  CHECK(totals.failed_lease_streams > 50);
   CHECK(totals.losses > 1000);
   CHECK(totals.give_ups > 100);
   CHECK(totals.revokes > 500);

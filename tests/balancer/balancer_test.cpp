@@ -14,11 +14,11 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-BalancerOptions short_times(int32_t ports = 0) {
+BalancerOptions short_times(int32_t receivers = 0) {
   BalancerOptions options;
   options.lease_timeout_ns = 3000 * kMs;
   options.lost_after_ns = 1000 * kMs;
-  options.ports = ports;
+  options.receivers = receivers;
   return options;
 }
 
@@ -32,17 +32,17 @@ struct Bench {
       if (const auto* grant = std::get_if<Grant>(&action)) grants.push_back(*grant);
       if (const auto* revoke = std::get_if<Revoke>(&action)) revokes.push_back(*revoke);
       if (const auto* give_up = std::get_if<GiveUpLoader>(&action)) given_up.push_back(*give_up);
-      if (const auto* fail = std::get_if<FailStream>(&action)) failed.push_back(*fail);
+      if (const auto* fail = std::get_if<FailLeaseStream>(&action)) failed.push_back(*fail);
     }
   }
   void alive(int64_t ms, std::initializer_list<LoaderId> loaders) {
     for (const LoaderId loader : loaders) at(ms, LoaderAlive{loader});
   }
-  // The chunk is made, accepted and its cell comes back.
+  // The chunk is made, accepted and its chunk buffer comes back.
   std::vector<Grant> complete(int64_t ms, const Grant& grant) {
     std::vector<Grant> next;
-    const std::vector<Event> events = {ChunkMade{grant.loader, grant.lease, kMs, 1000, 1000},
-                                       ChunkAccepted{grant.lease}, CellFreed{grant.loader, grant.port}};
+    const std::vector<Event> events = {ChunkProduced{grant.loader, grant.lease, kMs, 1000, 1000},
+                                       ChunkAccepted{grant.lease}, ChunkBufferFreed{grant.loader, grant.receiver}};
     for (const Event& event : events) {
       at(ms, event);
       next.insert(next.end(), grants.begin(), grants.end());
@@ -54,34 +54,34 @@ struct Bench {
   std::vector<Grant> grants;
   std::vector<Revoke> revokes;
   std::vector<GiveUpLoader> given_up;
-  std::vector<FailStream> failed;
+  std::vector<FailLeaseStream> failed;
 };
 
-StreamOpened stream(StreamId id, PortId port, int32_t chunks, int64_t steps = 10, int32_t node = 0) {
-  return StreamOpened{id, port, node, 0, steps, chunks, chunks};
+LeaseStreamOpened stream(LeaseStreamId id, ReceiverId receiver, int32_t chunks, int64_t steps = 10, int32_t node = 0) {
+  return LeaseStreamOpened{id, receiver, node, 0, steps, chunks, chunks};
 }
 
-TEST_CASE("a chunk is granted only when its slot is reserved") {
+TEST_CASE("a chunk is granted only when its batch buffer is reserved") {
   Bench bench(short_times());
   bench.at(0, LoaderJoined{7, 4, 8, 0});
   bench.at(0, stream(1, 0, 2));
   CHECK(bench.grants.empty());
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   REQUIRE(bench.grants.size() == 2);
   CHECK(bench.grants[0].loader == 7);
   CHECK(bench.grants[0].lease == LeaseKey{1, 0, 0, 1});
   CHECK(bench.grants[1].lease == LeaseKey{1, 0, 1, 1});
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   CHECK(bench.grants.empty());  // reserved once
 }
 
 TEST_CASE("the last step may have fewer chunks") {
   Bench bench(short_times());
   bench.at(0, LoaderJoined{0, 8, 16, 0});
-  bench.at(0, StreamOpened{1, 0, 0, 3, 5, 4, 1});
-  bench.at(0, SlotReserved{1, 4});
+  bench.at(0, LeaseStreamOpened{1, 0, 0, 3, 5, 4, 1});
+  bench.at(0, BatchBufferReserved{1, 4});
   CHECK(bench.grants.size() == 1);
-  bench.at(0, SlotReserved{1, 3});
+  bench.at(0, BatchBufferReserved{1, 3});
   CHECK(bench.grants.size() == 4);
 }
 
@@ -89,35 +89,35 @@ TEST_CASE("a loader holds as many leases as it is deep, and pulls the next when 
   Bench bench(short_times());
   bench.at(0, LoaderJoined{0, 2, 10, 0});
   bench.at(0, stream(1, 0, 4));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   REQUIRE(bench.grants.size() == 2);
-  bench.at(5, ChunkMade{0, bench.grants[0].lease, kMs, 0, 0});
+  bench.at(5, ChunkProduced{0, bench.grants[0].lease, kMs, 0, 0});
   CHECK(bench.grants.size() == 1);
 }
 
-TEST_CASE("a cell is used from the grant until it is freed: neither made, accepted nor revoked frees it") {
+TEST_CASE("a chunk buffer is used from the grant until it is freed: neither made, accepted nor revoked frees it") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 4, 2, 0});
   bench.at(0, stream(1, 0, 3));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   REQUIRE(bench.grants.size() == 2);
   const Grant first = bench.grants[0], second = bench.grants[1];
-  bench.at(1, ChunkMade{0, first.lease, kMs, 0, 0});
+  bench.at(1, ChunkProduced{0, first.lease, kMs, 0, 0});
   CHECK(bench.grants.empty());
   bench.at(1, ChunkAccepted{first.lease});
   CHECK(bench.grants.empty());
   SUBCASE("freed") {
-    bench.at(1, CellFreed{0, 0});
+    bench.at(1, ChunkBufferFreed{0, 0});
     CHECK(bench.grants.size() == 1);
   }
   SUBCASE("revoked") {
     bench.at(2, stream(2, 0, 1));
-    bench.at(2, SlotReserved{2, 0});
-    bench.at(2, StreamClosed{1});
+    bench.at(2, BatchBufferReserved{2, 0});
+    bench.at(2, LeaseStreamClosed{1});
     REQUIRE(bench.revokes.size() == 1);
     CHECK(bench.revokes[0].lease == second.lease);
     CHECK(bench.grants.empty());
-    bench.at(2, CellFreed{0, 0});  // the revoked one's
+    bench.at(2, ChunkBufferFreed{0, 0});  // the revoked one's
     CHECK(bench.grants.size() == 1);
   }
 }
@@ -126,10 +126,10 @@ TEST_CASE("the earliest deadline first; a moved cursor changes it") {
   Bench bench(short_times());
   bench.at(0, stream(1, 0, 1));
   bench.at(0, stream(2, 1, 1));
-  for (const StreamId id : {1u, 2u}) {
-    for (const int64_t step : {2, 1, 0}) bench.at(0, SlotReserved{id, step});
+  for (const LeaseStreamId id : {1u, 2u}) {
+    for (const int64_t step : {2, 1, 0}) bench.at(0, BatchBufferReserved{id, step});
   }
-  bench.at(0, CursorMoved{2, 1, false});  // stream 2 is one batch ahead: its step 1 is as urgent as 1's step 0
+  bench.at(0, CursorMoved{2, 1, false});  // lease stream 2 is one batch ahead: its step 1 is as urgent as 1's step 0
   bench.at(0, LoaderJoined{0, 6, 64, 0});
   REQUIRE(bench.grants.size() == 6);
   std::vector<int64_t> deadlines;
@@ -142,43 +142,43 @@ TEST_CASE("the batch that a client is blocked on comes before all others") {
   Bench bench(short_times());
   bench.at(0, stream(1, 0, 2));
   bench.at(0, stream(2, 1, 1));
-  bench.at(0, SlotReserved{1, 0});
-  bench.at(0, SlotReserved{2, 1});
+  bench.at(0, BatchBufferReserved{1, 0});
+  bench.at(0, BatchBufferReserved{2, 1});
   bench.at(0, CursorMoved{2, 1, true});
   bench.at(0, LoaderJoined{0, 1, 8, 0});
   REQUIRE(bench.grants.size() == 1);
   CHECK(bench.grants[0].lease.stream == 2);
 }
 
-TEST_CASE("equal deadlines are served in turn, so that ports get equal shares") {
+TEST_CASE("equal deadlines are served in turn, so that receivers get equal shares") {
   Bench bench(short_times());
-  for (const StreamId id : {1u, 2u, 3u}) {
-    bench.at(0, stream(id, static_cast<PortId>(id), 4));
-    bench.at(0, SlotReserved{id, 0});
+  for (const LeaseStreamId id : {1u, 2u, 3u}) {
+    bench.at(0, stream(id, static_cast<ReceiverId>(id), 4));
+    bench.at(0, BatchBufferReserved{id, 0});
   }
   bench.at(0, LoaderJoined{0, 6, 64, 0});
-  std::vector<StreamId> order;
+  std::vector<LeaseStreamId> order;
   for (const Grant& grant : bench.grants) order.push_back(grant.lease.stream);
-  CHECK(order == std::vector<StreamId>{1, 2, 3, 1, 2, 3});
+  CHECK(order == std::vector<LeaseStreamId>{1, 2, 3, 1, 2, 3});
 }
 
 TEST_CASE("heavier chunks first within a step, where weights are known") {
   Bench bench(short_times());
   bench.at(0, stream(1, 0, 4));
-  bench.at(0, SlotReserved{1, 0, {5, 9, 1, 7}});
+  bench.at(0, BatchBufferReserved{1, 0, {5, 9, 1, 7}});
   bench.at(0, LoaderJoined{0, 4, 16, 0});
   std::vector<int32_t> order;
   for (const Grant& grant : bench.grants) order.push_back(grant.lease.chunk);
   CHECK(order == std::vector<int32_t>{1, 3, 0, 2});
 }
 
-TEST_CASE("an idle loader before a busy one, then the port's node, then whoever waited longest") {
+TEST_CASE("an idle loader before a busy one, then the receiver's node, then whoever waited longest") {
   Bench bench(short_times());
   bench.at(0, LoaderJoined{0, 2, 16, 0});
   bench.at(0, LoaderJoined{1, 2, 16, 5});
   bench.at(0, LoaderJoined{2, 2, 16, 0});
   bench.at(0, stream(1, 0, 4, 10, /*node=*/5));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   std::vector<LoaderId> order;
   for (const Grant& grant : bench.grants) order.push_back(grant.loader);
   CHECK(order == std::vector<LoaderId>{1, 0, 2, 1});
@@ -190,12 +190,12 @@ TEST_CASE("a loader found faster is preferred") {
   bench.at(0, LoaderJoined{1, 1, 16, 0});
   bench.at(0, stream(1, 0, 2, 100));
   for (int64_t step = 0; step < 20; ++step) {
-    bench.at(step, SlotReserved{1, step});
+    bench.at(step, BatchBufferReserved{1, step});
     REQUIRE(bench.grants.size() == 2);
     for (const Grant& grant : std::vector<Grant>(bench.grants)) {
-      bench.at(step, ChunkMade{grant.loader, grant.lease, grant.loader == 1 ? kMs : 4 * kMs, 1000, 2000});
+      bench.at(step, ChunkProduced{grant.loader, grant.lease, grant.loader == 1 ? kMs : 4 * kMs, 1000, 2000});
       bench.at(step, ChunkAccepted{grant.lease});
-      bench.at(step, CellFreed{grant.loader, 0});
+      bench.at(step, ChunkBufferFreed{grant.loader, 0});
     }
   }
   const auto figures = bench.balancer.figures();
@@ -203,51 +203,51 @@ TEST_CASE("a loader found faster is preferred") {
   CHECK(figures.at(0).chunks == 20);
   CHECK(figures.at(0).busy_ns == 80 * kMs);
   CHECK(bench.balancer.cost().samples == 40);
-  bench.at(30, SlotReserved{1, 20});
+  bench.at(30, BatchBufferReserved{1, 20});
   REQUIRE(bench.grants.size() == 2);
   CHECK(bench.grants[0].loader == 1);
 }
 
-TEST_CASE("a stopped trainer cannot take the cells that other ports need") {
-  // Eight cells, four ports known to the job: a lone port may use all but three of them.
+TEST_CASE("a stopped trainer cannot take the chunk buffers that other receivers need") {
+  // Eight chunk buffers, four receivers known to the job: a lone receiver may use all but three of them.
   Bench bench(short_times(4));
   bench.at(0, LoaderJoined{0, 8, 8, 0});
   bench.at(0, stream(1, 0, 8));
-  bench.at(0, SlotReserved{1, 0});
-  CHECK(bench.grants.size() == 5);  // and port 0 stops: none of its cells comes back
-  for (const PortId port : {1, 2, 3}) {
-    bench.at(1, stream(static_cast<StreamId>(port) + 1, port, 8));
-    bench.at(1, SlotReserved{static_cast<StreamId>(port) + 1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
+  CHECK(bench.grants.size() == 5);  // and receiver 0 stops: none of its chunk buffers comes back
+  for (const ReceiverId receiver : {1, 2, 3}) {
+    bench.at(1, stream(static_cast<LeaseStreamId>(receiver) + 1, receiver, 8));
+    bench.at(1, BatchBufferReserved{static_cast<LeaseStreamId>(receiver) + 1, 0});
     REQUIRE(bench.grants.size() == 1);
     // ... and it can go on for ever with that one.
     std::vector<Grant> next = bench.grants;
     for (int i = 0; i < 7; ++i) {
       next = bench.complete(2, next.at(0));
       REQUIRE(next.size() == 1);
-      CHECK(next[0].port == port);
+      CHECK(next[0].receiver == receiver);
     }
   }
 }
 
-TEST_CASE("live ports share a loader's cells; a port that leaves gives its share to the others") {
+TEST_CASE("live receivers share a loader's chunk buffers; a receiver that leaves gives its share to the others") {
   Bench bench(short_times(2));
   bench.at(0, stream(1, 0, 8));
   bench.at(0, stream(2, 1, 8));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   bench.at(0, LoaderJoined{0, 100, 6, 0});
   CHECK(bench.grants.size() == 3);
-  bench.at(0, StreamClosed{2});
-  CHECK(bench.grants.size() == 2);  // one is kept for port 1
+  bench.at(0, LeaseStreamClosed{2});
+  CHECK(bench.grants.size() == 2);  // one is kept for receiver 1
 }
 
-TEST_CASE("in a job of unknown size a cell is kept for a port to come") {
+TEST_CASE("in a job of unknown size a chunk buffer is kept for a receiver to come") {
   Bench bench(short_times(0));
   bench.at(0, stream(1, 0, 8));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   bench.at(0, LoaderJoined{0, 100, 4, 0});
   CHECK(bench.grants.size() == 3);
   bench.at(0, stream(2, 1, 8));
-  bench.at(0, SlotReserved{2, 0});
+  bench.at(0, BatchBufferReserved{2, 0});
   CHECK(bench.grants.size() == 1);
 }
 
@@ -255,7 +255,7 @@ TEST_CASE("a late lease goes to another loader with a new generation; the old ho
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 8, 0});
   bench.at(0, stream(1, 0, 1));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   REQUIRE(bench.grants.size() == 1);
   const LeaseKey old = bench.grants[0].lease;
   for (int64_t ms = 500; ms <= 3500; ms += 500) {
@@ -274,18 +274,18 @@ TEST_CASE("a late lease goes to another loader with a new generation; the old ho
   CHECK(bench.balancer.figures().at(0).regranted == 1);
 
   SUBCASE("the new one wins") {
-    bench.at(3700, ChunkMade{1, again.lease, kMs, 0, 0});
+    bench.at(3700, ChunkProduced{1, again.lease, kMs, 0, 0});
     bench.at(3700, ChunkAccepted{again.lease});
     CHECK(bench.revokes.empty());
   }
   SUBCASE("the old one wins: the new one is revoked") {
-    bench.at(3700, ChunkMade{0, old, kMs, 0, 0});
+    bench.at(3700, ChunkProduced{0, old, kMs, 0, 0});
     bench.at(3700, ChunkAccepted{old});
     REQUIRE(bench.revokes.size() == 1);
     CHECK(bench.revokes[0].loader == 1);
     CHECK(bench.revokes[0].lease == again.lease);
-    bench.at(3800, ChunkMade{1, again.lease, kMs, 0, 0});  // too late to be dropped
-    bench.at(3800, ChunkAccepted{again.lease});            // nonsense of the port: still done once
+    bench.at(3800, ChunkProduced{1, again.lease, kMs, 0, 0});  // too late to be dropped
+    bench.at(3800, ChunkAccepted{again.lease});            // nonsense of the receiver: still done once
     CHECK(bench.grants.empty());
   }
   // Whoever won, the chunk is never granted again.
@@ -300,29 +300,29 @@ TEST_CASE("an expired lease that is made after all stays where it is") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 8, 0});
   bench.at(0, stream(1, 0, 1));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   const LeaseKey lease = bench.grants.at(0).lease;
   bench.alive(3000, {0});
   bench.at(3000, Tick{});
-  bench.at(3100, ChunkMade{0, lease, kMs, 0, 0});
+  bench.at(3100, ChunkProduced{0, lease, kMs, 0, 0});
   bench.at(3200, LoaderJoined{1, 2, 8, 0});
   CHECK(bench.grants.empty());
 }
 
-TEST_CASE("a made chunk that never arrives is made again elsewhere, with twice the patience each time") {
+TEST_CASE("a made chunk that never arrives is made again elsewhere, with twice the wait limit each time") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 8, 0});
   bench.at(0, LoaderJoined{1, 2, 8, 0});
   bench.at(0, stream(1, 0, 1));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   std::vector<int64_t> granted_at = {0};
-  bench.at(0, ChunkMade{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
+  bench.at(0, ChunkProduced{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
   for (int64_t ms = 100; ms < 25000; ms += 100) {
     bench.alive(ms, {0, 1});
     bench.at(ms, Tick{});
     if (bench.grants.empty()) continue;
     granted_at.push_back(ms);
-    bench.at(ms, ChunkMade{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
+    bench.at(ms, ChunkProduced{bench.grants.at(0).loader, bench.grants.at(0).lease, kMs, 0, 0});
   }
   CHECK(granted_at == std::vector<int64_t>{0, 3000, 9000, 21000});
 }
@@ -331,19 +331,19 @@ TEST_CASE("a lost loader's chunks, made or not, wait again; accepted ones do not
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 3, 8, 0});
   bench.at(0, stream(1, 0, 3));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   const std::vector<Grant> first = bench.grants;
   REQUIRE(first.size() == 3);
-  bench.at(1, ChunkMade{0, first[0].lease, kMs, 0, 0});
+  bench.at(1, ChunkProduced{0, first[0].lease, kMs, 0, 0});
   bench.at(1, ChunkAccepted{first[0].lease});
-  bench.at(1, ChunkMade{0, first[1].lease, kMs, 0, 0});
+  bench.at(1, ChunkProduced{0, first[1].lease, kMs, 0, 0});
   bench.at(2, LoaderLost{0, "killed"});
   bench.at(3, LoaderJoined{1, 4, 8, 0});
   REQUIRE(bench.grants.size() == 2);
   CHECK(bench.grants[0].lease == LeaseKey{1, 0, 1, 2});
   CHECK(bench.grants[1].lease == LeaseKey{1, 0, 2, 2});
   const Grant second = bench.grants[0];
-  bench.at(4, ChunkMade{0, first[2].lease, kMs, 0, 0});  // a dead loader's late word
+  bench.at(4, ChunkProduced{0, first[2].lease, kMs, 0, 0});  // a dead loader's late word
   CHECK(bench.grants.empty());
   bench.at(4, ChunkAccepted{first[1].lease});  // its chunk was on the way: welcome, the copy is not needed
   REQUIRE(bench.revokes.size() == 1);
@@ -354,7 +354,7 @@ TEST_CASE("a loader that was lost and joins again starts fresh") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 2, 0});
   bench.at(0, stream(1, 0, 2));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   REQUIRE(bench.grants.size() == 2);
   SUBCASE("after its loss was told") {
     bench.at(1, LoaderLost{0, "killed"});
@@ -365,10 +365,10 @@ TEST_CASE("a loader that was lost and joins again starts fresh") {
   CHECK(bench.grants[0].lease.generation == 2);
 }
 
-TEST_CASE("a chunk that failed goes to another loader, then its stream fails with the last reason") {
+TEST_CASE("a chunk that failed goes to another loader, then its lease stream fails with the last reason") {
   Bench bench(short_times(1));
   bench.at(0, stream(1, 0, 1));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   bench.at(0, LoaderJoined{0, 2, 8, 0});
   const Grant first = bench.grants.at(0);
 
@@ -416,7 +416,7 @@ TEST_CASE("a loader that only fails does not swallow the work: it pauses") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 1, 100, 0});
   bench.at(0, stream(1, 0, 50));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   Grant last = bench.grants.at(0);
   bench.at(0, LoaderJoined{1, 1, 100, 0});
   int failures = 0;
@@ -439,7 +439,7 @@ TEST_CASE("a silent loader gets nothing, and everything again when it speaks") {
   bench.at(0, LoaderJoined{0, 1, 8, 0});
   bench.at(0, stream(1, 0, 1));
   bench.at(250, Tick{});
-  bench.at(260, SlotReserved{1, 0});
+  bench.at(260, BatchBufferReserved{1, 0});
   CHECK(bench.grants.empty());
   bench.alive(300, {0});
   CHECK(bench.grants.size() == 1);
@@ -461,11 +461,11 @@ TEST_CASE("a loader silent for lost_after is given up once") {
   CHECK(times == 1);
 }
 
-TEST_CASE("with no loader left, streams fail after lost_after; a spare that joins in time saves them") {
+TEST_CASE("with no loader left, lease streams fail after lost_after; a spare that joins in time saves them") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{4, 1, 8, 0});
   bench.at(0, stream(1, 0, 1));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   bench.at(100, LoaderLost{4, "connection reset"});
   bench.at(1000, Tick{});
   CHECK(bench.failed.empty());
@@ -485,65 +485,65 @@ TEST_CASE("with no loader left, streams fail after lost_after; a spare that join
   }
 }
 
-TEST_CASE("before the first loader has joined, streams wait") {
+TEST_CASE("before the first loader has joined, lease streams wait") {
   Bench bench(short_times(1));
   bench.at(0, stream(1, 0, 1));
   bench.at(100'000, Tick{});
   CHECK(bench.failed.empty());
 }
 
-TEST_CASE("a closed stream's leases are revoked, its waiting chunks dropped, its late messages ignored") {
+TEST_CASE("a closed lease stream's leases are revoked, its waiting chunks dropped, its late messages ignored") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 8, 0});
   bench.at(0, stream(1, 0, 5));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   const std::vector<Grant> held = bench.grants;
   REQUIRE(held.size() == 2);
-  bench.at(1, ChunkMade{0, held[0].lease, kMs, 0, 0});
+  bench.at(1, ChunkProduced{0, held[0].lease, kMs, 0, 0});
   REQUIRE(bench.grants.size() == 1);
-  bench.at(2, StreamClosed{1});
+  bench.at(2, LeaseStreamClosed{1});
   CHECK(bench.revokes.size() == 2);  // the two not made yet
   for (const Event& late :
-       std::vector<Event>{ChunkAccepted{held[0].lease}, SlotReserved{1, 1}, CursorMoved{1, 3, true},
-                          ChunkMade{0, held[1].lease, kMs, 0, 0}, StreamClosed{1},
-                          ChunkFailed{0, held[0].lease, "late"}, CellFreed{9, 0}, LoaderLost{9, ""}, LoaderAlive{9}}) {
+       std::vector<Event>{ChunkAccepted{held[0].lease}, BatchBufferReserved{1, 1}, CursorMoved{1, 3, true},
+                          ChunkProduced{0, held[1].lease, kMs, 0, 0}, LeaseStreamClosed{1},
+                          ChunkFailed{0, held[0].lease, "late"}, ChunkBufferFreed{9, 0}, LoaderLost{9, ""}, LoaderAlive{9}}) {
     bench.at(3, late);
     CHECK(bench.grants.empty());
     CHECK(bench.failed.empty());
   }
 }
 
-TEST_CASE("a revoked lease keeps its place in the depth until its cell is back or its result came") {
+TEST_CASE("a revoked lease keeps its place in the depth until its chunk buffer is back or its result came") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 1, 8, 0});
   bench.at(0, stream(1, 0, 1));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   const LeaseKey lease = bench.grants.at(0).lease;
-  bench.at(1, StreamClosed{1});
+  bench.at(1, LeaseStreamClosed{1});
   bench.at(1, stream(2, 0, 1));
-  bench.at(1, SlotReserved{2, 0});
+  bench.at(1, BatchBufferReserved{2, 0});
   CHECK(bench.grants.empty());
   SUBCASE("dropped") {
-    bench.at(2, CellFreed{0, 0});
+    bench.at(2, ChunkBufferFreed{0, 0});
   }
   SUBCASE("made all the same") {
-    bench.at(2, ChunkMade{0, lease, kMs, 0, 0});
+    bench.at(2, ChunkProduced{0, lease, kMs, 0, 0});
   }
   CHECK(bench.grants.size() == 1);
 }
 
-TEST_CASE("a loader whose reads run ahead holds more leases than its depth, while it wants them and has cells") {
+TEST_CASE("a loader whose reads run ahead holds more leases than its depth, while it wants them and has chunk buffers") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 6, 0});
   bench.at(0, stream(1, 0, 10));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   std::vector<Grant> held = bench.grants;
   CHECK(held.size() == 2);
   bench.at(1, LoaderAhead{0, 3});
   CHECK(bench.grants.size() == 3);
   held.insert(held.end(), bench.grants.begin(), bench.grants.end());
   bench.at(2, LoaderAhead{0, 100});
-  CHECK(bench.grants.size() == 1);  // no more cells than these
+  CHECK(bench.grants.size() == 1);  // no more chunk buffers than these
   bench.at(3, LoaderAhead{0, 0});
   CHECK(bench.grants.empty());
   CHECK(bench.revokes.empty());  // what it holds it keeps
@@ -554,17 +554,17 @@ TEST_CASE("a loader whose reads run ahead holds more leases than its depth, whil
   CHECK_THROWS_AS(bench.at(7, LoaderAhead{0, -1}), Error);
 }
 
-TEST_CASE("a port's messages may overtake the loader's") {
+TEST_CASE("a receiver's messages may overtake the loader's") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 1, 1, 0});
   bench.at(0, stream(1, 0, 2));
-  bench.at(0, SlotReserved{1, 0});
+  bench.at(0, BatchBufferReserved{1, 0});
   const Grant first = bench.grants.at(0);
-  bench.at(1, CellFreed{0, 0});
+  bench.at(1, ChunkBufferFreed{0, 0});
   CHECK(bench.grants.empty());  // its lease is still counted
   bench.at(1, ChunkAccepted{first.lease});
   REQUIRE(bench.grants.size() == 1);
-  bench.at(2, ChunkMade{0, first.lease, kMs, 0, 0});
+  bench.at(2, ChunkProduced{0, first.lease, kMs, 0, 0});
   CHECK(bench.grants.empty());
   CHECK(bench.balancer.figures().at(0).chunks == 1);
 }
@@ -583,12 +583,12 @@ TEST_CASE("nonsense is refused by name and changes nothing") {
   CHECK_THROWS_AS(bench.at(0, LoaderJoined{0, 2, 0, 0}), Error);
   bench.at(0, LoaderJoined{0, 8, 8, 0});
   bench.at(0, stream(1, 0, 2));
-  CHECK_THROWS_WITH_AS(bench.at(0, stream(1, 0, 2)), doctest::Contains("stream 1 is opened twice"), Error);
-  CHECK_THROWS_AS(bench.at(0, StreamOpened{2, 0, 0, 5, 4, 1, 1}), Error);
-  CHECK_THROWS_WITH_AS(bench.at(0, SlotReserved{1, 10}), doctest::Contains("step 10 is outside"), Error);
-  CHECK_THROWS_AS(bench.at(0, SlotReserved{1, 0, {1, 2, 3}}), Error);
-  CHECK_THROWS_AS(bench.at(0, SlotReserved{1, 0, {1, -2}}), Error);
-  bench.at(0, SlotReserved{1, 0, {1, 2}});
+  CHECK_THROWS_WITH_AS(bench.at(0, stream(1, 0, 2)), doctest::Contains("lease stream 1 is opened twice"), Error);
+  CHECK_THROWS_AS(bench.at(0, LeaseStreamOpened{2, 0, 0, 5, 4, 1, 1}), Error);
+  CHECK_THROWS_WITH_AS(bench.at(0, BatchBufferReserved{1, 10}), doctest::Contains("step 10 is outside"), Error);
+  CHECK_THROWS_AS(bench.at(0, BatchBufferReserved{1, 0, {1, 2, 3}}), Error);
+  CHECK_THROWS_AS(bench.at(0, BatchBufferReserved{1, 0, {1, -2}}), Error);
+  bench.at(0, BatchBufferReserved{1, 0, {1, 2}});
   CHECK(bench.grants.size() == 2);
 }
 
@@ -601,7 +601,7 @@ TEST_CASE("policy random, for tests: admitted pairs in an order of the seed's") 
     bench.at(0, LoaderJoined{0, 4, 16, 0});
     bench.at(0, LoaderJoined{1, 4, 16, 0});
     bench.at(0, stream(1, 0, 8));
-    bench.at(0, SlotReserved{1, 0});
+    bench.at(0, BatchBufferReserved{1, 0});
     std::vector<int32_t> order;
     for (const Grant& grant : bench.grants) order.push_back(grant.lease.chunk * 10 + grant.loader);
     CHECK(order.size() == 8);

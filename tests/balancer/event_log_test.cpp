@@ -17,15 +17,15 @@ TEST_CASE("every event survives the way through JSON") {
                                      LoaderAlive{1},
                                      LoaderLost{1, "said \"no\"\n\ttwice"},
                                      LoaderAhead{1, 8},
-                                     StreamOpened{9, 1, 2, 3, 4, 5, 6},
-                                     SlotReserved{9, 3},
-                                     SlotReserved{9, 3, {1, 2}},
+                                     LeaseStreamOpened{9, 1, 2, 3, 4, 5, 6},
+                                     BatchBufferReserved{9, 3},
+                                     BatchBufferReserved{9, 3, {1, 2}},
                                      CursorMoved{9, 3, true},
-                                     StreamClosed{9},
-                                     ChunkMade{1, lease, 7, 8, 9},
+                                     LeaseStreamClosed{9},
+                                     ChunkProduced{1, lease, 7, 8, 9},
                                      ChunkFailed{1, lease, "EIO"},
                                      ChunkAccepted{lease},
-                                     CellFreed{1, 2},
+                                     ChunkBufferFreed{1, 2},
                                      Tick{}};
   for (const Event& event : events) {
     const std::string json = to_json(event);
@@ -36,7 +36,7 @@ TEST_CASE("every event survives the way through JSON") {
     CHECK(to_json(back) == json);
   }
   CHECK(to_json(Event(ChunkAccepted{lease})) == R"({"event":"chunk_accepted","lease":[18446744073709551615,1,2,3]})");
-  CHECK(std::get<ChunkMade>(event_from_json(events.size() > 9 ? to_json(events[9]) : "")).lease == lease);
+  CHECK(std::get<ChunkProduced>(event_from_json(events.size() > 9 ? to_json(events[9]) : "")).lease == lease);
 }
 
 TEST_CASE("what cannot be read is refused by name") {
@@ -52,17 +52,17 @@ TEST_CASE("what cannot be read is refused by name") {
 
 std::string sample_log() {
   BalancerOptions options;
-  options.ports = 2;
+  options.receivers = 2;
   options.lost_after_ns = 1000;
   Balancer balancer(options);
   std::string log = log_first_line(options);
-  const auto tell = [&](int64_t now, const Event& event) { log += log_lines(now, event, balancer.step(now, event)); };
-  tell(1, LoaderJoined{0, 2, 8, 0});
-  tell(2, StreamOpened{1, 0, 0, 0, 5, 3, 3});
-  tell(3, SlotReserved{1, 0, {3, 1, 2}});
-  tell(4, ChunkMade{0, {1, 0, 0, 1}, 5, 6, 7});
-  tell(5, ChunkFailed{0, {1, 0, 2, 1}, std::string("bytes that are no text: \xff\xfe")});
-  tell(2000, Tick{});
+  const auto post = [&](int64_t now, const Event& event) { log += log_lines(now, event, balancer.step(now, event)); };
+  post(1, LoaderJoined{0, 2, 8, 0});
+  post(2, LeaseStreamOpened{1, 0, 0, 0, 5, 3, 3});
+  post(3, BatchBufferReserved{1, 0, {3, 1, 2}});
+  post(4, ChunkProduced{0, {1, 0, 0, 1}, 5, 6, 7});
+  post(5, ChunkFailed{0, {1, 0, 2, 1}, std::string("bytes that are no text: \xff\xfe")});
+  post(2000, Tick{});
   return log;
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a log replays to the same actions, and any change of it shows") {
   const std::string log = sample_log();
   INFO(log);
   CHECK(log.find("\t{\"action\":\"grant\"") != std::string::npos);
-  CHECK(log.find("fail_stream") != std::string::npos);
+  CHECK(log.find("fail_lease_stream") != std::string::npos);
   CHECK(log.find("give_up_loader") != std::string::npos);
   CHECK(replay_log(log).empty());
 
@@ -102,14 +102,14 @@ TEST_CASE("options survive the way through the first line") {
   options.lease_timeout_ns = 5;
   options.lost_after_ns = 6;
   options.max_attempts = 7;
-  options.ports = 8;
+  options.receivers = 8;
   options.embedded = true;
   const BalancerOptions back = options_from_first_line(log_first_line(options));
   CHECK(back.embedded);
   CHECK(log_first_line(back) == log_first_line(options));
   CHECK(back.policy == options.policy);
   CHECK(back.random_seed == UINT64_MAX);
-  CHECK(back.ports == 8);
+  CHECK(back.receivers == 8);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Descriptors are owned once; shared memory cannot be shrunk under its reader, nor written through a descriptor that was
-// handed out for reading.
+// Descriptors are owned once; shared memory cannot be shrunk under its reader, nor written through a descriptor that
+// was handed out for reading.
 #include "runtime/base/memory.h"
 
 #include <doctest/doctest.h>
@@ -72,10 +72,10 @@ TEST_CASE("both ends see the same bytes, and the size cannot change") {
 }
 
 TEST_CASE("after seal_future_writes a received descriptor maps for reading only") {
-  SharedMemory cells = SharedMemory::create("penstock-test", 4096);
-  cells.seal_future_writes();
-  cells.data()[5] = std::byte{7};  // the owner's mapping goes on writing
-  const int fd = ::fcntl(cells.fd(), F_DUPFD_CLOEXEC, 3);
+  SharedMemory chunk_buffers = SharedMemory::create("penstock-test", 4096);
+  chunk_buffers.seal_future_writes();
+  chunk_buffers.data()[5] = std::byte{7};  // the owner's mapping goes on writing
+  const int fd = ::fcntl(chunk_buffers.fd(), F_DUPFD_CLOEXEC, 3);
   const SharedMemory reader = SharedMemory::open(UniqueFd(fd), 4096, SharedMemory::Access::read);
   CHECK(reader.data()[5] == std::byte{7});
   CHECK_THROWS_AS(SharedMemory::open(reader.fd() >= 0 ? UniqueFd(::dup(reader.fd())) : UniqueFd(), 4096,

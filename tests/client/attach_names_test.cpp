@@ -1,4 +1,4 @@
-// How a program finds its port: the job's name, its place among the trainers.
+// How a program finds its receiver: the job's name, its place among the trainers.
 #include "runtime/client/attach.h"
 
 #include <doctest/doctest.h>
@@ -100,11 +100,11 @@ TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as
   }
   // Nobody waits in silence, nor against their will.
   options.overrides[0] = "trainer.timeout_s=3.2";
-  std::vector<std::string> heard;
-  options.on_warning = [&](const std::string& text) { heard.push_back(text); };
+  std::vector<std::string> received;
+  options.on_warning = [&](const std::string& text) { received.push_back(text); };
   CHECK_THROWS_AS(DataLoader(data.job(), "train", options), Error);
-  REQUIRE(heard.size() == 1);
-  CHECK(heard[0].find("yet; waiting for `penstock serve " + data.job() + "`, 3 s at most") != std::string::npos);
+  REQUIRE(received.size() == 1);
+  CHECK(received[0].find("yet; waiting for `penstock serve " + data.job() + "`, 3 s at most") != std::string::npos);
   options.while_waiting = [] { throw 130; };
   CHECK_THROWS_AS(DataLoader(data.job(), "train", options), int);
   options.while_waiting = nullptr;

@@ -1,5 +1,5 @@
-// One stream: whatever the threads, chunks, cells and decisions of the balancer, and with unreadable pictures in it, the
-// program gets what sampler and pipeline alone say it gets, bit for bit.
+// One stream: whatever the threads, chunks, chunk buffers and decisions of the balancer, and with unreadable pictures
+// in it, the program gets what sampler and pipeline alone say it gets, bit for bit.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -78,12 +78,12 @@ const std::vector<std::vector<std::string>>& ways() {
       {"loader.chunk_samples=1"},
       {"loader.chunk_samples=3", "loader.threads=4"},
       {"loader.chunk_samples=16"},
-      {"loader.cells=1", "loader.chunk_samples=2"},
-      {"loader.cells=2", "loader.chunk_samples=1", "loader.threads=3"},
+      {"loader.chunk_buffers=1", "loader.chunk_samples=2"},
+      {"loader.chunk_buffers=2", "loader.chunk_samples=1", "loader.threads=3"},
       {"loader.prefetch=1", "trainer.hold=0"},
       {"loader.prefetch=5"},
       {"balancer.policy=random", "loader.chunk_samples=1", "loader.threads=4"},
-      {"balancer.policy=random", "loader.cells=2", "loader.chunk_samples=2"},
+      {"balancer.policy=random", "loader.chunk_buffers=2", "loader.chunk_samples=2"},
   };
   return list;
 }
@@ -115,11 +115,11 @@ TEST_CASE("replicas: each gets its share of the same stream") {
   }
 }
 
-TEST_CASE("breaking off, two passes at once and other dtypes change no hash of what was delivered") {
+TEST_CASE("breaking off, two iterations at once and other dtypes change no hash of what was delivered") {
   const TinyDataset data(50);
   const Hashes whole = direct(data.job(), "train", 1);
   DataLoader loader(data.job(), "train", {.dtype = DType::bfloat16, .channels_last = true});
-  BatchIterator a = loader.begin_at(0, 0);  // steps 0..2 by one pass, 3.. by another that lives beside it
+  BatchIterator a = loader.begin_at(0, 0);  // steps 0..2 by one iteration, 3.. by another that lives beside it
   ++a;
   ++a;
   for (BatchIterator b = loader.begin_at(0, 3); b != loader.end(); ++b) {

@@ -1,4 +1,4 @@
-// The client as a program sees it, with loader, balancer and port in threads of this process.
+// The client as a program sees it, with loader, balancer and receiver in threads of this process.
 #include "runtime/client/data_loader.h"
 
 #include <doctest/doctest.h>
@@ -103,7 +103,7 @@ TEST_CASE("epochs advance by themselves, set_epoch goes anywhere, eval replays e
   CHECK(epoch_of(train) == second);  // on from there
   train.set_epoch(7);
   CHECK(train.begin()->epoch() == 7);
-  CHECK(train.begin()->epoch() == 8);  // breaking off counts as a pass
+  CHECK(train.begin()->epoch() == 8);  // breaking off counts as an iteration
   CHECK_THROWS_AS(train.set_epoch(-1), Error);
   DataLoader val(data.job(), "val");
   std::vector<int64_t> straight(50);
@@ -156,7 +156,7 @@ TEST_CASE("break at any step and begin again, many times") {
   CHECK(epoch_of(loader) == whole);
 }
 
-TEST_CASE("a validation pass inside a live training epoch, and two passes of one split side by side") {
+TEST_CASE("a validation iteration inside a live training epoch, and two iterations of one split side by side") {
   const TinyDataset data(50);
   DataLoader train(data.job(), "train");
   DataLoader val(data.job(), "val");
@@ -222,7 +222,7 @@ TEST_CASE("all batches held: a warning, then waiting until another thread drops 
   for (; told.empty() && kept.size() < 10; ++it) {
     kept.push_back(*it);
     if (kept.size() < 4) continue;
-    // Four slots: two of prefetch, one in use, one to hold.
+    // Four batch buffers: two of prefetch, one in use, one to hold.
     std::thread releaser([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       kept.erase(kept.begin());
@@ -304,28 +304,28 @@ TEST_CASE("a program that holds all batches is told so, and goes on once one is 
   CHECK(error.remedy().find("trainer.hold (0)") != std::string::npos);
   CHECK(kept.size() == 3);
   CHECK(pixels_of(kept[0]).size() == 8 * 3 * 24 * 24);
-  // Nothing is lost: with one dropped the pass goes on.
-  BatchStream pass = DataLoader(data.job(), "val", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}}).start();
+  // Nothing is lost: with one dropped the iteration goes on.
+  BatchStream iteration = DataLoader(data.job(), "val", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}}).start();
   kept.clear();
-  for (int i = 0; i < 3; ++i) kept.push_back(pass.next());
+  for (int i = 0; i < 3; ++i) kept.push_back(iteration.next());
   for (int again = 0; again < 2; ++again)
-    CHECK(error_of([&] { kept.push_back(pass.next()); }).kind() == ErrorKind::usage);
+    CHECK(error_of([&] { kept.push_back(iteration.next()); }).kind() == ErrorKind::usage);
   kept.erase(kept.begin());
-  kept.push_back(pass.next());
+  kept.push_back(iteration.next());
   CHECK(kept.back().step() == 3);
 }
 
-TEST_CASE("a port that never answers is given up after trainer.timeout_s; one that hangs up at once") {
+TEST_CASE("a receiver that never answers is given up after trainer.timeout_s; one that hangs up at once") {
   const TinyDataset data(10);
   const std::string name = "penstock-test/" + std::to_string(::getpid());
-  UniqueFd port = listen_abstract(name);
-  const Environment here("PENSTOCK_PORT", "@" + name);
+  UniqueFd receiver = listen_abstract(name);
+  const Environment here("PENSTOCK_RECEIVER", "@" + name);
   const Error error = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"trainer.timeout_s=0.2"}}); });
   CHECK(error.kind() == ErrorKind::peer_lost);
   CHECK(error.message().find("did not answer") != std::string::npos);
   std::thread closing([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    port.reset();  // with the connection that waits in it
+    receiver.reset();  // with the connection that waits in it
   });
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
@@ -382,7 +382,7 @@ std::vector<std::byte> finished(const DataLoader& loader, const Batch& batch) {
   return out;
 }
 
-TEST_CASE("raw images, finished by the program: the port's bytes and hashes, also of batches that CutMix has mixed") {
+TEST_CASE("raw images, finished by the program: the receiver's bytes and hashes, also of batches that CutMix has mixed") {
   const TinyDataset data(20);
   std::ifstream file(data.job());
   const std::string job{std::istreambuf_iterator<char>(file), {}};
@@ -500,7 +500,7 @@ TEST_CASE("what cannot work says so at once") {
   const Error missing = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"splits.train.dataset.folder=/nowhere/at/all"}}); });
   CHECK(missing.kind() == ErrorKind::dataset);
   CHECK(missing.message() == "the embedded loader: the dataset folder '/nowhere/at/all' does not exist");
-  const Error memory = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"loader.memory_gb=0.01", "loader.cells=2000"}}); });
+  const Error memory = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"loader.memory_gb=0.01", "loader.chunk_buffers=2000"}}); });
   CHECK(memory.kind() == ErrorKind::config);
   CHECK(memory.remedy().find("loader.memory_gb") != std::string::npos);
   DataLoader loader(data.job(), "train");
@@ -572,7 +572,7 @@ TEST_CASE("the program's signals go to the program's threads: those of an embedd
       ++threads;
     }
   }
-  CHECK(threads >= 4);  // port, loader, and two that decode
+  CHECK(threads >= 4);  // receiver, loader, and two that decode
   sigset_t mine;
   REQUIRE(::pthread_sigmask(SIG_BLOCK, nullptr, &mine) == 0);
   CHECK(sigismember(&mine, SIGTERM) == 0);
@@ -601,7 +601,7 @@ TEST_CASE("fifty different splits come and go beside one that stays: nothing of 
     DataLoader loader(data.job(), "train", {.overrides = {"seed=" + std::to_string(seed)}});
     CHECK(loader.begin()->size() == 8);
   };
-  // Descriptors and mappings of cells and slots; those of a split that was closed just now go soon.
+  // Descriptors and mappings of chunk buffers and batch buffers; those of a split that was closed just now go soon.
   const auto memories = [] {
     int found = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -622,7 +622,7 @@ TEST_CASE("fifty different splits come and go beside one that stays: nothing of 
   CHECK(pictures->size() == 8);
 }
 
-TEST_CASE("start() does not wait; a pass given up before its first batch costs nothing") {
+TEST_CASE("start() does not wait; an iteration given up before its first batch costs nothing") {
   const TinyDataset data(50);
   DataLoader loader(data.job(), "train");
   for (int i = 0; i < 20; ++i) (void)loader.start();
@@ -653,13 +653,13 @@ TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for ot
   CHECK_THROWS_AS(stream.next(), Interrupted);
   CHECK(loader.stats_json().find("splits") != std::string::npos);
   interrupt = false;
-  CHECK(loader.start_at(3, 2).next().step() == 2);  // another pass, meanwhile
+  CHECK(loader.start_at(3, 2).next().step() == 2);  // another iteration, meanwhile
   held.clear();
   CHECK(stream.next().step() == 5);
   CHECK(stream.next().step() == 6);
   CHECK_FALSE(stream.next());
 
-  // A pass that ends while it is waited for gives its batch back: the pool is whole again afterwards.
+  // An iteration that ends while it is waited for gives its batch back: the pool is whole again afterwards.
   for (int round = 0; round < 3; ++round) {
     BatchStream given_up = loader.start_at(0, 0);
     for (int i = 0; i < 5; ++i) held.push_back(given_up.next());
@@ -672,7 +672,7 @@ TEST_CASE("an interrupted wait loses no batch, and leaves the loader free for ot
   CHECK(epoch_of(loader).size() == 50);
 }
 
-TEST_CASE("threads that wait for the same pass, or for passes of one loader, each get their batches") {
+TEST_CASE("threads that wait for the same iteration, or for iterations of one loader, each get their batches") {
   const TinyDataset data(400);
   DataLoaderOptions options;
   options.overrides = {"trainer.timeout_s=6"};
@@ -681,7 +681,7 @@ TEST_CASE("threads that wait for the same pass, or for passes of one loader, eac
   DataLoader loader(data.job(), "train", options);
   BatchStream shared = loader.start_at(0, 0);
   BatchStream own = loader.start_at(1, 0);
-  std::vector<Batch> held;  // all slots of both: nobody gets a batch before one is dropped
+  std::vector<Batch> held;  // all batch buffers of both: nobody gets a batch before one is dropped
   for (int i = 0; i < 5; ++i) {
     held.push_back(shared.next());
     held.push_back(own.next());

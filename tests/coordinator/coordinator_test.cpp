@@ -23,14 +23,14 @@ std::string split_json(const std::vector<std::string>& overrides = {}) {
   return canonical_json(resolve_split(job, "train"));
 }
 
-// Ports 0 and 1, loaders 2 and 3.
+// Receivers 0 and 1, loaders 2 and 3.
 struct World {
   explicit World(int chunk_samples = 2)
       : coordinator(options(chunk_samples), clock,
                     [this](PeerId peer, const ControlMessage& m) { sent.emplace_back(peer, m); }) {}
   static CoordinatorOptions options(int chunk_samples = 2) {
     CoordinatorOptions o;
-    o.ports = {0, 1};
+    o.receivers = {0, 1};
     o.loaders = {2, 3};
     o.nodes = {0, 0, 0, 0};
     o.chunk_samples = chunk_samples;
@@ -58,7 +58,7 @@ struct World {
   void open_at_both(const std::string& json) {
     join(2);
     join(3);
-    for (const PeerId port : {0, 1}) coordinator.handle(port, OpenSplit{json, port, 2});
+    for (const PeerId receiver : {0, 1}) coordinator.handle(receiver, OpenSplit{json, receiver, 2});
     prepared(2, json);
     prepared(3, json);
   }
@@ -68,7 +68,7 @@ struct World {
   Coordinator coordinator;
 };
 
-TEST_CASE("a split is opened when every loader has answered, and once for all ports") {
+TEST_CASE("a split is opened when every loader has answered, and once for all receivers") {
   World world;
   const std::string json = split_json();
   world.coordinator.handle(0, OpenSplit{json, 0, 2});
@@ -93,10 +93,10 @@ TEST_CASE("a loader has as many leases as its hello asked for, and no more") {
   const std::string json = split_json();
   const std::map<PeerId, int32_t> depth{{2, 3}, {3, 1}};
   for (const auto& [loader, leases] : depth) world.coordinator.handle(loader, LoaderHello{8, leases, 4});
-  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{json, receiver, 2});
   for (const PeerId loader : {2, 3}) world.prepared(loader, json, 80);
-  world.coordinator.handle(0, OpenStream{7, fingerprint_of(json), 0, 0, 0});
-  for (int64_t step = 0; step < 5; ++step) world.coordinator.handle(0, SlotFree{7, step});  // of two chunks each
+  world.coordinator.handle(0, OpenLeaseStream{7, fingerprint_of(json), 0, 0, 0});
+  for (int64_t step = 0; step < 5; ++step) world.coordinator.handle(0, BatchBufferFree{7, step});  // of two chunks each
   for (const auto& [loader, leases] : depth) {
     const auto granted = world.take<LeaseGranted>(loader);
     REQUIRE(std::ssize(granted) == leases);
@@ -110,15 +110,15 @@ TEST_CASE("chunks are as small as the threads of the loaders that are there ask 
   const std::string json = split_json({"splits.train.batch_size=64"});
   world.join(2, 8);
   world.join(3, 8);
-  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{json, receiver, 2});
   for (const PeerId loader : {2, 3}) world.prepared(loader, json, 1000);
-  const auto chunk_of = [&](StreamId id) {
-    OpenStream stream;
+  const auto chunk_of = [&](LeaseStreamId id) {
+    OpenLeaseStream stream;
     stream.stream = id;
     stream.fingerprint = fingerprint_of(json);
     world.coordinator.handle(0, stream);
-    const int32_t samples = world.take<StreamReady>(0).at(0).chunk_samples;
-    world.coordinator.handle(0, CloseStream{id});
+    const int32_t samples = world.take<LeaseStreamReady>(0).at(0).chunk_samples;
+    world.coordinator.handle(0, CloseLeaseStream{id});
     return samples;
   };
   CHECK(chunk_of(7) == 4);  // two chunks for each of 16 threads, which two trainers share
@@ -164,7 +164,7 @@ TEST_CASE("a split that could not be opened is asked for anew when it is opened 
   bad.error_kind = static_cast<int32_t>(ErrorKind::dataset);
   bad.error = "no folder";
   for (int again = 0; again < 2; ++again) {
-    for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+    for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{json, receiver, 2});
     CHECK(world.take<PrepareSplit>(2).size() == 1);
     CHECK(world.take<PrepareSplit>(3).size() == 1);
     world.prepared(2, json);
@@ -172,12 +172,12 @@ TEST_CASE("a split that could not be opened is asked for anew when it is opened 
     CHECK(world.take<SplitRefused>(0).size() == 1);
     CHECK(world.take<SplitRefused>(1).size() == 1);
   }
-  for (const PeerId port : {0, 1}) world.coordinator.handle(port, OpenSplit{json, port, 2});
+  for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, OpenSplit{json, receiver, 2});
   CHECK(world.take<PrepareSplit>(2).size() == 1);
   world.prepared(2, json, 12, "cc");
   world.prepared(3, json, 12, "cc");
-  for (const PeerId port : {0, 1}) {
-    const auto opened = world.take<SplitOpened>(port);
+  for (const PeerId receiver : {0, 1}) {
+    const auto opened = world.take<SplitOpened>(receiver);
     REQUIRE(opened.size() == 1);
     CHECK(opened[0].dataset_size == 12);
   }
@@ -187,23 +187,23 @@ TEST_CASE("a split that could not be opened is asked for anew when it is opened 
   CHECK(world.take<SplitRefused>(1).at(0).error.find("batch_size") != std::string::npos);
 }
 
-TEST_CASE("a split that no port has open any more is forgotten, at the loaders too") {
+TEST_CASE("a split that no receiver has open any more is forgotten, at the loaders too") {
   World world;
   const std::string json = split_json();
   const Fingerprint fingerprint = fingerprint_of(json);
   world.open_at_both(json);
-  for (const PeerId port : {0, 1}) REQUIRE(world.take<SplitOpened>(port).size() == 1);
+  for (const PeerId receiver : {0, 1}) REQUIRE(world.take<SplitOpened>(receiver).size() == 1);
   for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
   world.coordinator.handle(0, SplitClosed{fingerprint});
   CHECK(world.take<SplitClosed>(2).empty());
   world.coordinator.handle(0, SplitClosed{fingerprint});  // again: changes nothing
-  OpenStream stream;
+  OpenLeaseStream stream;
   stream.stream = 7;
   stream.fingerprint = fingerprint;
   stream.replica = 1;
   world.coordinator.handle(1, stream);
-  CHECK(world.take<StreamReady>(1).size() == 1);
-  world.coordinator.handle(1, CloseStream{7});
+  CHECK(world.take<LeaseStreamReady>(1).size() == 1);
+  world.coordinator.handle(1, CloseLeaseStream{7});
   CHECK(world.take<SplitClosed>(2).empty());
   world.coordinator.handle(1, SplitClosed{fingerprint});
   for (const PeerId loader : {2, 3}) {
@@ -254,7 +254,7 @@ TEST_CASE("who opens a split once more has the loaders look again; only what cha
     world.coordinator.handle(loader, m);
   };
   world.open_at_both(json);
-  for (const PeerId port : {0, 1}) REQUIRE(world.take<SplitOpened>(port).at(0).fingerprint == fingerprint);
+  for (const PeerId receiver : {0, 1}) REQUIRE(world.take<SplitOpened>(receiver).at(0).fingerprint == fingerprint);
   for (const PeerId loader : {2, 3}) CHECK(world.take<PrepareSplit>(loader).size() == 1);
 
   // The second opening of both trainers: one look, and nothing has changed.
@@ -289,23 +289,23 @@ TEST_CASE("who opens a split once more has the loaders look again; only what cha
   CHECK(really[0].like == 0);
   CHECK(world.take<PrepareSplit>(3).empty());
   answer(2, fresh, false, "bb");
-  for (const PeerId port : {0, 1}) {
-    opened = world.take<SplitOpened>(port);
+  for (const PeerId receiver : {0, 1}) {
+    opened = world.take<SplitOpened>(receiver);
     REQUIRE(opened.size() == 1);
     CHECK(opened[0].fingerprint == fresh);
     CHECK(opened[0].dataset_size == 11);
   }
-  // Passes over the older list go on, until the last of its openings is closed.
-  OpenStream stream;
+  // Iterations over the older list go on, until the last of its openings is closed.
+  OpenLeaseStream stream;
   stream.stream = 7;
   stream.fingerprint = fingerprint;
   world.coordinator.handle(0, stream);
-  CHECK(world.take<StreamReady>(0).size() == 1);
-  world.coordinator.handle(0, CloseStream{7});
-  for (const PeerId port : {0, 1}) {
+  CHECK(world.take<LeaseStreamReady>(0).size() == 1);
+  world.coordinator.handle(0, CloseLeaseStream{7});
+  for (const PeerId receiver : {0, 1}) {
     for (const int32_t split : {0, 5}) {
       CHECK(world.take<SplitClosed>(2).empty());
-      world.coordinator.handle(port, SplitClosed{fingerprint, false, split});
+      world.coordinator.handle(receiver, SplitClosed{fingerprint, false, split});
     }
   }
   CHECK(world.take<SplitClosed>(2).at(0).fingerprint == fingerprint);
@@ -352,62 +352,62 @@ TEST_CASE("leases carry exactly the plan's samples") {
   spec.shuffle = true;
   for (const int64_t epoch : {0, 1, 5}) {
     const Plan plan(spec, epoch);
-    for (const PeerId port : {0, 1}) {
-      const StreamId stream = 100 + static_cast<StreamId>(epoch) * 10 + static_cast<StreamId>(port);
-      world.coordinator.handle(port, OpenStream{stream, fingerprint_of(json), port, epoch, 0});
-      const auto ready = world.take<StreamReady>(port);
+    for (const PeerId receiver : {0, 1}) {
+      const LeaseStreamId stream = 100 + static_cast<LeaseStreamId>(epoch) * 10 + static_cast<LeaseStreamId>(receiver);
+      world.coordinator.handle(receiver, OpenLeaseStream{stream, fingerprint_of(json), receiver, epoch, 0});
+      const auto ready = world.take<LeaseStreamReady>(receiver);
       REQUIRE(ready.size() == 1);
       CHECK(ready[0].chunk_samples == 2);
       std::map<int64_t, std::vector<PlannedSample>> got;
       for (int64_t step = 0; step < plan.steps(); ++step) {
-        world.coordinator.handle(port, SlotFree{stream, step});
+        world.coordinator.handle(receiver, BatchBufferFree{stream, step});
         got[step].resize(static_cast<size_t>(plan.batch_length(step)));
         for (const PeerId loader : {2, 3}) {
           for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
-            CHECK(lease.port == port);
+            CHECK(lease.receiver == receiver);
             CHECK(lease.epoch == epoch);
             for (size_t i = 0; i < lease.samples.size(); ++i) {
-              got[lease.lease.step].at(static_cast<size_t>(lease.first_slot) + i) = lease.samples[i];
+              got[lease.lease.step].at(static_cast<size_t>(lease.first_row) + i) = lease.samples[i];
             }
             world.coordinator.handle(loader, ChunkDone{lease.lease, 1000, 1, 1});
-            world.coordinator.handle(port, ChunkTaken{lease.lease});
-            world.coordinator.handle(loader, CellBack{port});
+            world.coordinator.handle(receiver, ChunkTaken{lease.lease});
+            world.coordinator.handle(loader, ChunkBufferFree{receiver});
           }
         }
       }
-      for (int64_t step = 0; step < plan.steps(); ++step) CHECK(got[step] == plan.batch(step, port));
-      world.coordinator.handle(port, CloseStream{stream});
+      for (int64_t step = 0; step < plan.steps(); ++step) CHECK(got[step] == plan.batch(step, receiver));
+      world.coordinator.handle(receiver, CloseLeaseStream{stream});
     }
   }
 }
 
-TEST_CASE("a pass in the program's own order: its samples, numbered as one replica's share") {
+TEST_CASE("an iteration in the program's own order: its samples, numbered as one replica's share") {
   World world;
   const std::string json = split_json({"splits.train.sampler={program: true, shuffle: false}"});
   world.open_at_both(json);
   CHECK(world.take<SplitOpened>(1).size() == 1);
-  world.coordinator.handle(1, OpenStream{7, fingerprint_of(json), 1, 3, 0, {9, 2, 2, 0, 9}});
-  REQUIRE(world.take<StreamReady>(1).size() == 1);
+  world.coordinator.handle(1, OpenLeaseStream{7, fingerprint_of(json), 1, 3, 0, {9, 2, 2, 0, 9}});
+  REQUIRE(world.take<LeaseStreamReady>(1).size() == 1);
   std::vector<PlannedSample> got(5);
   for (int64_t step = 0; step < 2; ++step) {
-    world.coordinator.handle(1, SlotFree{7, step});
+    world.coordinator.handle(1, BatchBufferFree{7, step});
     for (const PeerId loader : {2, 3}) {
       for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
         CHECK(lease.replica == 1);
         CHECK(lease.epoch == 3);
         for (size_t i = 0; i < lease.samples.size(); ++i) {
-          got.at(static_cast<size_t>(lease.lease.step * 4 + lease.first_slot) + i) = lease.samples[i];
+          got.at(static_cast<size_t>(lease.lease.step * 4 + lease.first_row) + i) = lease.samples[i];
         }
         world.coordinator.handle(loader, ChunkDone{lease.lease, 1000, 1, 1});
         world.coordinator.handle(1, ChunkTaken{lease.lease});
-        world.coordinator.handle(loader, CellBack{1});
+        world.coordinator.handle(loader, ChunkBufferFree{1});
       }
     }
   }
-  // Positions (step * 4 + slot) * 2 + 1; occurrences count up within the share.
+  // Positions (step * 4 + row) * 2 + 1; occurrences count up within the share.
   CHECK(got == std::vector<PlannedSample>{{1, 9, 0}, {3, 2, 0}, {5, 2, 1}, {7, 0, 0}, {9, 9, 1}});
-  world.coordinator.handle(0, OpenStream{8, fingerprint_of(json), 0, 3, 0, {9, 10}});
-  const auto failed = world.take<StreamFailed>(0);
+  world.coordinator.handle(0, OpenLeaseStream{8, fingerprint_of(json), 0, 3, 0, {9, 10}});
+  const auto failed = world.take<LeaseStreamFailed>(0);
   REQUIRE(failed.size() == 1);
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::dataset));
   CHECK(failed[0].error.find("index 10 at position 1") != std::string::npos);
@@ -427,8 +427,8 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   const std::string json = json_of();
   world.open_at_both(json);
   REQUIRE(world.take<SplitOpened>(0).size() == 1);
-  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
-  world.coordinator.handle(0, SlotFree{1, 0});
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{1, 0});
   std::vector<PlannedSample> got;
   for (const PeerId loader : {2, 3}) {
     for (const LeaseGranted& lease : world.take<LeaseGranted>(loader)) {
@@ -453,20 +453,20 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   CHECK(changed[0].error.find("holds other numbers") != std::string::npos);
 }
 
-TEST_CASE("streams that cannot be are refused; messages about streams that ended are ignored") {
+TEST_CASE("lease streams that cannot be are refused; messages about lease streams that ended are ignored") {
   World world;
   const std::string json = split_json();
   world.open_at_both(json);
-  world.coordinator.handle(0, OpenStream{1, 12345, 0, 0, 0});
-  CHECK(world.take<StreamFailed>(0).size() == 1);
-  world.coordinator.handle(0, OpenStream{2, fingerprint_of(json), 0, int64_t{1} << 40, 0});
-  const auto failed = world.take<StreamFailed>(0);
+  world.coordinator.handle(0, OpenLeaseStream{1, 12345, 0, 0, 0});
+  CHECK(world.take<LeaseStreamFailed>(0).size() == 1);
+  world.coordinator.handle(0, OpenLeaseStream{2, fingerprint_of(json), 0, int64_t{1} << 40, 0});
+  const auto failed = world.take<LeaseStreamFailed>(0);
   REQUIRE(failed.size() == 1);
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
-  world.coordinator.handle(0, SlotFree{2, 0});
+  world.coordinator.handle(0, BatchBufferFree{2, 0});
   world.coordinator.handle(0, CursorAt{2, 1, true});
   world.coordinator.handle(0, ChunkTaken{{2, 0, 0, 0}});
-  world.coordinator.handle(0, CloseStream{2});
+  world.coordinator.handle(0, CloseLeaseStream{2});
   CHECK(world.take<LeaseGranted>(2).empty());
   CHECK_THROWS_AS(world.coordinator.handle(2, Goodbye{}), Error);
 }
@@ -475,16 +475,16 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   World world;
   const std::string json = split_json();
   world.open_at_both(json);
-  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
-  world.coordinator.handle(0, SlotFree{1, 0});
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{1, 0});
   const size_t of_two = world.take<LeaseGranted>(2).size();
   const size_t of_three = world.take<LeaseGranted>(3).size();
   CHECK(of_two + of_three == 2);
   world.coordinator.peer_lost(2, "its socket closed");
   world.coordinator.peer_lost(2, "again");
   CHECK(world.take<LeaseGranted>(3).size() == of_two);
-  for (const PeerId port : {0, 1}) {  // who may have been promised what is on its cards
-    const auto gone = world.take<LoaderGone>(port);
+  for (const PeerId receiver : {0, 1}) {  // who may have been promised what is on its GPUs
+    const auto gone = world.take<LoaderGone>(receiver);
     REQUIRE(gone.size() == 1);
     CHECK(gone[0].loader == 2);
   }
@@ -516,7 +516,7 @@ TEST_CASE("when the last program has gone, what it said is forgotten, and a spli
   CHECK_FALSE(world.coordinator.idle_since().has_value());
   world.join(2);
   world.join(3);
-  for (const PeerId port : {0, 1}) world.coordinator.handle(port, ProgramsAt{1});
+  for (const PeerId receiver : {0, 1}) world.coordinator.handle(receiver, ProgramsAt{1});
   world.coordinator.handle(0, OpenSplit{json, 0, 2, 1, 0});
   SplitPrepared missing;
   missing.fingerprint = fingerprint_of(json);
@@ -537,7 +537,7 @@ TEST_CASE("when the last program has gone, what it said is forgotten, and a spli
   CHECK(world.take<SplitRefused>(1).size() == 1);
   world.coordinator.handle(1, OpenSplit{other, 1, 2, 1, 1});
   CHECK(world.take<PrepareSplit>(2).size() == 1);
-  // The second program of port 0 is not compared with the first of port 1.
+  // The second program of receiver 0 is not compared with the first of receiver 1.
   world.coordinator.handle(0, OpenSplit{json, 0, 2, 2, 1});
   CHECK(world.take<SplitRefused>(0).empty());
   CHECK(world.take<PrepareSplit>(2).size() == 1);
@@ -547,9 +547,9 @@ TEST_CASE("when the last program has gone, what it said is forgotten, and a spli
   world.clock.advance(kSecond);
   world.coordinator.handle(1, ProgramsAt{0});
   CHECK(world.coordinator.idle_since() == world.clock.now());
-  for (const PeerId port : {0, 1}) {
-    world.coordinator.handle(port, ProgramsAt{1});
-    world.coordinator.handle(port, OpenSplit{json, port, 2, 7, 0});
+  for (const PeerId receiver : {0, 1}) {
+    world.coordinator.handle(receiver, ProgramsAt{1});
+    world.coordinator.handle(receiver, OpenSplit{json, receiver, 2, 7, 0});
   }
   CHECK_FALSE(world.coordinator.idle_since().has_value());
   CHECK(world.take<PrepareSplit>(2).size() == 1);
@@ -564,44 +564,44 @@ TEST_CASE("a trainer that begins where the others did not is told so; the first 
   World world;
   const std::string json = split_json();
   world.open_at_both(json);
-  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 1});
-  world.coordinator.handle(1, OpenStream{2, fingerprint_of(json), 1, 0, 0});
-  CHECK(world.take<StreamReady>(0).size() == 1);
-  CHECK(world.take<StreamFailed>(0).empty());
-  const auto failed = world.take<StreamFailed>(1);
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 3, 1});
+  world.coordinator.handle(1, OpenLeaseStream{2, fingerprint_of(json), 1, 0, 0});
+  CHECK(world.take<LeaseStreamReady>(0).size() == 1);
+  CHECK(world.take<LeaseStreamFailed>(0).empty());
+  const auto failed = world.take<LeaseStreamFailed>(1);
   REQUIRE(failed.size() == 1);
   CHECK(failed[0].error.find("at epoch 0, step 0, where trainer 0 began at epoch 3, step 1") != std::string::npos);
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::usage));
 }
 
-TEST_CASE("the rest of a pass, by another stream, is no beginning that others would be compared with") {
+TEST_CASE("the rest of an iteration, by another lease stream, is no beginning that others would be compared with") {
   World world;
   const std::string json = split_json();
   world.open_at_both(json);
-  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 3, 0});
-  world.coordinator.handle(0, CloseStream{1});
-  OpenStream rest{2, fingerprint_of(json), 0, 3, 1};
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 3, 0});
+  world.coordinator.handle(0, CloseLeaseStream{1});
+  OpenLeaseStream rest{2, fingerprint_of(json), 0, 3, 1};
   rest.again = true;
   world.coordinator.handle(0, rest);
-  CHECK(world.take<StreamReady>(0).size() == 2);
-  world.coordinator.handle(0, SlotFree{2, 1});
+  CHECK(world.take<LeaseStreamReady>(0).size() == 2);
+  world.coordinator.handle(0, BatchBufferFree{2, 1});
   CHECK_FALSE(world.take<LeaseGranted>(2).empty());
-  world.coordinator.handle(1, OpenStream{3, fingerprint_of(json), 1, 3, 0});
-  world.coordinator.handle(1, OpenStream{4, fingerprint_of(json), 1, 4, 0});
-  CHECK(world.take<StreamFailed>(1).empty());
+  world.coordinator.handle(1, OpenLeaseStream{3, fingerprint_of(json), 1, 3, 0});
+  world.coordinator.handle(1, OpenLeaseStream{4, fingerprint_of(json), 1, 4, 0});
+  CHECK(world.take<LeaseStreamFailed>(1).empty());
 }
 
-TEST_CASE("a silent loader is given up, and its streams fail after a while when nobody is left") {
+TEST_CASE("a silent loader is given up, and its lease streams fail after a while when nobody is left") {
   World world;
   const std::string json = split_json();
   world.open_at_both(json);
-  world.coordinator.handle(0, OpenStream{1, fingerprint_of(json), 0, 0, 0});
-  world.coordinator.handle(0, SlotFree{1, 0});
-  std::vector<StreamFailed> failed;
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  world.coordinator.handle(0, BatchBufferFree{1, 0});
+  std::vector<LeaseStreamFailed> failed;
   for (int i = 0; i < 600 && failed.empty(); ++i) {
     world.clock.advance(100 * kMillisecond);
     world.coordinator.tick();
-    failed = world.take<StreamFailed>(0);
+    failed = world.take<LeaseStreamFailed>(0);
   }
   REQUIRE(failed.size() == 1);
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));

@@ -23,7 +23,7 @@ ResolvedSplit shuffled_split() {
 std::vector<int64_t> order(const Plan& plan) {
   std::vector<int64_t> indices;
   for (int64_t step = 0; step < plan.steps(); ++step) {
-    for (const auto& slot : plan.batch(step, 0)) indices.push_back(slot.index);
+    for (const auto& row_index : plan.batch(step, 0)) indices.push_back(row_index.index);
   }
   return indices;
 }
@@ -42,7 +42,7 @@ TEST_CASE("each is built once while it is among the last ones") {
   PlanCache plans(shuffled_split(), std::make_shared<SamplerNumbers>(), kSize, 1);
   const auto first = plans.of(0);
   CHECK(plans.of(0) == first);
-  const auto far = plans.of(7);  // another pass, at another epoch
+  const auto far = plans.of(7);  // another iteration, at another epoch
   CHECK(plans.of(0) == first);
   CHECK(plans.of(7) == far);
   CHECK(plans.of(0) == first);

@@ -33,7 +33,7 @@ TEST_CASE("the k-th cursor is compared, whenever it comes") {
   const auto complaint = agreement.began({1, 1}, "train", 0, 4, 2);
   REQUIRE(complaint);
   CHECK(*complaint ==
-        "trainer 1 begins a pass over split 'train' at epoch 4, step 2, where trainer 0 began at epoch 3, step 0");
+        "trainer 1 begins an iteration over split 'train' at epoch 4, step 2, where trainer 0 began at epoch 3, step 0");
 }
 
 TEST_CASE("beginning again at the same cursor is no new one; evaluation may be one replica's alone") {
@@ -69,23 +69,23 @@ TEST_CASE("whatever the timing: equal sequences never complain, and one differen
   std::mt19937_64 random(kSeed);
   int differences = 0;
   for (int round = 0; round < 500; ++round) {
-    const int ports = 2 + static_cast<int>(random() % 4);
+    const int receivers = 2 + static_cast<int>(random() % 4);
     const int count = 1 + static_cast<int>(random() % 20);
-    std::vector<std::vector<std::pair<int64_t, int64_t>>> cursors(static_cast<size_t>(ports));
+    std::vector<std::vector<std::pair<int64_t, int64_t>>> cursors(static_cast<size_t>(receivers));
     for (int k = 0; k < count; ++k) {
       for (auto& mine : cursors) mine.emplace_back(k, static_cast<int64_t>(k % 3));
     }
     const bool differ = random() % 2 == 0;
-    if (differ) ++cursors[random() % static_cast<size_t>(ports)][random() % static_cast<size_t>(count)].second;
+    if (differ) ++cursors[random() % static_cast<size_t>(receivers)][random() % static_cast<size_t>(count)].second;
     differences += differ ? 1 : 0;
-    ReplicaAgreement agreement(static_cast<size_t>(ports));
-    std::vector<size_t> at(static_cast<size_t>(ports), 0);
+    ReplicaAgreement agreement(static_cast<size_t>(receivers));
+    std::vector<size_t> at(static_cast<size_t>(receivers), 0);
     bool complained = false;
-    for (int left = ports * count; left > 0;) {
-      const size_t port = random() % static_cast<size_t>(ports);
-      if (at[port] == cursors[port].size()) continue;
-      const auto [epoch, step] = cursors[port][at[port]++];
-      const Program who{static_cast<PeerId>(port), static_cast<int32_t>(port)};
+    for (int left = receivers * count; left > 0;) {
+      const size_t receiver = random() % static_cast<size_t>(receivers);
+      if (at[receiver] == cursors[receiver].size()) continue;
+      const auto [epoch, step] = cursors[receiver][at[receiver]++];
+      const Program who{static_cast<PeerId>(receiver), static_cast<int32_t>(receiver)};
       for (uint64_t again = random() % 2; again < 2; ++again) {
         complained = agreement.began(who, "train", 0, epoch, step).has_value() || complained;
       }
@@ -96,7 +96,7 @@ TEST_CASE("whatever the timing: equal sequences never complain, and one differen
   CHECK(differences > 100);
 }
 
-TEST_CASE("one port has nobody to agree with") {
+TEST_CASE("one receiver has nobody to agree with") {
   ReplicaAgreement agreement(1);
   CHECK_FALSE(agreement.opened({0, 0}, "train", 0, json(1)));
   CHECK_FALSE(agreement.opened({0, 0}, "train", 0, json(2)));

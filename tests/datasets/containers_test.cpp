@@ -270,8 +270,8 @@ TEST_CASE("MNIST: grey becomes RGB, plain and gzip; damaged headers are refused"
 
   for (const DecodeLimits& limits : {DecodeLimits{.max_pixels = 5}, DecodeLimits{.max_side = 2}}) {
     SourceSample refused;
-    const Verdict verdict = make_source(spec, limits)->load({}, refused);
-    CHECK(contains(verdict.reason, "image of 3x2 pixels: above limits."));
+    const SampleStatus status = make_source(spec, limits)->load({}, refused);
+    CHECK(contains(status.reason, "image of 3x2 pixels: above limits."));
     CHECK(refused.storage.empty());
   }
 
@@ -515,7 +515,8 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   CHECK_THROWS_WITH_AS((void)reopened->load({.seed = 0, .epoch = 0, .index = 1}, other_bytes),
                        doctest::Contains("i.tfrecord' is damaged: the picture of 'i.tfrecord[1]'"), FileError);
 
-  // gzip, as tf.io.TFRecordOptions("GZIP") writes it, under any name; read through the spool, with and without an index.
+  // gzip, as tf.io.TFRecordOptions("GZIP") writes it, under any name; read through the spool, with and without an
+  // index.
   for (const char* name : {"z.tfrecord", "z.tfrecord.gz", "z-00000-of-00001"}) {
     folder.write(name, gzipped(one + two));
     DatasetSpec zipped = spec;

@@ -172,9 +172,9 @@ TEST_CASE("trouble of the disk is an Error naming the file, a file over the limi
   }
   SUBCASE("larger than the limit") {
     folder.write("c/1.jpg", "0123456789A");
-    const Verdict verdict = source.read(0, bytes);
-    CHECK_FALSE(verdict.ok());
-    CHECK(contains(verdict.reason, "max_encoded_bytes (10 bytes)"));
+    const SampleStatus status = source.read(0, bytes);
+    CHECK_FALSE(status.ok());
+    CHECK(contains(status.reason, "max_encoded_bytes (10 bytes)"));
     CHECK(bytes.empty());
   }
   SUBCASE("0 bytes are read as 0 bytes") {

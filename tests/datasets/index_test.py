@@ -118,7 +118,7 @@ def test_what_does_not_fit():
         assert "says where its index is" in refused("index", write_job(top, {"tar": tars}))[1]
 
 
-def test_entry_points():
+def test_restart_points():
     """Decoding enters JPEG files at the crop, with the same bytes; a file that was replaced since is decoded as it is."""
     with tempfile.TemporaryDirectory(prefix="index-") as top:
         source = containers.samples_of(os.path.join(demo_photos(count=24, val_count=8, classes=3), "train"))
@@ -133,9 +133,9 @@ def test_entry_points():
             job = write_job(top, dataset)
             return json.loads(penstock("bench", job, "--json", "--seconds=0.3"))["jpeg_indexed"]
 
-        assert ", entry points for 0" in index(top, indexed, "--no-entry-points")
+        assert ", restart points for 0" in index(top, indexed, "--no-entry-points")
         assert entered(indexed) == 0
-        assert ", entry points for 0" not in index(top, indexed)
+        assert ", restart points for 0" not in index(top, indexed)
         assert entered(indexed) > 0 and entered(plain) == 0
         before = hashes(top, plain)
         assert hashes(top, indexed) == before

@@ -95,7 +95,7 @@ TEST_CASE("what is in a pack comes out, in one read a sample") {
     REQUIRE(sample.fields[1].size() == sizeof box);
     std::memcpy(box, sample.fields[1].data(), sizeof box);
     CHECK(box[1] == static_cast<int32_t>(i));
-    CHECK(text_of(sample.entry_points) == std::string(i, letter));
+    CHECK(text_of(sample.restart_points) == std::string(i, letter));
     std::vector<std::byte> image;
     CHECK(source.read(static_cast<int64_t>(i), image).ok());
     CHECK(text_of(image) == std::string(40 + i, letter));
@@ -131,7 +131,7 @@ TEST_CASE("samples over the limits are bad, and nothing of them is read") {
   CHECK(disk.reads() == 1);
 }
 
-TEST_CASE("kept in memory, entry points stay the sample's own") {
+TEST_CASE("kept in memory, restart points stay the sample's own") {
   const SmallPack pack = small_pack();
   MemoryDisk disk;
   disk.add(kShard, view(pack.shard));
@@ -140,7 +140,7 @@ TEST_CASE("kept in memory, entry points stay the sample's own") {
   for (int round = 0; round < 2; ++round) {
     for (const uint64_t i : {2, 1, 0, 2}) {
       REQUIRE(source.load({0, 0, i, 0}, sample).ok());
-      CHECK(text_of(sample.entry_points) == std::string(i, static_cast<char>('a' + i)));
+      CHECK(text_of(sample.restart_points) == std::string(i, static_cast<char>('a' + i)));
       CHECK(text_of(sample.fields[0]) == std::string(5, static_cast<char>('a' + i)));
     }
   }
@@ -250,7 +250,7 @@ TEST_CASE("what would take more memory than a pack may is refused before any is 
     TableBuilder out("tar");
     const uint64_t bytes = sizeof(PackHeader) + pack_padded(image + entries);
     out.add_file({shard_name(0), bytes, 0, Codec::none, bytes});
-    out.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+    out.add_field({kRestartPoints, FieldKind::bytes, DType::uint8, {}});
     out.add("a", 0, 0, sizeof(PackHeader), image);
     out.place(0, 0, sizeof(PackHeader) + image, entries);
     return out.finish();
@@ -272,12 +272,12 @@ TEST_CASE("what would take more memory than a pack may is refused before any is 
   const PackSource source(table_of_one(10, uint64_t{1} << 30), "/p", DecodeLimits{}, disk);
   SourceSample sample;
   CHECK(has(source.load({0, 0, 0, 0}, sample).reason,
-            "'.entry_points' has 1073741824 bytes, more than limits.max_encoded_bytes"));
+            "'.restart_points' has 1073741824 bytes, more than limits.max_encoded_bytes"));
   CHECK(sample.storage.empty());
   CHECK(disk.reads() == 0);
 
   TableBuilder behind("tar");
-  behind.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+  behind.add_field({kRestartPoints, FieldKind::bytes, DType::uint8, {}});
   behind.add_field({"late", FieldKind::bytes, DType::uint8, {}});
   behind.add("a", 0, kOwnFile, 0, 0);
   behind.value(0, {});

@@ -141,7 +141,7 @@ TEST_CASE("what does not fit together is refused by name") {
   CHECK(contains(refusal(spec_of(folder, false, true)), "symbolic link to a folder above"));
 }
 
-TEST_CASE("a partner that is too large is a verdict with its name") {
+TEST_CASE("a partner that is too large is a status with its name") {
   TemporaryFolder folder;
   folder.write("images/1.jpg", "x");
   folder.write("masks/1.png", std::string(limit + 1, 'x'));

@@ -54,7 +54,7 @@ def test_fields_and_class_names():
         assert os.path.isdir(out)
 
 
-def test_bad_pictures_are_verdicts():
+def test_bad_pictures_are_statuses():
     """A null and damaged bytes: samples like any other, unusable, counted."""
     def spoil(columns):
         columns["image"][1][1] = None

@@ -106,8 +106,8 @@ def test_where_a_container_forbids_it():
         assert len(lines) == 1 and lines[0].endswith(" reads by threads (io_uring_setup: Operation not permitted)"), result.stdout
         plain = run(job, "loader.read_ahead=0", text=True)
         assert "read ahead" not in plain.stdout, plain.stdout
-        learnt = [line for line in plain.stdout.splitlines() if line.startswith("learnt: entry points of ")]
-        assert len(learnt) == 1 and learnt[0].endswith(" pictures were decoded from them"), plain.stdout
+        learned = [line for line in plain.stdout.splitlines() if line.startswith("learned: restart points of ")]
+        assert len(learned) == 1 and learned[0].endswith(" pictures were decoded from them"), plain.stdout
 
 
 if __name__ == "__main__":

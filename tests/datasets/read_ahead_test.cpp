@@ -1,5 +1,5 @@
-// Reads that run ahead: the ring and the threads behind one interface, the same bytes and errors as without them, bounds,
-// cancellation, and nothing left behind.
+// Reads that run ahead: the ring and the threads behind one interface, the same bytes and errors as without them,
+// bounds, cancellation, and nothing left behind.
 #include "runtime/datasets/read_ahead.h"
 
 #include <doctest/doctest.h>
@@ -239,8 +239,8 @@ class Files : public Source {
   int64_t label(int64_t) const override { return 0; }
   const std::vector<std::string>& class_names() const override { return names_; }
   int64_t encoded_size(int64_t) const override { return 0; }
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override {
-    return files_.read_file(key(index), limit_, bytes) ? Verdict::good() : Verdict::bad("too large");
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override {
+    return files_.read_file(key(index), limit_, bytes) ? SampleStatus::good() : SampleStatus::bad("too large");
   }
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override {
     FilePart& part = parts.emplace_back();
@@ -359,12 +359,12 @@ TEST_CASE("a loader without threads to read ahead reads as if nothing ran ahead"
   CHECK(figures.held_bytes == 0);
 }
 
-// What one reading of a sample comes to: bytes, verdict, or the words of the error.
+// What one reading of a sample comes to: bytes, status, or the words of the error.
 std::string outcome(const Source& source, int64_t index) {
   std::vector<std::byte> bytes;
   try {
-    const Verdict verdict = source.read(index, bytes);
-    return verdict.ok() ? "bytes " + as_text(bytes) : "bad " + verdict.reason;
+    const SampleStatus status = source.read(index, bytes);
+    return status.ok() ? "bytes " + as_text(bytes) : "bad " + status.reason;
   } catch (const Error& error) {
     return std::string("error ") + error.message() + " | " + error.remedy();
   }
@@ -498,7 +498,7 @@ TEST_CASE("who waits too long for a read that ran ahead says so, and asks the di
   SlowFileSystem disk(milliseconds(0));
   disk.hang("/a");
   ReadAheadOptions options = eagerly(ReadMethod::automatic);
-  options.patience_ns = 100 * kMillisecond;
+  options.wait_limit_ns = 100 * kMillisecond;
   std::string said;
   options.on_notice = [&](const std::string& notice) { said = notice; };
   const auto ahead = ReadAhead::make(options, disk);
@@ -524,7 +524,7 @@ bool goes_on_after(const std::function<void(ReadAhead&, const Files&, SlowFileSy
   SlowFileSystem disk(milliseconds(0));
   disk.hang("/a");
   ReadAheadOptions options = eagerly(ReadMethod::automatic, 1);
-  options.patience_ns = 50 * kMillisecond;
+  options.wait_limit_ns = 50 * kMillisecond;
   const auto ahead = ReadAhead::make(options, disk);
   const Files source({folder.path("a"), folder.path("b"), folder.path("c")}, ahead->files());
   const uint64_t ticket = ahead->plan(source, {0, 1, 2});

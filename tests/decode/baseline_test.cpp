@@ -1,4 +1,4 @@
-// Our own decoder of baseline JPEG: equal to libjpeg-turbo in every byte and every verdict, on regular, extreme and
+// Our own decoder of baseline JPEG: equal to libjpeg-turbo in every byte and every status, on regular, extreme and
 // damaged files; its vector code equal to plain loops on every target of this CPU.
 #include "runtime/decode/jpeg/own_jpeg_decoder.h"
 
@@ -140,7 +140,7 @@ TEST_CASE("regular baseline files are ours, and equal libjpeg-turbo's for any bo
 #endif
 }
 
-TEST_CASE("larger files, whose scans do not fit into one stretch of bytes") {
+TEST_CASE("larger files, whose scans do not fit into one run of bytes") {
   std::mt19937 random(5);
   Comparison comparison;
   for (int i = 0; i < 16; ++i) {
@@ -183,7 +183,7 @@ TEST_CASE("what is not ours goes to the library, and so does everything when ask
   }
   CHECK(decoder.counts().own_jpeg == 0);
   CHECK(decoder.counts().library_jpeg == 3);
-  JpegDecoder library{DecodeLimits{}, DecodeOptions{.own_jpeg = false}};
+  JpegDecoder library{DecodeLimits{}, DecoderOptions{.own_jpeg = false}};
   REQUIRE(library.decode(make_jpeg({}), header, box, storage, pixels).ok());
   CHECK(library.counts().own_jpeg == 0);
   setenv("PENSTOCK_DECODE", "library", 1);
@@ -211,7 +211,7 @@ TEST_CASE("bytes before restart markers are warnings of libjpeg's, and too many 
   }
 }
 
-TEST_CASE("damaged files: same verdict, same reason, same bytes as the reference") {
+TEST_CASE("damaged files: same status, same reason, same bytes as the reference") {
   const unsigned seed = full() ? std::random_device{}() : 42U;
   MESSAGE("seed " << seed);
   std::mt19937 random(seed);
@@ -243,7 +243,7 @@ TEST_CASE("damaged files: same verdict, same reason, same bytes as the reference
 #endif
 }
 
-TEST_CASE("a file cut at any byte has the reference's verdict for rows that end anywhere") {
+TEST_CASE("a file cut at any byte has the reference's status for rows that end anywhere") {
   Comparison comparison;
   int good = 0;
   int bad = 0;

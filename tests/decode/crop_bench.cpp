@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
       const auto t7 = Clock::now();
       by_library += t7 - t4;
       PixelView by_points;
-      const bool same_verdict =
+      const bool same_status =
           decoder
               .decode(view, header, box, indexed_storage, by_points,
                       {.index = indices[i].empty() ? nullptr : &indices[i]})
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
       by_index += Clock::now() - t7;
       for (int y = 0; y < box.height; ++y) {
         const size_t bytes = static_cast<size_t>(box.width) * 3;
-        if (!decoded || !same_verdict || std::memcmp(same.row(y), pixels.row(y), bytes) != 0 ||
+        if (!decoded || !same_status || std::memcmp(same.row(y), pixels.row(y), bytes) != 0 ||
             std::memcmp(same.row(y), by_points.row(y), bytes) != 0) {
           std::printf("the ways differ\n");
           return 1;

@@ -49,8 +49,8 @@ bool parse(const std::string& line, Request& r) {
 
 class Tool {
  public:
-  // The bytes of the answer, or a bad verdict.
-  Verdict answer(const Request& r, std::vector<uint8_t>& out) {
+  // The bytes of the answer, or a bad status.
+  SampleStatus answer(const Request& r, std::vector<uint8_t>& out) {
     out.clear();
     if (r.path != path_) {
       path_ = r.path;
@@ -59,24 +59,24 @@ class Tool {
     }
     const EncodedView view(reinterpret_cast<const std::byte*>(bytes_.data()), bytes_.size());
     ImageHeader header;
-    Verdict verdict = read_header(view, limits_, header);
-    if (!verdict.ok()) return verdict;
+    SampleStatus status = read_header(view, limits_, header);
+    if (!status.ok()) return status;
     if (r.verb == "header") {
       const std::string text = std::to_string(header.width) + "x" + std::to_string(header.height);
       out.assign(text.begin(), text.end());
-      return verdict;
+      return status;
     }
     PixelView pixels;
     if (r.verb == "decode") {
-      verdict = decoder_.decode(view, header, r.box, storage_, pixels);
-      if (verdict.ok()) append(pixels, out);
-      return verdict;
+      status = decoder_.decode(view, header, r.box, storage_, pixels);
+      if (status.ok()) append(pixels, out);
+      return status;
     }
     const ResampleGeometry g{r.box.width, r.box.height, r.out_w, r.out_h, static_cast<Filter>(r.filter)};
     const Box need = resampler_.source_window(g, r.window);
     const Box absolute{need.x + r.box.x, need.y + r.box.y, need.width, need.height};
-    verdict = decoder_.decode(view, header, absolute, storage_, pixels);
-    if (!verdict.ok()) return verdict;
+    status = decoder_.decode(view, header, absolute, storage_, pixels);
+    if (!status.ok()) return status;
     if (r.verb == "planar") {
       out.resize(static_cast<size_t>(r.window.width) * static_cast<size_t>(r.window.height) * 3);
       resampler_.run_planar(g, pixels, need, r.window, (r.flip & 1) != 0, (r.flip & 2) != 0, out.data());
@@ -84,7 +84,7 @@ class Tool {
       resampler_.run(g, pixels, need, r.window, result_);
       append({result_.row(0), result_.width(), result_.height(), result_.row_bytes()}, out);
     }
-    return verdict;
+    return status;
   }
 
  private:
@@ -117,9 +117,9 @@ int main(int argc, char** argv) {
       return 2;
     }
     try {
-      const Verdict verdict = tool.answer(request, bytes);
-      if (!verdict.ok()) {
-        std::printf("bad %s\n", verdict.reason.c_str());
+      const SampleStatus status = tool.answer(request, bytes);
+      if (!status.ok()) {
+        std::printf("bad %s\n", status.reason.c_str());
       } else if (raw) {
         std::printf("ok %zu\n", bytes.size());
         std::fwrite(bytes.data(), 1, bytes.size(), stdout);

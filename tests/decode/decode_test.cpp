@@ -1,4 +1,4 @@
-// Decoding: headers, limits, verdicts that do not depend on the way of decoding, damaged files.
+// Decoding: headers, limits, statuses that do not depend on the way of decoding, damaged files.
 #include "runtime/decode/decoder.h"
 
 #include <doctest/doctest.h>
@@ -87,16 +87,16 @@ bool plain_decode(const std::vector<std::byte>& file, int last, int max_warnings
 Result decode(Decoder& decoder, const std::vector<std::byte>& file, const Box& box, const DecodeLimits& limits = {}) {
   Result result;
   ImageHeader header;
-  Verdict verdict = read_header(file, limits, header);
-  result.header_ok = verdict.ok();
-  if (verdict.ok() && !Box{0, 0, header.width, header.height}.contains(box)) verdict = Verdict::bad("other size");
-  if (verdict.ok()) {
+  SampleStatus status = read_header(file, limits, header);
+  result.header_ok = status.ok();
+  if (status.ok() && !Box{0, 0, header.width, header.height}.contains(box)) status = SampleStatus::bad("other size");
+  if (status.ok()) {
     PixelBuffer storage;
     PixelView pixels;
-    verdict = decoder.decode(file, header, box, storage, pixels);
-    if (verdict.ok()) result.pixels = copy_of(pixels);
+    status = decoder.decode(file, header, box, storage, pixels);
+    if (status.ok()) result.pixels = copy_of(pixels);
   }
-  result.reason = verdict.reason;
+  result.reason = status.reason;
   return result;
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("a scan repeated a thousand times is stopped by the limit, not by time
   CHECK_FALSE(decode(decoder, file, {0, 0, 40, 33}).reason.empty());
 }
 
-TEST_CASE("misuse is an error, not a verdict") {
+TEST_CASE("misuse is an error, not a status") {
   Decoder decoder({});
   const auto file = make_jpeg({});
   PixelBuffer storage;
@@ -215,7 +215,7 @@ TEST_CASE("misuse is an error, not a verdict") {
   CHECK(decoder.decode(file, header, {0, 0, 40, 33}, storage, pixels).ok());
 }
 
-TEST_CASE("a file cut at any byte: the verdict is that of plain libjpeg over the same rows, for every box") {
+TEST_CASE("a file cut at any byte: the status is that of plain libjpeg over the same rows, for every box") {
   int good = 0;
   int bad = 0;
   for (const JpegSpec& spec : {JpegSpec{}, JpegSpec{.h = 1, .v = 1}, JpegSpec{.h = 2, .v = 1, .restart = 2},
@@ -245,12 +245,12 @@ TEST_CASE("a file cut at any byte: the verdict is that of plain libjpeg over the
       }
     }
   }
-  MESSAGE(good << " good, " << bad << " bad verdicts, all as plain libjpeg's");
+  MESSAGE(good << " good, " << bad << " bad statuses, all as plain libjpeg's");
   CHECK(good > 1000);
   CHECK(bad > 1000);
 }
 
-TEST_CASE("damaged files: verdict and bytes are those of plain libjpeg, whatever box is asked for") {
+TEST_CASE("damaged files: status and bytes are those of plain libjpeg, whatever box is asked for") {
   constexpr unsigned seed = 4711;
   MESSAGE("seed " << seed);
   std::mt19937 random(seed);

@@ -81,13 +81,13 @@ void answer(const Request& r) {
   const int64_t start_us = cpu_us();
   ImageHeader header;
   PixelView pixels;
-  Verdict verdict = read_header(bytes, r.limits, header, r.options);
+  SampleStatus sample_status = read_header(bytes, r.limits, header, r.options);
   const Box box = r.box.width > 0 ? r.box : Box{0, 0, header.width, header.height};
-  if (verdict.ok()) verdict = decoder.decode(bytes, header, box, storage, pixels);
+  if (sample_status.ok()) sample_status = decoder.decode(bytes, header, box, storage, pixels);
   const int64_t took_us = cpu_us() - start_us;
   const int64_t risen = std::max<int64_t>(0, status_kb("VmHWM:") - before);
-  if (!verdict.ok()) {
-    std::printf("bad %" PRId64 " %" PRId64 " %s\n", took_us, risen, verdict.reason.c_str());
+  if (!sample_status.ok()) {
+    std::printf("bad %" PRId64 " %" PRId64 " %s\n", took_us, risen, sample_status.reason.c_str());
     return;
   }
   XXH3_state_t* const state = XXH3_createState();

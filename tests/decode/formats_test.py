@@ -2,8 +2,8 @@
 
     PENSTOCK_BUILD=build/release python3 tests/decode/formats_test.py [--full] [--seed N]
 
-Files are generated, so this runs everywhere. For each: the same verdict as Image.open(f).convert("RGB"), and the same
-bytes. A verdict that differs on purpose is listed in ALLOWED with its reason; what is not listed there fails.
+Files are generated, so this runs everywhere. For each: the same status as Image.open(f).convert("RGB"), and the same
+bytes. A status that differs on purpose is listed in ALLOWED with its reason; what is not listed there fails.
 """
 import argparse
 import collections
@@ -359,14 +359,14 @@ MAKERS = {"jpeg": [jpeg, jpeg_adobe, jpeg_two], "png": [png], "pnm": [pnm], "bmp
 
 # -- what Pillow says ------------------------------------------------------------------------------------------------
 
-def pillow(data, upright=False):
+def pillow(data, oriented=False):
     """(pixels, None) or (None, error)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             made = Image.open(io.BytesIO(data))
             kind = made.format
-            if upright:
+            if oriented:
                 made = ImageOps.exif_transpose(made)
             return kind, np.asarray(made.convert("RGB")), None
         except Exception as error:  # whatever it is, Pillow does not read this file
@@ -417,13 +417,13 @@ class Comparison:
         self.allowed = collections.Counter()
         self.differing = []
 
-    def add(self, kind, what, data, words=(), upright=False, box=None):
-        opened, pixels, error = pillow(data, upright)
+    def add(self, kind, what, data, words=(), oriented=False, box=None):
+        opened, pixels, error = pillow(data, oriented)
         if pixels is not None and box is not None:
             x, y, w, h = box(pixels.shape[1], pixels.shape[0])
             words = (*words, f"box={x},{y},{w},{h}")
             pixels = pixels[y:y + h, x:x + w]
-        if upright:
+        if oriented:
             words = (*words, "exif")
 
         def check(line, path, words):
@@ -529,11 +529,11 @@ def main():
                     comparison.add(kind, "box", data, box=some_box(draw))
                     if kind in ("jpeg", "png") and maker is not jpeg_two:
                         turned = with_exif(draw, data, kind)
-                        comparison.add(kind, "upright", turned, upright=True)
-                        comparison.add(kind, "upright box", turned, upright=True, box=some_box(draw))
+                        comparison.add(kind, "oriented", turned, oriented=True)
+                        comparison.add(kind, "oriented box", turned, oriented=True, box=some_box(draw))
                     elif kind == "webp":
-                        comparison.add(kind, "upright", data, upright=True)
-                        comparison.add(kind, "upright box", data, upright=True, box=some_box(draw))
+                        comparison.add(kind, "oriented", data, oriented=True)
+                        comparison.add(kind, "oriented box", data, oriented=True, box=some_box(draw))
                     for _ in range(2):
                         comparison.add(kind, "cut off", data[:draw.randrange(len(data))])
                         comparison.add(kind, "damaged", damaged(draw, data))

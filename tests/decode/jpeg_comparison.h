@@ -61,7 +61,7 @@ class KeptRows final : public RowSink {
   std::vector<uint8_t> planes_;
 };
 
-// The own way, to memory and row by row, against the reference: same verdict, same bytes.
+// The own way, to memory and row by row, against the reference: same status, same bytes.
 class Comparison {
  public:
   enum class Result { refused, good, bad };
@@ -71,8 +71,8 @@ class Comparison {
                  const SideIndex* index = nullptr) {
     PixelView got;
     PixelView wanted;
-    const Verdict own = own_.decode(file, header, box, got_storage_, got, {.index = index, .reduction = reduction});
-    const Verdict reference = reference_.decode_reference(file, header, box, wanted_storage_, wanted, reduction);
+    const SampleStatus own = own_.decode(file, header, box, got_storage_, got, {.index = index, .reduction = reduction});
+    const SampleStatus reference = reference_.decode_reference(file, header, box, wanted_storage_, wanted, reduction);
     REQUIRE(own.ok() == reference.ok());
     REQUIRE(own.reason == reference.reason);
     if (!own.ok()) return Result::bad;
@@ -97,8 +97,8 @@ class Comparison {
                     const PixelView& wanted) {
     PixelView got;
     rows_.begin(box);
-    const DecodeWish wish{.index = index, .reduction = reduction, .rows = &rows_};
-    REQUIRE(by_rows_.decode(file, header, box, got_storage_, got, wish).ok());
+    const DecodeOptions decode_options{.index = index, .reduction = reduction, .rows = &rows_};
+    REQUIRE(by_rows_.decode(file, header, box, got_storage_, got, decode_options).ok());
     if (got.data != nullptr) return;  // libjpeg-turbo's
     REQUIRE(rows_.count() == box.height);
     for (int y = 0; y < box.height; ++y) REQUIRE(rows_.equal(y, wanted.row(y)));
@@ -106,7 +106,7 @@ class Comparison {
 
   JpegDecoder own_{DecodeLimits{}};
   JpegDecoder by_rows_{DecodeLimits{}};
-  JpegDecoder reference_{DecodeLimits{}, DecodeOptions{.own_jpeg = false}};
+  JpegDecoder reference_{DecodeLimits{}, DecoderOptions{.own_jpeg = false}};
   KeptRows rows_;
   PixelBuffer got_storage_;
   PixelBuffer wanted_storage_;

@@ -1,4 +1,4 @@
-// Vector lanes against the plain code: one lookup at a time, stretch by stretch, and row by row of whole files.
+// Vector lanes against the plain code: one lookup at a time, run of MCUs by run of MCUs, and row by row of whole files.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include "runtime/decode/jpeg/entropy_lanes.h"
 #include "runtime/decode/jpeg/jpeg_frame.h"
 #include "runtime/decode/jpeg/lane_step.h"
-#include "runtime/decode/jpeg/scalar_lanes.h"
+#include "runtime/decode/jpeg/entropy_lanes_scalar.h"
 #include "runtime/decode/jpeg/side_index.h"
 #include "runtime/decode/jpeg/speculative_rows.h"
 #include "runtime/decode/jpeg/stuffing.h"
@@ -71,7 +71,7 @@ TEST_CASE("a step takes one or two coefficients, as the codes say them one by on
       while (slow_fine && slow.block == before.block && slow.bit < place.bit) {
         const uint64_t bits = lane_bits(bytes.data(), slow.bit);
         const bool dc = slow.next == 0;
-        const HuffmanCodes& codes = tables.codes((dc ? layout.dc_tables : layout.ac_tables) >> before.turn & 15);
+        const HuffmanCodes& codes = tables.codes((dc ? layout.dc_tables : layout.ac_tables) >> before.mcu_block & 15);
         int symbol = 0;
         const int length = codes.symbol(bits, symbol);
         slow_fine = length > 0;
@@ -107,8 +107,8 @@ TEST_CASE("a step takes one or two coefficients, as the codes say them one by on
   }
 }
 
-// Stretches cut anywhere from a scan, right or wrong: lanes end where single steps lead, and store what they store.
-struct Stretches final : LaneFeeder {
+// Runs of MCUs cut anywhere from a scan, right or wrong: lanes end where single steps lead, and store what they store.
+struct McuRuns final : LaneFeeder {
   std::vector<LaneUnit> units;
   std::vector<LaneEnd> ends;
   std::array<size_t, most_lanes> of{};
@@ -146,7 +146,7 @@ void check_lanes_against_steps(DecodeLanes decode) {
     const auto size = static_cast<uint32_t>(bytes.size());
     if (size < 8) continue;
     for (size_t n = 0; n < lane_padding; ++n) bytes.push_back(static_cast<uint8_t>(random()));
-    Stretches stretches;
+    McuRuns mcu_runs;
     uint32_t out = lane_scratch_bytes;
     const int count = draw(random, 1, 50);
     for (int n = 0; n < count; ++n) {
@@ -156,15 +156,15 @@ void check_lanes_against_steps(DecodeLanes decode) {
       unit.blocks = static_cast<uint32_t>(draw(random, 1, 40));
       unit.out_byte = out;
       out += (unit.blocks + 1) * 128;
-      stretches.units.push_back(unit);
+      mcu_runs.units.push_back(unit);
     }
-    stretches.ends.resize(stretches.units.size());
+    mcu_runs.ends.resize(mcu_runs.units.size());
     std::vector<int16_t> coefficients(out / 2);
     std::vector<int16_t> by_steps(out / 2 + 64 * 64);
-    decode(tables, layout, bytes.data(), coefficients.data(), stretches, nullptr);
-    for (size_t n = 0; n < stretches.units.size(); ++n) {
-      const LaneUnit& unit = stretches.units[n];
-      const LaneEnd& end = stretches.ends[n];
+    decode(tables, layout, bytes.data(), coefficients.data(), mcu_runs, nullptr);
+    for (size_t n = 0; n < mcu_runs.units.size(); ++n) {
+      const LaneUnit& unit = mcu_runs.units[n];
+      const LaneEnd& end = mcu_runs.ends[n];
       LanePlace place{unit.bit, unit.out_byte, 0, 0};
       const uint32_t last = unit.out_byte + unit.blocks * 128;
       bool fine = true;
@@ -184,14 +184,14 @@ void check_lanes_against_steps(DecodeLanes decode) {
       CHECK(place.bit == end.place.bit);
       CHECK(place.block == end.place.block);
       CHECK(place.next == end.place.next);
-      CHECK(place.turn == end.place.turn);
+      CHECK(place.mcu_block == end.place.mcu_block);
       CHECK((end.why == LaneEnd::Why::past_end) == (place.bit > unit.end_bit));
       CHECK(std::equal(coefficients.begin() + unit.out_byte / 2, coefficients.begin() + last / 2,
                        by_steps.begin() + unit.out_byte / 2));
       ++(end.why == LaneEnd::Why::past_end ? past : all);
     }
   }
-  MESSAGE(all, " stretches to their end, ", past, " past it, ", failed, " failed");
+  MESSAGE(all, " runs of MCUs to their end, ", past, " past it, ", failed, " failed");
   CHECK(all > 0);
   CHECK(past > 0);
   CHECK(failed > 0);
@@ -231,22 +231,22 @@ TEST_CASE("lanes wait for the bits of a long code without losing their place") {
       if (random() % 2 == 0) bytes[bit / 8] |= static_cast<uint8_t>(128 >> bit % 8);
     }
   }
-  Stretches stretches;
+  McuRuns mcu_runs;
   for (uint32_t n = 0; n < 2 * most_lanes; ++n) {
     const uint32_t out = static_cast<uint32_t>(lane_scratch_bytes) + n * (blocks + 1) * 128;
-    stretches.units.push_back({n * block_bits, blocks * block_bits, blocks - n, out});
+    mcu_runs.units.push_back({n * block_bits, blocks * block_bits, blocks - n, out});
   }
-  stretches.ends.resize(stretches.units.size());
-  std::vector<int16_t> coefficients((lane_scratch_bytes + stretches.units.size() * (blocks + 1) * 128) / 2);
+  mcu_runs.ends.resize(mcu_runs.units.size());
+  std::vector<int16_t> coefficients((lane_scratch_bytes + mcu_runs.units.size() * (blocks + 1) * 128) / 2);
   std::vector<int16_t> by_steps = coefficients;
-  decode_lanes(tables, layout, bytes.data(), coefficients.data(), stretches);
-  for (size_t n = 0; n < stretches.units.size(); ++n) {
-    const LaneUnit& unit = stretches.units[n];
+  decode_lanes(tables, layout, bytes.data(), coefficients.data(), mcu_runs);
+  for (size_t n = 0; n < mcu_runs.units.size(); ++n) {
+    const LaneUnit& unit = mcu_runs.units[n];
     LanePlace place{unit.bit, unit.out_byte, 0, 0};
     while (place.block < unit.out_byte + unit.blocks * 128)
       REQUIRE(lane_step(tables, layout, bytes.data(), by_steps.data(), place));
-    CHECK(stretches.ends[n].fine());
-    CHECK(stretches.ends[n].place.bit == place.bit);
+    CHECK(mcu_runs.ends[n].fine());
+    CHECK(mcu_runs.ends[n].place.bit == place.bit);
   }
   CHECK(coefficients == by_steps);
 }
@@ -293,7 +293,7 @@ TEST_CASE("zigzag blocks become tiles in natural order") {
 
 // The coefficients of a window's rows, or nothing where they are not ours.
 struct Rows {
-  bool mine = false;
+  bool supported = false;
   bool by_lanes = false;
   std::vector<int16_t> coefficients;
 };
@@ -303,14 +303,14 @@ Rows read_rows(CoefficientRows& rows, const File& file, const JpegFrame& frame, 
   const McuWindow window = mcu_window(frame, box);
   const size_t size = window.most_coefficients(frame);
   Rows result;
-  result.mine = rows.begin(file, frame, index, window, lanes);
-  for (int row = window.first_row; result.mine && row < window.end_row; ++row) {
+  result.supported = rows.begin(file, frame, index, window, lanes);
+  for (int row = window.first_row; result.supported && row < window.end_row; ++row) {
     const size_t at = result.coefficients.size();
     result.coefficients.resize(at + size, int16_t{77});
-    result.mine = rows.read_row(row, window.target(frame, row, result.coefficients.data() + at));
+    result.supported = rows.read_row(row, window.target(frame, row, result.coefficients.data() + at));
   }
   result.by_lanes = lanes && rows.without_lanes_may_help();
-  result.mine = result.mine && rows.finish();
+  result.supported = result.supported && rows.finish();
   return result;
 }
 
@@ -357,11 +357,11 @@ TEST_CASE("without an index, lanes read what is read from the start") {
       const Rows want = read_rows(rows, file, frame, box, false);
       const Rows got = read_rows(rows, file, frame, box, true);
       ++crops;
-      by_lanes += got.by_lanes && got.mine ? 1 : 0;
-      refused += !damaged && want.mine && !got.mine ? 1 : 0;
+      by_lanes += got.by_lanes && got.supported ? 1 : 0;
+      refused += !damaged && want.supported && !got.supported ? 1 : 0;
       // Lanes may be unsure more often; what they take is what reading from the start takes.
-      if (got.mine) {
-        REQUIRE(want.mine);
+      if (got.supported) {
+        REQUIRE(want.supported);
         REQUIRE(got.coefficients == want.coefficients);
       }
     }
@@ -386,9 +386,9 @@ TEST_CASE("large and wide photos stay with the lanes") {
       const Rows want = read_rows(rows, file, frame, box, false);
       const Rows got = read_rows(rows, file, frame, box, true);
       INFO(width, " x ", height, ", box ", box.x, " ", box.y, " ", box.width, " ", box.height);
-      CHECK(got.mine);
+      CHECK(got.supported);
       CHECK(got.by_lanes);
-      REQUIRE(want.mine);
+      REQUIRE(want.supported);
       REQUIRE(got.coefficients == want.coefficients);
     }
   }
@@ -418,11 +418,11 @@ TEST_CASE("with an index, lanes read what single decoding from its points reads;
       const Box box = random_box(random, frame);
       const Rows want = read_rows(rows, file, frame, box, false, &index);
       const Rows got = read_rows(rows, file, frame, box, true, &index);
-      if (!hostile) REQUIRE(want.mine);
-      // A band reads its rows' stretches together, so lanes may look at a wrong point that the other way passes by.
-      if (!hostile || got.mine) REQUIRE(got.mine == want.mine);
-      if (got.mine) REQUIRE(got.coefficients == want.coefficients);
-      ++(got.mine ? taken : refused);
+      if (!hostile) REQUIRE(want.supported);
+      // A band reads its rows' runs of MCUs together, so lanes may look at a wrong point that the other way passes by.
+      if (!hostile || got.supported) REQUIRE(got.supported == want.supported);
+      if (got.supported) REQUIRE(got.coefficients == want.coefficients);
+      ++(got.supported ? taken : refused);
     }
   }
   MESSAGE(taken, " taken, ", refused, " refused");
@@ -449,8 +449,8 @@ TEST_CASE("an index of another picture of the same size is found out") {
       for (const bool lanes : {false, true}) {
         const Rows got = read_rows(rows, file, frame, box, lanes, &index);
         // One that cannot be the file's is not looked at.
-        CHECK(got.mine == !index.fits(frame));
-        if (got.mine) CHECK(got.coefficients == without.coefficients);
+        CHECK(got.supported == !index.fits(frame));
+        if (got.supported) CHECK(got.coefficients == without.coefficients);
       }
       ++(index.fits(frame) ? fits : does_not);
     }

@@ -1,8 +1,8 @@
-"""Hostile and odd files, whole: verdicts as Pillow's, time and memory bounded.
+"""Hostile and odd files, whole: statuses as Pillow's, time and memory bounded.
 
     PENSTOCK_BUILD=build/release python3 tests/decode/odd_files_test.py
 
-Part one, files of ../shared/data/odd (left out where they are not there): the verdict is the manifest's, measured with
+Part one, files of ../shared/data/odd (left out where they are not there): the status is the manifest's, measured with
 Pillow 13, and the installed Pillow's, except for EXCEPTIONS; what is decoded equals the installed Pillow's bytes; with
 EXIF orientation too. Each takes at most 250 ms.
 Part two, generated, runs everywhere: bombs of every format, refused from their header within 5 ms of CPU time and 1 MiB, and files
@@ -32,9 +32,9 @@ SOURCE = pathlib.Path(os.environ.get("PENSTOCK_SOURCE", pathlib.Path(__file__).r
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", SOURCE / "build" / "release"))
 ODD = SOURCE.parent / "shared" / "data" / "odd"
 TOOL = BUILD / "tests" / "decode" / "format_tool"
-# Where our verdict is not the manifest's, or not the installed Pillow's, and why.
+# Where our status is not the manifest's, or not the installed Pillow's, and why.
 EXCEPTIONS = {
-    "libvips__avif-orientation-6.avif": "AVIF: Debian's Pillow 9.4 does not read it, and its verdict is ours",
+    "libvips__avif-orientation-6.avif": "AVIF: Debian's Pillow 9.4 does not read it, and its status is ours",
     "pillow__hopper.avif": "AVIF: as above",
     "pillow__icc_profile_none.avif": "AVIF: as above",
     "sharp__testimgl.jpg": "lossless JPEG: needs libjpeg-turbo 3, which Pillow 13 brings and Debian's does not have",
@@ -65,12 +65,12 @@ def within(request, words, limit):
     return any(cost(w)[0] <= limit for w in [words] + [ask([request])[0] for _ in range(3 if cost(words)[0] > limit else 0)])
 
 
-def pillow(path, upright):
+def pillow(path, oriented):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             image = Image.open(path)
-            if upright:
+            if oriented:
                 image = ImageOps.exif_transpose(image)
             return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(np.asarray(image.convert("RGB"))))
         except Exception:  # whatever it is, Pillow does not read this file
@@ -91,10 +91,10 @@ splits:
 """
 
 
-def odd_job(failures, verdicts):
-    """`verdicts`: {name: whether it decodes}."""
+def odd_job(failures, statuses):
+    """`statuses`: {name: whether it decodes}."""
     with tempfile.TemporaryDirectory(prefix="penstock-odd-") as folder:
-        pathlib.Path(folder, "files.txt").write_text("".join(f"{ODD / name} 0\n" for name in verdicts))
+        pathlib.Path(folder, "files.txt").write_text("".join(f"{ODD / name} 0\n" for name in statuses))
         pathlib.Path(folder, "job.yaml").write_text(JOB)
         done = subprocess.run([BUILD.resolve() / "penstock", "run", f"{folder}/job.yaml", "--json", "--quiet"], capture_output=True,
                               text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
@@ -103,7 +103,7 @@ def odd_job(failures, verdicts):
             return
         split = json.loads(done.stdout.splitlines()[-1])["splits"]["odd"]
         bad = sorted(os.path.basename(one["path"]) for one in split["bad_samples"])
-        if bad != sorted(name for name, good in verdicts.items() if not good):
+        if bad != sorted(name for name, good in statuses.items() if not good):
             failures.append(f"the job's bad samples are others than the decoder's: {bad}")
         if not all(one["reason"] for one in split["bad_samples"]):
             failures.append("a bad sample without a reason")
@@ -114,17 +114,17 @@ def odd_files(failures, limit):
     rows = list(csv.DictReader(open(ODD / "manifest.csv")))
     unused = set(EXCEPTIONS)
     slowest = 0
-    verdicts = {}
+    statuses = {}
     every = rows
-    for upright in (False, True):
-        rows = [row for row in every if not upright or b"exif" in (ODD / row["file"]).read_bytes().lower()]
-        requests = [f"{ODD / row['file']}" + ("\texif" if upright else "") for row in rows]
+    for oriented in (False, True):
+        rows = [row for row in every if not oriented or b"exif" in (ODD / row["file"]).read_bytes().lower()]
+        requests = [f"{ODD / row['file']}" + ("\texif" if oriented else "") for row in rows]
         for row, request, words in zip(rows, requests, ask(requests)):
             name = row["file"]
             ours = words[3] if words[0] == "ok" else None
-            theirs = pillow(ODD / name, upright)
+            theirs = pillow(ODD / name, oriented)
             manifest = row["decodable_by_pillow"] == "yes"
-            verdicts.setdefault(name, ours is not None)
+            statuses.setdefault(name, ours is not None)
             slowest = max(slowest, cost(words)[0])
             if not within(request, words, limit):
                 failures.append(f"{name}: takes {cost(words)[0]} us")
@@ -136,8 +136,8 @@ def odd_files(failures, limit):
             unused.discard(name)
     if unused:
         failures.append(f"exceptions that are none: {sorted(unused)}")
-    print(f"  {len(every)} odd files, {len(rows)} of them upright too, {len(EXCEPTIONS)} exceptions, slowest {slowest} us")
-    odd_job(failures, verdicts)
+    print(f"  {len(every)} odd files, {len(rows)} of them oriented too, {len(EXCEPTIONS)} exceptions, slowest {slowest} us")
+    odd_job(failures, statuses)
 
 
 def chunk(kind, body):
@@ -251,7 +251,7 @@ def generated(failures, sanitized, limit):
                 continue
             if wanted is not None and words[0] != wanted.replace("slow", "ok"):
                 failures.append(f"{name}: {line}")
-            # Pillow is asked for bytes alone: of some of the others its verdict takes a quarter of a minute.
+            # Pillow is asked for bytes alone: of some of the others its status takes a quarter of a minute.
             theirs = pillow(request, False) if words[0] == "ok" and wanted != "slow" else None
             if theirs is not None and words[3] != theirs:
                 failures.append(f"{name}: other bytes than Pillow's")

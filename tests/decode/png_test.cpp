@@ -47,11 +47,11 @@ std::vector<std::byte> make_png(int width, int height, size_t text_bytes = 0) {
   return file;
 }
 
-Verdict decode(Decoder& decoder, const std::vector<std::byte>& file, const Box& box) {
+SampleStatus decode(Decoder& decoder, const std::vector<std::byte>& file, const Box& box) {
   ImageHeader header;
-  Verdict verdict = read_header(file, {}, header);
-  if (!verdict.ok()) return verdict;
-  if (!Box{0, 0, header.width, header.height}.contains(box)) return Verdict::bad("other size");
+  SampleStatus status = read_header(file, {}, header);
+  if (!status.ok()) return status;
+  if (!Box{0, 0, header.width, header.height}.contains(box)) return SampleStatus::bad("other size");
   PixelBuffer storage;
   PixelView pixels;
   return decoder.decode(file, header, box, storage, pixels);
@@ -96,12 +96,12 @@ TEST_CASE("text that inflates beyond the limit is refused, a harmless one passes
   CHECK(decode(decoder, make_png(20, 16, 100'000), {0, 0, 20, 16}).ok());
   const auto bomb = make_png(20, 16, size_t{200} << 20);
   CHECK(bomb.size() < (size_t{1} << 20));
-  const Verdict verdict = decode(decoder, bomb, {0, 0, 20, 16});
-  MESSAGE("bomb of " << bomb.size() << " bytes: " << verdict.reason);
-  CHECK_FALSE(verdict.ok());
+  const SampleStatus status = decode(decoder, bomb, {0, 0, 20, 16});
+  MESSAGE("bomb of " << bomb.size() << " bytes: " << status.reason);
+  CHECK_FALSE(status.ok());
 }
 
-TEST_CASE("mutated PNG files end in a verdict") {
+TEST_CASE("mutated PNG files end in a status") {
   constexpr unsigned seed = 31;
   MESSAGE("seed " << seed);
   std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Our own decoder of progressive JPEG: equal to libjpeg-turbo in every byte and every verdict, for any scan script, on
+// Our own decoder of progressive JPEG: equal to libjpeg-turbo in every byte and every status, for any scan script, on
 // regular, extreme, incomplete and damaged files, on every target of this CPU.
 #include "runtime/decode/jpeg/progressive_rows.h"
 
@@ -116,7 +116,7 @@ TEST_CASE("what libjpeg smooths, warns of or decodes otherwise is the library's"
        {JpegSpec{.progressive = true, .arithmetic = true}, JpegSpec{.h = 4, .progressive = true}}) {
     CHECK(comparison.compare(make_jpeg(spec), all) == Comparison::Result::good);
   }
-  // A scan twice: a first pass again over known coefficients is quiet, a refining one is a warning.
+  // A scan twice: a first pass again over known coefficients gives no warnings, a refining one is a warning.
   const File file = make_jpeg({.progressive = true});
   for (size_t begin = find_marker(file, 0xDA, 0); begin < file.size(); begin = find_marker(file, 0xDA, begin + 2)) {
     const size_t end = std::min(
@@ -155,8 +155,8 @@ TEST_CASE("the limit of scans is the same for both ways") {
     DecodeLimits limits;
     limits.max_scans = scans;
     JpegDecoder decoder{limits};
-    const Verdict verdict = decoder.decode(file, header, {0, 0, 40, 33}, storage, pixels);
-    CHECK(verdict.ok() == (scans >= 10));
+    const SampleStatus status = decoder.decode(file, header, {0, 0, 40, 33}, storage, pixels);
+    CHECK(status.ok() == (scans >= 10));
     CHECK(decoder.counts().own_jpeg == (ours_here && scans >= 10 ? 1 : 0));
   }
 }
@@ -187,8 +187,8 @@ TEST_CASE("a large file's memory goes, also where nothing but its headers was re
   OwnJpegDecoder decoder(100);
   CHECK_FALSE(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 40, 33}, {}, storage, pixels));
   CHECK(decoder.kept_bytes() <= kept);
-  // Chroma of two columns is none of ours. At full size the headers tell, here those of a reduced image do, that is after
-  // all scans were looked through.
+  // Chroma of two columns is none of ours. At full size the headers tell, here those of a reduced image do, that is
+  // after all scans were looked through.
   const File narrow = large({.width = 8, .height = 33, .v = 1, .progressive = true});
   const ImageHeader header{ImageFormat::jpeg, 8, 33};
   OwnJpegDecoder reducing(100);
@@ -232,7 +232,7 @@ TEST_CASE("quantisers may come between the scans; a component keeps those of its
   CHECK(comparison.counts().own_jpeg == (ours_here ? 6 : 0));
 }
 
-TEST_CASE("damaged files: same verdict, same reason, same bytes as the reference") {
+TEST_CASE("damaged files: same status, same reason, same bytes as the reference") {
   const unsigned seed = full() ? std::random_device{}() : 43U;
   MESSAGE("seed " << seed);
   std::mt19937 random(seed);
@@ -258,7 +258,7 @@ TEST_CASE("damaged files: same verdict, same reason, same bytes as the reference
   if (ours_here) CHECK(comparison.counts().own_jpeg > rounds / 20);
 }
 
-TEST_CASE("a file cut at any byte has the reference's verdict") {
+TEST_CASE("a file cut at any byte has the reference's status") {
   Comparison comparison;
   int bad = 0;
   for (const JpegSpec& spec :

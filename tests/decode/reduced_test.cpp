@@ -1,5 +1,5 @@
-// Decoding at 1/2, 1/4 and 1/8: our own decoder equal to libjpeg-turbo's scaled decoding in every byte and every verdict,
-// with an index and without; its vector code equal to plain loops on every target of this CPU.
+// Decoding at 1/2, 1/4 and 1/8: our own decoder equal to libjpeg-turbo's scaled decoding in every byte and every
+// status, with an index and without; its vector code equal to plain loops on every target of this CPU.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -102,7 +102,7 @@ TEST_CASE("the library's way at 1/2, 1/4 and 1/8 is libjpeg's scaled decoding, o
       const std::vector<uint8_t> wanted = scaled_by_libjpeg(file, reduction, width, height);
       REQUIRE(width == reduced_size(spec.width, reduction));
       REQUIRE(height == reduced_size(spec.height, reduction));
-      Decoder decoder{DecodeLimits{}, DecodeOptions{.own_jpeg = i % 2 == 0}};
+      Decoder decoder{DecodeLimits{}, DecoderOptions{.own_jpeg = i % 2 == 0}};
       const Box box = random_box(random, width, height);
       PixelView got;
       REQUIRE(decoder.decode(file, header, box, storage, got, {.reduction = reduction}).ok());
@@ -192,7 +192,7 @@ TEST_CASE("any coefficients, also such as leave every range, give the library's 
 #endif
 }
 
-TEST_CASE("damaged files have the same verdict, reason and bytes both ways") {
+TEST_CASE("damaged files have the same status, reason and bytes both ways") {
   const unsigned seed = full() ? std::random_device{}() : 42U;
   MESSAGE("seed " << seed);
   std::mt19937 random(seed);
@@ -220,7 +220,7 @@ TEST_CASE("damaged files have the same verdict, reason and bytes both ways") {
 #endif
 }
 
-TEST_CASE("a file cut at any byte has the library's verdict for rows that end anywhere") {
+TEST_CASE("a file cut at any byte has the library's status for rows that end anywhere") {
   Comparison comparison;
   int good = 0;
   int bad = 0;
@@ -247,12 +247,12 @@ TEST_CASE("a file cut at any byte has the library's verdict for rows that end an
   CHECK(bad > 1000);
 }
 
-TEST_CASE("judged at full size: that verdict, by either decoder, with the pixels of the scaled decode") {
+TEST_CASE("judged at full size: that status, by either decoder, with the pixels of the scaled decode") {
   const unsigned seed = full() ? std::random_device{}() : 43U;
   MESSAGE("seed " << seed);
   std::mt19937 random(seed);
-  JpegDecoder own{DecodeLimits{}, DecodeOptions{.learnt_interval = 3}};
-  JpegDecoder library{DecodeLimits{}, DecodeOptions{.own_jpeg = false}};
+  JpegDecoder own{DecodeLimits{}, DecoderOptions{.learned_interval = 3}};
+  JpegDecoder library{DecodeLimits{}, DecoderOptions{.own_jpeg = false}};
   PixelBuffer storage[3];
   PixelView got;
   PixelView other;
@@ -260,7 +260,7 @@ TEST_CASE("judged at full size: that verdict, by either decoder, with the pixels
   int good = 0;
   int bad = 0;
   int otherwise = 0;  // than the scaled decode says
-  int learnt = 0;
+  int learned = 0;
   const int rounds = full() ? 200'000 : 6'000;
   File base;
   SideIndex index;
@@ -286,20 +286,20 @@ TEST_CASE("judged at full size: that verdict, by either decoder, with the pixels
     if (!indexed) {  // what the way to some row has taught
       index = {};
       const Box above{0, 0, 1, 1 + draw(random, 0, header.height - 1)};
-      (void)own.decode(file, header, above, storage[2], unused, {.learnt = &index});
+      (void)own.decode(file, header, above, storage[2], unused, {.learned = &index});
       indexed = !index.empty();
-      learnt += indexed ? 1 : 0;
+      learned += indexed ? 1 : 0;
     }
-    const DecodeWish wish{.index = indexed ? &index : nullptr, .reduction = reduction, .judged = judged};
-    const Verdict verdict = own.decode(file, header, box, storage[0], got, wish);
-    const Verdict by_library =
+    const DecodeOptions decode_options{.index = indexed ? &index : nullptr, .reduction = reduction, .judged = judged};
+    const SampleStatus status = own.decode(file, header, box, storage[0], got, decode_options);
+    const SampleStatus by_library =
         library.decode(file, header, box, storage[1], other, {.reduction = reduction, .judged = judged});
-    const Verdict wanted = own.decode_reference(file, header, judged, storage[2], unused);
-    REQUIRE(verdict.ok() == wanted.ok());
-    REQUIRE(verdict.reason == wanted.reason);
+    const SampleStatus wanted = own.decode_reference(file, header, judged, storage[2], unused);
+    REQUIRE(status.ok() == wanted.ok());
+    REQUIRE(status.reason == wanted.reason);
     REQUIRE(by_library.reason == wanted.reason);
-    (verdict.ok() ? good : bad)++;
-    if (!verdict.ok()) continue;
+    (status.ok() ? good : bad)++;
+    if (!status.ok()) continue;
     for (int y = 0; y < box.height; ++y) {
       REQUIRE(std::memcmp(got.row(y), other.row(y), static_cast<size_t>(box.width) * 3) == 0);
     }
@@ -316,7 +316,7 @@ TEST_CASE("judged at full size: that verdict, by either decoder, with the pixels
   CHECK(good > rounds / 4);
   CHECK(bad > rounds / 20);
   CHECK(otherwise > 0);
-  CHECK(learnt > rounds / 20);
+  CHECK(learned > rounds / 20);
 }
 
 TEST_CASE("a reduction is for JPEG files, and one of 2, 4 and 8") {
@@ -339,8 +339,8 @@ TEST_CASE("a turned file at a reduced size is the reduced file turned") {
   REQUIRE(decoder.decode(file, {ImageFormat::jpeg, 45, 33}, {0, 0, 12, 9}, plain_storage, plain, {.reduction = 4}).ok());
   PixelBuffer storage;
   PixelView turned;
-  const ImageHeader upright{ImageFormat::jpeg, 33, 45, 6};  // a quarter turn to the right
-  REQUIRE(decoder.decode(file, upright, {2, 3, 7, 8}, storage, turned, {.reduction = 4}).ok());
+  const ImageHeader oriented{ImageFormat::jpeg, 33, 45, 6};  // a quarter turn to the right
+  REQUIRE(decoder.decode(file, oriented, {2, 3, 7, 8}, storage, turned, {.reduction = 4}).ok());
   for (int y = 0; y < 8; ++y) {
     for (int x = 0; x < 7; ++x) {
       REQUIRE(std::memcmp(turned.row(y) + 3 * x, plain.row(8 - (x + 2)) + 3 * (y + 3), 3) == 0);

@@ -1,5 +1,5 @@
-// Decoding from entry points gives what decoding from the start gives, for any interval, box and kind of baseline file;
-// an index that does not belong to the file costs its speed and nothing else.
+// Decoding from restart points gives what decoding from the start gives, for any interval, box and kind of baseline
+// file; an index that does not belong to the file costs its speed and nothing else.
 #include "runtime/decode/jpeg/side_index.h"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ using penstock_test::random_spec;
 using File = std::vector<std::byte>;
 
 struct Decoded {
-  Verdict verdict;
+  SampleStatus status;
   std::string pixels;
 };
 
@@ -34,7 +34,7 @@ Decoded decode(JpegDecoder& decoder, const File& file, const Box& box, const Sid
   PixelBuffer storage;
   PixelView view;
   Decoded result{decoder.decode(file, header, box, storage, view, {.index = index}), {}};
-  for (int y = 0; result.verdict.ok() && y < box.height; ++y) {
+  for (int y = 0; result.status.ok() && y < box.height; ++y) {
     result.pixels.append(reinterpret_cast<const char*>(view.row(y)), static_cast<size_t>(box.width) * 3);
   }
   return result;
@@ -53,7 +53,7 @@ TEST_CASE("with an index, the bytes are those without") {
     const JpegSpec spec = random_spec(random, i % 8 == 0 ? 400 : 90);
     const File file = make_jpeg(spec);
     const int64_t taken = decoder.counts().own_jpeg;
-    REQUIRE(decode(decoder, file, {0, 0, spec.width, spec.height}, nullptr).verdict.ok());
+    REQUIRE(decode(decoder, file, {0, 0, spec.width, spec.height}, nullptr).status.ok());
     SideIndex dense;
     REQUIRE(build_side_index(file, {.interval = 1}, dense) == (decoder.counts().own_jpeg > taken));
     if (dense.empty()) continue;
@@ -78,7 +78,7 @@ TEST_CASE("with an index, the bytes are those without") {
         const Decoded got = decode(decoder, file, box, &index);
         by_index += decoder.counts().own_jpeg - before;
         ++boxes;
-        REQUIRE(got.verdict.ok());
+        REQUIRE(got.status.ok());
         REQUIRE(got.pixels == decode(decoder, file, box, nullptr).pixels);
       }
     }
@@ -151,7 +151,7 @@ TEST_CASE("an index of a file of another size is none, and not counted") {
   CHECK(decode(decoder, file, box, &index).pixels == decode(decoder, file, box, nullptr).pixels);
   CHECK(decoder.counts().indexed_jpeg == 0);
   REQUIRE(build_side_index(file, {.interval = 3}, index));
-  CHECK(decode(decoder, file, box, &index).verdict.ok());
+  CHECK(decode(decoder, file, box, &index).status.ok());
   CHECK(decoder.counts().indexed_jpeg == decoder.counts().own_jpeg / 3);
 }
 

@@ -1,13 +1,13 @@
-// One image format under libFuzzer: no crash, and what is promised of verdicts and windows.
+// One image format under libFuzzer: no crash, and what is promised of statuses and windows.
 //
 // Built once a format (PENSTOCK_FUZZ_FORMAT). Of every file that the header reader takes, two decodings are compared;
-// which two, the file's length and its last bytes choose, so that an execution is quick and most mutations of a file ask
-// the same of it:
+// which two, the file's length and its last bytes choose, so that an execution is quick and most mutations of a file
+// ask the same of it:
 //   - all of it, and once more by a decoder that has seen other files (JPEG: by libjpeg-turbo alone);
 //   - a window, and the same window of the whole (JPEG: of libjpeg-turbo's whole);
 //   - JPEG at a reduced size, by our own decoder and by libjpeg-turbo;
-//   - JPEG by an index of its own, by one that its last bytes made up, by what was learnt on the way to a window;
-//   - with EXIF orientation: the sizes are the same or swapped, and the verdict is the same.
+//   - JPEG by an index of its own, by one that its last bytes made up, by what was learned on the way to a window;
+//   - with EXIF orientation: the sizes are the same or swapped, and the status is the same.
 // JPEG and PNG: the first bytes are made right, so that every input is such a file; of other formats those that are not
 // are left alone. PNG: mostly the chunks' checksums are made right too.
 #include <zlib.h>
@@ -63,7 +63,7 @@ std::string_view beginning() {
 }
 
 // Without a look at what the header reader says: what it does with other formats' files would fill the corpus.
-bool is_mine(const std::vector<uint8_t>& file) {
+bool is_supported(const std::vector<uint8_t>& file) {
   const auto begins = [&file](std::string_view text) {
     return file.size() >= text.size() && std::memcmp(file.data(), text.data(), text.size()) == 0;
   };
@@ -102,21 +102,21 @@ struct Decoders {
   DecodeLimits limits = small_limits();
   Decoder used{limits};
   Decoder other{limits, {.own_jpeg = false}};  // JPEG: libjpeg-turbo alone
-  std::array<Decoder, 3> learning{Decoder(limits, {.learnt_interval = 1}), Decoder(limits, {.learnt_interval = 7}),
-                                  Decoder(limits, {.learnt_interval = 40})};
+  std::array<Decoder, 3> learning{Decoder(limits, {.learned_interval = 1}), Decoder(limits, {.learned_interval = 7}),
+                                  Decoder(limits, {.learned_interval = 40})};
 };
 
 void compare_whole(Decoders& decoders, EncodedView bytes, const ImageHeader& header) {
   const Box all{0, 0, header.width, header.height};
-  require_equal(decode(decoders.used, bytes, header, all), decode(decoders.other, bytes, header, all), "one verdict",
+  require_equal(decode(decoders.used, bytes, header, all), decode(decoders.other, bytes, header, all), "one status",
                 "the same pixels by another decoder");
 }
 
 void compare_window(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box) {
   const Outcome part = decode(decoders.used, bytes, header, box);
   const Outcome whole = decode(decoders.other, bytes, header, {0, 0, header.width, header.height});
-  require(part.verdict.ok() || !whole.verdict.ok(), "a good file's window is good");
-  if (whole.verdict.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
+  require(part.status.ok() || !whole.status.ok(), "a good file's window is good");
+  if (whole.status.ok()) require(part.pixels == cut(whole.pixels, header.width, box), "a window of the whole");
 }
 
 void compare_reduced(Decoders& decoders, EncodedView bytes, const ImageHeader& header, Choice& choice) {
@@ -124,14 +124,14 @@ void compare_reduced(Decoders& decoders, EncodedView bytes, const ImageHeader& h
   const auto reduced = [reduction](int side) { return (side + reduction - 1) / reduction; };
   const Box box = choice.window(reduced(header.width), reduced(header.height));
   require_equal(decode(decoders.used, bytes, header, box, {.reduction = reduction}),
-                decode(decoders.other, bytes, header, box, {.reduction = reduction}), "one verdict at a reduced size",
+                decode(decoders.other, bytes, header, box, {.reduction = reduction}), "one status at a reduced size",
                 "the same pixels at a reduced size");
   const Box judged = choice.window(header.width, header.height);
   const Outcome at_full_size = decode(decoders.other, bytes, header, judged);
-  const DecodeWish wish{.reduction = reduction, .judged = judged};
-  const Outcome one = decode(decoders.used, bytes, header, box, wish);
-  require(one.verdict.reason == at_full_size.verdict.reason, "judged at full size, the verdict is that of full size");
-  require_equal(one, decode(decoders.other, bytes, header, box, wish), "one verdict, judged at full size",
+  const DecodeOptions decode_options{.reduction = reduction, .judged = judged};
+  const Outcome one = decode(decoders.used, bytes, header, box, decode_options);
+  require(one.status.reason == at_full_size.status.reason, "judged at full size, the status is that of full size");
+  require_equal(one, decode(decoders.other, bytes, header, box, decode_options), "one status, judged at full size",
                 "the same pixels, judged at full size");
 }
 
@@ -154,29 +154,29 @@ void use_made_up_index(Decoders& decoders, EncodedView bytes, const ImageHeader&
   if (SideIndex::read(std::as_bytes(std::span(text)), index)) (void)decode(decoders.used, bytes, header, box, {.index = &index});
 }
 
-// What was learnt on the way to a box above changes nothing either.
-void compare_learnt(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
+// What was learned on the way to a box above changes nothing either.
+void compare_learned(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
   Decoder& decoder = decoders.learning[static_cast<size_t>(choice.below(3))];
   SideIndex index;
-  (void)decode(decoder, bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, {.learnt = &index});
+  (void)decode(decoder, bytes, header, {0, 0, header.width, (box.y + box.height + 1) / 2}, {.learned = &index});
   SideIndex more;
-  require_equal(decode(decoder, bytes, header, box, {.index = index.empty() ? nullptr : &index, .learnt = &more}),
-                decode(decoders.other, bytes, header, box), "the same verdict by what was learnt",
-                "the same pixels by what was learnt");
+  require_equal(decode(decoder, bytes, header, box, {.index = index.empty() ? nullptr : &index, .learned = &more}),
+                decode(decoders.other, bytes, header, box), "the same status by what was learned",
+                "the same pixels by what was learned");
   if (more.empty()) return;
   require_equal(decode(decoder, bytes, header, box, {.index = &more}), decode(decoders.other, bytes, header, box),
-                "the same verdict by all that was learnt", "the same pixels by all that was learnt");
+                "the same status by all that was learned", "the same pixels by all that was learned");
 }
 
-void compare_upright(Decoders& decoders, EncodedView bytes, const ImageHeader& header) {
-  ImageHeader upright;
-  require(read_header(bytes, decoders.limits, upright, {.exif_orientation = true}).ok(), "orientation is no verdict");
-  const bool same = upright.width == header.width && upright.height == header.height;
-  require(same || (upright.width == header.height && upright.height == header.width),
+void compare_oriented(Decoders& decoders, EncodedView bytes, const ImageHeader& header) {
+  ImageHeader oriented;
+  require(read_header(bytes, decoders.limits, oriented, {.exif_orientation = true}).ok(), "orientation is no status");
+  const bool same = oriented.width == header.width && oriented.height == header.height;
+  require(same || (oriented.width == header.height && oriented.height == header.width),
           "turning keeps or swaps the sides");
-  const Outcome turned = decode(decoders.used, bytes, upright, {0, 0, upright.width, upright.height});
+  const Outcome turned = decode(decoders.used, bytes, oriented, {0, 0, oriented.width, oriented.height});
   const Outcome plain = decode(decoders.other, bytes, header, {0, 0, header.width, header.height});
-  require(turned.verdict.ok() == plain.verdict.ok(), "turning does not change the verdict");
+  require(turned.status.ok() == plain.status.ok(), "turning does not change the status");
 }
 
 }  // namespace
@@ -185,12 +185,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Decoders decoders;
   // A copy of exactly this size: reading a byte too far is seen.
   std::vector<uint8_t> copy(data, data + size);
-  if (!is_mine(copy)) return 0;
+  if (!is_supported(copy)) return 0;
   std::copy(beginning().begin(), beginning().end(), copy.begin());
   if (fuzzed == ImageFormat::png && size % 8 != 0) mend_sums(copy);
   const EncodedView bytes = std::as_bytes(std::span(copy));
   ImageHeader header;
-  const Verdict read = read_header(bytes, decoders.limits, header);
+  const SampleStatus read = read_header(bytes, decoders.limits, header);
   if (header.format != fuzzed || !read.ok()) return 0;
   require(header.width > 0 && header.height > 0, "sizes are positive");
   Choice choice(bytes);
@@ -202,7 +202,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else if (way < 7) {
     compare_window(decoders, bytes, header, box);
   } else if (way == 7) {
-    compare_upright(decoders, bytes, header);
+    compare_oriented(decoders, bytes, header);
   } else if (way == 8) {
     compare_reduced(decoders, bytes, header, choice);
   } else if (way == 9) {
@@ -210,7 +210,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else if (way == 10) {
     use_made_up_index(decoders, bytes, header, box, choice);
   } else {
-    compare_learnt(decoders, bytes, header, box, choice);
+    compare_learned(decoders, bytes, header, box, choice);
   }
   return 0;
 }

@@ -1,6 +1,6 @@
-// What the targets of decoders share: a decoding's verdict with its pixels, and promises that end the program.
+// What the targets of decoders share: a decoding's status with its pixels, and promises that end the program.
 //
-//   require_equal(decode(own, bytes, header, box), decode(library, bytes, header, box), "one verdict", "the same pixels");
+//   require_equal(decode(own, bytes, header, box), decode(library, bytes, header, box), "one status", "the same pixels");
 #pragma once
 
 #include <cstdio>
@@ -19,16 +19,16 @@ inline void require(bool holds, const char* what) {
 }
 
 struct Outcome {
-  Verdict verdict;
+  SampleStatus status;
   std::vector<uint8_t> pixels;
 };
 
 inline Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& header, const Box& box,
-                      const DecodeWish& wish = {}) {
+                      const DecodeOptions& decode_options = {}) {
   static PixelBuffer storage;
   PixelView view;
-  Outcome outcome{decoder.decode(bytes, header, box, storage, view, wish), {}};
-  if (!outcome.verdict.ok()) return outcome;
+  Outcome outcome{decoder.decode(bytes, header, box, storage, view, decode_options), {}};
+  if (!outcome.status.ok()) return outcome;
   require(view.width == box.width && view.height == box.height, "the pixels have the box's size");
   const size_t row = static_cast<size_t>(view.width) * 3;
   outcome.pixels.resize(row * static_cast<size_t>(view.height));
@@ -38,8 +38,8 @@ inline Outcome decode(Decoder& decoder, EncodedView bytes, const ImageHeader& he
   return outcome;
 }
 
-inline void require_equal(const Outcome& one, const Outcome& other, const char* verdict, const char* pixels) {
-  require(one.verdict.ok() == other.verdict.ok() && one.verdict.reason == other.verdict.reason, verdict);
+inline void require_equal(const Outcome& one, const Outcome& other, const char* status, const char* pixels) {
+  require(one.status.ok() == other.status.ok() && one.status.reason == other.status.reason, status);
   require(one.pixels == other.pixels, pixels);
 }
 

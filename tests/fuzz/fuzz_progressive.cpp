@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int height = 1 + data[3] % header.height;
   const Box box{data[4] % (header.width - width + 1), data[5] % (header.height - height + 1), width, height};
   const int64_t before = own.counts().own_jpeg;
-  require_equal(decode(own, bytes, header, box), decode(library, bytes, header, box), "one verdict", "the same pixels");
+  require_equal(decode(own, bytes, header, box), decode(library, bytes, header, box), "one status", "the same pixels");
 #if defined(__x86_64__)
   if (size < head + 4 && picture.whole) require(own.counts().own_jpeg == before + 1, "a regular file is ours");
 #endif

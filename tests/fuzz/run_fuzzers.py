@@ -104,7 +104,7 @@ def run(name, options):
         seeds.mkdir()
         found.mkdir(parents=True, exist_ok=True)
         SEEDS[name](seeds)
-        command = [FOLDER / name, f"-max_total_time={options.seconds}", f"-timeout={options.patience}", "-rss_limit_mb=2048",
+        command = [FOLDER / name, f"-max_total_time={options.seconds}", f"-timeout={options.wait_limit}", "-rss_limit_mb=2048",
                    f"-max_len={longest(name)}", "-report_slow_units=1", "-print_final_stats=1", "-reload=0",
                    "-entropic=0",  # how often each feature was seen, counted after each execution, is a fifth of the time
                    f"-artifact_prefix={FOLDER}/{name}-", found, seeds]
@@ -140,7 +140,7 @@ def run(name, options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=int, default=20, help="longest time a target")
-    parser.add_argument("--patience", type=int, default=20,
+    parser.add_argument("--wait-limit", type=int, default=20,
                         help="seconds that one input may take; more where the machine has other things to do")
     parser.add_argument("--corpus", help="folder where what is found is kept for the next run")
     parser.add_argument("--until", type=int, help="executions that the ledger shall reach")

@@ -1,4 +1,4 @@
-// A card's memory, in pieces with gaps between them that nobody may touch.
+// A GPU's memory, in pieces with gaps between them that nobody may touch.
 //
 //   Arena arena;
 //   const uint64_t at = arena.add(bytes);       // all pieces, then

@@ -6,8 +6,8 @@
 using namespace penstock;
 
 TEST_CASE("a component of another build is refused") {
-  CHECK_THROWS_WITH_AS(cuda_cards(), doctest::Contains("does not belong to this version of penstock"), Error);
-  CHECK_THROWS_WITH_AS(open_cuda_card(0), doctest::Contains("does not belong to this version of penstock"), Error);
+  CHECK_THROWS_WITH_AS(cuda_gpus(), doctest::Contains("does not belong to this version of penstock"), Error);
+  CHECK_THROWS_WITH_AS(open_cuda_gpu(0), doctest::Contains("does not belong to this version of penstock"), Error);
 }
 
 TEST_CASE("a component's number changes with any descriptor's size") {

@@ -1,5 +1,5 @@
-"""No kernel keeps tables or blocks in its threads' own memory on a card, which lies where global memory does: as nvcc
-compiles them, all but a few small values are in registers. Reads the PTX; needs nvcc, and no card."""
+"""No kernel keeps tables or blocks in its threads' own memory on a GPU, which lies where global memory does: as nvcc
+compiles them, all but a few small values are in registers. Reads the PTX; needs nvcc, and no GPU."""
 
 import re
 
@@ -11,7 +11,7 @@ text = compile_to_ptx(*compiler())
 found = {}
 for entry in re.finditer(r"\.entry\s+(\S+)\(", text):
     body = text[entry.start() : text.index("\n}\n", entry.start())]
-    name = re.search(r"CardKernelILNS\w*CardStageE(\d+)", entry[1])[1]
+    name = re.search(r"GpuKernelILNS\w*GpuStageE(\d+)", entry[1])[1]
     found[int(name)] = sum(int(size) for size in re.findall(r"\.local[^;]*?\[(\d+)\];", body))
 assert sorted(found) == list(range(20)), sorted(found)
 assert all(size <= MOST_BYTES for size in found.values()), found

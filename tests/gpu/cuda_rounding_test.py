@@ -1,5 +1,5 @@
-"""The kernels' floats on a card are IEEE's: as nvcc compiles them, every operation rounds by itself, and none is fused or
-approximate. Compiles the component's source as the build does, to PTX, and reads that; needs nvcc, and no card."""
+"""The kernels' floats on a GPU are IEEE's: as nvcc compiles them, every operation rounds by itself, and none is fused or
+approximate. Compiles the component's source as the build does, to PTX, and reads that; needs nvcc, and no GPU."""
 
 import collections
 import re

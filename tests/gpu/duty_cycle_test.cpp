@@ -1,4 +1,4 @@
-// A card's time, shared with a trainer: in simulated time.
+// A GPU's time, shared with a trainer: in simulated time.
 #include "runtime/gpu/duty_cycle.h"
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-TEST_CASE("behind a batch the card is left alone in proportion") {
+TEST_CASE("behind a batch the GPU is left alone in proportion") {
   DutyCycle duty(0.25);
   CHECK(duty.limits());
   REQUIRE(duty.may_begin(100));
@@ -30,7 +30,7 @@ TEST_CASE("a share of 1 limits nothing, and batches overlap") {
   CHECK(duty.may_begin(30));
 }
 
-TEST_CASE("of any stretch batches have their share, and one batch more at most") {
+TEST_CASE("of any length of time batches have their share, and one batch more at most") {
   const uint32_t seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);

@@ -1,7 +1,8 @@
-// A file's entropy decoding in an arena, as batch_builder.h describes it to a card: kernels of one file, whose memory is
+// A file's entropy decoding in an arena, as batch_builder.h describes it to a GPU: kernels of one file, whose memory is
 // watched.
 //
-//   EntropyArena arena(planner, reader);            // a StretchPlanner or ScanPlanner that has planned the reader's file
+//   // a McuRunPlanner or ScanPlanner that has planned the reader's file
+//   EntropyArena arena(planner, reader);
 //   const uint64_t more = arena.memory.add(bytes);  // what else the kernels need
 //   arena.fill(planner);
 //   ... kernels, of arena.part ...
@@ -45,12 +46,12 @@ struct EntropyArena {
     part.bytes = static_cast<uint32_t>(planned.bytes());
     part.bytes_at = memory.add(part.bytes);
     for (size_t i = 0; i < planned.tables().codes().size(); ++i) table_at.push_back(memory.add(sizeof(CodeTable)));
-    part.verdict_at = memory.add(sizeof(uint32_t));
+    part.status_at = memory.add(sizeof(uint32_t));
     coefficients_at = memory.add(reader.bytes());
     part.mcu_columns = static_cast<uint32_t>(frame.mcu_columns);
     part.restart_interval = static_cast<uint32_t>(frame.restart_interval);
-    part.turns = static_cast<uint32_t>(planned.tables().blocks());
-    planned.tables().write_turns(table_at, part.turn);
+    part.mcu_blocks = static_cast<uint32_t>(planned.tables().blocks());
+    planned.tables().write_mcu_blocks(table_at, part.mcu_block);
     for (int c = 0; c < frame.components; ++c) {
       const CoefficientReader::Blocks& blocks = reader.blocks(c);
       part.h[c] = frame.component[static_cast<size_t>(c)].h;
@@ -73,10 +74,10 @@ struct EntropyArena {
       std::memcpy(memory.data() + table_at[i], &planned.tables().codes()[i]->codes.table(),
                   sizeof(penstock::CodeTable));
     }
-    std::memset(memory.data() + part.verdict_at, 0, sizeof(uint32_t));
+    std::memset(memory.data() + part.status_at, 0, sizeof(uint32_t));
   }
 
-  bool good() { return *reinterpret_cast<const uint32_t*>(memory.data() + part.verdict_at) == 0; }
+  bool good() { return *reinterpret_cast<const uint32_t*>(memory.data() + part.status_at) == 0; }
 
   // Those that the CPU finds without an index; it must not refuse the file.
   bool has_coefficients_of(penstock::CoefficientReader& reader) {

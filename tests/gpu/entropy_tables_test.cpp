@@ -1,4 +1,4 @@
-// Tables of a file for a card: whatever was kept of files before it, they are those of this one.
+// Tables of a file for a GPU: whatever was kept of files before it, they are those of this one.
 #include "runtime/gpu/entropy_tables.h"
 
 #include <doctest/doctest.h>
@@ -19,8 +19,8 @@ using File = std::vector<std::byte>;
 void check_tables(const EntropyTables& tables, const JpegFrame& frame) {
   std::vector<uint64_t> number;
   for (uint64_t i = 0; i < tables.codes().size(); ++i) number.push_back(i);
-  CardTurn turns[6];
-  tables.write_turns(number, turns);
+  McuBlock mcu_blocks[6];
+  tables.write_mcu_blocks(number, mcu_blocks);
   size_t at = 0;
   for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
     const JpegComponent& component = frame.component[c];
@@ -29,9 +29,9 @@ void check_tables(const EntropyTables& tables, const JpegFrame& frame) {
     REQUIRE(dc.build(frame.dc[static_cast<size_t>(component.dc_table)], HuffmanCodes::Kind::dc));
     REQUIRE(ac.build(frame.ac[static_cast<size_t>(component.ac_table)], HuffmanCodes::Kind::ac));
     for (int block = 0; block < component.h * component.v; ++block, ++at) {
-      REQUIRE(turns[at].component == c);
-      CHECK(std::memcmp(&dc.table(), &tables.codes()[turns[at].dc_at]->codes.table(), sizeof(CodeTable)) == 0);
-      CHECK(std::memcmp(&ac.table(), &tables.codes()[turns[at].ac_at]->codes.table(), sizeof(CodeTable)) == 0);
+      REQUIRE(mcu_blocks[at].component == c);
+      CHECK(std::memcmp(&dc.table(), &tables.codes()[mcu_blocks[at].dc_at]->codes.table(), sizeof(CodeTable)) == 0);
+      CHECK(std::memcmp(&ac.table(), &tables.codes()[mcu_blocks[at].ac_at]->codes.table(), sizeof(CodeTable)) == 0);
     }
   }
   CHECK(tables.blocks() == at);

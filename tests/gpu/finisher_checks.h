@@ -1,7 +1,7 @@
-// What CardFinisher must show on every card, the one that is this CPU and real ones.
+// What GpuFinisher must show on every GPU, the one that is this CPU and real ones.
 //
-//   check_finisher(open_host_card(0, bytes));        // in a doctest test case
-//   check_shared(open_host_card(0, bytes));          // of what the card shares
+//   check_finisher(open_host_gpu(0, bytes));         // in a doctest test case
+//   check_shared(open_host_gpu(0, bytes));           // of what the GPU shares
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,13 +14,13 @@
 #include <random>
 #include <vector>
 
-#include "runtime/gpu/card_finisher.h"
+#include "runtime/gpu/gpu_finisher.h"
 
 namespace penstock_test {
 
 // Batches of random pixels, one after the other by one finisher, from an image a piece to all in one; what lies around
 // the tensor is watched.
-inline void check_finisher(const std::shared_ptr<penstock::Card>& card) {
+inline void check_finisher(const std::shared_ptr<penstock::Gpu>& gpu) {
   using namespace penstock;
   constexpr size_t kGuard = 512;
   struct Shape {
@@ -41,7 +41,7 @@ inline void check_finisher(const std::shared_ptr<penstock::Card>& card) {
         const Finisher finisher(spec, 3, shape.height, shape.width, shape.images);
         const size_t each = size_t{3} * finisher.pixels_per_image() * static_cast<size_t>(shape.images);
         for (const size_t memory_bytes : {size_t{0}, 5 * each + 8192, size_t{1} << 20}) {
-          CardFinisher finishing(card, finisher, nullptr, {.memory_bytes = memory_bytes});
+          GpuFinisher finishing(gpu, finisher, nullptr, {.memory_bytes = memory_bytes});
           int64_t samples = 0;
           for (const int64_t count : {7, 1, 16}) {
             CAPTURE(name_of(dtype));
@@ -56,8 +56,8 @@ inline void check_finisher(const std::shared_ptr<penstock::Card>& card) {
               finisher.run(images.data() + i * each, wanted.data() + kGuard + i * finisher.bytes_per_sample());
             }
             std::vector<std::byte> got(wanted.size(), std::byte{0xEE});
-            const CardBlock memory(*card, got.size(), CardMemory::device);
-            const auto stream = card->stream();
+            const GpuBlock memory(*gpu, got.size(), GpuMemory::device);
+            const auto stream = gpu->stream();
             stream->upload(memory.data(), got.data(), got.size());
             stream->wait(10 * kSecond);
             finishing.finish(images.data(), count, memory.data() + kGuard);
@@ -75,8 +75,8 @@ inline void check_finisher(const std::shared_ptr<penstock::Card>& card) {
   }
 }
 
-// Of a batch some images come from here and some from a card's shared memory, opened as another process would.
-inline void check_shared(const std::shared_ptr<penstock::Card>& card) {
+// Of a batch some images come from here and some from a GPU's shared memory, opened as another process would.
+inline void check_shared(const std::shared_ptr<penstock::Gpu>& gpu) {
   using namespace penstock;
   const Finisher finisher({.dtype = DType::float16}, 3, 9, 14);
   constexpr size_t kEach = size_t{3} * 9 * 14;
@@ -85,16 +85,16 @@ inline void check_shared(const std::shared_ptr<penstock::Card>& card) {
   std::vector<uint8_t> images(kSamples * kEach);
   for (uint8_t& value : images) value = static_cast<uint8_t>(random());
 
-  const std::unique_ptr<CardShare> share = card->share(images.size());
-  REQUIRE(share->bytes() >= images.size());
-  const auto stream = card->stream();
-  const CardBlock made(*card, images.size(), CardMemory::device);
+  const std::unique_ptr<ExportedMemory> exported = gpu->export_memory(images.size());
+  REQUIRE(exported->bytes() >= images.size());
+  const auto stream = gpu->stream();
+  const GpuBlock made(*gpu, images.size(), GpuMemory::device);
   stream->upload(made.data(), reinterpret_cast<const std::byte*>(images.data()), images.size());
-  stream->copy(share->data(), made.data(), images.size());
+  stream->copy(exported->data(), made.data(), images.size());
   stream->wait(10 * kSecond);
   (void)stream->take_times();
 
-  const std::unique_ptr<CardShare> opened = card->open_share(UniqueFd(::dup(share->fd())), share->bytes());
+  const std::unique_ptr<ExportedMemory> opened = gpu->open_exported(UniqueFd(::dup(exported->fd())), exported->bytes());
   CHECK(opened->fd() == -1);
   const auto* const there = reinterpret_cast<const uint8_t*>(opened->data());
   std::vector<std::byte> wanted(kSamples * finisher.bytes_per_sample());
@@ -103,8 +103,8 @@ inline void check_shared(const std::shared_ptr<penstock::Card>& card) {
   }
   // Pieces of all, of two and of one image go through the finisher's memory.
   for (const size_t memory_bytes : {size_t{1} << 20, 2 * kEach + 8000, size_t{0}}) {
-    CardFinisher finishing(card, finisher, nullptr, {.memory_bytes = memory_bytes});
-    const CardBlock tensor(*card, wanted.size(), CardMemory::device);
+    GpuFinisher finishing(gpu, finisher, nullptr, {.memory_bytes = memory_bytes});
+    const GpuBlock tensor(*gpu, wanted.size(), GpuMemory::device);
     finishing.finish({{there, 3, true}, {images.data() + 3 * kEach, 4}, {there + 7 * kEach, 5, true}}, tensor.data());
     finishing.wait();
     std::vector<std::byte> got(wanted.size());

@@ -1,4 +1,4 @@
-// A link between cards that are this CPU: what cards' links promise (card_link.h), by a socket.
+// A link between GPUs that are this CPU: what GPUs' links promise (gpu_link.h), by a socket.
 #include "runtime/gpu/played/host_link.h"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/gpu/played/host_card.h"
+#include "runtime/gpu/played/host_gpu.h"
 #include "tests/support/link_states.h"
 
 namespace penstock {
@@ -29,10 +29,10 @@ struct Ends {
     REQUIRE(after_joining(*here) == LinkState::joined);
     REQUIRE(there->state() == LinkState::joined);
   }
-  std::unique_ptr<Card> card = open_host_card(0, size_t{1} << 20);
-  std::unique_ptr<CardLink> here;
-  std::unique_ptr<CardLink> there;
-  std::unique_ptr<CardStream> stream = card->stream();
+  std::unique_ptr<Gpu> gpu = open_host_gpu(0, size_t{1} << 20);
+  std::unique_ptr<GpuLink> here;
+  std::unique_ptr<GpuLink> there;
+  std::unique_ptr<GpuStream> stream = gpu->stream();
 };
 
 TEST_CASE("what one end sends the other receives in its stream, in order, of whatever size") {
@@ -100,7 +100,7 @@ TEST_CASE("a stream that receives ends whatever becomes of the link, and the lin
     later.join();
     CHECK(fails(*ends.there, "nobody wants it"));
   }
-  CHECK_THROWS_AS(ends.there->receive(bytes.data(), 1, *ends.stream), CardError);
+  CHECK_THROWS_AS(ends.there->receive(bytes.data(), 1, *ends.stream), GpuError);
 }
 
 TEST_CASE("a sender hears that its receiver is gone") {

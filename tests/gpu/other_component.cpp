@@ -1,4 +1,4 @@
-// A CUDA component whose descriptors have other sizes, for cuda_component_test. It has cards, if anybody asks.
+// A CUDA component whose descriptors have other sizes, for cuda_component_test. It has GPUs, if anybody asks.
 #include "runtime/gpu/cuda_component.h"
 
 namespace penstock {

@@ -6,7 +6,7 @@
 #include "runtime/pixels/color.h"
 #include "runtime/pixels/pixel_ops.h"
 #include "tests/decode/jpeg_files.h"
-#include "tests/gpu/card_checks.h"
+#include "tests/gpu/gpu_checks.h"
 
 namespace penstock_test {
 
@@ -179,7 +179,7 @@ std::vector<uint8_t> colours_from(uint32_t first, uint32_t count) {
 
 // A launch over one part; both arrays are written from `at` on.
 template <class Part>
-StageLaunch launch_of(std::byte* here, uint64_t at, CardStage stage, const Part& part) {
+StageLaunch launch_of(std::byte* here, uint64_t at, GpuStage stage, const Part& part) {
   StageLaunch launch{.stage = stage, .spans_at = at + 1024, .parts_at = at};
   static_assert(sizeof(Part) <= 1024);
   std::memcpy(here + at, &part, sizeof part);
@@ -190,11 +190,11 @@ StageLaunch launch_of(std::byte* here, uint64_t at, CardStage stage, const Part&
 
 }  // namespace
 
-void check_pixels(Card& card) {
+void check_pixels(Gpu& gpu) {
   constexpr uint32_t kSeed = 20261122;
   std::printf("pixel transforms: seed %u\n", kSeed);
   std::mt19937 random(kSeed);
-  CardBench bench(card, size_t{24} << 20);
+  GpuBench bench(gpu, size_t{24} << 20);
   BatchCounts counts;
   const size_t times = full() ? 10 : 1;
   for (const auto& lists : {colours(), slivers(), areas(), warps(), mixtures()}) {
@@ -203,13 +203,13 @@ void check_pixels(Card& card) {
     }
   }
   for (size_t round = 0; round < times; ++round) compare_batches(bench, mixtures(), 64, random, counts);
-  std::printf("%d pictures, %d not for cards, at most %zu launches\n", counts.made, counts.refused,
+  std::printf("%d pictures, %d not for GPUs, at most %zu launches\n", counts.made, counts.refused,
               counts.most_launches);
 }
 
-void check_launches(Card& card) {
+void check_launches(Gpu& gpu) {
   std::mt19937 random(3);
-  CardBench bench(card, size_t{24} << 20);
+  GpuBench bench(gpu, size_t{24} << 20);
   BatchCounts counts;
   compare_batches(bench, {{kCut, kJitter}}, 64, random, counts);
   // Entropy decoding of those with an index; of those without, the first round and six pairs, of which the last two
@@ -218,13 +218,13 @@ void check_launches(Card& card) {
   CHECK(counts.most_launches == 1 + (1 + 4 * 2 + 2 * 1 + 2) + 4 + 4);
 }
 
-void check_all_colours(Card& card) {
+void check_all_colours(Gpu& gpu) {
   constexpr uint32_t kSlab = 1U << 20;
   constexpr size_t kImage = size_t{3} * kSlab;
   constexpr size_t kBytes = 2 * kImage + (size_t{1} << 16) + (kSlab / span_threads) * sizeof(PartSpan);
-  const CardBlock here(card, kBytes, CardMemory::pinned);
-  const CardBlock there(card, kBytes, CardMemory::device);
-  const auto stream = card.stream();
+  const GpuBlock here(gpu, kBytes, GpuMemory::pinned);
+  const GpuBlock there(gpu, kBytes, GpuMemory::device);
+  const auto stream = gpu.stream();
   std::vector<PixelOp> ops{HueOp{37}, SaturationOp{1.7F}, GreyOp{}};
   if (full()) {
     for (const int shift : {0, 1, 64, 127, 128, 200, 255}) ops.emplace_back(HueOp{static_cast<uint8_t>(shift)});
@@ -249,7 +249,7 @@ void check_all_colours(Card& card) {
       std::memcpy(here.data(), planes.data(), kImage);
       std::memcpy(here.data() + 2 * kImage, &step, sizeof step);
       PointPart part{.units = kSlab, .width = 1024, .steps = 1, .steps_at = 2 * kImage, .from_at = 0, .to_at = kImage};
-      const StageLaunch launch = launch_of(here.data(), 2 * kImage + 1024, CardStage::point, part);
+      const StageLaunch launch = launch_of(here.data(), 2 * kImage + 1024, GpuStage::point, part);
       stream->upload(there.data(), here.data(), kBytes);
       stream->launch(there.data(), launch);
       stream->download(here.data() + kImage, there.data() + kImage, kImage);
@@ -268,12 +268,12 @@ void check_all_colours(Card& card) {
   }
 }
 
-void check_tones(Card& card) {
+void check_tones(Gpu& gpu) {
   constexpr size_t kBytes = size_t{1} << 16;
   constexpr uint32_t kPixels = 2;
-  const CardBlock here(card, kBytes, CardMemory::pinned);
-  const CardBlock there(card, kBytes, CardMemory::device);
-  const auto stream = card.stream();
+  const GpuBlock here(gpu, kBytes, GpuMemory::pinned);
+  const GpuBlock there(gpu, kBytes, GpuMemory::device);
+  const auto stream = gpu.stream();
   PaintScratch scratch;
   for (const float factor : {0.0F, 0.21F, 0.8F, 1.0F, 1.2345F, 3.0F, 500.0F}) {
     for (int sum = 0; sum <= 2 * 255; ++sum) {
@@ -281,7 +281,7 @@ void check_tones(Card& card) {
       std::memcpy(here.data(), &uploaded, sizeof uploaded);
       TonePart part{.units = 256, .kind = ToneKind::contrast, .pixels = kPixels, .factor = factor};
       part.to_at = 256;
-      const StageLaunch launch = launch_of(here.data(), 1024, CardStage::tone, part);
+      const StageLaunch launch = launch_of(here.data(), 1024, GpuStage::tone, part);
       stream->upload(there.data(), here.data(), 4096);
       stream->launch(there.data(), launch);
       stream->download(here.data() + 256, there.data() + 256, 256);

@@ -1,4 +1,4 @@
-"""What nvcc makes of the component's source, to be read; needs no card.
+"""What nvcc makes of the component's source, to be read; needs no GPU.
 
     nvcc, flags = compiler()               # the test's arguments; skips it where there are none, or it is not a full run
     text = compile_to_ptx(nvcc, flags)     # as the build does
@@ -23,6 +23,6 @@ def compiler():
 def compile_to_ptx(nvcc, flags):
     source = os.environ["PENSTOCK_SOURCE"]
     with tempfile.NamedTemporaryFile(prefix="penstock-", suffix=".ptx") as ptx:
-        subprocess.run([nvcc, *flags, f"-I{source}", "-arch=compute_90", "-ptx", f"{source}/runtime/gpu/cuda/cuda_card.cu", "-o",
+        subprocess.run([nvcc, *flags, f"-I{source}", "-arch=compute_90", "-ptx", f"{source}/runtime/gpu/cuda/cuda_gpu.cu", "-o",
                         ptx.name], check=True)
         return ptx.read().decode()

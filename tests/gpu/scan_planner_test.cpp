@@ -1,4 +1,4 @@
-// What a card gets of a scan without an index; and that its threads, in whatever order they come, find what decoding in
+// What a GPU gets of a scan without an index; and that its threads, in whatever order they come, find what decoding in
 // order finds, and keep to their part of the memory.
 #include "runtime/gpu/scan_planner.h"
 
@@ -38,8 +38,8 @@ struct Decoding {
   Decoding(const ScanPlanner& planned, const CoefficientReader& reader) : scan(planned), arena(planned, reader) {
     sum.units = (scan.subsequences() + subsequences_of_sum - 1) / subsequences_of_sum;
     sum.subsequences = write.units = scan.subsequences();
-    sum.subsequences_at = write.subsequences_at = arena.memory.add(write.units * sizeof(CardSubsequence));
-    sum.to_at = write.sums_at = arena.memory.add(sum.units * sizeof(CardSubsequenceSum));
+    sum.subsequences_at = write.subsequences_at = arena.memory.add(write.units * sizeof(GpuSubsequence));
+    sum.to_at = write.sums_at = arena.memory.add(sum.units * sizeof(GpuSubsequenceSum));
     arena.fill(scan);
     write.subsequence_bytes = scan.subsequence_bytes();
     write.blocks = scan.blocks();
@@ -58,8 +58,8 @@ struct Decoding {
     sync.bytes = part.bytes;
     sync.bytes_at = part.bytes_at;
     sync.subsequences_at = write.subsequences_at;
-    sync.turns = part.turns;
-    std::copy(std::begin(part.turn), std::end(part.turn), sync.turn);
+    sync.mcu_blocks = part.mcu_blocks;
+    std::copy(std::begin(part.mcu_block), std::end(part.mcu_block), sync.mcu_block);
     for (const ScanPlanner::Round& round : scan.rounds()) {
       sync.units = round.units;
       sync.assumed = round.assumed ? 1 : 0;

@@ -35,7 +35,7 @@ TEST_CASE("the canonical form, to the character") {
 
 TEST_CASE("what does not change the stream is not in it; what does, is") {
   for (const char* same : {"loader.threads=1", "loader.cpu_fraction=0.3", "loader.cpu_fraction=auto",
-                           "loader.executor=card", "loader.nvjpeg=interpolated",
+                           "loader.executor=gpu", "loader.nvjpeg=interpolated",
                            "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
                            "balancer.policy=random", "mpi.max_message_bytes=4096", "splits.val.batch_size=1",
                            "splits.train.pipeline.1.RandomHorizontalFlip.p=0.5"}) {
@@ -86,28 +86,28 @@ TEST_CASE("round trip") {
 TEST_CASE("a second list of transforms is part of the stream, and so is the share of the first") {
   const std::vector<std::string> both{
       "splits.train.cpu_fraction=0",
-      "splits.train.card_pipeline=[{Resize: {size: 224}}, {ToDtype: {dtype: float32, scale: true}}, "
+      "splits.train.gpu_pipeline=[{Resize: {size: 224}}, {ToDtype: {dtype: float32, scale: true}}, "
       "{Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}]"};
   const std::string text = canonical(both);
   CHECK(text != canonical());
-  CHECK(text.find(R"("card_pipeline":[{"Resize":{"max_size":null,"size":[224]}},)") != std::string::npos);
+  CHECK(text.find(R"("gpu_pipeline":[{"Resize":{"max_size":null,"size":[224]}},)") != std::string::npos);
   CHECK(text.find(R"("cpu_fraction":0.0)") != std::string::npos);
   const ResolvedSplit again = split_from_json(text);
   CHECK(canonical_json(again) == text);
-  CHECK(again.split.card_pipeline.size() == 3);
+  CHECK(again.split.gpu_pipeline.size() == 3);
   CHECK(again.split.cpu_fraction == 0.0);
   std::vector<std::string> other = both;
   other[0] = "splits.train.cpu_fraction=0.25";
   CHECK(first_difference(text, canonical(other)) == "splits.train.cpu_fraction: 0.0 here, 0.25 there");
-  CHECK(first_difference(canonical(), text).starts_with("splits.train.card_pipeline: absent here, "));
+  CHECK(first_difference(canonical(), text).starts_with("splits.train.cpu_fraction: absent here, "));
   other = both;
-  other.emplace_back("splits.train.card_pipeline.Resize.size=223");
-  CHECK(first_difference(text, canonical(other)).starts_with("splits.train.card_pipeline.0.Resize.size: "));
+  other.emplace_back("splits.train.gpu_pipeline.Resize.size=223");
+  CHECK(first_difference(text, canonical(other)).starts_with("splits.train.gpu_pipeline.0.Resize.size: "));
   // Shown, it reads back; without it, nothing of it is there.
   const std::string shown = show_job_text(good_job, "/j/job.yaml", both, {}, true);
   CHECK(canonical_json(resolve_split(parse_job(shown, "/j/job.yaml"), "train")) == text);
-  CHECK(shown.find("    card_pipeline:                      # command line\n") != std::string::npos);
-  CHECK(show_job_text(good_job, "/j/job.yaml", {}, {}, true).find("card_pipeline") == std::string::npos);
+  CHECK(shown.find("    gpu_pipeline:                       # command line\n") != std::string::npos);
+  CHECK(show_job_text(good_job, "/j/job.yaml", {}, {}, true).find("gpu_pipeline") == std::string::npos);
 }
 
 TEST_CASE("a peer's description is checked like a file") {

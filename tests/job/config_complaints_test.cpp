@@ -110,8 +110,8 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
 
 TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(with_split("loader: 4\n")) ==
-        "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, cells, cache_gb, spool_gb, "
-        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, cards, card_memory_mb, card_duty, card_share_mb, card_links, nvjpeg, card_entropy and cpu_fraction, "
+        "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, chunk_buffers, cache_gb, spool_gb, "
+        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, gpus, gpu_memory_mb, gpu_duty, gpu_share_mb, gpu_links, nvjpeg, gpu_entropy and cpu_fraction, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");
@@ -224,32 +224,32 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   const std::string normalize = "{Normalize: {mean: [0, 0, 0], std: [1, 1, 1]}}";
   const std::string to_float = "{ToDtype: {dtype: float32}}";
   const auto of = [&](const std::string& first, const std::string& second, const std::string& more) {
-    return complaint(split_of(dataset + "    pipeline: [{Resize: {size: 8}}" + first + "]\n    card_pipeline: [" + second +
+    return complaint(split_of(dataset + "    pipeline: [{Resize: {size: 8}}" + first + "]\n    gpu_pipeline: [" + second +
                               "]\n" + more));
   };
   const std::string share = "    cpu_fraction: 0.3\n";
   CHECK(of(", " + to_float + ", " + normalize, "RandomHorizontalFlip, " + to_float + ", " + normalize, share) == "accepted");
   CHECK(of("", "RandomHorizontalFlip", "    cpu_fraction: 0\n") == "accepted");
   CHECK(of("", "RandomHorizontalFlip", "") ==
-        "job.yaml:5:20: error: 'card_pipeline' needs 'cpu_fraction' beside it\n"
-        "    5 |     card_pipeline: [RandomHorizontalFlip]\n"
-        "      |                    ^~~~~~~~~~~~~~~~~~~~~~ write cpu_fraction: 0.3 for three samples of ten to be made by "
+        "job.yaml:5:19: error: 'gpu_pipeline' needs 'cpu_fraction' beside it\n"
+        "    5 |     gpu_pipeline: [RandomHorizontalFlip]\n"
+        "      |                   ^~~~~~~~~~~~~~~~~~~~~~ write cpu_fraction: 0.3 for three samples of ten to be made by "
         "'pipeline'");
   CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: null\n"), "needs 'cpu_fraction'"));
   CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: 30\n"), "it must be between 0 and 1"));
-  CHECK(contains(of("", "Random", share), "5:21: error: unknown transform 'Random'"));
-  CHECK(contains(complaint(split_of(dataset + pipeline + "    card_pipelin: []\n")), "did you mean 'card_pipeline'?"));
+  CHECK(contains(of("", "Random", share), "5:20: error: unknown transform 'Random'"));
+  CHECK(contains(complaint(split_of(dataset + pipeline + "    gpu_pipelin: []\n")), "did you mean 'gpu_pipeline'?"));
   CHECK(complaint(split_of(dataset + pipeline + share)) ==
-        "job.yaml:5:19: error: 'cpu_fraction' shares the samples between 'pipeline' and 'card_pipeline', which is not given\n"
+        "job.yaml:5:19: error: 'cpu_fraction' shares the samples between 'pipeline' and 'gpu_pipeline', which is not given\n"
         "    5 |     cpu_fraction: 0.3\n"
         "      |                   ^~~ with one list it says who makes a sample and changes nothing in it: write "
         "loader.cpu_fraction");
   CHECK(contains(of(", " + to_float, "{Resize: {size: 8}}", share),
-                 "5:20: error: 'card_pipeline' ends without the 'ToDtype' of 'pipeline'"));
+                 "5:19: error: 'gpu_pipeline' ends without the 'ToDtype' of 'pipeline'"));
   CHECK(of(", " + to_float, "{Resize: {size: 8}}, {ToDtype: {dtype: float16}}", share) ==
-        "job.yaml:5:42: error: 'card_pipeline' ends otherwise than 'pipeline', from 'ToDtype' on\n"
-        "    5 |     card_pipeline: [{Resize: {size: 8}}, {ToDtype: {dtype: float16}}]\n"
-        "      |                                          ^~~~~~~~~~~~~~~~~~~~~~~~~~~ a batch has samples of both: let them end "
+        "job.yaml:5:41: error: 'gpu_pipeline' ends otherwise than 'pipeline', from 'ToDtype' on\n"
+        "    5 |     gpu_pipeline: [{Resize: {size: 8}}, {ToDtype: {dtype: float16}}]\n"
+        "      |                                         ^~~~~~~~~~~~~~~~~~~~~~~~~~~ a batch has samples of both: let them end "
         "with the same ToDtype, Normalize, MixUp and CutMix");
   CHECK(contains(of(", " + to_float, to_float + ", " + normalize, share), "from 'Normalize' on"));
   CHECK(complaint(with_split("loader: {cpu_fraction: 0.5}\n")) == "accepted");
@@ -264,7 +264,7 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: auto\n"), "expected a number, found the text 'auto'"));
   CHECK(contains(complaint(with_split("cpu_percentage: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
   CHECK(contains(complaint(with_split("cpu_fraction: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
-  CHECK(contains(complaint(with_split("card_pipeline: []\n")), "did you mean 'splits.NAME.card_pipeline'?"));
+  CHECK(contains(complaint(with_split("gpu_pipeline: []\n")), "did you mean 'splits.NAME.gpu_pipeline'?"));
 }
 
 TEST_CASE("a key or section of the top level that is written in a split") {
@@ -302,7 +302,7 @@ TEST_CASE("carets stand right below tabs, accents, wide letters and in long line
         "    1 | roles: {\ttrainers: x}\n"
         "      |         \t          ^");
   CHECK(complaint(with_split("{name: \"caf\u00e9 \u65e5\u672c\", seed: x,\n") + "}") != "accepted");
-  // Columns count characters, the caret counts cells: a wide letter takes two.
+  // Columns count characters, the caret counts chunk buffers: a wide letter takes two.
   CHECK(
       complaint(
           "{name: \"\u00e9\u65e5\", seed: x, splits: {t: {dataset: {folder: /d}, pipeline: [RandomVerticalFlip]}}}") ==

@@ -52,26 +52,26 @@ TEST_CASE("what is not given has the default of job.h, and empty sections are al
 
 TEST_CASE("the rarer keys") {
   const Job job = parse_job(
-      with_split("name: résumé\nloader: {chunk_samples: 8, cells: 5, read_ahead: 7, read_ahead_mb: 1.5, read_method: threads, index_memory_mb: 2.5, executor: card, cards: 2, card_memory_mb: 64, card_duty: 0.5, card_share_mb: 16.5, card_links: nccl, nvjpeg: nearest, card_entropy: index, cpu_fraction: 0.25}\ntrainer: {hold: 1, timeout_s: 2.5, grace_s: 1}\n"
+      with_split("name: résumé\nloader: {chunk_samples: 8, chunk_buffers: 5, read_ahead: 7, read_ahead_mb: 1.5, read_method: threads, index_memory_mb: 2.5, executor: gpu, gpus: 2, gpu_memory_mb: 64, gpu_duty: 0.5, gpu_share_mb: 16.5, gpu_links: nccl, nvjpeg: nearest, gpu_entropy: index, cpu_fraction: 0.25}\ntrainer: {hold: 1, timeout_s: 2.5, grace_s: 1}\n"
                  "balancer: {policy: random, lease_timeout_s: 3, heartbeat_s: .1, lost_after_s: 1e0, log: ev.log}\n"
                  "bad_samples: {max_fraction: 0.5, max_count: 3}\narithmetic: exact\nmpi: {max_message_bytes: 65536}\n"
                  "limits: {max_pixels: 1000, max_encoded_bytes: 2000, max_side: 30, max_scans: 4, max_warnings: 5}\n"),
       "job.yaml");
   CHECK(job.name == "résumé");
   CHECK(job.loader.chunk_samples == 8);
-  CHECK(job.loader.cells == 5);
+  CHECK(job.loader.chunk_buffers == 5);
   CHECK(job.loader.read_ahead == 7);
   CHECK(job.loader.read_ahead_mb == 1.5);
   CHECK(job.loader.read_method == ReadMethod::threads);
   CHECK(job.loader.index_memory_mb == 2.5);
-  CHECK(job.loader.executor == ExecutorKind::card);
-  CHECK(job.loader.cards == 2);
-  CHECK(job.loader.card_memory_mb == 64);
-  CHECK(job.loader.card_duty == 0.5);
-  CHECK(job.loader.card_share_mb == 16.5);
-  CHECK(job.loader.card_links == CardLinksKind::nccl);
+  CHECK(job.loader.executor == ExecutorKind::gpu);
+  CHECK(job.loader.gpus == 2);
+  CHECK(job.loader.gpu_memory_mb == 64);
+  CHECK(job.loader.gpu_duty == 0.5);
+  CHECK(job.loader.gpu_share_mb == 16.5);
+  CHECK(job.loader.gpu_links == GpuLinksKind::nccl);
   CHECK(job.loader.nvjpeg == NvjpegUse::nearest);
-  CHECK(job.loader.card_entropy == CardEntropyKind::index);
+  CHECK(job.loader.gpu_entropy == GpuEntropyKind::index);
   CHECK(job.loader.cpu_fraction == 0.25);
   CHECK(parse_job(with_split("loader: {cpu_fraction: auto}\n"), "job.yaml").loader.cpu_fraction == CpuFraction::automatic());
   CHECK(!parse_job(with_split("loader: {cpu_fraction: null}\n"), "job.yaml").loader.cpu_fraction.given());
@@ -110,11 +110,11 @@ TEST_CASE("overrides: the command line over the environment over the file") {
 TEST_CASE("overrides: mappings merge, lists are replaced, transforms are found by name or number") {
   const Job job =
       parse_job(good_job, "job.yaml",
-                {"loader={threads: 1, cells: 3}", "splits.train.pipeline.RandomResizedCrop.size=[192, 160]",
+                {"loader={threads: 1, chunk_buffers: 3}", "splits.train.pipeline.RandomResizedCrop.size=[192, 160]",
                  "splits.train.pipeline.1.RandomHorizontalFlip.p=1", "splits.val.pipeline=[{Resize: {size: 32}}]"});
   CHECK(job.loader.threads == 1);
   CHECK(job.loader.prefetch == 4);
-  CHECK(job.loader.cells == 3);
+  CHECK(job.loader.chunk_buffers == 3);
   const auto& train = job.splits.at("train").pipeline;
   CHECK(std::get<std::vector<double>>(train[0].params.at("size")) == std::vector<double>{192, 160});
   CHECK(std::get<double>(train[1].params.at("p")) == 1.0);
@@ -153,14 +153,14 @@ TEST_CASE("line ends, byte order marks and unusual writing") {
 }
 
 TEST_CASE("show: reads back to the same job, and says where every value comes from") {
-  const std::map<std::string, std::string> environment{{"PENSTOCK_CFG__LOADER__CELLS", "12"}};
+  const std::map<std::string, std::string> environment{{"PENSTOCK_CFG__LOADER__CHUNK_BUFFERS", "12"}};
   const std::string shown = show_job_text(good_job, "/j/job.yaml", {"seed=1"}, environment, true);
   const auto has = [&](const std::string& line) { return shown.find(line + "\n") != std::string::npos; };
   INFO(shown);
   CHECK(has("seed: 1                                 # command line"));
   CHECK(has("on_error: substitute                    # /j/job.yaml:2"));
   CHECK(has("arithmetic: exact                       # default"));
-  CHECK(has("  cells: 12                             # environment PENSTOCK_CFG__LOADER__CELLS"));
+  CHECK(has("  chunk_buffers: 12                     # environment PENSTOCK_CFG__LOADER__CHUNK_BUFFERS"));
   CHECK(has("      folder: /j/photos/train           # /j/job.yaml:9"));
   CHECK(has("      - RandomHorizontalFlip:           # /j/job.yaml:12"));
   CHECK(has("          p: 0.5                        # default"));
@@ -175,7 +175,7 @@ TEST_CASE("show: reads back to the same job, and says where every value comes fr
     for (const char* split : {"train", "val"}) {
       CHECK(canonical_json(resolve_split(again, split)) == canonical_json(resolve_split(job, split)));
     }
-    CHECK(again.loader.cells == 12);
+    CHECK(again.loader.chunk_buffers == 12);
     CHECK(again.loader.memory_gb == 1.5);
     CHECK(show_job_text(text, "/e/job.yaml", {}, {}, false) ==
           show_job_text(good_job, "/j/job.yaml", {"seed=1"}, environment, false));

@@ -57,11 +57,11 @@ def test_a_mistyped_switch():
     assert said.returncode == 2 and "PENSTOCK_VECTORS='avx512'" in said.stderr and "avx2, sse4" in said.stderr, said
 
 
-def test_check_looks_for_cards():
-    for executor, code in (("cpu", 0), ("auto", 0), ("card", 1)):
-        said = penstock("check", job, f"loader.executor={executor}", env={**os.environ, "PENSTOCK_CARDS": "none"})
+def test_check_looks_for_gpus():
+    for executor, code in (("cpu", 0), ("auto", 0), ("gpu", 1)):
+        said = penstock("check", job, f"loader.executor={executor}", env={**os.environ, "PENSTOCK_GPUS": "none"})
         assert said.returncode == code, said
-        assert ("PENSTOCK_CARDS=none" in said.stdout) == (executor != "cpu"), said
+        assert ("PENSTOCK_GPUS=none" in said.stdout) == (executor != "cpu"), said
 
 
 def test_doctor():
@@ -134,17 +134,17 @@ def test_check_looks_at_memory():
         said = penstock("check", job, *words)
         assert said.returncode == code and wanted in said.stdout, (words, said.stdout, said.stderr)
     failed = penstock("run", job, "--quiet", "loader.memory_gb=0.001")
-    assert failed.returncode == 3 and failed.stderr.count("MB of cells at each loader") == 1, failed  # of two trainers
+    assert failed.returncode == 3 and failed.stderr.count("MB of chunk buffers at each loader") == 1, failed  # of two trainers
     failed = penstock("run", job, "--quiet", "splits.train.batch_size=1048576", "trainer.hold=64")
     assert failed.returncode == 1 and "batches of 1048576 samples of split 'train'" in failed.stderr, failed
     assert "help: lower splits.train.batch_size" in failed.stderr, failed
 
 
-def test_keys_of_cards_without_cards():
+def test_keys_of_gpus_without_gpus():
     for command in ("check", "run"):
-        said = penstock(command, job, "loader.cards=2", "loader.cpu_fraction=0.5")
+        said = penstock(command, job, "loader.gpus=2", "loader.cpu_fraction=0.5")
         said = said.stdout + said.stderr
-        assert "without effect, because loader.executor is cpu: loader.cards and loader.cpu_fraction" in said, said
+        assert "without effect, because loader.executor is cpu: loader.gpus and loader.cpu_fraction" in said, said
         assert "without effect" not in penstock(command, job).stdout, command
     for words, wanted in (([], True), (["arithmetic=fast"], False)):
         said = penstock("check", job, "loader.executor=auto", "loader.nvjpeg=interpolated", *words).stdout
@@ -431,36 +431,36 @@ def test_bench_measures_every_stage():
     assert "mix_ms" not in json.loads(penstock("bench", job, "--seconds=0.1", "--json").stdout)
 
 
-def test_bench_decode_checks_and_measures_cpu_and_cards_alike():
+def test_bench_decode_checks_and_measures_cpu_and_gpus_alike():
     folder = os.path.join(demo_photos(), "train")
     for source, more in ((folder, []), (job, ["--split=val"])):
         keys = []
-        for device, cards in (("cpu", "host"), ("card", "host"), ("auto", "host"), ("auto", "none")):
+        for device, gpus in (("cpu", "host"), ("gpu", "host"), ("auto", "host"), ("auto", "none")):
             said = penstock("bench", "decode", source, f"--device={device}", "--seconds=0.3", "--json", *more,
-                            env=dict(os.environ, PENSTOCK_CARDS=cards))
+                            env=dict(os.environ, PENSTOCK_GPUS=gpus))
             figures = json.loads(said.stdout)
-            used = "card" if device != "cpu" and cards == "host" else "cpu"
+            used = "gpu" if device != "cpu" and gpus == "host" else "cpu"
             assert figures["device"] == used and figures["images_per_s"] > 0 and 0 < figures["checked"] <= 64, figures
             assert figures["read_ms"] > 0 and figures["decode_ms"] >= 0, figures
             assert (figures["entropy_ms"] is None) == (used == "cpu"), figures
-            assert [card["name"] for card in figures["cards"]] == ["this CPU"] * (used == "card"), figures
-            for card in figures["cards"]:
-                assert card["images"] > 0 and card["decode_ms"] > 0 and 0 < card["busy_fraction"] <= 1.01, card
-            assert ("no_card" in figures) == (cards == "none"), figures
-            keys.append([key for key in figures if key != "no_card"])
+            assert [gpu["name"] for gpu in figures["gpus"]] == ["this CPU"] * (used == "gpu"), figures
+            for gpu in figures["gpus"]:
+                assert gpu["images"] > 0 and gpu["decode_ms"] > 0 and 0 < gpu["busy_fraction"] <= 1.01, gpu
+            assert ("no_gpu" in figures) == (gpus == "none"), figures
+            keys.append([key for key in figures if key != "no_gpu"])
         assert all(one == keys[0] for one in keys), keys
-    text = penstock("bench", "decode", folder, "--device=card", "--seconds=0.2", "loader.cpu_fraction=auto",
-                    env=dict(os.environ, PENSTOCK_CARDS="host")).stdout
-    assert "compared with libjpeg-turbo's before: equal" in text and "card 0 (this CPU): " in text, text
+    text = penstock("bench", "decode", folder, "--device=gpu", "--seconds=0.2", "loader.cpu_fraction=auto",
+                    env=dict(os.environ, PENSTOCK_GPUS="host")).stdout
+    assert "compared with libjpeg-turbo's before: equal" in text and "GPU 0 (this CPU): " in text, text
 
 
 def test_bench_decode_says_what_it_cannot():
     folder = os.path.join(demo_photos(), "train")
-    none = "PENSTOCK_CARDS=none is in the environment\n  help: `penstock doctor`"
-    for words, code, wanted in ((["--device=card"], 1, none),
-                                (["--device=gpu"], 2, "gpu not in {cpu,card,auto}"), (["--split=test"], 0, ""),
+    none = "PENSTOCK_GPUS=none is in the environment\n  help: `penstock doctor`"
+    for words, code, wanted in ((["--device=gpu"], 1, none),
+                                (["--device=tpu"], 2, "tpu not in {cpu,gpu,auto}"), (["--split=test"], 0, ""),
                                 (["--check=0"], 2, "--check"), (["loader.thread=1"], 3, "did you mean 'threads'?")):
-        result = penstock("bench", "decode", folder, "--seconds=0.1", *words, env=dict(os.environ, PENSTOCK_CARDS="none"))
+        result = penstock("bench", "decode", folder, "--seconds=0.1", *words, env=dict(os.environ, PENSTOCK_GPUS="none"))
         assert result.returncode == code and wanted in result.stderr, (words, result.stderr)
     assert penstock("bench", "decode").returncode == 2
     missing = penstock("bench", "decode", folder + "-not")

@@ -105,7 +105,7 @@ def test_3_config_once():
         assert result.code == 3 and result.stderr.count("loader.threads") <= 3, result.log
     # Too little memory is a mistake in the job too, found by the loaders.
     for ranks in WAYS:
-        result = go(ranks, overrides=["loader.memory_gb=0.001", "loader.cells=4096", "loader.chunk_samples=16"])
+        result = go(ranks, overrides=["loader.memory_gb=0.001", "loader.chunk_buffers=4096", "loader.chunk_samples=16"])
         assert result.code == 3 and "loader.memory_gb" in result.stderr, result.log
 
 

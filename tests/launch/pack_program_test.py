@@ -73,7 +73,7 @@ def test_the_same_stream_from_run():
         said = penstock("pack", PHOTOS, packed, "--shard-size", "700KB")
         assert "24 samples" in said and f"dataset: {{pack: {packed}}}" in said and len(shards(packed)) > 2, said
         report = json.loads(penstock("pack", PHOTOS, rewritten, "--rewrite", "--json"))
-        assert report["rewritten"] > 4 and report["entry_points"] == 24 and not report["bad"], report
+        assert report["rewritten"] > 4 and report["restart_points"] == 24 and not report["bad"], report
 
         def figures(dataset):
             result = run_job(write_job(top, dataset), overrides=["roles.trainers=1"], options=["--epochs=2"])
@@ -84,7 +84,7 @@ def test_the_same_stream_from_run():
         checked = penstock("check", write_job(top, {"pack": packed}))
         assert "24 samples in 3 classes" in checked and "0 unusable" in checked, checked
         assert "pack" in penstock("check", packed) and f"{report['rewritten']} rewritten" in penstock("check", rewritten)
-        # Crops are decoded from the entry points of the pack.
+        # Crops are decoded from the restart points of the pack.
         bench = json.loads(penstock("bench", write_job(top, {"pack": packed}), "--json", "--seconds=0.3"))
         assert bench["jpeg_indexed"] > 0, bench
 

@@ -19,7 +19,7 @@ PackedSample packed(const TemporaryFolder& folder, const DecodeLimits& limits) {
   dataset.folder = folder.path("photos");
   const PackInput input(dataset, limits, 0);
   REQUIRE(input.size() == 1);
-  return PackMaker(input, {.rewrite = true, .verify = true, .entry_points = false}, limits).make(0);
+  return PackMaker(input, {.rewrite = true, .verify = true, .restart_points = false}, limits).make(0);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "launch/work_line.h"
+#include "launch/progress_line.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/datasets/pack_format.h"
 #include "tests/support/temporary_folder.h"
@@ -195,7 +195,7 @@ TEST_CASE("two files of one name are found before anything is written") {
 }
 
 TEST_CASE("the line of progress") {
-  CHECK(work_line("pack", 1200, 5000, 200, 130'200'000, 10) ==
+  CHECK(progress_line("pack", 1200, 5000, 200, 130'200'000, 10) ==
         "pack: 1200 of 5000 samples, 130.2 MB, 13.0 MB/s, ETA 0:38");
-  CHECK(work_line("pack", 0, 10, 0, 0, 0) == "pack: 0 of 10 samples, 0.0 MB, 0.0 MB/s, ETA 0:00");
+  CHECK(progress_line("pack", 0, 10, 0, 0, 0) == "pack: 0 of 10 samples, 0.0 MB, 0.0 MB/s, ETA 0:00");
 }

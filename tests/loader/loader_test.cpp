@@ -1,5 +1,5 @@
-// A loader against a scripted coordinator and port: leases become chunks, cells come home, and trouble of the
-// environment is told, not hidden.
+// A loader against a scripted coordinator and receiver: leases become chunks, chunk buffers come home, and trouble of
+// the environment is told, not hidden.
 #include "runtime/loader/loader.h"
 
 #include <doctest/doctest.h>
@@ -38,8 +38,8 @@ class LateEndpoint final : public Endpoint {
     return can;
   }
   void send(PeerId peer, Message message) override { prompt_->send(peer, std::move(message)); }
-  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
-    prompt_->send_chunk(peer, std::move(envelope), cell, bytes);
+  void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
+    prompt_->send_chunk(peer, std::move(envelope), chunk_buffer, bytes);
   }
   void release(PeerId peer, uint64_t token) override { prompt_->release(peer, token); }
   bool peers_map_arenas() const noexcept override { return prompt_->peers_map_arenas(); }
@@ -54,7 +54,7 @@ class LateEndpoint final : public Endpoint {
   Nanoseconds delay_ns_;
 };
 
-// Rank 0, coordinator and port in one: the test itself. Rank 1 is the loader in its thread.
+// Rank 0, coordinator and receiver in one: the test itself. Rank 1 is the loader in its thread.
 class World {
  public:
   explicit World(LoaderOptions options, Nanoseconds delay_ns = 0) : inproc_(2), mine_(inproc_.endpoint(0)) {
@@ -66,12 +66,12 @@ class World {
     if (ended_.valid()) ended_.wait();
   }
 
-  void say(const ControlMessage& message) { mine_->send(1, encode(message)); }
+  void send(const ControlMessage& message) { mine_->send(1, encode(message)); }
   Endpoint& end() { return *mine_; }
   void leave() { mine_.reset(); }
 
   // Waits for the next event; heartbeats are not news.
-  Incoming hear() {
+  Incoming receive() {
     const MonotonicClock clock;
     const Nanoseconds deadline = clock.now() + 10 * kSecond;
     while (clock.now() < deadline) {
@@ -96,16 +96,16 @@ class World {
   }
   template <class T>
   T expect() {
-    Incoming incoming = hear();
+    Incoming incoming = receive();
     auto* message = std::get_if<MessageArrived>(&incoming);
     if (message == nullptr) throw std::runtime_error("a chunk came instead of a message");
     ControlMessage control = decode(message->message);
     if (!std::holds_alternative<T>(control)) throw std::runtime_error("message " + std::to_string(control.index()));
     return std::get<T>(std::move(control));
   }
-  ChunkArrived expect_chunk() { return std::get<ChunkArrived>(hear()); }
+  ChunkArrived expect_chunk() { return std::get<ChunkArrived>(receive()); }
   SplitPrepared prepare(const std::string& json, int32_t max_samples = 8) {
-    say(PrepareSplit{fingerprint_of(json), json, max_samples});
+    send(PrepareSplit{fingerprint_of(json), json, max_samples});
     return expect<SplitPrepared>();
   }
   bool quiet(Nanoseconds time = 100 * kMillisecond) {
@@ -150,19 +150,19 @@ LeaseGranted lease_of(const std::string& json, int64_t step, std::vector<int64_t
   return lease;
 }
 
-TEST_CASE("lease, chunk, cell: contents are the sample maker's, the cell comes home once released") {
+TEST_CASE("lease, chunk, chunk buffer: contents are the sample maker's, the chunk buffer comes home once released") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
-  World world({.threads = 2, .cells = 2, .payload_crc = true});
+  World world({.threads = 2, .chunk_buffers = 2, .payload_crc = true});
   const auto hello = world.expect<LoaderHello>();
-  CHECK(hello.cells == 2);
+  CHECK(hello.chunk_buffers == 2);
   CHECK(hello.threads == 2);
   const SplitPrepared prepared = world.prepare(json);
   REQUIRE(prepared.good);
   CHECK(prepared.dataset_size == 20);
   CHECK(prepared.classes.size() == 5);
   const LeaseGranted lease = lease_of(json, 1, {3, 19, 3, 0, 7});
-  world.say(lease);
+  world.send(lease);
   const ChunkArrived chunk = world.expect_chunk();
   const auto done = world.expect<ChunkDone>();
   CHECK(done.lease == lease.lease);
@@ -191,27 +191,27 @@ TEST_CASE("lease, chunk, cell: contents are the sample maker's, the cell comes h
     CHECK(std::memcmp(image.data(), chunk.payload.data() + i * image_bytes, image_bytes) == 0);
     CHECK(std::memcmp(&label, chunk.payload.data() + layout.offsets[1] + i * 8, 8) == 0);
   }
-  CHECK(world.quiet());  // the cell is the port's until it says so
+  CHECK(world.quiet());  // the chunk buffer is the receiver's until it says so
   world.end().release(1, chunk.token);
-  CHECK(world.expect<CellBack>().port == 0);
-  world.say(Leave{});
+  CHECK(world.expect<ChunkBufferFree>().receiver == 0);
+  world.send(Leave{});
   CHECK(world.expect<LoaderReport>().json.find("\"images\":5") != std::string::npos);
-  world.say(Goodbye{});
+  world.send(Goodbye{});
   CHECK(world.result());
 }
 
-TEST_CASE("cells are used again and again, whatever the order of their return") {
+TEST_CASE("chunk buffers are used again and again, whatever the order of their return") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
-  World world({.threads = 3, .cells = 3});
+  World world({.threads = 3, .chunk_buffers = 3});
   (void)world.expect<LoaderHello>();
   REQUIRE(world.prepare(json, 4).good);
   int granted = 0;
   std::vector<ChunkArrived> held;
   int back = 0;
-  for (; granted < 3; ++granted) world.say(lease_of(json, granted, {granted, granted + 1}));
+  for (; granted < 3; ++granted) world.send(lease_of(json, granted, {granted, granted + 1}));
   while (back < 40) {
-    Incoming incoming = world.hear();
+    Incoming incoming = world.receive();
     if (auto* chunk = std::get_if<ChunkArrived>(&incoming)) {
       held.push_back(std::move(*chunk));
       std::set<const std::byte*> places;
@@ -221,42 +221,42 @@ TEST_CASE("cells are used again and again, whatever the order of their return") 
       world.end().release(1, held[which].token);
       world.end().release(1, held[which].token);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
-    } else if (std::holds_alternative<CellBack>(decode(std::get<MessageArrived>(incoming).message))) {
+    } else if (std::holds_alternative<ChunkBufferFree>(decode(std::get<MessageArrived>(incoming).message))) {
       ++back;
-      world.say(lease_of(json, granted, {granted % 19, granted % 19 + 1}));
+      world.send(lease_of(json, granted, {granted % 19, granted % 19 + 1}));
       ++granted;
     }
   }
 }
 
-TEST_CASE("an error of the disk undoes the chunk, by name, and frees its cell") {
+TEST_CASE("an error of the disk undoes the chunk, by name, and frees its chunk buffer") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
   FaultyFileSystem disk;
   disk.fail_read("class1/0002.png");  // index 6
-  World world({.threads = 2, .cells = 1, .files = &disk});
+  World world({.threads = 2, .chunk_buffers = 1, .files = &disk});
   (void)world.expect<LoaderHello>();
   REQUIRE(world.prepare(json).good);
   for (int round = 0; round < 3; ++round) {
-    world.say(lease_of(json, round, {1, 6, 2}));
+    world.send(lease_of(json, round, {1, 6, 2}));
     const auto undone = world.expect<ChunkUndone>();
     CHECK(undone.lease.step == round);
     CHECK(undone.reason.find("class1/0002.png") != std::string::npos);
     CHECK(undone.reason.find("Input/output error") != std::string::npos);
-    CHECK(world.expect<CellBack>().port == 0);
+    CHECK(world.expect<ChunkBufferFree>().receiver == 0);
   }
-  world.say(lease_of(json, 9, {1, 2}));
+  world.send(lease_of(json, 9, {1, 2}));
   (void)world.expect_chunk();
 }
 
-TEST_CASE("a bad sample is no error of the environment: it travels as a verdict") {
+TEST_CASE("a bad sample is no error of the environment: it travels as a status") {
   const TinyDataset data(20);
   data.folder().write("data/class1/0002.png", "no picture");
   const std::string json = json_of(data);
-  World world({.threads = 1, .cells = 1});
+  World world({.threads = 1, .chunk_buffers = 1});
   (void)world.expect<LoaderHello>();
   REQUIRE(world.prepare(json).good);
-  world.say(lease_of(json, 0, {5, 6}));
+  world.send(lease_of(json, 0, {5, 6}));
   const ChunkArrived chunk = world.expect_chunk();
   ChunkHeader header;
   std::vector<SampleRecord> records;
@@ -267,27 +267,27 @@ TEST_CASE("a bad sample is no error of the environment: it travels as a verdict"
   CHECK_FALSE(records[1].reason.empty());
 }
 
-TEST_CASE("a revoked lease that was not begun is dropped with its cell; one that is done is sent all the same") {
+TEST_CASE("a revoked lease that was not begun is dropped with its chunk buffer; one that is done is sent all the same") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
-  World world({.threads = 1, .cells = 6});
+  World world({.threads = 1, .chunk_buffers = 6});
   (void)world.expect<LoaderHello>();
   REQUIRE(world.prepare(json).good);
   constexpr int kLeases = 6;
-  for (int step = 0; step < kLeases; ++step) world.say(lease_of(json, step, {0, 1, 2, 3, 4, 5, 6, 7}));
-  for (int step = 0; step < kLeases; ++step) world.say(LeaseRevoked{{5, step, 0, 3}});
-  world.say(LeaseRevoked{{99, 0, 0, 0}});  // never heard of
+  for (int step = 0; step < kLeases; ++step) world.send(lease_of(json, step, {0, 1, 2, 3, 4, 5, 6, 7}));
+  for (int step = 0; step < kLeases; ++step) world.send(LeaseRevoked{{5, step, 0, 3}});
+  world.send(LeaseRevoked{{99, 0, 0, 0}});  // never heard of
   int chunks = 0;
-  int done = 0;  // what the coordinator hears of a chunk, before or after the port has it
+  int done = 0;  // what the coordinator hears of a chunk, before or after the receiver has it
   int back = 0;
   while (chunks + back < kLeases || done < chunks) {
-    Incoming incoming = world.hear();
+    Incoming incoming = world.receive();
     if (std::holds_alternative<ChunkArrived>(incoming)) {
       ++chunks;
       continue;
     }
     const auto message = decode(std::get<MessageArrived>(incoming).message);
-    back += std::holds_alternative<CellBack>(message) ? 1 : 0;
+    back += std::holds_alternative<ChunkBufferFree>(message) ? 1 : 0;
     done += std::holds_alternative<ChunkDone>(message) ? 1 : 0;
   }
   CHECK(back >= 1);  // one thread cannot have begun them all
@@ -301,7 +301,7 @@ TEST_CASE("reads of leases run ahead: the same chunks, within the memory, and no
   std::vector<std::vector<std::byte>> payloads[2];
   for (const bool on : {false, true}) {
     SlowFileSystem disk(std::chrono::milliseconds(2));
-    LoaderOptions options{.threads = 1, .cells = 8};
+    LoaderOptions options{.threads = 1, .chunk_buffers = 8};
     options.files = &disk;
     options.read_ahead.reads = on ? 16 : 0;
     options.read_ahead.eager = true;
@@ -313,12 +313,12 @@ TEST_CASE("reads of leases run ahead: the same chunks, within the memory, and no
       std::vector<int64_t> indices;
       for (int64_t i = 0; i < 8; ++i) indices.push_back((8 * step + 3 * i) % 40);
       leases.push_back(lease_of(json, step, indices));
-      world.say(leases.back());
+      world.send(leases.back());
     }
-    world.say(LeaseRevoked{leases[4].lease});
+    world.send(LeaseRevoked{leases[4].lease});
     for (int64_t step = 0; step < 4; ++step) {
-      Incoming news = world.hear();
-      while (!std::holds_alternative<ChunkArrived>(news)) news = world.hear();
+      Incoming news = world.receive();
+      while (!std::holds_alternative<ChunkArrived>(news)) news = world.receive();
       const ChunkArrived chunk = std::get<ChunkArrived>(news);
       payloads[on ? 1 : 0].emplace_back(chunk.payload.begin(), chunk.payload.end());
     }
@@ -335,7 +335,7 @@ TEST_CASE("reads of leases run ahead: the same chunks, within the memory, and no
 
 TEST_CASE("a split that cannot be opened is answered with kind, reason and remedy") {
   const TinyDataset data(20);
-  World world({.threads = 1, .cells = 4, .memory_bytes = 100'000});
+  World world({.threads = 1, .chunk_buffers = 4, .memory_bytes = 100'000});
   (void)world.expect<LoaderHello>();
   const Job job = load_job(data.job(), {"splits.train.dataset.folder=/no/such/folder"});
   const SplitPrepared missing = world.prepare(canonical_json(resolve_split(job, "train")));
@@ -362,7 +362,7 @@ TEST_CASE("a split that cannot be opened is answered with kind, reason and remed
 TEST_CASE("a split is opened afresh when it is asked for again: repaired, or grown, or broken since") {
   TinyDataset data(10);
   const std::string json = json_of(data);
-  World world({.threads = 1, .cells = 2});
+  World world({.threads = 1, .chunk_buffers = 2});
   (void)world.expect<LoaderHello>();
   const std::string folder = data.folder().path("data");
   std::filesystem::rename(folder, folder + ".away");
@@ -375,8 +375,8 @@ TEST_CASE("a split is opened afresh when it is asked for again: repaired, or gro
   const SplitPrepared first = world.prepare(json);
   REQUIRE(first.good);
   CHECK(first.dataset_size == 10);
-  // A chunk that nobody has released yet keeps its cell, and no list.
-  world.say(lease_of(json, 0, {0, 1}));
+  // A chunk that nobody has released yet keeps its chunk buffer, and no list.
+  world.send(lease_of(json, 0, {0, 1}));
   const ChunkArrived chunk = world.expect_chunk();
   (void)world.expect<ChunkDone>();
   const std::vector<std::byte> sent(chunk.payload.begin(), chunk.payload.end());
@@ -385,44 +385,44 @@ TEST_CASE("a split is opened afresh when it is asked for again: repaired, or gro
   REQUIRE(second.good);
   CHECK(second.dataset_size == 9);
   CHECK(second.dataset_fingerprint != first.dataset_fingerprint);
-  world.say(lease_of(json, 1, {8}));
+  world.send(lease_of(json, 1, {8}));
   const ChunkArrived next = world.expect_chunk();
   (void)world.expect<ChunkDone>();
   CHECK(std::equal(sent.begin(), sent.end(), chunk.payload.begin(), chunk.payload.end()));
   for (const ChunkArrived* one : {&chunk, &next}) {
     world.end().release(one->peer, one->token);
-    (void)world.expect<CellBack>();
+    (void)world.expect<ChunkBufferFree>();
   }
-  world.say(lease_of(json, 2, {0, 8}));
+  world.send(lease_of(json, 2, {0, 8}));
   CHECK(world.expect_chunk().payload.size() > 0);
 }
 
-TEST_CASE("a split opened again while its cells are out waits for them where there is no room for both") {
+TEST_CASE("a split opened again while its chunk buffers are out waits for them where there is no room for both") {
   TinyDataset data(10);
   const std::string json = json_of(data);
   const FieldTable fields = raw_fields(Pipeline(split_from_json(json).split.pipeline));
   const size_t arena = (chunk_layout(fields, 8).total_bytes + 4095) / 4096 * 4096;
-  World world({.threads = 1, .cells = 1, .memory_bytes = static_cast<int64_t>(arena)});
+  World world({.threads = 1, .chunk_buffers = 1, .memory_bytes = static_cast<int64_t>(arena)});
   (void)world.expect<LoaderHello>();
   REQUIRE(world.prepare(json).good);
   const auto chunk_of = [&](int64_t step) {
-    world.say(lease_of(json, step, {1}));
+    world.send(lease_of(json, step, {1}));
     ChunkArrived chunk = world.expect_chunk();
     (void)world.expect<ChunkDone>();
     return chunk;
   };
   const auto release = [&](const ChunkArrived& chunk) {
     world.end().release(chunk.peer, chunk.token);
-    (void)world.expect<CellBack>();
+    (void)world.expect<ChunkBufferFree>();
   };
-  // The same list: its cells are taken back at once.
+  // The same list: its chunk buffers are taken back at once.
   const ChunkArrived first = chunk_of(0);
   CHECK(world.prepare(json).dataset_size == 10);
   release(first);
   const ChunkArrived second = chunk_of(1);
   std::filesystem::remove(data.folder().path("data/" + TinyDataset::name(3)));
-  world.say(PrepareSplit{fingerprint_of(json), json, 8});
-  world.say(lease_of(json, 2, {8}));  // waits as well
+  world.send(PrepareSplit{fingerprint_of(json), json, 8});
+  world.send(lease_of(json, 2, {8}));  // waits as well
   CHECK(world.quiet());
   release(second);
   CHECK(world.expect<SplitPrepared>().dataset_size == 9);
@@ -434,52 +434,52 @@ TEST_CASE("a split opened again while its cells are out waits for them where the
   CHECK_FALSE(records.at(0).bad);
 }
 
-TEST_CASE("a split that is closed gives its cells back once they are home; its list is kept for a while") {
+TEST_CASE("a split that is closed gives its chunk buffers back once they are home; its list is kept for a while") {
   const TinyDataset data(10);
   const auto split = [&](int64_t seed) {
     return canonical_json(resolve_split(load_job(data.job(), {"seed=" + std::to_string(seed)}), "train"));
   };
   const FieldTable fields = raw_fields(Pipeline(split_from_json(split(0)).split.pipeline));
   const size_t arena = (chunk_layout(fields, 8).total_bytes + 4095) / 4096 * 4096;
-  World world({.threads = 1, .cells = 1, .memory_bytes = static_cast<int64_t>(2 * arena)});
+  World world({.threads = 1, .chunk_buffers = 1, .memory_bytes = static_cast<int64_t>(2 * arena)});
   (void)world.expect<LoaderHello>();
   const std::string kept_open = split(1000);
   REQUIRE(world.prepare(kept_open).good);
   for (int64_t seed = 0; seed < 50; ++seed) {
     const std::string json = split(seed);
     REQUIRE(world.prepare(json).good);
-    world.say(lease_of(json, 0, {1, 2}));
+    world.send(lease_of(json, 0, {1, 2}));
     const ChunkArrived chunk = world.expect_chunk();
     (void)world.expect<ChunkDone>();
-    world.say(SplitClosed{fingerprint_of(json)});
+    world.send(SplitClosed{fingerprint_of(json)});
     const SplitPrepared refused = world.prepare(split(seed + 500));
     CHECK_FALSE(refused.good);  // the chunk is being read: there is no memory yet for a third
-    world.say(SplitClosed{refused.fingerprint, true});
+    world.send(SplitClosed{refused.fingerprint, true});
     CHECK(chunk.payload.size() > 0);
     world.end().release(chunk.peer, chunk.token);
-    (void)world.expect<CellBack>();
+    (void)world.expect<ChunkBufferFree>();
   }
-  world.say(lease_of(kept_open, 0, {1, 2}));
+  world.send(lease_of(kept_open, 0, {1, 2}));
   const ChunkArrived chunk = world.expect_chunk();
   (void)world.expect<ChunkDone>();
   world.end().release(chunk.peer, chunk.token);
-  (void)world.expect<CellBack>();
+  (void)world.expect<ChunkBufferFree>();
   std::filesystem::remove(data.folder().path("data/" + TinyDataset::name(3)));
   CHECK(world.prepare(split(49)).dataset_size == 9);  // what was kept is looked at before it is used again
-  world.say(SplitClosed{fingerprint_of(split(49)), true});
+  world.send(SplitClosed{fingerprint_of(split(49)), true});
   CHECK(world.prepare(split(40)).dataset_size == 9);  // too long ago
-  world.say(SplitClosed{fingerprint_of(split(40))});
-  world.say(SplitClosed{12345});  // never heard of
-  // Opened again while a cell is out: nothing was let go.
+  world.send(SplitClosed{fingerprint_of(split(40))});
+  world.send(SplitClosed{12345});  // never heard of
+  // Opened again while a chunk buffer is out: nothing was let go.
   REQUIRE(world.prepare(split(7)).good);
-  world.say(lease_of(split(7), 0, {1}));
+  world.send(lease_of(split(7), 0, {1}));
   const ChunkArrived out = world.expect_chunk();
   (void)world.expect<ChunkDone>();
-  world.say(SplitClosed{fingerprint_of(split(7))});
+  world.send(SplitClosed{fingerprint_of(split(7))});
   REQUIRE(world.prepare(split(7)).good);
   world.end().release(out.peer, out.token);
-  (void)world.expect<CellBack>();
-  world.say(lease_of(split(7), 1, {1}));
+  (void)world.expect<ChunkBufferFree>();
+  world.send(lease_of(split(7), 1, {1}));
   (void)world.expect_chunk();
 }
 
@@ -487,10 +487,10 @@ TEST_CASE("leases that cannot be are an error, not a crash") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
   const auto run = [&](const LeaseGranted& lease) {
-    World world({.threads = 1, .cells = 1});
+    World world({.threads = 1, .chunk_buffers = 1});
     (void)world.expect<LoaderHello>();
     REQUIRE(world.prepare(json, 2).good);
-    world.say(lease);
+    world.send(lease);
     try {
       (void)world.result();
     } catch (const Error& error) {
@@ -501,7 +501,7 @@ TEST_CASE("leases that cannot be are an error, not a crash") {
   LeaseGranted unknown = lease_of(json, 0, {1});
   unknown.fingerprint ^= 1;
   CHECK(run(unknown));
-  CHECK(run(lease_of(json, 0, {1, 2, 3})));  // more than its cells hold
+  CHECK(run(lease_of(json, 0, {1, 2, 3})));  // more than its chunk buffers hold
   CHECK(run(lease_of(json, 0, {})));
 }
 
@@ -562,17 +562,17 @@ TEST_CASE("a split that is open, or was, is looked at again: listed anew only wh
   make_old(data);
   const std::string json = json_of(data);
   CountingDisk disk;
-  World world({.threads = 1, .cells = 2, .files = &disk});
+  World world({.threads = 1, .chunk_buffers = 2, .files = &disk});
   (void)world.expect<LoaderHello>();
   const SplitPrepared first = world.prepare(json);
   REQUIRE(first.good);
   CHECK(disk.listed() == 6);
-  world.say(SplitClosed{fingerprint_of(json)});
+  world.send(SplitClosed{fingerprint_of(json)});
   CHECK(world.prepare(json).dataset_fingerprint == first.dataset_fingerprint);
   CHECK(disk.listed() == 0);
 
   const auto again = [&](Fingerprint fingerprint, Fingerprint like) {
-    world.say(PrepareSplit{fingerprint, json, 8, like});
+    world.send(PrepareSplit{fingerprint, json, 8, like});
     return world.expect<SplitPrepared>();
   };
   const SplitPrepared same = again(77, fingerprint_of(json));
@@ -601,7 +601,7 @@ TEST_CASE("a split that is open, or was, is looked at again: listed anew only wh
   const auto key_of_place = [&](Fingerprint fingerprint) {
     LeaseGranted lease = lease_of(json, 0, {5});
     lease.fingerprint = fingerprint;
-    world.say(lease);
+    world.send(lease);
     const ChunkArrived chunk = world.expect_chunk();
     (void)world.expect<ChunkDone>();
     ChunkHeader header;
@@ -609,14 +609,14 @@ TEST_CASE("a split that is open, or was, is looked at again: listed anew only wh
     decode_envelope(chunk.envelope, header, records);
     CHECK(header.fingerprint == fingerprint);
     world.end().release(chunk.peer, chunk.token);
-    (void)world.expect<CellBack>();
+    (void)world.expect<ChunkBufferFree>();
     return records.at(0).key;
   };
   CHECK(key_of_place(fingerprint_of(json)) == "class2/0001.png");
   CHECK(key_of_place(79) == "class3/0000.png");
   // The same for a list that was kept.
-  world.say(SplitClosed{fingerprint_of(json)});
-  world.say(SplitClosed{79});
+  world.send(SplitClosed{fingerprint_of(json)});
+  world.send(SplitClosed{79});
   CHECK(world.prepare(json).dataset_size == 9);
 }
 
@@ -629,21 +629,21 @@ TEST_CASE("what closed splits hold in memory does not come on top of what open o
   const auto bytes =
       static_cast<int64_t>(std::filesystem::file_size(one.folder().path("data/" + TinyDataset::name(0))));
   for (const bool room : {true, false}) {
-    LoaderOptions options{.threads = 1, .cells = 4, .heartbeat_ns = 5 * kMillisecond, .files = &disk};
+    LoaderOptions options{.threads = 1, .chunk_buffers = 4, .heartbeat_ns = 5 * kMillisecond, .files = &disk};
     options.sources.cache_bytes = bytes * (room ? 12 : 6);
     World world(options);
     (void)world.expect<LoaderHello>();
     const auto read_four = [&](const TinyDataset& data) {
       const std::string json = json_of(data);
       REQUIRE(world.prepare(json).good);
-      world.say(lease_of(json, 0, {0, 1, 2, 3}));
+      world.send(lease_of(json, 0, {0, 1, 2, 3}));
       const ChunkArrived chunk = world.expect_chunk();
       (void)world.expect<ChunkDone>();
       world.end().release(chunk.peer, chunk.token);
-      (void)world.expect<CellBack>();
+      (void)world.expect<ChunkBufferFree>();
     };
     read_four(one);
-    world.say(SplitClosed{fingerprint_of(json_of(one))});
+    world.send(SplitClosed{fingerprint_of(json_of(one))});
     read_four(two);
     CHECK(world.quiet(50 * kMillisecond));
     (void)disk.listed();
@@ -652,18 +652,18 @@ TEST_CASE("what closed splits hold in memory does not come on top of what open o
   }
 }
 
-TEST_CASE("leases that come while the dataset is being listed wait for it; revoked or impossible, they cost no cell") {
+TEST_CASE("leases that come while the dataset is being listed wait for it; revoked or impossible, they cost no chunk buffer") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
   GatedDisk disk;
-  World world({.threads = 1, .cells = 4, .files = &disk});
+  World world({.threads = 1, .chunk_buffers = 4, .files = &disk});
   const std::unique_ptr<GatedDisk, void (*)(GatedDisk*)> opened_at_the_end(&disk, [](GatedDisk* d) { d->open(); });
   (void)world.expect<LoaderHello>();
-  world.say(PrepareSplit{fingerprint_of(json), json, 8});
-  world.say(lease_of(json, 0, {3}));
-  world.say(lease_of(json, 1, {4}));
-  world.say(LeaseRevoked{lease_of(json, 0, {3}).lease});
-  (void)world.expect<CellBack>();
+  world.send(PrepareSplit{fingerprint_of(json), json, 8});
+  world.send(lease_of(json, 0, {3}));
+  world.send(lease_of(json, 1, {4}));
+  world.send(LeaseRevoked{lease_of(json, 0, {3}).lease});
+  (void)world.expect<ChunkBufferFree>();
   CHECK(world.quiet());
   disk.open();
   CHECK(world.expect<SplitPrepared>().good);
@@ -676,11 +676,11 @@ TEST_CASE("leases that come while the dataset is being listed wait for it; revok
 
   const Job job = load_job(data.job(), {"splits.train.dataset.folder=/no/such/folder"});
   const std::string nowhere = canonical_json(resolve_split(job, "train"));
-  world.say(PrepareSplit{fingerprint_of(nowhere), nowhere, 8});
-  world.say(lease_of(nowhere, 2, {1}));
+  world.send(PrepareSplit{fingerprint_of(nowhere), nowhere, 8});
+  world.send(lease_of(nowhere, 2, {1}));
   CHECK_FALSE(world.expect<SplitPrepared>().good);
   CHECK(world.expect<ChunkUndone>().lease.step == 2);
-  (void)world.expect<CellBack>();
+  (void)world.expect<ChunkBufferFree>();
 }
 
 TEST_CASE("heartbeats come by themselves; Goodbye, stop and a lost coordinator end it, each in its way") {
@@ -689,7 +689,7 @@ TEST_CASE("heartbeats come by themselves; Goodbye, stop and a lost coordinator e
     (void)world.expect<LoaderHello>();
     CHECK(world.quiet(200 * kMillisecond));
     CHECK(world.beats() >= 5);
-    world.say(Goodbye{false, 1, "a program failed"});
+    world.send(Goodbye{false, 1, "a program failed"});
     CHECK_FALSE(world.result());
   }
   {
@@ -708,7 +708,7 @@ TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends
   World world({.threads = 1, .heartbeat_ns = 10 * kMillisecond, .silence_ns = 300 * kMillisecond});
   (void)world.expect<LoaderHello>();
   for (int beat = 0; beat < 20; ++beat) {
-    world.say(Alive{});
+    world.send(Alive{});
     REQUIRE(world.quiet(50 * kMillisecond));
   }
   CHECK_THROWS_WITH_AS((void)world.result(), doctest::Contains("nothing was heard of it for 0.3 s"), Error);
@@ -717,16 +717,17 @@ TEST_CASE("a coordinator that falls silent, as one behind a broken network, ends
 TEST_CASE("where messages lie on their way for a while, more leases are asked for, and where they do not, none") {
   const TinyDataset data(20);
   for (const Nanoseconds delay : {Nanoseconds{0}, kSecond}) {
-    World world({.threads = 1, .cells = 8}, delay);
+    World world({.threads = 1, .chunk_buffers = 8}, delay);
     (void)world.expect<LoaderHello>();
     const std::string json = json_of(data);
     REQUIRE(world.prepare(json).good);
-    world.say(lease_of(json, 0, {0, 1}));
+    world.send(lease_of(json, 0, {0, 1}));
     const ChunkArrived chunk = world.expect_chunk();
     (void)world.expect<ChunkDone>();
     world.end().release(1, chunk.token);
-    (void)world.expect<CellBack>();  // the loader has been round its loop since
-    CHECK(world.ahead() == (delay == 0 ? 0 : 8));  // two small pictures last far less than a second: as many as cells
+    (void)world.expect<ChunkBufferFree>();  // the loader has been round its loop since
+    // two small pictures last far less than a second: as many as chunk buffers
+    CHECK(world.ahead() == (delay == 0 ? 0 : 8));
   }
 }
 

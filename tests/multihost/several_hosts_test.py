@@ -62,11 +62,11 @@ def test_one_stream():
                 for transport in ("auto", "mpi")]
     for count, per_host, loaders, transport in rows:
         result = check_same(count, per_host, loaders, [f"transport={transport}"])
-        trainer_ways = ways(result.report)
-        assert len(trainer_ways) == count * per_host
+        trainer_starts = ways(result.report)
+        assert len(trainer_starts) == count * per_host
         # Between hosts MPI alone; within one shared memory, unless the job says otherwise.
-        seen = {name for way in trainer_ways for name in way}
-        assert seen == ({"mpi", "shm"} if transport == "auto" else {"mpi"}), trainer_ways
+        seen = {name for way in trainer_starts for name in way}
+        assert seen == ({"mpi", "shm"} if transport == "auto" else {"mpi"}), trainer_starts
         rows_of_table = table(result.stderr)
         each = per_host + loaders
         assert [row[:2] for row in rows_of_table] == [(f"host{r // each}", r) for r in range(count * each)]
@@ -78,7 +78,7 @@ def test_one_stream():
 def test_tiny_messages():
     if not FULL:
         return
-    check_same(2, 1, 1, ["loader.chunk_samples=1", "loader.cells=2", "mpi.max_message_bytes=4096"])
+    check_same(2, 1, 1, ["loader.chunk_samples=1", "loader.chunk_buffers=2", "mpi.max_message_bytes=4096"])
 
 
 def test_shm_alone_is_refused():
@@ -257,7 +257,7 @@ def test_the_network_goes_in_the_middle_of_a_message():
 def test_a_trainers_rank_that_is_stopped():
     # Nothing of it is closed, so only its silence tells; the message says which rank, and where.
     if not FULL:
-        return  # tests/receiver/port_test.cpp has the silence
+        return  # tests/receiver/receiver_test.cpp has the silence
     with no_leftovers(wait_s=GRACE_S + 6) as env, Hosts(2, env) as hosts:
         running = Running(hosts, env, launch=True, overrides=["balancer.lost_after_s=1", "balancer.heartbeat_s=0.2"])
         rank = hosts.ranks(1)[2]

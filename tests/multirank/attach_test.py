@@ -23,7 +23,7 @@ PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 TRAINERS, STEPS = 2, 3
 HOST = socket.gethostname()
 KILLS = ((0, 1), (1,), (0,)) if FULL else ((0, 1), (1,))
-RANKS = 3 if FULL else 0  # for what ports decide by themselves: the same code in one process, which starts at once
+RANKS = 3 if FULL else 0  # for what receivers decide by themselves: the same code in one process, which starts at once
 work = tempfile.TemporaryDirectory(prefix="attach_test-")
 job = write_job(work.name, demo_photos())
 
@@ -60,7 +60,7 @@ def expected_train():
 
 
 def check_ranges(report, expected):
-    """Every range of steps that any pass consumed, broken off or not, holds what it should."""
+    """Every range of steps that any iteration consumed, broken off or not, holds what it should."""
     ranges = []
     for rank in report["ranks"]:
         if rank["role"] != "trainer":
@@ -111,7 +111,7 @@ def test_trainers_are_killed_and_start_again():
                 trainers[number].kill()
             for trainer in trainers:  # as torchrun: one is gone, all go
                 trainer.kill()
-            # At once, without waiting until the ports have noticed.
+            # At once, without waiting until the receivers have noticed.
             check_good(run_trainers(words("all"), TRAINERS, env))
         report = serving.end()
         ranges = check_ranges(report, expected)
@@ -172,7 +172,7 @@ def test_many_attaches_leave_nothing_in_the_ranks():
             while serving.text().count("is gone") < TRAINERS * (len(seen) + 1):
                 assert time.monotonic() < deadline, serving.text()
                 time.sleep(0.02)
-            while memories():  # cells, at loaders and where ports read them, and slots
+            while memories():  # chunk buffers, at loaders and where receivers read them, and batch buffers
                 assert time.monotonic() < deadline + 5, memories()
                 time.sleep(0.02)
             seen.append(settled_descriptors(deadline + 5))
@@ -189,7 +189,7 @@ def test_programs_that_do_not_fit_the_job():
         alone = run_trainers(words("all"), 1, env, [{"PENSTOCK_ATTACH": "1"}])
         check_refused(alone, 2, "feeds 2 trainers, and nothing says which")
         swapped = run_trainers(words("all"), 2, env, [place(0, 2, 1), place(1, 2, 0)])
-        check_refused(swapped, 2, "feeds trainer 1 at this port, and this program has RANK 0", "LOCAL_RANK")
+        check_refused(swapped, 2, "feeds trainer 1 at this receiver, and this program has RANK 0", "LOCAL_RANK")
         no_such = run_trainers(words("all"), 2, env, [place(0, 2), place(1, 2, 5)], limit_s=10)
         check_refused(no_such, 2, "feeds 2 trainers on this host", "LOCAL_RANK 5")
         wrong = run_trainers(words("all", ["splits.nothing.batch_size=2"]), 2, env)
@@ -198,7 +198,7 @@ def test_programs_that_do_not_fit_the_job():
         serving.end()
 
 
-def test_two_programs_on_one_port():
+def test_two_programs_on_one_receiver():
     with no_leftovers() as env, Serving(job, env, RANKS) as serving:
         first = start_trainers(words("endless"), TRAINERS, env)
         for trainer in first:
@@ -227,7 +227,7 @@ def test_trainers_at_different_cursors():
     with no_leftovers() as env, Serving(job, env, RANKS) as serving:
         for _ in range(2):
             results = run_trainers(words("different_cursors"), TRAINERS, env, limit_s=15)
-            check_refused(results, 2, "begins a pass over split 'train' at epoch 1, step", "began at epoch 1, step")
+            check_refused(results, 2, "begins an iteration over split 'train' at epoch 1, step", "began at epoch 1, step")
         for mode in ("look_first", "resume", "break", "two", "validate") if FULL else ("look_first", "two"):
             check_good(run_trainers(words(mode), TRAINERS, env))
         serving.end()
@@ -245,7 +245,7 @@ def check_lost(trainers):
     for code, out, err in wait_trainers(trainers, 15):
         assert code in (5, -signal.SIGKILL), (code, out, err)
         if code == 5:
-            assert re.search(f"the port of trainer [01] on host {HOST} went away", err) and "penstock serve" in err, err
+            assert re.search(f"the receiver of trainer [01] on host {HOST} went away", err) and "penstock serve" in err, err
 
 
 def test_serving_ends_or_dies_in_mid_epoch():
@@ -282,9 +282,9 @@ def test_under_torchrun():
     with no_leftovers() as env, Serving(job, env, 3) as serving:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+            tcp_port = free.getsockname()[1]
         command = [torchrun, "--redirects=1", "--tee=1", f"--log_dir={work.name}", "--no_python",
-                   f"--nproc_per_node={TRAINERS}", "--max_restarts=1", f"--master_port={port}", script, *words("all")]
+                   f"--nproc_per_node={TRAINERS}", "--max_restarts=1", f"--master_port={tcp_port}", script, *words("all")]
         result = run(command, 60, env=dict(outside(env), PENSTOCK_ATTACH="1"))
         assert result.returncode == 0, result.stdout + result.stderr
         report = serving.end()

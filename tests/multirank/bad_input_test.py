@@ -108,7 +108,7 @@ def test_each_spoilt_file_ends_the_job_by_name():
     for name in SPOILT:
         case = Case()
         key, = spoil(case.train, [name])
-        # Under mpirun for one of them by default: the verdict is the same function, and starting costs a second.
+        # Under mpirun for one of them by default: the status is the same function, and starting costs a second.
         for ranks in WAYS if FULL or name == "truncated.jpg" else (0,):
             check_error(case.run(ranks), 4, f"'{key}'", case.train, "on_error: substitute")
         # `inspect` and `check` say the same without a job.
@@ -425,7 +425,7 @@ def test_a_folder_named_like_a_picture():
 
 
 def test_a_file_that_vanishes_in_the_middle():
-    # An error of the environment, not a verdict on a sample: tried again elsewhere, then the job fails by name, under
+    # An error of the environment, not a status of a sample: tried again elsewhere, then the job fails by name, under
     # either on_error. Another trainer's program removes the file when the first batch has come.
     for ranks, on_error in ((0, "fail"), (3, "fail"), (4, "substitute")):
         case = Case()
@@ -458,8 +458,8 @@ def failing_file():
 
 
 def test_a_file_whose_read_fails():
-    # Not a verdict on a sample, so nothing stands in for it; tried again, then the job fails and names the file. With two
-    # loaders and two trainers: in the middle of everybody's work.
+    # Not a status of a sample, so nothing stands in for it; tried again, then the job fails and names the file. With
+    # two loaders and two trainers: in the middle of everybody's work.
     target, problem = failing_file()
     for ranks, on_error in ((0, "fail"), (3, "substitute"), (4, "fail"), (4, "substitute")) if FULL else (
             (0, "substitute"), (4, "substitute")):

@@ -78,8 +78,8 @@ def test_inspect_writes_the_same_files():
 
 def test_the_manifest_names_what_was_delivered():
     for batch in read_dump(os.path.join(RAW, "train_e0")).values():
-        for slot, line in enumerate(batch.lines):
-            assert line["label"] == batch.labels[slot] and line["index"] == batch.indices[slot]
+        for row_index, line in enumerate(batch.lines):
+            assert line["label"] == batch.labels[row_index] and line["index"] == batch.indices[row_index]
             assert line["path"].split("/")[0] == sorted(os.listdir(demo_photos() + "/train"))[line["label"]]
             x, y, w, h = line["crop"]
             assert 0 <= x and x + w <= line["width"] and 0 <= y and y + h <= line["height"] and w > 0 and h > 0

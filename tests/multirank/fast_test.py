@@ -1,4 +1,4 @@
-"""arithmetic: fast as a job: one order and, on CPUs, one stream of pixels for any number of loaders, by entry points from
+"""arithmetic: fast as a job: one order and, on CPUs, one stream of pixels for any number of loaders, by restart points from
 a pack and without; the order of an exact job; and everybody who shows pixels or their hash says that it is fast."""
 
 import json
@@ -30,8 +30,8 @@ def test_a_fast_job_keeps_the_order_and_says_what_it_is():
     hashes.update(fast.hashes())
 
 
-def test_the_same_pixels_for_any_loaders_by_either_decoder_and_by_entry_points():
-    packed = os.path.join(work.name, "packed")  # with entry points in it
+def test_the_same_pixels_for_any_loaders_by_either_decoder_and_by_restart_points():
+    packed = os.path.join(work.name, "packed")  # with restart points in it
     for name in ("train", "val"):
         result = run([PENSTOCK, "pack", os.path.join(photos, name), os.path.join(packed, name)], 60)
         assert result.returncode == 0, result.stderr

@@ -1,5 +1,5 @@
 """Ways of using the client, each checked batch by batch against `penstock inspect`, which knows neither trainers nor
-loaders: validation inside a live training epoch, trainers that break off at different steps, two iterators alive, a pass
+loaders: validation inside a live training epoch, trainers that break off at different steps, two iterators alive, an iteration
 begun in the middle, batches held. The programs are in patterns.cpp."""
 
 import json
@@ -15,8 +15,9 @@ PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 TRAINERS, STEPS = 2, 3
 work = tempfile.TemporaryDirectory(prefix="interplay_test-")
 job = write_job(work.name, demo_photos())
-# Small cells and one batch ahead make the loaders' cells and the ports' slots scarce; tests run so and with defaults.
-SCARCE = ["loader.cells=2", "loader.prefetch=1", "loader.chunk_samples=4"]
+# Small chunk buffers and one batch ahead make the loaders' chunk buffers and the receivers' batch buffers scarce; tests
+# run so and with defaults.
+SCARCE = ["loader.chunk_buffers=2", "loader.prefetch=1", "loader.chunk_samples=4"]
 
 
 def expected_batches():
@@ -114,7 +115,8 @@ def test_held_batches_stay_as_they_are():
 
 
 def test_holding_every_batch_warns_and_waits():
-    # trainer.hold 2, prefetch 2: five slots; the pass over three epochs of 3 steps drops them late, in another thread.
+    # trainer.hold 2, prefetch 2: five batch buffers; the iteration over three epochs of 3 steps drops them late, in
+    # another thread.
     for ranks in (0, 3):
         report, saw = run_pattern("hold_all", ranks)
         for trainer in range(TRAINERS):

@@ -1,5 +1,5 @@
 """One stream: who makes a batch never changes what is in it. The same two hashes of both splits, two epochs, whatever the
-number of loaders, threads and trainers, the transport, the sizes of messages and cells, and the order of grants."""
+number of loaders, threads and trainers, the transport, the sizes of messages and chunk buffers, and the order of grants."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from leftovers import no_leftovers
 skip_without_mpirun()
 PATTERNS = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
 TRAINERS_TO_BATCH = {1: 32, 2: 16, 4: 8}  # the global batch stays 32, so the stream does
-TINY = ["loader.chunk_samples=1", "loader.cells=2", "mpi.max_message_bytes=4096"]
+TINY = ["loader.chunk_samples=1", "loader.chunk_buffers=2", "mpi.max_message_bytes=4096"]
 
 work = tempfile.TemporaryDirectory(prefix="one_stream_test-")
 job = write_job(work.name, demo_photos())
@@ -37,8 +37,8 @@ def transports(report):
     return {name for rank in report["ranks"] for name in rank.get("chunks_by_transport", {})}
 
 
-def learnt(report):
-    parts = [rank.get("learnt_index", {}) for rank in report["ranks"]]
+def learned(report):
+    parts = [rank.get("learned_index", {}) for rank in report["ranks"]]
     return sum(part.get("photos", 0) for part in parts), sum(part.get("used", 0) for part in parts)
 
 
@@ -49,12 +49,12 @@ def test_in_one_process():
         plain = run_job(job, options=["--epochs=2"], overrides=[*trainers(1), "loader.index_memory_mb=0"], env=env)
         first = plain.hashes()
         assert set(first) == {"train", "val"} and first["train"] != first["val"]
-        assert learnt(plain.report) == (0, 0)
+        assert learned(plain.report) == (0, 0)
         expected = first
     for count in (1, 2, 4):
         report = check_same(f"{count} trainers in one process", 0, [f"loader.threads={1 + count % 4}"], count)
         assert transports(report) == {"inproc"}
-        assert learnt(report) >= (80, 80), learnt(report)
+        assert learned(report) >= (80, 80), learned(report)
 
 
 def test_a_program_of_its_own():
@@ -89,16 +89,16 @@ def test_loaders_threads_and_transports():
         assert sum(rank["role"] == "loader" for rank in report["ranks"]) == loaders
 
 
-def test_tiny_cells_and_messages_and_random_grants():
+def test_tiny_chunk_buffers_and_messages_and_random_grants():
     random = ["balancer.policy=random"]
     rows = [(2, [*TINY, "transport=mpi"]), (2, [*TINY, *random, "transport=shm"]), (3, [*random, "transport=mpi"])]
     if FULL:
         rows = [(loaders, [*tiny, *policy, f"transport={transport}"]) for loaders in (1, 2, 3, 4)
-                for tiny in ([], TINY, ["loader.chunk_samples=1", "loader.cells=1"])
+                for tiny in ([], TINY, ["loader.chunk_samples=1", "loader.chunk_buffers=1"])
                 for policy in ([], random) for transport in ("shm", "mpi")]
     for loaders, overrides in rows:
         check_same(f"{loaders} loaders with {overrides}", loaders, overrides)
-    check_same("tiny cells and random grants in one process", 0, [*TINY[:2], *random])
+    check_same("tiny chunk buffers and random grants in one process", 0, [*TINY[:2], *random])
 
 
 def test_other_numbers_of_trainers():

@@ -1,7 +1,8 @@
 // Training programs in small, one a way of using the client, for tests: interplay_test.py and others say what to
 // expect.
 //
-//   patterns MODE JOB.yaml OUT.json [key.sub=value ...]      writes what it saw, and the port's figures, to OUT.json
+//   patterns MODE JOB.yaml OUT.json [key.sub=value ...]      writes what it saw, and the receiver's figures, to
+//                                                            OUT.json
 //   ("%r" in OUT.json becomes the trainer's rank)
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ double checksum(const Batch& batch) {
   return sum;
 }
 
-long long count_pass(DataLoader& loader) {
+long long count_iteration(DataLoader& loader) {
   long long valid = 0;
   for (const Batch& batch : loader) valid += batch.num_valid();
   return valid;
@@ -57,20 +58,20 @@ void sleep_ms(int ms) {
 // Two epochs, then validation.
 std::string all(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
-  for (int epoch = 0; epoch < 2; ++epoch) a.saw["train"] += count_pass(train);
+  for (int epoch = 0; epoch < 2; ++epoch) a.saw["train"] += count_iteration(train);
   DataLoader val(a.job, "val", a.options);
-  a.saw["val"] = count_pass(val);
+  a.saw["val"] = count_iteration(val);
   require(a.saw["val"] == val.num_samples(), "num_samples is the number of valid samples");
   return train.stats_json();
 }
 
-// A validation pass after the first and after the second step of a live training epoch.
+// A validation iteration after the first and after the second step of a live training epoch.
 std::string validate(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
   DataLoader val(a.job, "val", a.options);
   for (const Batch& batch : train) {
     const double before = checksum(batch);
-    if (batch.step() < 2) a.saw["val"] += count_pass(val);
+    if (batch.step() < 2) a.saw["val"] += count_iteration(val);
     require(checksum(batch) == before, "a batch stays as it is while another split passes");
     ++a.saw["steps"];
   }
@@ -83,8 +84,8 @@ std::string break_off(Arguments& a) {
   for (const Batch& batch : train) {
     if (batch.step() == train.rank()) break;
   }
-  require(train.epoch() == 1, "a new pass is the next epoch");
-  a.saw["train"] = count_pass(train);
+  require(train.epoch() == 1, "a new iteration is the next epoch");
+  a.saw["train"] = count_iteration(train);
   return train.stats_json();
 }
 
@@ -94,12 +95,12 @@ std::string two_iterators(Arguments& a) {
   auto one = train.begin_at(0, 0);
   auto two = train.begin_at(1, 0);
   while (one != train.end() && two != train.end()) {
-    require(one->epoch() == 0 && two->epoch() == 1 && one->step() == two->step(), "each pass has its own position");
+    require(one->epoch() == 0 && two->epoch() == 1 && one->step() == two->step(), "each iteration has its own position");
     ++one;
     ++two;
     ++a.saw["steps"];
   }
-  require(one == train.end() && two == train.end(), "both passes end");
+  require(one == train.end() && two == train.end(), "both iterations end");
   return train.stats_json();
 }
 
@@ -110,7 +111,7 @@ std::string look_first(Arguments& a) {
   if (train.rank() == 0) (void)*train.begin();
   for (int epoch = 0; epoch < 2; ++epoch) {
     train.set_epoch(epoch);
-    a.saw["train"] += count_pass(train);
+    a.saw["train"] += count_iteration(train);
   }
   return train.stats_json();
 }
@@ -139,7 +140,7 @@ std::string forked(Arguments& a) {
   return "{}";
 }
 
-// A pass that is begun in the middle.
+// An iteration that is begun in the middle.
 std::string resume(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
   for (auto it = train.begin_at(0, 2); it != train.end(); ++it) {
@@ -216,7 +217,7 @@ std::string uneven(Arguments& a) {
     }
   }
   DataLoader val(a.job, "val", a.options);
-  a.saw["val"] = count_pass(val);
+  a.saw["val"] = count_iteration(val);
   return train.stats_json();
 }
 
@@ -258,7 +259,7 @@ std::string disagree(Arguments& a) {
   const char* rank = std::getenv("RANK");
   if (rank != nullptr && std::strcmp(rank, "1") == 0) a.options.overrides.push_back("splits.train.batch_size=7");
   DataLoader train(a.job, "train", a.options);
-  a.saw["train"] = count_pass(train);
+  a.saw["train"] = count_iteration(train);
   // Programs that never live at the same time are of different runs, and may differ: this one waits for the other.
   sleep_ms(20'000);
   return train.stats_json();

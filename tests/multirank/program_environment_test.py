@@ -48,22 +48,22 @@ def look(ranks, stdin=subprocess.DEVNULL, extra=None, overrides=()):
 
 def check_places(seen, trainers):
     assert len(seen) == trainers
-    ports = set()
+    receivers = set()
     for trainer, program in enumerate(seen):
         environment = program["environment"]
         assert environment["RANK"] == environment["LOCAL_RANK"] == str(trainer)
         assert environment["WORLD_SIZE"] == environment["LOCAL_WORLD_SIZE"] == str(trainers)
         assert environment["MASTER_ADDR"] == "127.0.0.1"
         assert 1024 <= int(environment["MASTER_PORT"]) < 65536
-        ports.add(environment["PENSTOCK_PORT"])
-        assert environment["PENSTOCK_PORT"].startswith("@penstock/") and environment["PENSTOCK_TOKEN"]
+        receivers.add(environment["PENSTOCK_RECEIVER"])
+        assert environment["PENSTOCK_RECEIVER"].startswith("@penstock/") and environment["PENSTOCK_TOKEN"]
         wrong = [name for name in environment
                  if name.startswith(("OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_", "SLURM_PROCID", "SLURM_LOCALID",
                                      "SLURM_NODEID", "SLURM_NTASKS", "SLURM_STEP"))]
         assert not wrong, wrong
         assert program["cpus"] and program["blocked"] == [] and program["ignored"] == []
         assert program["fds"] in ([0, 1, 2, 3], [0, 1, 2]), program["fds"]  # 3 is the listing's own
-    assert len(ports) == trainers
+    assert len(receivers) == trainers
     assert len({program["environment"]["MASTER_PORT"] for program in seen}) == 1
 
 

@@ -145,13 +145,13 @@ def test_alone():
         for batch in read_dump(os.path.join(RAW, f"train_e{epoch}")).values():
             assert list(batch.fields) == ["blob", "box", "noise", "note", "weight"]
             assert batch.fields["box"].dtype == "int64" and batch.fields["weight"].dtype == "float32"
-            for slot, index in enumerate(batch.indices):
-                assert batch.labels[slot] == index % 2
-                assert (batch.fields["box"][slot] == index + numpy.arange(4)).all()
-                assert batch.fields["blob"][slot] == bytes(range(index)) * 100
+            for row_index, index in enumerate(batch.indices):
+                assert batch.labels[row_index] == index % 2
+                assert (batch.fields["box"][row_index] == index + numpy.arange(4)).all()
+                assert batch.fields["blob"][row_index] == bytes(range(index)) * 100
                 text = "" if index % 7 == 0 else f"picture {index} \u2014 \U0001F600"
-                assert batch.fields["note"][slot].decode() == text == batch.lines[slot]["text"]["note"]
-                seen[int(index)] = tuple(batch.fields["noise"][slot])
+                assert batch.fields["note"][row_index].decode() == text == batch.lines[row_index]["text"]["note"]
+                seen[int(index)] = tuple(batch.fields["noise"][row_index])
         assert len(seen) == COUNT and len(set(seen.values())) == COUNT
         epochs.append(seen)
     assert epochs[0] != epochs[1], "a dataset's own draws must differ from epoch to epoch"
@@ -175,13 +175,13 @@ def test_the_function_gets_the_image_and_the_documented_generator():
         assert run_job(flipless, options=[f"--dump={changed}", "--raw"], env=env).code == 0
     before, after = (read_dump(os.path.join(folder, "train_e0")) for folder in (plain, changed))
     for key, batch in before.items():
-        for slot, index in enumerate(map(int, batch.indices)):
-            line = batch.lines[slot]
+        for row_index, index in enumerate(map(int, batch.indices)):
+            line = batch.lines[row_index]
             philox = numpy.random.Philox(counter=numpy.array([0, index | line["occurrence"] << 48, line["epoch"], 1], numpy.uint64),
                                          key=numpy.array([7, 0x70656E73746F636B], numpy.uint64))
-            image = 255 - batch.images[slot].transpose(1, 2, 0)
+            image = 255 - batch.images[row_index].transpose(1, 2, 0)
             image ^= numpy.random.Generator(philox).integers(0, 256, image.shape, dtype=numpy.uint8)
-            assert (image.transpose(2, 0, 1) == after[key].images[slot]).all(), (key, slot)
+            assert (image.transpose(2, 0, 1) == after[key].images[row_index]).all(), (key, row_index)
 
 
 def test_decoded_and_encoded_pictures_take_the_same_way():
@@ -216,8 +216,8 @@ def test_one_byte_of_a_field_of_varying_length_is_in_the_hash():
     before = total(batches.values())
     for name in ("blob", "note"):
         values = batches[0, 0].fields[name]
-        slot = max(range(len(values)), key=lambda at: len(values[at]))
-        values[slot] = values[slot][:-1]
+        row_index = max(range(len(values)), key=lambda at: len(values[at]))
+        values[row_index] = values[row_index][:-1]
         after = total(batches.values())
         assert after[0] == before[0] and after[1] != before[1], name
         before = after
@@ -242,7 +242,7 @@ def test_a_sample_that_always_crashes():
     assert "sample 17 was given up after 2 workers" in result.stderr and "exited with status 9" in result.stderr, result.log
 
 
-def test_an_exception_is_a_verdict_on_the_sample():
+def test_an_exception_is_the_status_of_a_sample():
     with no_leftovers() as env:
         result = run_job(job, ranks=2, overrides=with_faults({17: "raise"}), env=env)
     assert result.code == 4, result.log

@@ -12,7 +12,7 @@ import time
 from leftovers import marked_processes, no_leftovers, run, MARK
 
 STAND_IN = sys.argv[1]
-# Traps SIGTERM and needs 1.5 s for its checkpoint: more than mpirun's own patience of 1 s.
+# Traps SIGTERM and needs 1.5 s for its checkpoint: more than mpirun's own wait limit of 1 s.
 CHECKPOINT = "trap 'sleep 1.5; echo saved > $OUT/saved; exit 0' TERM; echo up > $OUT/up; while :; do sleep 0.05; done"
 STUBBORN = ("trap '' TERM; (setsid sh -c 'trap \"\" TERM; echo up > $OUT/up; while :; do sleep 0.05; done' &) & "
             "while :; do sleep 0.05; done")

@@ -216,7 +216,7 @@ TEST_CASE("a program sees its place among the trainers and no launcher") {
   place.local_world_size = 2;
   place.master_addr = "node-a";
   place.master_port = 1234;
-  place.port = "@penstock/0/job/1";
+  place.receiver = "@penstock/0/job/1";
   place.token = "secret";
   place.job = "job.yaml";
   const std::vector<std::string> inherited{"PATH=/bin",       "OMPI_COMM_WORLD_RANK=7",
@@ -243,13 +243,13 @@ TEST_CASE("a program sees its place among the trainers and no launcher") {
                                           "LOCAL_WORLD_SIZE=2",
                                           "MASTER_ADDR=node-a",
                                           "MASTER_PORT=1234",
-                                          "PENSTOCK_PORT=@penstock/0/job/1",
+                                          "PENSTOCK_RECEIVER=@penstock/0/job/1",
                                           "PENSTOCK_TOKEN=secret",
                                           "PENSTOCK_JOB=job.yaml"};
   CHECK(got == expected);
-  place.cards = {{"0", "1"}};
+  place.gpus = {{"0", "1"}};
   CHECK(trainer_environment({"CUDA_VISIBLE_DEVICES=5"}, place).back() == "CUDA_VISIBLE_DEVICES=0,1");
   CHECK(trainer_environment({"CUDA_VISIBLE_DEVICES=5"}, place).front() == "RANK=3");
-  place.cards.emplace();
+  place.gpus.emplace();
   CHECK(trainer_environment({}, place).back() == "CUDA_VISIBLE_DEVICES=");
 }

@@ -1,4 +1,4 @@
-// What a program and its port say to each other: as for the ranks' messages, see protocol_test.cpp.
+// What a program and its receiver send each other: as for the ranks' messages, see protocol_test.cpp.
 #include "runtime/protocol/client_protocol.h"
 
 #include <doctest/doctest.h>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-inline void fill(ClientPiece& v, testing::Random& random) {
-  testing::fill(v.share, random);
+inline void fill(ClientBufferRange& v, testing::Random& random) {
+  testing::fill(v.exported, random);
   testing::fill(v.first, random);
   testing::fill(v.samples, random);
   testing::fill(v.at, random);
@@ -50,11 +50,11 @@ TEST_CASE("damaged messages decode to something or are Error(peer_lost)") {
   CHECK(refused > 5'000);
 }
 
-TEST_CASE("parts of a slot are aligned, apart, and end on a page") {
+TEST_CASE("parts of a batch buffer are aligned, apart, and end on a page") {
   const FieldTable fields{{"image", FieldKind::image, DType::float16, {3, 5, 7}},
                           {"label", FieldKind::tensor, DType::int64, {}}};
   for (const int64_t batch : {1, 2, 7, 64, 1000}) {
-    const SlotLayout layout = slot_layout(fields, batch);
+    const BatchBufferLayout layout = batch_buffer_layout(fields, batch);
     const auto n = static_cast<size_t>(batch);
     const std::vector<std::pair<size_t, size_t>> parts{{layout.indices, n * 8},
                                                        {layout.valid, n},

@@ -1,4 +1,4 @@
-// What ranks say to each other: every member of every message arrives, and no bytes whatever crash a rank or make it
+// What ranks send each other: every member of every message arrives, and no bytes whatever crash a rank or make it
 // take memory that the message does not hold.
 #include <doctest/doctest.h>
 
@@ -99,7 +99,7 @@ SampleRecord random_record(Random& random) {
     testing::fill(draw.position, random);
     testing::fill(draw.values, random);
   }
-  testing::fill(r.on_card, random);
+  testing::fill(r.on_gpu, random);
   if (random() % 2 == 0) {
     Sum128& hash = r.pixel_hash.emplace();
     testing::fill(hash.low, random);
@@ -116,16 +116,16 @@ ChunkHeader random_header(Random& random, int32_t samples) {
   testing::fill(h.replica, random);
   h.lease.chunk &= 0x7fffffff;
   h.arithmetic = static_cast<uint8_t>(random());
-  h.first_slot = static_cast<int32_t>(random() & 0x7fffffff);
+  h.first_row = static_cast<int32_t>(random() & 0x7fffffff);
   h.samples = samples;
   testing::fill(h.payload_bytes, random);
   testing::fill(h.payload_crc, random);
   if (random() % 2 == 0) {
-    ChunkPiece& piece = h.piece.emplace();
-    piece.card = static_cast<int32_t>(random() & 0x7fffffff);
-    testing::fill(piece.id, random);
-    testing::fill(piece.at, random);
-    testing::fill(piece.bytes, random);
+    ChunkBufferRange& buffer_range = h.buffer_range.emplace();
+    buffer_range.gpu = static_cast<int32_t>(random() & 0x7fffffff);
+    testing::fill(buffer_range.id, random);
+    testing::fill(buffer_range.at, random);
+    testing::fill(buffer_range.bytes, random);
   }
   return h;
 }
@@ -190,7 +190,7 @@ TEST_CASE("an envelope that counts wrong, with a right checksum, is refused with
     CHECK(largest_allocation < 100'000);
   }
   ChunkHeader negative = random_header(random, 1);
-  negative.first_slot = -4;
+  negative.first_row = -4;
   CHECK_THROWS_AS(decode_envelope(encode_envelope(negative, {random_record(random)}), header, records), Error);
 }
 

@@ -15,8 +15,8 @@ TEST_CASE("a peer that says nothing is named once, those that speak never") {
   std::multiset<PeerId> silent;
   Nanoseconds first = 0;
   for (Nanoseconds now = 0; now < 5 * kSecond; now += 100 * kMillisecond) {
-    silence.heard(3, now);
-    silence.heard(4, now);  // nobody asked
+    silence.received(3, now);
+    silence.received(4, now);  // nobody asked
     if (const auto peer = silence.tick(now)) {
       silent.insert(*peer);
       first = now;

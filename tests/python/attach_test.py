@@ -100,7 +100,7 @@ def test_torchruns_programs_get_the_stream_of_the_job():
 
 
 def test_files_that_come_while_it_serves():
-    """A loader made later sees them, and a pass that runs keeps its list; so does the next program."""
+    """A loader made later sees them, and an iteration that runs keeps its list; so does the next program."""
     photos = os.path.join(WORK, "growing")
     shutil.copytree(PHOTOS, photos)
     folder = os.path.join(photos, "train", sorted(os.listdir(os.path.join(photos, "train")))[0])
@@ -124,7 +124,7 @@ print(sum(len(labels) for _, labels in train))
 """
 
 
-def test_two_programs_at_one_port():
+def test_two_programs_at_one_receiver():
     """The second is refused by name, and the first goes on."""
     with no_leftovers() as env, Serving(job, env) as serving:
         serving.wait_for("--stop")

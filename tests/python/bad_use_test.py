@@ -128,7 +128,7 @@ def test_unusable_pictures():
         raises(penstock.DatasetError, run, name)
         assert 0 < good < 5
         raises((penstock.DatasetError, StopIteration), lambda: next(steps))  # and again, at once
-        raises(penstock.DatasetError, lambda: list(map(len, one)), name)  # another pass
+        raises(penstock.DatasetError, lambda: list(map(len, one)), name)  # another iteration
     with loader(tiny_job(dataset={"folder": folder}), on_error="substitute") as one:
         assert sum(int(batch.substituted.sum()) for batch in one) == 1
         bad = one.stats()["splits"]["train"]["bad_samples"]
@@ -143,7 +143,7 @@ def test_uncaught_errors_end_the_program_with_a_name():
     assert result.returncode == 3
 
 
-_NO_PORT = """
+_NO_RECEIVER = """
 import os, signal, threading, time
 import penstock
 def open():
@@ -160,11 +160,11 @@ if {full}:
 """
 
 
-def test_a_port_that_is_not_there():
-    env = dict(os.environ, PENSTOCK_PORT="@penstock-nobody-home", PENSTOCK_TOKEN="x")
-    result = script(_NO_PORT.format(job=JOB, full=FULL), env=env)
+def test_a_receiver_that_is_not_there():
+    env = dict(os.environ, PENSTOCK_RECEIVER="@penstock-nobody-home", PENSTOCK_TOKEN="x")
+    result = script(_NO_RECEIVER.format(job=JOB, full=FULL), env=env)
     assert all(float(line) < 0.8 for line in result.stdout.splitlines()) and result.stdout.count("\n") == 2, result.stdout
-    if FULL:  # it waits 10 s for a port that is about to come
+    if FULL:  # it waits 10 s for a receiver that is about to come
         assert result.returncode == 1 and "PeerLostError" in result.stderr and "penstock-nobody-home" in result.stderr
 
 
@@ -173,7 +173,7 @@ import os, signal, sys, time
 import penstock
 job, folder, mode = sys.argv[1:]
 rank = os.environ["RANK"]
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that it always hears the reason from its port, not from its helper
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that it always hears the reason from its receiver, not from its helper
 def say(text):
     with open(os.path.join(folder, rank), "a") as file:
         file.write(text + "\\n")
@@ -256,7 +256,7 @@ def leaving_nothing():
     return no_leftovers(wait_s=8)
 
 
-def test_port_gone_in_mid_epoch():
+def test_receiver_gone_in_mid_epoch():
     if not mpirun_is_here():
         return
     with leaving_nothing() as env:
@@ -268,7 +268,7 @@ def test_port_gone_in_mid_epoch():
         while "Error" not in running.said(1) and time.monotonic() < deadline:
             time.sleep(0.05)
         said = running.said(1)
-        assert "PeerLostError: the port of trainer 1 on host" in said, running.log()
+        assert "PeerLostError: the receiver of trainer 1 on host" in said, running.log()
         assert "went away while the program waited for the next batch" in said, running.log()
 
 

@@ -262,7 +262,7 @@ def test_lightning_like_sanity_check_and_validation_in_mid_epoch():
 def test_threads():
     with penstock.DataLoader(JOB, "train") as train:
         plain = indices_of(train)
-        for _ in range(2):  # a pass that three threads share
+        for _ in range(2):  # an iteration that three threads share
             train.set_epoch(0)
             steps, seen = iter(train), []
             threads = [threading.Thread(target=lambda: seen.extend((b.step, b.indices.tolist()) for b in steps))
@@ -272,8 +272,8 @@ def test_threads():
             for thread in threads:
                 thread.join(30)
             assert [indices for _, indices in sorted(seen)] == plain
-        passes = [iter(train) for _ in range(3)]  # and a pass for each of three
-        epochs = [one.result() for one in map(ThreadPoolExecutor(3).submit, [indices_of] * 3, passes)]
+        iterations = [iter(train) for _ in range(3)]  # and an iteration for each of three
+        epochs = [one.result() for one in map(ThreadPoolExecutor(3).submit, [indices_of] * 3, iterations)]
         for epoch, seen in enumerate(epochs, start=1):
             train.set_epoch(epoch)
             assert indices_of(train) == seen
@@ -386,7 +386,7 @@ def check_grid(grid, pictures, titles=None):
 
 
 def test_stats_are_each_loaders_own():
-    # Three loaders of one process, two of them of one split: one port and one loader, and books of their own.
+    # Three loaders of one process, two of them of one split: one receiver and one loader, and books of their own.
     with penstock.DataLoader(JOB, "train") as one, penstock.DataLoader(JOB, "train") as two, \
             penstock.DataLoader(JOB, "val") as val:
         assert one.stats()["images"] == one.stats()["batches"] == 0 and one.stats()["pixel_hash"] == "0" * 32
@@ -421,7 +421,7 @@ def test_two_lists_built_in_python():
     first = [T.RandomResizedCrop(64), T.ToDtype("float32", scale=True)]
     second = [T.Resize(64), T.CenterCrop(64), T.ToDtype("float32", scale=True)]
     data = penstock.ImageFolder(TRAIN)
-    with penstock.DataLoader(data, transform=first, card_transform=T.Compose(second), cpu_fraction=0.4, batch_size=80,
+    with penstock.DataLoader(data, transform=first, gpu_transform=T.Compose(second), cpu_fraction=0.4, batch_size=80,
                              seed=3) as both, \
             penstock.DataLoader(data, transform=first, batch_size=80, seed=3) as only_first, \
             penstock.DataLoader(data, transform=second, batch_size=80, seed=3) as only_second:
@@ -432,21 +432,21 @@ def test_two_lists_built_in_python():
         assert all(a != b for a, b in zip(of_first, of_second)) and 15 < sum(of_first) < 50, sum(of_first)
         # Whose a sample is stands in the order's hash, and in the state.
         assert both.stats()["order_hash"] != only_first.stats()["order_hash"]
-        raises(penstock.ConfigError, lambda: only_first.load_state_dict(both.state_dict()), "card_pipeline")
-    with penstock.DataLoader(data, transform=first, card_transform=second, cpu_fraction=0.4, batch_size=80, seed=3,
+        raises(penstock.ConfigError, lambda: only_first.load_state_dict(both.state_dict()), "cpu_fraction")
+    with penstock.DataLoader(data, transform=first, gpu_transform=second, cpu_fraction=0.4, batch_size=80, seed=3,
                              loader__threads=1, loader__executor="auto", loader__cpu_fraction=1.0) as again:
         assert torch.equal(next(iter(again))[0], mixed[0])
-    # By learnt speeds: a key of the loader, which changes no image.
+    # By learned speeds: a key of the loader, which changes no image.
     with penstock.DataLoader(data, transform=first, cpu_fraction="auto", batch_size=80, seed=3,
                              loader__executor="auto") as shared:
         assert torch.equal(next(iter(shared))[0], firsts[0])
     raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction="all"), '"auto"')
-    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, card_transform=second), "cpu_fraction")
-    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, cpu_fraction=0.4), "card_pipeline")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, gpu_transform=second), "cpu_fraction")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, cpu_fraction=0.4), "gpu_pipeline")
     raises(penstock.ConfigError, lambda: penstock.DataLoader(JOB, "train", cpu_fraction=0.4), "loader.cpu_fraction")
-    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", card_transform=second),
-           "splits.NAME.card_pipeline")
-    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, card_transform=T.CenterCrop(32),
+    raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", gpu_transform=second),
+           "splits.NAME.gpu_pipeline")
+    raises(penstock.ConfigError, lambda: penstock.DataLoader(data, transform=first, gpu_transform=T.CenterCrop(32),
                                                              cpu_fraction=0.4), "ToDtype")
 
 

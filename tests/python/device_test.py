@@ -1,5 +1,5 @@
 """Tensors on a CUDA device and in page-locked memory, without one (simulated_cuda.py): copies that read a batch's memory
-late, and memory that goes back behind them. With a card: cuda_tensors_test.py; images finished on it: card_images_test.py."""
+late, and memory that goes back behind them. With a GPU: cuda_tensors_test.py; images finished on it: gpu_images_test.py."""
 
 import gc
 import os
@@ -87,7 +87,7 @@ def test_the_watch_sees_a_batch_that_goes_too_early():
 def test_page_locked_tensors():
     wanted = plain()
     with Cuda() as cuda, penstock.DataLoader(JOB, "train", pin_memory=True, batch_size=8) as train:
-        got = [(*batch, batch.indices) for batch in train]  # all of them: they are torch's memory, not slots
+        got = [(*batch, batch.indices) for batch in train]  # all of them: they are torch's memory, not batch buffers
         assert all(tensor.is_pinned() for batch in got for tensor in batch) and not cuda.alive()
     assert len(got) == len(wanted) > 5
     for one, other in zip(got, wanted):
@@ -102,12 +102,12 @@ def test_page_locked_tensors():
     assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in zip(got, wanted)) and len(got) == len(wanted)
 
 
-def test_auto_takes_the_local_ranks_card():
-    with Cuda(cards=4) as cuda, mock.patch.dict(os.environ, LOCAL_RANK="6"):
+def test_auto_takes_the_local_ranks_gpu():
+    with Cuda(gpus=4) as cuda, mock.patch.dict(os.environ, LOCAL_RANK="6"):
         with penstock.DataLoader(JOB, "train", device="auto") as train:
             next(iter(train))
         assert cuda.streams[0].device == torch.device("cuda:2")
-    with penstock.DataLoader(JOB, "train", device="auto") as train:  # no card: a view of the batch, not a copy
+    with penstock.DataLoader(JOB, "train", device="auto") as train:  # no GPU: a view of the batch, not a copy
         images, _ = next(iter(train))
         assert images.device.type == "cpu" and not torch.cuda.is_available()
 
@@ -153,13 +153,13 @@ def test_a_device_that_torch_does_not_know():
         raises(penstock.UsageError, lambda: penstock.DataLoader(JOB, "train", device=device), f"device={device!r}", "auto")
 
 
-def test_a_card_that_is_not_there():
+def test_a_gpu_that_is_not_there():
     for make in (lambda **more: penstock.DataLoader(JOB, "train", **more),
                  lambda **more: penstock.Preprocessor(JOB, "val", **more),
                  lambda **more: penstock.wrap([], JOB, split="val", **more)):
         raises(penstock.UsageError, lambda: make(device="cuda:0"), "cuda:0", "sees no CUDA device", 'device="auto"')
         raises(penstock.UsageError, lambda: make(device=torch.device("cuda", 1)), "sees no CUDA device")
-        with Cuda(cards=2):
+        with Cuda(gpus=2):
             raises(penstock.UsageError, lambda: make(device="cuda:2"), "cuda:2", "2 CUDA devices", "LOCAL_RANK")
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")

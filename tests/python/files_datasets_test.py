@@ -116,7 +116,7 @@ def pictures_below(folder):
 
 
 def test_a_new_loader_looks_at_the_files_again():
-    """While an older one is in the middle of a pass, which keeps its list."""
+    """While an older one is in the middle of an iteration, which keeps its list."""
     with tempfile.TemporaryDirectory() as top:
         copy = os.path.join(top, "train")
         shutil.copytree(TRAIN, copy)

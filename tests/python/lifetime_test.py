@@ -80,11 +80,11 @@ def test_writing_in_place_changes_nobody_elses_batch():
             images.mul_(0).add_(len(seen))
             kept = kept[-1:] + [(images, digest(images))]
             for one, before in kept:
-                assert digest(one) == before  # slots in use are never handed out again
+                assert digest(one) == before  # batch buffers in use are never handed out again
         assert seen == plain
         del images, one, kept
         train.set_epoch(0)
-        assert [digest(images) for images, _ in train] == plain  # nothing of the writing stays in a slot
+        assert [digest(images) for images, _ in train] == plain  # nothing of the writing stays in a batch buffer
 
 
 def test_batches_dropped_in_other_threads():
@@ -224,7 +224,7 @@ def test_unused_capsules_give_the_batch_back():
 
 
 def test_non_blocking_copy_dropped_at_once():
-    """On the CPU the copy is synchronous; the rule that makes it safe for CUDA is that slots are not page-locked."""
+    """On the CPU the copy is synchronous; the rule that makes it safe for CUDA is that batch buffers are not page-locked."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with penstock.DataLoader(JOB, "train") as train:
         plain = [digest(images) for images, _ in train]
@@ -234,7 +234,7 @@ def test_non_blocking_copy_dropped_at_once():
             if torch.cuda.is_available():
                 assert not images.is_pinned()
             copies.append(images.to(device, non_blocking=True, copy=True))
-            del images, labels  # the slot is filled again meanwhile
+            del images, labels  # the batch buffer is filled again meanwhile
         assert [digest(one) for one in copies] == plain
 
 

@@ -131,10 +131,10 @@ def test_text_and_bytes():
                 assert list(batch) == ["image", "label", "raw", "caption", "weight"]
                 assert type(batch["caption"]) is list and type(batch["raw"]) is list
                 assert len(batch["caption"]) == len(batch["raw"]) == len(batch["label"])
-                for slot, index in enumerate(map(int, batch.indices)):
-                    assert batch["caption"][slot] == f"picture {index} \u2014 \U0001F600" and index != 7
-                    assert batch["raw"][slot] == bytes([index, 0]) * index
-                    assert float(batch["weight"][slot]) == index == int(batch["image"][slot, 0, 0, 0])
+                for row_index, index in enumerate(map(int, batch.indices)):
+                    assert batch["caption"][row_index] == f"picture {index} \u2014 \U0001F600" and index != 7
+                    assert batch["raw"][row_index] == bytes([index, 0]) * index
+                    assert float(batch["weight"][row_index]) == index == int(batch["image"][row_index, 0, 0, 0])
                 kept += batch["raw"]
         assert len(kept) == 12 and all(type(value) is bytes for value in kept)  # they need no memory of the batch
     # In evaluation an unusable sample is there, masked and empty.
@@ -159,7 +159,7 @@ def test_functions_in_both_of_two_lists():
     def images(*functions, **more):
         lists = [[T.CenterCrop(32), *([T.Python(one)] if one else [])] for one in functions]
         if len(lists) > 1:
-            more.update(card_transform=lists[1], cpu_fraction=0.5)
+            more.update(gpu_transform=lists[1], cpu_fraction=0.5)
         with penstock.DataLoader(penstock.ImageFolder(TRAIN), transform=lists[0], batch_size=40, seed=7, dtype="uint8",
                                  output="numpy", **more) as loader:
             return next(iter(loader))[0].copy()

@@ -45,7 +45,7 @@ GEOMETRY = [T.Pad([3, 9], fill=0, padding_mode="reflect"), T.RandomCrop(64, pad_
             T.RandomHorizontalFlip()]
 
 
-def passes(dataset, transform, epochs=2, **options):
+def iterations(dataset, transform, epochs=2, **options):
     with penstock.DataLoader(dataset, transform=transform, batch_size=5, seed=4, shuffle=True, **options) as loader:
         for _ in range(epochs):
             yield from loader
@@ -54,7 +54,7 @@ def passes(dataset, transform, epochs=2, **options):
 def test_masks_follow_every_draw_and_keep_their_numbers():
     seen = 0
     dataset = penstock.PairedFolders(PAIRS["images"], masks=PAIRS["masks"])
-    for images, masks in passes(dataset, GEOMETRY):
+    for images, masks in iterations(dataset, GEOMETRY):
         assert images.shape[1:] == (3, 40, 56) and masks.shape[1:] == (40, 56) and masks.dtype == torch.uint8
         for channel, factor in enumerate((1, 5, 9)):
             assert torch.equal(images[:, channel], masks * factor)
@@ -67,7 +67,7 @@ def test_targets_get_the_same_draws_colour_included():
     colour = [T.RandomInvert(), *GEOMETRY, T.RandomApply([T.RandomInvert(0.7)], p=0.8)]
     plain = penstock.PairedFolders(PAIRS["images"], targets=PAIRS["targets"], masks=PAIRS["masks"])
     inverted = set()
-    for images, masks, targets in passes(plain, colour):
+    for images, masks, targets in iterations(plain, colour):
         for image, target, mask in zip(images.int(), targets.int(), masks.int()):
             assert torch.equal(image + target, torch.full_like(image, 255))
             how = [torch.equal(image[0], mask), torch.equal(image[0], 255 - mask)]
@@ -89,20 +89,20 @@ def test_masks_have_a_fill_of_their_own():
                  T.RandomPerspective(p=1, interpolation="nearest", **fills),
                  T.RandomRotation(40, fill=[200, 200, 200], mask_fill=255)]:
         outside = 0
-        for images, masks in passes(dataset, [*same_size, step, *same_size], 1):
+        for images, masks in iterations(dataset, [*same_size, step, *same_size], 1):
             for channel in range(3):
                 assert torch.equal(images[:, channel] == 200, masks == 255), step
             outside += int((masks == 255).sum())
         assert outside > 100, step
     for step in [T.RandAugment(4, 20, **fills), T.AutoAugment(**fills), T.TrivialAugmentWide(**fills)]:
-        ids = torch.cat([masks.unique() for _, masks in passes(dataset, [*same_size, step])]).unique().tolist()
+        ids = torch.cat([masks.unique() for _, masks in iterations(dataset, [*same_size, step])]).unique().tolist()
         assert set(ids) == {*range(CLASSES), 255}, (step, ids)
     # Without: a single number is one for all, a colour means nothing among ids.
     for fill, wanted in [(90, 90), ([200, 1, 2], 0)]:
-        masks = torch.cat([masks for _, masks in passes(dataset, [T.CenterCrop(32), T.Pad(9, fill=fill)], 1)])
+        masks = torch.cat([masks for _, masks in iterations(dataset, [T.CenterCrop(32), T.Pad(9, fill=fill)], 1)])
         assert masks[:, 0, 0].unique().tolist() == [wanted]
     raises(penstock.UsageError, lambda: T.Pad(1, fill={"Mask": 3}), "says nothing of images")
-    raises(penstock.ConfigError, lambda: next(passes(dataset, [T.CenterCrop(32), T.Pad(1, mask_fill=256)])), "mask_fill")
+    raises(penstock.ConfigError, lambda: next(iterations(dataset, [T.CenterCrop(32), T.Pad(1, mask_fill=256)])), "mask_fill")
 
 
 def test_only_images_are_finished():
@@ -110,7 +110,7 @@ def test_only_images_are_finished():
     last = [T.ToDtype(torch.float32, scale=True), T.Normalize(mean, std)]
     dataset = penstock.PairedFolders(PAIRS["images"], targets=PAIRS["images"], masks=PAIRS["masks"])
     for channels_last in (False, True):
-        for batch in passes(dataset, [*GEOMETRY, *last], 1, batch="dict", channels_last=channels_last):
+        for batch in iterations(dataset, [*GEOMETRY, *last], 1, batch="dict", channels_last=channels_last):
             assert set(batch) == {"image", "target", "mask"}
             image, target, mask = batch["image"], batch["target"], batch["mask"]
             assert image.dtype == target.dtype == torch.float32 and mask.dtype == torch.uint8
@@ -119,7 +119,7 @@ def test_only_images_are_finished():
             for channel in range(3):
                 wanted = (mask * (1, 5, 9)[channel]).float() / 255
                 assert torch.allclose(image[:, channel], (wanted - mean[channel]) / std[channel], atol=1e-6)
-    for image, masks in passes(penstock.PairedFolders(PAIRS["images"], masks=PAIRS["masks"]),
+    for image, masks in iterations(penstock.PairedFolders(PAIRS["images"], masks=PAIRS["masks"]),
                                [T.Resize([50, 50], interpolation="nearest"), T.FiveCrop(32)], 1):
         assert image.shape[1:] == (5, 3, 32, 32) and masks.shape[1:] == (5, 32, 32)
         assert torch.equal(image[:, :, 0], masks)
@@ -207,7 +207,7 @@ def test_real_pairs():
                 seen += 1
         assert seen == len(names) > 10
     same = penstock.PairedFolders(sharp, targets=sharp)
-    for images, targets in passes(same, [T.RandomResizedCrop(96), T.RandomHorizontalFlip(), T.RandomInvert()], 1):
+    for images, targets in iterations(same, [T.RandomResizedCrop(96), T.RandomHorizontalFlip(), T.RandomInvert()], 1):
         assert torch.equal(images, targets)
 
 

@@ -94,7 +94,7 @@ def test_random_and_sequential_samplers_are_torchs():
         assert list(ours) == list(theirs) and len(ours) == len(theirs), (size, replacement, count, value, epoch)
         again = list(ours)
         later = torch_data.RandomSampler(range(size), replacement, count, generator(value + epoch + 1))
-        assert again == list(later)  # every pass is a new epoch
+        assert again == list(later)  # every iteration is a new epoch
         ours.set_epoch(epoch + 1)
         assert list(ours) == again
     assert list(penstock.SequentialSampler([3, 1, 2])) == [0, 1, 2]
@@ -507,7 +507,7 @@ import penstock
 try:
     penstock.DataLoader(sys.argv[1], "train", ranks_per_replica=2)
 except penstock.UsageError as problem:
-    sys.exit(0 if "its port belongs to a job of 2" in str(problem) else str(problem))
+    sys.exit(0 if "its receiver belongs to a job of 2" in str(problem) else str(problem))
 sys.exit("it opened")
 """
 

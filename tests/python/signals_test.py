@@ -39,7 +39,7 @@ def interrupt_after(seconds):
 
 
 def waiting(loader):
-    """A pass whose next() waits until something in `held` is dropped."""
+    """An iteration whose next() waits until something in `held` is dropped."""
     steps, held = iter(loader), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -49,7 +49,7 @@ def waiting(loader):
 
 
 def all_held_job(**trainer):
-    job = tiny_job(batch_size=8)  # 10 batches; hold 2 and prefetch 2 make 5 slots
+    job = tiny_job(batch_size=8)  # 10 batches; hold 2 and prefetch 2 make 5 batch buffers
     job["trainer"] = {"timeout_s": 20, "hold": 2, **trainer}
     return job
 

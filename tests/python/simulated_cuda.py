@@ -1,11 +1,11 @@
-"""torch.cuda without a card, as far as penstock uses it: streams whose work happens when somebody waits for it.
+"""torch.cuda without a GPU, as far as penstock uses it: streams whose work happens when somebody waits for it.
 
-    with Cuda(cards=2) as cuda:              # replaces what penstock needs of torch
+    with Cuda(gpus=2) as cuda:               # replaces what penstock needs of torch
         train = penstock.DataLoader(JOB, "train", device="cuda:0")
 
 Copies read by address when they happen, so memory that went back too early would give other bytes; and every array that is
 taken of a batch is watched until it goes. Tensors "on the device" lie in memory of the host, filled with 7 at first. Images
-are finished by a card that is this CPU where PENSTOCK_CARDS=host is in the environment; without a card at all, by the port.
+are finished by a GPU that is this CPU where PENSTOCK_GPUS=host is in the environment; without a GPU at all, by the receiver.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from unittest import mock
 import torch
 import torch.utils.dlpack
 
-from penstock._card_images import CardImages
-from penstock._tensors import _OnCard
+from penstock._gpu_images import GpuImages
+from penstock._tensors import _OnGpu
 
 if torch.cuda.is_available():
     print("SKIP: torch sees a CUDA device, which cuda_tensors_test uses")
@@ -69,8 +69,8 @@ class Stream:
 
 
 class Cuda:
-    def __init__(self, cards=1):
-        self.cards = cards
+    def __init__(self, gpus=1):
+        self.gpus = gpus
         self.consumer = Stream()   # current, until somebody says otherwise
         self.current = self.consumer
         self.streams = []
@@ -79,7 +79,7 @@ class Cuda:
         self.gone = 0
         self.gone_too_early = 0    # while a copy still read them
         self.recorded = []
-        self.finished = 0          # fields of batches that the card was told to finish
+        self.finished = 0          # fields of batches that the GPU was told to finish
         self.pinned = set()
 
     def alive(self):
@@ -103,7 +103,7 @@ class Cuda:
             self.current.work.append(copy)
             return out
 
-        real_empty_strided, real_start = torch.empty_strided, CardImages.start
+        real_empty_strided, real_start = torch.empty_strided, GpuImages.start
 
         def empty_strided(*args, device, **more):
             there = isinstance(device, torch.device) and device.type == "cuda"
@@ -114,13 +114,13 @@ class Cuda:
         def start(images, source, device, stream, elsewhere=()):
             assert stream is self.current
             tensor, kept = real_start(images, source, device, stream, elsewhere)
-            if kept is source:  # the card reads it when it comes to that
+            if kept is source:  # the GPU reads it when it comes to that
                 self.finished += 1
-                address, card = source.data_ptr(), images._card
+                address, gpu = source.data_ptr(), images._gpu
                 self.reading[address] = self.reading.get(address, 0) + 1
 
                 def work():
-                    card.wait()
+                    gpu.wait()
                     self.reading[address] -= 1
                 self.current.work.append(work)
             return tensor, kept
@@ -152,13 +152,13 @@ class Cuda:
 
         self._patches = [
             mock.patch.object(torch.cuda, "is_available", lambda: True),
-            mock.patch.object(torch.cuda, "device_count", lambda: self.cards),
+            mock.patch.object(torch.cuda, "device_count", lambda: self.gpus),
             mock.patch.object(torch.cuda, "Stream", make_stream),
             mock.patch.object(torch.cuda, "Event", Event),
             mock.patch.object(torch.cuda, "stream", stream),
             mock.patch.object(torch.cuda, "current_device", lambda: 0),
             mock.patch.object(torch, "empty_strided", empty_strided),
-            mock.patch.object(CardImages, "start", start),
+            mock.patch.object(GpuImages, "start", start),
             mock.patch.object(torch.cuda, "current_stream", lambda device=None: self.current),
             mock.patch.object(torch.Tensor, "to", to),
             mock.patch.object(torch.Tensor, "pin_memory", pin_memory),
@@ -177,12 +177,12 @@ class Cuda:
 def gone_too_early(loader):
     """How many fields of a batch the watch sees go before they are read, of a loader (a function makes it) that waits for
     nothing: the test of the watch itself."""
-    def careless(self, arrays, raw=(), elsewhere=(), of=_OnCard.of):
+    def careless(self, arrays, raw=(), elsewhere=(), of=_OnGpu.of):
         out = of(self, arrays, raw, elsewhere)
         self._under_way = (self._under_way[0], None)
         return out
 
-    with Cuda() as cuda, mock.patch.object(_OnCard, "of", careless), loader() as train:
+    with Cuda() as cuda, mock.patch.object(_OnGpu, "of", careless), loader() as train:
         next(iter(train))
         gc.collect()
         return cuda.gone_too_early

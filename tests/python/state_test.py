@@ -6,18 +6,18 @@ sense without worker processes:
   TestFullIteration / TestSnapshotZero             state at step 0, before and after iter()
   TestSnapshotEnd                                  state after StopIteration: the next epoch, whole
   TestNumWorkersMismatch                           here: any number of loader threads, the same stream
-  TestConcurrentDataLoaders                        two loaders and two passes, states apart
+  TestConcurrentDataLoaders                        two loaders and two iterations, states apart
   TestFastStateDictRequest                         state_dict() at once after iter(), without a batch
   TestJsonSerDe                                    json and torch.save round trips
   TestMultiEpochState, TestMultiEpochSDL           states of later epochs, several epochs after a load
   TestEndOfEpoch / load_then_end                   state after the last batch, before StopIteration
-  TestOutOfOrder, TestSingleIterCalled             one pass alive, a second one made, no batch lost; samples that take
+  TestOutOfOrder, TestSingleIterCalled             one iteration alive, a second one made, no batch lost; samples that take
                                                    longer than those behind them
   TestFastStateDictRequest, …RoundRobin            saved again a batch or two after a load, and loaded again
   TestInitialState, TestSnapshotZero (interrupted) a loader that loads its own earlier states, again and again
   TestStatefulSampler, TestNotStatefulSampler      a program's sampler: samplers_test.py
   drop_last, shuffle, several replicas             every tail and mode, states at every step
-  ErrorDataset (test_iteration_error)              a pass that fails: its state is the last good one
+  ErrorDataset (test_iteration_error)              an iteration that fails: its state is the last good one
 
 Not here: what StatefulDataLoader keeps of worker processes, of snapshots every n steps and of IterableDatasets, none of
 which penstock has. Its state after the last batch, before StopIteration, gives one empty epoch (TestEndOfEpoch); ours
@@ -103,14 +103,14 @@ def test_loaded_after_iter_and_on_a_live_iterator():
         assert [key(batch) for batch in steps] == STREAM[4:5]
         raises(StopIteration, lambda: next(steps))
         assert [key(batch) for batch in resumed] == STREAM[5:10]
-    with train() as resumed:  # a pass that has ended stays ended, the next one goes on
+    with train() as resumed:  # an iteration that has ended stays ended, the next one goes on
         steps = iter(resumed)
         for _ in steps:
             pass
         resumed.load_state_dict(state)
         raises(StopIteration, lambda: next(steps))
         assert [key(batch) for batch in resumed] == STREAM[3:5]
-    with train() as resumed:  # a newer pass takes the loaded place, the older one keeps its own
+    with train() as resumed:  # a newer iteration takes the loaded place, the older one keeps its own
         old = iter(resumed)
         next(old)
         resumed.load_state_dict(state)
@@ -141,7 +141,7 @@ def test_epoch_end():
             resumed.set_epoch(epoch)
             seen += [key(batch) for batch in resumed]
         assert seen == STREAM[5:10]
-    with train() as resumed:  # and so does the live pass
+    with train() as resumed:  # and so does the live iteration
         steps = iter(resumed)
         next(steps)
         resumed.load_state_dict(last)
@@ -156,7 +156,7 @@ def test_states_without_a_batch_between():
             iter(loader)  # dropped before its first batch (Lightning looks whether it can): it does not count
         assert loader.state_dict() == fresh and loader.epoch == 0
         first = iter(loader)
-        steps = iter(loader)  # a second pass beside the first, that is alive: the next epoch
+        steps = iter(loader)  # a second iteration beside the first, that is alive: the next epoch
         assert loader.state_dict()["epoch"] == 1
         del first
         next(steps)
@@ -175,7 +175,7 @@ def test_states_without_a_batch_between():
         assert key(next(steps)) == STREAM[6]
         resumed.load_state_dict(state)
         steps = iter(resumed)
-        steps = iter(resumed)  # a notebook's cell, run again: the pass before it still lives
+        steps = iter(resumed)  # a notebook's cell, run again: the iteration before it still lives
         assert key(next(steps)) == STREAM[6] and key(next(iter(resumed))) == STREAM[10]
     with train() as resumed:  # a place that somebody wrote into the state, where it is not looked for
         for wrong in (dict(epoch=5), dict(batch=2), dict(epoch="x"), dict(batch=None)):
@@ -226,7 +226,7 @@ def test_consumed():
         assert loader.state_dict(consumed=LENGTH)["batch"] == LENGTH
         for wrong in (-1, LENGTH + 1):
             raises(penstock.UsageError, lambda: loader.state_dict(consumed=wrong), str(wrong), "5 batches")
-    with train() as resumed:  # counted from the epoch's beginning, also where the pass began later
+    with train() as resumed:  # counted from the epoch's beginning, also where the iteration began later
         resumed.load_state_dict(state)
         steps = iter(resumed)
         next(steps)
@@ -256,7 +256,7 @@ def test_several_loaders_and_passes():
         assert one.state_dict()["batch"] == 2 and other.state_dict()["batch"] == 1
         second = iter(one)
         next(second)
-        assert (one.state_dict()["epoch"], one.state_dict()["batch"]) == (1, 1)  # the pass that moved last
+        assert (one.state_dict()["epoch"], one.state_dict()["batch"]) == (1, 1)  # the iteration that moved last
         next(a)
         assert (one.state_dict()["epoch"], one.state_dict()["batch"]) == (0, 3)
         val_steps = iter(val)
@@ -320,7 +320,7 @@ def test_refusals_name_the_key():
         raises(penstock.UsageError, lambda: loader.load_state_dict({"epoch": object()}), "load_state_dict", "object")
         raises(penstock.ConfigError, lambda: loader.load_state_dict({**state, "decoders": "another-jpeg 1.0"}),
                "decoders: another-jpeg 1.0 then", state["decoders"] + " now")
-        # Another libjpeg-turbo may give other pixels, one library less other verdicts; the others at most a warning.
+        # Another libjpeg-turbo may give other pixels, one library less other statuses; the others at most a warning.
         older = {name: re.sub(rf"(?<={name} )[^;]*", "0.1", state["decoders"]) for name in ("libjpeg-turbo", "libspng")}
         without = state["decoders"][:state["decoders"].rindex("; ")]
         for decoders in (older["libjpeg-turbo"], without):
@@ -471,10 +471,10 @@ def test_elastic():
         if state is not None:
             for loader in loaders:
                 loader.load_state_dict(state)
-        passes = [iter(loader) for loader in loaders]
+        iterations = [iter(loader) for loader in loaders]
         out = []
         for _ in range(steps):
-            rows = [next(one).indices.tolist() for one in passes]
+            rows = [next(one).indices.tolist() for one in iterations]
             out.append([index for row in zip(*rows) for index in row])  # striding: position p is replica p % replicas
         states = [loader.state_dict() for loader in loaders]
         assert all(one == states[0] for one in states)  # any replica may save it

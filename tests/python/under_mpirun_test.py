@@ -73,7 +73,7 @@ def test_the_same_stream_with_one_to_three_loaders():
             assert out["states"] == states  # any rank may save any other's, and the embedded program's
             stats = out["stats"]
             assert [one["role"] for one in stats["ranks"]] == ["trainer"] and stats["images_per_s"] > 0
-            part = stats["splits"]["train"]  # the port's whole split is this loader's: it is the only one
+            part = stats["splits"]["train"]  # the receiver's whole split is this loader's: it is the only one
             assert [stats[key] for key in ("order_hash", "pixel_hash", "images", "batches")] == [
                 part[key] for key in ("order_hash", "pixel_hash", "images", "batches")]
             assert "training program" in stats["bottleneck"] and "%" in stats["bottleneck"], stats["bottleneck"]

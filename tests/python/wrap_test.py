@@ -135,13 +135,13 @@ def test_prefetch_numpy_dtype_and_more_columns():
             assert names[place] == f"photo {index}"
 
 
-CARD_LIST = [{"Resize": {"size": 64}}, {"CenterCrop": {"size": 64}}, {"RandomGrayscale": {"p": 0.3}},
+GPU_LIST = [{"Resize": {"size": 64}}, {"CenterCrop": {"size": 64}}, {"RandomGrayscale": {"p": 0.3}},
              {"ToDtype": {"dtype": "float32", "scale": True}},
              {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}]
 
 
 def two_lists(split="train", share=0.3):
-    return [f"splits.{split}.card_pipeline={json.dumps(CARD_LIST)}", f"splits.{split}.cpu_fraction={share}"]
+    return [f"splits.{split}.gpu_pipeline={json.dumps(GPU_LIST)}", f"splits.{split}.cpu_fraction={share}"]
 
 
 def test_two_lists_share_the_samples_by_a_draw():
@@ -162,15 +162,15 @@ def test_two_lists_share_the_samples_by_a_draw():
             train.set_epoch(1)
             assert check_same(train, every[share or 0.3]) == 80
             train.close()
-    # With a card (one that is this CPU): it makes images of the second list alone.
-    os.environ["PENSTOCK_CARDS"] = "host"
+    # With a GPU (one that is this CPU): it makes images of the second list alone.
+    os.environ["PENSTOCK_GPUS"] = "host"
     try:
         for share in (0.3, 1):
             train = penstock.wrap(torch_loader("train"), JOB, split="train", overrides=two_lists(share=share), threads=1,
-                                  loader__executor="card")
+                                  loader__executor="gpu")
             train.set_epoch(1)
             assert check_same(train, every[share]) == 80 and train.preprocessor.threads == 1
-            made = [card["images"] for card in train.preprocessor.cards]
+            made = [gpu["images"] for gpu in train.preprocessor.gpus]
             assert len(made) == 1 and (0 < made[0] <= 80 - len(chosen[0.3]) + 2 if share < 1 else made[0] == 0), made
             kept = next(iter(train))[0]
             train.close()
@@ -180,17 +180,17 @@ def test_two_lists_share_the_samples_by_a_draw():
         plain = penstock.wrap(torch_loader("val", Photos("val", broken=[3])), JOB, split="val", on_error="substitute")
         for mine, theirs in zip(val, plain):
             assert torch.equal(mine[0], theirs[0]) and torch.equal(mine.valid, theirs.valid)
-        assert val.preprocessor.cards[0]["images"] > 0 and plain.preprocessor.cards == []
+        assert val.preprocessor.gpus[0]["images"] > 0 and plain.preprocessor.gpus == []
         for _ in zip(range(1), val):
             break  # what is under way is taken back or awaited
         val.reset()
-        os.environ["PENSTOCK_CARDS"] = "none"
-        raises(penstock.RunError, "no card can be used", penstock.Preprocessor, JOB, "val", loader__executor="card")
+        os.environ["PENSTOCK_GPUS"] = "none"
+        raises(penstock.RunError, "no GPU can be used", penstock.Preprocessor, JOB, "val", loader__executor="gpu")
         without = penstock.Preprocessor(JOB, "val", loader__executor="auto")
-        assert without.cards == [] and "no card can be used" in without.no_card
-        assert penstock.Preprocessor(JOB, "val", loader__executor="cpu").no_card == ""
+        assert without.gpus == [] and "no GPU can be used" in without.no_gpu
+        assert penstock.Preprocessor(JOB, "val", loader__executor="cpu").no_gpu == ""
     finally:
-        del os.environ["PENSTOCK_CARDS"]
+        del os.environ["PENSTOCK_GPUS"]
     # An eval split as well; and it counts for the state of a checkpoint.
     val = penstock.wrap(torch_loader("val"), JOB, split="val", overrides=two_lists("val", 0.5))
     assert check_same(val, own("val", overrides=two_lists("val", 0.5))) == 26
@@ -199,7 +199,7 @@ def test_two_lists_share_the_samples_by_a_draw():
     other = penstock.Preprocessor(JOB, "val", overrides=two_lists("val", 0.5), cpu_fraction=0.25)
     raises(penstock.ConfigError, "splits.val.cpu_fraction: 0.5 here, 0.25 there", other.check, state)
     assert other.fingerprint != val.preprocessor.fingerprint
-    raises(penstock.ConfigError, "splits.val.card_pipeline", penstock.Preprocessor(JOB, "val").check, state)
+    raises(penstock.ConfigError, "splits.val.cpu_fraction", penstock.Preprocessor(JOB, "val").check, state)
     # Which list it is, is drawn: without an index nobody can say.
     assert other.random_transforms == ["cpu_fraction", "RandomGrayscale"]
     raises(penstock.UsageError, "draws (cpu_fraction, RandomGrayscale)", other, Photos("val").files[0][0])
@@ -216,10 +216,10 @@ def test_with_one_list_the_share_changes_nothing():
     raises(penstock.UsageError, '"auto"', penstock.wrap, [], JOB, split="val", cpu_fraction="all")
     raises(penstock.ConfigError, "write loader.cpu_fraction", penstock.wrap, [], JOB, split="val",
            splits__val__cpu_fraction=0.5)
-    smaller = [{"CenterCrop": {"size": 32}}, *CARD_LIST[3:]]
-    raises(penstock.ConfigError, "split 'val': card_pipeline ends in 32 x 32 pixels, and pipeline in 64 x 64 pixels",
+    smaller = [{"CenterCrop": {"size": 32}}, *GPU_LIST[3:]]
+    raises(penstock.ConfigError, "split 'val': gpu_pipeline ends in 32 x 32 pixels, and pipeline in 64 x 64 pixels",
            penstock.wrap, [], JOB, split="val", splits__val__cpu_fraction=0.5,
-           splits__val__card_pipeline=smaller)
+           splits__val__gpu_pipeline=smaller)
 
 
 def test_repeated_indices_draw_again():
@@ -375,7 +375,7 @@ def test_break_reset_and_close_leave_nothing():
     raises(penstock.UsageError, "ended by reset()", next, passing)
     assert train.epoch == 4 and sum(1 for _ in train) == 5
     train.reset()
-    two = iter(train), iter(train)  # two passes alive
+    two = iter(train), iter(train)  # two iterations alive
     assert [next(one).epoch for one in two] == [5, 6]
     train.close()
     raises(penstock.UsageError, "ended by close()", next, two[0])

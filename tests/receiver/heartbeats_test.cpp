@@ -8,7 +8,8 @@
 namespace penstock {
 namespace {
 
-// A rank whose loop turns every 0.1 s. Of two other ports (1, 2) and two loaders (3, 4) beside the coordinator's (0).
+// A rank whose loop turns every 0.1 s. Of two other receivers (1, 2) and two loaders (3, 4) beside the coordinator's
+// (0).
 class Rank {
  public:
   Rank(PeerId self, Nanoseconds every_ns, Nanoseconds silence_ns)
@@ -18,12 +19,12 @@ class Rank {
         }) {
     heartbeats_.begin(now_);
   }
-  // Those that were missed, while the `heard` ones went on saying something.
-  std::vector<PeerId> run(Nanoseconds time, const std::vector<PeerId>& heard = {}) {
+  // Those that were missed, while the `received` ones went on saying something.
+  std::vector<PeerId> run(Nanoseconds time, const std::vector<PeerId>& received = {}) {
     std::vector<PeerId> missed;
     for (const Nanoseconds end = now_ + time; now_ < end;) {
       now_ += kSecond / 10;
-      for (const PeerId peer : heard) heartbeats_.heard(peer, now_);
+      for (const PeerId peer : received) heartbeats_.received(peer, now_);
       if (const auto lost = heartbeats_.tick(now_)) {
         missed.push_back(lost->peer);
         reason = lost->reason;
@@ -40,7 +41,7 @@ class Rank {
   Nanoseconds now_ = 100 * kSecond;
 };
 
-TEST_CASE("the coordinator's port tells everybody, and misses a port that falls silent, once") {
+TEST_CASE("the coordinator's receiver tells everybody, and misses a receiver that falls silent, once") {
   Rank rank(0, kSecond, 4 * kSecond);
   CHECK(rank.run(4 * kSecond, {1}).empty());
   CHECK(rank.told == std::vector<PeerId>{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4});
@@ -49,7 +50,7 @@ TEST_CASE("the coordinator's port tells everybody, and misses a port that falls 
   CHECK(rank.run(10 * kSecond, {1}).empty());  // and loaders are not missed here at all
 }
 
-TEST_CASE("another port tells the coordinator alone, and misses only that, with twice the patience") {
+TEST_CASE("another receiver reports to the coordinator alone, and misses only that, with twice the wait limit") {
   Rank rank(2, kSecond, 4 * kSecond);
   CHECK(rank.run(2 * kSecond).empty());
   CHECK(rank.told == std::vector<PeerId>{0, 0});

@@ -8,7 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/job/job.h"
-#include "tests/support/fake_port_messenger.h"
+#include "tests/support/fake_receiver_messenger.h"
 
 namespace penstock {
 namespace {
@@ -34,13 +34,13 @@ struct Desk {
     return std::get<T>(out.for_clients.back().second);
   }
 
-  PortOptions options;
+  ReceiverOptions options;
   ClientConnections clients;
-  FakePortMessenger out;
+  FakeReceiverMessenger out;
   OpenSplits splits{options, clients, out};
 };
 
-TEST_CASE("a client hears what became of its split: opened, refused by the coordinator, or by its own port at once") {
+TEST_CASE("a client hears what became of its split: opened, refused by the coordinator, or by its own receiver at once") {
   Desk desk;
   desk.splits.open(kClient, {split_json(), -1, -1});
   const OpenSplit first = desk.asked<OpenSplit>();

@@ -1,5 +1,5 @@
-// Who stands in for an unusable sample: each other sample is tried once, in an order that everybody finds, until a usable
-// one is met or the budget says that there need be none.
+// Who stands in for an unusable sample: each other sample is tried once, in an order that everybody finds, until a
+// usable one is met or the budget says that there need be none.
 #include <doctest/doctest.h>
 
 #include <atomic>

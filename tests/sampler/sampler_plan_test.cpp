@@ -118,9 +118,9 @@ TEST_CASE("1 sample on 3 replicas: everybody gets it, with its own occurrence") 
   const Plan plan({.dataset_size = 1, .num_replicas = 3, .batch_size = 2, .shuffle = true, .tail = Tail::pad}, 0);
   REQUIRE(plan.steps() == 1);
   for (int64_t replica = 0; replica < 3; ++replica) {
-    for (int64_t slot = 0; slot < 2; ++slot) {
-      const int64_t position = slot * 3 + replica;
-      CHECK(plan.batch(0, replica)[static_cast<size_t>(slot)] ==
+    for (int64_t row_index = 0; row_index < 2; ++row_index) {
+      const int64_t position = row_index * 3 + replica;
+      CHECK(plan.batch(0, replica)[static_cast<size_t>(row_index)] ==
             PlannedSample{.position = position, .index = 0, .occurrence = static_cast<uint16_t>(position)});
     }
   }

@@ -1,5 +1,5 @@
-// Images without a dataset: equal to what the DataLoader gives, byte for byte; verdicts; draws; threads; the identity of
-// a pipeline.
+// Images without a dataset: equal to what the DataLoader gives, byte for byte; statuses; draws; threads; the identity
+// of a pipeline.
 #include "runtime/serving/preprocessor.h"
 
 #include <doctest/doctest.h>
@@ -92,7 +92,7 @@ TEST_CASE("ExifTranspose turns pictures on the whole way") {
     for (int y = 0; y < 40; ++y) all.insert(all.end(), view.row(y), view.row(y) + 60 * 3);
     return all;
   }();
-  const Bytes upright = penstock_test::encode_png(penstock_test::turned(rgb, 60, 40, 6), 40, 60);
+  const Bytes oriented = penstock_test::encode_png(penstock_test::turned(rgb, 60, 40, 6), 40, 60);
   PreprocessorOptions options;
   options.overrides = {"splits.val.pipeline=[ExifTranspose, {CenterCrop: {size: 24}}, {ToDtype: {dtype: uint8}}]"};
   const Preprocessor turns(files().data.job(), "val", options);
@@ -103,7 +103,7 @@ TEST_CASE("ExifTranspose turns pictures on the whole way") {
     const ImageBatch batch = preprocess.run(file);
     return Bytes(row(batch.images(), 0), row(batch.images(), 0) + row_bytes(batch.images()));
   };
-  CHECK(pixels(turns, marked) == pixels(leaves, upright));
+  CHECK(pixels(turns, marked) == pixels(leaves, oriented));
   CHECK(pixels(leaves, marked) == pixels(leaves, plain));
   CHECK(turns.fingerprint() != leaves.fingerprint());
 }
@@ -223,7 +223,7 @@ TEST_CASE("a training split: index and epoch give the loader's draws, and nothin
   CHECK(std::memcmp(first.images().data, preprocess.run(other).images().data, row_bytes(first.images())) != 0);
 }
 
-TEST_CASE("verdicts: a reason for each image, an exception for a single one") {
+TEST_CASE("statuses: a reason for each image, an exception for a single one") {
   PreprocessorOptions options;
   options.overrides = {"limits.max_pixels=5000"};
   const Preprocessor preprocess(files().data.job(), "val", options);
@@ -320,7 +320,7 @@ TEST_CASE("a waiting caller is asked, and may come back") {
   const Bytes large = photo(1500, 1500, 6);
   std::vector<EncodedImage> views(150, {large, std::nullopt, 0, 0});
   PendingImages pending = preprocess.submit(views);
-  CHECK_THROWS_AS(pending.wait([] { throw std::runtime_error("no patience"); }), std::runtime_error);
+  CHECK_THROWS_AS(pending.wait([] { throw std::runtime_error("no wait limit"); }), std::runtime_error);
   CHECK(pending.wait().num_good() == 150);
 }
 

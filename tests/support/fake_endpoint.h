@@ -1,7 +1,7 @@
-// An Endpoint whose other end is a test: what a port sends is looked at, what it receives is scripted.
+// An Endpoint whose other end is a test: what a receiver sends is looked at, what it receives is scripted.
 //
 //   auto wire = std::make_shared<FakeWire>();
-//   Port port(options, std::make_unique<FakeEndpoint>(wire));        // run() in a thread
+//   Receiver receiver(options, std::make_unique<FakeEndpoint>(wire));  // run() in a thread
 //   wire->deliver(MessageArrived{1, encode(LoaderHello{...})});      // as if rank 1 had sent it
 //   auto lease = wire->expect<LeaseGranted>(1);                      // the next one that was sent to rank 1
 //   wire->wait_until([&] { return wire->releases(token) == 1; });
@@ -87,7 +87,7 @@ class FakeEndpoint final : public Endpoint {
     const std::lock_guard lock(wire_->mutex_);
     wire_->sent_.emplace_back(peer, decode(message));
   }
-  void send_chunk(PeerId, Message, CellRef, size_t) override { throw std::logic_error("a port sends no chunks"); }
+  void send_chunk(PeerId, Message, ChunkBufferRef, size_t) override { throw std::logic_error("a receiver sends no chunks"); }
   void release(PeerId, uint64_t token) override {
     const std::lock_guard lock(wire_->mutex_);
     ++wire_->released_[token];

@@ -33,7 +33,7 @@ class MemorySource final : public Source {
   }
 
   // Of the sample added last: SideIndex::serialise().
-  void add_index(std::string entry_points) { samples_.back().entry_points = std::move(entry_points); }
+  void add_index(std::string restart_points) { samples_.back().restart_points = std::move(restart_points); }
   void forget_labels() { labelled_ = false; }
   int64_t loads() const { return loads_; }
 
@@ -44,17 +44,17 @@ class MemorySource final : public Source {
   int64_t label(int64_t index) const override { return at(index).label; }
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t index) const override { return static_cast<int64_t>(at(index).bytes.size()); }
-  Verdict read(int64_t index, std::vector<std::byte>& bytes) const override {
+  SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override {
     bytes = at(index).bytes;
-    return Verdict::good();
+    return SampleStatus::good();
   }
-  Verdict load(const DrawKey& key, SourceSample& sample) const override {
+  SampleStatus load(const DrawKey& key, SourceSample& sample) const override {
     ++loads_;
-    const Verdict verdict = Source::load(key, sample);
-    const std::string& index = at(static_cast<int64_t>(key.index)).entry_points;
-    sample.entry_points = std::as_bytes(std::span(index.data(), index.size()));
+    const SampleStatus status = Source::load(key, sample);
+    const std::string& index = at(static_cast<int64_t>(key.index)).restart_points;
+    sample.restart_points = std::as_bytes(std::span(index.data(), index.size()));
     for (const auto& value : at(static_cast<int64_t>(key.index)).more) sample.fields.emplace_back(value);
-    return verdict;
+    return status;
   }
   Sum128 fingerprint() const override {
     std::string text;
@@ -68,7 +68,7 @@ class MemorySource final : public Source {
     int64_t label;
     std::vector<std::byte> bytes;
     std::vector<std::vector<std::byte>> more;
-    std::string entry_points;
+    std::string restart_points;
   };
 
   const Sample& at(int64_t index) const {

@@ -109,7 +109,7 @@ inline void fill(PlannedSample& v, Random& random) {
   fill(v.occurrence, random);
   fill(v.valid, random);
 }
-inline void fill(CardRun& v, Random& random) {
+inline void fill(MemoryRange& v, Random& random) {
   fill(v.at, random);
   fill(v.bytes, random);
 }

@@ -3,8 +3,8 @@
 //   SmallPack pack = small_pack();            // keys cat/0 … cat/2, labels 0 … 2, pictures of 40 + i bytes
 //   disk.add("/p/shard-00000.pack", ...);
 //
-// Fields: caption (text of 5 bytes, in the record), box (int32 [2] = {7, i}, in the table), entry points (i bytes) and
-// notes (1 is rewritten, 2 is bad, each has a partner "a.png").
+// Fields: caption (text of 5 bytes, in the record), box (int32 [2] = {7, i}, in the table), restart points (i bytes)
+// and notes (1 is rewritten, 2 is bad, each has a partner "a.png").
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline SmallPack small_pack() {
     out.add_file({shard_name(0), shard_bytes, 0, Codec::none, 0});
     out.add_field({"caption", FieldKind::text, DType::uint8, {}});
     out.add_field({"box", FieldKind::tensor, DType::int32, {2}});
-    out.add_field({kEntryPoints, FieldKind::bytes, DType::uint8, {}});
+    out.add_field({kRestartPoints, FieldKind::bytes, DType::uint8, {}});
     out.add_field({kNotes, FieldKind::bytes, DType::uint8, {}});
     uint64_t at = sizeof(PackHeader);
     for (uint64_t i = 0; i < 3; ++i) {

@@ -44,11 +44,11 @@ def batch_record(line):
 
 
 class Batch:
-    """One batch of a dump: its lines of the manifest by slot, and its arrays."""
+    """One batch of a dump: its lines of the manifest by row, and its arrays."""
 
     def __init__(self, folder, trainer, step, lines):
-        self.lines = sorted(lines, key=lambda line: line["slot"])
-        assert [line["slot"] for line in self.lines] == list(range(len(lines))), (trainer, step)
+        self.lines = sorted(lines, key=lambda line: line["row_index"])
+        assert [line["row_index"] for line in self.lines] == list(range(len(lines))), (trainer, step)
         for name in ("images", "labels", "indices", "valid"):
             setattr(self, name, numpy.load(os.path.join(folder, f"t{trainer}_s{step}_{name}.npy")))
             assert len(getattr(self, name)) == len(lines), (trainer, step, name)
@@ -71,13 +71,13 @@ class Batch:
         order = pixel = 0
         if "batch_draws" in self.lines[0]:
             order = pixel = xxhash.xxh3_128_intdigest(batch_record(self.lines[0]))
-        for slot, line in enumerate(self.lines):
+        for row_index, line in enumerate(self.lines):
             # The record comes from the arrays where they have it, so that a wrong array is seen too.
-            line = dict(line, label=int(self.labels[slot]), index=int(self.indices[slot]), valid=bool(self.valid[slot]))
+            line = dict(line, label=int(self.labels[row_index]), index=int(self.indices[row_index]), valid=bool(self.valid[row_index]))
             record = sample_record(line)
             order += xxhash.xxh3_128_intdigest(record)
             content = [self.images, *self.fields.values()]
-            pixel += xxhash.xxh3_128_intdigest(record + b"".join(hashed_value(values[slot]) for values in content))
+            pixel += xxhash.xxh3_128_intdigest(record + b"".join(hashed_value(values[row_index]) for values in content))
         return order % MODULUS, pixel % MODULUS
 
 

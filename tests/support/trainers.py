@@ -47,7 +47,7 @@ def seen_by(program, job, folder, *words, ranks=0, timeout=150):
 def outside(env):
     """The environment without what a launcher around the test may have said."""
     return {name: value for name, value in env.items()
-            if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PENSTOCK_ATTACH", "PENSTOCK_PORT")}
+            if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PENSTOCK_ATTACH", "PENSTOCK_RECEIVER")}
 
 
 class Trainer:

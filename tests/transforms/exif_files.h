@@ -1,7 +1,7 @@
 // JPEG files with an EXIF orientation, and the plain way of turning pixels, for tests.
 //
 //   std::vector<std::byte> file = with_orientation(jpeg, 6);
-//   std::vector<uint8_t> upright = turned(rgb, width, height, 6);      // 5 to 8: height and width change places
+//   std::vector<uint8_t> oriented = turned(rgb, width, height, 6);     // 5 to 8: height and width change places
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// ExifTranspose: a pipeline on a file with an orientation equals the same pipeline on the upright picture.
+// ExifTranspose: a pipeline on a file with an orientation equals the same pipeline on the oriented picture.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -40,8 +40,8 @@ std::vector<uint8_t> run(const std::vector<TransformSpec>& specs, const std::vec
   REQUIRE(read_header(file, {}, header, pipeline.header_options()).ok());
   Draws draws = pipeline.draw({7, 1, index, 0}, header);
   std::vector<uint8_t> out(static_cast<size_t>(pipeline.out_width() * pipeline.out_height()) * 3);
-  const Verdict verdict = pipeline.apply(file, header, draws, out, scratch);
-  REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
+  const SampleStatus status = pipeline.apply(file, header, draws, out, scratch);
+  REQUIRE_MESSAGE(status.ok(), status.reason);
   return out;
 }
 
@@ -58,8 +58,8 @@ TEST_CASE("every orientation, under crops, resizes and flips") {
   for (int orientation = 0; orientation <= 9; ++orientation) {
     CAPTURE(orientation);
     const bool swaps = orientation >= 5 && orientation <= 8;
-    const std::vector<uint8_t> upright = turned(pixels, 57, 40, orientation);
-    const std::vector<std::byte> reference = penstock_test::encode_png(upright, swaps ? 40 : 57, swaps ? 57 : 40);
+    const std::vector<uint8_t> oriented = turned(pixels, 57, 40, orientation);
+    const std::vector<std::byte> reference = penstock_test::encode_png(oriented, swaps ? 40 : 57, swaps ? 57 : 40);
     const std::vector<std::byte> marked = with_orientation(file, orientation);
     ImageHeader header;
     REQUIRE(read_header(marked, {}, header, {.exif_orientation = true}).ok());
@@ -77,7 +77,7 @@ TEST_CASE("every orientation, under crops, resizes and flips") {
   }
 }
 
-TEST_CASE("the limits hold for turned images, and their verdicts are the same") {
+TEST_CASE("the limits hold for turned images, and their statuses are the same") {
   std::vector<std::byte> cut = with_orientation(photo(64, 48), 6);
   cut.resize(cut.size() / 2);
   ImageHeader header;

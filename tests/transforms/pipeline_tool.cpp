@@ -136,12 +136,12 @@ void run(const json& request) {
     const std::vector<char> bytes = read_file(path);
     const penstock::EncodedView view = std::as_bytes(std::span(bytes));
     penstock::ImageHeader header;
-    penstock::Verdict verdict = penstock::read_header(view, limits, header);
-    if (!verdict.ok()) throw std::runtime_error(path + ": " + verdict.reason);
+    penstock::SampleStatus status = penstock::read_header(view, limits, header);
+    if (!status.ok()) throw std::runtime_error(path + ": " + status.reason);
     const penstock::Draws draws = pipeline.draw(key_of(request, index++), header);
     all.resize(all.size() + pixels);
-    verdict = pipeline.apply({view, {}, nullptr}, header, draws, std::span(all).last(pixels), scratch, {}, role);
-    if (!verdict.ok()) throw std::runtime_error(path + ": " + verdict.reason);
+    status = pipeline.apply({view, {}, nullptr}, header, draws, std::span(all).last(pixels), scratch, {}, role);
+    if (!status.ok()) throw std::runtime_error(path + ": " + status.reason);
     print(draws);
   }
   write_file(request.at("out"), all);

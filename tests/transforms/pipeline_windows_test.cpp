@@ -194,8 +194,8 @@ std::vector<std::byte> encode(Random& random, int width, int height, uint64_t se
 
 ImageHeader header_of(EncodedView bytes) {
   ImageHeader header;
-  const penstock::Verdict verdict = penstock::read_header(bytes, DecodeLimits{}, header);
-  REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
+  const penstock::SampleStatus status = penstock::read_header(bytes, DecodeLimits{}, header);
+  REQUIRE_MESSAGE(status.ok(), status.reason);
   return header;
 }
 
@@ -234,8 +234,8 @@ TEST_CASE("random pipelines equal their steps on whole images, byte for byte") {
     const Pipeline pipeline(specs);
     out.assign(static_cast<size_t>(pipeline.out_width()) * static_cast<size_t>(pipeline.out_height()) * 3, 0xee);
     const Draws draws = pipeline.draw({.seed = kSeed, .epoch = 1, .index = static_cast<uint64_t>(i)}, header);
-    const penstock::Verdict verdict = pipeline.apply(bytes, header, draws, out, scratch);
-    REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
+    const penstock::SampleStatus status = pipeline.apply(bytes, header, draws, out, scratch);
+    REQUIRE_MESSAGE(status.ok(), status.reason);
     const std::vector<uint8_t> expected = naive(specs, decode_whole(bytes, header), draws);
     REQUIRE(expected.size() == out.size());
     if (expected != out) {

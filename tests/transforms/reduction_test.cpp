@@ -39,8 +39,8 @@ Bytes ramps(int width, int height) {
 Bytes run(const Pipeline& pipeline, EncodedView file, const ImageHeader& header, const Draws& draws, Scratch& scratch,
           const SideIndex* index = nullptr) {
   Bytes out(static_cast<size_t>(pipeline.out_width()) * static_cast<size_t>(pipeline.out_height()) * 3);
-  const Verdict verdict = pipeline.apply(ImageInput{file, {}, index}, header, draws, out, scratch, {});
-  REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
+  const SampleStatus status = pipeline.apply(ImageInput{file, {}, index}, header, draws, out, scratch, {});
+  REQUIRE_MESSAGE(status.ok(), status.reason);
   return out;
 }
 
@@ -248,8 +248,8 @@ TEST_CASE("a damaged file is good or bad by fast where it is by exact: samples s
       }
       const Draws draws = fast.draw({.seed = 3, .index = static_cast<uint64_t>(12 * i + k)}, header);
       Bytes out(16 * 16 * 3);
-      const Verdict wanted = exact.apply(damaged, header, draws, out, exact_scratch);
-      const Verdict got = fast.apply(damaged, header, draws, out, scratch);
+      const SampleStatus wanted = exact.apply(damaged, header, draws, out, exact_scratch);
+      const SampleStatus got = fast.apply(damaged, header, draws, out, scratch);
       CAPTURE(i);
       CAPTURE(k);
       REQUIRE(got.ok() == wanted.ok());

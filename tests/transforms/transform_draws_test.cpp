@@ -38,12 +38,12 @@ std::vector<int64_t> draw(const GeometricTransform& transform, Size in, uint64_t
 
 std::vector<GeometricOp> ops_of(const GeometricTransform& transform, Size in, const std::vector<int64_t>& values = {}) {
   OpList ops(in);
-  const penstock::Verdict verdict = transform.geometry(in, values, ops);
-  REQUIRE_MESSAGE(verdict.ok(), verdict.reason);
+  const penstock::SampleStatus status = transform.geometry(in, values, ops);
+  REQUIRE_MESSAGE(status.ok(), status.reason);
   return {ops.ops().begin(), ops.ops().end()};
 }
 
-std::string verdict_of(const GeometricTransform& transform, Size in) {
+std::string status_of(const GeometricTransform& transform, Size in) {
   OpList ops(in);
   return transform.geometry(in, draw(transform, in, 0), ops).reason;
 }
@@ -146,9 +146,9 @@ TEST_CASE("Resize: sizes are torchvision's") {
     CHECK(ops[0].out.height == c.out.height);
     CHECK(draw(*transform, c.in, 0).empty());
   }
-  CHECK(verdict_of(*make("Resize", {{"size", int64_t{2}}, {"max_size", int64_t{4}}}), {1, 1000}) ==
+  CHECK(status_of(*make("Resize", {{"size", int64_t{2}}, {"max_size", int64_t{4}}}), {1, 1000}) ==
         "Resize would turn 1 x 1000 into 0 x 4");
-  CHECK(verdict_of(*make("Resize", {{"size", int64_t{65500}}}), {1, 65500}).find("4290250000") != std::string::npos);
+  CHECK(status_of(*make("Resize", {{"size", int64_t{65500}}}), {1, 65500}).find("4290250000") != std::string::npos);
 }
 
 TEST_CASE("CenterCrop: rounding and padding are torchvision's") {
@@ -216,7 +216,7 @@ TEST_CASE("RandomCrop: every place of the padded image, equally often, and no ot
 TEST_CASE("RandomCrop: an image that is too small is a bad sample; draws stay of fixed length") {
   const auto transform = make("RandomCrop", {{"size", int64_t{32}}});
   CHECK(draw(*transform, {31, 40}, 0) == std::vector<int64_t>{0, 0});
-  CHECK(verdict_of(*transform, {31, 40}) ==
+  CHECK(status_of(*transform, {31, 40}) ==
         "RandomCrop of 32 x 32 does not fit into 31 x 40 (pad_if_needed: true would pad)");
   OpList ops({40, 40});
   const std::vector<int64_t> outside = {9, 0};

@@ -1,4 +1,4 @@
-// What only shm has: real processes, strangers at the door, announcements that cannot be true.
+// What only shm has: real processes, strangers that connect, announcements that cannot be true.
 #include "transport/shm/shm.h"
 
 #include <doctest/doctest.h>
@@ -51,42 +51,42 @@ bool wait_for(Endpoint& end, T& wanted, Nanoseconds timeout = 10 * kSecond) {
 
 TEST_CASE("between processes: chunks are read in place and outlive the sender's kill -9") {
   const std::string job = unique_job();
-  ShmEndpoint port(options_of(job, 0));
+  ShmEndpoint receiver(options_of(job, 0));
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     try {
       Arena arena;
       arena.id = 1;
-      arena.cell_bytes = 4096;
+      arena.chunk_buffer_bytes = 4096;
       arena.memory = SharedMemory::create("penstock-test", 4 * 4096);
       arena.memory.seal_future_writes();
       ShmEndpoint loader(options_of(job, 1));
       loader.connect();
       loader.register_arena(arena);
-      std::memset(arena.cell(2), 0x5a, 4096);
+      std::memset(arena.chunk_buffer(2), 0x5a, 4096);
       loader.send_chunk(0, Message(3, std::byte{9}), {1, 2}, 4096);
-      CellReturned back;
-      if (!wait_for(loader, back) || back.cell != CellRef{1, 2}) ::_exit(2);
-      std::memset(arena.cell(3), 0x77, 4096);
+      ChunkBufferReturned back;
+      if (!wait_for(loader, back) || back.chunk_buffer != ChunkBufferRef{1, 2}) ::_exit(2);
+      std::memset(arena.chunk_buffer(3), 0x77, 4096);
       loader.send_chunk(0, {}, {1, 3}, 4096);
       for (;;) ::pause();
     } catch (...) {
       ::_exit(3);
     }
   }
-  port.connect();
+  receiver.connect();
   ChunkArrived first;
-  REQUIRE(wait_for(port, first));
+  REQUIRE(wait_for(receiver, first));
   CHECK(first.envelope == Message(3, std::byte{9}));
   CHECK(first.payload.size() == 4096);
   CHECK(first.payload[4095] == std::byte{0x5a});
-  port.release(1, first.token);
+  receiver.release(1, first.token);
   ChunkArrived second;
-  REQUIRE(wait_for(port, second));
+  REQUIRE(wait_for(receiver, second));
   ::kill(child, SIGKILL);
   PeerLost lost;
-  REQUIRE(wait_for(port, lost));
+  REQUIRE(wait_for(receiver, lost));
   CHECK(lost.peer == 1);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -103,29 +103,29 @@ int mappings_of(const std::string& name) {
 
 TEST_CASE("a forgotten arena is unmapped at both ends") {
   const std::string job = unique_job();
-  ShmEndpoint port(options_of(job, 0));
+  ShmEndpoint receiver(options_of(job, 0));
   ShmEndpoint loader(options_of(job, 1));
   loader.connect();
   for (uint32_t id = 1; id < 4; ++id) {
     Arena arena;
     arena.id = id;
-    arena.cell_bytes = 4096;
+    arena.chunk_buffer_bytes = 4096;
     arena.memory = SharedMemory::create("penstock-forgotten", 4096);
     arena.memory.seal_future_writes();
     loader.register_arena(arena);
     loader.send_chunk(0, {}, {id, 0}, 100);
     ChunkArrived chunk;
-    REQUIRE(wait_for(port, chunk));
+    REQUIRE(wait_for(receiver, chunk));
     CHECK(mappings_of("penstock-forgotten") == 2);
-    port.release(1, chunk.token);
-    CellReturned back;
+    receiver.release(1, chunk.token);
+    ChunkBufferReturned back;
     REQUIRE(wait_for(loader, back));
     loader.forget_arena(id);
     loader.forget_arena(id);  // again: changes nothing
     CHECK_THROWS_AS(loader.send_chunk(0, {}, {id, 0}, 100), Error);
     loader.send(0, Message(1, std::byte{1}));
     MessageArrived message;
-    REQUIRE(wait_for(port, message));
+    REQUIRE(wait_for(receiver, message));
     CHECK(mappings_of("penstock-forgotten") == 1);
   }
   CHECK(mappings_of("penstock-forgotten") == 0);
@@ -141,19 +141,19 @@ struct Stranger {
     out.text(token);
     socket.send(out.bytes());
   }
-  void arena(uint32_t id, uint64_t bytes, uint64_t cell_bytes, int fd) {
+  void arena(uint32_t id, uint64_t bytes, uint64_t chunk_buffer_bytes, int fd) {
     WireWriter out;
     out.u8(3);
     out.u32(id);
     out.u64(bytes);
-    out.u64(cell_bytes);
+    out.u64(chunk_buffer_bytes);
     socket.send(out.bytes(), fd);
   }
-  void chunk(uint32_t arena_id, uint32_t cell, uint64_t bytes) {
+  void chunk(uint32_t arena_id, uint32_t chunk_buffer, uint64_t bytes) {
     WireWriter out;
     out.u8(4);
     out.u32(arena_id);
-    out.u32(cell);
+    out.u32(chunk_buffer);
     out.u64(bytes);
     socket.send(out.bytes());
   }
@@ -173,17 +173,17 @@ bool is_hung_up(PacketSocket& socket, Endpoint& end) {
 
 TEST_CASE("strangers are hung up on, and do the job no harm") {
   const std::string job = unique_job();
-  ShmEndpoint port(options_of(job, 0));
+  ShmEndpoint receiver(options_of(job, 0));
   Stranger wrong_token(job);
   wrong_token.hello(1, "guess");
-  CHECK(is_hung_up(wrong_token.socket, port));
+  CHECK(is_hung_up(wrong_token.socket, receiver));
   Stranger wrong_rank(job);
   wrong_rank.hello(5, "secret");
-  CHECK(is_hung_up(wrong_rank.socket, port));
+  CHECK(is_hung_up(wrong_rank.socket, receiver));
   for (const size_t size : {1u, 3u, 9u, 200u}) {
     Stranger babble(job);
     babble.socket.send(std::vector<std::byte>(size, std::byte{1}));
-    CHECK(is_hung_up(babble.socket, port));
+    CHECK(is_hung_up(babble.socket, receiver));
   }
   Stranger silent(job);
   // The rank that belongs here is let in; a second one that claims to be it is not.
@@ -191,26 +191,26 @@ TEST_CASE("strangers are hung up on, and do the job no harm") {
   loader.connect();
   loader.send(0, Message(4, std::byte{4}));
   MessageArrived message;
-  REQUIRE(wait_for(port, message));
+  REQUIRE(wait_for(receiver, message));
   CHECK(message.peer == 1);
   Stranger twin(job);
   twin.hello(1, "secret");
-  CHECK(is_hung_up(twin.socket, port));
+  CHECK(is_hung_up(twin.socket, receiver));
   loader.send(0, Message(2, std::byte{5}));
-  CHECK(wait_for(port, message));
+  CHECK(wait_for(receiver, message));
 }
 
 TEST_CASE("announcements outside the announced memory are Error(peer_lost)") {
   const SharedMemory memory = SharedMemory::create("penstock-test", 2 * 4096);
   const auto refuses = [&](const std::function<void(Stranger&)>& act) {
     const std::string job = unique_job();
-    ShmEndpoint port(options_of(job, 0));
+    ShmEndpoint receiver(options_of(job, 0));
     Stranger loader(job);
     loader.hello(1, "secret");
     act(loader);
     try {
       ChunkArrived chunk;
-      (void)wait_for(port, chunk, kSecond);
+      (void)wait_for(receiver, chunk, kSecond);
       return false;
     } catch (const Error& error) {
       return error.kind() == ErrorKind::peer_lost;
@@ -226,7 +226,7 @@ TEST_CASE("announcements outside the announced memory are Error(peer_lost)") {
   CHECK(refuses([&](Stranger& s) { s.arena(1, 3 * 4096, 4096, memory.fd()); }));
   CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, 4096, -1); }));
   CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, 0, memory.fd()); }));
-  // 2^62 bytes a cell: four of them would wrap to nothing.
+  // 2^62 bytes a chunk buffer: four of them would wrap to nothing.
   CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, uint64_t{1} << 62, memory.fd()); s.chunk(1, 3, 1); }));
   CHECK(refuses([&](Stranger& s) { s.socket.send(std::vector<std::byte>(1, std::byte{99})); }));
   CHECK(refuses([&](Stranger& s) { s.socket.send(std::vector<std::byte>(1, std::byte{4})); }));
@@ -234,13 +234,13 @@ TEST_CASE("announcements outside the announced memory are Error(peer_lost)") {
 
 TEST_CASE("messages sent before the peer came are kept for it, in order") {
   const std::string job = unique_job();
-  ShmEndpoint port(options_of(job, 0));
-  for (int i = 0; i < 5; ++i) port.send(1, Message(1, static_cast<std::byte>(i)));
+  ShmEndpoint receiver(options_of(job, 0));
+  for (int i = 0; i < 5; ++i) receiver.send(1, Message(1, static_cast<std::byte>(i)));
   ShmEndpoint loader(options_of(job, 1));
   loader.connect();
   Incoming incoming;
-  (void)port.poll(incoming);
-  port.send(1, Message(1, std::byte{5}));
+  (void)receiver.poll(incoming);
+  receiver.send(1, Message(1, std::byte{5}));
   for (int i = 0; i < 6; ++i) {
     MessageArrived message;
     REQUIRE(wait_for(loader, message));
@@ -250,16 +250,16 @@ TEST_CASE("messages sent before the peer came are kept for it, in order") {
 
 TEST_CASE("flush waits for a peer that has not come yet: its last words are not lost") {
   const std::string job = unique_job();
-  auto port = std::make_unique<ShmEndpoint>(options_of(job, 0));
-  port->send(1, Message(1, std::byte{7}));
-  CHECK_FALSE(port->flush(20 * kMillisecond));  // nobody came
+  auto receiver = std::make_unique<ShmEndpoint>(options_of(job, 0));
+  receiver->send(1, Message(1, std::byte{7}));
+  CHECK_FALSE(receiver->flush(20 * kMillisecond));  // nobody came
   ShmEndpoint loader(options_of(job, 1));
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     loader.connect();
   });
-  CHECK(port->flush(10 * kSecond));
-  port.reset();
+  CHECK(receiver->flush(10 * kSecond));
+  receiver.reset();
   late.join();
   MessageArrived message;
   REQUIRE(wait_for(loader, message));
@@ -273,21 +273,21 @@ TEST_CASE("peers that talk without a pause are heard in turn") {
     o.node_peers = {0, 1, 2, 3};
     return o;
   };
-  ShmEndpoint port(options(0));
+  ShmEndpoint receiver(options(0));
   std::vector<std::unique_ptr<ShmEndpoint>> loaders;
   for (PeerId self = 1; self <= 3; ++self) {
     loaders.push_back(std::make_unique<ShmEndpoint>(options(self)));
     loaders.back()->connect();
     for (int i = 0; i < 20; ++i) loaders.back()->send(0, {std::byte{1}});
   }
-  std::vector<PeerId> heard;
-  while (heard.size() < 60) {
+  std::vector<PeerId> received;
+  while (received.size() < 60) {
     MessageArrived message;
-    REQUIRE(wait_for(port, message));
-    heard.push_back(message.peer);
+    REQUIRE(wait_for(receiver, message));
+    received.push_back(message.peer);
   }
-  for (size_t i = 0; i + 3 <= heard.size(); i += 3) {
-    CHECK(std::set<PeerId>(heard.begin() + static_cast<std::ptrdiff_t>(i), heard.begin() + static_cast<std::ptrdiff_t>(i) + 3).size() == 3);
+  for (size_t i = 0; i + 3 <= received.size(); i += 3) {
+    CHECK(std::set<PeerId>(received.begin() + static_cast<std::ptrdiff_t>(i), received.begin() + static_cast<std::ptrdiff_t>(i) + 3).size() == 3);
   }
 }
 

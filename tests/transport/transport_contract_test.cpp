@@ -1,4 +1,5 @@
-// What transport.h promises, checked over every transport that needs no launcher: order, size, cells, loss, leaks.
+// What transport.h promises, checked over every transport that needs no launcher: order, size, chunk buffers, loss,
+// leaks.
 #include <doctest/doctest.h>
 #include <dirent.h>
 #include <poll.h>
@@ -124,22 +125,22 @@ Message message_of(size_t size, uint32_t seed) {
 }
 
 // For a loader at `end`.
-Arena make_arena(const Endpoint& end, uint32_t id, size_t cells, size_t cell_bytes) {
+Arena make_arena(const Endpoint& end, uint32_t id, size_t chunk_buffers, size_t chunk_buffer_bytes) {
   Arena arena;
   arena.id = id;
-  arena.cell_bytes = cell_bytes;
+  arena.chunk_buffer_bytes = chunk_buffer_bytes;
   if (end.peers_map_arenas()) {
-    arena.memory = SharedMemory::create("penstock-test", cells * cell_bytes);
+    arena.memory = SharedMemory::create("penstock-test", chunk_buffers * chunk_buffer_bytes);
     arena.memory.seal_future_writes();
   } else {
-    arena.memory = SharedMemory::create_private("penstock-test", cells * cell_bytes);
+    arena.memory = SharedMemory::create_private("penstock-test", chunk_buffers * chunk_buffer_bytes);
   }
   return arena;
 }
 
-void fill_cell(const Arena& arena, uint32_t cell, size_t bytes, uint32_t seed) {
+void fill_chunk_buffer(const Arena& arena, uint32_t chunk_buffer, size_t bytes, uint32_t seed) {
   const Message content = message_of(bytes, seed);
-  std::copy(content.begin(), content.end(), arena.cell(cell));
+  std::copy(content.begin(), content.end(), arena.chunk_buffer(chunk_buffer));
 }
 
 int open_descriptors() {
@@ -230,31 +231,31 @@ TEST_CASE_TEMPLATE("what was sent wakes a poll on the receiver's descriptors", T
   }
 }
 
-TEST_CASE_TEMPLATE("a chunk's payload is the cell, and every cell comes back once", T, TRANSPORTS) {
-  constexpr uint32_t kCells = 8;
+TEST_CASE_TEMPLATE("a chunk's payload is the chunk buffer, and every chunk buffer comes back once", T, TRANSPORTS) {
+  constexpr uint32_t kChunkBuffers = 8;
   constexpr size_t kBytes = 10'000;
   Net net(T::make(3));
-  const Arena first = make_arena(*net.ends[1], 1, kCells, 12'288);
-  const Arena second = make_arena(*net.ends[1], 7, kCells, 12'288);
+  const Arena first = make_arena(*net.ends[1], 1, kChunkBuffers, 12'288);
+  const Arena second = make_arena(*net.ends[1], 7, kChunkBuffers, 12'288);
   for (const Arena* arena : {&first, &second}) net.ends[1]->register_arena(*arena);
   for (const Arena* arena : {&first, &second}) {
-    for (uint32_t cell = 0; cell < kCells; ++cell) {
-      const size_t bytes = kBytes + cell;
-      fill_cell(*arena, cell, bytes, arena->id * 100 + cell);
-      net.ends[1]->send_chunk(cell % 2 == 0 ? 0 : 2, message_of(50, cell), {arena->id, cell}, bytes);
+    for (uint32_t chunk_buffer = 0; chunk_buffer < kChunkBuffers; ++chunk_buffer) {
+      const size_t bytes = kBytes + chunk_buffer;
+      fill_chunk_buffer(*arena, chunk_buffer, bytes, arena->id * 100 + chunk_buffer);
+      net.ends[1]->send_chunk(chunk_buffer % 2 == 0 ? 0 : 2, message_of(50, chunk_buffer), {arena->id, chunk_buffer}, bytes);
     }
   }
-  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kCells && net.all<ChunkArrived>(2).size() == kCells; }));
+  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kChunkBuffers && net.all<ChunkArrived>(2).size() == kChunkBuffers; }));
   net.settle();
   CHECK(net.got[1].empty());  // nothing comes back before it is released
   for (const size_t rank : {size_t{0}, size_t{2}}) {
     size_t nth = 0;
     for (const ChunkArrived* chunk : net.all<ChunkArrived>(rank)) {
-      const auto cell = static_cast<uint32_t>(nth % (kCells / 2) * 2 + rank / 2);
-      const uint32_t arena = nth++ < kCells / 2 ? 1 : 7;
+      const auto chunk_buffer = static_cast<uint32_t>(nth % (kChunkBuffers / 2) * 2 + rank / 2);
+      const uint32_t arena = nth++ < kChunkBuffers / 2 ? 1 : 7;
       REQUIRE(chunk->peer == 1);
-      REQUIRE(chunk->envelope == message_of(50, cell));
-      const Message expected = message_of(kBytes + cell, arena * 100 + cell);
+      REQUIRE(chunk->envelope == message_of(50, chunk_buffer));
+      const Message expected = message_of(kBytes + chunk_buffer, arena * 100 + chunk_buffer);
       REQUIRE(Message(chunk->payload.begin(), chunk->payload.end()) == expected);
     }
     for (const ChunkArrived* chunk : net.all<ChunkArrived>(rank)) {
@@ -262,43 +263,43 @@ TEST_CASE_TEMPLATE("a chunk's payload is the cell, and every cell comes back onc
       net.ends[rank]->release(1, chunk->token);  // again: harmless
     }
   }
-  REQUIRE(net.pump([&] { return net.all<CellReturned>(1).size() >= 2 * kCells; }));
+  REQUIRE(net.pump([&] { return net.all<ChunkBufferReturned>(1).size() >= 2 * kChunkBuffers; }));
   net.settle();
-  std::multiset<std::pair<uint32_t, uint32_t>> cells;
-  for (const CellReturned* item : net.all<CellReturned>(1)) {
-    cells.insert({item->cell.arena, item->cell.cell});
-    CHECK(item->peer == (item->cell.cell % 2 == 0 ? 0 : 2));
+  std::multiset<std::pair<uint32_t, uint32_t>> chunk_buffers;
+  for (const ChunkBufferReturned* item : net.all<ChunkBufferReturned>(1)) {
+    chunk_buffers.insert({item->chunk_buffer.arena, item->chunk_buffer.index});
+    CHECK(item->peer == (item->chunk_buffer.index % 2 == 0 ? 0 : 2));
   }
-  CHECK(cells.size() == 2 * kCells);
-  CHECK(std::set<std::pair<uint32_t, uint32_t>>(cells.begin(), cells.end()).size() == 2 * kCells);
-  // The cell is ours again: it can be filled and sent anew.
-  fill_cell(first, 0, kBytes, 999);
+  CHECK(chunk_buffers.size() == 2 * kChunkBuffers);
+  CHECK(std::set<std::pair<uint32_t, uint32_t>>(chunk_buffers.begin(), chunk_buffers.end()).size() == 2 * kChunkBuffers);
+  // The chunk buffer is ours again: it can be filled and sent anew.
+  fill_chunk_buffer(first, 0, kBytes, 999);
   net.ends[1]->send_chunk(0, {}, {1, 0}, kBytes);
-  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kCells + 1; }));
+  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kChunkBuffers + 1; }));
   const auto& payload = net.all<ChunkArrived>(0).back()->payload;
   CHECK(Message(payload.begin(), payload.end()) == message_of(kBytes, 999));
 }
 
-TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its cells back", T, TRANSPORTS) {
+TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its chunk buffers back", T, TRANSPORTS) {
   Net net(T::make(3));
   const Arena arena = make_arena(*net.ends[1], 1, 8, 4096);
   net.ends[1]->register_arena(arena);
-  for (uint32_t cell = 0; cell < 3; ++cell) net.ends[1]->send_chunk(0, {}, {1, cell}, 100);
+  for (uint32_t chunk_buffer = 0; chunk_buffer < 3; ++chunk_buffer) net.ends[1]->send_chunk(0, {}, {1, chunk_buffer}, 100);
   REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == 3; }));
   net.ends[0]->release(1, net.all<ChunkArrived>(0)[0]->token);  // one released, two read, two more on their way
-  for (uint32_t cell = 3; cell < 5; ++cell) net.ends[1]->send_chunk(0, {}, {1, cell}, 100);
+  for (uint32_t chunk_buffer = 3; chunk_buffer < 5; ++chunk_buffer) net.ends[1]->send_chunk(0, {}, {1, chunk_buffer}, 100);
   net.ends[0].reset();
   REQUIRE(net.pump([&] {
-    return net.all<CellReturned>(1).size() >= 5 && !net.all<PeerLost>(1).empty() && !net.all<PeerLost>(2).empty();
+    return net.all<ChunkBufferReturned>(1).size() >= 5 && !net.all<PeerLost>(1).empty() && !net.all<PeerLost>(2).empty();
   }));
-  // Whatever is sent now is dropped; a chunk's cell comes straight back.
+  // Whatever is sent now is dropped; a chunk's chunk buffer comes straight back.
   net.ends[1]->send(0, message_of(100, 1));
   net.ends[1]->send_chunk(0, {}, {1, 5}, 100);
   net.ends[1]->release(0, 77);
   net.settle();
-  std::multiset<uint32_t> cells;
-  for (const CellReturned* item : net.all<CellReturned>(1)) cells.insert(item->cell.cell);
-  CHECK(cells == std::multiset<uint32_t>{0, 1, 2, 3, 4, 5});
+  std::multiset<uint32_t> chunk_buffers;
+  for (const ChunkBufferReturned* item : net.all<ChunkBufferReturned>(1)) chunk_buffers.insert(item->chunk_buffer.index);
+  CHECK(chunk_buffers == std::multiset<uint32_t>{0, 1, 2, 3, 4, 5});
   for (const size_t rank : {size_t{1}, size_t{2}}) {
     REQUIRE(net.all<PeerLost>(rank).size() == 1);
     CHECK(net.all<PeerLost>(rank)[0]->peer == 0);
@@ -322,7 +323,7 @@ TEST_CASE_TEMPLATE("last words are heard, also from a peer that did not listen",
   CHECK(std::holds_alternative<PeerLost>(net.got[0].back()));
 }
 
-TEST_CASE_TEMPLATE("a chunk that is none of its arena's cells is refused at once", T, TRANSPORTS) {
+TEST_CASE_TEMPLATE("a chunk that is none of its arena's chunk buffers is refused at once", T, TRANSPORTS) {
   Net net(T::make(2));
   const Arena arena = make_arena(*net.ends[1], 1, 2, 4096);
   net.ends[1]->register_arena(arena);

@@ -6,7 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/thread_annotations.h"
-#include "transport/cell_token.h"
+#include "transport/chunk_buffer_token.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -67,12 +67,12 @@ class InprocEndpoint final : public Endpoint {
     mailbox(peer).post(MessageArrived{self_, std::move(message), duplicate(fd)});
   }
 
-  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
-    const auto arena = arenas_.find(cell.arena);
+  void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
+    const auto arena = arenas_.find(chunk_buffer.arena);
     if (arena == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
-    if (!arena->second->holds(cell.cell, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a cell of its arena");
-    ChunkArrived chunk{self_, std::move(envelope), {arena->second->cell(cell.cell), bytes}, token_of(cell)};
-    if (!mailbox(peer).post(std::move(chunk))) mailbox(self_).post(CellReturned{peer, cell});
+    if (!arena->second->holds(chunk_buffer.index, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
+    ChunkArrived chunk{self_, std::move(envelope), {arena->second->chunk_buffer(chunk_buffer.index), bytes}, token_of(chunk_buffer)};
+    if (!mailbox(peer).post(std::move(chunk))) mailbox(self_).post(ChunkBufferReturned{peer, chunk_buffer});
   }
 
   void release(PeerId peer, uint64_t token) override {
@@ -108,7 +108,7 @@ class InprocEndpoint final : public Endpoint {
     }
     return shared_->mailboxes[static_cast<size_t>(peer)];
   }
-  void give_back(PeerId peer, uint64_t token) { mailbox(peer).post(CellReturned{self_, cell_of(token)}); }
+  void give_back(PeerId peer, uint64_t token) { mailbox(peer).post(ChunkBufferReturned{self_, chunk_buffer_of(token)}); }
 
   std::shared_ptr<InprocWorld::Shared> shared_;
   PeerId self_;

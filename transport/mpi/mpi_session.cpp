@@ -10,7 +10,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "transport/mpi/naps.h"
+#include "transport/mpi/polling_backoff.h"
 #include "transport/mpi/progress.h"
 #include "transport/mpi_component.h"
 
@@ -21,13 +21,13 @@ class MpiEndpoint final : public Endpoint {
  public:
   explicit MpiEndpoint(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
 
-  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, false, Naps::kDelay}; }
+  Capabilities capabilities(PeerId) const override { return {"mpi", false, false, false, PollingBackoff::kDelay}; }
   void send(PeerId peer, Message message) override { progress_->send(peer, std::move(message)); }
-  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override {
-    const auto arena = arenas_.find(cell.arena);
+  void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
+    const auto arena = arenas_.find(chunk_buffer.arena);
     if (arena == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
-    if (!arena->second->holds(cell.cell, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a cell of its arena");
-    progress_->send_chunk(peer, std::move(envelope), cell, arena->second->cell(cell.cell), bytes);
+    if (!arena->second->holds(chunk_buffer.index, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
+    progress_->send_chunk(peer, std::move(envelope), chunk_buffer, arena->second->chunk_buffer(chunk_buffer.index), bytes);
   }
   void release(PeerId, uint64_t token) override { progress_->release(token); }
   bool peers_map_arenas() const noexcept override { return false; }

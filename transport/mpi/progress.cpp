@@ -12,7 +12,7 @@
 #include "runtime/base/random_hex.h"
 #include "runtime/base/wire.h"
 #include "transport/mpi/mpi_call.h"
-#include "transport/mpi/naps.h"
+#include "transport/mpi/polling_backoff.h"
 
 namespace penstock::mpi {
 namespace {
@@ -20,8 +20,8 @@ namespace {
 constexpr int kControlTag = 1;
 constexpr int kEnvelopeTag = 2;
 constexpr int kPayloadTag = 3;
-constexpr size_t kSpareCells = 32;
-constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than naps while there is traffic
+constexpr size_t kSpareChunkBuffers = 32;
+constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than sleeps while there is traffic
 
 bool all_complete(std::vector<MPI_Request>& requests) {
   int done = 0;
@@ -146,14 +146,14 @@ void Progress::initialise() {
 
 void Progress::loop() {
   const MonotonicClock clock;
-  Naps naps;
+  PollingBackoff backoff;
   for (;;) {
     const bool sent = start_orders();
     bool moved = receive_messages();
     moved = complete_receives() || moved;
     complete_sends();
-    if (sent) naps.sent(clock.now());
-    if (moved) naps.moved(clock.now());
+    if (sent) backoff.sent(clock.now());
+    if (moved) backoff.moved(clock.now());
     std::packaged_task<void()> work;
     {
       MutexLock lock(mutex_);
@@ -166,9 +166,9 @@ void Progress::loop() {
         return;
       } else if (!moved && orders_.empty()) {
         const Nanoseconds now = clock.now();
-        const Nanoseconds nap = naps.next(must_drive(now), now);
-        order_wakes_ = naps.order_wakes();
-        changed_.wait_for(mutex_, std::chrono::microseconds(nap / kMicrosecond));
+        const Nanoseconds sleep = backoff.next(must_drive(now), now);
+        order_wakes_ = backoff.order_wakes();
+        changed_.wait_for(mutex_, std::chrono::microseconds(sleep / kMicrosecond));
         order_wakes_ = false;
       }
     }
@@ -177,9 +177,9 @@ void Progress::loop() {
   }
 }
 
-// Whether requests are under way that only MPI calls move on. To a rank of this node a send needs none, where the other side
-// copies all of it at once; one that is not over when that side has surely looked is being sent in pieces, as in containers
-// whose processes may not read each other's memory.
+// Whether requests are under way that only MPI calls move on. To a rank of this node a send needs none, where the other
+// side copies all of it at once; one that is not over when that side has surely looked is being sent in pieces, as in
+// containers whose processes may not read each other's memory.
 bool Progress::must_drive(Nanoseconds now) const {
   if (!arriving_.empty()) return true;
   const int here = world_.ranks[static_cast<size_t>(world_.rank)].node;
@@ -199,7 +199,7 @@ bool Progress::start_orders() {
     Outgoing& out = sending_.emplace_back();
     out.chunk = order.chunk;
     out.peer = order.peer;
-    out.cell = order.cell;
+    out.chunk_buffer = order.chunk_buffer;
     out.begun = MonotonicClock().now();
     if (order.chunk) {
       const uint64_t bytes = order.bytes;
@@ -221,18 +221,18 @@ bool Progress::start_orders() {
   return !orders.empty();
 }
 
-std::unique_ptr<std::vector<std::byte>> Progress::staging_cell(size_t bytes) {
-  std::unique_ptr<std::vector<std::byte>> cell;
+std::unique_ptr<std::vector<std::byte>> Progress::staging_chunk_buffer(size_t bytes) {
+  std::unique_ptr<std::vector<std::byte>> chunk_buffer;
   {
     MutexLock lock(mutex_);
     if (!spare_.empty()) {
-      cell = std::move(spare_.back());
+      chunk_buffer = std::move(spare_.back());
       spare_.pop_back();
     }
   }
-  if (!cell) cell = std::make_unique<std::vector<std::byte>>();
-  if (cell->size() < bytes) cell->resize(bytes);
-  return cell;
+  if (!chunk_buffer) chunk_buffer = std::make_unique<std::vector<std::byte>>();
+  if (chunk_buffer->size() < bytes) chunk_buffer->resize(bytes);
+  return chunk_buffer;
 }
 
 bool Progress::receive_messages() {
@@ -268,7 +268,7 @@ bool Progress::receive_messages() {
     }
     const auto rest = in.raw(in.left());
     chunk.envelope.assign(rest.begin(), rest.end());
-    chunk.staging = staging_cell(chunk.bytes);
+    chunk.staging = staging_chunk_buffer(chunk.bytes);
     for (size_t offset = 0; offset < chunk.bytes;) {
       const size_t count = std::min(chunk.bytes - offset, static_cast<size_t>(max_message_bytes_));
       chunk.requests.emplace_back(MPI_REQUEST_NULL);
@@ -286,7 +286,7 @@ void Progress::complete_sends() {
       ++it;
       continue;
     }
-    if (it->chunk) deliver(CellReturned{it->peer, it->cell});
+    if (it->chunk) deliver(ChunkBufferReturned{it->peer, it->chunk_buffer});
     it = sending_.erase(it);
   }
 }
@@ -328,10 +328,10 @@ void Progress::send(PeerId peer, Message message) {
   if (order_wakes_) changed_.notify_all();
 }
 
-void Progress::send_chunk(PeerId peer, Message envelope, CellRef cell, const std::byte* payload, size_t bytes) {
+void Progress::send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, const std::byte* payload, size_t bytes) {
   MutexLock lock(mutex_);
-  if (failed_) return;  // the cell is quarantined: MPI may still read it
-  orders_.push_back({peer, std::move(envelope), true, cell, payload, bytes});
+  if (failed_) return;  // the chunk buffer is quarantined: MPI may still read it
+  orders_.push_back({peer, std::move(envelope), true, chunk_buffer, payload, bytes});
   if (order_wakes_) changed_.notify_all();
 }
 
@@ -339,7 +339,7 @@ void Progress::release(uint64_t token) {
   MutexLock lock(mutex_);
   const auto it = staged_.find(token);
   if (it == staged_.end()) return;
-  if (spare_.size() < kSpareCells) spare_.push_back(std::move(it->second));
+  if (spare_.size() < kSpareChunkBuffers) spare_.push_back(std::move(it->second));
   staged_.erase(it);
 }
 

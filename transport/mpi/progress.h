@@ -4,15 +4,16 @@
 // 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages of one tag between two
 // ranks in order, so the receives posted for one envelope after the other meet the right pieces.
 //
-// Receiving never touches a slot: pieces land in a staging cell that the thread owns until the event loop releases it.
+// Receiving never touches a batch buffer: pieces land in a staging chunk buffer that the thread owns until the event
+//   loop releases it.
 //
-//     envelope --> staging cell taken, receives posted --> all pieces in --> ChunkArrived --> release --> cell reused
+//     envelope --> staging chunk buffer taken, receives posted --> all pieces in --> ChunkArrived --> release --> chunk buffer reused
 //
-// When the peer dies in between, the receives may never complete and MPI may still write: the staging cell is
+// When the peer dies in between, the receives may never complete and MPI may still write: the staging chunk buffer is
 // quarantined (kept, never reused) until the process ends.
 //
-// Backing off: the thread polls while something moves, then naps (naps.h). An order from this rank waits for a nap's end
-// while there is traffic, and ends the long naps of silence.
+// Backing off: the thread polls while something moves, then sleeps (polling_backoff.h). An order from this rank waits
+// for a sleep's end while there is traffic, and ends the long sleeps of silence.
 // Threads: everything public is called from the event loop, or from the thread that owns the session; the thread itself
 // is the only one to call MPI. mutex_ guards what both touch.
 #pragma once
@@ -52,7 +53,7 @@ class Progress {
 
   // The endpoint's side.
   void send(PeerId peer, Message message) PENSTOCK_EXCLUDES(mutex_);
-  void send_chunk(PeerId peer, Message envelope, CellRef cell, const std::byte* payload, size_t bytes)
+  void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, const std::byte* payload, size_t bytes)
       PENSTOCK_EXCLUDES(mutex_);
   void release(uint64_t token) PENSTOCK_EXCLUDES(mutex_);
   bool poll(Incoming& incoming) PENSTOCK_EXCLUDES(mutex_);
@@ -64,7 +65,7 @@ class Progress {
     PeerId peer = 0;
     Message message;
     bool chunk = false;
-    CellRef cell;
+    ChunkBufferRef chunk_buffer;
     const std::byte* payload = nullptr;
     size_t bytes = 0;
   };
@@ -73,7 +74,7 @@ class Progress {
     std::vector<MPI_Request> requests;
     bool chunk = false;
     PeerId peer = 0;
-    CellRef cell;
+    ChunkBufferRef chunk_buffer;
     Nanoseconds begun = 0;
   };
   struct Arriving {
@@ -95,7 +96,7 @@ class Progress {
   bool must_drive(Nanoseconds now) const;
   void call_in_thread(std::function<void()> work);
   void deliver(Incoming incoming);
-  std::unique_ptr<std::vector<std::byte>> staging_cell(size_t bytes);
+  std::unique_ptr<std::vector<std::byte>> staging_chunk_buffer(size_t bytes);
 
   MpiWorldInfo world_;
   const int64_t max_message_bytes_;
@@ -118,7 +119,7 @@ class Progress {
   std::vector<std::unique_ptr<std::vector<std::byte>>> spare_ PENSTOCK_GUARDED_BY(mutex_);
   uint64_t next_token_ PENSTOCK_GUARDED_BY(mutex_) = 1;
   bool busy_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread has sends under way
-  bool order_wakes_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread naps for longer than an order may wait
+  bool order_wakes_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread sleeps for longer than an order may wait
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   bool failed_ PENSTOCK_GUARDED_BY(mutex_) = false;
   std::string failure_ PENSTOCK_GUARDED_BY(mutex_);

@@ -7,7 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/wire.h"
-#include "transport/cell_token.h"
+#include "transport/chunk_buffer_token.h"
 
 namespace penstock {
 namespace {
@@ -25,10 +25,10 @@ struct ShmEndpoint::Peer {
   PacketSocket socket;
   bool reported = false;
   std::set<uint32_t> shown;        // our arenas that were announced to it
-  std::set<uint64_t> published;    // our cells that it reads
+  std::set<uint64_t> published;    // our chunk buffers that it reads
   struct PeerArena {
     SharedMemory memory;
-    size_t cell_bytes = 0;
+    size_t chunk_buffer_bytes = 0;
   };
   std::map<uint32_t, PeerArena> arenas;
 };
@@ -80,35 +80,35 @@ void ShmEndpoint::send_with(PeerId id, Message message, int fd) {
 
 void ShmEndpoint::register_arena(const Arena& arena) { arenas_[arena.id] = &arena; }
 
-void ShmEndpoint::send_chunk(PeerId id, Message envelope, CellRef cell, size_t bytes) {
-  const auto known = arenas_.find(cell.arena);
+void ShmEndpoint::send_chunk(PeerId id, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) {
+  const auto known = arenas_.find(chunk_buffer.arena);
   if (known == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
   const Arena& arena = *known->second;
-  if (!arena.holds(cell.cell, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a cell of its arena");
+  if (!arena.holds(chunk_buffer.index, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
   Peer* peer = find(id);
   if (peer == nullptr) {
-    wait_for_peer(id, {std::move(envelope), cell, bytes, true});
+    wait_for_peer(id, {std::move(envelope), chunk_buffer, bytes, true});
     return;
   }
   if (peer->socket.closed()) {
-    ready_.push_back(CellReturned{id, cell});
+    ready_.push_back(ChunkBufferReturned{id, chunk_buffer});
     return;
   }
-  if (peer->shown.insert(cell.arena).second) {
+  if (peer->shown.insert(chunk_buffer.arena).second) {
     WireWriter out;
     out.u8(kArena);
     out.u32(arena.id);
     out.u64(arena.memory.size());
-    out.u64(arena.cell_bytes);
+    out.u64(arena.chunk_buffer_bytes);
     peer->socket.send(out.bytes(), arena.memory.fd());
   }
   WireWriter out;
   out.u8(kChunk);
-  out.u32(cell.arena);
-  out.u32(cell.cell);
+  out.u32(chunk_buffer.arena);
+  out.u32(chunk_buffer.index);
   out.u64(bytes);
   out.raw(envelope.data(), envelope.size());
-  peer->published.insert(token_of(cell));
+  peer->published.insert(token_of(chunk_buffer));
   peer->socket.send(out.bytes());
 }
 
@@ -128,8 +128,8 @@ void ShmEndpoint::release(PeerId id, uint64_t token) {
   if (peer == nullptr) return;
   WireWriter out;
   out.u8(kRelease);
-  out.u32(cell_of(token).arena);
-  out.u32(cell_of(token).cell);
+  out.u32(chunk_buffer_of(token).arena);
+  out.u32(chunk_buffer_of(token).index);
   peer->socket.send(out.bytes());
 }
 
@@ -173,7 +173,7 @@ void ShmEndpoint::accept_waiting() {
     if (const auto it = waiting_.find(id); it != waiting_.end()) {
       for (Waiting& item : it->second) {
         if (item.is_chunk) {
-          send_chunk(id, std::move(item.message), item.cell, item.bytes);
+          send_chunk(id, std::move(item.message), item.chunk_buffer, item.bytes);
         } else {
           send_with(id, std::move(item.message), item.fd.get());
         }
@@ -195,35 +195,35 @@ bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
     case kArena: {
       const uint32_t arena = in.u32();
       const uint64_t bytes = in.u64();
-      const uint64_t cell_bytes = in.u64();
+      const uint64_t chunk_buffer_bytes = in.u64();
       in.end();
-      // A second one of the same number would unmap cells that are still being read.
-      if (cell_bytes == 0 || cell_bytes > bytes || peer.arenas.count(arena) != 0) {
-        throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " announced impossible cells",
+      // A second one of the same number would unmap chunk buffers that are still being read.
+      if (chunk_buffer_bytes == 0 || chunk_buffer_bytes > bytes || peer.arenas.count(arena) != 0) {
+        throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " announced impossible chunk buffers",
                     "all ranks must run the same version of penstock");
       }
-      peer.arenas[arena] = {SharedMemory::open(std::move(packet.fd), bytes, SharedMemory::Access::read), cell_bytes};
+      peer.arenas[arena] = {SharedMemory::open(std::move(packet.fd), bytes, SharedMemory::Access::read), chunk_buffer_bytes};
       return false;
     }
     case kChunk: {
-      const CellRef cell{in.u32(), in.u32()};
+      const ChunkBufferRef chunk_buffer{in.u32(), in.u32()};
       const uint64_t bytes = in.u64();
       const auto envelope = in.raw(in.left());
-      const auto arena = peer.arenas.find(cell.arena);
-      if (arena == peer.arenas.end() || bytes > arena->second.cell_bytes ||
-          cell.cell >= arena->second.memory.size() / arena->second.cell_bytes) {
+      const auto arena = peer.arenas.find(chunk_buffer.arena);
+      if (arena == peer.arenas.end() || bytes > arena->second.chunk_buffer_bytes ||
+          chunk_buffer.index >= arena->second.memory.size() / arena->second.chunk_buffer_bytes) {
         throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " announced a chunk outside its memory",
                     "all ranks must run the same version of penstock");
       }
-      const std::byte* data = arena->second.memory.data() + cell.cell * arena->second.cell_bytes;
-      incoming = ChunkArrived{id, {envelope.begin(), envelope.end()}, {data, bytes}, token_of(cell)};
+      const std::byte* data = arena->second.memory.data() + chunk_buffer.index * arena->second.chunk_buffer_bytes;
+      incoming = ChunkArrived{id, {envelope.begin(), envelope.end()}, {data, bytes}, token_of(chunk_buffer)};
       return true;
     }
     case kRelease: {
-      const CellRef cell{in.u32(), in.u32()};
+      const ChunkBufferRef chunk_buffer{in.u32(), in.u32()};
       in.end();
-      if (peer.published.erase(token_of(cell)) == 0) return false;  // a second release changes nothing
-      incoming = CellReturned{id, cell};
+      if (peer.published.erase(token_of(chunk_buffer)) == 0) return false;  // a second release changes nothing
+      incoming = ChunkBufferReturned{id, chunk_buffer};
       return true;
     }
     case kForget: {
@@ -245,7 +245,8 @@ bool ShmEndpoint::poll(Incoming& incoming) {
     ready_.erase(ready_.begin());
     return true;
   }
-  // Each peer in its turn, beginning after the one served last: one that always has something to say keeps nobody waiting.
+  // Each peer in its turn, beginning after the one served last: one that always has something to say keeps nobody
+  // waiting.
   auto next = peers_.upper_bound(served_);
   for (size_t tried = 0; tried < peers_.size(); ++tried, ++next) {
     if (next == peers_.end()) next = peers_.begin();
@@ -261,7 +262,7 @@ bool ShmEndpoint::poll(Incoming& incoming) {
     }
     if (peer->socket.closed()) {
       peer->reported = true;
-      for (const uint64_t token : peer->published) ready_.push_back(CellReturned{id, cell_of(token)});
+      for (const uint64_t token : peer->published) ready_.push_back(ChunkBufferReturned{id, chunk_buffer_of(token)});
       peer->published.clear();
       incoming = PeerLost{id, "its socket closed: the process ended"};
       return true;

@@ -4,17 +4,17 @@
 //   ShmEndpoint end(options);      // listens; connects to every lower rank of the node; accepts the higher ones
 //
 // A loader's arena is a memfd handed over with SCM_RIGHTS before its first chunk; the receiver maps it read-only and
-// reads the cell in place, so a chunk costs one small packet each way and no copy of its payload.
+// reads the chunk buffer in place, so a chunk costs one small packet each way and no copy of its payload.
 // Loss: a hang-up of the socket is the death of the peer (the kernel closes it whatever the cause), reported at once.
 // Trust: the other end must be the same user and know the job's token; what it announces is checked against its arena.
 //
 // Packets, each beginning with a kind byte (integers little-endian):
 //   1 hello    i32 rank, text token                      the first packet of who connected
 //   2 message  the bytes (+ fd, with those that have one)
-//   3 arena    u32 id, u64 bytes, u64 cell_bytes  + fd   before the arena's first chunk
-//   4 chunk    u32 arena, u32 cell, u64 bytes, envelope
-//   5 release  u32 arena, u32 cell
-//   6 forget   u32 arena                                 its cells are all released: unmap it
+//   3 arena    u32 id, u64 bytes, u64 chunk_buffer_bytes  + fd  before the arena's first chunk
+//   4 chunk    u32 arena, u32 chunk buffer, u64 bytes, envelope
+//   5 release  u32 arena, u32 chunk buffer
+//   6 forget   u32 arena                                 its chunk buffers are all released: unmap it
 #pragma once
 
 #include <map>
@@ -46,7 +46,7 @@ class ShmEndpoint final : public Endpoint {
   Capabilities capabilities(PeerId) const override { return {"shm", true, true, true}; }
   void send(PeerId peer, Message message) override { send_with(peer, std::move(message), -1); }
   void send_with(PeerId peer, Message message, int fd) override;
-  void send_chunk(PeerId peer, Message envelope, CellRef cell, size_t bytes) override;
+  void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override;
   void release(PeerId peer, uint64_t token) override;
   bool peers_map_arenas() const noexcept override { return true; }
   void register_arena(const Arena& arena) override;
@@ -59,7 +59,7 @@ class ShmEndpoint final : public Endpoint {
   struct Peer;
   struct Waiting {
     Message message;  // or a chunk's envelope
-    CellRef cell;
+    ChunkBufferRef chunk_buffer;
     size_t bytes = 0;
     bool is_chunk = false;
     UniqueFd fd = {};  // a message's
@@ -77,7 +77,7 @@ class ShmEndpoint final : public Endpoint {
   std::map<PeerId, std::vector<Waiting>> waiting_;  // sent before the peer connected
   std::map<uint32_t, const Arena*> arenas_;
   PeerId served_ = -1;           // whose turn poll() took last
-  std::vector<Incoming> ready_;  // CellReturned and PeerLost that arose inside a call
+  std::vector<Incoming> ready_;  // ChunkBufferReturned and PeerLost that arose inside a call
 };
 
 // "penstock/1000/ab12cd/r3": user, job, rank.

@@ -168,13 +168,13 @@ def _keyword(key: str) -> str:
 
 
 def build(dataset: Mapping[str, Any], split: str, pipeline: Sequence[Mapping[str, Any]],
-          named: Mapping[str, Any], seed: Optional[int], card_pipeline: Sequence[Mapping[str, Any]] = ()) -> dict:
+          named: Mapping[str, Any], seed: Optional[int], gpu_pipeline: Sequence[Mapping[str, Any]] = ()) -> dict:
     """The job of one split, as a job file would say it."""
     if named.get("batch_size") is None:
         named = dict(named, batch_size=1)
     spec: dict = {"dataset": dict(dataset), "pipeline": list(pipeline), "mode": named.get("mode") or "train"}
-    if card_pipeline:
-        spec["card_pipeline"] = list(card_pipeline)
+    if gpu_pipeline:
+        spec["gpu_pipeline"] = list(gpu_pipeline)
     for key, value in named.items():
         if value is None or key == "mode":
             continue

@@ -1,4 +1,4 @@
-"""A program's own sampler in penstock.DataLoader(..., sampler=...): evaluated once a pass, and checked on resuming.
+"""A program's own sampler in penstock.DataLoader(..., sampler=...): evaluated once an iteration, and checked on resuming.
 
 A saved state says how long the order was and, of the replica that saved it, a digest. Resuming evaluates the sampler
 for the state's epoch again; where it gives another order, going on in mid-epoch would repeat some samples and miss
@@ -14,7 +14,7 @@ from . import _penstock
 from .errors import ConfigError, UsageError
 
 
-def tell_epoch(epoch: int, *samplers: Any) -> None:
+def send_epoch(epoch: int, *samplers: Any) -> None:
     """To the first of them that has a set_epoch: torch's BatchSampler has none itself, but its sampler may."""
     for one in samplers:
         if hasattr(one, "set_epoch"):
@@ -35,7 +35,7 @@ class Flattened:
         self.batch_size = size
 
     def set_epoch(self, epoch: int) -> None:
-        tell_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))
+        send_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))
 
     def __iter__(self) -> Iterator[Any]:
         short = None
@@ -65,12 +65,12 @@ class ProgramOrder:
     def __init__(self, sampler: Any, split: str) -> None:
         self.sampler = sampler
         self._split = split
-        self.seen: Optional[Tuple[int, int, str]] = None      # (epoch, samples, digest) of the pass that moved last
+        self.seen: Optional[Tuple[int, int, str]] = None      # (epoch, samples, digest) of the iteration that moved last
         self._expected: Optional[Tuple[int, int, str]] = None  # (epoch, step, digest) of a loaded state
 
     def evaluate(self, epoch: int, step: int) -> Tuple[List[int], Tuple[int, int, str]]:
-        """The order of a pass over `epoch`, and what to remember of it."""
-        tell_epoch(epoch, self.sampler)
+        """The order of an iteration over `epoch`, and what to remember of it."""
+        send_epoch(epoch, self.sampler)
         given = list(self.sampler)  # what it raises itself is its own
         try:
             order = list(map(operator.index, given))
@@ -91,12 +91,12 @@ class ProgramOrder:
         return order, (epoch, len(order), digest)
 
     def samples(self) -> int:
-        """Of a pass: by the last one, else by len(sampler)."""
+        """Of an iteration: by the last one, else by len(sampler)."""
         try:
             return len(self.sampler)
         except TypeError:
             if self.seen is None:
-                raise UsageError(f"the sampler of split {self._split!r} has no len(), and no pass was begun yet",
+                raise UsageError(f"the sampler of split {self._split!r} has no len(), and no iteration was begun yet",
                                  "give it a __len__") from None
             return self.seen[1]
 
@@ -106,7 +106,7 @@ class ProgramOrder:
         return state
 
     def check(self, state: Mapping[str, Any], replica: int, replicas: int) -> None:
-        """ConfigError where the state cannot go on with this sampler; the order is compared when the pass begins."""
+        """ConfigError where the state cannot go on with this sampler; the order is compared when the iteration begins."""
         order = state.get("order")
         if not isinstance(order, Mapping) or not isinstance(order.get("samples"), int):
             return  # the state of a split with an order of another making: the split's own comparison says so

@@ -5,10 +5,10 @@
     tensors.settle()                                                    # nothing reads the batch's memory any more
 
 A batch's memory is never registered with CUDA. What is copied to a CUDA device is copied on a stream of its own, and raw
-images are finished there (_card_images.py); the stream that is current for the caller waits for that, and the batch's
+images are finished there (_gpu_images.py); the CUDA stream that is current for the caller waits for that, and the batch's
 memory is kept until it has ended: until the next of() or settle() at the latest, or until this object goes. One batch is
 under way at a time.
-Any thread may call; the tensors are meant for the stream that was current when they were made, as torch's are.
+Any thread may call; the tensors are meant for the CUDA stream that was current when they were made, as torch's are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import warnings
 from typing import Any, Callable, Collection, Optional, Sequence
 
 from . import _job, _penstock
-from ._card_images import CardImages
+from ._gpu_images import GpuImages
 from .errors import RunError, UsageError
 
 __all__ = ["Tensors", "has_torch", "made_as"]
@@ -35,7 +35,7 @@ class Tensors:
 
     def of(self, arrays: Sequence[Any], raw: Collection[int] = (), elsewhere: Sequence[Any] = ()) -> list:
         """Lists, which are fields of text or bytes, stay as they are. `raw`: places of images that are to be finished;
-        `elsewhere`: of the first of those, samples that are in memory of loaders' cards."""
+        `elsewhere`: of the first of those, samples that are in memory of loaders' GPUs."""
         return [array if isinstance(array, list) else self.one(array) for array in arrays]
 
     def settle(self) -> None:
@@ -45,21 +45,21 @@ class Tensors:
         self.settle()
 
     def wants_raw_images(self) -> bool:
-        """Would it finish them, better than the port?"""
+        """Would it finish them, better than the receiver?"""
         return False
 
     def get_finished(self, why: str) -> None:
-        """The port's images are; why they are not left raw, unless there was another reason."""
+        """The receiver's images are; why they are not left raw, unless there was another reason."""
 
     def meet(self, loader: Any) -> None:
-        """Opens memory that the loaders' cards share, where images can be read there."""
+        """Opens memory that the loaders' GPUs share, where images can be read there."""
 
     def figures(self) -> Optional[dict]:
         """Of a CUDA device."""
         return None
 
 
-class _OnCard(Tensors):
+class _OnGpu(Tensors):
     """Copies to a CUDA device, and finishes images there where it was told how."""
 
     def __init__(self, device: Any, pinned: bool) -> None:
@@ -67,20 +67,21 @@ class _OnCard(Tensors):
         self._device = device
         self._stream: Any = None
         self._under_way: Optional[tuple] = None  # the copies' event, and what they read
-        self._images: Optional[CardImages] = None
-        self._why = ""                           # the port finishes
-        self._lost: list = []                    # what a card that failed may still read
-        # The garbage collector may run inside of(), and end a pass of the same loader: in this thread, and with settle().
+        self._images: Optional[GpuImages] = None
+        self._why = ""                           # the receiver finishes
+        self._lost: list = []                    # what a GPU that failed may still read
+        # The garbage collector may run inside of(), and end an iteration of the same loader: in this thread, and with
+        # settle().
         self._lock = threading.RLock()
 
     def wants_raw_images(self) -> bool:
-        self._why = _penstock.why_no_card()
+        self._why = _penstock.why_no_gpu()
         return not self._why
 
     def finish_with(self, finisher: Any) -> None:
         """From now on of() is given raw images."""
         if finisher.dtype != "uint8" or finisher.channels_last:  # else they are what is wanted
-            self._images = CardImages(finisher)
+            self._images = GpuImages(finisher)
 
     def get_finished(self, why: str) -> None:
         self._why = self._why or why
@@ -95,11 +96,11 @@ class _OnCard(Tensors):
             sources = [array if isinstance(array, list) else from_dlpack(array) for array in arrays]
             if self.pinned:
                 sources = [source if isinstance(source, list) else source.pin_memory() for source in sources]
-            # Pinned copies keep nothing of the batch, and the stream reads what is elsewhere all the same.
+            # Pinned copies keep nothing of the batch, and the CUDA stream reads what is elsewhere all the same.
             done, kept = torch.cuda.Event(), [*sources, *elsewhere]
             try:
                 with torch.cuda.stream(self._stream):
-                    # Field "image", the first, is what loaders' cards make.
+                    # Field "image", the first, is what loaders' GPUs make.
                     out = [self._start(source, at in raw, kept, elsewhere if at == min(raw, default=-1) else ())
                            for at, source in enumerate(sources)]
                     done.record(self._stream)
@@ -128,11 +129,11 @@ class _OnCard(Tensors):
                         self._images.close()
 
     def figures(self) -> Optional[dict]:
-        """`finishing`: who finishes images, "card", "cpu", or None where nothing is left to do; `why` not the card."""
+        """`finishing`: who finishes images, "gpu", "cpu", or None where nothing is left to do; `why` not the GPU."""
         with self._lock:
             images = self._images
             why = images.why if images is not None else self._why
-            who = "cpu" if why else "card" if images is not None else None
+            who = "cpu" if why else "gpu" if images is not None else None
             return {"name": str(self._device), "finishing": who, "why": why,
                     **(images.figures() if images is not None else {})}
 
@@ -199,12 +200,12 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
         raise UsageError(f"output={output!r}", 'say "torch" or "numpy"')
     import torch
     from torch.utils.dlpack import from_dlpack
-    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if pin_memory and not cards:
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if pin_memory and not gpus:
         warnings.warn("pin_memory: this torch sees no CUDA device; tensors stay in ordinary memory", stacklevel=3)
         pin_memory = False
     if device == "auto":
-        device = f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % cards}" if cards else None
+        device = f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % gpus}" if gpus else None
     if device is not None:
         try:
             target = torch.device(device)
@@ -212,8 +213,8 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
             raise UsageError(f"device={device!r}: {str(error).splitlines()[0]}",
                              'say "auto", "cuda:0" or the like') from None
         if target.type == "cuda":
-            _check_card(device, target, cards)
-            return _OnCard(target, pin_memory)
+            _check_gpu(device, target, gpus)
+            return _OnGpu(target, pin_memory)
         # A copy that has ended when it returns: the batch's memory may go back at once.
         return Tensors(lambda array: from_dlpack(array).to(target, copy=True), True)
     if pin_memory:
@@ -223,12 +224,12 @@ def made_as(output: Optional[str], copy: bool, pin_memory: bool, device: Any) ->
     return Tensors(from_dlpack, False)
 
 
-def _check_card(device: Any, target: Any, cards: int) -> None:
-    if not cards:
+def _check_gpu(device: Any, target: Any, gpus: int) -> None:
+    if not gpus:
         raise UsageError(f"device={str(device)!r}: this torch sees no CUDA device",
                          'device="auto" takes the CPU then; nvidia-smi, CUDA_VISIBLE_DEVICES and torch.version.cuda tell why')
-    if target.index is not None and target.index >= cards:
-        raise UsageError(f"device={str(device)!r}: this process sees {cards} CUDA device{'s' if cards > 1 else ''}, "
+    if target.index is not None and target.index >= gpus:
+        raise UsageError(f"device={str(device)!r}: this process sees {gpus} CUDA device{'s' if gpus > 1 else ''}, "
                          "counted from 0", 'device="auto" takes the one of LOCAL_RANK; CUDA_VISIBLE_DEVICES hides others')
 
 

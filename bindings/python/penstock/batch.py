@@ -5,7 +5,7 @@ unchanged for as long as it keeps it, also after the loader is gone. Fields of t
 which are copies. Both can be built from plain elements, as Lightning and Accelerate do when they move a batch to a
 device; what the loader said of it besides is then gone.
 
-Memory is shared with the port, and so it is with a child that the program forks: what either writes into a batch the
+Memory is shared with the receiver, and so it is with a child that the program forks: what either writes into a batch the
 other sees, and once the program drops the batch the next one is written there, also under the child's tensors. A batch
 that a child is to have is copied before the fork, by `penstock.DataLoader(..., copy=True)` or by `.clone()`.
 """

@@ -7,7 +7,7 @@
         for images, labels in train:          # torch tensors, ready: float32 [n, 3, 224, 224] and int64 [n]
             step(images, labels)
 
-Where batches come from is not the program's affair: from this trainer's port under `penstock run`, else from threads of
+Where batches come from is not the program's affair: from this trainer's receiver under `penstock run`, else from threads of
 this process. The stream is the same, bit for bit.
 """
 
@@ -52,7 +52,7 @@ def _place(num_replicas: Optional[int], rank: Optional[int], ranks_per_replica: 
 
 
 class DataLoader:
-    """An iterable over the batches of one split; each `iter()` is one pass over an epoch.
+    """An iterable over the batches of one split; each `iter()` is one iteration over an epoch.
 
     Parameters
     ----------
@@ -66,11 +66,11 @@ class DataLoader:
         Keys of the split (job file: `batch_size`, `sampler.shuffle`, `drop_last`, `tail`, `mode`).
     transform
         For a dataset: a `penstock.transforms.Compose`, one transform, or a list of them.
-    card_transform, cpu_fraction
+    gpu_transform, cpu_fraction
         A second list for a dataset, and the share (0 to 1) of the samples that `transform` makes: keys of the split
-        (job file: `card_pipeline`, `cpu_fraction`). Which list a sample gets follows from seed, epoch and index, not from
+        (job file: `gpu_pipeline`, `cpu_fraction`). Which list a sample gets follows from seed, epoch and index, not from
         who makes it; both have to end in the same size, dtype and normalisation. With one list, cpu_fraction="auto" shares
-        the images between CPU and cards by learnt speeds (job file: `loader.cpu_fraction: auto`), and changes none.
+        the images between CPU and GPUs by learned speeds (job file: `loader.cpu_fraction: auto`), and changes none.
     seed
         Of order and draws.
     output
@@ -103,12 +103,12 @@ class DataLoader:
         LOCAL_RANK; False: do not. Default: what PENSTOCK_ATTACH says (1 or 0), else False, with a warning where one runs.
     num_replicas, rank
         This process's place among the trainers, where it loads for itself. Default: torch.distributed where it is
-        initialised, else RANK and WORLD_SIZE. Under `penstock run` the port knows.
+        initialised, else RANK and WORLD_SIZE. Under `penstock run` the receiver knows.
     ranks_per_replica
         So many consecutive ranks get the same data (tensor and pipeline parallelism). Under `penstock run` the job's
         key roles.ranks_per_replica says it.
     sampler
-        Any iterable of indices, as for torch's DataLoader: evaluated at the start of each pass, after its
+        Any iterable of indices, as for torch's DataLoader: evaluated at the start of each iteration, after its
         set_epoch(epoch) where it has one, and taken as this rank's share. Excludes `shuffle`. For the hashes its i-th
         index stands at position i * num_replicas + rank. len(loader) follows from len(sampler), which has to be the
         same on all ranks.
@@ -134,7 +134,7 @@ class DataLoader:
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any], Any], split: Optional[str] = None, *,
                  batch_size: Optional[int] = None, shuffle: Optional[bool] = None, drop_last: Optional[bool] = None,
                  tail: Optional[str] = None, mode: Optional[str] = None, transform: Any = None,
-                 card_transform: Any = None, cpu_fraction: Union[None, float, str] = None,
+                 gpu_transform: Any = None, cpu_fraction: Union[None, float, str] = None,
                  seed: Optional[int] = None, output: Optional[str] = None, batch: str = "tuple",
                  keys: Optional[Mapping[str, str]] = None, dtype: Any = None, channels_last: Optional[bool] = None,
                  attach: Optional[bool] = None,
@@ -165,7 +165,7 @@ class DataLoader:
         self._as_dict = batch == "dict"
         self._keys = dict(keys or {})
         self._is_text, self._job, self.split, lines = _read(job, split, named, transform, seed, more,
-                                                            _job.words_of(overrides), card_transform)
+                                                            _job.words_of(overrides), gpu_transform)
         self._order = None if sampler is None else ProgramOrder(sampler, self.split)
         if sampler is not None:
             if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
@@ -186,7 +186,7 @@ class DataLoader:
         if replicas is not None and of_ranks:
             replicas //= self._native.ranks_per_replica
         if replicas is not None and replicas != self._native.num_replicas:
-            raise UsageError(f"this process is one of {replicas} replicas, and its port belongs to a job of "
+            raise UsageError(f"this process is one of {replicas} replicas, and its receiver belongs to a job of "
                              f"{self._native.num_replicas}", "start as many trainers as the job has")
         spec = json.loads(self._native.spec())["split"]
         self._training = spec["mode"] == "train"
@@ -199,13 +199,13 @@ class DataLoader:
         if len({self._keys.get(name, name) for name in self._names}) < len(self._names):
             raise UsageError(f"keys={self._keys}: two fields would have the same name", f"its fields are {self._names}")
         self._raw = frozenset(at for at, name in enumerate(self._names) if self._native.is_image(name))
-        self._passes: Any = weakref.WeakSet()   # not yet at their end; close() ends them
+        self._iterations: Any = weakref.WeakSet()   # not yet at their end; close() ends them
         self._next_epoch: Optional[int] = None  # set_epoch's, until the next iter()
         self._resumed: Optional[tuple] = None   # (epoch, step) of load_state_dict, until used up
-        self._cursor = (0, 0)                   # of the next batch, in the pass that moved last
+        self._cursor = (0, 0)                   # of the next batch, in the iteration that moved last
         self._last_epoch = -1
-        self._resumed_epoch_said = False        # by set_epoch, since
-        # The newest pass (weakly), epoch, step, of a loaded state?; while nobody asked that pass for a batch.
+        self._resumed_epoch_reported = False        # by set_epoch, since
+        # The newest iteration (weakly), epoch, step, of a loaded state?; while nobody asked that iteration for a batch.
         self._unasked: Optional[tuple] = None
         self._loads = 0                         # how often load_state_dict was called
 
@@ -213,7 +213,7 @@ class DataLoader:
     def __iter__(self) -> Iterator:
         loaded = self._resumed is not None or (self._unasked is not None and self._unasked[3])
         with self._starting() as (epoch, step):
-            made = _Pass(self, epoch, step)
+            made = _Iteration(self, epoch, step)
         self._unasked = weakref.ref(made), epoch, step, loaded
         return made
 
@@ -226,11 +226,11 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next `iter()`. Without it a `train` split advances by itself and an `eval` split replays
-        epoch 0. A pass that is dropped before its first batch does not count: Lightning calls `iter()` to see whether it
+        epoch 0. An iteration that is dropped before its first batch does not count: Lightning calls `iter()` to see whether it
         can."""
         epoch = _job.epoch_of(epoch)
         if self._resumed is not None and self._resumed[0] == epoch:
-            self._resumed_epoch_said = True
+            self._resumed_epoch_reported = True
             return  # a training loop that says what the state says
         self._resumed = self._unasked = None
         self._next_epoch = epoch
@@ -245,19 +245,20 @@ class DataLoader:
         if self._resumed is not None:
             epoch, step = self._resumed
             # Saved after an epoch's last batch. A loop that names that epoch finds it empty; others begin the next one.
-            if step >= len(self) and not self._resumed_epoch_said:
+            if step >= len(self) and not self._resumed_epoch_reported:
                 return (epoch + 1 if self._training else 0), 0
             return epoch, step
         if self._next_epoch is not None:
             return self._next_epoch, 0
-        # `steps = iter(train)` once more, as in a notebook, still has the pass before it: a loaded place is not lost by that.
+        # `steps = iter(train)` once more, as in a notebook, still has the iteration before it: a loaded place is not
+        # lost by that.
         if self._unasked is not None and (self._unasked[0]() is None or self._unasked[3]):
             return self._unasked[1:3]
         return (self._last_epoch + 1 if self._training else 0), 0
 
     @contextlib.contextmanager
     def _starting(self, exactly: bool = False):
-        """Where the pass that is begun inside begins. One that fails or is interrupted there was none: the place stays."""
+        """Where the iteration that is begun inside begins. One that fails or is interrupted there was none: the place stays."""
         before = self._resumed, self._next_epoch, self._unasked, self._last_epoch, self._cursor
         where = self._resumed if exactly else self._where_next()
         self._resumed = self._next_epoch = self._unasked = None
@@ -273,7 +274,7 @@ class DataLoader:
     def state_dict(self, consumed: Optional[int] = None) -> dict:
         """Where this split stands, for a checkpoint: small, plain, the same on every rank; no rank waits for another.
 
-        Counts the batches that `next()` has returned in the pass that moved last; `consumed` says how many batches of
+        Counts the batches that `next()` has returned in the iteration that moved last; `consumed` says how many batches of
         that epoch, from its beginning, the program has really used, where something reads ahead of it.
         """
         epoch, step = self._cursor
@@ -310,7 +311,7 @@ class DataLoader:
                               f"its position is epoch {where[0]}, batch {where[1]}", "load a state as it was saved; for "
                               "another place there are state_dict(consumed=…) and set_epoch()")
         self._resumed = tuple(where)
-        self._resumed_epoch_said = False
+        self._resumed_epoch_reported = False
         self._next_epoch = self._unasked = None
         self._cursor = self._resumed
         self._loads += 1
@@ -358,13 +359,13 @@ class DataLoader:
         """What this DataLoader has given so far, and what held it up.
 
         Of this DataLoader alone: `images`, `padding` (of them, an `eval` split's), `batches`; `order_hash` and `pixel_hash` (32 hexadecimal digits) over all of
-        it, and `ranges`, the same for each pass; `bad_samples` and `substituted`; `images_per_s`, and `wait_fraction`, the
+        it, and `ranges`, the same for each iteration; `bad_samples` and `substituted`; `images_per_s`, and `wait_fraction`, the
         share (0 to 1) of the time since its first next() that the program waited for data.
-        Of everything that this rank's port, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
+        Of everything that this rank's receiver, or this process, has delivered: `splits`, by name, as in a job's report; `ranks`,
         the report of this rank, and of the loader where it lives in this process; `bottleneck`, one sentence.
-        `device`, with a CUDA device: its `name`; who is `finishing` images there, "card" or "cpu", and `why` not the card;
-        `images` finished on it, `uploaded_bytes`, `copied_bytes` from loaders' cards (`loader.card_share_mb`),
-        `card_memory_bytes` taken, and the card's `copy_s` and `finish_s`.
+        `device`, with a CUDA device: its `name`; who is `finishing` images there, "gpu" or "cpu", and `why` not the GPU;
+        `images` finished on it, `uploaded_bytes`, `copied_bytes` from loaders' GPUs (`loader.gpu_share_mb`),
+        `gpu_memory_bytes` taken, and the GPU's `copy_s` and `finish_s`.
         """
         report = json.loads(self._native.report_json())
         own = report["ranks"][0].pop("client").get(self.split, _NOTHING_YET)
@@ -373,9 +374,9 @@ class DataLoader:
                 "wait_fraction": wait_s / seconds if seconds else 0.0, "device": self._tensors.figures(), **report}
 
     def close(self) -> None:
-        """Lets go of the loader, and ends its passes; batches that are kept stay valid. The end of a `with` block does
+        """Lets go of the loader, and ends its iterations; batches that are kept stay valid. The end of a `with` block does
         it, too."""
-        for one in list(self._passes):
+        for one in list(self._iterations):
             one._stream = None
         self._tensors.close()
         self._native.close()
@@ -396,7 +397,7 @@ class DataLoader:
         raise TypeError("a DataLoader cannot be pickled: it is a connection; make one in each process")
 
     def _open(self, raw: bool) -> Any:
-        return _penstock.Loader(self._job, raw_images=raw, card_images=raw, **self._options)
+        return _penstock.Loader(self._job, raw_images=raw, gpu_images=raw, **self._options)
 
     def _move_to(self, device: Any) -> None:
         """From now on as if the constructor had been given this device; the CPU's tensors stay where they are."""
@@ -407,19 +408,19 @@ class DataLoader:
             if self._native.raw_images and moved.figures() is None:
                 raise UsageError(f"this DataLoader leaves images raw for {self._tensors.figures()['name']}, and cannot be "
                                  f"moved to {device}", "make it with that device")
-            untouched = not self._passes and self._last_epoch < 0
+            untouched = not self._iterations and self._last_epoch < 0
             if moved.wants_raw_images() and not self._native.raw_images and untouched:
                 finished, self._native = self._native, self._open(True)
                 finished.close()
             self._tensors.close()
             if self._native.raw_images:
-                self._native.use_no_memory()  # of loaders' cards, which this device may not reach
+                self._native.use_no_memory()  # of loaders' GPUs, which this device may not reach
             self._tensors = moved
             self._finish_images("the DataLoader was made without this device, and had begun" if not untouched else
                                 "MixUp mixes batches that are finished")
 
     def _finish_images(self, why_not: str) -> None:
-        """Raw images are finished where they go; the port does it for all others."""
+        """Raw images are finished where they go; the receiver does it for all others."""
         if self._native.raw_images:
             self._tensors.finish_with(self._native.finisher())
         else:
@@ -431,7 +432,7 @@ class DataLoader:
         if tensors.copies:  # and then nothing may hold the batch's memory
             tensors.meet(self._native)
             *values, indices, valid, substituted = tensors.of(
-                [*values, native.indices, native.valid, native.substituted], self._raw, native.card_images())
+                [*values, native.indices, native.valid, native.substituted], self._raw, native.gpu_images())
             facts = Facts(native, indices, valid, substituted)
         else:
             values = tensors.of(values)
@@ -441,14 +442,14 @@ class DataLoader:
         return TupleBatch(values)._describe(facts, None if tensors.copies else tensors.one)
 
 
-class _Pass:
-    """One pass. It notices a load_state_dict that came after it was begun, and goes on from there."""
+class _Iteration:
+    """One iteration. It notices a load_state_dict that came after it was begun, and goes on from there."""
 
     def __init__(self, loader: DataLoader, epoch: int, step: int) -> None:
         self._loader = loader
         self._over = False
         self._begin(epoch, step)
-        loader._passes.add(self)
+        loader._iterations.add(self)
 
     def _begin(self, epoch, step):
         order = self._loader._order
@@ -469,7 +470,7 @@ class _Pass:
         if self._over:
             raise StopIteration
         if self._loads != loader._loads:
-            if loader._resumed is None:  # a newer pass has taken the loaded place
+            if loader._resumed is None:  # a newer iteration has taken the loaded place
                 self._loads = loader._loads
             else:
                 with loader._starting(exactly=True) as (epoch, step):
@@ -483,7 +484,7 @@ class _Pass:
         native = stream.next()
         if native is None:
             self._over = True
-            loader._passes.discard(self)
+            loader._iterations.discard(self)
             if loader._last_epoch == self._epoch:
                 loader._cursor = loader._where_next()
             raise StopIteration
@@ -497,7 +498,7 @@ class _Pass:
         return len(self._loader)
 
     def __del__(self) -> None:
-        # A loop that was left asks for no further batch, which is what sees to the end of a copy to a card.
+        # A loop that was left asks for no further batch, which is what sees to the end of a copy to a GPU.
         if not getattr(self, "_over", True):
             try:
                 self._loader._tensors.settle()
@@ -519,12 +520,12 @@ def _dtype_name(dtype: Any) -> Optional[str]:
     return text.rpartition(".")[2]
 
 
-def _read(job, split, named, transform, seed, more, words, card_transform=None):
+def _read(job, split, named, transform, seed, more, words, gpu_transform=None):
     """(is it text, path or text, split, overrides) of whatever the user gave as a job."""
     if split is not None and not isinstance(split, str):
         raise UsageError(f"split={split!r}", "a split has a name")
     if isinstance(job, (str, os.PathLike)) or isinstance(job, Mapping):
-        for name, given in (("transform", transform), ("card_transform", card_transform)):
+        for name, given in (("transform", transform), ("gpu_transform", gpu_transform)):
             if given is not None:
                 key = name.replace("transform", "pipeline")
                 raise UsageError(f"{name} belongs to a dataset; a job has its {key}", f"write splits.NAME.{key} in the job")
@@ -543,11 +544,11 @@ def _read(job, split, named, transform, seed, more, words, card_transform=None):
     if not pipeline:
         raise UsageError("transform is missing: what becomes of a picture",
                          "as in transform=penstock.transforms.Compose([penstock.transforms.CenterCrop(224)])")
-    card_pipeline = transforms.pipeline_of(card_transform)
-    own_code = "pickle" in spec or any("Python" in step for step in [*pipeline, *card_pipeline])
+    gpu_pipeline = transforms.pipeline_of(gpu_transform)
+    own_code = "pickle" in spec or any("Python" in step for step in [*pipeline, *gpu_pipeline])
     if own_code:
         spec = {"path": _pickled.import_path(), **spec}
-    made = _job.build(spec, split, pipeline, named, seed, card_pipeline)
+    made = _job.build(spec, split, pipeline, named, seed, gpu_pipeline)
     if own_code:
         made["python"] = {"interpreter": sys.executable}  # that has what this program has
     return True, _job.text_of(made), split, _job.overrides_of(split, {}, more, words)

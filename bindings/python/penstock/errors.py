@@ -48,7 +48,7 @@ class DatasetError(Error, RuntimeError):
 
 
 class PeerLostError(Error, ConnectionError):
-    """A rank, port or program that this one needs is gone, or silent for `trainer.timeout_s`."""
+    """A rank, receiver or program that this one needs is gone, or silent for `trainer.timeout_s`."""
 
     exit_code = 5
 

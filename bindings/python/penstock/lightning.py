@@ -45,7 +45,7 @@ class Environment(ClusterEnvironment):
 
     @staticmethod
     def detect() -> bool:
-        return "PENSTOCK_PORT" in os.environ
+        return "PENSTOCK_RECEIVER" in os.environ
 
     def world_size(self) -> int:
         return _number("WORLD_SIZE")

@@ -49,15 +49,15 @@ class Preprocessor:
     threads
         Of this object's own pool; default: the job's `loader.threads`.
     cpu_fraction
-        0 to 1, instead of the split's `cpu_fraction` where it has a `card_pipeline` (then it decides pixels, and belongs
+        0 to 1, instead of the split's `cpu_fraction` where it has a `gpu_pipeline` (then it decides pixels, and belongs
         to the fingerprint), else of the job's `loader.cpu_fraction` (then it changes nothing in them).
-        "auto": of the latter, by speeds learnt while running.
+        "auto": of the latter, by speeds learned while running.
     overrides
         More keys, as "key.sub=value"; also as keywords, `limits__max_pixels=20_000_000`.
 
     Raises
     ------
-    ConfigError, UsageError, RunError (`loader.executor` is `card`, and there is none) (`penstock.errors`).
+    ConfigError, UsageError, RunError (`loader.executor` is `gpu`, and there is none) (`penstock.errors`).
     """
 
     def __init__(self, job: Union[str, os.PathLike, Mapping[str, Any]], split: Optional[str] = None, *,
@@ -179,15 +179,15 @@ class Preprocessor:
         return self._native.threads
 
     @property
-    def cards(self) -> list:
-        """Of each card that makes images here, where `loader.executor` is `card` or `auto`: {"name", "images" so far,
-        "failure": why it is not asked any more, or ""}. Empty: the CPU makes all. Cards give the CPU's bytes."""
-        return self._native.cards
+    def gpus(self) -> list:
+        """Of each GPU that makes images here, where `loader.executor` is `gpu` or `auto`: {"name", "images" so far,
+        "failure": why it is not asked any more, or ""}. Empty: the CPU makes all. GPUs give the CPU's bytes."""
+        return self._native.gpus
 
     @property
-    def no_card(self) -> str:
+    def no_gpu(self) -> str:
         """Why the CPU makes all where `loader.executor` is `auto`; else ""."""
-        return self._native.no_card
+        return self._native.no_gpu
 
     @property
     def device(self) -> Optional[dict]:

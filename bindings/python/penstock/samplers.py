@@ -83,8 +83,8 @@ class SequentialSampler:
 
 
 class _Advancing(_Epochs):
-    """One more epoch with every pass, unless set_epoch was called since the last: torch's DataLoader calls set_epoch on
-    nobody, and a pass in the same order again is not what a random sampler is for."""
+    """One more epoch with every iteration, unless set_epoch was called since the last: torch's DataLoader calls set_epoch on
+    nobody, and an iteration in the same order again is not what a random sampler is for."""
 
     _passed = False
 
@@ -92,14 +92,14 @@ class _Advancing(_Epochs):
         super().set_epoch(epoch)
         self._passed = False
 
-    def _begin_pass(self) -> None:
+    def _begin_iteration(self) -> None:
         if self._passed:
             self.epoch += 1
         self._passed = True
 
 
 class RandomSampler(_Advancing):
-    """Every sample once, in the order of `torch.randperm` under manual_seed(seed + epoch); every pass is a new epoch.
+    """Every sample once, in the order of `torch.randperm` under manual_seed(seed + epoch); every iteration is a new epoch.
 
     num_samples
         Draw so many instead: whole permutations and part of one, or with `replacement` each by itself.
@@ -128,7 +128,7 @@ class RandomSampler(_Advancing):
         if self.generator is not None:
             data = _torch("RandomSampler(generator=...)").utils.data
             return iter(data.RandomSampler(range(size), self.replacement, self._num_samples, self.generator))
-        self._begin_pass()
+        self._begin_iteration()
         return iter(_penstock.random_order(size, self.replacement, self.num_samples, self._seed_now()))
 
     def __len__(self) -> int:
@@ -204,7 +204,7 @@ class WeightedRandomSampler(_Advancing):
 
     def __iter__(self) -> Iterator[int]:
         if self.generator is None:
-            self._begin_pass()
+            self._begin_iteration()
         if self.generator is None and self.replacement and self.num_samples > 1:
             return iter(_penstock.weighted_order(self.weights, self.num_samples, self._seed_now()))
         torch = _torch("WeightedRandomSampler with a generator, without replacement, or of one draw")

@@ -118,7 +118,7 @@ def _fills(fill: Any, mask_fill: Optional[int]) -> dict:
 
 
 class ExifTranspose(Transform):
-    """Images upright by their EXIF orientation, as PIL.ImageOps.exif_transpose makes them. First, or not at all."""
+    """Images oriented by their EXIF orientation, as PIL.ImageOps.exif_transpose makes them. First, or not at all."""
 
     def __init__(self) -> None:
         super().__init__()

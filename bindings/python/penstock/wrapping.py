@@ -22,7 +22,7 @@ from collections import deque
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _job, _penstock
-from ._program_order import tell_epoch
+from ._program_order import send_epoch
 from ._tensors import has_torch
 from .batch import TupleBatch
 from .errors import DatasetError, UsageError
@@ -70,9 +70,9 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
         So many batches are decoded while the program works on the one before: 0 or more.
     cpu_fraction
         Share of the samples (0 to 1) that the CPU takes. With two lists of transforms in the split (`pipeline` for these
-        samples, `card_pipeline` for the others) it says which list a sample gets, by a draw from seed, epoch and index:
-        the same whoever makes it. With one list it says who makes a sample where `loader.executor` has cards, and
-        changes nothing in it; "auto" then shares by learnt speeds. Default: what the job says.
+        samples, `gpu_pipeline` for the others) it says which list a sample gets, by a draw from seed, epoch and index:
+        the same whoever makes it. With one list it says who makes a sample where `loader.executor` has GPUs, and
+        changes nothing in it; "auto" then shares by learned speeds. Default: what the job says.
     device, pin_memory, dtype, channels_last, output, threads, overrides
         As for `penstock.Preprocessor`; `device` and `pin_memory` hold for labels and indices, too.
 
@@ -87,9 +87,9 @@ def wrap(loader: Any, job: Union[str, os.PathLike, Mapping[str, Any]], split: Op
     The wrapped loader is iterated in the caller's thread, `prefetch` batches ahead of it: no other thread runs the
     program's code, so its random numbers come in one order.
 
-    A sample that cannot be used ends the pass with a DatasetError under `on_error: fail`. Under `substitute` it is
+    A sample that cannot be used ends the iteration with a DatasetError under `on_error: fail`. Under `substitute` it is
     masked in an `eval` split (label -100, `valid` false), and in a `train` split replaced by the sample that penstock's
-    own loader would take, asked from `loader.dataset`; more than the budget (`bad_samples`) end the pass.
+    own loader would take, asked from `loader.dataset`; more than the budget (`bad_samples`) end the iteration.
 
     Ctrl-C reaches torch's worker processes as well. They leave it to this process, which ends them: a worker that ends
     itself first waits for somebody to read the encoded images that it has made, and torch waits 5 s for each such worker.
@@ -118,17 +118,17 @@ class WrappedLoader:
         self._bad_samples = spec["bad_samples"]
         self._next_epoch: Optional[int] = None
         self._last_epoch = -1
-        self._passes: weakref.WeakSet = weakref.WeakSet()
+        self._iterations: weakref.WeakSet = weakref.WeakSet()
 
     def __iter__(self) -> Iterator:
         before = self._last_epoch, self._next_epoch
         self._last_epoch, self._next_epoch = self.epoch, None
         try:
-            made = _WrappedPass(self, self._last_epoch)
+            made = _WrappedIteration(self, self._last_epoch)
         except BaseException:  # the loader's iter() failed, or Ctrl-C: that used up no epoch
             self._last_epoch, self._next_epoch = before
             raise
-        self._passes.add(made)
+        self._iterations.add(made)
         return made
 
     def __len__(self) -> int:
@@ -145,17 +145,17 @@ class WrappedLoader:
         """The epoch of the next `iter()`; told to the loader's sampler as well, where it has a set_epoch."""
         self._next_epoch = _job.epoch_of(epoch)
         batches = getattr(self.loader, "batch_sampler", None)
-        tell_epoch(self._next_epoch, batches, getattr(batches, "sampler", None), getattr(self.loader, "sampler", None))
+        send_epoch(self._next_epoch, batches, getattr(batches, "sampler", None), getattr(self.loader, "sampler", None))
 
     def reset(self) -> None:
-        """Ends the pass that is under way and drops what was decoded ahead; the next `iter()` begins the next epoch. After
-        a pass that ran to its end it does nothing."""
-        for made in list(self._passes):
+        """Ends the iteration that is under way and drops what was decoded ahead; the next `iter()` begins the next epoch. After
+        an iteration that ran to its end it does nothing."""
+        for made in list(self._iterations):
             made._stop("was ended by reset()")
 
     def close(self) -> None:
-        """Ends passes and threads; tensors that are kept stay valid. The end of a `with` block does it, too."""
-        for made in list(self._passes):
+        """Ends iterations and threads; tensors that are kept stay valid. The end of a `with` block does it, too."""
+        for made in list(self._iterations):
             made._stop("was ended by close()")
         self.preprocessor.close()
 
@@ -174,7 +174,7 @@ class WrappedLoader:
         return f"<penstock.wrap({type(self.loader).__name__}) with {self.preprocessor!r}>"
 
     def _budget(self) -> int:
-        """Unusable samples that a pass may have, as the port counts them."""
+        """Unusable samples that an iteration may have, as the receiver counts them."""
         sampler = getattr(self.loader, "sampler", None)
         samples = len(sampler) if hasattr(sampler, "__len__") else 0
         return max(self._bad_samples["max_count"], int(self._bad_samples["max_fraction"] * samples))
@@ -200,7 +200,7 @@ class _Begun(NamedTuple):
     rest: list
 
 
-def _begin_pass(loader: Any) -> Iterator:
+def _begin_iteration(loader: Any) -> Iterator:
     """iter(loader), whose worker processes, where it starts some, leave Ctrl-C to this process."""
     if not getattr(loader, "num_workers", 0) or not hasattr(loader, "worker_init_fn"):
         return iter(loader)
@@ -230,14 +230,14 @@ def _ignore(number: int, frame: Any) -> None:
     pass
 
 
-class _WrappedPass:
+class _WrappedIteration:
     def __init__(self, owner: WrappedLoader, epoch: int) -> None:
         self._owner = owner
         self._epoch = epoch
         self._step = 0
         self._bad = 0
         self._unusable: set = set()  # (place in the dataset, occurrence) of samples that searches have seen
-        self._source: Optional[Iterator] = _begin_pass(owner.loader)
+        self._source: Optional[Iterator] = _begin_iteration(owner.loader)
         self._begun: deque = deque()
         self._failure: Optional[Exception] = None  # of the loader, to be raised behind the batches before it
         self._stopped = ""
@@ -256,7 +256,7 @@ class _WrappedPass:
 
     def __next__(self):
         if self._stopped:
-            raise UsageError(f"this pass {self._stopped}", "begin a new one")
+            raise UsageError(f"this iteration {self._stopped}", "begin a new one")
         while self._source is not None and len(self._begun) <= self._owner.prefetch:
             self._pull()
         if not self._begun:
@@ -269,7 +269,7 @@ class _WrappedPass:
                     del failure
             raise StopIteration
         try:
-            # Ctrl-C ends this waiting, not the pass: the batch stays the next one until it is there.
+            # Ctrl-C ends this waiting, not the iteration: the batch stays the next one until it is there.
             made = self._owner.preprocessor._finish(self._begun[0].pending)
             batch = self._finish(self._begun.popleft(), *made)
         except Exception:
@@ -376,7 +376,7 @@ class _WrappedPass:
 
 
 class _Seen:
-    """How often each index stood earlier in the pass."""
+    """How often each index stood earlier in the iteration."""
 
     def __init__(self, dataset: Any) -> None:
         self._size = len(dataset) if hasattr(dataset, "__len__") else 0
@@ -416,7 +416,7 @@ def _like(images: Any, pinned: bool):
                     value = torch.as_tensor(value, dtype=getattr(torch, dtype) if dtype else None)
                 if value.device != images.device:
                     return value.to(images.device)
-                # Columns of labels; what is on a card needs no pinning.
+                # Columns of labels; what is on a GPU needs no pinning.
                 return value.pin_memory() if pinned and value.device.type == "cpu" and not value.is_pinned() else value
             return to_torch
     import numpy

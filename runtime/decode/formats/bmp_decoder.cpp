@@ -43,8 +43,8 @@ size_t bits_of(Raw raw) {
   }
 }
 
-Verdict short_bmp_header() {
-  return Verdict::bad("premature end of data in the BMP header");
+SampleStatus short_bmp_header() {
+  return SampleStatus::bad("premature end of data in the BMP header");
 }
 
 // The bit fields that Pillow knows; false: not one of them.
@@ -76,8 +76,8 @@ bool raw_of_masks(unsigned bits, const std::array<uint32_t, 4>& m, Raw& raw) {
 }
 
 // The palette, and whether Pillow drops it as a ramp of grey (then the raw mode changes, whatever the bits).
-Verdict read_palette(EncodedView bytes, size_t at, uint32_t colours, size_t entry_bytes, BmpHeader& bmp) {
-  if (colours > 65536) return Verdict::bad("BMP: a palette of " + std::to_string(colours) + " colours");
+SampleStatus read_palette(EncodedView bytes, size_t at, uint32_t colours, size_t entry_bytes, BmpHeader& bmp) {
+  if (colours > 65536) return SampleStatus::bad("BMP: a palette of " + std::to_string(colours) + " colours");
   const size_t left = bytes.size() - std::min(bytes.size(), at);
   const size_t size = std::min(left, entry_bytes * colours);
   const uint8_t* entries = raw_bytes(bytes) + std::min(bytes.size(), at);
@@ -91,26 +91,26 @@ Verdict read_palette(EncodedView bytes, size_t at, uint32_t colours, size_t entr
   if (grey) {
     bmp.raw = colours == 2 ? Raw::bit : Raw::index8;
     for (size_t i = 0; i < 256; ++i) bmp.colours[i].fill(static_cast<uint8_t>(i));
-    return Verdict::good();
+    return SampleStatus::good();
   }
-  if (size / entry_bytes > 256) return Verdict::bad("BMP: a palette of more than 256 colours");
+  if (size / entry_bytes > 256) return SampleStatus::bad("BMP: a palette of more than 256 colours");
   for (size_t i = 0; i < 256; ++i) {
     const uint8_t* entry = entries + i * entry_bytes;
     for (size_t c = 0; c < 3; ++c) {
       bmp.colours[i][c] = i < size / entry_bytes ? entry[2 - c] : static_cast<uint8_t>(i);
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict parse(EncodedView bytes, BmpHeader& bmp) {
+SampleStatus parse(EncodedView bytes, BmpHeader& bmp) {
   HeaderReader in(bytes);
   if (!in.has(18)) return short_bmp_header();
   in.skip(10);
   size_t offset = in.le32();
   const uint32_t header_bytes = in.le32();
   if (header_bytes != 12 && header_bytes != 40 && header_bytes != 64 && header_bytes != 108 && header_bytes != 124) {
-    return Verdict::bad("BMP: a header of " + std::to_string(header_bytes) + " bytes is not supported");
+    return SampleStatus::bad("BMP: a header of " + std::to_string(header_bytes) + " bytes is not supported");
   }
   if (!in.has(header_bytes - 4)) return short_bmp_header();
   const size_t header_end = in.at() + header_bytes - 4;
@@ -153,7 +153,7 @@ Verdict parse(EncodedView bytes, BmpHeader& bmp) {
       bmp.raw = Raw::bgrx;
       break;
     default:
-      return Verdict::bad("BMP: " + std::to_string(bits) + " bits a pixel are not supported");
+      return SampleStatus::bad("BMP: " + std::to_string(bits) + " bits a pixel are not supported");
   }
   if (colours == 0) colours = bits < 32 ? uint32_t{1} << bits : 0;
   if (offset == 14 + size_t{header_bytes} && bits <= 8) offset += 4 * size_t{colours};
@@ -165,24 +165,24 @@ Verdict parse(EncodedView bytes, BmpHeader& bmp) {
     if (!fields.has(count * 4)) return short_bmp_header();
     for (size_t i = 0; i < count; ++i) masks[i] = fields.le32();
     if (header_bytes < 56) at = fields.at();
-    if (!raw_of_masks(bits, masks, bmp.raw)) return Verdict::bad("BMP: unsupported bit fields");
+    if (!raw_of_masks(bits, masks, bmp.raw)) return SampleStatus::bad("BMP: unsupported bit fields");
   } else if (compression == 1 || compression == 2) {
     bmp.runs = true;
     bmp.runs4 = compression == 2;
-    if (bits > 8) return Verdict::bad("BMP: run lengths of " + std::to_string(bits) + " bits");
+    if (bits > 8) return SampleStatus::bad("BMP: run lengths of " + std::to_string(bits) + " bits");
   } else if (compression != 0) {
-    return Verdict::bad("BMP: compression " + std::to_string(compression) + " is not supported");
+    return SampleStatus::bad("BMP: compression " + std::to_string(compression) + " is not supported");
   }
   if (bits <= 8) {
     const size_t entry_bytes = header_bytes == 12 ? 3 : 4;
-    const Verdict verdict = read_palette(bytes, at, colours, entry_bytes, bmp);
-    if (!verdict.ok()) return verdict;
+    const SampleStatus status = read_palette(bytes, at, colours, entry_bytes, bmp);
+    if (!status.ok()) return status;
     at = std::min(bytes.size(), at + entry_bytes * colours);
-    if (bmp.runs && bmp.raw == Raw::bit) return Verdict::bad("BMP: run lengths of a black and white image");
+    if (bmp.runs && bmp.raw == Raw::bit) return SampleStatus::bad("BMP: run lengths of a black and white image");
   }
   bmp.data = offset != 0 ? offset : at;
   bmp.stride = static_cast<size_t>((bmp.width * bits + 31) >> 3) & ~size_t{3};
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 // BmpRleDecoder: the indices in the file's order of rows; false: fewer than the image has.
@@ -282,34 +282,34 @@ void convert_row(const BmpHeader& bmp, const uint8_t* row, const Box& box, uint8
 
 }  // namespace
 
-Verdict read_bmp_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_bmp_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   BmpHeader bmp;
-  const Verdict verdict = parse(bytes, bmp);
-  return verdict.ok() ? check_size(bmp.width, bmp.height, limits, header) : verdict;
+  const SampleStatus status = parse(bytes, bmp);
+  return status.ok() ? check_size(bmp.width, bmp.height, limits, header) : status;
 }
 
-Verdict BmpDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+SampleStatus BmpDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                            PixelView& pixels) {
   BmpHeader bmp;
-  const Verdict verdict = parse(bytes, bmp);
-  if (!verdict.ok()) return verdict;
+  const SampleStatus status = parse(bytes, bmp);
+  if (!status.ok()) return status;
   const auto height = static_cast<size_t>(header.height);
   if (bmp.width != static_cast<size_t>(header.width) || bmp.height != height) {
-    return Verdict::bad("BMP: the headers contradict each other");
+    return SampleStatus::bad("BMP: the headers contradict each other");
   }
   const uint8_t* rows = nullptr;
   size_t stride = bmp.stride;
   if (bmp.runs) {
-    if (!expand_runs(bytes, bmp, indices_)) return Verdict::bad("BMP: premature end of the data (truncated file)");
+    if (!expand_runs(bytes, bmp, indices_)) return SampleStatus::bad("BMP: premature end of the data (truncated file)");
     rows = indices_.data();
     stride = bmp.width;
     bmp.raw = Raw::index8;
   } else {
     const size_t row_bytes = (bmp.width * bits_of(bmp.raw) + 7) / 8;
-    if (stride < row_bytes) return Verdict::bad("BMP: a palette of grey that does not fit the bits of a pixel");
+    if (stride < row_bytes) return SampleStatus::bad("BMP: a palette of grey that does not fit the bits of a pixel");
     const size_t available = bytes.size() - std::min(bytes.size(), bmp.data);
     if (available < stride * (height - 1) + row_bytes) {
-      return Verdict::bad("BMP: premature end of the data (truncated file)");
+      return SampleStatus::bad("BMP: premature end of the data (truncated file)");
     }
     rows = raw_bytes(bytes) + bmp.data;
   }
@@ -319,7 +319,7 @@ Verdict BmpDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
     const auto line = static_cast<size_t>(box.y + y);
     convert_row(bmp, rows + stride * (bmp.top_down ? line : height - 1 - line), box, storage.row(y));
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 }  // namespace penstock

@@ -1,10 +1,10 @@
 // BMP regions: 1, 4, 8, 16, 24 and 32 bits, bit fields, run lengths.
 //
-// Semantics: pixels and verdicts are those of Pillow 9.4's BmpImagePlugin, quirks included: a palette that is a ramp of
+// Semantics: pixels and statuses are those of Pillow 9.4's BmpImagePlugin, quirks included: a palette that is a ramp of
 //   grey is ignored, bits beyond a palette's end are greys, alpha is dropped, and only the bit fields that it knows are
 //   accepted. Files without the "BM" header (which Pillow calls DIB) are refused.
-// The verdict covers the whole file: every row's bytes must be there, whatever the box.
-// Thread-safety: one per thread. Failure: Verdict; Error(runtime) when memory runs out.
+// The status covers the whole file: every row's bytes must be there, whatever the box.
+// Thread-safety: one per thread. Failure: SampleStatus; Error(runtime) when memory runs out.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@
 
 namespace penstock {
 
-Verdict read_bmp_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header);
+SampleStatus read_bmp_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header);
 
 class BmpDecoder {
  public:
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
 
  private:
   std::vector<uint8_t> indices_;  // of a run-length file

@@ -20,8 +20,8 @@ struct GifHeader {
 };
 
 // A file that ends before its first frame's data: Pillow raises one of several errors, and all of them refuse it.
-Verdict short_gif_header() {
-  return Verdict::bad("premature end of data in the GIF header");
+SampleStatus short_gif_header() {
+  return SampleStatus::bad("premature end of data in the GIF header");
 }
 
 bool read_colours(HeaderReader& in, unsigned flags, GifHeader& gif) {
@@ -71,7 +71,7 @@ bool read_extension(EncodedView bytes, HeaderReader& in, int& transparent) {
   return true;
 }
 
-Verdict parse(EncodedView bytes, GifHeader& gif) {
+SampleStatus parse(EncodedView bytes, GifHeader& gif) {
   HeaderReader in(bytes);
   if (!in.has(13)) return short_gif_header();
   in.skip(6);
@@ -85,7 +85,7 @@ Verdict parse(EncodedView bytes, GifHeader& gif) {
   for (;;) {
     if (!in.has(1)) return short_gif_header();
     const unsigned tag = in.u8();
-    if (tag == ';') return Verdict::bad("GIF: no image in the file");
+    if (tag == ';') return SampleStatus::bad("GIF: no image in the file");
     if (tag == '!') {
       if (!read_extension(bytes, in, transparent)) return short_gif_header();
     } else if (tag == ',') {
@@ -107,7 +107,7 @@ Verdict parse(EncodedView bytes, GifHeader& gif) {
   gif.code_bits = in.u8();
   gif.data = in.at();
   if (transparent >= 0) gif.background = transparent;
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 // GifDecode.c: one state machine, so that damaged files end as they do there.
@@ -126,7 +126,7 @@ class Lzw {
         bits_(static_cast<int>(gif.code_bits)),
         clear_(1 << gif.code_bits) {}
 
-  Verdict run() {
+  SampleStatus run() {
     if (!load()) return truncated();
     reset();
     for (;;) {
@@ -141,10 +141,10 @@ class Lzw {
         if (!load()) return truncated();
         continue;
       }
-      if (!expand(code)) return Verdict::bad("GIF: broken data");
-      if (!put(last_data_)) return Verdict::good();
+      if (!expand(code)) return SampleStatus::bad("GIF: broken data");
+      if (!put(last_data_)) return SampleStatus::good();
       for (; first_ < kTable; ++first_) {
-        if (!put(string_[static_cast<size_t>(first_)])) return Verdict::good();
+        if (!put(string_[static_cast<size_t>(first_)])) return SampleStatus::good();
       }
     }
   }
@@ -154,7 +154,7 @@ class Lzw {
   static constexpr int kTable = 1 << kBits;
   static constexpr size_t kPiece = 65536;
 
-  static Verdict truncated() { return Verdict::bad("GIF: premature end of the data (truncated file)"); }
+  static SampleStatus truncated() { return SampleStatus::bad("GIF: premature end of the data (truncated file)"); }
 
   bool load() {
     if (loaded_ >= size_) return false;
@@ -274,27 +274,27 @@ class Lzw {
 
 }  // namespace
 
-Verdict read_gif_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_gif_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   GifHeader gif;
-  const Verdict verdict = parse(bytes, gif);
-  return verdict.ok() ? check_size(gif.width, gif.height, limits, header) : verdict;
+  const SampleStatus status = parse(bytes, gif);
+  return status.ok() ? check_size(gif.width, gif.height, limits, header) : status;
 }
 
-Verdict GifDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+SampleStatus GifDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                            PixelView& pixels) {
   GifHeader gif;
-  Verdict verdict = parse(bytes, gif);
-  if (!verdict.ok()) return verdict;
+  SampleStatus status = parse(bytes, gif);
+  if (!status.ok()) return status;
   if (gif.width != static_cast<uint32_t>(header.width) || gif.height != static_cast<uint32_t>(header.height)) {
-    return Verdict::bad("GIF: the headers contradict each other");
+    return SampleStatus::bad("GIF: the headers contradict each other");
   }
   // Pillow takes a frame without a left and a right edge for the whole canvas.
   if (gif.frame.x == 0 && gif.frame.width == 0) gif.frame = {0, 0, header.width, header.height};
-  if (gif.frame.width <= 0 || gif.frame.height <= 0) return Verdict::bad("GIF: an empty frame");
-  if (gif.code_bits > 12) return Verdict::bad("GIF: codes of " + std::to_string(gif.code_bits) + " bits");
+  if (gif.frame.width <= 0 || gif.frame.height <= 0) return SampleStatus::bad("GIF: an empty frame");
+  if (gif.code_bits > 12) return SampleStatus::bad("GIF: codes of " + std::to_string(gif.code_bits) + " bits");
   indices_.assign(static_cast<size_t>(gif.frame.width) * static_cast<size_t>(gif.frame.height), 0);
-  verdict = Lzw(bytes, gif, indices_.data()).run();
-  if (!verdict.ok()) return verdict;
+  status = Lzw(bytes, gif, indices_.data()).run();
+  if (!status.ok()) return status;
   storage.resize(box.width, box.height);
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   for (int y = 0; y < box.height; ++y) {
@@ -310,7 +310,7 @@ Verdict GifDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
       std::copy(gif.colours[index].begin(), gif.colours[index].end(), out);
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 }  // namespace penstock

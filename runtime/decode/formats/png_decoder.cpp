@@ -151,15 +151,15 @@ void convert_mask_row(const spng_ihdr& ihdr, const uint8_t* row, int x0, int cou
   }
 }
 
-Verdict bad(int error) {
+SampleStatus bad(int error) {
   if (error == SPNG_EMEM) {
     throw Error(ErrorKind::runtime, "out of memory while decoding a PNG file",
                 "lower loader.threads or the decode limits");
   }
   if (error == SPNG_IO_EOF || error == SPNG_EOF || error == SPNG_EIDAT_TOO_SHORT) {
-    return Verdict::bad("PNG: premature end of the data (truncated file)");
+    return SampleStatus::bad("PNG: premature end of the data (truncated file)");
   }
-  return Verdict::bad(std::string("PNG: ") + spng_strerror(error));
+  return SampleStatus::bad(std::string("PNG: ") + spng_strerror(error));
 }
 
 // Pillow refuses a file whose compressed texts or profile grow beyond a mebibyte; what stands after the pixels is not
@@ -181,17 +181,17 @@ bool inflates_too_far(spng_ctx* ctx) {
 
 }  // namespace
 
-Verdict PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
+SampleStatus PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
                            PixelBuffer& storage, PixelView& pixels) {
   bool in_chunks = false;
-  const Verdict verdict = attempt(bytes, header, box, mask, storage, pixels, in_chunks);
-  if (!in_chunks || !heads_are_sound(bytes)) return verdict;
+  const SampleStatus status = attempt(bytes, header, box, mask, storage, pixels, in_chunks);
+  if (!in_chunks || !heads_are_sound(bytes)) return status;
   const std::vector<std::byte> whole = repaired(bytes);
-  return whole.empty() ? verdict : attempt(whole, header, box, mask, storage, pixels, in_chunks);
+  return whole.empty() ? status : attempt(whole, header, box, mask, storage, pixels, in_chunks);
 }
 
 // `in_chunks`: it was the chunks' sums or lengths, or the file's end.
-Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
+SampleStatus PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
                             PixelBuffer& storage, PixelView& pixels, bool& in_chunks) {
   const auto stop = [&in_chunks](int code) {
     // The last: a length that no file has room for.
@@ -209,17 +209,17 @@ Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const 
   if (error == 0) error = spng_get_ihdr(ctx, &ihdr);
   if (error != 0) return stop(error);
   if (static_cast<int>(ihdr.width) != header.width || static_cast<int>(ihdr.height) != header.height) {
-    return Verdict::bad("PNG: the headers contradict each other");
+    return SampleStatus::bad("PNG: the headers contradict each other");
   }
   if (mask && (ihdr.bit_depth > 8 ||
                (ihdr.color_type != SPNG_COLOR_TYPE_INDEXED && ihdr.color_type != SPNG_COLOR_TYPE_GRAYSCALE))) {
-    return Verdict::bad("a mask is a PNG file with a palette or of grey, of 8 bits at most");
+    return SampleStatus::bad("a mask is a PNG file with a palette or of grey, of 8 bits at most");
   }
   size_t image_bytes = 0;
   error = spng_decoded_image_size(ctx, SPNG_FMT_RAW, &image_bytes);
   if (error == 0) error = spng_decode_image(ctx, nullptr, 0, SPNG_FMT_RAW, SPNG_DECODE_PROGRESSIVE);
   if (error != 0) return stop(error);
-  if (inflates_too_far(ctx)) return Verdict::bad("PNG: a text or profile that inflates to more than a mebibyte");
+  if (inflates_too_far(ctx)) return SampleStatus::bad("PNG: a text or profile that inflates to more than a mebibyte");
   spng_plte plte{};
   if (ihdr.color_type == SPNG_COLOR_TYPE_INDEXED) {
     error = spng_get_plte(ctx, &plte);
@@ -249,7 +249,7 @@ Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const 
     for (int y = 0; y < box.height; ++y) {
       convert(raw_.data() + row_bytes * static_cast<size_t>(box.y + y), storage.row(y));
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
   const int rows = box.y + box.height;
   for (int y = 0; y < rows; ++y) {
@@ -258,7 +258,7 @@ Verdict PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const 
     if (error != 0 && !(error == SPNG_EOI && y == header.height - 1)) return stop(error);
     if (y >= box.y) convert(raw_.data(), storage.row(y - box.y));
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 std::vector<std::byte> png_exif_profile(EncodedView bytes) {

@@ -46,7 +46,7 @@ std::optional<int64_t> python_int(std::string_view text) {
 }
 
 // A token of the header, as Pillow reads it: a comment within a token does not end it.
-Verdict read_token(std::string_view file, size_t& at, int64_t& value) {
+SampleStatus read_token(std::string_view file, size_t& at, int64_t& value) {
   std::string token;
   while (token.size() <= 10 && at < file.size()) {
     const char c = file[at++];
@@ -63,30 +63,30 @@ Verdict read_token(std::string_view file, size_t& at, int64_t& value) {
     }
     token += c;
   }
-  if (token.empty()) return Verdict::bad("premature end of data in the PNM header");
+  if (token.empty()) return SampleStatus::bad("premature end of data in the PNM header");
   const std::optional<int64_t> number = token.size() > 10 ? std::nullopt : python_int(token);
-  if (!number) return Verdict::bad("PNM: a number of the header is none");
+  if (!number) return SampleStatus::bad("PNM: a number of the header is none");
   value = *number;
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict parse(EncodedView bytes, PnmHeader& pnm) {
+SampleStatus parse(EncodedView bytes, PnmHeader& pnm) {
   const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (file.size() < 3 || file[0] != 'P' || file[1] < '1' || file[1] > '6' || !is_space(file[2])) {
-    return Verdict::bad("not a PBM, PGM or PPM file of kind P1 to P6");
+    return SampleStatus::bad("not a PBM, PGM or PPM file of kind P1 to P6");
   }
   pnm.kind = file[1] - '0';
   pnm.data = 3;
   int64_t values[3] = {0, 0, 1};
   for (int i = 0; i < (pnm.bands() == 1 && pnm.kind % 3 == 1 ? 2 : 3); ++i) {
-    const Verdict verdict = read_token(file, pnm.data, values[i]);
-    if (!verdict.ok()) return verdict;
+    const SampleStatus status = read_token(file, pnm.data, values[i]);
+    if (!status.ok()) return status;
   }
-  if (values[2] < 1 || values[2] > 65535) return Verdict::bad("PNM: maxval is not between 1 and 65535");
+  if (values[2] < 1 || values[2] > 65535) return SampleStatus::bad("PNM: maxval is not between 1 and 65535");
   pnm.width = static_cast<uint64_t>(std::max<int64_t>(values[0], 0));
   pnm.height = static_cast<uint64_t>(std::max<int64_t>(values[1], 0));
   pnm.maxval = values[2];
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 // A sample as the 8 bits that Pillow's RGB has in the end. Grey above 255 goes through mode I, which is clipped.
@@ -102,21 +102,21 @@ class PlainReader {
   PlainReader(std::string_view data, const PnmHeader& pnm, std::vector<uint8_t>& out)
       : data_(data), pnm_(pnm), out_(out), total_(pnm.width * pnm.height * pnm.bands()) {}
 
-  Verdict bits() {
+  SampleStatus bits() {
     while (out_.size() < total_) {
       std::string block = next_block();
       if (block.empty()) break;
       strip_comments(block);
       for (const char c : block) {
         if (is_space(c)) continue;
-        if (c != '0' && c != '1') return Verdict::bad("PNM: a bit that is neither 0 nor 1");
+        if (c != '0' && c != '1') return SampleStatus::bad("PNM: a bit that is neither 0 nor 1");
         if (out_.size() < total_) out_.push_back(c == '0' ? 255 : 0);
       }
     }
     return enough();
   }
 
-  Verdict numbers() {
+  SampleStatus numbers() {
     std::string half;
     while (out_.size() < total_) {
       std::string block = next_block();
@@ -124,8 +124,8 @@ class PlainReader {
         if (half.empty()) break;
         // Pillow never forgets the token that the last block ended with: it stands for all that is missing.
         uint8_t sample = 0;
-        const Verdict verdict = convert(half, sample);
-        if (!verdict.ok()) return verdict;
+        const SampleStatus status = convert(half, sample);
+        if (!status.ok()) return status;
         out_.resize(total_, sample);
         break;
       }
@@ -135,7 +135,7 @@ class PlainReader {
       if (!block.empty() && !is_space(block.back())) {
         while (end > 0 && !is_space(block[end - 1])) --end;
         half = block.substr(end);
-        if (half.size() > kLongest) return Verdict::bad("PNM: a number of more than ten characters");
+        if (half.size() > kLongest) return SampleStatus::bad("PNM: a number of more than ten characters");
       }
       for (size_t at = 0; at < end && out_.size() < total_;) {
         if (is_space(block[at])) {
@@ -145,8 +145,8 @@ class PlainReader {
         const size_t first = at;
         while (at < end && !is_space(block[at])) ++at;
         uint8_t sample = 0;
-        const Verdict verdict = convert(std::string_view(block).substr(first, at - first), sample);
-        if (!verdict.ok()) return verdict;
+        const SampleStatus status = convert(std::string_view(block).substr(first, at - first), sample);
+        if (!status.ok()) return status;
         out_.push_back(sample);
       }
     }
@@ -163,15 +163,15 @@ class PlainReader {
     return block;
   }
 
-  Verdict convert(std::string_view token, uint8_t& sample) const {
-    if (token.size() > kLongest) return Verdict::bad("PNM: a number of more than ten characters");
+  SampleStatus convert(std::string_view token, uint8_t& sample) const {
+    if (token.size() > kLongest) return SampleStatus::bad("PNM: a number of more than ten characters");
     const std::optional<int64_t> value = python_int(token);
-    if (!value) return Verdict::bad("PNM: a sample that is no number");
-    if (*value > pnm_.maxval) return Verdict::bad("PNM: a sample above maxval");
+    if (!value) return SampleStatus::bad("PNM: a sample that is no number");
+    if (*value > pnm_.maxval) return SampleStatus::bad("PNM: a sample above maxval");
     const bool wide_grey = pnm_.kind == 2 && pnm_.maxval > 255;
-    if (*value < 0 && wide_grey) return Verdict::bad("PNM: a negative sample");
+    if (*value < 0 && wide_grey) return SampleStatus::bad("PNM: a negative sample");
     sample = sample_of(*value, pnm_.maxval, wide_grey);
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   // A comment goes with its line's end, so what stands before and after it becomes one token.
@@ -201,8 +201,8 @@ class PlainReader {
     block.resize(to);
   }
 
-  Verdict enough() const {
-    return out_.size() < total_ ? Verdict::bad("PNM: premature end of the data (truncated file)") : Verdict::good();
+  SampleStatus enough() const {
+    return out_.size() < total_ ? SampleStatus::bad("PNM: premature end of the data (truncated file)") : SampleStatus::good();
   }
 
   std::string_view data_;
@@ -214,20 +214,20 @@ class PlainReader {
 
 }  // namespace
 
-Verdict read_pnm_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_pnm_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   PnmHeader pnm;
-  const Verdict verdict = parse(bytes, pnm);
-  return verdict.ok() ? check_size(pnm.width, pnm.height, limits, header) : verdict;
+  const SampleStatus status = parse(bytes, pnm);
+  return status.ok() ? check_size(pnm.width, pnm.height, limits, header) : status;
 }
 
-Verdict PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                            PixelView& pixels) {
   PnmHeader pnm;
-  Verdict verdict = parse(bytes, pnm);
-  if (!verdict.ok()) return verdict;
+  SampleStatus status = parse(bytes, pnm);
+  if (!status.ok()) return status;
   const auto width = static_cast<size_t>(header.width);
   const auto height = static_cast<size_t>(header.height);
-  if (pnm.width != width || pnm.height != height) return Verdict::bad("PNM: the headers contradict each other");
+  if (pnm.width != width || pnm.height != height) return SampleStatus::bad("PNM: the headers contradict each other");
   const uint8_t* data = raw_bytes(bytes) + pnm.data;
   const size_t available = bytes.size() - pnm.data;
   const size_t bands = pnm.bands();
@@ -237,11 +237,11 @@ Verdict PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
   if (pnm.plain()) {
     samples_.clear();
     PlainReader reader({reinterpret_cast<const char*>(data), available}, pnm, samples_);
-    verdict = pnm.kind == 1 ? reader.bits() : reader.numbers();
-    if (!verdict.ok()) return verdict;
+    status = pnm.kind == 1 ? reader.bits() : reader.numbers();
+    if (!status.ok()) return status;
     data = samples_.data();
   } else if (available / row_bytes < height) {
-    return Verdict::bad("PNM: premature end of the data (truncated file)");
+    return SampleStatus::bad("PNM: premature end of the data (truncated file)");
   }
   storage.resize(box.width, box.height);
   pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
@@ -268,7 +268,7 @@ Verdict PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, const B
       }
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 }  // namespace penstock

@@ -23,8 +23,8 @@ namespace {
 
 using Mode = TiffHeader::Mode;
 
-Verdict truncated() {
-  return Verdict::bad("TIFF: premature end of the data (truncated file)");
+SampleStatus truncated() {
+  return SampleStatus::bad("TIFF: premature end of the data (truncated file)");
 }
 
 uint8_t reversed_bits(uint8_t v) {
@@ -141,12 +141,12 @@ struct Target {
 };
 
 // Uncompressed: Pillow's own raw decoder. Strips that the file lacks stay zero.
-Verdict copy_blocks(EncodedView bytes, const TiffHeader& tiff, Target& target) {
+SampleStatus copy_blocks(EncodedView bytes, const TiffHeader& tiff, Target& target) {
   const size_t planes = target.separate() ? tiff.samples : 1;
   const size_t bits = target.separate() ? tiff.bits : tiff.pixel_bits();
   const uint64_t across = (tiff.width + tiff.block_width - 1) / tiff.block_width;
   const uint64_t down = (tiff.height + tiff.block_height - 1) / tiff.block_height;
-  if (tiff.offsets.count > across * down * planes) return Verdict::bad("TIFF: more strips or tiles than the image has");
+  if (tiff.offsets.count > across * down * planes) return SampleStatus::bad("TIFF: more strips or tiles than the image has");
   for (uint64_t i = 0; i < tiff.offsets.count; ++i) {
     const uint64_t plane = i / (across * down);
     const uint64_t x = i % across * tiff.block_width;
@@ -156,14 +156,14 @@ Verdict copy_blocks(EncodedView bytes, const TiffHeader& tiff, Target& target) {
     const uint64_t row_bytes = (columns * bits + 7) / 8;
     const uint64_t stride = columns == tiff.block_width ? row_bytes : tiff.block_width * bits / 8;
     const uint64_t at = tiff.value(bytes, tiff.offsets, i);
-    if (stride < row_bytes) return Verdict::bad("TIFF: tiles of a strange width");
+    if (stride < row_bytes) return SampleStatus::bad("TIFF: tiles of a strange width");
     if (at > bytes.size() || bytes.size() - at < stride * (rows - 1) + row_bytes) return truncated();
     const uint8_t* from = raw_bytes(bytes) + at;
     for (uint64_t r = 0; r < rows; ++r, from += stride) {
       target.put_row(from, row_bytes, x, y + r, columns, plane);
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 // libtiff's view of the bytes, and its first complaint.
@@ -218,7 +218,7 @@ class Library {
   Library(EncodedView bytes, const TiffHeader& tiff, std::vector<uint8_t>& block)
       : tiff_(tiff), block_(block), client_{bytes} {}
 
-  Verdict decode(Target& target) {
+  SampleStatus decode(Target& target) {
     const std::unique_ptr<TIFFOpenOptions, FreeOptions> options(TIFFOpenOptionsAlloc());
     if (options == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a TIFF decoder");
     TIFFOpenOptionsSetErrorHandlerExtR(options.get(), Client::on_error, &client_);
@@ -243,7 +243,7 @@ class Library {
     const bool ycbcr = photometric == PHOTOMETRIC_YCBCR;
     if (width != tiff_.width || height != tiff_.height || compression != tiff_.compression || planar != tiff_.planar ||
         ycbcr != (tiff_.mode == Mode::ycbcr) || (TIFFIsTiled(t) != 0) != tiff_.tiled) {
-      return Verdict::bad("TIFF: the headers contradict each other");
+      return SampleStatus::bad("TIFF: the headers contradict each other");
     }
     const bool by_jpeg = ycbcr && compression == COMPRESSION_JPEG && planar == PLANARCONFIG_CONTIG;
     if (by_jpeg) TIFFSetField(t, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
@@ -256,8 +256,8 @@ class Library {
     return (tmsize_t{64} << 20) + static_cast<tmsize_t>(tiff_.width * tiff_.height * 16);
   }
 
-  Verdict bad(const char* fallback) const {
-    return Verdict::bad(std::string("TIFF: ") + (client_.complaint[0] != '\0' ? client_.complaint : fallback));
+  SampleStatus bad(const char* fallback) const {
+    return SampleStatus::bad(std::string("TIFF: ") + (client_.complaint[0] != '\0' ? client_.complaint : fallback));
   }
 
   // Zeroed: what a short strip leaves out must not depend on the image before.
@@ -272,7 +272,7 @@ class Library {
 
   size_t planes(const Target& target) const { return target.separate() ? tiff_.samples : 1; }
 
-  Verdict strips(TIFF* t, Target& target) {
+  SampleStatus strips(TIFF* t, Target& target) {
     uint32_t rows_per_strip = 0;
     if (TIFFGetField(t, TIFFTAG_ROWSPERSTRIP, &rows_per_strip) != 1 || rows_per_strip == UINT32_MAX) {
       rows_per_strip = static_cast<uint32_t>(tiff_.height);
@@ -297,10 +297,10 @@ class Library {
         }
       }
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
-  Verdict tiles(TIFF* t, Target& target) {
+  SampleStatus tiles(TIFF* t, Target& target) {
     const size_t count = planes(target);
     const tmsize_t size = TIFFTileSize(t);
     const tmsize_t row_bytes = TIFFTileRowSize(t);
@@ -327,11 +327,11 @@ class Library {
         }
       }
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   // Subsampled colour: libtiff's own conversion, strip by strip.
-  Verdict as_rgba(TIFF* t, Target& target) {
+  SampleStatus as_rgba(TIFF* t, Target& target) {
     char complaint[1024] = "";
     TIFFRGBAImage image;
     if (TIFFRGBAImageOK(t, complaint) == 0 || TIFFRGBAImageBegin(&image, t, 0, complaint) == 0) return bad(complaint);
@@ -353,7 +353,7 @@ class Library {
         for (uint64_t x = 0; x < tiff_.width; ++x, from += 4, to += 3) std::memcpy(to, from, 3);
       }
     }
-    return Verdict::good();
+    return SampleStatus::good();
   }
 
   const TiffHeader& tiff_;
@@ -363,13 +363,13 @@ class Library {
 
 }  // namespace
 
-Verdict TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                             PixelView& pixels) {
   TiffHeader tiff;
-  Verdict verdict = parse_tiff(bytes, tiff);
-  if (!verdict.ok()) return verdict;
+  SampleStatus status = parse_tiff(bytes, tiff);
+  if (!status.ok()) return status;
   if (tiff.width != static_cast<uint64_t>(header.width) || tiff.height != static_cast<uint64_t>(header.height)) {
-    return Verdict::bad("TIFF: the headers contradict each other");
+    return SampleStatus::bad("TIFF: the headers contradict each other");
   }
   const bool raw = tiff.compression == 1;
   storage.resize(header.width, header.height);
@@ -381,19 +381,19 @@ Verdict TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, const 
   } else if (raw) {
     const std::vector<uint8_t> zeros(32, 0);
     uint8_t blank[3];
-    TiffHeader upright = tiff;
-    upright.inverted = false;
-    convert_row(upright, false, zeros.data(), 0, 1, blank);
+    TiffHeader oriented = tiff;
+    oriented.inverted = false;
+    convert_row(oriented, false, zeros.data(), 0, 1, blank);
     for (int y = 0; y < header.height; ++y) {
       uint8_t* out = storage.row(y);
       for (int x = 0; x < header.width; ++x, out += 3) std::memcpy(out, blank, 3);
     }
   }
-  verdict = raw ? copy_blocks(bytes, tiff, target) : Library(bytes, tiff, block_).decode(target);
-  if (!verdict.ok()) return verdict;
+  status = raw ? copy_blocks(bytes, tiff, target) : Library(bytes, tiff, block_).decode(target);
+  if (!status.ok()) return status;
   target.finish();
   pixels = view_of_box(storage, box);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 std::string tiff_library_version() {
@@ -406,8 +406,8 @@ std::string tiff_library_version() {
 
 #else
 
-Verdict TiffDecoder::decode(EncodedView, const ImageHeader&, const Box&, PixelBuffer&, PixelView&) {
-  return Verdict::bad("TIFF support was left out at build time");
+SampleStatus TiffDecoder::decode(EncodedView, const ImageHeader&, const Box&, PixelBuffer&, PixelView&) {
+  return SampleStatus::bad("TIFF support was left out at build time");
 }
 
 std::string tiff_library_version() {

@@ -136,8 +136,8 @@ class Directory {
   std::vector<Entry> entries_;
 };
 
-Verdict unsupported(const std::string& what) {
-  return Verdict::bad("TIFF: " + what + " not supported");
+SampleStatus unsupported(const std::string& what) {
+  return SampleStatus::bad("TIFF: " + what + " not supported");
 }
 
 // Pillow's table. `format`: 1 unsigned, 2 signed, 3 real; 0: mixed.
@@ -236,10 +236,10 @@ uint64_t TiffHeader::value(EncodedView bytes, const Values& values, uint64_t ind
   return value;
 }
 
-Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
+SampleStatus parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   Directory directory(bytes, tiff);
-  if (!directory.open()) return Verdict::bad("not a TIFF file");
-  if (directory.begin() == 0) return Verdict::bad("TIFF: no directory");
+  if (!directory.open()) return SampleStatus::bad("not a TIFF file");
+  if (directory.begin() == 0) return SampleStatus::bad("TIFF: no directory");
   uint64_t compression = 1;
   uint64_t planar = 1;
   uint64_t photometric = 0;
@@ -247,7 +247,7 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   uint64_t samples = 1;
   uint64_t orientation = 0;
   uint64_t rows = 0;
-  if (!directory.has(kWidth) || !directory.has(kHeight)) return Verdict::bad("TIFF: no size in the first directory");
+  if (!directory.has(kWidth) || !directory.has(kHeight)) return SampleStatus::bad("TIFF: no size in the first directory");
   const bool plain = directory.get(kWidth, tiff.width) && directory.get(kHeight, tiff.height) &&
                      directory.get(kCompression, compression) && directory.get(kPlanar, planar) &&
                      directory.get(kPhotometric, photometric) && directory.get(kFillOrder, fill) &&
@@ -281,13 +281,13 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
                        " bits with photometric interpretation " + std::to_string(photometric) + " are");
   }
   if (tiff.mode == TiffHeader::Mode::palette && !read_colours(bytes, directory, tiff)) {
-    return Verdict::bad("TIFF: no usable colour map");
+    return SampleStatus::bad("TIFF: no usable colour map");
   }
   tiff.tiled = !directory.has(kStripOffsets) && directory.has(kTileOffsets);
   tiff.offsets = directory.values(tiff.tiled ? kTileOffsets : kStripOffsets);
-  if (!is_integer(tiff.offsets.type)) return Verdict::bad("TIFF: no offsets of strips or tiles");
+  if (!is_integer(tiff.offsets.type)) return SampleStatus::bad("TIFF: no offsets of strips or tiles");
   if (tiff.tiled && !(directory.has(kTileWidth) && directory.has(kTileHeight))) {
-    return Verdict::bad("TIFF: tiles without a size");
+    return SampleStatus::bad("TIFF: tiles without a size");
   }
   tiff.block_width = tiff.width;
   tiff.block_height = tiff.height;
@@ -298,7 +298,7 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
     if (!directory.get(kRowsPerStrip, rows)) return unsupported("a tag of a strange type is");
     tiff.block_height = std::min(rows, tiff.height);
   }
-  if (tiff.block_width == 0 || tiff.block_height == 0) return Verdict::bad("TIFF: empty strips or tiles");
+  if (tiff.block_width == 0 || tiff.block_height == 0) return SampleStatus::bad("TIFF: empty strips or tiles");
   if (compression == 1) {
     if (tiff.mode == TiffHeader::Mode::ycbcr) return unsupported("uncompressed YCbCr is");
     if (tiff.mode == TiffHeader::Mode::palette && tiff.reversed && tiff.bits < 8) {
@@ -318,23 +318,23 @@ Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff) {
       return unsupported("separate planes of which the fourth has no name are");
     }
   }
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
-Verdict read_tiff_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
-  if (tiff_library_version().empty()) return Verdict::bad("TIFF support was left out at build time");
+SampleStatus read_tiff_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+  if (tiff_library_version().empty()) return SampleStatus::bad("TIFF support was left out at build time");
   TiffHeader tiff;
-  Verdict verdict = parse_tiff(bytes, tiff);
-  if (verdict.ok()) verdict = check_size(tiff.width, tiff.height, limits, header);
-  if (!verdict.ok()) return verdict;
+  SampleStatus status = parse_tiff(bytes, tiff);
+  if (status.ok()) status = check_size(tiff.width, tiff.height, limits, header);
+  if (!status.ok()) return status;
   if (tiff.tiled) {
     // Tiles are decoded whole, however little of the image is on them.
     ImageHeader tile;
-    verdict = check_size(tiff.block_width, tiff.block_height, limits, tile);
-    if (!verdict.ok()) return Verdict::bad("TIFF tile: " + verdict.reason);
+    status = check_size(tiff.block_width, tiff.block_height, limits, tile);
+    if (!status.ok()) return SampleStatus::bad("TIFF tile: " + status.reason);
   }
   if (tiff.orientation > 1) header.orientation = static_cast<uint8_t>(tiff.orientation);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 unsigned orientation_in_tiff(EncodedView block) {

@@ -1,12 +1,12 @@
 // TIFF's first directory: sizes, how pixels are stored, and whether Pillow reads that.
 //
 //   TiffHeader tiff;
-//   Verdict verdict = parse_tiff(bytes, tiff);        // no allocation beyond the directory's small lists
+//   SampleStatus status = parse_tiff(bytes, tiff);    // no allocation beyond the directory's small lists
 //
 // Which combinations of bits, samples, colours and byte orders are read is the table of Pillow 9.4
 //   (TiffImagePlugin.OPEN_INFO). Not read, though Pillow does: LAB, uncompressed YCbCr, old-style JPEG, LZMA (whose
 //   memory a file can ask for at will), SGI log, and separate planes of anything but 8 bits. EXACTNESS.md has the list.
-// Thread-safety: pure function. Failure: Verdict.
+// Thread-safety: pure function. Failure: SampleStatus.
 #pragma once
 
 #include <array>
@@ -53,8 +53,8 @@ struct TiffHeader {
   uint64_t value(EncodedView bytes, const Values& values, uint64_t index) const;
 };
 
-Verdict parse_tiff(EncodedView bytes, TiffHeader& tiff);
-Verdict read_tiff_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header);
+SampleStatus parse_tiff(EncodedView bytes, TiffHeader& tiff);
+SampleStatus read_tiff_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header);
 
 // The value of tag 0x0112 in the directory of a TIFF-like block, as EXIF has one; 0: none.
 unsigned orientation_in_tiff(EncodedView block);

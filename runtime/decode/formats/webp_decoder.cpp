@@ -13,12 +13,12 @@
 
 namespace penstock {
 
-Verdict read_webp_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
+SampleStatus read_webp_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
 #if !PENSTOCK_HAVE_WEBP
-  return Verdict::bad("WebP support was left out at build time");
+  return SampleStatus::bad("WebP support was left out at build time");
 #endif
   HeaderReader in(bytes);
-  if (!in.has(30)) return Verdict::bad("premature end of data in the WebP header");
+  if (!in.has(30)) return SampleStatus::bad("premature end of data in the WebP header");
   in.skip(15);
   const unsigned kind = in.u8();
   in.skip(4);
@@ -31,7 +31,7 @@ Verdict read_webp_header(EncodedView bytes, const DecodeLimits& limits, ImageHea
     height = in.le16();
     height = (height | in.u8() << 16) + 1;
   } else if (kind == 'L') {
-    if (in.u8() != 0x2F) return Verdict::bad("WebP: not a lossless image");
+    if (in.u8() != 0x2F) return SampleStatus::bad("WebP: not a lossless image");
     const uint32_t fields = in.le32();
     width = (fields & 0x3FFF) + 1;
     height = (fields >> 14 & 0x3FFF) + 1;
@@ -61,39 +61,39 @@ struct Frame {
               "lower loader.threads or the decode limits");
 }
 
-Verdict verdict_of(VP8StatusCode status) {
+SampleStatus status_of(VP8StatusCode status) {
   switch (status) {
     case VP8_STATUS_OK:
-      return Verdict::good();
+      return SampleStatus::good();
     case VP8_STATUS_OUT_OF_MEMORY:
       out_of_memory();
     case VP8_STATUS_NOT_ENOUGH_DATA:
-      return Verdict::bad("WebP: premature end of the data (truncated file)");
+      return SampleStatus::bad("WebP: premature end of the data (truncated file)");
     case VP8_STATUS_UNSUPPORTED_FEATURE:
-      return Verdict::bad("WebP: unsupported feature");
+      return SampleStatus::bad("WebP: unsupported feature");
     default:
-      return Verdict::bad("WebP: broken data");
+      return SampleStatus::bad("WebP: broken data");
   }
 }
 
 }  // namespace
 
-Verdict WebpDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+SampleStatus WebpDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
                             PixelView& pixels) {
   const WebPData data{raw_bytes(bytes), bytes.size()};
   const std::unique_ptr<WebPDemuxer, DeleteDemuxer> demuxer(WebPDemux(&data));
-  if (demuxer == nullptr) return Verdict::bad("WebP: broken or truncated file");
+  if (demuxer == nullptr) return SampleStatus::bad("WebP: broken or truncated file");
   const uint32_t width = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH);
   const uint32_t height = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT);
   if (width != static_cast<uint32_t>(header.width) || height != static_cast<uint32_t>(header.height)) {
-    return Verdict::bad("WebP: the headers contradict each other");
+    return SampleStatus::bad("WebP: the headers contradict each other");
   }
   Frame frame;
   WebPIterator& part = frame.iterator;
-  if (WebPDemuxGetFrame(demuxer.get(), 1, &part) == 0) return Verdict::bad("WebP: no image in the file");
+  if (WebPDemuxGetFrame(demuxer.get(), 1, &part) == 0) return SampleStatus::bad("WebP: no image in the file");
   const Box place{part.x_offset, part.y_offset, part.width, part.height};
   if (place.width < 1 || place.height < 1 || !Box{0, 0, header.width, header.height}.contains(place)) {
-    return Verdict::bad("WebP: a frame outside the canvas");
+    return SampleStatus::bad("WebP: a frame outside the canvas");
   }
   storage.resize(header.width, header.height);
   const bool whole = place.width == header.width && place.height == header.height;
@@ -123,15 +123,15 @@ Verdict WebpDecoder::decode(EncodedView bytes, const ImageHeader& header, const 
   }
   const VP8StatusCode status = WebPDecode(part.fragment.bytes, part.fragment.size, &config);
   WebPFreeDecBuffer(&config.output);
-  const Verdict verdict = verdict_of(status);
-  if (!verdict.ok()) return verdict;
+  const SampleStatus sample_status = status_of(status);
+  if (!sample_status.ok()) return sample_status;
   for (int y = 0; alpha && y < place.height; ++y) {
     const uint8_t* from = rgba_.data() + rgba_stride * static_cast<size_t>(y);
     uint8_t* to = target + storage.row_bytes() * static_cast<size_t>(y);
     for (int x = 0; x < place.width; ++x, from += 4, to += 3) std::memcpy(to, from, 3);
   }
   pixels = view_of_box(storage, box);
-  return Verdict::good();
+  return SampleStatus::good();
 }
 
 std::string webp_library_version() {
@@ -142,8 +142,8 @@ std::string webp_library_version() {
 
 #else
 
-Verdict WebpDecoder::decode(EncodedView, const ImageHeader&, const Box&, PixelBuffer&, PixelView&) {
-  return Verdict::bad("WebP support was left out at build time");
+SampleStatus WebpDecoder::decode(EncodedView, const ImageHeader&, const Box&, PixelBuffer&, PixelView&) {
+  return SampleStatus::bad("WebP support was left out at build time");
 }
 
 std::string webp_library_version() {

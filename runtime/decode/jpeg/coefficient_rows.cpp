@@ -14,7 +14,7 @@ bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, i
 }
 
 bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index,
-                            const McuWindow& window, bool lanes, EntryNotes* notes) {
+                            const McuWindow& window, bool lanes, RestartPointNotes* notes) {
   bytes_ = bytes;
   frame_ = &frame;
   if (index != nullptr && !index->fits(frame)) index = nullptr;  // another file's
@@ -82,14 +82,14 @@ bool CoefficientRows::read_on(int row, const CoefficientTarget& target) {
     const int64_t skipped = std::min(wanted, row_begin) - entropy_.next_mcu();
     if (skipped > 0 && !entropy_.skip(skipped)) return false;
     if (wanted > entropy_.next_mcu() && !entropy_.read(static_cast<int>(wanted - row_begin), target)) return false;
-    note_entry();
+    note_restart_point();
   }
   if (entropy_.next_mcu() < row_begin && !entropy_.skip(row_begin - entropy_.next_mcu())) return false;
   return entropy_.next_mcu() == row_end || entropy_.read(frame_->mcu_columns, target);
 }
 
-void CoefficientRows::note_entry() {
-  EntryPoint point;
+void CoefficientRows::note_restart_point() {
+  RestartPoint point;
   if (entropy_.position(point)) {
     notes_->add(point);
   } else {
@@ -110,10 +110,10 @@ bool CoefficientRows::finish() {
     case RowMethod::after_speculation:
       break;
   }
-  return entropy_.library_would_stop_quietly();
+  return entropy_.library_would_stop_without_warning();
 }
 
-// To the row's first MCU that is wanted: on from here, or from the last entry point before it, whichever is nearer.
+// To the row's first MCU that is wanted: on from here, or from the last restart point before it, whichever is nearer.
 bool CoefficientRows::go_to_columns(int row) {
   const int64_t wanted = int64_t{row} * frame_->mcu_columns + columns_.first;
   const auto point = static_cast<size_t>(wanted / index_->interval());
@@ -126,14 +126,14 @@ bool CoefficientRows::go_to_columns(int row) {
   return entropy_.skip(wanted - entropy_.next_mcu());
 }
 
-// The wanted columns of a row. Where an entry point is passed on the way, decoding must have come to just that place:
+// The wanted columns of a row. Where a restart point is passed on the way, decoding must have come to just that place:
 // an index of another file, or a damaged one, is found out.
 bool CoefficientRows::read_columns(int row, const CoefficientTarget& target) {
   const int64_t first = int64_t{row} * frame_->mcu_columns;
   const int64_t point = entropy_.next_mcu() / index_->interval() + 1;
   const int64_t mcu = point * index_->interval();
   if (mcu < first + columns_.end && static_cast<size_t>(point) < index_->size()) {
-    EntryPoint here;
+    RestartPoint here;
     if (!entropy_.read(static_cast<int>(mcu - first), target)) return false;
     if (!entropy_.position(here) || !(here == index_->at(static_cast<size_t>(point)))) return false;
   }
@@ -147,7 +147,7 @@ bool CoefficientRows::reaches_next_point() {
   const bool last = static_cast<size_t>(point) >= index_->size();
   if (!entropy_.skip((last ? mcus : point * index_->interval()) - entropy_.next_mcu())) return false;
   if (last) return entropy_.at_scan_end();
-  EntryPoint here;
+  RestartPoint here;
   return entropy_.position(here) && here == index_->at(static_cast<size_t>(point));
 }
 

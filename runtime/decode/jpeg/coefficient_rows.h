@@ -2,10 +2,10 @@
 //
 //   CoefficientRows rows;                                     // one per thread
 //   if (rows.read_frame(bytes, header, limits.max_scans, frame)) ...        // headers only
-//   bool mine = rows.with_lanes_or_without([&](bool lanes) {
-//     bool mine = rows.begin(bytes, frame, index, window, lanes, notes);    // mcu_window.h
-//     for (int row = window.first_row; mine && row < window.end_row; ++row) mine = rows.read_row(row, target);
-//     return mine && rows.finish();
+//   bool supported = rows.with_lanes_or_without([&](bool lanes) {
+//     bool supported = rows.begin(bytes, frame, index, window, lanes, notes);  // mcu_window.h
+//     for (int row = window.first_row; supported && row < window.end_row; ++row) supported = rows.read_row(row, target);
+//     return supported && rows.finish();
 //   });
 //
 //                    | an index                           | none
@@ -13,19 +13,20 @@
 //   where they are   |                                    |
 //     no use         | entropy.h, entered row by row      | entropy.h from the first MCU on
 //   progressive file |                                    | progressive_rows.h
-// All ways give the same coefficients; they differ in how often they say "not mine" (below).
-// An index that cannot be the file's counts as none. From where a partial one ends, rows are decoded as without an index,
-//   only not from the first MCU on but from its last point.
-// `notes` (or nullptr) hears of the entry points that were passed behind the index's last; they are good if finish() is.
-// Failure: false means "not mine" (entropy.h).
-// Memory: what is kept of a file goes when it is done with: with the last row, when something is not mine, or by
+// All ways give the same coefficients; they differ in how often they say "not supported" (below).
+// An index that cannot be the file's counts as none. From where a partial one ends, rows are decoded as without an
+//   index, only not from the first MCU on but from its last point.
+// `notes` (or nullptr) hears of the restart points that were passed behind the index's last; they are good if finish()
+// is.
+// Failure: false means "not supported" (entropy.h).
+// Memory: what is kept of a file goes when it is done with: with the last row, when something is not supported, or by
 //   forget().
 // Thread-safety: one per thread.
 #pragma once
 
 #include "runtime/decode/image.h"
 #include "runtime/decode/jpeg/entropy.h"
-#include "runtime/decode/jpeg/entry_notes.h"
+#include "runtime/decode/jpeg/restart_point_notes.h"
 #include "runtime/decode/jpeg/indexed_rows.h"
 #include "runtime/decode/jpeg/jpeg_frame.h"
 #include "runtime/decode/jpeg/mcu_window.h"
@@ -49,7 +50,7 @@ class CoefficientRows {
     return read(true) || (without_lanes_may_help() && read(false));
   }
   bool begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window,
-             bool lanes, EntryNotes* notes = nullptr);
+             bool lanes, RestartPointNotes* notes = nullptr);
   // The next row, in order. The target's tiles are written whole.
   bool read_row(int row, const CoefficientTarget& target);
   // Whether begin() took the index for the file's.
@@ -70,13 +71,13 @@ class CoefficientRows {
   bool read_columns(int row, const CoefficientTarget& target);
   bool reaches_next_point();
   bool read_on(int row, const CoefficientTarget& target);
-  void note_entry();
+  void note_restart_point();
 
   RowMethod method_ = RowMethod::from_start;
   EncodedView bytes_;
   const JpegFrame* frame_ = nullptr;
   const SideIndex* index_ = nullptr;
-  EntryNotes* notes_ = nullptr;
+  RestartPointNotes* notes_ = nullptr;
   bool lanes_ = false;
   McuColumns columns_;
   int end_row_ = 0;

@@ -1,9 +1,9 @@
 // How decoded coefficients lie in memory between entropy decoding and the inverse transform.
 //
-// Four neighbouring blocks of a row of blocks make a tile of 256 int16: coefficient (row r, column c) of the tile's block
-//   j is at r * 32 + j * 8 + c, so that one row of all four is contiguous and vector code of any width up to 64 bytes
-//   treats 1, 2 or 4 blocks alike. Block i of a row is block i % 4 of tile i / 4. Values are as in the file, before
-//   dequantising.
+// Four neighbouring blocks of a row of blocks make a tile of 256 int16: coefficient (row r, column c) of the tile's
+//   block j is at r * 32 + j * 8 + c, so that one row of all four is contiguous and vector code of any width up to 64
+//   bytes treats 1, 2 or 4 blocks alike. Block i of a row is block i % 4 of tile i / 4. Values are as in the file,
+//   before dequantising.
 // Thread-safety: pure functions.
 #pragma once
 

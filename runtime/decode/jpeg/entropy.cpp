@@ -19,7 +19,7 @@ namespace {
 
 // Unstuffed bytes kept at a time. What one MCU may take at most, 6 blocks of 64 coefficients of 31 bits, must fit
 // behind them, for MCUs that run into garbage; more than that is refilled before each MCU.
-constexpr size_t stretch_bytes = 16384;
+constexpr size_t mcu_run_bytes = 16384;
 constexpr size_t mcu_bytes = 2048;
 
 // Where coefficient number `next - 1` lies in a tile, for every value that `next` may have after an advance: the 64 of
@@ -48,7 +48,7 @@ PENSTOCK_HOT_INLINE void EntropyDecoder::BitState::refill() {
   count |= 56;
 }
 
-EntropyDecoder::EntropyDecoder() : bytes_(stretch_bytes + 2 * mcu_bytes + 64) {}
+EntropyDecoder::EntropyDecoder() : bytes_(mcu_run_bytes + 2 * mcu_bytes + 64) {}
 
 const HuffmanTable* EntropyDecoder::table_of(const HuffmanSpec& spec, HuffmanTable::Kind kind) {
   const size_t size = 16 + static_cast<size_t>(spec.values);
@@ -112,7 +112,7 @@ void EntropyDecoder::give_back_bits() {
   state_.bits = state_.count == 0 ? 0 : state_.bits >> (64 - state_.count) << (64 - state_.count);
 }
 
-// Another stretch of unstuffed bytes, behind those not used yet, which move to the front. Old data from beyond the end
+// Another run of unstuffed bytes, behind those not used yet, which move to the front. Old data from beyond the end
 // cannot be among the bits at hand: while a segment goes on, every MCU begins with more bytes than it can take.
 void EntropyDecoder::more_bytes() {
   give_back_bits();
@@ -124,7 +124,7 @@ void EntropyDecoder::more_bytes() {
   const size_t kept = from < bytes_end_ ? static_cast<size_t>(bytes_end_ - from) : 0;
   std::memmove(bytes_.data(), from, kept);
   state.next = bytes_.data() + (state.next - from);
-  uint8_t* const out_end = bytes_.data() + stretch_bytes;
+  uint8_t* const out_end = bytes_.data() + mcu_run_bytes;
   const Unstuffed at = unstuff(raw_, raw_end_, raw_end_, bytes_.data() + kept, out_end, [](uint8_t*) {});
   if (at.in == raw_end_) {
     segment_ended_ = true;
@@ -149,7 +149,7 @@ bool EntropyDecoder::restart() {
 
 // Where no restart marker stands between here and the next MCU; where one does, the bits before it count: restart()
 // goes over it in the ordinary way.
-bool EntropyDecoder::position(EntryPoint& point) {
+bool EntropyDecoder::position(RestartPoint& point) {
   BitState state = state_;
   const std::ptrdiff_t bit = (state.next - known_) * 8 - state.count;  // from known_
   if (bit < 0) return false;
@@ -166,7 +166,7 @@ bool EntropyDecoder::position(EntryPoint& point) {
   return true;
 }
 
-bool EntropyDecoder::enter(const EntryPoint& point, int64_t mcu) {
+bool EntropyDecoder::enter(const RestartPoint& point, int64_t mcu) {
   const auto length = static_cast<size_t>(raw_end_ - file_);
   if (point.byte < scan_begin_ || point.byte > length || mcu < 0 || mcu >= mcus_) return false;
   begin_bytes(file_ + point.byte);
@@ -328,7 +328,7 @@ bool EntropyDecoder::at_scan_end() {
   return at_segment_end() && marker_ > 0 && marker_ != 0xFF;
 }
 
-bool EntropyDecoder::library_would_stop_quietly() {
+bool EntropyDecoder::library_would_stop_without_warning() {
   if (!segment_ended_ && bytes_end_ - state_.next < 16) more_bytes();
   return bytes_end_ - state_.next >= 16 || (segment_ended_ && marker_ > 0 && marker_ != 0xFF);
 }

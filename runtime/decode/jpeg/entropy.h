@@ -1,20 +1,20 @@
 // Entropy decoding of a baseline scan: bytes to quantised coefficients, one row of MCUs at a time.
 //
 //   EntropyDecoder decoder;                               // one per thread; keeps tables and memory
-//   bool mine = decoder.begin(bytes, frame);
-//   mine = mine && decoder.skip(mcus_before) && decoder.read(mcu_columns, target);    // row after row
-//   mine = mine && decoder.library_would_stop_quietly();
+//   bool supported = decoder.begin(bytes, frame);
+//   supported = supported && decoder.skip(mcus_before) && decoder.read(mcu_columns, target);  // row after row
+//   supported = supported && decoder.library_would_stop_without_warning();
 // or, with a side index, only what a crop touches:
-//   mine = decoder.enter(index.at(n), n * index.interval()) && decoder.skip(few) && decoder.read(columns, target);
+//   supported = decoder.enter(index.at(n), n * index.interval()) && decoder.skip(few) && decoder.read(columns, target);
 //
 // Semantics: coefficients equal those of libjpeg-turbo 2.1.5 (jdhuff.c), also where a malformed run leads past a
 //   block's end or a DC value leaves 16 bits.
-// Failure: false means "not mine" and nothing else: a code that does not exist, data that end too early, a restart
+// Failure: false means "not supported" and nothing else: a code that does not exist, data that end too early, a restart
 //   marker missing, out of order or with bytes before it. libjpeg-turbo then decides from the start. Everything that
 //   makes libjpeg-turbo warn within the rows read is among these, so rows accepted here are rows it decodes quietly.
 // Safety: the file's bytes are untrusted: reads stay within them, writes within the target's rows.
 // Entering: enter() goes on at another MCU as if it had come there from the start; position() is what it needs to know.
-//   A wrong entry point gives garbage or "not mine", but no access outside.
+//   A wrong restart point gives garbage or "not supported", but no access outside.
 // Seams: rows are read from unstuffed bytes, as decoders with several lanes need them.
 // Thread-safety: one per thread.
 #pragma once
@@ -52,12 +52,12 @@ class EntropyDecoder {
   bool skip(int64_t mcus);
   // The next MCUs up to column `end` of their row, into `target`.
   bool read(int end, const CoefficientTarget& target);
-  bool position(EntryPoint& point);
-  bool enter(const EntryPoint& point, int64_t mcu);
+  bool position(RestartPoint& point);
+  bool enter(const RestartPoint& point, int64_t mcu);
 
   // libjpeg reads up to eight bytes ahead, and the file's end met there is an error of its own: true if enough bytes or
   // a marker follow the rows read so far. Decoders that stop early must ask.
-  bool library_would_stop_quietly();
+  bool library_would_stop_without_warning();
   // Whether nothing but the bits that fill the last byte is left before a marker.
   bool at_scan_end();
 
@@ -104,9 +104,10 @@ class EntropyDecoder {
   size_t scan_begin_ = 0;
   const uint8_t* raw_ = nullptr;  // stuffed bytes not looked at yet
   const uint8_t* raw_end_ = nullptr;
-  std::vector<uint8_t> bytes_;    // unstuffed bytes of the current restart segment, a stretch at a time
+  std::vector<uint8_t> bytes_;    // unstuffed bytes of the current restart segment, a run of MCUs at a time
   uint8_t* bytes_end_ = nullptr;  // how far they go; beyond lies old data
-  // A byte in bytes_ and where it stands in the file, for position(): both before the next bit, and in this stretch.
+  // A byte in bytes_ and where it stands in the file, for position(): both before the next bit, and in this run of
+  // MCUs.
   const uint8_t* known_ = nullptr;
   const uint8_t* known_raw_ = nullptr;
   bool segment_ended_ = false;  // no more of this segment in raw_

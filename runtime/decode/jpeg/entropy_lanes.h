@@ -1,28 +1,29 @@
-// Entropy decoding of baseline scans in lanes: many stretches of MCUs at once, each in a lane of its own. With AVX-512
-// these are the sixteen of a vector, with AVX2 those of two (avx2_lanes.h), else four scalar ones side by side
-// (scalar_lanes.h).
+// Entropy decoding of baseline scans in lanes: many runs of MCUs at once, each in a lane of its own. With AVX-512
+// these are the sixteen of a vector, with AVX2 those of two (entropy_lanes_avx2.h), else four scalar ones side by side
+// (entropy_lanes_scalar.h).
 //
 //   struct Feeder : LaneFeeder { bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override; } feeder;
-//   decode_lanes(tables, layout, bytes, coefficients, feeder);          // asks for lane_shape().count stretches at first
+//   // asks for lane_shape().count runs of MCUs at first
+//   decode_lanes(tables, layout, bytes, coefficients, feeder);
 //
-// A lane takes a stretch (a LaneUnit: where its first bit is, how many blocks), decodes it to its end and asks the
+// A lane takes a run of MCUs (a LaneUnit: where its first bit is, how many blocks), decodes it to its end and asks the
 //   feeder for another; the call returns when every lane was told that there is none. So lanes stay busy, whatever the
-//   lengths of the stretches.
+//   lengths of the runs of MCUs.
 // One step of a lane, without branches: the tables of the block at hand by its number within the MCU; an entry by the
 //   next `lookup_bits`; value, position, bits and block by arithmetic under masks; one store of two neighbouring
 //   coefficients. Coefficients are stored in zigzag order, as stores of two then never touch what another step has
 //   written. Some steps are made from 57 bits, then the bits are fetched anew.
 // Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
-//   and one block more than the stretch has must be writable: with zeros, unless the stretch fails. DC values stay
-//   differences.
-// Failure: LaneEnd says so where a stretch went past its last bit, met a code that does not exist, or led past a
-//   block's end. What entropy.h calls "not mine" is among these, and some that it takes, so whoever meets them decodes
-//   by entropy.h or by the library.
-// Safety: the bits are untrusted: nothing is read beyond `lane_padding` bytes after a stretch's last bit, nothing
+//   and one block more than the run of MCUs has must be writable: with zeros, unless the run of MCUs fails. DC values
+//   stay differences.
+// Failure: LaneEnd says so where a run of MCUs went past its last bit, met a code that does not exist, or led past a
+//   block's end. What entropy.h calls "not supported" is among these, and some that it takes, so whoever meets them
+//   decodes by entropy.h or by the library.
+// Safety: the bits are untrusted: nothing is read beyond `lane_padding` bytes after a run's last bit, nothing
 //   written outside its blocks and the one behind them. The feeder sees to it that `bytes` holds that much.
 // Source of the method: decoding interleaved streams in vector lanes by gathering table entries, as known from entropy
-//   coders made for it (F. Giesen, "Interleaved entropy coders", arXiv 1402.3392); here the streams are stretches
-//   between entry points of an ordinary file.
+//   coders made for it (F. Giesen, "Interleaved entropy coders", arXiv 1402.3392); here the streams are runs of MCUs
+//   between restart points of an ordinary file.
 // Thread-safety: free functions; the feeder is called from the caller's thread.
 #pragma once
 
@@ -40,8 +41,8 @@ inline constexpr size_t most_lanes = 16;  // on any CPU
 inline constexpr uint32_t block_bytes = 64 * sizeof(int16_t);
 
 struct LaneUnit {
-  uint32_t bit = 0;       // of `bytes`: the first of the stretch, at an MCU's beginning
-  uint32_t end_bit = 0;   // none of these or later ones belong to the stretch
+  uint32_t bit = 0;       // of `bytes`: the first of the run of MCUs, at an MCU's beginning
+  uint32_t end_bit = 0;   // none of these or later ones belong to the run of MCUs
   uint32_t blocks = 0;    // at least 1
   uint32_t out_byte = 0;  // of `coefficients`: where the first block goes; a multiple of 4
 };
@@ -52,7 +53,7 @@ struct LanePlace {
   uint32_t bit = 0;
   uint32_t block = 0;
   uint32_t next = 0;
-  uint32_t turn = 0;
+  uint32_t mcu_block = 0;
 };
 
 struct LaneEnd {
@@ -98,7 +99,7 @@ class LaneLog {
 
 class LaneFeeder {
  public:
-  // `end`: how the lane's stretch ended; nullptr: it had none. False: no more work for this lane.
+  // `end`: how the lane's run of MCUs ended; nullptr: it had none. False: no more work for this lane.
   virtual bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) = 0;
 
  protected:

@@ -4,7 +4,7 @@
 //   size_t at = begin_of_segments;
 //   while (next_segment(bytes, at, marker, segment)) switch (marker) ... default: reader.take(marker, segment) ...
 //
-// Strict, as jpeg_frame.h says: false is "not mine".
+// Strict, as jpeg_frame.h says: false is "not supported".
 // Thread-safety: a value.
 #pragma once
 
@@ -62,7 +62,8 @@ struct FrameReader {
   bool adobe = false;
   int adobe_transform = 0;
 
-  // Tables, restart intervals, APPn and comments: what may stand before any scan, of any kind of file. Others are false.
+  // Tables, restart intervals, APPn and comments: what may stand before any scan, of any kind of file. Others are
+  // false.
   bool take(unsigned marker, Segment s);
   bool start_of_frame(Segment s);
   // The table that a component has now, which libjpeg keeps for it from its first scan on.

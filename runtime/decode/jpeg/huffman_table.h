@@ -23,7 +23,7 @@
 
 namespace penstock {
 
-// A table's codes in plain arrays, to decode one at a time: here and on cards (gpu/entropy_kernel.h).
+// A table's codes in plain arrays, to decode one at a time: here and on GPUs (gpu/entropy_kernel.h).
 struct CodeTable {
   static constexpr int lookup_bits = 11;
   static constexpr int lookup_size = 1 << lookup_bits;

@@ -16,7 +16,7 @@ bool IndexedRows::begin(EncodedView bytes, const JpegFrame& frame, const SideInd
                         int first_row, int end_row) {
   if (frame.restart_interval != 0 || bytes.size() > largest_file) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
-  // Points so far apart are worth little, and their stretches would take memory that no row needs.
+  // Points so far apart are worth little, and their runs of MCUs would take memory that no row needs.
   if (static_cast<size_t>(index.interval()) * layout_.blocks * block_bytes > band_bytes) return false;
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   file_size_ = bytes.size();
@@ -28,7 +28,7 @@ bool IndexedRows::begin(EncodedView bytes, const JpegFrame& frame, const SideInd
   return true;
 }
 
-// The row's MCUs, as stretches from the entry points before them.
+// The row's MCUs, as runs of MCUs from the restart points before them.
 void IndexedRows::add_row(int row) {
   const int64_t interval = index_->interval();
   const int64_t begin = int64_t{row} * frame_->mcu_columns + columns_.first;
@@ -36,29 +36,29 @@ void IndexedRows::add_row(int row) {
   for (int64_t point = begin / interval; point * interval < end; ++point) {
     const int64_t first = point * interval;
     const int64_t last = std::min(first + interval, end);
-    // A stretch may belong to two rows.
-    if (stretches_.empty() || stretches_.back().first_mcu != first) {
-      stretches_.push_back({.point = static_cast<size_t>(point), .first_mcu = first});
+    // A run of MCUs may belong to two rows.
+    if (mcu_runs_.empty() || mcu_runs_.back().first_mcu != first) {
+      mcu_runs_.push_back({.point = static_cast<size_t>(point), .first_mcu = first});
     }
-    stretches_.back().mcus = static_cast<int>(last - first);
-    stretches_.back().whole = last == first + interval;
+    mcu_runs_.back().mcus = static_cast<int>(last - first);
+    mcu_runs_.back().whole = last == first + interval;
   }
 }
 
-// Rows while their stretches fit the band, one at least.
+// Rows while their runs of MCUs fit the band, one at least.
 void IndexedRows::choose_band(int first_row) {
-  stretches_.clear();
+  mcu_runs_.clear();
   size_t blocks = 0;
   for (band_end_ = first_row; band_end_ < end_row_; ++band_end_) {
-    const size_t before = stretches_.size();
-    const Stretch last = before > 0 ? stretches_.back() : Stretch{};
+    const size_t before = mcu_runs_.size();
+    const McuRun last = before > 0 ? mcu_runs_.back() : McuRun{};
     const size_t from = before > 0 ? before - 1 : 0;  // the row may lengthen the last one
     if (before > 0) blocks -= blocks_of(last);
     add_row(band_end_);
-    for (size_t i = from; i < stretches_.size(); ++i) blocks += blocks_of(stretches_[i]);
+    for (size_t i = from; i < mcu_runs_.size(); ++i) blocks += blocks_of(mcu_runs_[i]);
     if (before > 0 && blocks * block_bytes > band_bytes) {
-      stretches_.resize(before);
-      stretches_.back() = last;
+      mcu_runs_.resize(before);
+      mcu_runs_.back() = last;
       return;
     }
   }
@@ -66,88 +66,88 @@ void IndexedRows::choose_band(int first_row) {
 
 bool IndexedRows::read_band(int first_row) {
   choose_band(first_row);
-  if (stretches_.back().point >= index_->size()) return false;
+  if (mcu_runs_.back().point >= index_->size()) return false;
   if (band_end_ == end_row_) {
-    // Even a crop that reads no other stretch to its end shows by this one that the index is the file's.
-    Stretch& last = stretches_.back();
+    // Even a crop that reads no other run of MCUs to its end shows by this one that the index is the file's.
+    McuRun& last = mcu_runs_.back();
     const int64_t mcus = int64_t{frame_->mcu_columns} * frame_->mcu_rows;
     last.mcus = static_cast<int>(std::min<int64_t>(index_->interval(), mcus - last.first_mcu));
     last.whole = true;
   }
   size_t blocks = 0;
   size_t most_bytes = 0;
-  for (size_t i = 0; i < stretches_.size(); ++i) {
-    Stretch& stretch = stretches_[i];
-    stretch.block = blocks;
-    blocks += blocks_of(stretch);
-    const bool follows = i > 0 && stretches_[i - 1].point + 1 == stretch.point;
-    stretch.from = follows ? stretches_[i - 1].to : index_->at(stretch.point);
-    if (ends_at_point(stretch)) stretch.to = index_->at(stretch.point + 1);
-    const size_t end = ends_at_point(stretch) ? stretch.to.byte + size_t{1} : file_size_;
-    const size_t begin = stretch.from.byte;
+  for (size_t i = 0; i < mcu_runs_.size(); ++i) {
+    McuRun& mcu_run = mcu_runs_[i];
+    mcu_run.block = blocks;
+    blocks += blocks_of(mcu_run);
+    const bool follows = i > 0 && mcu_runs_[i - 1].point + 1 == mcu_run.point;
+    mcu_run.from = follows ? mcu_runs_[i - 1].to : index_->at(mcu_run.point);
+    if (ends_at_point(mcu_run)) mcu_run.to = index_->at(mcu_run.point + 1);
+    const size_t end = ends_at_point(mcu_run) ? mcu_run.to.byte + size_t{1} : file_size_;
+    const size_t begin = mcu_run.from.byte;
     if (begin < frame_->scan_begin || begin > end || end > file_size_) return false;
     most_bytes += end - begin;
   }
-  // Stretches of a file's own index share no byte but those in which one ends and the next begins.
+  // Runs of MCUs of a file's own index share no byte but those in which one ends and the next begins.
   static_assert(most_scratch_bytes < size_t{1} << 31, "lanes count bytes in signed numbers of 32 bits");
   const size_t scratch = lane_scratch_bytes + blocks * block_bytes;
-  if (most_bytes > file_size_ + stretches_.size() || scratch > most_scratch_bytes) return false;
+  if (most_bytes > file_size_ + mcu_runs_.size() || scratch > most_scratch_bytes) return false;
   if (coefficients_.size() * sizeof(int16_t) < scratch) coefficients_.resize(scratch / sizeof(int16_t));
   if (bytes_.size() < most_bytes + lane_padding) bytes_.resize(most_bytes + lane_padding);
   bytes_used_ = 0;
   given_ = 0;
   next_in_band_ = 0;
-  mine_ = true;
+  supported_ = true;
   decode_lanes(tables_, layout_, bytes_.data(), coefficients_.data(), *this);
-  return mine_;
+  return supported_;
 }
 
-// Puts the stretch's bytes behind those of the others.
-bool IndexedRows::add_bytes(Stretch& stretch, LaneUnit& unit) {
-  const bool to_a_point = ends_at_point(stretch);
-  const uint8_t* const end = file_ + (to_a_point ? stretch.to.byte : file_size_);
-  unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + stretch.from.bit);
+// Puts the run's bytes behind those of the others.
+bool IndexedRows::add_bytes(McuRun& mcu_run, LaneUnit& unit) {
+  const bool to_a_point = ends_at_point(mcu_run);
+  const uint8_t* const end = file_ + (to_a_point ? mcu_run.to.byte : file_size_);
+  unit.bit = static_cast<uint32_t>(bytes_used_ * 8 + mcu_run.from.bit);
   uint8_t* const begin = bytes_.data();
   uint8_t* const room_end = begin + bytes_.size();
-  Unstuffed at = unstuff_in_vectors(file_ + stretch.from.byte, end, begin + bytes_used_, room_end);
+  Unstuffed at = unstuff_in_vectors(file_ + mcu_run.from.byte, end, begin + bytes_used_, room_end);
   at = unstuff(at.in, end, file_ + file_size_, at.out, room_end, [](uint8_t*) {});
   bytes_used_ = static_cast<size_t>(at.out - begin);
-  stretch.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
+  mcu_run.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
   // The marker that ends the scan. libjpeg-turbo reads on behind a fill byte, perhaps to the file's end.
   if (!to_a_point) return end - at.in >= 2 && at.in[1] != 0xFF;
   if (at.in != end) return false;                            // a marker in between
-  if (const uint8_t bit = stretch.to.bit; bit > 0) {
+  if (const uint8_t bit = mcu_run.to.bit; bit > 0) {
     if (end == file_ + file_size_) return false;
     bytes_[bytes_used_++] = *end;
-    stretch.end_bit += bit;
+    mcu_run.end_bit += bit;
   }
   return true;
 }
 
 bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
-  if (end != nullptr && mine_) mine_ = accept(stretches_[of_lane_[lane]], *end);
-  if (!mine_ || given_ == stretches_.size()) return false;
+  if (end != nullptr && supported_) supported_ = accept(mcu_runs_[of_lane_[lane]], *end);
+  if (!supported_ || given_ == mcu_runs_.size()) return false;
   of_lane_[lane] = given_;
-  Stretch& stretch = stretches_[given_++];
-  unit.blocks = static_cast<uint32_t>(stretch.mcus) * layout_.blocks;
-  unit.out_byte = static_cast<uint32_t>(lane_scratch_bytes + stretch.block * block_bytes);
-  std::memset(block(stretch.block), 0, (size_t{unit.blocks} + 1) * block_bytes);
-  mine_ = add_bytes(stretch, unit);
-  unit.end_bit = stretch.end_bit;
-  return mine_;
+  McuRun& mcu_run = mcu_runs_[given_++];
+  unit.blocks = static_cast<uint32_t>(mcu_run.mcus) * layout_.blocks;
+  unit.out_byte = static_cast<uint32_t>(lane_scratch_bytes + mcu_run.block * block_bytes);
+  std::memset(block(mcu_run.block), 0, (size_t{unit.blocks} + 1) * block_bytes);
+  supported_ = add_bytes(mcu_run, unit);
+  unit.end_bit = mcu_run.end_bit;
+  return supported_;
 }
 
-// Makes DC values of the differences, from the entry point's on; and compares where a whole stretch has led.
-bool IndexedRows::accept(const Stretch& stretch, const LaneEnd& end) {
+// Makes DC values of the differences, from the restart point's on; and compares where a whole run of MCUs has led.
+bool IndexedRows::accept(const McuRun& mcu_run, const LaneEnd& end) {
   if (!end.fine()) return false;
   std::array<int32_t, 3> dc{};
-  for (size_t c = 0; c < 3; ++c) dc[c] = stretch.from.dc[c];
-  size_t turn = 0;
-  add_dc_predictions(block(stretch.block), static_cast<size_t>(stretch.mcus) * layout_.blocks, layout_, turn, dc);
-  if (!stretch.whole) return true;
-  if (!ends_at_point(stretch)) return stretch.end_bit - end.place.bit < 8;
-  const EntryPoint& to = stretch.to;
-  return end.place.bit == stretch.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
+  for (size_t c = 0; c < 3; ++c) dc[c] = mcu_run.from.dc[c];
+  size_t mcu_block = 0;
+  add_dc_predictions(block(mcu_run.block), static_cast<size_t>(mcu_run.mcus) * layout_.blocks, layout_, mcu_block, dc);
+  if (!mcu_run.whole) return true;
+  if (!ends_at_point(mcu_run)) return mcu_run.end_bit - end.place.bit < 8;
+  const RestartPoint& to = mcu_run.to;
+  return end.place.bit == mcu_run.end_bit && dc[0] == to.dc[0] && dc[1] == to.dc[1] && dc[2] == to.dc[2];
 }
 
 bool IndexedRows::read_row(int row, const CoefficientTarget& target) {
@@ -155,9 +155,9 @@ bool IndexedRows::read_row(int row, const CoefficientTarget& target) {
   row_.begin(*frame_, layout_, columns_.count());
   const int64_t first = int64_t{row} * frame_->mcu_columns;
   for (int64_t mcu = first + columns_.first; mcu < first + columns_.end; ++mcu) {
-    while (mcu >= stretches_[next_in_band_].first_mcu + stretches_[next_in_band_].mcus) ++next_in_band_;
-    const Stretch& stretch = stretches_[next_in_band_];
-    const int16_t* const from = block(stretch.block + static_cast<size_t>(mcu - stretch.first_mcu) * layout_.blocks);
+    while (mcu >= mcu_runs_[next_in_band_].first_mcu + mcu_runs_[next_in_band_].mcus) ++next_in_band_;
+    const McuRun& mcu_run = mcu_runs_[next_in_band_];
+    const int16_t* const from = block(mcu_run.block + static_cast<size_t>(mcu - mcu_run.first_mcu) * layout_.blocks);
     row_.add_mcu(from);
   }
   row_.write(target);

@@ -26,7 +26,7 @@ struct ErrorState {
   std::jmp_buf escape;
   long max_warnings;
   int max_scans;
-  bool tolerant;  // the verdict is known to be good: no warning ends the decoding
+  bool tolerant;  // the status is known to be good: no warning ends the decoding
   bool out_of_memory;
   char text[JMSG_LENGTH_MAX + 64];
 };
@@ -82,7 +82,8 @@ enum class Outcome { done, bad, start_over };
 enum class LibraryMode {
   region,     // only what the box needs; starts over at anything irregular
   reference,  // rows 0 to the box's last
-  quiet,      // the same and beyond, to where the judged rows cannot but be quiet too; starts over at anything irregular
+  // the same and beyond, to where the judged rows cannot but be without warnings too; starts over at anything irregular
+  no_warnings,
   judge,      // rows 0 to the last that is judged, and no pixels
   tolerant,   // rows 0 to the box's last, whatever they say
 };
@@ -93,17 +94,17 @@ struct Task {
   Box box;              // whose pixels are wanted, of the reduced image; of no height: none
   int judged_rows = 0;  // of the image at full size, from row 0 on
 
-  bool strict() const noexcept { return mode == LibraryMode::region || mode == LibraryMode::quiet; }
+  bool strict() const noexcept { return mode == LibraryMode::region || mode == LibraryMode::no_warnings; }
 };
 
 }  // namespace
 
 class JpegDecoder::Impl {
  public:
-  Impl(const DecodeLimits& limits, const DecodeOptions& options)
+  Impl(const DecodeLimits& limits, const DecoderOptions& options)
       // A limit that refuses every file is libjpeg's to enforce.
       : own_allowed_(options.own_jpeg && limits.max_scans >= 1 && limits.max_warnings >= 0),
-        own_(limits.max_scans, options.learnt_interval) {
+        own_(limits.max_scans, options.learned_interval) {
     errors_.max_warnings = limits.max_warnings;
     errors_.max_scans = limits.max_scans;
     info_.err = jpeg_std_error(&errors_.manager);
@@ -117,56 +118,56 @@ class JpegDecoder::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // The choice of the mode stands here and nowhere else.
-  Verdict decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const DecodeWish& wish) {
-    if (own_allowed_ && own_.decode(bytes, header, box, wish, storage, pixels)) {
-      if (wish.learnt != nullptr) {
-        if (SideIndex more = own_.learnt(wish.index); !more.empty()) *wish.learnt = std::move(more);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
+                 const DecodeOptions& decode_options) {
+    if (own_allowed_ && own_.decode(bytes, header, box, decode_options, storage, pixels)) {
+      if (decode_options.learned != nullptr) {
+        if (SideIndex more = own_.learned(decode_options.index); !more.empty()) *decode_options.learned = std::move(more);
       }
       ++counts.own_jpeg;
       if (own_.used_index()) ++counts.indexed_jpeg;
-      return Verdict::good();
+      return SampleStatus::good();
     }
     ++counts.library_jpeg;
-    if (wish.judges()) return decode_judged(bytes, header, box, wish, storage, pixels);
+    if (decode_options.judges()) return decode_judged(bytes, header, box, decode_options, storage, pixels);
     const bool covers_rows = box.x == 0 && box.y == 0 && box.width == header.width;
-    Task task{.mode = LibraryMode::region, .reduction = wish.reduction, .box = box};
-    if (covers_rows || wish.reduction > 1) task.mode = LibraryMode::reference;
+    Task task{.mode = LibraryMode::region, .reduction = decode_options.reduction, .box = box};
+    if (covers_rows || decode_options.reduction > 1) task.mode = LibraryMode::reference;
     Outcome outcome = attempt(bytes, header, task, storage, pixels);
     task.mode = LibraryMode::reference;
     if (outcome == Outcome::start_over) outcome = attempt(bytes, header, task, storage, pixels);
-    return verdict_of(outcome);
+    return status_of(outcome);
   }
 
-  Verdict decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction,
+  SampleStatus decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction,
                            PixelBuffer& storage, PixelView& pixels) {
     ++counts.library_jpeg;
-    return verdict_of(attempt(bytes, header, {.reduction = reduction, .box = box}, storage, pixels));
+    return status_of(attempt(bytes, header, {.reduction = reduction, .box = box}, storage, pixels));
   }
 
   DecodeCounts counts;
 
  private:
-  // The pixels of a scaled decode, with the verdict of full size.
-  Verdict decode_judged(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
+  // The pixels of a scaled decode, with the status of full size.
+  SampleStatus decode_judged(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeOptions& decode_options,
                         PixelBuffer& storage, PixelView& pixels) {
-    const int rows = wish.judged.y + wish.judged.height;
-    Task task{.mode = LibraryMode::quiet, .reduction = wish.reduction, .box = box, .judged_rows = rows};
+    const int rows = decode_options.judged.y + decode_options.judged.height;
+    Task task{.mode = LibraryMode::no_warnings, .reduction = decode_options.reduction, .box = box, .judged_rows = rows};
     Outcome outcome = attempt(bytes, header, task, storage, pixels);
-    if (outcome != Outcome::start_over) return verdict_of(outcome);
+    if (outcome != Outcome::start_over) return status_of(outcome);
     outcome = attempt(bytes, header, {.mode = LibraryMode::judge, .judged_rows = rows}, storage, pixels);
-    if (outcome != Outcome::done) return verdict_of(outcome);
+    if (outcome != Outcome::done) return status_of(outcome);
     task.mode = LibraryMode::tolerant;
-    return verdict_of(attempt(bytes, header, task, storage, pixels));
+    return status_of(attempt(bytes, header, task, storage, pixels));
   }
 
-  Verdict verdict_of(Outcome outcome) const {
-    if (outcome == Outcome::done) return Verdict::good();
+  SampleStatus status_of(Outcome outcome) const {
+    if (outcome == Outcome::done) return SampleStatus::good();
     if (errors_.out_of_memory) {
       throw Error(ErrorKind::runtime, std::string("out of memory while decoding: ") + errors_.text,
                   "lower loader.threads or the decode limits");
     }
-    return Verdict::bad(errors_.text);
+    return SampleStatus::bad(errors_.text);
   }
 
   // No object with a destructor may live between setjmp and a libjpeg call: hence members and plain pointers.
@@ -268,11 +269,11 @@ class JpegDecoder::Impl {
     return left;
   }
 
-  // The rows that say what the verdict is, beyond the box's. Interpolation of chroma at full size takes libjpeg one row
+  // The rows that say what the status is, beyond the box's. Interpolation of chroma at full size takes libjpeg one row
   // of MCUs further than a scaled decode of the same rows.
   int last_row_of(const Task& task, const ImageHeader& header) const {
     if (task.mode == LibraryMode::judge) return task.judged_rows;
-    if (task.mode != LibraryMode::quiet) return 0;
+    if (task.mode != LibraryMode::no_warnings) return 0;
     return reduced_size(std::min(task.judged_rows + info_.max_v_samp_factor * DCTSIZE, header.height), task.reduction);
   }
 
@@ -318,7 +319,7 @@ class JpegDecoder::Impl {
   OwnJpegDecoder own_;
 };
 
-JpegDecoder::JpegDecoder(const DecodeLimits& limits, const DecodeOptions& options)
+JpegDecoder::JpegDecoder(const DecodeLimits& limits, const DecoderOptions& options)
     : impl_(std::make_unique<Impl>(limits, options)) {}
 JpegDecoder::~JpegDecoder() = default;
 
@@ -326,12 +327,12 @@ const DecodeCounts& JpegDecoder::counts() const noexcept {
   return impl_->counts;
 }
 
-Verdict JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels, const DecodeWish& wish) {
-  return impl_->decode(bytes, header, box, storage, pixels, wish);
+SampleStatus JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                            PixelView& pixels, const DecodeOptions& decode_options) {
+  return impl_->decode(bytes, header, box, storage, pixels, decode_options);
 }
 
-Verdict JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
+SampleStatus JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
                                       PixelBuffer& storage, PixelView& pixels, int reduction) {
   return impl_->decode_reference(bytes, header, box, reduction, storage, pixels);
 }

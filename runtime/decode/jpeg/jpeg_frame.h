@@ -3,11 +3,11 @@
 //   JpegFrame frame;                         // of a progressive file: progressive_scans.h makes it
 //   if (read_baseline_frame(bytes, frame)) { ... frame.scan_begin is where the entropy-coded data starts ... }
 //
-// Strict on purpose: read_baseline_frame() is true only for a file whose headers libjpeg-turbo accepts without error and
-//   without warning, and whose kind our decoder handles by a single scan: Huffman, sequential, 8 bits, grey or YCbCr with
-//   chroma subsampled by at most 2 each way. Everything else (progressive, arithmetic, CMYK, RGB, other factors, several
-//   scans, tables missing, bytes between markers, unusual component numbers, ...) is false, which means "not mine", never
-//   "bad file": libjpeg then gives pixels or verdict.
+// Strict on purpose: read_baseline_frame() is true only for a file whose headers libjpeg-turbo accepts without error
+//   and without warning, and whose kind our decoder handles by a single scan: Huffman, sequential, 8 bits, grey or
+//   YCbCr with chroma subsampled by at most 2 each way. Everything else (progressive, arithmetic, CMYK, RGB, other
+//   factors, several scans, tables missing, bytes between markers, unusual component numbers, ...) is false, which
+//   means "not supported", never "bad file": libjpeg then gives pixels or status.
 // Safety: all reads are bounded by `bytes`; the frame points into them, so they must outlive it.
 // Thread-safety: a pure function.
 #pragma once
@@ -55,7 +55,7 @@ struct JpegFrame {
 
 bool read_baseline_frame(EncodedView bytes, JpegFrame& frame);
 
-// Our arithmetic, here and on cards, is that of libjpeg-turbo's x86 code; the library's own differs on extreme files
+// Our arithmetic, here and on GPUs, is that of libjpeg-turbo's x86 code; the library's own differs on extreme files
 // where the CPU is another.
 #if defined(__x86_64__) || defined(__i386__) || defined(_M_X64)
 inline constexpr bool jpeg_arithmetic_is_the_librarys = true;

@@ -5,10 +5,10 @@
 // transform is that of its x86 vector code, also on extreme coefficients, where it differs from its C code: the product
 // with the quantiser, i0+-i4 and the sums before the odd part's rotation wrap to 16 bits; the first pass saturates to
 // 16 bits, except that a block without AC coefficients wraps instead.
-// The reduced transforms, which make 4 x 4, 2 x 2 or 1 x 1 samples of a block, are those of its jidctred-sse2.asm and, for
-// one sample, jidctred.c: the first pass as above, but the values that become the 2 x 2 block's even part keep 32 bits;
-// the single sample wraps at 10 bits before it is clamped.
-// Integers only, host and card compile the same. Thread-safety: pure functions.
+// The reduced transforms, which make 4 x 4, 2 x 2 or 1 x 1 samples of a block, are those of its jidctred-sse2.asm and,
+// for one sample, jidctred.c: the first pass as above, but the values that become the 2 x 2 block's even part keep 32
+// bits; the single sample wraps at 10 bits before it is clamped.
+// Integers only, host and GPU compile the same. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

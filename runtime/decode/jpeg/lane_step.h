@@ -1,5 +1,5 @@
-// What one lane does in one step, as plain code: the reference of entropy_lanes.cpp's vector code and of
-// scalar_lanes.cpp, and what goes on where a lane has left off. Thread-safety: functions of their arguments.
+// What one lane does in one step, as plain code: the reference of entropy_lanes_avx512.cpp's vector code and of
+// entropy_lanes_scalar.cpp, and what goes on where a lane has left off. Thread-safety: functions of their arguments.
 #pragma once
 
 #include <bit>
@@ -34,7 +34,7 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
                       LanePlace& place) {
   const uint64_t bits = lane_bits(bytes, place.bit);
   const bool dc = place.next == 0;
-  const size_t number = (dc ? layout.dc_tables : layout.ac_tables) >> place.turn & 15;
+  const size_t number = (dc ? layout.dc_tables : layout.ac_tables) >> place.mcu_block & 15;
   const uint64_t entry = tables.entries()[number * LaneTables::lookup_size + (bits >> (64 - LaneTables::lookup_bits))];
   auto how = static_cast<uint32_t>(entry);
   auto values = static_cast<uint32_t>(entry >> 32);
@@ -67,7 +67,7 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
   }
   place.next = 0;
   place.block += 128;
-  place.turn = place.turn + 4 == 4 * layout.blocks ? 0 : place.turn + 4;
+  place.mcu_block = place.mcu_block + 4 == 4 * layout.blocks ? 0 : place.mcu_block + 4;
   return after_first <= 128;
 }
 

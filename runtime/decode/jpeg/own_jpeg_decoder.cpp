@@ -15,44 +15,44 @@ size_t rounded_up(size_t n, size_t to) {
 
 }  // namespace
 
-bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeWish& wish,
+bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeOptions& decode_options,
                              PixelBuffer& storage, PixelView& pixels) {
   if (!rows_.read_frame(bytes, header, max_scans_, frame_)) return false;
-  grid_ = sample_grid(frame_, wish.reduction);
+  grid_ = sample_grid(frame_, decode_options.reduction);
   // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (jpeg_frame.h).
   if (grid_.doubles_columns && grid_.interpolates && grid_.component_width[1] <= 2) {
     rows_.forget();
     return false;
   }
   window_ = mcu_window(frame_, grid_, box);
-  if (wish.judges()) reach_judged_rows(wish);
+  if (decode_options.judges()) reach_judged_rows(decode_options);
   prepare(box);
   // Rows wide enough for whole vectors of pixels.
-  if (wish.rows == nullptr) {
+  if (decode_options.rows == nullptr) {
     storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
   }
-  EntryNotes* const notes = wish.learnt != nullptr && begin_notes(bytes, wish.index) ? &notes_ : nullptr;
-  const bool mine = rows_.with_lanes_or_without([&](bool lanes) {
-    if (lanes) return decode_rows(bytes, box, wish, true, notes, storage);
-    // Of what lanes refuse nothing is learnt: they would refuse it with an index, too.
+  RestartPointNotes* const notes = decode_options.learned != nullptr && begin_notes(bytes, decode_options.index) ? &notes_ : nullptr;
+  const bool supported = rows_.with_lanes_or_without([&](bool lanes) {
+    if (lanes) return decode_rows(bytes, box, decode_options, true, notes, storage);
+    // Of what lanes refuse nothing is learned: they would refuse it with an index, too.
     notes_.begin(0, 0, 0);
-    return decode_rows(bytes, box, wish, false, nullptr, storage);
+    return decode_rows(bytes, box, decode_options, false, nullptr, storage);
   });
-  if (!mine) return false;
+  if (!supported) return false;
   pixels = {};
-  if (wish.rows == nullptr) pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
+  if (decode_options.rows == nullptr) pixels = {storage.row(0), box.width, box.height, storage.row_bytes()};
   return true;
 }
 
-// To the last row that the same pixels need at full size; what an index has of them is quiet.
-void OwnJpegDecoder::reach_judged_rows(const DecodeWish& wish) {
-  const int end = mcu_window(frame_, wish.judged).end_row;
-  const bool quiet = wish.index != nullptr && wish.index->fits(frame_) &&
-                     wish.index->quiet_mcus(frame_) >= int64_t{end} * frame_.mcu_columns;
-  if (!quiet) window_.end_row = std::max(window_.end_row, end);
+// To the last row that the same pixels need at full size; what an index has of them gives no warnings.
+void OwnJpegDecoder::reach_judged_rows(const DecodeOptions& decode_options) {
+  const int end = mcu_window(frame_, decode_options.judged).end_row;
+  const bool no_warnings = decode_options.index != nullptr && decode_options.index->fits(frame_) &&
+                     decode_options.index->mcus_without_warning(frame_) >= int64_t{end} * frame_.mcu_columns;
+  if (!no_warnings) window_.end_row = std::max(window_.end_row, end);
 }
 
-// False: there is nothing to be learnt.
+// False: there is nothing to be learned.
 bool OwnJpegDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
   notes_.begin(0, 0, 0);
   if (frame_.progressive || frame_.restart_interval != 0 || bytes.size() > UINT32_MAX ||
@@ -61,27 +61,27 @@ bool OwnJpegDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
   }
   const int64_t mcus = int64_t{frame_.mcu_columns} * frame_.mcu_rows;
   interval_ = index != nullptr       ? index->interval()
-              : learnt_interval_ > 0 ? learnt_interval_
-                                     : learnt_interval(frame_, bytes.size());
+              : learned_interval_ > 0 ? learned_interval_
+                                     : learned_interval(frame_, bytes.size());
   notes_.begin(interval_, index != nullptr ? static_cast<int64_t>(index->size()) * interval_ : 0, mcus);
-  return notes_.wanted() != EntryNotes::none;
+  return notes_.wanted() != RestartPointNotes::none;
 }
 
-SideIndex OwnJpegDecoder::learnt(const SideIndex* index) const {
+SideIndex OwnJpegDecoder::learned(const SideIndex* index) const {
   if (notes_.points().empty()) return {};
   SideIndex more = index != nullptr ? *index : SideIndex(interval_, frame_.components, true);
   const size_t before = more.size();
   more.reserve(before + notes_.points().size());
-  for (const EntryPoint& point : notes_.points()) {
+  for (const RestartPoint& point : notes_.points()) {
     if (!more.add(point)) break;
   }
   // A single point, at the scan's beginning, says nothing.
   return more.size() > std::max<size_t>(before, 1) ? more : SideIndex{};
 }
 
-bool OwnJpegDecoder::decode_rows(EncodedView bytes, const Box& box, const DecodeWish& wish, bool lanes,
-                                  EntryNotes* notes, PixelBuffer& storage) {
-  if (!rows_.begin(bytes, frame_, wish.index, window_, lanes, notes)) return false;
+bool OwnJpegDecoder::decode_rows(EncodedView bytes, const Box& box, const DecodeOptions& decode_options, bool lanes,
+                                  RestartPointNotes* notes, PixelBuffer& storage) {
+  if (!rows_.begin(bytes, frame_, decode_options.index, window_, lanes, notes)) return false;
   const auto width = static_cast<size_t>(box.width);
   const int end = box.y + box.height;
   int y = box.y;
@@ -92,8 +92,8 @@ bool OwnJpegDecoder::decode_rows(EncodedView bytes, const Box& box, const Decode
     if (grid_.interpolates_rows() && r + 1 < frame_.mcu_rows) ready -= 2;
     for (; y < std::min(ready, end); ++y) {
       const SampleRow from = sample_row(y, box);
-      if (wish.rows != nullptr) {
-        write_planes(from, width, wish.rows->row(y - box.y));
+      if (decode_options.rows != nullptr) {
+        write_planes(from, width, decode_options.rows->row(y - box.y));
       } else {
         write_rgb(from, width, storage.row(y - box.y));
       }
@@ -121,7 +121,7 @@ void OwnJpegDecoder::prepare(const Box& box) {
   }
 }
 
-// `wanted`: its samples are; else it is read for the verdict alone.
+// `wanted`: its samples are; else it is read for the status alone.
 bool OwnJpegDecoder::read_row(int mcu_row, bool wanted) {
   const CoefficientTarget target = window_.target(frame_, mcu_row, coefficients_.data());
   if (!rows_.read_row(mcu_row, target)) return false;

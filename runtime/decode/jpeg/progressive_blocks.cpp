@@ -95,7 +95,7 @@ HWY_INLINE uint32_t read_run(Bits& bits, uint32_t entry) {
   return (1U << r) + bits.value(r);
 }
 
-// What is not in the table, its bits taken, with as many as before at hand again. 0: not mine.
+// What is not in the table, its bits taken, with as many as before at hand again. 0: not supported.
 HWY_INLINE uint32_t TakeSlowly(Bits& bits, const ProgressiveTable& table) {
   const uint32_t entry = table.slow_entry(bits.bits);
   bits.take(entry);
@@ -104,7 +104,7 @@ HWY_INLINE uint32_t TakeSlowly(Bits& bits, const ProgressiveTable& table) {
 }
 
 template <bool store, bool mask>
-HWY_INLINE bool FirstBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& run, const ProgressiveStretch& blocks,
+HWY_INLINE bool FirstBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& run, const ProgressiveMcuRun& blocks,
                             size_t begin, size_t end) {
   const ProgressiveTable& table = *band.table;
   const uint32_t* const entries = table.entries.data();
@@ -174,7 +174,7 @@ HWY_INLINE void GatherCorrections(Bits& bits, unsigned count, uint64_t& correcti
 }
 
 template <bool store, bool deposits>
-HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& run, const ProgressiveStretch& blocks,
+HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& run, const ProgressiveMcuRun& blocks,
                              size_t begin, size_t end) {
   const ProgressiveTable& table = *band.table;
   const uint32_t* const entries = table.entries.data();
@@ -251,16 +251,16 @@ HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& 
   return true;
 }
 
-// The three parts of a stretch: before, within and after the wanted blocks.
+// The three parts of a run of MCUs: before, within and after the wanted blocks.
 struct Parts {
   size_t wanted, after;
 
-  explicit Parts(const ProgressiveStretch& b)
+  explicit Parts(const ProgressiveMcuRun& b)
       : wanted(b.tiles == nullptr ? b.end : std::clamp(b.first_wanted, b.begin, b.end)),
         after(b.tiles == nullptr ? b.end : std::clamp(b.end_wanted, wanted, b.end)) {}
 };
 
-bool ReadAcFirst(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& b) {
+bool ReadAcFirst(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& b) {
   Bits bits(stream);
   uint32_t run = stream.end_of_band_run;
   const Parts parts(b);
@@ -276,7 +276,7 @@ bool ReadAcFirst(ProgressiveStream& stream, const ProgressiveBand& band, const P
 }
 
 template <bool deposits>
-HWY_INLINE bool Refine(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& b) {
+HWY_INLINE bool Refine(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& b) {
   Bits bits(stream);
   uint32_t run = stream.end_of_band_run;
   const Parts parts(b);
@@ -288,7 +288,7 @@ HWY_INLINE bool Refine(ProgressiveStream& stream, const ProgressiveBand& band, c
   return good;
 }
 
-bool ReadAcRefinement(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& b) {
+bool ReadAcRefinement(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& b) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   // AMD's first CPUs that have pdep take hundreds of cycles for it.
   static const bool slow = __builtin_cpu_is("amdfam17h") != 0;
@@ -362,11 +362,11 @@ HWY_EXPORT(ReadDcRefinement);
 }  // namespace progressive_vectors
 using namespace progressive_vectors;  // for the dispatch macros alone
 
-bool read_ac_first(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& blocks) {
+bool read_ac_first(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& blocks) {
   return HWY_DYNAMIC_DISPATCH(ReadAcFirst)(stream, band, blocks);
 }
 
-bool read_ac_refinement(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& blocks) {
+bool read_ac_refinement(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& blocks) {
   return HWY_DYNAMIC_DISPATCH(ReadAcRefinement)(stream, band, blocks);
 }
 

@@ -1,15 +1,15 @@
-// The loops of progressive decoding: one scan's share of a row of blocks. The best version for this CPU is chosen at run
-// time. For progressive_rows.cpp alone.
+// The loops of progressive decoding: one scan's share of a row of blocks. The best version for this CPU is chosen at
+// run time. For progressive_rows.cpp alone.
 //
-// Masks: one 64-bit word a block tells which AC coefficients are not zero: coefficient k is bit 63 - k, so that the first
-//   of them is the highest, as the first bit of the stream is. All that later scans need to know of a block is in its
-//   mask: how many bits they have for it, and which coefficients the runs of zeros lead over. Values are stored for the
-//   wanted blocks alone.
-// Semantics: jdphuff.c of libjpeg-turbo 2.1.5 for data of which it says nothing; what it takes quietly though it makes no
-//   sense (runs that lead out of the band, values beyond 16 bits) is "not mine" as well.
-// Failure: false: not mine. The stream's state is useless then.
-// Safety: a stream has ProgressiveScans::padding readable bytes behind its end. Whoever passes the end is stopped at the
-//   next block at the latest where that makes 8 bytes; callers look at left() for the rest.
+// Masks: one 64-bit word a block tells which AC coefficients are not zero: coefficient k is bit 63 - k, so that the
+//   first of them is the highest, as the first bit of the stream is. All that later scans need to know of a block is in
+//   its mask: how many bits they have for it, and which coefficients the runs of zeros lead over. Values are stored for
+//   the wanted blocks alone.
+// Semantics: jdphuff.c of libjpeg-turbo 2.1.5 for data of which it says nothing; what it takes quietly though it makes
+//   no sense (runs that lead out of the band, values beyond 16 bits) is "not supported" as well.
+// Failure: false: not supported. The stream's state is useless then.
+// Safety: a stream has ProgressiveScans::padding readable bytes behind its end. Whoever passes the end is stopped at
+//   the next block at the latest where that makes 8 bytes; callers look at left() for the rest.
 // Thread-safety: pure functions of their arguments.
 #pragma once
 
@@ -33,7 +33,7 @@ struct ProgressiveStream {
 };
 
 // Blocks [begin, end) of a row of blocks.
-struct ProgressiveStretch {
+struct ProgressiveMcuRun {
   size_t begin = 0;
   size_t end = 0;
   int16_t* tiles = nullptr;  // coefficient_tiles.h, from block `first_wanted` on; nullptr: no block is wanted
@@ -51,8 +51,8 @@ struct ProgressiveBand {
   bool refined = false;  // later scans need the masks
 };
 
-bool read_ac_first(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& blocks);
-bool read_ac_refinement(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveStretch& blocks);
+bool read_ac_first(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& blocks);
+bool read_ac_refinement(ProgressiveStream& stream, const ProgressiveBand& band, const ProgressiveMcuRun& blocks);
 
 // One block of an MCU in a DC scan.
 struct ProgressiveDcBlock {

@@ -18,9 +18,9 @@ bool ProgressiveRows::read_headers(EncodedView bytes, int max_scans, JpegFrame& 
 }
 
 // Large files' memory goes as soon as they are done with.
-bool ProgressiveRows::done(bool mine) {
+bool ProgressiveRows::done(bool supported) {
   scans_.trim();
-  return mine;
+  return supported;
 }
 
 bool ProgressiveRows::begin(const JpegFrame& frame) {
@@ -167,7 +167,7 @@ bool ProgressiveRows::read_ac(const ProgressiveScan& scan, State& state, const C
                              scan.low, scan.refined};
   for (int down = 0; down < blocks_down_in_row(component); ++down) {
     const auto row = static_cast<size_t>(down);
-    ProgressiveStretch blocks;
+    ProgressiveMcuRun blocks;
     if (target != nullptr && target->tiles[c] != nullptr) {
       blocks.tiles = target->tiles[c] + row * target->row_stride[c];
       blocks.first_wanted = static_cast<size_t>(target->first_mcu * component.h);

@@ -1,18 +1,19 @@
 // Coefficients of a crop's rows of MCUs of a progressive file.
 //
 //   ProgressiveRows rows;                                    // one per thread; keeps tables and memory
-//   bool mine = rows.read_headers(bytes, limits.max_scans, frame) && rows.begin(frame);
-//   for (int row = first_row; mine && row < end_row; ++row) mine = rows.read_row(row, target);
-//   mine = mine && rows.finish();
+//   bool supported = rows.read_headers(bytes, limits.max_scans, frame) && rows.begin(frame);
+//   for (int row = first_row; supported && row < end_row; ++row) supported = rows.read_row(row, target);
+//   supported = supported && rows.finish();
 //
 // How: the scans do not follow each other over the whole image, as in libjpeg; they go side by side. All of them decode
 //   a row of MCUs before any decodes the next one, which is allowed because a scan depends on nothing but its own bits
-//   and what earlier scans know of the same blocks. So there are never more coefficients than those of one row, they are
-//   near the CPU when the next scan refines them, and what follows is the same as for a baseline file. Of blocks that
-//   the crop does not need nothing is kept but which of their coefficients are not zero (progressive_blocks.h).
-// Verdict: libjpeg reads all scans before the first row of pixels, so all are read to their ends here too; finish() reads
-//   what lies below the crop. True at the end means that libjpeg-turbo would read the file, whole, without a word.
-// Failure: false: not mine, as in entropy.h.
+//   and what earlier scans know of the same blocks. So there are never more coefficients than those of one row, they
+//   are near the CPU when the next scan refines them, and what follows is the same as for a baseline file. Of blocks
+//   that the crop does not need nothing is kept but which of their coefficients are not zero (progressive_blocks.h).
+// Status: libjpeg reads all scans before the first row of pixels, so all are read to their ends here too; finish()
+//   reads what lies below the crop. True at the end means that libjpeg-turbo would read the file, whole, without a
+//   word.
+// Failure: false: not supported, as in entropy.h.
 // Memory: the file's bytes (progressive_scans.h), about 9 KB a scan, 8 bytes a block of a row of MCUs.
 // Seams: an index would note, every few rows of MCUs, each scan's bit, its end-of-band run and DC predictions: entering
 //   is what begin() does, with other numbers. Refining scans need no history of other rows. Only files without a word
@@ -48,7 +49,7 @@ class ProgressiveRows {
   size_t kept_bytes() const noexcept { return scans_.kept_bytes(); }
 
  private:
-  bool done(bool mine);
+  bool done(bool supported);
   struct State {
     ProgressiveStream stream;
     std::array<const ProgressiveTable*, 3> tables{};

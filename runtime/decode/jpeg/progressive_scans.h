@@ -6,11 +6,12 @@
 // The whole file is walked, from marker to marker up to the end of the image, before anything is decoded.
 // Strict as jpeg_frame.h: true only for a file of which libjpeg-turbo's marker reader and scan set-up would say
 //   nothing, whose scans come in a legal order, each coefficient's first pass once and its bits one by one, and which
-//   knows DC and the first nine AC coefficients of every component to the last bit at the end, as libjpeg smooths blocks
-//   otherwise. Everything else is "not mine".
-// Source: jdphuff.c (start_pass_phuff_decoder), jdinput.c, jdmarker.c, jdcoefct.c (smoothing_ok) of libjpeg-turbo 2.1.5.
+//   knows DC and the first nine AC coefficients of every component to the last bit at the end, as libjpeg smooths
+//   blocks otherwise. Everything else is "not supported".
+// Source: jdphuff.c (start_pass_phuff_decoder), jdinput.c, jdmarker.c, jdcoefct.c (smoothing_ok) of libjpeg-turbo
+//   2.1.5.
 // Memory: a copy of the scans' bytes, kept for the next file where it is below `most_kept_bytes`; 8 bytes a restart
-//   segment, at most 8 MB. A file of more scans or segments than these is "not mine".
+//   segment, at most 8 MB. A file of more scans or segments than these is "not supported".
 // Safety: all reads are bounded by `bytes`, which must outlive the list: tables point into it.
 // Thread-safety: one per thread.
 #pragma once

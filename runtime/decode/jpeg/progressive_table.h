@@ -37,7 +37,7 @@ struct ProgressiveTable {
 
   bool build(const HuffmanSpec& spec, HuffmanCodes::Kind kind, int low_bit, bool refine);
 
-  // For the next code of `bits` (left-aligned), whatever its length. 0: not mine.
+  // For the next code of `bits` (left-aligned), whatever its length. 0: not supported.
   uint32_t slow_entry(uint64_t bits) const;
 
  private:

@@ -5,8 +5,8 @@
 //   grid.width, grid.height  // of the image
 //
 // Source of the rules: libjpeg-turbo 2.1.5, jdmaster.c (jpeg_calc_output_dimensions) and jdsample.c (jinit_upsampler):
-//   the reduced image has ceil(size / reduction) pixels; chroma's blocks are made larger than luma's as far as that saves
-//   upsampling both ways at once; at 1/8 what is still to be upsampled is repeated, not interpolated.
+//   the reduced image has ceil(size / reduction) pixels; chroma's blocks are made larger than luma's as far as that
+//   saves upsampling both ways at once; at 1/8 what is still to be upsampled is repeated, not interpolated.
 // Thread-safety: pure functions.
 #pragma once
 

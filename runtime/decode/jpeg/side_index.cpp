@@ -30,7 +30,7 @@ int side_index_interval(const SideIndexOptions& options, const JpegFrame& frame,
   return static_cast<int>(std::clamp<int64_t>(interval, kShortestInterval, kLongestInterval));
 }
 
-int learnt_interval(const JpegFrame& frame, size_t file_bytes) {
+int learned_interval(const JpegFrame& frame, size_t file_bytes) {
   const int interval = side_index_interval({}, frame, file_bytes);
   return std::min(interval + (2 * interval + 4) / 5, kLongestInterval);
 }
@@ -43,7 +43,7 @@ void SideIndex::reserve(size_t points) {
 SideIndex::SideIndex(int interval, int components, bool partial)
     : interval_(interval), components_(components), partial_(partial) {}
 
-bool SideIndex::add(const EntryPoint& point) {
+bool SideIndex::add(const RestartPoint& point) {
   const bool begins_group = count_ % group == 0;
   const uint32_t base = begins_group ? point.byte : groups_.back();
   const uint64_t bits = (uint64_t{point.byte} - base) * 8 + point.bit;
@@ -62,12 +62,12 @@ bool SideIndex::add(const EntryPoint& point) {
   return true;
 }
 
-EntryPoint SideIndex::at(size_t n) const {
+RestartPoint SideIndex::at(size_t n) const {
   uint64_t record = 0;
   const uint8_t* const p = points_.data() + n * record_bytes();
   for (size_t i = 0; i < record_bytes(); ++i) record |= uint64_t{p[i]} << (8 * i);
   const uint64_t bits = record & ((1U << offset_bits) - 1);
-  EntryPoint point;
+  RestartPoint point;
   point.byte = static_cast<uint32_t>(groups_[n / group] + bits / 8);
   point.bit = static_cast<uint8_t>(bits % 8);
   for (int c = 0; c < components_; ++c) {
@@ -83,7 +83,7 @@ bool SideIndex::fits(const JpegFrame& frame) const {
   const int64_t all = (mcus + interval_ - 1) / interval_;
   const auto count = static_cast<int64_t>(count_);
   if (partial_ ? count > all : count != all) return false;
-  const EntryPoint first = at(0);
+  const RestartPoint first = at(0);
   return first.byte == frame.scan_begin && first.bit == 0 && first.dc == std::array<int16_t, 3>{};
 }
 
@@ -93,7 +93,7 @@ int64_t SideIndex::closed_mcus(const JpegFrame& frame) const {
   return next >= mcus ? mcus : next - interval_;
 }
 
-int64_t SideIndex::quiet_mcus(const JpegFrame& frame) const {
+int64_t SideIndex::mcus_without_warning(const JpegFrame& frame) const {
   return partial_ ? (static_cast<int64_t>(count_) - 1) * interval_ : int64_t{frame.mcu_columns} * frame.mcu_rows;
 }
 
@@ -137,11 +137,11 @@ bool build_side_index(EncodedView bytes, const SideIndexOptions& options, SideIn
   SideIndex made(interval, frame.components);
   const int64_t mcus = int64_t{frame.mcu_columns} * frame.mcu_rows;
   for (int64_t mcu = 0; mcu < mcus; mcu += interval) {
-    EntryPoint point;
+    RestartPoint point;
     if (!entropy.position(point) || !made.add(point)) return false;
     if (!entropy.skip(std::min<int64_t>(interval, mcus - mcu))) return false;
   }
-  if (!entropy.library_would_stop_quietly() || !entropy.at_scan_end()) return false;
+  if (!entropy.library_would_stop_without_warning() || !entropy.at_scan_end()) return false;
   index = std::move(made);
   return true;
 }

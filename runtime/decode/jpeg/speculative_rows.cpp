@@ -12,7 +12,7 @@ namespace {
 
 // With fewer bytes a block, a lane would run out of blocks before its chunk ends.
 constexpr size_t fewest_bytes_per_block = 5;
-// libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_quietly().
+// libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_without_warning().
 constexpr uint32_t bits_left_behind = 16 * 8;
 // Bytes of a scan that lanes do not begin to read.
 constexpr size_t left_at_end(size_t scan) {
@@ -27,7 +27,7 @@ SpeculativeRows::SpeculativeRows()
       log_(noted_places_of_all_, count_) {}
 
 bool SpeculativeRows::begin(EncodedView bytes, const JpegFrame& frame, McuColumns columns, int first_row,
-                            int end_row, const Start& from, EntryNotes* notes) {
+                            int end_row, const Start& from, RestartPointNotes* notes) {
   if (frame.restart_interval != 0 || first_row >= end_row) return false;
   if (from.point.byte < frame.scan_begin || from.point.byte >= bytes.size()) return false;
   const size_t scan = bytes.size() - frame.scan_begin;
@@ -126,9 +126,9 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
     lanes_[lane] = {static_cast<uint32_t>((lane + 1) * chunk * 8), 0, {}, 0};
   }
   stepped_.clear();
-  log_.clear(notes_ != nullptr && notes_->wanted() != EntryNotes::none ? noted_places_of_all_ : noted_places);
+  log_.clear(notes_ != nullptr && notes_->wanted() != RestartPointNotes::none ? noted_places_of_all_ : noted_places);
   decode_lanes(tables_, layout_, bytes_.data(), coefficients_.data(), *this, &log_);
-  if (!join_lanes()) return Row::not_mine;
+  if (!join_lanes()) return Row::unsupported;
   add_predictions();
   return Row::read;
 }
@@ -137,7 +137,7 @@ bool SpeculativeRows::step(LanePlace& place, size_t lane) {
   if (place.block >= first_block(lane) + static_cast<uint32_t>(lane_blocks + spare_blocks) * block_bytes) return false;
   if (!lane_step(tables_, layout_, bytes_.data(), coefficients_.data(), place)) return false;
   dirty_end_[lane] = std::max(dirty_end_[lane], place.block + 2 * block_bytes);
-  if (notes_ != nullptr && place.next == 0 && place.turn == 0) stepped_.push_back({place.block, place.bit});
+  if (notes_ != nullptr && place.next == 0 && place.mcu_block == 0) stepped_.push_back({place.block, place.bit});
   return place.bit <= bytes_used_ * 8;
 }
 
@@ -160,7 +160,7 @@ bool SpeculativeRows::join_lanes() {
         ++n;
       } else if (noted.bit > place.bit) {
         if (!step(place, lane)) return false;
-      } else if (noted.next != place.next || noted.turn != place.turn) {
+      } else if (noted.next != place.next || noted.mcu_block != place.mcu_block) {
         ++n;
       } else {
         met = true;
@@ -184,7 +184,7 @@ bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   for (const Run& run : runs_) before += run.blocks;
   const auto wanted = static_cast<size_t>(int64_t{end_row_} * frame_->mcu_columns - band_mcu_) * layout_.blocks;
   size_t blocks = before + (place.block - from) / block_bytes;
-  while (blocks < wanted && (place.next != 0 || place.turn != 0)) {
+  while (blocks < wanted && (place.next != 0 || place.mcu_block != 0)) {
     if (!step(place, lane)) return false;
     blocks = before + (place.block - from) / block_bytes;
   }
@@ -198,11 +198,11 @@ bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   return true;
 }
 
-// And notes the entry points on the way: the predictions before an MCU are part of its point.
+// And notes the restart points on the way: the predictions before an MCU are part of its point.
 void SpeculativeRows::add_predictions() {
   const size_t all = static_cast<size_t>(mcu_ - band_mcu_) * layout_.blocks;
   size_t before = 0;  // blocks of the band before the run
-  size_t turn = 0;
+  size_t mcu_block = 0;
   stuffed_before_ = 0;
   note_lane_ = count_;
   for (size_t r = 0; r < runs_.size(); ++r) {
@@ -212,22 +212,22 @@ void SpeculativeRows::add_predictions() {
     while (notes_ != nullptr && notes_->wanted() < mcu_) {
       const size_t entry = static_cast<size_t>(notes_->wanted() - band_mcu_) * layout_.blocks - before;
       if (entry >= part) break;
-      add_dc_predictions(blocks + done * 64, entry - done, layout_, turn, dc_);
+      add_dc_predictions(blocks + done * 64, entry - done, layout_, mcu_block, dc_);
       done = entry;
-      EntryPoint point;
-      if (find_entry(r, entry, point)) {
+      RestartPoint point;
+      if (find_restart_point(r, entry, point)) {
         notes_->add(point);
       } else {
         notes_->stop();
       }
     }
-    add_dc_predictions(blocks + done * 64, part - done, layout_, turn, dc_);
+    add_dc_predictions(blocks + done * 64, part - done, layout_, mcu_block, dc_);
     before += part;
   }
 }
 
 // The point before the block that has so many of its run before it, which begins an MCU; later ones from call to call.
-bool SpeculativeRows::find_entry(size_t run, size_t blocks, EntryPoint& point) {
+bool SpeculativeRows::find_restart_point(size_t run, size_t blocks, RestartPoint& point) {
   uint32_t bit = band_bit_;
   if (run > 0 || blocks > 0) {
     if (blocks == 0) blocks = runs_[--run].blocks;  // what the lane noted of its run's first block may be from before
@@ -242,10 +242,10 @@ bool SpeculativeRows::find_entry(size_t run, size_t blocks, EntryPoint& point) {
       if (lanes_[lane].notes == 0) return false;
       LanePlace place = log_.at(last_note_before(lane, wanted), lane);
       for (int steps = 0; place.block != wanted; ++steps) {
-        if (steps == most_steps_to_entry) return false;
+        if (steps == most_steps_to_restart_point) return false;
         if (!lane_step<false>(tables_, layout_, bytes_.data(), nullptr, place)) return false;
       }
-      if (place.next != 0 || place.turn != 0) return false;
+      if (place.next != 0 || place.mcu_block != 0) return false;
       bit = place.bit;
     }
   }
@@ -261,8 +261,9 @@ bool SpeculativeRows::find_entry(size_t run, size_t blocks, EntryPoint& point) {
   return raw <= UINT32_MAX;
 }
 
-// The last of the lane's notes that is not behind the block's beginning. Blocks near each other take about as many notes, so
-// it is looked for where the rate of the last stretch says, then where that of this one does, and in the end one by one.
+// The last of the lane's notes that is not behind the block's beginning. Blocks near each other take about as many
+// notes, so it is looked for where the rate of the last run of MCUs says, then where that of this one does, and in the
+// end one by one.
 size_t SpeculativeRows::last_note_before(size_t lane, uint32_t block) {
   const size_t last = lanes_[lane].notes - 1;
   if (lane != note_lane_) {
@@ -329,7 +330,7 @@ SpeculativeRows::Row SpeculativeRows::read_row(int row, const CoefficientTarget&
     visit_blocks(next, here, [this](const int16_t* from) { kept_.insert(kept_.end(), from, from + 64); });
     next = std::max(next, here);
     const Row band = read_band();
-    if (band == Row::not_mine) return band;
+    if (band == Row::unsupported) return band;
     ended_ = band == Row::ended;
   }
   zigzag_.begin(*frame_, layout_, columns_.count());
@@ -340,7 +341,7 @@ SpeculativeRows::Row SpeculativeRows::read_row(int row, const CoefficientTarget&
 }
 
 bool SpeculativeRows::hand_over(EncodedView bytes, EntropyDecoder& entropy) {
-  EntryPoint point{static_cast<uint32_t>(raw_), bit_, {}};
+  RestartPoint point{static_cast<uint32_t>(raw_), bit_, {}};
   for (size_t c = 0; c < 3; ++c) {
     point.dc[c] = static_cast<int16_t>(dc_[c]);
     if (point.dc[c] != dc_[c]) return false;

@@ -1,8 +1,8 @@
 // Coefficients of a crop's rows of MCUs without an index, decoded in lanes (entropy_lanes.h) all the same.
 //
 //   SpeculativeRows rows;                            // one per thread; keeps tables and memory
-//   bool mine = rows.begin(bytes, frame, {first_mcu, end_mcu}, first_row, end_row, {}, notes);
-//   rows.read_row(row, target)                       // row after row: read, not mine, or ended:
+//   bool supported = rows.begin(bytes, frame, {first_mcu, end_mcu}, first_row, end_row, {}, notes);
+//   rows.read_row(row, target)                       // row after row: read, not supported, or ended:
 //   rows.hand_over(bytes, entropy)                   // then the EntropyDecoder goes on
 //
 // How: the scan's bytes are cut into as many chunks as there are lanes, and every lane starts at its chunk's first bit
@@ -15,17 +15,17 @@
 //     lane 1                             |~~~~+==================>|===+          ~ wrong, = right, + same place noted
 //     lane 2                                                      |~~~+=====...
 // So what is taken over is, symbol by symbol, what entropy.h would have decoded. Lanes that meet what is no code while
-//   they are wrong start anew at the next byte; one that is right and meets it: not mine.
+//   they are wrong start anew at the next byte; one that is right and meets it: not supported.
 // Source: self-synchronising parallel Huffman decoding of JPEG, A. Weissenberger and B. Schmidt, "Accelerating JPEG
 //   Decompression on GPUs" (arXiv 2111.09219); S. T. Klein and Y. Wiseman (2003).
-// It begins at the scan's first MCU, or at any other whose entry point is known. On the way it notes entry points of the
-//   MCUs that `notes` wants: the lanes' places are logged anyway, some symbols before each MCU, and a few single steps lead
-//   from there to its first bit.
+// It begins at the scan's first MCU, or at any other whose restart point is known. On the way it notes restart points
+//   of the MCUs that `notes` wants: the lanes' places are logged anyway, some symbols before each MCU, and a few single
+//   steps lead from there to its first bit.
 // Bands: a chunk has at most `chunk_bytes`; larger files are decoded band after band, each beginning at the MCU where
 //   the last one ended. Of a row that they share, the blocks that the crop needs are kept.
-// Verdict: as entropy.h's for the rows read, or "not mine" more often: where too few bytes remain behind the rows to
-//   know that libjpeg-turbo would stop quietly, blocks of very few bytes, overfull blocks. Callers then decode with
-//   entropy.h from the start.
+// Status: as entropy.h's for the rows read, or "not supported" more often: where too few bytes remain behind the rows
+//   to know that libjpeg-turbo would stop without a warning, blocks of very few bytes, overfull blocks. Callers then
+//   decode with entropy.h from the start.
 // Failure: begin() is false where lanes are no use: restart markers, few bytes.
 // Memory: about 250 KB a lane.
 // Thread-safety: one per thread.
@@ -39,7 +39,7 @@
 #include "runtime/decode/image.h"
 #include "runtime/decode/jpeg/entropy.h"
 #include "runtime/decode/jpeg/entropy_lanes.h"
-#include "runtime/decode/jpeg/entry_notes.h"
+#include "runtime/decode/jpeg/restart_point_notes.h"
 #include "runtime/decode/jpeg/jpeg_frame.h"
 #include "runtime/decode/jpeg/lane_tables.h"
 #include "runtime/decode/jpeg/mcu_window.h"
@@ -49,35 +49,35 @@ namespace penstock {
 
 class SpeculativeRows final : private LaneFeeder {
  public:
-  enum class Row : uint8_t { read, ended, not_mine };
+  enum class Row : uint8_t { read, ended, unsupported };
 
   static constexpr size_t chunk_bytes = 8 << 10;
   static constexpr size_t smallest_chunk = 512;
 
   SpeculativeRows();
 
-  // From the MCU `from` on, which is none behind the first that the rows need; its entry point is `point`.
+  // From the MCU `from` on, which is none behind the first that the rows need; its restart point is `point`.
   struct Start {
     int64_t mcu = 0;
-    EntryPoint point;
+    RestartPoint point;
   };
   // `notes` (or nullptr) outlives the rows.
   bool begin(EncodedView bytes, const JpegFrame& frame, McuColumns columns, int first_row, int end_row,
-             const Start& from, EntryNotes* notes);
+             const Start& from, RestartPointNotes* notes);
   // Rows in order, from first_row on. `ended`: no more rows are decoded here than those before, and the MCUs of this
   // one up to that which hand_over() goes on with; the target's tiles hold those of them that are wanted, and zeros.
   Row read_row(int row, const CoefficientTarget& target);
-  // After `ended`: `entropy` stands where decoding here has ended. False: not mine.
+  // After `ended`: `entropy` stands where decoding here has ended. False: not supported.
   bool hand_over(EncodedView bytes, EntropyDecoder& entropy);
 
  private:
   static constexpr size_t lane_blocks = 1792;
   static constexpr size_t spare_blocks = 128;  // for going on past a chunk's end
   static constexpr size_t lane_bytes = (lane_blocks + spare_blocks + 2) * 128;
-  // For meeting, some hundred are enough; for entry points, so many as a lane's chunk takes.
+  // For meeting, some hundred are enough; for restart points, so many as a lane's chunk takes.
   static constexpr size_t noted_places = 640;
   static constexpr size_t noted_lookups = 15360;
-  static constexpr int most_steps_to_entry = 64;
+  static constexpr int most_steps_to_restart_point = 64;
 
   // Blocks one after the other in the right order.
   struct Run {
@@ -104,7 +104,7 @@ class SpeculativeRows final : private LaneFeeder {
   bool go_to_end(LanePlace& place, size_t lane, uint32_t from);
   void add_run(uint32_t from, uint32_t to);
   void add_predictions();
-  bool find_entry(size_t run, size_t blocks, EntryPoint& point);
+  bool find_restart_point(size_t run, size_t blocks, RestartPoint& point);
   size_t last_note_before(size_t lane, uint32_t block);
   template <class Visit>
   void visit_blocks(int64_t first, int64_t end, const Visit& visit);
@@ -129,9 +129,9 @@ class SpeculativeRows final : private LaneFeeder {
   uint8_t bit_ = 0;
   int64_t mcu_ = 0;
   std::array<int32_t, 3> dc_{};
-  EntryNotes* notes_ = nullptr;
+  RestartPointNotes* notes_ = nullptr;
 
-  // Where the band began; and where looking for its entry points has come to.
+  // Where the band began; and where looking for its restart points has come to.
   size_t band_raw_ = 0;
   uint8_t band_bit_ = 0;
   size_t stuffed_before_ = 0;

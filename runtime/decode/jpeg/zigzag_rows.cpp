@@ -10,13 +10,13 @@ alignas(64) constexpr std::array<int16_t, 64> no_block{};
 
 }  // namespace
 
-void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout, size_t& turn,
+void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout, size_t& mcu_block,
                         std::array<int32_t, 3>& dc) {
   for (; count > 0; --count, blocks += 64) {
-    int32_t& value = dc[layout.component[turn]];
+    int32_t& value = dc[layout.component[mcu_block]];
     value = static_cast<int32_t>(static_cast<uint32_t>(value) + static_cast<uint32_t>(int32_t{blocks[0]}));
     blocks[0] = static_cast<int16_t>(value);
-    if (++turn == layout.blocks) turn = 0;
+    if (++mcu_block == layout.blocks) mcu_block = 0;
   }
 }
 

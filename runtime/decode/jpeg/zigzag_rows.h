@@ -20,9 +20,9 @@
 
 namespace penstock {
 
-// Makes DC values of the differences in blocks that follow each other in the scan, from block `turn` of an MCU on;
+// Makes DC values of the differences in blocks that follow each other in the scan, from block `mcu_block` of an MCU on;
 // modulo 2^32, as entropy.h.
-void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout, size_t& turn,
+void add_dc_predictions(int16_t* blocks, size_t count, const LaneLayout& layout, size_t& mcu_block,
                         std::array<int32_t, 3>& dc);
 
 class ZigzagRow {

@@ -10,11 +10,11 @@
 
 namespace penstock {
 
-std::string cuda_identity(const CardInfo& card) {
+std::string cuda_identity(const GpuInfo& gpu) {
   char bus[32] = {};
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  if (boot.empty() || cudaDeviceGetPCIBusId(bus, sizeof bus, card.number) != cudaSuccess) return {};
+  if (boot.empty() || cudaDeviceGetPCIBusId(bus, sizeof bus, gpu.number) != cudaSuccess) return {};
   return boot + " " + bus;
 }
 
@@ -22,10 +22,10 @@ std::string cuda_identity(const CardInfo& card) {
 
 namespace {
 
-void check(cudaError_t code, const CardInfo& card, const char* what) {
+void check(cudaError_t code, const GpuInfo& gpu, const char* what) {
   if (code == cudaSuccess) return;
   (void)cudaGetLastError();  // the next call must not report this one again
-  throw CardError(CardFault::failed, "card " + std::to_string(card.number) + " (" + card.name + "): " + what + ": " +
+  throw GpuError(GpuFault::failed, "GPU " + std::to_string(gpu.number) + " (" + gpu.name + "): " + what + ": " +
                                          cudaGetErrorString(code));
 }
 
@@ -42,16 +42,16 @@ std::string why_no_cuda_links() {
 
 std::string cuda_link_id() { return nccl_link_id(nccl_library()); }
 
-std::unique_ptr<CardLink> open_cuda_link(const CardInfo& card, const std::string& id, LinkEnd end) {
+std::unique_ptr<GpuLink> open_cuda_link(const GpuInfo& gpu, const std::string& id, LinkEnd end) {
   NcclCuda cuda;
-  cuda.use = [card] { check(cudaSetDevice(card.number), card, "choosing it"); };
-  cuda.make_stream = [card] {
+  cuda.use = [gpu] { check(cudaSetDevice(gpu.number), gpu, "choosing it"); };
+  cuda.make_stream = [gpu] {
     cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), card, "making a stream");
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), gpu, "making a CUDA stream");
     return stream;
   };
   cuda.destroy_stream = [](cudaStream_t stream) { (void)cudaStreamDestroy(stream); };
-  cuda.stream_of = [](CardStream& stream) { return static_cast<cudaStream_t>(stream.native()); };
+  cuda.stream_of = [](GpuStream& stream) { return static_cast<cudaStream_t>(stream.native()); };
   return std::make_unique<NcclLink>(nccl_library(), std::move(cuda), id, end);
 }
 
@@ -59,7 +59,7 @@ std::unique_ptr<CardLink> open_cuda_link(const CardInfo& card, const std::string
 
 std::string why_no_cuda_links() { return "this build has no NCCL: nccl.h was not beside the toolkit's headers"; }
 std::string cuda_link_id() { throw Error(ErrorKind::runtime, why_no_cuda_links()); }
-std::unique_ptr<CardLink> open_cuda_link(const CardInfo&, const std::string&, LinkEnd) {
+std::unique_ptr<GpuLink> open_cuda_link(const GpuInfo&, const std::string&, LinkEnd) {
   throw Error(ErrorKind::runtime, why_no_cuda_links());
 }
 

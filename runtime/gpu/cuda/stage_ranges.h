@@ -2,9 +2,9 @@
 //
 //   { const StageRange range("upload"); check(cudaMemcpyAsync(...)); }
 //
-// The names: upload, download, wait, and those of the stages (gpu/batch_layout.h). A range is the host's: it lasts as long
-//   as the call that hands the work over ("wait": until the card has done it all); the profiler shows beside it what the
-//   card did for it.
+// The names: upload, download, wait, and those of the stages (gpu/batch_layout.h). A range is the host's: it lasts as
+//   long as the call that hands the work over ("wait": until the GPU has done it all); the profiler shows beside it
+//   what the GPU did for it.
 // Header-only NVTX 3 of the CUDA toolkit, where that has it; else nothing. Without a profiler a range costs a test of a
 //   pointer.
 // Thread-safety: as NVTX, any. Failure: none.

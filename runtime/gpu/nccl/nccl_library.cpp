@@ -19,7 +19,7 @@ NcclLibrary load_first() {
     tried += (tried.empty() ? "" : "; ") + why;
   }
   throw Error(ErrorKind::runtime, "NCCL cannot be loaded: " + tried,
-              "pip install nvidia-nccl-cu13, or name the file in PENSTOCK_NCCL, or say loader.card_links: off");
+              "pip install nvidia-nccl-cu13, or name the file in PENSTOCK_NCCL, or say loader.gpu_links: off");
 }
 
 }  // namespace

@@ -3,15 +3,15 @@
 #include <chrono>
 #include <cstring>
 
-#include "runtime/gpu/card.h"
+#include "runtime/gpu/gpu.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::chrono::microseconds kLook{100'000};  // for errors, while nothing is to be done
-constexpr std::chrono::microseconds kNap{50};        // while a call is in progress
+constexpr std::chrono::microseconds kPollInterval{50};        // while a call is in progress
 
-CardError failed(const std::string& why) { return {CardFault::failed, "a link between cards: " + why}; }
+GpuError failed(const std::string& why) { return {GpuFault::failed, "a link between gpus: " + why}; }
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void NcclLink::send(const std::byte* from, size_t bytes) {
   changed_.notify_all();
 }
 
-void NcclLink::receive(std::byte* to, size_t bytes, CardStream& stream) {
+void NcclLink::receive(std::byte* to, size_t bytes, GpuStream& stream) {
   if (state() == LinkState::joining) throw failed("receiving: it has not joined yet");
   cuda_.use();
   settle("receiving", timeouts_.move_ns, [&]() PENSTOCK_REQUIRES(mutex_) {
@@ -119,7 +119,7 @@ std::optional<NcclLink::Bytes> NcclLink::next_to_send() {
   return next;
 }
 
-// That the other end has gone, say, which some ways between cards notice.
+// That the other end has gone, say, which some ways between GPUs notice.
 void NcclLink::look_for_errors() {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = nccl_.CommGetAsyncError(comm_, &state);
@@ -138,7 +138,7 @@ void NcclLink::settle(const char* what, Nanoseconds timeout_ns, const Call& call
       fail(std::string(what) + ": the other end has not answered for " + std::to_string(timeout_ns / kSecond) + " s");
       break;
     }
-    changed_.wait_for(mutex_, kNap);
+    changed_.wait_for(mutex_, kPollInterval);
     if (state_ == LinkState::failed) break;
     if (const ncclResult_t asked = nccl_.CommGetAsyncError(comm_, &state); asked != ncclSuccess) state = asked;
   }
@@ -146,7 +146,7 @@ void NcclLink::settle(const char* what, Nanoseconds timeout_ns, const Call& call
   if (state_ == LinkState::failed) throw failed(failure_);
 }
 
-// The communicator, and with it what streams were told.
+// The communicator, and with it what CUDA streams were told.
 void NcclLink::abort_all() {
   ncclComm_t comm = nullptr;
   {

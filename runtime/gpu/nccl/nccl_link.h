@@ -1,4 +1,4 @@
-// A link between two cards by NCCL (runtime/gpu/card_link.h): a communicator of two, which sends one way.
+// A link between two GPUs by NCCL (runtime/gpu/gpu_link.h): a communicator of two, which sends one way.
 //
 //   const std::string id = nccl_link_id(nccl_library());
 //   auto way = std::make_unique<NcclLink>(nccl_library(), cuda, id, LinkEnd::sender);
@@ -7,11 +7,11 @@
 //   progress, with a deadline, and given up where it passes or the link has ended meanwhile.
 // Threads: the link's own joins, sends, and looks for errors; receive() calls from its caller's. mutex_ is held for
 //   each call of NCCL, so that a communicator sees one thread at a time, and never while waiting, so that ending need
-//   not wait. The link's thread alone aborts, as its last act: what streams were told then ends.
+//   not wait. The link's thread alone aborts, as its last act: what CUDA streams were told then ends.
 // Streams: sends go by a stream of the link's own. On a common one the send to a trainer that is late would keep back
 //   those to others; and trainers wait for each other, in collectives of their own, so that nobody would go on.
-// One card twice: NCCL refuses, when both ends have joined; whoever offers a link compares Card::identity() before.
-// Ownership: what it was given must outlive it. Failure: as card_link.h.
+// One GPU twice: NCCL refuses, when both ends have joined; whoever offers a link compares Gpu::identity() before.
+// Ownership: what it was given must outlive it. Failure: as gpu_link.h.
 #pragma once
 
 #include <deque>
@@ -22,22 +22,22 @@
 #include <utility>
 
 #include "runtime/base/thread_annotations.h"
-#include "runtime/gpu/card_link.h"
+#include "runtime/gpu/gpu_link.h"
 #include "runtime/gpu/nccl/nccl_library.h"
 
 namespace penstock {
 
 // What a link needs of CUDA.
 struct NcclCuda {
-  std::function<void()> use;  // makes the card current in the calling thread
+  std::function<void()> use;  // makes the GPU current in the calling thread
   std::function<cudaStream_t()> make_stream;
   std::function<void(cudaStream_t)> destroy_stream;
-  std::function<cudaStream_t(CardStream&)> stream_of;
+  std::function<cudaStream_t(GpuStream&)> stream_of;
 };
 
 std::string nccl_link_id(const NcclLibrary& nccl);
 
-class NcclLink final : public CardLink {
+class NcclLink final : public GpuLink {
  public:
   NcclLink(const NcclLibrary& nccl, NcclCuda cuda, const std::string& id, LinkEnd end,
            const LinkTimeouts& timeouts = {});
@@ -48,7 +48,7 @@ class NcclLink final : public CardLink {
   LinkState state() const override PENSTOCK_EXCLUDES(mutex_);
   std::string failure() const override PENSTOCK_EXCLUDES(mutex_);
   void send(const std::byte* from, size_t bytes) override PENSTOCK_EXCLUDES(mutex_);
-  void receive(std::byte* to, size_t bytes, CardStream& stream) override PENSTOCK_EXCLUDES(mutex_);
+  void receive(std::byte* to, size_t bytes, GpuStream& stream) override PENSTOCK_EXCLUDES(mutex_);
   void end(const std::string& why) noexcept override PENSTOCK_EXCLUDES(mutex_);
 
  private:

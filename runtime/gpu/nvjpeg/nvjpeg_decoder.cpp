@@ -32,12 +32,12 @@ Refusal refusal_of(nvjpegStatus_t status) {
 }
 
 bool is_whole(const LibraryPicture& picture) {
-  const CardBox& region = picture.region;
+  const GpuBox& region = picture.region;
   return region.x == 0 && region.y == 0 && region.width == picture.width && region.height == picture.height;
 }
 
 bool is_inside(const LibraryPicture& picture) {
-  const CardBox& region = picture.region;
+  const GpuBox& region = picture.region;
   return region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
          region.width <= picture.width - region.x && region.height <= picture.height - region.y;
 }
@@ -91,9 +91,9 @@ NvjpegDecoder::NvjpegDecoder(const NvjpegLibrary& library, NvjpegRuntime runtime
     : nvjpeg_(library),
       wait_(std::move(runtime.wait)),
       stream_(stream),
-      card_pool_(std::move(runtime.allocate), std::move(runtime.release), options.memory_bytes),
+      gpu_pool_(std::move(runtime.allocate), std::move(runtime.release), options.memory_bytes),
       pinned_pool_(std::move(runtime.allocate_pinned), std::move(runtime.release_pinned), options.memory_bytes),
-      card_allocator_{allocate_from, release_to, &card_pool_},
+      gpu_allocator_{allocate_from, release_to, &gpu_pool_},
       pinned_allocator_{allocate_from, release_to, &pinned_pool_} {
   facts_.name = library.name();
   const unsigned flags = options.chroma == ChromaUpsampling::interpolated ? NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
@@ -114,7 +114,7 @@ NvjpegDecoder::Owned<Object> NvjpegDecoder::make(const char* what, nvjpegStatus_
 
 void NvjpegDecoder::open_kernels(unsigned flags) {
   kernels_ = make<nvjpegHandle_t>("a handle", nvjpeg_.Destroy, [&](nvjpegHandle_t* handle) {
-    return nvjpeg_.CreateExV2(NVJPEG_BACKEND_GPU_HYBRID, &card_allocator_, &pinned_allocator_, flags, handle);
+    return nvjpeg_.CreateExV2(NVJPEG_BACKEND_GPU_HYBRID, &gpu_allocator_, &pinned_allocator_, flags, handle);
   });
   nvjpegHandle_t const handle = kernels_.get();
   batch_state_ = make<nvjpegJpegState_t>("a state", nvjpeg_.JpegStateDestroy, [&](nvjpegJpegState_t* state) {
@@ -127,7 +127,7 @@ void NvjpegDecoder::open_kernels(unsigned flags) {
     return nvjpeg_.BufferPinnedCreateV2(handle, &pinned_allocator_, buffer);
   });
   one_device_ = make<nvjpegBufferDevice_t>("a buffer", nvjpeg_.BufferDeviceDestroy, [&](nvjpegBufferDevice_t* buffer) {
-    return nvjpeg_.BufferDeviceCreateV2(handle, &card_allocator_, buffer);
+    return nvjpeg_.BufferDeviceCreateV2(handle, &gpu_allocator_, buffer);
   });
   one_state_ = make<nvjpegJpegState_t>("a state", nvjpeg_.JpegStateDestroy, [&](nvjpegJpegState_t* state) {
     const nvjpegStatus_t status = nvjpeg_.DecoderStateCreate(handle, one_decoder_.get(), state);
@@ -138,16 +138,16 @@ void NvjpegDecoder::open_kernels(unsigned flags) {
     (void)nvjpeg_.JpegStateDestroy(*state);
     return pinned != NVJPEG_STATUS_SUCCESS ? pinned : device;
   });
-  headers_ = make<nvjpegJpegStream_t>("a stream", nvjpeg_.JpegStreamDestroy, [&](nvjpegJpegStream_t* headers) {
+  headers_ = make<nvjpegJpegStream_t>("a CUDA stream", nvjpeg_.JpegStreamDestroy, [&](nvjpegJpegStream_t* headers) {
     return nvjpeg_.JpegStreamCreate(handle, headers);
   });
 }
 
-// A card without engines, or a library that cannot use them, is no error.
+// A GPU without engines, or a library that cannot use them, is no error.
 void NvjpegDecoder::open_engines(unsigned flags) {
   if (nvjpeg_.DecodeBatchedEx == nullptr || nvjpeg_.DecodeBatchedSupportedEx == nullptr) return;
   nvjpegHandle_t handle = nullptr;
-  if (nvjpeg_.CreateExV2(NVJPEG_BACKEND_HARDWARE, &card_allocator_, &pinned_allocator_, flags, &handle) !=
+  if (nvjpeg_.CreateExV2(NVJPEG_BACKEND_HARDWARE, &gpu_allocator_, &pinned_allocator_, flags, &handle) !=
       NVJPEG_STATUS_SUCCESS) {
     return;
   }
@@ -190,7 +190,7 @@ void NvjpegDecoder::decode(std::byte* memory, std::span<LibraryPicture> pictures
       reasons_[static_cast<size_t>(Refusal::library)] = error.message();
       break;
     }
-    const CardBox& region = picture.region;
+    const GpuBox& region = picture.region;
     const bool whole = is_whole(picture);
     nvjpegStatus_t status = is_inside(picture) ? read_headers(picture) : NVJPEG_STATUS_BAD_JPEG;
     if (status == NVJPEG_STATUS_SUCCESS) {

@@ -1,18 +1,18 @@
-// A lane's decoder by nvJPEG (gpu/picture_decoder.h).
+// An in-flight batch's decoder by nvJPEG (gpu/picture_decoder.h).
 //
-//   NvjpegDecoder decoder(nvjpeg_library(), runtime, stream, options);    // Error: it cannot be had on this card
+//   NvjpegDecoder decoder(nvjpeg_library(), runtime, stream, options);    // Error: it cannot be had on this GPU
 //   decoder.decode(memory, pictures);
 //
-// Which way a picture goes, by what the card has:
+// Which way a picture goes, by what the GPU has:
 //   engines (NVJPEG_BACKEND_HARDWARE)   one call for all that they take, of each picture its region; the others one
 //                                       by one, by kernels, their region too
 //   none (NVJPEG_BACKEND_GPU_HYBRID)    one call for all, whole pictures: such batches know no regions (facts())
 // A batch that comes back with an error is decoded again one by one, so that only the picture that is to blame is
 //   refused.
-// Memory: the library allocates through `runtime`, on the card and here; what would exceed options.memory_bytes it does
-//   not get. Between pictures that go one by one the stream is waited for, as their buffers are the same.
-// No CUDA function is called from here but through `runtime`, so tests run it with a library of their own and no card.
-// Thread-safety: one at a time. Ownership: goes before the stream; `library` outlives it.
+// Memory: the library allocates through `runtime`, on the GPU and here; what would exceed options.memory_bytes it does
+//   not get. Between pictures that go one by one the CUDA stream is waited for, as their buffers are the same.
+// No CUDA function is called from here but through `runtime`, so tests run it with a library of their own and no GPU.
+// Thread-safety: one at a time. Ownership: goes before the CUDA stream; `library` outlives it.
 #pragma once
 
 #include <array>
@@ -31,11 +31,11 @@ namespace penstock {
 
 // What it needs of CUDA.
 struct NvjpegRuntime {
-  std::function<void*(size_t bytes)> allocate;  // on the card; nullptr: there is none
+  std::function<void*(size_t bytes)> allocate;  // on the GPU; nullptr: there is none
   std::function<void(void* memory)> release;
   std::function<void*(size_t bytes)> allocate_pinned;
   std::function<void(void* memory)> release_pinned;
-  std::function<void()> wait;  // for the stream; CardError where it fails
+  std::function<void()> wait;  // for the CUDA stream; GpuError where it fails
 };
 
 // A bound on what the library allocates of one kind of memory; it may call from threads of its own.
@@ -100,9 +100,9 @@ class NvjpegDecoder final : public PictureDecoder {
   cudaStream_t stream_;
   PictureDecoderFacts facts_;
   std::array<std::string, refusals> reasons_;
-  NvjpegPool card_pool_;
+  NvjpegPool gpu_pool_;
   NvjpegPool pinned_pool_;
-  nvjpegDevAllocatorV2_t card_allocator_{};
+  nvjpegDevAllocatorV2_t gpu_allocator_{};
   nvjpegPinnedAllocatorV2_t pinned_allocator_{};
   // In the order of making: each needs some before it.
   Owned<nvjpegHandle_t> engines_{nullptr, nullptr};

@@ -17,15 +17,15 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/thread_annotations.h"
-#include "runtime/gpu/card.h"
+#include "runtime/gpu/gpu.h"
 #include "runtime/gpu/played/host_stream.h"
 
 namespace penstock {
 namespace {
 
-CardError failed(const std::string& why) { return {CardFault::failed, "a link between cards: " + why}; }
+GpuError failed(const std::string& why) { return {GpuFault::failed, "a link between gpus: " + why}; }
 
-class HostLink final : public CardLink {
+class HostLink final : public GpuLink {
  public:
   HostLink(const std::string& id, LinkEnd end, const LinkTimeouts& timeouts)
       : end_(end), timeouts_(timeouts), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -71,18 +71,18 @@ class HostLink final : public CardLink {
     queue_.emplace_back(from, bytes);
     changed_.notify_all();
   }
-  void receive(std::byte* to, size_t bytes, CardStream& stream) override {
+  void receive(std::byte* to, size_t bytes, GpuStream& stream) override {
     if (state() == LinkState::failed) throw failed(failure());
     auto* const ours = dynamic_cast<HostStream*>(&stream);
     if (ours == nullptr) {
-      throw Error(ErrorKind::usage, "a link between cards that are this CPU receives in their streams alone");
+      throw Error(ErrorKind::usage, "a link between GPUs that are this CPU receives in their CUDA streams alone");
     }
     ours->later(
         [this, to, bytes] {
           if (state() == LinkState::failed) return;
           move(bytes, [&](size_t at) { return ::read(socket_.get(), to + at, bytes - at); });
         },
-        &CardTimes::copy_ns);
+        &GpuTimes::copy_ns);
   }
   void end(const std::string& why) noexcept override {
     fail(why);
@@ -150,7 +150,7 @@ class HostLink final : public CardLink {
   const LinkEnd end_;
   const LinkTimeouts timeouts_;
   UniqueFd stop_;
-  UniqueFd socket_;  // of the sender's thread, or of whoever waits for the receiver's streams
+  UniqueFd socket_;  // of the sender's thread, or of whoever waits for the receiver's CUDA streams
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -164,7 +164,7 @@ class HostLink final : public CardLink {
 
 std::string new_host_link_id() { return "penstock-link-" + random_hex(12); }
 
-std::unique_ptr<CardLink> open_host_link(const std::string& id, LinkEnd end, const LinkTimeouts& timeouts) {
+std::unique_ptr<GpuLink> open_host_link(const std::string& id, LinkEnd end, const LinkTimeouts& timeouts) {
   return std::make_unique<HostLink>(id, end, timeouts);
 }
 

@@ -1,11 +1,11 @@
-// The stream of a card that is this CPU (host_card.h): does nothing before wait(), and then all of it in order.
+// The stream of a GPU that is this CPU (host_gpu.h): does nothing before wait(), and then all of it in order.
 //
 //   HostStream stream([&stream](…) { … });
-//   stream.upload(to, from, n);                          // as card.h
-//   stream.later([…] { … }, &CardTimes::copy_ns);        // what else shall be done there, and whose time it is
+//   stream.upload(to, from, n);                          // as gpu.h
+//   stream.later([…] { … }, &GpuTimes::copy_ns);         // what else shall be done there, and whose time it is
 //   stream.wait(0);
 //
-// Thread-safety, ownership: as card.h. Failure: what is done later throws out of wait(), and what was behind it is
+// Thread-safety, ownership: as gpu.h. Failure: what is done later throws out of wait(), and what was behind it is
 //   dropped.
 #pragma once
 
@@ -13,11 +13,11 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/gpu/card.h"
+#include "runtime/gpu/gpu.h"
 
 namespace penstock {
 
-class HostStream final : public CardStream {
+class HostStream final : public GpuStream {
  public:
   using MakeDecoder = std::function<std::unique_ptr<PictureDecoder>(HostStream&)>;
   explicit HostStream(MakeDecoder make_decoder) : make_decoder_(std::move(make_decoder)) {}
@@ -31,11 +31,11 @@ class HostStream final : public CardStream {
   }
   void copy(std::byte* to, const std::byte* from, size_t bytes) override { copy(to, from, bytes, times_.copy_ns); }
   void launch(std::byte* memory, const StageLaunch& launch) override;
-  void later(std::function<void()> run, Nanoseconds CardTimes::*time) {
+  void later(std::function<void()> run, Nanoseconds GpuTimes::*time) {
     work_.push_back({std::move(run), &(times_.*time)});
   }
   void wait(Nanoseconds timeout_ns) override;
-  CardTimes take_times() override;
+  GpuTimes take_times() override;
   std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) override { return make_decoder_(*this); }
 
  private:
@@ -47,7 +47,7 @@ class HostStream final : public CardStream {
 
   MakeDecoder make_decoder_;
   std::vector<Work> work_;
-  CardTimes times_;
+  GpuTimes times_;
 };
 
 }  // namespace penstock

@@ -12,7 +12,7 @@ enum { kHandle = 0x1a01, kState, kStream, kParams, kDecoder, kPinned, kDevice };
 struct nvjpegHandle {
   int kind;
   nvjpegBackend_t backend;
-  nvjpegDevAllocatorV2_t card;
+  nvjpegDevAllocatorV2_t gpu;
 };
 struct nvjpegJpegState {
   int kind;
@@ -74,9 +74,9 @@ nvjpegStatus_t nvjpegGetProperty(libraryPropertyType type, int* value) {
   return NVJPEG_STATUS_SUCCESS;
 }
 
-nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t* card,
+nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t* gpu,
                                 nvjpegPinnedAllocatorV2_t* pinned, unsigned int flags, nvjpegHandle_t* handle) {
-  if (card == NULL || pinned == NULL) ++fake.wrong;
+  if (gpu == NULL || pinned == NULL) ++fake.wrong;
   if (fake.fail_create != 0) return (nvjpegStatus_t)fake.fail_create;
   if ((flags & (NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION)) != 0 && fake.fail_interpolation != 0) {
     return (nvjpegStatus_t)fake.fail_interpolation;
@@ -85,7 +85,7 @@ nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t*
   fake.flags = flags;
   *handle = make(sizeof **handle, kHandle);
   (*handle)->backend = backend;
-  (*handle)->card = *card;
+  (*handle)->gpu = *gpu;
   return NVJPEG_STATUS_SUCCESS;
 }
 nvjpegStatus_t nvjpegDestroy(nvjpegHandle_t handle) { return end(handle, kHandle); }
@@ -237,11 +237,11 @@ static nvjpegStatus_t decode(nvjpegHandle_t handle, const unsigned char* data, s
   if (status != NVJPEG_STATUS_SUCCESS) return status;
   if (fake.bad_end != 0 && data[length - 1] == fake.bad_end) return NVJPEG_STATUS_BAD_JPEG;
   if (fake.picture_bytes > 0) {
-    if (handle->card.dev_malloc(handle->card.dev_ctx, &memory, fake.picture_bytes, stream) != 0) {
+    if (handle->gpu.dev_malloc(handle->gpu.dev_ctx, &memory, fake.picture_bytes, stream) != 0) {
       return NVJPEG_STATUS_ALLOCATOR_FAILURE;
     }
     memset(memory, 0x77, fake.picture_bytes);
-    (void)handle->card.dev_free(handle->card.dev_ctx, memory, fake.picture_bytes, stream);
+    (void)handle->gpu.dev_free(handle->gpu.dev_ctx, memory, fake.picture_bytes, stream);
   }
   if (width < 0) {
     x = y = 0;

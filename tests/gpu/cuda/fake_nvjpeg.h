@@ -14,7 +14,7 @@ typedef struct {
   int fail_batch;            /* status of the next batch */
   int fail_one;              /* status of each picture that goes alone */
   unsigned char bad_end;     /* files that end in this byte are NVJPEG_STATUS_BAD_JPEG when decoded; 0: none */
-  unsigned long picture_bytes; /* allocated on the card while a picture is decoded; 0: nothing */
+  unsigned long picture_bytes; /* allocated on the GPU while a picture is decoded; 0: nothing */
 
   /* Seen. */
   int live;             /* objects that nobody has ended */

@@ -1,5 +1,5 @@
-// The decoder by nvJPEG, without a card: a library of the test's own (fake_nvjpeg.c) that checks what it is told. What
-// is not shown here is what nvJPEG makes of it, and CUDA's calls, which nvjpeg_on_card.h gives it.
+// The decoder by nvJPEG, without a GPU: a library of the test's own (fake_nvjpeg.c) that checks what it is told. What
+// is not shown here is what nvJPEG makes of it, and CUDA's calls, which nvjpeg_on_gpu.h gives it.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 
@@ -23,14 +23,14 @@ namespace {
 const std::string kFake = std::string(FAKE_NVJPEG_FOLDER) + "/fake_nvjpeg.so";
 const std::string kOld = std::string(FAKE_NVJPEG_FOLDER) + "/old_nvjpeg.so";
 
-enum class Way : int { engines = 0, kernels = 1, alone = 2 };
+enum class Method : int { engines = 0, kernels = 1, alone = 2 };
 
 // What the library of the test writes.
-uint8_t fake_pixel(int x, int y, int channel, Way way) {
-  return static_cast<uint8_t>(4 * x + 8 * y + 64 * channel + static_cast<int>(way));
+uint8_t fake_pixel(int x, int y, int channel, Method method) {
+  return static_cast<uint8_t>(4 * x + 8 * y + 64 * channel + static_cast<int>(method));
 }
 
-// The library, with nothing told, and a runtime whose card is this machine's memory.
+// The library, with nothing told, and a runtime whose GPU is this machine's memory.
 class Bench {
  public:
   Bench() {
@@ -73,7 +73,7 @@ class Bench {
   }
 
   // Pictures one behind the other in memory, with bytes between them that nobody may touch.
-  void add(const penstock_test::JpegSpec& spec, const CardBox& region) {
+  void add(const penstock_test::JpegSpec& spec, const GpuBox& region) {
     files.push_back(penstock_test::make_jpeg(spec));
     LibraryPicture picture{.width = spec.width, .height = spec.height, .region = region, .to_at = memory.size() + kGap};
     picture.place = pictures.size();
@@ -95,14 +95,14 @@ class Bench {
     std::fill(memory.begin(), memory.end(), kUntouched);
     decoder->decode(memory.data(), pictures);
   }
-  bool made(size_t number, Way way) const {
+  bool made(size_t number, Method method) const {
     const LibraryPicture& picture = pictures[number];
-    const CardBox& r = picture.region;
+    const GpuBox& r = picture.region;
     const auto* from = reinterpret_cast<const uint8_t*>(memory.data() + picture.to_at);
     for (int c = 0; c < 3; ++c) {
       for (int y = r.y; y < r.y + r.height; ++y) {
         for (int x = r.x; x < r.x + r.width; ++x) {
-          if (*from++ != fake_pixel(x, y, c, way)) return false;
+          if (*from++ != fake_pixel(x, y, c, method)) return false;
         }
       }
     }
@@ -151,10 +151,10 @@ TEST_CASE("engines decode regions, all in one batch; what they do not take goes 
   bench.add({.width = 200, .height = 90}, {8, 0, 64, 90});
   bench.add({.width = 180, .height = 70}, {0, 8, 180, 62});
   bench.decode();
-  CHECK(bench.made(0, Way::engines));
-  CHECK(bench.made(1, Way::engines));
-  CHECK(bench.made(2, Way::alone));
-  CHECK(bench.made(3, Way::alone));
+  CHECK(bench.made(0, Method::engines));
+  CHECK(bench.made(1, Method::engines));
+  CHECK(bench.made(2, Method::alone));
+  CHECK(bench.made(3, Method::alone));
   CHECK(bench.fake->engine_batches == 1);
   CHECK(bench.waits == 2);
   // The same decoder again, with other regions and fewer pictures.
@@ -162,8 +162,8 @@ TEST_CASE("engines decode regions, all in one batch; what they do not take goes 
   bench.pictures.resize(2);
   bench.pictures[1].region = {10, 10, 20, 10};
   bench.decode();
-  CHECK(bench.made(0, Way::engines));
-  CHECK(bench.made(1, Way::engines));
+  CHECK(bench.made(0, Method::engines));
+  CHECK(bench.made(1, Method::engines));
   CHECK(bench.fake->engine_pictures == 4);
 }
 
@@ -175,8 +175,8 @@ TEST_CASE("without engines a batch is one of whole pictures") {
   for (int i = 0; i < 60; ++i) bench.add_whole({.width = 20 + i, .height = 90 - i});
   bench.add({.width = 64, .height = 64}, {16, 16, 16, 16});  // nobody plans that; it is decoded all the same
   bench.decode();
-  for (size_t i = 0; i < 60; ++i) CHECK(bench.made(i, Way::kernels));
-  CHECK(bench.made(60, Way::alone));
+  for (size_t i = 0; i < 60; ++i) CHECK(bench.made(i, Method::kernels));
+  CHECK(bench.made(60, Method::alone));
   CHECK(bench.fake->kernel_batches == 1);
   CHECK(bench.fake->kernel_pictures == 60);
 }
@@ -213,7 +213,7 @@ TEST_CASE("of a batch with a bad file only that one is refused") {
     bench.files[4].back() = std::byte{0xEE};
     bench.decode();
     for (size_t i = 0; i < 9; ++i) {
-      if (i != 4) CHECK(bench.made(i, Way::alone));
+      if (i != 4) CHECK(bench.made(i, Method::alone));
     }
     CHECK(bench.refused(4, Refusal::file));
     CHECK(decoder.reason(Refusal::file) == "decoding a picture: bad JPEG");
@@ -221,7 +221,7 @@ TEST_CASE("of a batch with a bad file only that one is refused") {
     // The next batch is one again.
     bench.fake->bad_end = 0;
     bench.decode();
-    for (size_t i = 0; i < 9; ++i) CHECK(bench.made(i, engines > 0 ? Way::engines : Way::kernels));
+    for (size_t i = 0; i < 9; ++i) CHECK(bench.made(i, engines > 0 ? Method::engines : Method::kernels));
   }
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("a picture whose headers say something else is never decoded: it would
     CHECK(bench.refused(i, Refusal::file));
     CHECK(bench.untouched(i));
   }
-  CHECK(bench.made(8, Way::engines));
+  CHECK(bench.made(8, Method::engines));
   CHECK(decoder.reason(Refusal::file).starts_with("reading a picture's headers: "));
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("the library gets no more memory than it may have") {
   bench.add_whole({.width = 44, .height = 30});
   bench.fake->picture_bytes = 1000;
   bench.decode();
-  CHECK(bench.made(0, Way::kernels));
+  CHECK(bench.made(0, Method::kernels));
   bench.fake->picture_bytes = 1001;
   bench.decode();
   CHECK(bench.refused(0, Refusal::memory));
@@ -267,7 +267,7 @@ TEST_CASE("the library gets no more memory than it may have") {
   CHECK(decoder.reason(Refusal::library).empty());
   bench.fake->picture_bytes = 600;
   bench.decode();
-  CHECK(bench.made(1, Way::kernels));
+  CHECK(bench.made(1, Method::kernels));
 }
 
 TEST_CASE("a library that fails refuses all, from then on") {
@@ -292,7 +292,7 @@ TEST_CASE("a library that fails refuses all, from then on") {
   }
 }
 
-TEST_CASE("a card that cannot have a decoder says why, and leaves nothing behind") {
+TEST_CASE("a GPU that cannot have a decoder says why, and leaves nothing behind") {
   Bench bench;
   bench.fake->fail_create = NVJPEG_STATUS_ALLOCATOR_FAILURE;
   CHECK_THROWS_WITH_AS(bench.open(), doctest::Contains("nvJPEG 13.98.7 ("), Error);

@@ -1,4 +1,4 @@
-// A link by NCCL, without cards: a library of the test's own (fake_nccl.c) that moves bytes and checks what it is told.
+// A link by NCCL, without GPUs: a library of the test's own (fake_nccl.c) that moves bytes and checks what it is told.
 //   What
 // is not shown here is what NCCL makes of it, and CUDA's calls, which NcclCuda gives it.
 #include "runtime/gpu/nccl/nccl_link.h"
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/gpu/card.h"
+#include "runtime/gpu/gpu.h"
 #include "tests/gpu/nccl/fake_nccl.h"
 #include "tests/support/link_states.h"
 
@@ -27,17 +27,17 @@ constexpr Nanoseconds kSoon = 30 * kMillisecond;
 using penstock_test::after_joining;
 using penstock_test::fails;
 
-class NoStream final : public CardStream {
+class NoStream final : public GpuStream {
  public:
   void upload(std::byte*, const std::byte*, size_t) override {}
   void launch(std::byte*, const StageLaunch&) override {}
   void download(std::byte*, const std::byte*, size_t) override {}
   void copy(std::byte*, const std::byte*, size_t) override {}
   void wait(Nanoseconds) override {}
-  CardTimes take_times() override { return {}; }
+  GpuTimes take_times() override { return {}; }
 };
 
-// The library, with nothing told, and streams that are numbers.
+// The library, with nothing told, and CUDA streams that are numbers.
 struct Bench {
   Bench() {
     std::string why;
@@ -64,7 +64,7 @@ struct Bench {
       return reinterpret_cast<cudaStream_t>(uintptr_t{8});
     };
     cuda.destroy_stream = [this](cudaStream_t) { --streams; };
-    cuda.stream_of = [](CardStream&) { return reinterpret_cast<cudaStream_t>(uintptr_t{16}); };
+    cuda.stream_of = [](GpuStream&) { return reinterpret_cast<cudaStream_t>(uintptr_t{16}); };
     return std::make_unique<NcclLink>(library, cuda, id, end, timeouts);
   }
   NcclLibrary library;
@@ -100,7 +100,7 @@ TEST_CASE("an end that nobody joins, or that is stuck, gives up in time; one tha
   }
   SUBCASE("ended while it joins") {
     const auto here = bench.open(LinkEnd::receiver);
-    CHECK_THROWS_WITH_AS(here->receive(nullptr, 5, bench.stream), doctest::Contains("has not joined"), CardError);
+    CHECK_THROWS_WITH_AS(here->receive(nullptr, 5, bench.stream), doctest::Contains("has not joined"), GpuError);
     here->end("it was not wanted");
     CHECK(fails(*here, "it was not wanted"));
   }
@@ -111,9 +111,9 @@ TEST_CASE("an end that nobody joins, or that is stuck, gives up in time; one tha
     REQUIRE(after_joining(*there) == LinkState::joined);
     std::vector<std::byte> bytes(10);
     CHECK_THROWS_WITH_AS(there->receive(bytes.data(), bytes.size(), bench.stream),
-                         doctest::Contains("receiving: the other end has not answered"), CardError);
+                         doctest::Contains("receiving: the other end has not answered"), GpuError);
     CHECK(there->state() == LinkState::failed);
-    CHECK_THROWS_AS(there->receive(bytes.data(), bytes.size(), bench.stream), CardError);  // as it stays
+    CHECK_THROWS_AS(there->receive(bytes.data(), bytes.size(), bench.stream), GpuError);  // as it stays
   }
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("the other end's death is heard of, receiving, sending or idle") {
       here.reset();
     });
     CHECK_THROWS_WITH_AS(there->receive(bytes.data(), bytes.size(), bench.stream), doctest::Contains("remote process exited"),
-                         CardError);
+                         GpuError);
     later.join();
   }
   SUBCASE("sending") {
@@ -155,14 +155,14 @@ TEST_CASE("a receiver that waits is freed by end() from another thread") {
   });
   std::vector<std::byte> bytes(10);
   CHECK_THROWS_WITH_AS(there->receive(bytes.data(), bytes.size(), bench.stream),
-                       doctest::Contains("nobody wants it any more"), CardError);
+                       doctest::Contains("nobody wants it any more"), GpuError);
   later.join();
 }
 
 TEST_CASE("what the library refuses is said in its words") {
   Bench bench;
   bench.fake->last_error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000";
-  SUBCASE("joining: a card twice, say") {
+  SUBCASE("joining: a GPU twice, say") {
     bench.fake->init = ncclInvalidUsage;
     const auto here = bench.open(LinkEnd::sender);
     CHECK(fails(*here, "joining: an error of the library (Duplicate GPU detected"));
@@ -181,7 +181,7 @@ TEST_CASE("what the library refuses is said in its words") {
 TEST_CASE("ids that are none, and libraries that are none or too old") {
   Bench bench;
   bench.id = "short";
-  CHECK_THROWS_WITH_AS(bench.open(LinkEnd::sender), doctest::Contains("none of NCCL's"), CardError);
+  CHECK_THROWS_WITH_AS(bench.open(LinkEnd::sender), doctest::Contains("none of NCCL's"), GpuError);
   NcclLibrary library;
   std::string why;
   CHECK_FALSE(load_nccl("/nowhere/libnccl.so.2", library, why));

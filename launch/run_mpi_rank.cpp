@@ -1,0 +1,312 @@
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "launch/command.h"
+#include "launch/progress.h"
+#include "launch/run_job.h"
+#include "launch/trainer.h"
+#include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
+#include "runtime/client/attach.h"
+#include "runtime/embedded/embedded.h"
+#include "runtime/loader/loader.h"
+#include "runtime/process/launcher.h"
+#include "runtime/process/placement.h"
+#include "transport/mesh.h"
+#include "transport/mpi_component.h"
+#include "transport/shm/shm.h"
+
+namespace penstock {
+namespace {
+
+// Where mpirun still reaches a node it ends the daemon there within this time, after its first rank failed.
+constexpr double kStrandedLimit_s = 5;
+
+// Readable when the process that started us has ended: mpirun's daemon may be killed without a word.
+UniqueFd watch_parent() {
+#ifdef SYS_pidfd_open
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+#else
+  return {};
+#endif
+}
+
+// Settings that all ranks must read alike, because each acts on its own: a rank that differs would be waited for, or
+// would cut messages into other pieces than its peers expect.
+nlohmann::json common_settings(const Job& job) {
+  return {{"roles.trainers", job.roles.trainers},
+          {"roles.ranks_per_replica", job.roles.ranks_per_replica},
+          {"transport", static_cast<int>(job.transport)},
+          {"mpi.max_message_bytes", job.mpi.max_message_bytes}};
+}
+
+// Collective: every rank calls it with the same job.transport.
+std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, const std::vector<Member>& members,
+                                        int self) {
+  const auto size = static_cast<int>(members.size());
+  std::vector<PeerId> here;
+  std::vector<PeerId> elsewhere;
+  for (int rank = 0; rank < size; ++rank) {
+    const bool local = members[static_cast<size_t>(rank)].host == members[static_cast<size_t>(self)].host;
+    (local ? here : elsewhere).push_back(rank);
+  }
+  if (job.transport == TransportChoice::inproc) {
+    throw Error(ErrorKind::config, "transport: inproc joins threads of one process, and there are " +
+                                       std::to_string(size) + " ranks",
+                "set transport: auto");
+  }
+  if (job.transport == TransportChoice::shm && !elsewhere.empty()) {
+    throw Error(ErrorKind::config, "transport: shm joins ranks of one node, and the job has several",
+                "set transport: auto");
+  }
+  auto mesh = std::make_unique<Mesh>();
+  std::unique_ptr<ShmEndpoint> shm;
+  if (job.transport != TransportChoice::mpi && here.size() > 1) {
+    ShmOptions options;
+    options.job = session.world().job_id;
+    options.token = session.world().job_token;
+    options.self = self;
+    options.node_peers = here;
+    shm = std::make_unique<ShmEndpoint>(options);
+  }
+  // Everybody listens now. A rank that is alone on its node has nobody to connect to, but belongs to the barrier.
+  if (job.transport != TransportChoice::mpi) session.barrier();
+  if (shm) shm->connect();
+  // Everybody has called everybody now: a rank that ends at once, its program having failed, still reaches all others.
+  if (job.transport != TransportChoice::mpi) session.barrier();
+  if (shm) {
+    mesh->add(std::move(shm), here);
+  } else {
+    elsewhere.insert(elsewhere.end(), here.begin(), here.end());
+  }
+  if (!elsewhere.empty()) mesh->add(session.endpoint(), elsewhere);
+  return mesh;
+}
+
+// One rank: what it is told, what it becomes, how it leaves.
+class RankOfJob {
+ public:
+  RankOfJob(const RunRequest& request, const Job& job)
+      : request_(request),
+        job_(job),
+        helper_(Helper::fork_now()),
+        signals_({SIGTERM, SIGINT, SIGUSR1, SIGUSR2}),
+        parent_(watch_parent()),
+        session_(start_mpi(mpi_options(job))),
+        self_(session_->world().rank) {}
+
+  int run() {
+    try {
+      take_place();
+      std::unique_ptr<Endpoint> endpoint = make_endpoint(job_, *session_, members_, self_);
+      alike_ = false;
+      if (me().role == Role::loader) {
+        load(std::move(endpoint));
+      } else {
+        train(std::move(endpoint));
+      }
+    } catch (const std::exception& problem) {
+      fail(problem);
+    }
+    return leave();
+  }
+
+ private:
+  const Member& me() const { return members_[static_cast<size_t>(self_)]; }
+
+  static MpiOptions mpi_options(const Job& job) {
+    MpiOptions options;
+    options.max_message_bytes = job.mpi.max_message_bytes;
+    options.start_timeout_s = job.mpi.start_timeout_s;
+    return options;
+  }
+
+  // Roles and cores of all ranks, the same on each; refuses ranks that read another job.
+  void take_place() {
+    std::vector<RankInfo> ranks;
+    for (const MpiRankInfo& info : session_->world().ranks) ranks.push_back({info.host, info.local_rank, info.node});
+    members_ = assign_roles(ranks, job_.roles.trainers);
+    (void)replicas_of(job_, static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                                           [](const Member& m) { return m.role == Role::trainer; })));
+    std::vector<CoreNeed> needs;
+    size_t my_need = 0;
+    for (const Member& member : members_) {
+      if (member.host != me().host) continue;
+      if (member.rank == self_) my_need = needs.size();
+      needs.push_back({member.role, job_.loader.threads});
+    }
+    const bool use_launchers = detect_launcher(current_environment()).kind == LauncherKind::open_mpi;
+    cpus_ = share_cores(allowed_cores(use_launchers), needs)[my_need];
+
+    const nlohmann::json common = common_settings(job_);
+    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"common", common}, {"receiver", 0}};
+    if (self_ == 0) rank_facts["receiver"] = free_tcp_port();
+    std::vector<std::string> core_texts;
+    for (const std::string& text : session_->all_gather(json_text(rank_facts))) {
+      const auto other = parse_json(text);
+      core_texts.push_back(other["cores"]);
+      master_port_ = std::max(master_port_, other["receiver"].get<int>());
+      for (const auto& [key, value] : common.items()) {
+        if (other["common"][key] == value) continue;
+        throw Error(ErrorKind::config, "ranks read different job files: " + key + " differs",
+                    "make the same job file visible on every node");
+      }
+    }
+    if (self_ == 0 && !request_.quiet) std::fputs(placement_table(members_, core_texts).c_str(), stderr);
+  }
+
+  Nanoseconds silence_ns() const { return static_cast<Nanoseconds>(job_.balancer.lost_after_s * 1e9); }
+
+  void load(std::unique_ptr<Endpoint> endpoint) {
+    LoaderOptions options = loader_options(job_);
+    options.on_notice = print_notice;
+    options.cpus = cpus_;
+    options.gpus.loader_number = static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](const Member& m) {
+      return m.role == Role::loader && m.host == me().host && m.rank < self_;
+    }));
+    options.silence_ns = 2 * silence_ns();
+    loader_ = std::make_unique<Loader>(options, std::move(endpoint));
+    if (parent_) loader_->watch(parent_.get());
+    loader_->run();
+    all_alive_ = loader_->all_alive();
+    jobs_code_ = loader_->exit_code();
+  }
+
+  std::vector<PeerId> ranks_with(Role role) const {
+    std::vector<PeerId> ranks;
+    for (const Member& member : members_) {
+      if (member.role == role) ranks.push_back(member.rank);
+    }
+    return ranks;
+  }
+
+  // A number for each rank, equal for ranks of one node.
+  std::vector<int> node_numbers() const {
+    std::vector<int> nodes;
+    std::vector<std::string> hosts;
+    for (const Member& member : members_) {
+      const auto known = std::find(hosts.begin(), hosts.end(), member.host);
+      nodes.push_back(static_cast<int>(known - hosts.begin()));
+      if (known == hosts.end()) hosts.push_back(member.host);
+    }
+    return nodes;
+  }
+
+  ReceiverOptions settings_of_receiver(int trainers) const {
+    ReceiverOptions options = options_for_receiver(request_, job_);
+    options.self = self_;
+    place_receiver(job_, me().number, trainers, options);
+    options.heartbeat_ns = static_cast<Nanoseconds>(job_.balancer.heartbeat_s * 1e9);
+    options.silence_ns = silence_ns();
+    for (const Member& member : members_) options.hosts.push_back(member.host);
+    options.local_replicas = me().local_trainers;
+    options.host = me().host;
+    if (self_ == options.coordinator) {
+      options.coordination = coordinator_options(job_);
+      options.coordination.loaders = ranks_with(Role::loader);
+      options.coordination.receivers = ranks_with(Role::trainer);
+      options.coordination.nodes = node_numbers();
+    }
+    return options;
+  }
+
+  TrainerPlace place_of_program(int trainers) const {
+    TrainerPlace place;
+    place.rank = me().number;
+    place.world_size = trainers;
+    place.local_rank = me().local_number;
+    place.local_world_size = me().local_trainers;
+    place.master_addr = master_address(members_);
+    place.master_port = master_port_;
+    return place;
+  }
+
+  void train(std::unique_ptr<Endpoint> endpoint) {
+    const auto trainers = static_cast<int>(ranks_with(Role::trainer).size());
+    trainer_ = std::make_unique<Trainer>(request_, job_, settings_of_receiver(trainers), std::move(endpoint), helper_,
+                                         "trainer " + std::to_string(me().number) + " (rank " + std::to_string(self_) +
+                                             ", host " + me().host + ")");
+    trainer_->watch_signals(signals_);
+    if (parent_) trainer_->watch_parent_fd(parent_.get());
+    ProgressPrinter progress(self_ == 0 && !request_.quiet && !request_.quiet_progress, true);
+    trainer_->receiver().every(progress.interval_ns(),
+                           [&](const ReceiverFigures& figures) { progress.show(figures, trainers); });
+    if (request_.serve) {
+      trainer_->serve(serving_name(job_), me().local_number);
+      if (self_ == 0 && !request_.quiet) print_how_to_attach(request_, serving_name(job_), me().local_trainers);
+    } else {
+      const MpiWorldInfo& world = session_->world();
+      trainer_->start(receiver_socket_name(world.job_id, me().number), world.job_token, place_of_program(trainers), cpus_,
+                      self_ == 0, true);
+    }
+    trainer_->receiver().run();
+    progress.done();
+    if (trainer_->orphaned()) {  // nobody said goodbye, and there is nobody to report to
+      all_alive_ = false;
+      code_ = static_cast<int>(ErrorKind::peer_lost);
+    } else {
+      all_alive_ = trainer_->receiver().goodbye().all_alive;
+      jobs_code_ = trainer_->receiver().goodbye().exit_code;
+      if (self_ == 0) code_ = conclude(request_, trainer_->receiver());
+    }
+    trainer_->clean_up();
+  }
+
+  void fail(const std::exception& problem) {
+    const auto* error = dynamic_cast<const Error*>(&problem);
+    code_ = error != nullptr ? error->exit_code() : static_cast<int>(ErrorKind::runtime);
+    const bool lost = code_ == static_cast<int>(ErrorKind::peer_lost);
+    if (!alike_ || lost || code_ == static_cast<int>(ErrorKind::runtime)) {
+      std::fprintf(stderr, "penstock: rank %d: %s\n", self_, problem.what());
+    } else {
+      leave_it_to_rank_0(self_);
+      std::fprintf(stderr, "penstock: %s\n", problem.what());
+    }
+    all_alive_ = false;
+    if (trainer_) trainer_->clean_up();
+    if (self_ != 0 && lost) end_stranded_daemon(parent_.get(), kStrandedLimit_s);
+  }
+
+  int leave() {
+    trainer_.reset();
+    std::fflush(nullptr);
+    // With a rank lost MPI_Finalize would wait for the dead for ever. Otherwise the others may still be giving their
+    // programs the grace.
+    const auto wait_limit = static_cast<Nanoseconds>((job_.trainer.grace_s + 15) * 1e9);
+    if (!session_->finish(all_alive_, wait_limit)) {
+      // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's:
+      // so every rank leaves with the same.
+      if (code_ == 0) code_ = all_alive_ ? static_cast<int>(ErrorKind::peer_lost) : jobs_code_;
+      ::_exit(code_);
+    }
+    return code_;
+  }
+
+  const RunRequest& request_;
+  const Job& job_;
+  Helper helper_;  // forked first: before MPI, and before any thread
+  SignalFd signals_;
+  UniqueFd parent_;
+  std::unique_ptr<MpiSession> session_;
+  int self_ = 0;
+  std::vector<Member> members_;  // of all ranks
+  std::vector<int> cpus_;        // of this one
+  int master_port_ = 0;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Loader> loader_;  // until MPI has ended: a send that is still under way reads its chunk buffers
+  // Until the endpoints stand, all ranks meet the same mistakes of the job file: one complaint is enough.
+  bool alike_ = true;
+  bool all_alive_ = true;
+  int code_ = 0;
+  int jobs_code_ = 0;  // by the goodbye
+};
+
+}  // namespace
+
+int run_mpi_rank(const RunRequest& request, const Job& job) { return RankOfJob(request, job).run(); }
+
+}  // namespace penstock

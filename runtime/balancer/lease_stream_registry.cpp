@@ -1,0 +1,91 @@
+#include "runtime/balancer/lease_stream_registry.h"
+
+namespace penstock {
+
+LeaseStreamState& LeaseStreamRegistry::open(const LeaseStreamOpened& opened) {
+  LeaseStreamState& stream = streams_[opened.stream];
+  stream.opened = opened;
+  stream.cursor = opened.first_step;
+  stream.finished_below = opened.first_step;
+  ++lease_streams_of_receiver_[opened.receiver];
+  return stream;
+}
+
+void LeaseStreamRegistry::close(LeaseStreamId id) {
+  const auto at = streams_.find(id);
+  if (at == streams_.end()) return;
+  if (at->second.is_ready) ready_.erase(at->second.ready_key);
+  const auto receiver = lease_streams_of_receiver_.find(at->second.opened.receiver);
+  if (--receiver->second == 0) lease_streams_of_receiver_.erase(receiver);
+  streams_.erase(at);
+}
+
+LeaseStreamState* LeaseStreamRegistry::find(LeaseStreamId id) {
+  const auto at = streams_.find(id);
+  return at == streams_.end() ? nullptr : &at->second;
+}
+
+bool LeaseStreamRegistry::reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& weights) {
+  if (step < stream.finished_below || stream.finished.count(step) != 0 || stream.steps.count(step) != 0) return false;
+  LeaseStreamState::Step& added = stream.steps[step];
+  added.left = stream.chunks_of(step);
+  added.chunks.resize(static_cast<size_t>(added.left));
+  for (int32_t i = 0; i < added.left; ++i) {
+    ChunkState& state = added.chunks[static_cast<size_t>(i)];
+    if (!weights.empty()) state.weight = weights[static_cast<size_t>(i)];
+    state.queued = true;
+    stream.waiting.emplace(step, -state.weight, i);
+  }
+  rekey(stream);
+  return true;
+}
+
+ChunkState* LeaseStreamRegistry::chunk(LeaseStreamState& stream, int64_t step, int32_t chunk) {
+  const auto at = stream.steps.find(step);
+  if (at == stream.steps.end() || chunk < 0 || static_cast<size_t>(chunk) >= at->second.chunks.size()) return nullptr;
+  return &at->second.chunks[static_cast<size_t>(chunk)];
+}
+
+void LeaseStreamRegistry::enqueue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state) {
+  if (state.queued) return;
+  state.queued = true;
+  stream.waiting.emplace(step, -state.weight, chunk);
+  rekey(stream);
+}
+
+void LeaseStreamRegistry::dequeue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state) {
+  if (!state.queued) return;
+  state.queued = false;
+  stream.waiting.erase({step, -state.weight, chunk});
+  rekey(stream);
+}
+
+void LeaseStreamRegistry::done(LeaseStreamState& stream, int64_t step, ChunkState& state) {
+  state.state = ChunkState::State::done;
+  const auto at = stream.steps.find(step);
+  if (--at->second.left > 0) return;
+  stream.steps.erase(at);
+  stream.finished.insert(step);
+  while (!stream.finished.empty() && *stream.finished.begin() == stream.finished_below) {
+    stream.finished.erase(stream.finished.begin());
+    ++stream.finished_below;
+  }
+}
+
+void LeaseStreamRegistry::rekey(LeaseStreamState& stream) {
+  if (stream.waiting.empty()) {
+    if (stream.is_ready) ready_.erase(stream.ready_key);
+    stream.is_ready = false;
+    return;
+  }
+  const int64_t deadline = std::get<0>(*stream.waiting.begin()) - stream.cursor;
+  const LeaseStreamState::ReadyKey key{!(stream.client_waits && deadline <= 0), deadline, !stream.client_waits,
+                                  stream.last_grant, stream.id()};
+  if (stream.is_ready && key == stream.ready_key) return;
+  if (stream.is_ready) ready_.erase(stream.ready_key);
+  ready_.insert(key);
+  stream.ready_key = key;
+  stream.is_ready = true;
+}
+
+}  // namespace penstock

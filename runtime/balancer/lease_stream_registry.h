@@ -1,0 +1,90 @@
+// The balancer's registry of lease streams: which chunks wait, which are out, which are done; and which chunk is next.
+//
+//   LeaseStreamRegistry registry;
+//   for (const auto& key : registry.ready()) ...  // lease streams with waiting chunks, most urgent first
+//   lease stream.waiting.begin()                   // the lease stream's most urgent chunk
+//
+// Purpose: the order of work (balancer.h) stands here and nowhere else: a set of waiting chunks for each lease stream,
+//   and one set of lease streams, keyed by their first chunk. A cursor that moves re-keys one lease stream, never its
+//   chunks.
+// Memory: a step exists from BatchBufferReserved until its last chunk is accepted, so the registry is as large as the
+//   batch buffers are.
+// Ownership: pointers stay valid until the step is finished or the lease stream closed. Thread-safety: none; a part of
+// Balancer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "runtime/balancer/balancer.h"
+
+namespace penstock {
+
+struct ChunkState {
+  enum class State : uint8_t { waiting, leased, sent, done };
+  State state = State::waiting;
+  bool queued = false;  // in the lease stream's waiting set: state waiting, or a lease that expired
+  uint32_t generation = 0;
+  int failures = 0;
+  int expiries = 0;
+  int64_t weight = 0;
+  LoaderId holder = 0;              // while leased or sent
+  int64_t expires_ns = -1;          // -1: no timer runs
+  std::vector<uint64_t> failed_by;  // serials of loaders
+};
+
+struct LeaseStreamState {
+  using WaitKey = std::tuple<int64_t, int64_t, int32_t>;  // step, minus weight, chunk
+  // not what the client is blocked on, deadline, client not waiting, served longest ago, id
+  using ReadyKey = std::tuple<bool, int64_t, bool, uint64_t, LeaseStreamId>;
+
+  struct Step {
+    std::vector<ChunkState> chunks;
+    int32_t left = 0;
+  };
+
+  LeaseStreamOpened opened;
+  int64_t cursor = 0;
+  bool client_waits = false;
+  uint64_t last_grant = 0;
+  std::map<int64_t, Step> steps;  // reserved and not finished
+  int64_t finished_below = 0;
+  std::set<int64_t> finished;  // at or above finished_below
+  std::set<WaitKey> waiting;
+  bool is_ready = false;
+  ReadyKey ready_key{};
+
+  LeaseStreamId id() const { return opened.stream; }
+  int32_t chunks_of(int64_t step) const {
+    return step == opened.steps - 1 ? opened.chunks_last_step : opened.chunks_per_step;
+  }
+};
+
+class LeaseStreamRegistry {
+ public:
+  LeaseStreamState& open(const LeaseStreamOpened& opened);
+  void close(LeaseStreamId id);
+  LeaseStreamState* find(LeaseStreamId id);
+  std::map<LeaseStreamId, LeaseStreamState>& all() { return streams_; }
+  int32_t live_receivers() const { return static_cast<int32_t>(lease_streams_of_receiver_.size()); }
+
+  // Adds the step's chunks as waiting; false where the step is reserved or finished already.
+  bool reserve(LeaseStreamState& stream, int64_t step, const std::vector<int64_t>& weights);
+  ChunkState* chunk(LeaseStreamState& stream, int64_t step, int32_t chunk);  // null: unknown, or its step is finished
+  void enqueue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state);
+  void dequeue(LeaseStreamState& stream, int64_t step, int32_t chunk, ChunkState& state);
+  void done(LeaseStreamState& stream, int64_t step, ChunkState& state);  // forgets the step with its last chunk
+  void rekey(LeaseStreamState& stream);  // after a change of cursor, client_waits or last_grant
+
+  const std::set<LeaseStreamState::ReadyKey>& ready() const { return ready_; }
+
+ private:
+  std::map<LeaseStreamId, LeaseStreamState> streams_;
+  std::map<ReceiverId, int32_t> lease_streams_of_receiver_;
+  std::set<LeaseStreamState::ReadyKey> ready_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,175 @@
+#include "runtime/balancer/loader_registry.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+namespace {
+
+bool erase_lease(std::vector<LeaseKey>& leases, const LeaseKey& lease) {
+  const auto at = std::find(leases.begin(), leases.end(), lease);
+  if (at == leases.end()) return false;
+  leases.erase(at);
+  return true;
+}
+
+bool before(const ReceiverShare& share, ReceiverId receiver) {
+  return share.receiver < receiver;
+}
+
+}  // namespace
+
+LoaderState& LoaderRegistry::join(const LoaderJoined& joined, int64_t now_ns) {
+  LoaderState& loader = loaders_[joined.loader];
+  loader.id = joined.loader;
+  loader.serial = ++serials_;
+  loader.depth = joined.depth;
+  loader.chunk_buffers = joined.chunk_buffers;
+  loader.node = joined.node;
+  loader.last_received_ns = now_ns;
+  refresh(loader);
+  return loader;
+}
+
+void LoaderRegistry::remove(LoaderId id) {
+  const auto at = loaders_.find(id);
+  if (at == loaders_.end()) return;
+  leave_room(at->second);
+  loaders_.erase(at);
+}
+
+LoaderState* LoaderRegistry::find(LoaderId id) {
+  const auto at = loaders_.find(id);
+  return at == loaders_.end() ? nullptr : &at->second;
+}
+
+void LoaderRegistry::receiver_seen(ReceiverId receiver) {
+  receivers_seen_ = std::max(receivers_seen_, receiver + 1);
+}
+
+const ReceiverShare* LoaderRegistry::find_share(const LoaderState& loader, ReceiverId receiver) {
+  const auto at = std::lower_bound(loader.shares.begin(), loader.shares.end(), receiver, before);
+  return at != loader.shares.end() && at->receiver == receiver ? &*at : nullptr;
+}
+
+ReceiverShare& LoaderRegistry::share(LoaderState& loader, ReceiverId receiver) {
+  auto at = std::lower_bound(loader.shares.begin(), loader.shares.end(), receiver, before);
+  if (at == loader.shares.end() || at->receiver != receiver) at = loader.shares.insert(at, ReceiverShare{receiver, 0, 0, {}});
+  return *at;
+}
+
+void LoaderRegistry::drop_if_empty(LoaderState& loader, ReceiverId receiver) {
+  const auto at = std::lower_bound(loader.shares.begin(), loader.shares.end(), receiver, before);
+  if (at == loader.shares.end() || at->receiver != receiver) return;
+  if (at->chunk_buffers == 0 && at->leased == 0 && at->revoked.empty()) loader.shares.erase(at);
+}
+
+bool LoaderRegistry::admits(const LoaderState& loader, ReceiverId receiver) const {
+  if (!loader.has_room) return false;
+  const ReceiverShare* held = find_share(loader, receiver);
+  if (held == nullptr || held->chunk_buffers == 0) return true;  // what was kept free is for it
+  const int32_t live = std::max(1, live_receivers_);
+  if (held->chunk_buffers >= (loader.chunk_buffers + live - 1) / live) return false;
+  // Keep a chunk buffer for every receiver without one; receivers of an unknown job: one more may always come.
+  const int32_t receivers = receivers_of_job_ > 0 ? std::max(receivers_of_job_, receivers_seen_) : receivers_seen_ + 1;
+  int32_t reserve = receivers - loader.holders;
+  if (loader.chunk_buffers < receivers) reserve = std::min(reserve, std::max(1, loader.chunk_buffers / 2));
+  return loader.chunk_buffers - loader.chunk_buffers_used - 1 >= reserve;
+}
+
+void LoaderRegistry::leave_room(LoaderState& loader) {
+  if (!loader.has_room) return;
+  room_.erase(loader.room_key);
+  const auto node = room_of_node_.find(loader.node);
+  node->second.erase(loader.room_key);
+  if (node->second.empty()) room_of_node_.erase(node);
+  loader.has_room = false;
+}
+
+void LoaderRegistry::refresh(LoaderState& loader) {
+  const int32_t queue = static_cast<int32_t>(loader.leased.size()) + loader.revoked;
+  const bool has_room = queue < loader.depth + loader.ahead && loader.chunk_buffers_used < loader.chunk_buffers && !loader.stalled &&
+                        !loader.given_up && loader.paused_until_ns == 0;
+  if (!has_room) return leave_room(loader);
+  // Two leases for each executor, so depth / 2 of them work at a time; a chunk waits for the rounds before it.
+  const int32_t rounds = queue / std::max(1, loader.depth / 2) + 1;
+  const LoaderState::RoomKey key{static_cast<int64_t>(rounds * 1e6 / loader.speed.value()), loader.last_grant,
+                                 loader.id};
+  if (loader.has_room && key == loader.room_key) return;
+  leave_room(loader);
+  loader.room_key = key;
+  loader.has_room = true;
+  room_.insert(key);
+  room_of_node_[loader.node].insert(key);
+}
+
+void LoaderRegistry::grant(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease, uint64_t grant_number) {
+  loader.leased.push_back(lease);
+  ReceiverShare& held = share(loader, receiver);
+  ++held.leased;
+  if (held.chunk_buffers++ == 0) ++loader.holders;
+  ++loader.chunk_buffers_used;
+  loader.last_grant = grant_number;
+  refresh(loader);
+}
+
+bool LoaderRegistry::made(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease) {
+  if (!erase_lease(loader.leased, lease)) return false;
+  loader.sent.push_back(lease);
+  --share(loader, receiver).leased;
+  // the receiver's ChunkBufferFreed may have been faster than the loader's ChunkProduced
+  drop_if_empty(loader, receiver);
+  refresh(loader);
+  return true;
+}
+
+bool LoaderRegistry::finish(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease) {
+  if (erase_lease(loader.leased, lease)) {
+    --share(loader, receiver).leased;
+    drop_if_empty(loader, receiver);
+    refresh(loader);
+    return true;
+  }
+  return erase_lease(loader.sent, lease);
+}
+
+void LoaderRegistry::revoke(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease) {
+  if (!erase_lease(loader.leased, lease)) return;
+  ReceiverShare& held = share(loader, receiver);
+  --held.leased;
+  // Its chunk buffer may be back already, where the receiver was faster than the loader; then nothing is left to wait
+  // for.
+  if (static_cast<int32_t>(held.revoked.size()) < held.chunk_buffers - held.leased) {
+    held.revoked.push_back(lease);
+    ++loader.revoked;
+  }
+  drop_if_empty(loader, receiver);
+  refresh(loader);
+}
+
+void LoaderRegistry::revoked_answered(LoaderState& loader, const LeaseKey& lease) {
+  for (ReceiverShare& held : loader.shares) {
+    if (!erase_lease(held.revoked, lease)) continue;
+    --loader.revoked;
+    drop_if_empty(loader, held.receiver);
+    refresh(loader);
+    return;
+  }
+}
+
+void LoaderRegistry::chunk_buffer_freed(LoaderState& loader, ReceiverId receiver) {
+  const ReceiverShare* known = find_share(loader, receiver);
+  if (known == nullptr || known->chunk_buffers == 0) return;
+  ReceiverShare& held = share(loader, receiver);
+  if (--held.chunk_buffers == 0) --loader.holders;
+  --loader.chunk_buffers_used;
+  // Each revoked lease holds a chunk buffer, so there cannot be more of them than chunk buffers without a live lease.
+  while (!held.revoked.empty() && static_cast<int32_t>(held.revoked.size()) > held.chunk_buffers - held.leased) {
+    held.revoked.erase(held.revoked.begin());
+    --loader.revoked;
+  }
+  drop_if_empty(loader, receiver);
+  refresh(loader);
+}
+
+}  // namespace penstock

@@ -1,0 +1,33 @@
+// GPU memory that other processes have too, by CUDA's virtual memory: allocations with a descriptor.
+//
+//   std::unique_ptr<ExportedMemory> ring = make_cuda_exported_memory(info, hanging, bytes);
+//   // in another process
+//   std::unique_ptr<ExportedMemory> theirs = open_cuda_exported_memory(info, hanging, std::move(fd), bytes);
+//
+// Not cudaIpcGetMemHandle: of that nobody says what becomes of memory whose owner has died while others have it open.
+//   Of cuMemCreate the driver's manual does: it is freed when the last mapping and the last handle, descriptors
+//   included, are gone. And a descriptor is for whom it is given to; the other kind's handle opens for who knows its
+//   bytes.
+// The functions are the driver's, asked of the runtime by name: nothing links the driver's library.
+// Failure: GpuError(out_of_memory); Error(runtime) where driver or GPU do not share memory so, or the GPU that opens it
+//   does not reach the one that it lies on.
+// Ownership and thread-safety: as gpu.h says of shares. Of a GPU that hangs, mappings stay until the process ends.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "runtime/base/memory.h"
+#include "runtime/gpu/gpu.h"
+
+namespace penstock {
+
+// Of a GPU and its CUDA streams: one of these has not done its work in time. cudaFree and cudaFreeHost wait for all
+// that a GPU was told, so what it may still work on is left to the end of the process.
+using Hanging = std::shared_ptr<std::atomic<bool>>;
+
+// The calling thread has chosen the GPU.
+std::unique_ptr<ExportedMemory> make_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, size_t bytes);
+std::unique_ptr<ExportedMemory> open_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, UniqueFd fd, size_t bytes);
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+// Where things lie in a GPU's memory: at multiples of 256 bytes, where copies and kernels are fastest (it is also what
+// cudaMalloc aligns to).
+#pragma once
+
+#include <cstddef>
+
+namespace penstock {
+
+inline constexpr size_t gpu_alignment = 256;
+
+constexpr size_t gpu_aligned(size_t bytes) noexcept {
+  return (bytes + gpu_alignment - 1) / gpu_alignment * gpu_alignment;
+}
+
+}  // namespace penstock

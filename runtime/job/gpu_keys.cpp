@@ -1,0 +1,31 @@
+#include "runtime/job/gpu_keys.h"
+
+#include "runtime/base/arithmetic.h"
+#include "runtime/job/suggest.h"
+
+namespace penstock {
+
+std::string gpu_keys_without_effect(const Job& job) {
+  const LoaderSpec usual;
+  if (job.loader.executor != ExecutorKind::cpu) {
+    if (job.loader.nvjpeg != usual.nvjpeg && arithmetic_of(job.arithmetic) == Arithmetic::exact) {
+      return "without effect, because arithmetic is exact: loader.nvjpeg";
+    }
+    if (job.loader.gpu_links != usual.gpu_links && job.loader.gpu_share_mb == 0) {
+      return "without effect, because loader.gpu_share_mb is 0: loader.gpu_links";
+    }
+    return {};
+  }
+  std::vector<std::string> keys;
+  if (job.loader.gpus != usual.gpus) keys.emplace_back("loader.gpus");
+  if (job.loader.gpu_memory_mb != usual.gpu_memory_mb) keys.emplace_back("loader.gpu_memory_mb");
+  if (job.loader.gpu_duty != usual.gpu_duty) keys.emplace_back("loader.gpu_duty");
+  if (job.loader.gpu_share_mb != usual.gpu_share_mb) keys.emplace_back("loader.gpu_share_mb");
+  if (job.loader.gpu_links != usual.gpu_links) keys.emplace_back("loader.gpu_links");
+  if (job.loader.nvjpeg != usual.nvjpeg) keys.emplace_back("loader.nvjpeg");
+  if (job.loader.gpu_entropy != usual.gpu_entropy) keys.emplace_back("loader.gpu_entropy");
+  if (job.loader.cpu_fraction.given()) keys.emplace_back("loader.cpu_fraction");
+  return keys.empty() ? "" : "without effect, because loader.executor is cpu: " + list_of(keys, "and");
+}
+
+}  // namespace penstock

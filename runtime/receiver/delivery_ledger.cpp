@@ -1,0 +1,78 @@
+#include "runtime/receiver/delivery_ledger.h"
+
+namespace penstock {
+namespace {
+
+nlohmann::json range_json(const DeliveredRange& range) {
+  return {{"epoch", range.epoch},
+          {"first_step", range.first_step},
+          {"end_step", range.end_step},
+          {"order_hash", range.hash.order.hex()},
+          {"pixel_hash", range.hash.pixel.hex()}};
+}
+
+}  // namespace
+
+void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery, const StreamHash& hash,
+                             const std::vector<SampleRecord>& records) {
+  Split& split = splits_[name];
+  split.hash += hash;
+  split.arithmetic = delivery.arithmetic;
+  split.totals.images += delivery.images;
+  ++split.totals.batches;
+  split.totals.wait_ns += delivery.wait_ns;
+  split.totals.elapsed_ns += delivery.elapsed_ns;
+  for (const SampleRecord& record : records) {
+    split.totals.padding += record.padding ? 1 : 0;
+    if (record.reason.empty() || record.padding) continue;
+    split.substituted += record.substituted ? 1 : 0;
+    if (!split.bad_seen.insert({delivery.epoch, record.planned.position}).second) continue;
+    split.bad.push_back({{"epoch", delivery.epoch},
+                         {"position", record.planned.position},
+                         {"index", record.planned.index},
+                         {"path", record.key},
+                         {"reason", record.reason},
+                         {"substitute", record.substituted ? nlohmann::json(record.index) : nlohmann::json(nullptr)}});
+  }
+}
+
+void DeliveryLedger::range_ended(const std::string& split, const DeliveredRange& range) {
+  if (range.end_step > range.first_step) splits_[split].ranges.push_back(range);
+}
+
+nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
+  nlohmann::json all = nlohmann::json::object();
+  for (const auto& [name, split] : splits_) {
+    nlohmann::json& out = all[name];
+    out["arithmetic"] = name_of(split.arithmetic);
+    out["order_hash"] = split.hash.order.hex();
+    out["pixel_hash"] = split.hash.pixel.hex();
+    out["images"] = split.totals.images;
+    out["padding"] = split.totals.padding;
+    out["batches"] = split.totals.batches;
+    out["wait_s"] = as_seconds(split.totals.wait_ns);
+    out["elapsed_s"] = as_seconds(split.totals.elapsed_ns);
+    out["bad_samples"] = split.bad;
+    out["substituted"] = split.substituted;
+    out["ranges"] = nlohmann::json::array();
+    for (const DeliveredRange& range : split.ranges) out["ranges"].push_back(range_json(range));
+    for (const auto& [owner, range] : open) {
+      if (owner == name && range.end_step > range.first_step) out["ranges"].push_back(range_json(range));
+    }
+  }
+  return all;
+}
+
+DeliveryLedger::Totals DeliveryLedger::totals() const {
+  Totals sum;
+  for (const auto& [name, split] : splits_) {
+    sum.images += split.totals.images;
+    sum.padding += split.totals.padding;
+    sum.batches += split.totals.batches;
+    sum.wait_ns += split.totals.wait_ns;
+    sum.elapsed_ns += split.totals.elapsed_ns;
+  }
+  return sum;
+}
+
+}  // namespace penstock

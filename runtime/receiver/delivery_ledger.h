@@ -1,0 +1,74 @@
+// What was delivered at a receiver, split by split: hashes, counts, waiting, unusable samples, ranges of steps.
+//
+//   ledger.delivered("train", {...}, batch_buffer.hash, batch_buffer.records);  // at the moment next() is answered
+//   ledger.range_ended("train", range);                           // an iteration ended, or broke off
+//   report["splits"] = ledger.to_json(open_ranges);
+//
+// Sums compose: over iterations, trainers and resumed runs. An unusable sample is listed once, however often it is
+// delivered; padding of an exact evaluation never is, because it repeats a sample that is listed where it counts.
+// Thread-safety: the receiver's event loop alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/arithmetic.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
+#include "runtime/protocol/chunk.h"
+
+namespace penstock {
+
+struct Delivery {
+  Arithmetic arithmetic = Arithmetic::exact;
+  int64_t epoch = 0;
+  int64_t images = 0;
+  Nanoseconds wait_ns = 0;      // from next() to its answer
+  Nanoseconds elapsed_ns = 0;   // since the answer before (or the first next() of the iteration)
+};
+
+// Consecutive steps of one iteration, and the hashes of what they held.
+struct DeliveredRange {
+  int64_t epoch = 0;
+  int64_t first_step = 0;
+  int64_t end_step = 0;
+  StreamHash hash;
+};
+
+class DeliveryLedger {
+ public:
+  void delivered(const std::string& split, const Delivery& delivery, const StreamHash& hash,
+                 const std::vector<SampleRecord>& records);
+  void range_ended(const std::string& split, const DeliveredRange& range);
+
+  // `open` holds the iterations that are still going on.
+  nlohmann::json to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const;
+
+  struct Totals {
+    int64_t images = 0;
+    int64_t padding = 0;  // of them: repeated by an exact evaluation
+    int64_t batches = 0;
+    Nanoseconds wait_ns = 0;
+    Nanoseconds elapsed_ns = 0;
+  };
+  Totals totals() const;
+
+ private:
+  struct Split {
+    StreamHash hash;
+    Arithmetic arithmetic = Arithmetic::exact;
+    Totals totals;
+    int64_t substituted = 0;
+    nlohmann::json bad = nlohmann::json::array();
+    std::set<std::pair<int64_t, int64_t>> bad_seen;  // (epoch, position)
+    std::vector<DeliveredRange> ranges;
+  };
+  std::map<std::string, Split> splits_;
+};
+
+}  // namespace penstock

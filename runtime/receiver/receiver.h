@@ -1,0 +1,82 @@
+// A receiver: the receiving end of one trainer. Takes chunks from loaders, puts batches together in batch buffers,
+// hands them to the training program (the client) in order.
+//
+//   Receiver receiver(options, std::move(endpoint));
+//   receiver.listen("penstock/1000/ab12/p0", token);  // or receiver.adopt(socket) for a program in the same process
+//   receiver.run();                                // one thread; until stop() or the job ends
+//
+// One event loop: endpoint, client sockets, timers, and descriptors that its owner watches (signals, helper). Trainer
+// 0's receiver also runs the Coordinator; what the two say to each other goes through the same queue as everybody's
+// messages, so neither calls into the other.
+//
+// Its parts, each with its invariants in a header of its own; what is here is the loop, and who is handed which
+// message:
+//
+//   programs ── client_connections.h ──┬── open_splits.h   what they opened, and for whom
+//                                      └── iterations.h    batch buffers reserved ahead, batches out in order
+//   loaders ─── endpoint ── chunk_intake.h ───^            a chunk's check, hash and copy into its batch buffer
+//   other ranks ── endpoint ── coordinator.h (trainer 0's), heartbeats.h, receiver_shutdown.h
+//   receiver_statistics.h                                  what went through, for reports and progress
+//   receiver_messenger.h                                   what all of these send goes out by this
+//
+// A chunk's chunk buffer is released as soon as it is copied, or dropped, which is all a loader waits for.
+//
+// Failure: trouble of one lease stream is reported to its client; losing the coordinator ends run() with
+//   Error(peer_lost). What else a receiver cannot live with ends the job by name where it is `whole_job`'s, and
+//   otherwise ends run() with the Error; its owner then calls disconnect_clients(), once it can tell them why.
+// Thread-safety: adopt() and stop() from any thread; the rest before run(), after it, or from its callbacks.
+// Ownership: the endpoint and the batch buffers' memory; programs that have it mapped keep it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/protocol/messages.h"
+#include "runtime/receiver/receiver_options.h"
+#include "runtime/receiver/receiver_statistics.h"
+#include "transport/transport.h"
+
+namespace penstock {
+
+class Receiver {
+ public:
+  Receiver(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint);
+  ~Receiver();
+
+  void listen(const std::string& name, const std::string& token);
+  void adopt(UniqueFd client_socket);   // before run(), or from another thread while it runs
+
+  void run();
+  void stop() noexcept;                 // from any thread
+  // After run(): clients, and those that come later, see a hang-up at once instead of waiting for nobody.
+  void disconnect_clients();
+
+  // run() calls `ready` in its loop whenever `fd` is readable. Before run() only.
+  void watch(int fd, std::function<void()> ready);
+  // Called about every `every_ns` from the loop, with a snapshot: for progress lines.
+  void every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call);
+
+  // Called from the loop with what people should know: "the program holds all 5 batches ...". The client receives it
+  // too.
+  void on_notice(std::function<void(const std::string&)> call);
+
+  // whole_job: the program of this trainer ended. From the loop's own callbacks only.
+  void finish_program(bool good, const std::string& problem, int exit_code);
+  // serving: ends it for every rank, in good order; programs see a hang-up. From the loop's own callbacks only.
+  void end_serving(const std::string& reason);
+  // whole_job: called once when the job ends for everybody: stop the program if it still runs.
+  void on_goodbye(std::function<void(const Goodbye&)> call);
+  const Goodbye& goodbye() const;
+  // Trainer 0's, after run(): the reports of all ranks as JSON texts, receivers first.
+  std::vector<std::string> reports() const;
+  std::string report_json() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock
