@@ -60,7 +60,7 @@ Photo read_photo(const std::string& path) {
 
 enum Method : size_t { exact_plain, exact_indexed, fast_plain, fast_indexed, whole_photo, ways };
 constexpr std::array<const char*, ways> method_names = {"exact", "exact, indexed", "fast", "fast, indexed",
-                                                     "libjpeg-turbo, the whole photo, no resize"};
+                                                        "libjpeg-turbo, the whole photo, no resize"};
 
 struct Differences {
   double mean = 0;

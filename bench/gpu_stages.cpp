@@ -150,9 +150,9 @@ class Resident {
   std::vector<std::pair<size_t, Picture*>> places_;
 };
 
-constexpr const char* kStageNames[gpu_stages] = {"entropy", "sync",  "sum",    "write",       "inverse",   "colour", "across",
-                                                  "down",    "place", "point",  "tally",       "tone",      "smooth", "blur_across",
-                                                  "blur_down", "warp", "gather", "finish",     "hash",      "digest"};
+constexpr const char* kStageNames[gpu_stages] = {
+    "entropy", "sync", "sum",    "write",       "inverse",   "colour", "across", "down",   "place", "point",
+    "tally",   "tone", "smooth", "blur_across", "blur_down", "warp",   "gather", "finish", "hash",  "digest"};
 
 int run(int argc, char** argv) {
   int rounds = 20;
@@ -171,8 +171,9 @@ int run(int argc, char** argv) {
   if (folder.empty() || rounds < 1 || size < 1) {
     throw Error(ErrorKind::usage, "which folder of JPEG files?", "bench_gpu_stages FOLDER [--rounds=20] [--size=224]");
   }
-  const Pipeline pipeline({{"RandomResizedCrop", {{"size", std::vector<double>{static_cast<double>(size), static_cast<double>(size)}}}},
-                           {"RandomHorizontalFlip", {}}});
+  const Pipeline pipeline(
+      {{"RandomResizedCrop", {{"size", std::vector<double>{static_cast<double>(size), static_cast<double>(size)}}}},
+       {"RandomHorizontalFlip", {}}});
   Scratch scratch{DecodeLimits{}};
   std::vector<Picture> pictures = read_pictures(folder, pipeline, scratch);
   const std::unique_ptr<Gpu> gpu = open_trainers_gpu(0);

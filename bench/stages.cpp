@@ -241,7 +241,8 @@ int run(const std::string& job_file, const std::string& split, double seconds, i
   std::vector<int64_t> chosen;
   const int64_t end = cpu_ns() + static_cast<int64_t>(seconds * 1e9);
   for (int64_t next = 0; counted == 0 || cpu_ns() < end; next += mcu_run) {
-    if (left_out >= size && counted == 0) throw std::runtime_error("no file is baseline JPEG that our own decoder takes");
+    if (left_out >= size && counted == 0)
+      throw std::runtime_error("no file is baseline JPEG that our own decoder takes");
     chosen.clear();
     for (int64_t i = next; i < next + mcu_run; ++i) {
       if (measurement.by_stages(i % size, times)) {

@@ -43,8 +43,9 @@ Job job_of(const DecodeRequest& request) {
   const size_t colon = line.find(": ");
   std::string value = line.substr(colon + 2);
   if (value.front() != '"') value = yaml_quoted(value);
-  const std::string text = "splits: {" + request.split + ": {dataset: {" + line.substr(0, colon) + ": " + value +
-                           "}, batch_size: 1, pipeline: [{RandomResizedCrop: {size: 224}}, {RandomHorizontalFlip: {}}]}}\n";
+  const std::string text =
+      "splits: {" + request.split + ": {dataset: {" + line.substr(0, colon) + ": " + value +
+      "}, batch_size: 1, pipeline: [{RandomResizedCrop: {size: 224}}, {RandomHorizontalFlip: {}}]}}\n";
   return load_job_text(text, "for " + request.arguments.file, request.arguments.overrides);
 }
 
@@ -184,19 +185,21 @@ int bench_decode(const DecodeRequest& request) {
   const Job job = job_of(request);
   LoaderOptions options = loader_options(job);
   options.in_flight_batches.shared_bytes = 0;  // nobody reads
-  const auto context = SplitContext::open(resolve_split(job, request.split), posix_file_system(), {job.python},
-                                          options.sources);
+  const auto context =
+      SplitContext::open(resolve_split(job, request.split), posix_file_system(), {job.python}, options.sources);
   std::string no_gpu;
   bool gpus = request.device != "cpu";
   const auto executor = [&](const InFlightOptions& in_flight_batches) -> std::unique_ptr<Executor> {
     if (gpus) {
       try {
-        return make_gpu_executor(options.threads, {}, open_gpus(options.gpus), in_flight_batches,
-                                  [](const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); },
-                                  options.cpu_fraction);
+        return make_gpu_executor(
+            options.threads, {}, open_gpus(options.gpus), in_flight_batches,
+            [](const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); },
+            options.cpu_fraction);
       } catch (const Error& error) {
         if (request.device == "gpu") {
-          throw Error(error.kind(), error.message(), "`penstock doctor` says what this machine has; or say --device=cpu");
+          throw Error(error.kind(), error.message(),
+                      "`penstock doctor` says what this machine has; or say --device=cpu");
         }
         no_gpu = error.message();
         gpus = false;
@@ -204,7 +207,8 @@ int bench_decode(const DecodeRequest& request) {
     }
     return make_cpu_executor(options.threads, {});
   };
-  const int works = lease_depth(options.threads) + (gpus ? options.gpus.count * options.in_flight_batches.in_flight_batches : 0);
+  const int works =
+      lease_depth(options.threads) + (gpus ? options.gpus.count * options.in_flight_batches.in_flight_batches : 0);
   int64_t checked = 0;
   {
     InFlightOptions ours = options.in_flight_batches;
@@ -255,7 +259,8 @@ void add_bench_decode(CLI::App& bench, Chosen& chosen) {
       ->type_name("JOB.yaml|DIR");
   command->add_option("overrides", request->arguments.overrides, "key.sub=value, such as loader.threads=8");
   command->add_option("--split", request->split, "split")->capture_default_str();
-  command->add_option("--device", request->device, "cpu; gpu: fails where there is none; auto: GPUs where there are any")
+  command
+      ->add_option("--device", request->device, "cpu; gpu: fails where there is none; auto: GPUs where there are any")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "gpu", "auto"}));
   command->add_option("--seconds", request->seconds, "how long")->capture_default_str()->check(some_seconds());

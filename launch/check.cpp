@@ -65,8 +65,7 @@ class Examiner {
     ImageHeader header{ImageFormat::unknown, sample_.width, sample_.height};
     if (sample_.width == 0) status = picture(sample_.image, FieldKind::image, header);
     const auto extras = extra_fields(context_.fields());
-    for (size_t f = 0; f < extras.size() && status.ok(); ++f)
-      status = further(extras[f], sample_.fields.at(f), header);
+    for (size_t f = 0; f < extras.size() && status.ok(); ++f) status = further(extras[f], sample_.fields.at(f), header);
     return status;
   }
   int64_t bytes() const { return bytes_; }  // of that sample
@@ -265,8 +264,9 @@ class JobCheck {
     const PlanShape shape =
         plan_shape(plan_spec(context->split(), source.size(), replicas_of(job_, job_.roles.trainers)));
     std::printf("  %s %s of %s for each of %d %s (on one node)\n", thousands(shape.steps).c_str(),
-                shape.steps == 1 ? "batch" : "batches", thousands(std::min(spec.batch_size, shape.samples_per_replica)).c_str(),
-                job_.roles.trainers, job_.roles.trainers == 1 ? "trainer" : "trainers");
+                shape.steps == 1 ? "batch" : "batches",
+                thousands(std::min(spec.batch_size, shape.samples_per_replica)).c_str(), job_.roles.trainers,
+                job_.roles.trainers == 1 ? "trainer" : "trainers");
     look_at_samples(*context, shape);
     add_memory(name, *context);
   }
@@ -298,8 +298,10 @@ class JobCheck {
       cache = ", up to " + thousands(std::llround(cache_mb_)) + " MB of samples kept there (loader.cache_gb)";
     }
     const double free_mb = static_cast<double>(available_memory()) / 1e6;
-    std::printf("memory: %.0f MB of chunk buffers at each loader%s, %.0f MB of batch buffers at each trainer; %.0f MB are free here\n",
-                chunk_buffers_mb_, cache.c_str(), batch_buffers_mb_, free_mb);
+    std::printf(
+        "memory: %.0f MB of chunk buffers at each loader%s, %.0f MB of batch buffers at each trainer; %.0f MB are free "
+        "here\n",
+        chunk_buffers_mb_, cache.c_str(), batch_buffers_mb_, free_mb);
     judge_memory(free_mb);
     try {
       const MpiFound mpi = find_mpirun();
@@ -326,8 +328,9 @@ class JobCheck {
   // What may be meant so, and hardly ever is.
   static void doubt_classes(const std::string& folder) {
     if (const auto splits = splits_as_classes(folder); !splits.empty()) {
-      std::printf("  are these classes? %s hold class folders of their own: the splits' folders may be meant, as in %s/%s\n",
-                  list_of(splits, "and").c_str(), folder.c_str(), splits.front().c_str());
+      std::printf(
+          "  are these classes? %s hold class folders of their own: the splits' folders may be meant, as in %s/%s\n",
+          list_of(splits, "and").c_str(), folder.c_str(), splits.front().c_str());
     }
     if (const auto lost = lost_classes(folder); !lost.empty()) {
       std::printf("  is a class missing? Links that lead nowhere are left out: %s\n", list_of(lost, "and").c_str());
@@ -376,10 +379,11 @@ class JobCheck {
     const Pipeline& pipeline = context.pipeline();
     const int64_t samples =
         std::min<int64_t>(spec.batch_size, job_.loader.chunk_samples > 0 ? job_.loader.chunk_samples : 16);
-    const double chunk_buffers_mb = bytes_of(context.fields()) * static_cast<double>(samples) * loader_.chunk_buffers / 1e6;
+    const double chunk_buffers_mb =
+        bytes_of(context.fields()) * static_cast<double>(samples) * loader_.chunk_buffers / 1e6;
     const double batch_buffers_mb = bytes_of(delivered_fields(context.fields(), pipeline, pipeline.finish())) *
-                            static_cast<double>(spec.batch_size) *
-                            (std::max(2, job_.loader.prefetch) + 1 + job_.trainer.hold) / 1e6;
+                                    static_cast<double>(spec.batch_size) *
+                                    (std::max(2, job_.loader.prefetch) + 1 + job_.trainer.hold) / 1e6;
     chunk_buffers_mb_ += chunk_buffers_mb;
     batch_buffers_mb_ += batch_buffers_mb;
     most_chunk_buffers_ = std::max(most_chunk_buffers_, {chunk_buffers_mb, name});
@@ -391,8 +395,9 @@ class JobCheck {
     const double allowed_mb = static_cast<double>(loader_.memory_bytes) / 1e6;
     const auto& [chunk_buffers_mb, chunk_buffers_split] = most_chunk_buffers_;
     if (chunk_buffers_mb > allowed_mb) {
-      found(ErrorKind::config, "  the chunk buffers of split " + chunk_buffers_split + " alone take " + thousands(std::llround(chunk_buffers_mb)) +
-                                   " MB, and loader.memory_gb allows " + thousands(std::llround(allowed_mb)) +
+      found(ErrorKind::config, "  the chunk buffers of split " + chunk_buffers_split + " alone take " +
+                                   thousands(std::llround(chunk_buffers_mb)) + " MB, and loader.memory_gb allows " +
+                                   thousands(std::llround(allowed_mb)) +
                                    ": raise it, or lower loader.chunk_buffers, loader.threads or loader.chunk_samples");
     } else if (chunk_buffers_mb_ > allowed_mb) {
       std::printf("  loader.memory_gb allows %s MB of chunk buffers: not all splits can be open at once\n",
@@ -402,8 +407,8 @@ class JobCheck {
     const double node_mb = batch_buffers_mb * job_.roles.trainers + chunk_buffers_mb;
     if (node_mb > free_mb) {
       found(ErrorKind::runtime, "  split " + batch_buffers_split + " alone takes " + thousands(std::llround(node_mb)) +
-                                    " MB on a node of one loader, more than are free here: lower splits." + batch_buffers_split +
-                                    ".batch_size, loader.prefetch or trainer.hold");
+                                    " MB on a node of one loader, more than are free here: lower splits." +
+                                    batch_buffers_split + ".batch_size, loader.prefetch or trainer.hold");
     }
   }
 

@@ -51,7 +51,8 @@ void refuse_missing(const std::string& given, const std::string& one, const std:
   std::error_code code;
   const bool there = !given.empty() && std::filesystem::exists(given, code);
   if (there || code) return;  // whoever opens it says why it cannot be read
-  throw Error(ErrorKind::config, "'" + given + "' is neither " + one + " nor " + other + ": there is nothing of that name",
+  throw Error(ErrorKind::config,
+              "'" + given + "' is neither " + one + " nor " + other + ": there is nothing of that name",
               "`penstock init --data DIR > job.yaml` writes a job file");
 }
 
@@ -60,9 +61,10 @@ namespace {
 // Of shards of a folder: all of them by a pattern.
 std::string pattern_in(const std::string& folder, const char* files) {
   if (folder.find_first_of("{}*?") != std::string::npos) {
-    throw Error(ErrorKind::usage,
-                "'" + folder + "' has one of the characters { } * ? in its path, which mean something in patterns of shards",
-                "name the folder by a link without them");
+    throw Error(
+        ErrorKind::usage,
+        "'" + folder + "' has one of the characters { } * ? in its path, which mean something in patterns of shards",
+        "name the folder by a link without them");
   }
   return folder + "/" + files;
 }

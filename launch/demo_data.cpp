@@ -250,20 +250,15 @@ int depth_in(const Object& object, int u, int v) {
     return static_cast<int>(squares / (2 * r));
   };
   switch (object.kind) {
-    case 0:
-      return disc();
-    case 1:
-      return r * 7 / 8 - std::max(au, av);
-    case 2:
-      return std::min(r - au, r / 4 - av);
+    case 0: return disc();
+    case 1: return r * 7 / 8 - std::max(au, av);
+    case 2: return std::min(r - au, r / 4 - av);
     case 3: {
       const int inside = disc();
       return std::min(inside, r / 4 - inside);
     }
-    case 4:
-      return std::min({r / 2 + v, r / 2 - (222 * u + 128 * v) / 256, r / 2 - (128 * v - 222 * u) / 256});
-    default:
-      return std::max(std::min(r - au, r / 3 - av), std::min(r / 3 - au, r - av));
+    case 4: return std::min({r / 2 + v, r / 2 - (222 * u + 128 * v) / 256, r / 2 - (128 * v - 222 * u) / 256});
+    default: return std::max(std::min(r - au, r / 3 - av), std::min(r / 3 - au, r - av));
   }
 }
 

@@ -136,10 +136,11 @@ void find_names(Findings& findings) {
     findings.push_back({"host names", "localhost is known without a name server"});
     return;
   }
-  findings.push_back({"host names",
-                      "localhost is not in /etc/hosts: mpirun asks a name server for it, and may take 5 s or more at every "
-                      "start",
-                      FindingLevel::note, remedy});
+  findings.push_back(
+      {"host names",
+       "localhost is not in /etc/hosts: mpirun asks a name server for it, and may take 5 s or more at every "
+       "start",
+       FindingLevel::note, remedy});
 }
 
 void find_uring(Findings& findings) {
@@ -180,7 +181,8 @@ void find_single_copy(Findings& findings) {
 
 std::string localhost_remedy() {
   if (knows_localhost(text_of("/etc/hosts"), text_of("/etc/nsswitch.conf"))) return {};
-  return "add the line `127.0.0.1 localhost` to /etc/hosts, or start mpirun with HWLOC_COMPONENTS=-gl in its environment, "
+  return "add the line `127.0.0.1 localhost` to /etc/hosts, or start mpirun with HWLOC_COMPONENTS=-gl in its "
+         "environment, "
          "as `penstock launch --run` does";
 }
 

@@ -38,9 +38,10 @@ void find_mpi(Findings& findings) {
     }
     findings.push_back(finding);
     if (about.cuda == MpiAbout::Cuda::unknown) return;
-    findings.push_back({"MPI and CUDA", about.cuda == MpiAbout::Cuda::yes
-                                            ? "takes pointers to a GPU's memory"
-                                            : "takes no pointers to a GPU's memory: batches travel through this machine's"});
+    findings.push_back(
+        {"MPI and CUDA", about.cuda == MpiAbout::Cuda::yes
+                             ? "takes pointers to a GPU's memory"
+                             : "takes no pointers to a GPU's memory: batches travel through this machine's"});
   } catch (const Error& error) {
     findings.push_back({"MPI component", error.message(), FindingLevel::note, error.remedy()});
   }

@@ -14,12 +14,9 @@ namespace {
 
 const char* name_of(FindingLevel level) {
   switch (level) {
-    case FindingLevel::note:
-      return "note";
-    case FindingLevel::problem:
-      return "problem";
-    default:
-      return "fine";
+    case FindingLevel::note: return "note";
+    case FindingLevel::problem: return "problem";
+    default: return "fine";
   }
 }
 

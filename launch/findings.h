@@ -27,7 +27,7 @@ using Findings = std::vector<Finding>;
 
 void find_machine(Findings& findings);  // system, CPUs, memory, shared memory, io_uring, copies between processes
 void find_mpi(Findings& findings);      // mpirun, the component, its support of CUDA
-void find_gpus(Findings& findings);    // the component, driver, GPUs, nvJPEG, NCCL
+void find_gpus(Findings& findings);     // the component, driver, GPUs, nvJPEG, NCCL
 
 // Topic and text in columns; remedies below what they are for.
 std::string findings_text(const Findings& findings);

@@ -101,7 +101,8 @@ void check_place(const DatasetSpec& dataset, const std::string& out) {
   }
   const std::filesystem::path parent = std::filesystem::path(out).parent_path();
   if (!parent.empty() && !std::filesystem::is_directory(parent, ignored)) {
-    throw Error(ErrorKind::usage, "the index '" + out + "' cannot be written: there is no folder '" + parent.string() + "'",
+    throw Error(ErrorKind::usage,
+                "the index '" + out + "' cannot be written: there is no folder '" + parent.string() + "'",
                 "make the folder first");
   }
   // Before all pictures are looked at. Who is refused here would be at the end.
@@ -140,11 +141,10 @@ void make_index(const DatasetSpec& asked, const std::string& out, const Job& job
     const TableSource source(std::move(table), root, job.limits, std::move(shards), posix_file_system());
     Summary summary = look_at_pictures(builder, source, job.limits, request.restart_points);
     std::sort(summary.pixels.begin(), summary.pixels.end());
-    std::printf(
-        "  %.1f MB of pictures, median %.2f megapixels, %lld unusable, restart points for %lld\n",
-        static_cast<double>(summary.bytes) / 1e6,
-        static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6, static_cast<long long>(summary.unusable),
-        static_cast<long long>(summary.entered));
+    std::printf("  %.1f MB of pictures, median %.2f megapixels, %lld unusable, restart points for %lld\n",
+                static_cast<double>(summary.bytes) / 1e6,
+                static_cast<double>(summary.pixels[summary.pixels.size() / 2]) / 1e6,
+                static_cast<long long>(summary.unusable), static_cast<long long>(summary.entered));
     table = builder.finish();
   }
   write_index(table, out);
@@ -172,9 +172,8 @@ int index(const JobArguments& arguments, const IndexRequest& request) {
   refuse_missing(arguments.file, "a folder of data", "a job file");
   const Job job = load_job(arguments.file, arguments.overrides);
   if (!request.split.empty()) (void)resolve_split(job, request.split);  // refuses one that is not there
-  const auto indexable = std::count_if(job.splits.begin(), job.splits.end(), [](const auto& split) {
-    return !split.second.dataset.is_python();
-  });
+  const auto indexable = std::count_if(job.splits.begin(), job.splits.end(),
+                                       [](const auto& split) { return !split.second.dataset.is_python(); });
   if (!request.out.empty() && request.split.empty() && indexable > 1) {
     throw Error(ErrorKind::usage, "--out names one file, and the job has several splits", "say --split NAME as well");
   }

@@ -123,9 +123,9 @@ class Inspector {
     delivered.index = record.index;
     std::vector<std::span<const std::byte>> content = {{fields[0], image_bytes_}};
     for (size_t i = 0; i < extras_.size(); ++i) content.push_back(stored_bytes(extras_[i], fields[i + 2]));
-    hash_.add(
-        sample_record(split_.name, static_cast<uint32_t>(request_.epoch), delivered, record.draws, batch.labels[row_index]),
-        content);
+    hash_.add(sample_record(split_.name, static_cast<uint32_t>(request_.epoch), delivered, record.draws,
+                            batch.labels[row_index]),
+              content);
     if (!request_.raw) finisher_.run(image, batch.finished.data() + row_index * finisher_.bytes_per_sample());
     if (on_sheet_ < request_.sheet) {
       sheet_.insert(sheet_.end(), image, image + image_bytes_);
@@ -200,9 +200,9 @@ int inspect(const JobArguments& arguments, const InspectRequest& request) {
   const auto plan = epoch_plan(split, numbers, context->source().size(), replicas, request.epoch);
 
   if (request.first_step >= plan->steps()) {
-    throw Error(ErrorKind::usage,
-                "--first-step is " + std::to_string(request.first_step) + ", and an epoch of split '" + split.name +
-                    "' has " + std::to_string(plan->steps()) + " steps, counted from 0");
+    throw Error(ErrorKind::usage, "--first-step is " + std::to_string(request.first_step) +
+                                      ", and an epoch of split '" + split.name + "' has " +
+                                      std::to_string(plan->steps()) + " steps, counted from 0");
   }
   clear_dump(request.out);
   Inspector inspector(context, request);
@@ -245,7 +245,9 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
   command->add_option("--trainers", request->trainers, "number of replicas; 0: the job's")
       ->capture_default_str()
       ->check(not_negative());
-  command->add_option("--out", request->out, "folder to write to; an earlier dump in it is removed")->required()->type_name("DIR");
+  command->add_option("--out", request->out, "folder to write to; an earlier dump in it is removed")
+      ->required()
+      ->type_name("DIR");
   command->add_flag("--raw", request->raw, "write the uint8 pixels before finishing");
   command->add_option("--sheet", request->sheet, "pictures on the contact sheet")
       ->capture_default_str()

@@ -73,7 +73,8 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
   if (!run) {
     std::printf("%s\n", shell_quoted(line.argv).c_str());
     if (const std::string remedy = localhost_remedy(); !remedy.empty()) {
-      std::fprintf(stderr, "penstock: localhost is not in /etc/hosts, so this line may take 5 s or more to start\n  help: %s\n",
+      std::fprintf(stderr,
+                   "penstock: localhost is not in /etc/hosts, so this line may take 5 s or more to start\n  help: %s\n",
                    remedy.c_str());
     }
     return 0;

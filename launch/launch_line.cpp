@@ -206,9 +206,9 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
     // connection that has nothing under way.
     const int probe_s = std::max(1, static_cast<int>(request.lost_after_s / 10));
     const int idle_s = std::max(1, static_cast<int>(request.lost_after_s / 2));
-    for (const auto& [name, value] : {std::pair("oob_tcp_keepalive_time", idle_s),
-                                      std::pair("oob_tcp_keepalive_intvl", probe_s),
-                                      std::pair("oob_tcp_keepalive_probes", 3)}) {
+    for (const auto& [name, value] :
+         {std::pair("oob_tcp_keepalive_time", idle_s), std::pair("oob_tcp_keepalive_intvl", probe_s),
+          std::pair("oob_tcp_keepalive_probes", 3)}) {
       if (request.environment.count((mpi.major >= 5 ? "PRTE_MCA_" : "OMPI_MCA_") + std::string(name)) == 0) {
         add({runtime_mca, name, std::to_string(value)});
       }
@@ -273,13 +273,14 @@ int run_launch_line(const LaunchLine& line) {
                 "cannot make the session folder '" + line.session_folder + "': " + std::strerror(errno), remedy);
   }
   // mpirun's own server and the ranks' segments lie there; where they do not fit, mpirun says much and does not end.
-  if (struct statvfs disk {}; !line.session_folder.empty() && ::statvfs(line.session_folder.c_str(), &disk) == 0) {
+  if (struct statvfs disk{}; !line.session_folder.empty() && ::statvfs(line.session_folder.c_str(), &disk) == 0) {
     const uint64_t free_mb = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize >> 20;
     if (free_mb < 16) {
       (void)rmdir(line.session_folder.c_str());
       throw Error(ErrorKind::runtime,
                   "there are " + std::to_string(free_mb) + " MB free where '" + line.session_folder +
-                      "' is, and mpirun needs some 16", "free some, or set TMPDIR to a folder with more");
+                      "' is, and mpirun needs some 16",
+                  "free some, or set TMPDIR to a folder with more");
     }
   }
   SessionFolder folder(line.session_folder);
@@ -316,10 +317,11 @@ int run_launch_line(const LaunchLine& line) {
     if (ends_by && !killed && clock.now() > *ends_by) {
       killed = true;
       kill(pid, SIGKILL);
-      std::fprintf(stderr,
-                   "penstock: mpirun has not ended %.0f s after %s, and was killed; what it said above may tell why (limits of "
-                   "this shell, see ulimit -a; a host that does not answer)\n",
-                   wait_limit_s, signal_name(interrupted_by).c_str());
+      std::fprintf(
+          stderr,
+          "penstock: mpirun has not ended %.0f s after %s, and was killed; what it said above may tell why (limits of "
+          "this shell, see ulimit -a; a host that does not answer)\n",
+          wait_limit_s, signal_name(interrupted_by).c_str());
     }
     std::array<pollfd, 2> readable{{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}}};
     poll(readable.data(), readable.size(), ends_by ? 200 : -1);

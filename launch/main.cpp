@@ -170,9 +170,15 @@ CLI::Validator not_negative() {
 CLI::Validator some_bytes() {
   return CLI::Validator(
       [](std::string& text) {
-        static const std::map<std::string, uint64_t> units = {
-            {"", 1},           {"k", 1'000},       {"m", 1'000'000},   {"g", 1'000'000'000}, {"t", 1'000'000'000'000},
-            {"ki", 1ull << 10}, {"mi", 1ull << 20}, {"gi", 1ull << 30}, {"ti", 1ull << 40}};
+        static const std::map<std::string, uint64_t> units = {{"", 1},
+                                                              {"k", 1'000},
+                                                              {"m", 1'000'000},
+                                                              {"g", 1'000'000'000},
+                                                              {"t", 1'000'000'000'000},
+                                                              {"ki", 1ull << 10},
+                                                              {"mi", 1ull << 20},
+                                                              {"gi", 1ull << 30},
+                                                              {"ti", 1ull << 40}};
         uint64_t count = 0;
         const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
         std::string unit = lower_case(std::string_view(end, text.data() + text.size()));

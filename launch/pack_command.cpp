@@ -11,8 +11,8 @@
 #include "launch/dataset_given.h"
 #include "launch/pack_input.h"
 #include "launch/pack_writer.h"
-#include "launch/unpack.h"
 #include "launch/progress_line.h"
+#include "launch/unpack.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/utf8.h"
@@ -148,7 +148,8 @@ void print_report(const PackRequest& request, const PackInput& input, const Pack
         "  %lld samples have names that lead out of a folder, as '%s': the pack can be read, but not unpacked\n",
         static_cast<long long>(leading_out.count), without_controls(leading_out.first).c_str());
   }
-  std::printf("  dataset: {pack: %s}\n", yaml_path(std::filesystem::absolute(request.target).lexically_normal()).c_str());
+  std::printf("  dataset: {pack: %s}\n",
+              yaml_path(std::filesystem::absolute(request.target).lexically_normal()).c_str());
 }
 
 int pack(const PackRequest& request) {

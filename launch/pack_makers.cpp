@@ -37,7 +37,9 @@ PackMakers::PackMakers(const PackInput& input, const PackContent& content, const
   }
 }
 
-PackMakers::~PackMakers() { stop(); }
+PackMakers::~PackMakers() {
+  stop();
+}
 
 void PackMakers::stop() {
   {

@@ -35,8 +35,8 @@ PackMaker::PackMaker(const PackInput& input, const PackContent& content, const D
 SampleStatus PackMaker::look_at_image(bool decode, ImageHeader& header) {
   if (std::ssize(stored_.image) > limits_.max_encoded_bytes) {
     return SampleStatus::bad("the image has " + std::to_string(stored_.image.size()) +
-                        " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
-                        ")");
+                             " bytes, more than limits.max_encoded_bytes (" +
+                             std::to_string(limits_.max_encoded_bytes) + ")");
   }
   SampleStatus status = read_header(stored_.image, limits_, header);
   if (status.ok() && decode) status = decoder_.decode(stored_.image, header, whole_of(header), before_, pixels_);
@@ -54,12 +54,12 @@ SampleStatus PackMaker::look_at_fields(const ImageHeader& image) {
       ImageHeader header;
       PixelView pixels;
       SampleStatus status = std::ssize(value) > limits_.max_encoded_bytes
-                            ? SampleStatus::bad("more bytes than limits.max_encoded_bytes")
-                            : read_header(value, limits_, header);
+                                ? SampleStatus::bad("more bytes than limits.max_encoded_bytes")
+                                : read_header(value, limits_, header);
       if (status.ok() && mask) status = check_mask(header);
       if (status.ok()) {
         status = mask ? decoder_.decode_mask(value, header, whole_of(header), after_, pixels)
-                       : decoder_.decode(value, header, whole_of(header), after_, pixels);
+                      : decoder_.decode(value, header, whole_of(header), after_, pixels);
       }
       if (status.ok() && (header.width != image.width || header.height != image.height)) {
         status = SampleStatus::bad("another size than the image's");
@@ -107,7 +107,8 @@ PackedSample PackMaker::make(int64_t index) {
       }
     }
     SideIndex found;
-    if (jpeg && content_.restart_points && build_side_index(stored_.image, {}, found)) restart_points = found.serialise();
+    if (jpeg && content_.restart_points && build_side_index(stored_.image, {}, found))
+      restart_points = found.serialise();
     out.notes.bad = status.reason;
   } else {
     out.width = static_cast<uint32_t>(format.width);

@@ -8,7 +8,7 @@
 namespace penstock {
 
 std::string progress_line(const std::string& what, int64_t done, int64_t total, int64_t before, uint64_t bytes,
-                      double seconds) {
+                          double seconds) {
   char text[200];
   const double mb = static_cast<double>(bytes) / 1e6;
   const double rate = seconds > 0 ? mb / seconds : 0;

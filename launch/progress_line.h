@@ -39,6 +39,6 @@ class ProgressLine {
 
 // "pack: 1200 of 5000 samples, 130.2 MB, 95.1 MB/s, ETA 0:31"
 std::string progress_line(const std::string& what, int64_t done, int64_t total, int64_t before, uint64_t bytes,
-                      double seconds);
+                          double seconds);
 
 }  // namespace penstock

@@ -51,7 +51,8 @@ void refuse_job_that_is_read_once(const std::string& path) {
   const bool mine = path.starts_with("/dev/") || path.starts_with("/proc/");  // another process's is another file
   const auto status = std::filesystem::status(path, ignored);
   if (!mine && !std::filesystem::is_other(status)) return;
-  throw Error(ErrorKind::usage, "'" + path + "' is no file that several processes can read, and ranks and program each do",
+  throw Error(ErrorKind::usage,
+              "'" + path + "' is no file that several processes can read, and ranks and program each do",
               "save the job to a file");
 }
 
@@ -62,8 +63,9 @@ int run_job(const RunRequest& request) {
   if (request.serve) {
     (void)serving_name(job);  // a name that cannot be served is found now
     if (job.roles.ranks_per_replica > 1) {
-      throw Error(ErrorKind::config, "roles.ranks_per_replica is " + std::to_string(job.roles.ranks_per_replica) +
-                                         ", and `penstock serve` feeds every trainer other data",
+      throw Error(ErrorKind::config,
+                  "roles.ranks_per_replica is " + std::to_string(job.roles.ranks_per_replica) +
+                      ", and `penstock serve` feeds every trainer other data",
                   "start the trainers by `penstock run`, or leave the key out");
     }
   }
@@ -80,19 +82,18 @@ void add_run(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<JobArguments>();
   CLI::App* command = app.add_subcommand("run", "be one rank of a job (under mpirun), or the whole job");
   add_job_arguments(*command, *arguments);
-  command->add_option("--epochs", request->epochs, "without a program: epochs to go through")
-      ->check(positive());
+  command->add_option("--epochs", request->epochs, "without a program: epochs to go through")->check(positive());
   command->add_flag("--json", request->json, "print the report as one JSON object on stdout at the end");
   command->add_flag("--quiet", request->quiet, "no placement, progress or report for people");
   command->add_flag("--no-progress", request->quiet_progress, "no progress lines");
-  CLI::Option* dump =
-      command
-          ->add_option("--dump", request->dump_folder,
-                       "write every delivered batch to this folder, new or without a dump in it")
-          ->type_name("DIR");
+  CLI::Option* dump = command
+                          ->add_option("--dump", request->dump_folder,
+                                       "write every delivered batch to this folder, new or without a dump in it")
+                          ->type_name("DIR");
   command->add_flag("--raw", request->dump_raw, "of --dump: the uint8 pixels before finishing")->needs(dump);
-  command->footer("The program and its arguments stand after --:  mpirun -n 4 penstock run job.yaml -- ./train\n"
-                  "Without a program every batch is taken and dropped.");
+  command->footer(
+      "The program and its arguments stand after --:  mpirun -n 4 penstock run job.yaml -- ./train\n"
+      "Without a program every batch is taken and dropped.");
   command->callback([request, arguments, &chosen] {
     chosen.run = [request, arguments, &chosen] {
       request->job_file = arguments->file;

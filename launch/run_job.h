@@ -23,15 +23,15 @@ struct Job;
 struct RunRequest {
   std::string job_file;
   std::vector<std::string> overrides;
-  std::vector<std::string> program;   // empty: `penstock drain`, which takes every batch and does nothing with it
-  int epochs = 1;                     // of the drain
+  std::vector<std::string> program;  // empty: `penstock drain`, which takes every batch and does nothing with it
+  int epochs = 1;                    // of the drain
   bool json = false;
   bool quiet = false;
   bool quiet_progress = false;
   std::string dump_folder;
   bool dump_raw = false;
-  bool serve = false;                 // open receivers and start nothing
-  double idle_s = 0;                  // serve: end after so long without a program; 0: do not
+  bool serve = false;  // open receivers and start nothing
+  double idle_s = 0;   // serve: end after so long without a program; 0: do not
 };
 
 int run_job(const RunRequest& request);

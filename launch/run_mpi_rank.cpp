@@ -55,8 +55,8 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     (local ? here : elsewhere).push_back(rank);
   }
   if (job.transport == TransportChoice::inproc) {
-    throw Error(ErrorKind::config, "transport: inproc joins threads of one process, and there are " +
-                                       std::to_string(size) + " ranks",
+    throw Error(ErrorKind::config,
+                "transport: inproc joins threads of one process, and there are " + std::to_string(size) + " ranks",
                 "set transport: auto");
   }
   if (job.transport == TransportChoice::shm && !elsewhere.empty()) {
@@ -165,9 +165,10 @@ class RankOfJob {
     LoaderOptions options = loader_options(job_);
     options.on_notice = print_notice;
     options.cpus = cpus_;
-    options.gpus.loader_number = static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](const Member& m) {
-      return m.role == Role::loader && m.host == me().host && m.rank < self_;
-    }));
+    options.gpus.loader_number =
+        static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](const Member& m) {
+          return m.role == Role::loader && m.host == me().host && m.rank < self_;
+        }));
     options.silence_ns = 2 * silence_ns();
     loader_ = std::make_unique<Loader>(options, std::move(endpoint));
     if (parent_) loader_->watch(parent_.get());
@@ -227,21 +228,21 @@ class RankOfJob {
 
   void train(std::unique_ptr<Endpoint> endpoint) {
     const auto trainers = static_cast<int>(ranks_with(Role::trainer).size());
-    trainer_ = std::make_unique<Trainer>(request_, job_, settings_of_receiver(trainers), std::move(endpoint), helper_,
-                                         "trainer " + std::to_string(me().number) + " (rank " + std::to_string(self_) +
-                                             ", host " + me().host + ")");
+    trainer_ = std::make_unique<Trainer>(
+        request_, job_, settings_of_receiver(trainers), std::move(endpoint), helper_,
+        "trainer " + std::to_string(me().number) + " (rank " + std::to_string(self_) + ", host " + me().host + ")");
     trainer_->watch_signals(signals_);
     if (parent_) trainer_->watch_parent_fd(parent_.get());
     ProgressPrinter progress(self_ == 0 && !request_.quiet && !request_.quiet_progress, true);
     trainer_->receiver().every(progress.interval_ns(),
-                           [&](const ReceiverFigures& figures) { progress.show(figures, trainers); });
+                               [&](const ReceiverFigures& figures) { progress.show(figures, trainers); });
     if (request_.serve) {
       trainer_->serve(serving_name(job_), me().local_number);
       if (self_ == 0 && !request_.quiet) print_how_to_attach(request_, serving_name(job_), me().local_trainers);
     } else {
       const MpiWorldInfo& world = session_->world();
-      trainer_->start(receiver_socket_name(world.job_id, me().number), world.job_token, place_of_program(trainers), cpus_,
-                      self_ == 0, true);
+      trainer_->start(receiver_socket_name(world.job_id, me().number), world.job_token, place_of_program(trainers),
+                      cpus_, self_ == 0, true);
     }
     trainer_->receiver().run();
     progress.done();
@@ -307,6 +308,8 @@ class RankOfJob {
 
 }  // namespace
 
-int run_mpi_rank(const RunRequest& request, const Job& job) { return RankOfJob(request, job).run(); }
+int run_mpi_rank(const RunRequest& request, const Job& job) {
+  return RankOfJob(request, job).run();
+}
 
 }  // namespace penstock

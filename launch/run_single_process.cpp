@@ -25,8 +25,9 @@ int run_single_process(const RunRequest& request, const Job& job) {
   const int trainers = job.roles.trainers;
   // Each has a receiver, a helper and a program: hundreds are a slip of the pen, and would only run out of memory.
   if (trainers > kMostTrainersHere) {
-    throw Error(ErrorKind::config, "roles.trainers is " + std::to_string(trainers) + ", and one process feeds " +
-                                       std::to_string(kMostTrainersHere) + " at most",
+    throw Error(ErrorKind::config,
+                "roles.trainers is " + std::to_string(trainers) + ", and one process feeds " +
+                    std::to_string(kMostTrainersHere) + " at most",
                 "it counts the trainers of one node; start the job on its nodes with `penstock launch`");
   }
   (void)replicas_of(job, trainers);
@@ -76,7 +77,8 @@ int run_single_process(const RunRequest& request, const Job& job) {
     }
   });
   ProgressPrinter progress(!request.quiet && !request.quiet_progress, false);
-  list[0]->receiver().every(progress.interval_ns(), [&](const ReceiverFigures& figures) { progress.show(figures, trainers); });
+  list[0]->receiver().every(progress.interval_ns(),
+                            [&](const ReceiverFigures& figures) { progress.show(figures, trainers); });
 
   LoaderOptions loader_settings = loader_options(job);
   loader_settings.on_notice = print_notice;

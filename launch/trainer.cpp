@@ -65,7 +65,9 @@ std::string signal_text(int number) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
 }
 
-int failure_code(int exit_code) { return exit_code != 0 ? exit_code : 1; }
+int failure_code(int exit_code) {
+  return exit_code != 0 ? exit_code : 1;
+}
 
 }  // namespace
 
@@ -73,9 +75,8 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
                  std::unique_ptr<Endpoint> endpoint, Helper& helper, std::string where)
     : request_(request), job_(job), receiver_(options, std::move(endpoint)), helper_(helper), where_(std::move(where)) {
   receiver_.watch(helper_.poll_fd(), [this] { read_helper(); });
-  receiver_.on_notice([this](const std::string& text) {
-    std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str());
-  });
+  receiver_.on_notice(
+      [this](const std::string& text) { std::fprintf(stderr, "penstock: %s: %s\n", where_.c_str(), text.c_str()); });
   const bool speaks_for_the_job = options.self == options.coordinator;
   receiver_.on_goodbye([this, speaks_for_the_job](const Goodbye& goodbye) {
     // At once: what comes next, telling ranks that are gone and ending the program, takes seconds, and mpirun may end
@@ -87,7 +88,7 @@ Trainer::Trainer(const RunRequest& request, const Job& job, const ReceiverOption
 }
 
 void Trainer::start(const std::string& socket_name, const std::string& token, TrainerPlace place, std::vector<int> cpus,
-           bool keep_stdin, bool relay_output) {
+                    bool keep_stdin, bool relay_output) {
   receiver_.listen(socket_name, token);
   place.receiver = "@" + socket_name;
   place.token = token;
@@ -145,7 +146,9 @@ void Trainer::watch_parent_fd(int fd) {
   });
 }
 
-void Trainer::stop_program() { helper_.stop(ended_well_ ? 0 : job_.trainer.grace_s); }
+void Trainer::stop_program() {
+  helper_.stop(ended_well_ ? 0 : job_.trainer.grace_s);
+}
 
 void Trainer::clean_up() {
   stop_program();
@@ -174,9 +177,8 @@ void Trainer::program_exited(int status) {
     receiver_.finish_program(true, "", 0);
     return;
   }
-  const std::string how = WIFSIGNALED(status)
-                              ? std::string("was killed by ") + signal_text(WTERMSIG(status))
-                              : "exited with status " + std::to_string(WEXITSTATUS(status));
+  const std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + signal_text(WTERMSIG(status))
+                                              : "exited with status " + std::to_string(WEXITSTATUS(status));
   // Our own drain speaks our exit codes, and has said what was wrong; for a user's program there is one: it failed.
   const bool ours = request_.program.empty() && WIFEXITED(status) && WEXITSTATUS(status) <= 5;
   const int code = ours ? WEXITSTATUS(status) : 1;
@@ -229,7 +231,9 @@ void print_how_to_attach(const RunRequest& request, const std::string& name, int
                name.c_str(), local_trainers, file.c_str());
 }
 
-void print_notice(const std::string& text) { std::fprintf(stderr, "penstock: %s\n", text.c_str()); }
+void print_notice(const std::string& text) {
+  std::fprintf(stderr, "penstock: %s\n", text.c_str());
+}
 
 int conclude(const RunRequest& request, const Receiver& receiver) {
   const Goodbye& goodbye = receiver.goodbye();

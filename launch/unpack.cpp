@@ -114,17 +114,11 @@ std::string chunk_buffer_of(const FieldSpec& field, std::span<const std::byte> v
   }
   char text[40];
   switch (field.dtype) {
-    case DType::uint8:
-      return std::to_string(value_of<uint8_t>(value));
-    case DType::int32:
-      return std::to_string(value_of<int32_t>(value));
-    case DType::int64:
-      return std::to_string(value_of<int64_t>(value));
-    case DType::float32:
-      std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value_of<float>(value)));
-      break;
-    default:
-      std::snprintf(text, sizeof text, "%.17g", value_of<double>(value));
+    case DType::uint8: return std::to_string(value_of<uint8_t>(value));
+    case DType::int32: return std::to_string(value_of<int32_t>(value));
+    case DType::int64: return std::to_string(value_of<int64_t>(value));
+    case DType::float32: std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value_of<float>(value))); break;
+    default: std::snprintf(text, sizeof text, "%.17g", value_of<double>(value));
   }
   return text;
 }

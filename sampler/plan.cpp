@@ -66,12 +66,9 @@ constexpr int64_t round_down(int64_t value, int64_t unit) {
 int64_t delivered_per_replica(const PlanSpec& spec) {
   const int64_t size = spec.dataset_size;
   switch (spec.tail) {
-    case Tail::pad:
-      return round_up(size, spec.global_batch()) / spec.num_replicas;
-    case Tail::drop:
-      return round_down(size, spec.global_batch()) / spec.num_replicas;
-    case Tail::torch:
-      break;
+    case Tail::pad: return round_up(size, spec.global_batch()) / spec.num_replicas;
+    case Tail::drop: return round_down(size, spec.global_batch()) / spec.num_replicas;
+    case Tail::torch: break;
   }
   const int64_t share =
       (spec.sampler_drop_last ? round_down(size, spec.num_replicas) : round_up(size, spec.num_replicas)) /
@@ -131,8 +128,7 @@ Plan::Plan(const PlanSpec& spec, int64_t epoch) : spec_(spec), shape_(plan_shape
                         : Permutation::identity(spec.dataset_size);
 }
 
-Plan::Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder> order)
-    : Plan(as_given(spec), epoch) {
+Plan::Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder> order) : Plan(as_given(spec), epoch) {
   spec_ = spec;
   if (order->size() != spec.dataset_size) {
     throw Error(ErrorKind::usage, "an order of " + to_string(order->size()) + " samples was given for a plan of " +

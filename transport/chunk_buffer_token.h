@@ -8,7 +8,9 @@
 
 namespace penstock {
 
-constexpr uint64_t token_of(ChunkBufferRef chunk_buffer) noexcept { return uint64_t{chunk_buffer.arena} << 32 | chunk_buffer.index; }
+constexpr uint64_t token_of(ChunkBufferRef chunk_buffer) noexcept {
+  return uint64_t{chunk_buffer.arena} << 32 | chunk_buffer.index;
+}
 constexpr ChunkBufferRef chunk_buffer_of(uint64_t token) noexcept {
   return {static_cast<uint32_t>(token >> 32), static_cast<uint32_t>(token)};
 }

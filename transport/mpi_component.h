@@ -41,7 +41,7 @@ struct MpiWorldInfo {
 
 struct MpiOptions {
   int64_t max_message_bytes = int64_t{16} << 20;  // larger payloads are cut; must be the same at every rank
-  double start_timeout_s = 300;  // longest wait for the other ranks in MPI_Init
+  double start_timeout_s = 300;                   // longest wait for the other ranks in MPI_Init
 };
 
 class MpiSession {
@@ -59,7 +59,7 @@ class MpiSession {
 
 // What the component was built on; asked without starting MPI.
 struct MpiAbout {
-  std::string library;  // "Open MPI v4.1.4, package: ..."
+  std::string library;                                        // "Open MPI v4.1.4, package: ..."
   enum class Cuda { unknown, no, yes } cuda = Cuda::unknown;  // does it take pointers to a GPU's memory?
 };
 

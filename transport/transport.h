@@ -59,7 +59,8 @@ struct Arena {
 
   std::byte* chunk_buffer(uint32_t index) const noexcept { return memory.data() + index * chunk_buffer_bytes; }
   bool holds(uint32_t index, size_t bytes) const noexcept {
-    return bytes <= chunk_buffer_bytes && chunk_buffer_bytes <= memory.size() && index < memory.size() / chunk_buffer_bytes;
+    return bytes <= chunk_buffer_bytes && chunk_buffer_bytes <= memory.size() &&
+           index < memory.size() / chunk_buffer_bytes;
   }
 };
 
@@ -93,10 +94,10 @@ using Incoming = std::variant<MessageArrived, ChunkArrived, ChunkBufferReturned,
 
 struct Capabilities {
   const char* name = "";
-  bool zero_copy = false;      // the receiver reads the sender's chunk buffer in place
-  bool detects_loss = false;   // PeerLost comes by itself, within a second
+  bool zero_copy = false;            // the receiver reads the sender's chunk buffer in place
+  bool detects_loss = false;         // PeerLost comes by itself, within a second
   bool carries_descriptors = false;  // send_with() works
-  Nanoseconds delay_ns = 0;    // how long a message lies on its way, on average, while there is traffic; 0: no time
+  Nanoseconds delay_ns = 0;  // how long a message lies on its way, on average, while there is traffic; 0: no time
 };
 
 class Endpoint {

@@ -40,7 +40,9 @@ UniqueFd new_socket() {
   return fd;
 }
 
-Nanoseconds now_ns() { return MonotonicClock().now(); }
+Nanoseconds now_ns() {
+  return MonotonicClock().now();
+}
 
 bool wait_fd(int fd, short events, Nanoseconds deadline) {
   for (;;) {

@@ -37,15 +37,15 @@ class PacketSocket {
   explicit PacketSocket(UniqueFd fd);
 
   void send(std::span<const std::byte> bytes, int fd = -1);
-  bool receive(Packet& packet);          // false: nothing whole there now, or closed
-  void write_pending();                  // call when poll() says POLLOUT
+  bool receive(Packet& packet);  // false: nothing whole there now, or closed
+  void write_pending();          // call when poll() says POLLOUT
   bool has_pending() const noexcept { return !pending_.empty(); }
   bool closed() const noexcept { return closed_; }
   int fd() const noexcept { return fd_.get(); }
-  short poll_events() const noexcept;    // POLLIN, and POLLOUT while something is pending
+  short poll_events() const noexcept;  // POLLIN, and POLLOUT while something is pending
   // Blocks until a message, a hang-up (false) or the deadline (false); for simple clients.
   bool receive_until(Packet& packet, Nanoseconds timeout_ns);
-  bool flush(Nanoseconds timeout_ns);    // false: the peer is gone or too slow
+  bool flush(Nanoseconds timeout_ns);  // false: the peer is gone or too slow
   void close() noexcept;
 
  private:
@@ -71,7 +71,7 @@ UniqueFd connect_abstract(const std::string& name, Nanoseconds timeout_ns);
 // One try; empty when nobody listens there.
 UniqueFd try_connect_abstract(const std::string& name);
 std::pair<UniqueFd, UniqueFd> packet_socket_pair();
-int peer_pid(int fd);       // SO_PEERCRED: of the process that connected; 0 where it cannot be seen from here
+int peer_pid(int fd);     // SO_PEERCRED: of the process that connected; 0 where it cannot be seen from here
 bool peer_is_us(int fd);  // SO_PEERCRED: the same user, or root
 
 }  // namespace penstock

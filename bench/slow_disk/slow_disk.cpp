@@ -23,7 +23,9 @@ namespace {
 std::string root;
 useconds_t latency_us = 0;
 
-std::string real(const char* path) { return root + path; }
+std::string real(const char* path) {
+  return root + path;
+}
 
 int get_attr(const char* path, struct stat* out, fuse_file_info*) {
   return ::stat(real(path).c_str(), out) == 0 ? 0 : -errno;
@@ -58,7 +60,9 @@ int read_file(const char*, char* buffer, size_t size, off_t offset, fuse_file_in
   return got < 0 ? -errno : static_cast<int>(got);
 }
 
-int release(const char*, fuse_file_info* info) { return ::close(static_cast<int>(info->fh)); }
+int release(const char*, fuse_file_info* info) {
+  return ::close(static_cast<int>(info->fh));
+}
 
 void* begin(fuse_conn_info* connection, fuse_config* config) {
   config->attr_timeout = config->entry_timeout = 3600;

@@ -76,7 +76,8 @@ nb::object make_capsule(const BatchArray& array, const char* name, bool copy) {
 
 std::tuple<int, int> pair_of(const nb::object& value, const char* what) {
   std::tuple<int, int> pair;
-  if (!nb::try_cast(value, pair)) throw nb::type_error((std::string("__dlpack__: ") + what + " is a pair of integers").c_str());
+  if (!nb::try_cast(value, pair))
+    throw nb::type_error((std::string("__dlpack__: ") + what + " is a pair of integers").c_str());
   return pair;
 }
 
@@ -87,7 +88,8 @@ nb::object to_dlpack(const BatchArray& array, const nb::object& stream, const nb
     throw Error(ErrorKind::usage, "__dlpack__: stream must be None for memory of the host");
   }
   if (!dl_device.is_none() && pair_of(dl_device, "dl_device") != std::tuple(dlpack::kCpu, 0)) {
-    PyErr_SetString(PyExc_BufferError, "__dlpack__: a batch lies in memory of the host; copy it to another device yourself");
+    PyErr_SetString(PyExc_BufferError,
+                    "__dlpack__: a batch lies in memory of the host; copy it to another device yourself");
     throw nb::python_error();
   }
   const bool copied = !copy.is_none() && PyObject_IsTrue(copy.ptr()) == 1;
@@ -108,7 +110,8 @@ nb::object to_numpy(const BatchArray& array) {
     throw Error(ErrorKind::usage, "NumPy has no bfloat16", "use output=\"torch\", or another dtype");
   }
   auto keeper = std::make_unique<std::shared_ptr<const void>>(array.owner);
-  const nb::capsule owner(keeper.get(), [](void* kept) noexcept { delete static_cast<std::shared_ptr<const void>*>(kept); });
+  const nb::capsule owner(keeper.get(),
+                          [](void* kept) noexcept { delete static_cast<std::shared_ptr<const void>*>(kept); });
   (void)keeper.release();
   std::vector<size_t> shape(array.view.shape.begin(), array.view.shape.end());
   return nb::cast(nb::ndarray<nb::numpy>(array.view.data, shape.size(), shape.data(), owner, array.view.strides.data(),
@@ -129,7 +132,9 @@ nb::list list_of(const Batch& batch, const std::string& field, bool text) {
   return values;
 }
 
-std::shared_ptr<const void> owner_of(const Batch& batch) { return std::make_shared<Batch>(batch); }
+std::shared_ptr<const void> owner_of(const Batch& batch) {
+  return std::make_shared<Batch>(batch);
+}
 
 template <class T>
 BatchArray vector_of(const Batch& batch, const T* data, DType dtype) {
@@ -147,14 +152,16 @@ void register_batch(nb::module_& module) {
                          "One field of a batch: memory that is shared, not copied. torch.from_dlpack(array) and\n"
                          "array.numpy() give tensors that keep the batch's memory and may be written to.")
       .def_prop_ro("shape", [](const BatchArray& a) { return nb::tuple(nb::cast(a.view.shape)); })
-      .def_prop_ro("strides", [](const BatchArray& a) { return nb::tuple(nb::cast(a.view.strides)); }, "In elements.")
+      .def_prop_ro(
+          "strides", [](const BatchArray& a) { return nb::tuple(nb::cast(a.view.strides)); }, "In elements.")
       .def_prop_ro("dtype", [](const BatchArray& a) { return name_of(a.view.dtype); })
       .def_prop_ro("nbytes",
                    [](const BatchArray& a) { return a.view.elements() * static_cast<int64_t>(size_of(a.view.dtype)); })
       .def("numpy", &to_numpy, "A NumPy array of the same memory. bfloat16: UsageError.")
       .def("__dlpack__", &to_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
            nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),
-           "A capsule for any DLPack consumer (array API standard). The batch lies in memory of the host: stream must be\n"
+           "A capsule for any DLPack consumer (array API standard). The batch lies in memory of the host: stream must "
+           "be\n"
            "None. copy=True gives memory of its own. BufferError for another device.")
       .def("__dlpack_device__", [](const BatchArray&) { return nb::make_tuple(dlpack::kCpu, 0); });
 
@@ -166,15 +173,16 @@ void register_batch(nb::module_& module) {
       .def_prop_ro("arithmetic", [](const Batch& b) { return name_of(b.arithmetic()); })
       .def("fields", &Batch::fields)
       .def("gpu_images", &OfferedGpuMemory::images_of)
-      .def("__getitem__",
-           [](const Batch& b, const std::string& field) {
-             const FieldKind kind = b.kind(field);
-             if (kind == FieldKind::text || kind == FieldKind::bytes) {
-               return nb::object(list_of(b, field, kind == FieldKind::text));
-             }
-             return nb::cast(BatchArray{owner_of(b), b[field]});
-           },
-           "An Array; a list of str or bytes where the field is one of text or bytes.")
+      .def(
+          "__getitem__",
+          [](const Batch& b, const std::string& field) {
+            const FieldKind kind = b.kind(field);
+            if (kind == FieldKind::text || kind == FieldKind::bytes) {
+              return nb::object(list_of(b, field, kind == FieldKind::text));
+            }
+            return nb::cast(BatchArray{owner_of(b), b[field]});
+          },
+          "An Array; a list of str or bytes where the field is one of text or bytes.")
       .def_prop_ro("indices", [](const Batch& b) { return vector_of(b, b.indices(), DType::int64); })
       .def_prop_ro("valid", [](const Batch& b) { return vector_of(b, b.valid(), DType::uint8); })
       .def_prop_ro("substituted", [](const Batch& b) { return vector_of(b, b.substituted(), DType::uint8); });

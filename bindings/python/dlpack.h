@@ -7,8 +7,15 @@
 
 namespace penstock::dlpack {
 
-struct Device { int32_t device_type; int32_t device_id; };
-struct DataType { uint8_t code; uint8_t bits; uint16_t lanes; };
+struct Device {
+  int32_t device_type;
+  int32_t device_id;
+};
+struct DataType {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+};
 struct Tensor {
   void* data;
   Device device;
@@ -23,7 +30,10 @@ struct ManagedTensor {
   void* manager_ctx;
   void (*deleter)(ManagedTensor*);
 };
-struct Version { uint32_t major; uint32_t minor; };
+struct Version {
+  uint32_t major;
+  uint32_t minor;
+};
 struct ManagedTensorVersioned {
   Version version;
   void* manager_ctx;

@@ -151,18 +151,19 @@ void register_finishing(nb::module_& module) {
       .def("join", &GpuHandle::join, nb::arg("memory"), nb::call_guard<Unlocked>(), "Begins to; waits for nothing.")
       .def("joined", &GpuHandle::joined, nb::arg("memory"), nb::call_guard<Unlocked>(),
            "None while it is joining; empty when it has; else why not.")
-      .def("receives",
-           [](GpuHandle& self, size_t bytes, int64_t samples, const std::vector<GpuImages>& elsewhere) {
-             nb::list out;
-             for (const auto& [memory, runs] : self.receives(bytes, samples, elsewhere)) {
-               nb::list places;
-               for (const MemoryRange& run : runs) places.append(nb::make_tuple(run.at, run.bytes));
-               out.append(nb::make_tuple(memory, places));
-             }
-             return out;
-           },
-           nb::arg("bytes"), nb::arg("samples"), nb::arg("elsewhere"),
-           "[(memory, [(at, bytes), ...]), ...] that start() will receive by links.")
+      .def(
+          "receives",
+          [](GpuHandle& self, size_t bytes, int64_t samples, const std::vector<GpuImages>& elsewhere) {
+            nb::list out;
+            for (const auto& [memory, runs] : self.receives(bytes, samples, elsewhere)) {
+              nb::list places;
+              for (const MemoryRange& run : runs) places.append(nb::make_tuple(run.at, run.bytes));
+              out.append(nb::make_tuple(memory, places));
+            }
+            return out;
+          },
+          nb::arg("bytes"), nb::arg("samples"), nb::arg("elsewhere"),
+          "[(memory, [(at, bytes), ...]), ...] that start() will receive by links.")
       .def("identity", &GpuHandle::identity)
       .def("why_no_links", &GpuHandle::why_no_links)
       .def("wait", &GpuHandle::wait, nb::call_guard<Unlocked>())

@@ -37,9 +37,8 @@ class Callback {
 std::unique_ptr<DataLoader> open(const std::string& job, bool is_text, const std::string& name,
                                  const std::string& split, std::vector<std::string> overrides,
                                  std::optional<int> num_replicas, std::optional<int> rank, bool places_are_ranks,
-                                 std::optional<std::string> dtype, std::optional<bool> channels_last,
-                                 bool raw_images, bool gpu_images, std::optional<bool> attach,
-                                 nb::object on_warning) {
+                                 std::optional<std::string> dtype, std::optional<bool> channels_last, bool raw_images,
+                                 bool gpu_images, std::optional<bool> attach, nb::object on_warning) {
   DataLoaderOptions options;
   options.overrides = std::move(overrides);
   options.num_replicas = num_replicas;
@@ -128,67 +127,73 @@ void register_loader(nb::module_& module) {
                                  "penstock::SharedGpuMemory; see runtime/client/gpu_images.h.")
       .def_prop_ro("nbytes", [](const SharedMemoryHandle& self) { return self.memory->bytes; })
       .def_prop_ro("linked", [](const SharedMemoryHandle& self) { return self.memory->linked; })
-      .def_prop_ro("opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
-                   "Where linked: the loader's end is, and join() may be.")
+      .def_prop_ro(
+          "opened", [](const SharedMemoryHandle& self) { return !self.memory->link_id.empty(); },
+          "Where linked: the loader's end is, and join() may be.")
       .def_prop_ro("problem", [](const SharedMemoryHandle& self) { return self.memory->problem; })
-      .def("__eq__", [](const SharedMemoryHandle& self,
-                        const SharedMemoryHandle& other) { return self.memory == other.memory; })
+      .def("__eq__",
+           [](const SharedMemoryHandle& self, const SharedMemoryHandle& other) { return self.memory == other.memory; })
       .def("__hash__", [](const SharedMemoryHandle& self) { return std::hash<const void*>()(self.memory.get()); });
   nb::class_<BatchStreamHandle>(module, "BatchStream", "One iteration over a split.")
       .def("next", &BatchStreamHandle::next, "The next Batch, or None at the end. Waits with the GIL released.");
 
   nb::class_<LoaderHandle>(module, "Loader", "penstock::DataLoader; see runtime/client/data_loader.h.")
-      .def("__init__",
-           [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
-              const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
-              std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
-              std::optional<bool> channels_last, bool raw_images, bool gpu_images,
-              std::optional<bool> attach, nb::object on_warning) {
-             new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
-                                          places_are_ranks, std::move(dtype), channels_last, raw_images,
-                                          gpu_images, attach, std::move(on_warning)));
-           },
-           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
-           nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
-           nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("gpu_images") = false, nb::arg("attach").none(),
-           nb::arg("on_warning").none())
+      .def(
+          "__init__",
+          [](LoaderHandle* self, const std::string& job, bool is_text, const std::string& name,
+             const std::string& split, std::vector<std::string> overrides, std::optional<int> num_replicas,
+             std::optional<int> rank, bool places_are_ranks, std::optional<std::string> dtype,
+             std::optional<bool> channels_last, bool raw_images, bool gpu_images, std::optional<bool> attach,
+             nb::object on_warning) {
+            new (self) LoaderHandle(open(job, is_text, name, split, std::move(overrides), num_replicas, rank,
+                                         places_are_ranks, std::move(dtype), channels_last, raw_images, gpu_images,
+                                         attach, std::move(on_warning)));
+          },
+          nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
+          nb::arg("num_replicas").none(), nb::arg("rank").none(), nb::arg("places_are_ranks"), nb::arg("dtype").none(),
+          nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("gpu_images") = false,
+          nb::arg("attach").none(), nb::arg("on_warning").none())
       .def("close", &LoaderHandle::close)
       .def_prop_ro("closed", &LoaderHandle::closed)
-      .def("start_at",
-           [](LoaderHandle& self, int64_t epoch, int64_t step) {
-             BatchStream stream;
-             const auto loader = self.hold();
-             {
-               const Unlocked unlocked;
-               stream = loader->start_at(epoch, step);
-             }
-             return BatchStreamHandle(std::move(stream));
-           },
-           nb::arg("epoch"), nb::arg("step"))
-      .def("start_in_order",
-           [](LoaderHandle& self, int64_t epoch, int64_t step, std::vector<int64_t> order) {
-             BatchStream stream;
-             const auto loader = self.hold();
-             {
-               const Unlocked unlocked;
-               stream = loader->start_at(epoch, step, std::move(order));
-             }
-             return BatchStreamHandle(std::move(stream));
-           },
-           nb::arg("epoch"), nb::arg("step"), nb::arg("order"))
-      .def("state",
-           [](LoaderHandle& self, int64_t epoch, int64_t step, int64_t order_samples) {
-             return self->state(epoch, step, order_samples);
-           },
-           nb::arg("epoch"), nb::arg("step"), nb::arg("order_samples") = 0)
-      .def("resume",
-           [](LoaderHandle& self, const std::string& state, int64_t order_samples) {
-             const auto loader = self.hold();
-             const Unlocked unlocked;
-             const Cursor cursor = loader->resume(state, order_samples);
-             return std::pair(cursor.epoch, cursor.step);
-           },
-           nb::arg("state"), nb::arg("order_samples") = 0)
+      .def(
+          "start_at",
+          [](LoaderHandle& self, int64_t epoch, int64_t step) {
+            BatchStream stream;
+            const auto loader = self.hold();
+            {
+              const Unlocked unlocked;
+              stream = loader->start_at(epoch, step);
+            }
+            return BatchStreamHandle(std::move(stream));
+          },
+          nb::arg("epoch"), nb::arg("step"))
+      .def(
+          "start_in_order",
+          [](LoaderHandle& self, int64_t epoch, int64_t step, std::vector<int64_t> order) {
+            BatchStream stream;
+            const auto loader = self.hold();
+            {
+              const Unlocked unlocked;
+              stream = loader->start_at(epoch, step, std::move(order));
+            }
+            return BatchStreamHandle(std::move(stream));
+          },
+          nb::arg("epoch"), nb::arg("step"), nb::arg("order"))
+      .def(
+          "state",
+          [](LoaderHandle& self, int64_t epoch, int64_t step, int64_t order_samples) {
+            return self->state(epoch, step, order_samples);
+          },
+          nb::arg("epoch"), nb::arg("step"), nb::arg("order_samples") = 0)
+      .def(
+          "resume",
+          [](LoaderHandle& self, const std::string& state, int64_t order_samples) {
+            const auto loader = self.hold();
+            const Unlocked unlocked;
+            const Cursor cursor = loader->resume(state, order_samples);
+            return std::pair(cursor.epoch, cursor.step);
+          },
+          nb::arg("state"), nb::arg("order_samples") = 0)
       .def("spec", [](LoaderHandle& self) { return self->spec(); })
       .def("report_json",
            [](LoaderHandle& self) {
@@ -197,49 +202,55 @@ void register_loader(nb::module_& module) {
              return loader->report_json();
            })
       .def("fields", [](LoaderHandle& self) { return self->fields(); })
-      .def("is_image",
-           [](LoaderHandle& self, const std::string& field) { return self->kind(field) == FieldKind::image; },
-           nb::arg("field"))
+      .def(
+          "is_image",
+          [](LoaderHandle& self, const std::string& field) { return self->kind(field) == FieldKind::image; },
+          nb::arg("field"))
       .def_prop_ro("raw_images", [](LoaderHandle& self) { return self->raw_images(); })
       .def("finisher", [](LoaderHandle& self) { return self->finisher(); })
-      .def("offered_memory",
+      .def(
+          "offered_memory",
+          [](LoaderHandle& self) {
+            std::vector<SharedMemoryHandle> offered;
+            const auto loader = self.hold();
+            const Unlocked unlocked;
+            for (auto& memory : OfferedGpuMemory(*loader).take()) offered.push_back({std::move(memory)});
+            return offered;
+          },
+          "Of loaders' GPUs, each once.")
+      .def(
+          "use_memory",
+          [](LoaderHandle& self, const SharedMemoryHandle& memory) {
+            const auto loader = self.hold();
+            const Unlocked unlocked;
+            OfferedGpuMemory(*loader).use(*memory.memory);
+          },
+          nb::arg("memory"))
+      .def(
+          "ask_for_link",
+          [](LoaderHandle& self, const SharedMemoryHandle& memory, const std::string& identity) {
+            const auto loader = self.hold();
+            const Unlocked unlocked;
+            OfferedGpuMemory(*loader).ask_for_link(*memory.memory, identity);
+          },
+          nb::arg("memory"), nb::arg("identity"))
+      .def(
+          "ask_for_images",
+          [](LoaderHandle& self, const SharedMemoryHandle& memory,
+             const std::vector<std::pair<uint64_t, uint64_t>>& places) {
+            std::vector<MemoryRange> runs;
+            for (const auto& [at, bytes] : places) runs.push_back({at, bytes});
+            const auto loader = self.hold();
+            const Unlocked unlocked;
+            OfferedGpuMemory(*loader).ask_for_images(*memory.memory, std::move(runs));
+          },
+          nb::arg("memory"), nb::arg("places"))
+      .def("use_no_memory",
            [](LoaderHandle& self) {
-             std::vector<SharedMemoryHandle> offered;
              const auto loader = self.hold();
              const Unlocked unlocked;
-             for (auto& memory : OfferedGpuMemory(*loader).take()) offered.push_back({std::move(memory)});
-             return offered;
-           },
-           "Of loaders' GPUs, each once.")
-      .def("use_memory",
-           [](LoaderHandle& self, const SharedMemoryHandle& memory) {
-             const auto loader = self.hold();
-             const Unlocked unlocked;
-             OfferedGpuMemory(*loader).use(*memory.memory);
-           },
-           nb::arg("memory"))
-      .def("ask_for_link",
-           [](LoaderHandle& self, const SharedMemoryHandle& memory, const std::string& identity) {
-             const auto loader = self.hold();
-             const Unlocked unlocked;
-             OfferedGpuMemory(*loader).ask_for_link(*memory.memory, identity);
-           },
-           nb::arg("memory"), nb::arg("identity"))
-      .def("ask_for_images",
-           [](LoaderHandle& self, const SharedMemoryHandle& memory,
-              const std::vector<std::pair<uint64_t, uint64_t>>& places) {
-             std::vector<MemoryRange> runs;
-             for (const auto& [at, bytes] : places) runs.push_back({at, bytes});
-             const auto loader = self.hold();
-             const Unlocked unlocked;
-             OfferedGpuMemory(*loader).ask_for_images(*memory.memory, std::move(runs));
-           },
-           nb::arg("memory"), nb::arg("places"))
-      .def("use_no_memory", [](LoaderHandle& self) {
-        const auto loader = self.hold();
-        const Unlocked unlocked;
-        OfferedGpuMemory(*loader).use_none();
-      })
+             OfferedGpuMemory(*loader).use_none();
+           })
       .def_prop_ro("size", [](LoaderHandle& self) { return self->size(); })
       .def_prop_ro("batch_size", [](LoaderHandle& self) { return self->batch_size(); })
       .def_prop_ro("num_samples", [](LoaderHandle& self) { return self->num_samples(); })

@@ -32,7 +32,8 @@ class Buffer {
                   "give bytes, bytearray, memoryview, a contiguous uint8 array, or a path");
     }
     if (view_.ndim > 1 || view_.itemsize != 1) {
-      const std::string what = std::to_string(view_.ndim) + " dimensions of " + std::to_string(view_.itemsize) + " bytes";
+      const std::string what =
+          std::to_string(view_.ndim) + " dimensions of " + std::to_string(view_.itemsize) + " bytes";
       PyBuffer_Release(&view_);
       throw Error(ErrorKind::usage, "image " + std::to_string(place) + " is an array of " + what,
                   "give the encoded file as bytes, or as a uint8 array of one dimension");
@@ -104,8 +105,7 @@ class PendingHandle {
 
 class PreprocessorHandle {
  public:
-  explicit PreprocessorHandle(Preprocessor preprocessor)
-      : preprocessor_(new Preprocessor(std::move(preprocessor))) {}
+  explicit PreprocessorHandle(Preprocessor preprocessor) : preprocessor_(new Preprocessor(std::move(preprocessor))) {}
   Preprocessor& operator*() const {
     if (!preprocessor_) throw Error(ErrorKind::usage, "this Preprocessor was closed", "make a new one");
     return *preprocessor_;
@@ -139,10 +139,10 @@ PendingHandle submit(PreprocessorHandle& self, const std::vector<nb::object>& im
   const std::optional<std::vector<int64_t>> occurrences = integers("occurrence", occurrence_of_each);
   const int64_t epoch = integer("epoch", epoch_of_all);
   if ((indices && indices->size() != n) || (occurrences && occurrences->size() != n)) {
-    throw Error(ErrorKind::usage, std::to_string(n) + " images, but " +
-                                      std::to_string(indices && indices->size() != n ? indices->size()
-                                                                                     : occurrences->size()) +
-                                      " indices or occurrences",
+    throw Error(ErrorKind::usage,
+                std::to_string(n) + " images, but " +
+                    std::to_string(indices && indices->size() != n ? indices->size() : occurrences->size()) +
+                    " indices or occurrences",
                 "give one for each image");
   }
   std::vector<Buffer> buffers;
@@ -164,7 +164,9 @@ void register_preprocessor(nb::module_& module) {
       .def(
           "__init__",
           [](Substitutes* self, uint64_t seed, int64_t epoch, int64_t index, int64_t dataset_size, double max_fraction,
-             int64_t max_count) { new (self) Substitutes(seed, epoch, index, dataset_size, {max_fraction, max_count}); },
+             int64_t max_count) {
+            new (self) Substitutes(seed, epoch, index, dataset_size, {max_fraction, max_count});
+          },
           nb::arg("seed"), nb::arg("epoch"), nb::arg("index"), nb::arg("dataset_size"), nb::arg("max_fraction"),
           nb::arg("max_count"))
       .def("next", &Substitutes::next, "The next one; None: there are no more.")
@@ -175,17 +177,18 @@ void register_preprocessor(nb::module_& module) {
       .def_prop_ro("ready", &PendingHandle::ready);
 
   nb::class_<PreprocessorHandle>(module, "Preprocessor", "penstock::Preprocessor; see runtime/serving/preprocessor.h.")
-      .def("__init__",
-           [](PreprocessorHandle* self, const std::string& job, bool is_text, const std::string& name,
-              const std::string& split, std::vector<std::string> overrides, std::optional<std::string> dtype,
-              nb::handle channels_last, bool raw_images, int threads, nb::handle cpu_fraction) {
-             new (self) PreprocessorHandle(open(job, is_text, name, split, std::move(overrides), dtype,
-                                                flag("channels_last", channels_last), raw_images, threads,
-                                                number("cpu_fraction", cpu_fraction)));
-           },
-           nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
-           nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("threads"),
-           nb::arg("cpu_fraction").none())
+      .def(
+          "__init__",
+          [](PreprocessorHandle* self, const std::string& job, bool is_text, const std::string& name,
+             const std::string& split, std::vector<std::string> overrides, std::optional<std::string> dtype,
+             nb::handle channels_last, bool raw_images, int threads, nb::handle cpu_fraction) {
+            new (self) PreprocessorHandle(open(job, is_text, name, split, std::move(overrides), dtype,
+                                               flag("channels_last", channels_last), raw_images, threads,
+                                               number("cpu_fraction", cpu_fraction)));
+          },
+          nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("name"), nb::arg("split"), nb::arg("overrides"),
+          nb::arg("dtype").none(), nb::arg("channels_last").none(), nb::arg("raw_images"), nb::arg("threads"),
+          nb::arg("cpu_fraction").none())
       .def("submit", &submit, nb::arg("images"), nb::arg("indices").none(), nb::arg("epoch"),
            nb::arg("occurrences").none())
       .def("close", &PreprocessorHandle::close)
@@ -193,7 +196,8 @@ void register_preprocessor(nb::module_& module) {
       .def("fingerprint", [](PreprocessorHandle& self) { return self->fingerprint(); })
       .def("spec", [](PreprocessorHandle& self) { return self->spec(); })
       .def("state", [](PreprocessorHandle& self) { return self->state(); })
-      .def("check", [](PreprocessorHandle& self, const std::string& state) { self->check(state); }, nb::arg("state"))
+      .def(
+          "check", [](PreprocessorHandle& self, const std::string& state) { self->check(state); }, nb::arg("state"))
       .def_prop_ro("height", [](PreprocessorHandle& self) { return self->height(); })
       .def_prop_ro("width", [](PreprocessorHandle& self) { return self->width(); })
       .def_prop_ro("dtype", [](PreprocessorHandle& self) { return name_of(self->dtype()); })

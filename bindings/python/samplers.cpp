@@ -60,8 +60,7 @@ void register_samplers(nb::module_& module) {
       },
       nb::arg("weights"), nb::arg("num_samples"), nb::arg("seed"));
   module.def(
-      "order_digest",
-      [](const Order& order) { return hash128(std::as_bytes(std::span<const int64_t>(order))).hex(); },
+      "order_digest", [](const Order& order) { return hash128(std::as_bytes(std::span<const int64_t>(order))).hex(); },
       nb::arg("order"), "XXH3-128 of the indices as int64.");
 }
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "runtime/balancer/cost_model.h"
-#include "runtime/balancer/loader_registry.h"
 #include "runtime/balancer/lease_stream_registry.h"
+#include "runtime/balancer/loader_registry.h"
 #include "runtime/base/error.h"
 
 namespace penstock {
@@ -69,7 +69,8 @@ class Balancer::Impl {
  private:
   // ---- events of loaders -----------------------------------------------------------------------------------------
   void on(const LoaderJoined& e) {
-    require(e.depth > 0 && e.chunk_buffers > 0, "loader " + std::to_string(e.loader) + " joins without depth or chunk buffers");
+    require(e.depth > 0 && e.chunk_buffers > 0,
+            "loader " + std::to_string(e.loader) + " joins without depth or chunk buffers");
     if (loaders_.find(e.loader) != nullptr) lose(e.loader, "joined again");
     LoaderState& loader = loaders_.join(e, now_);
     any_loader_ever_ = true;
@@ -380,7 +381,7 @@ class Balancer::Impl {
       }
     }
     failed_chunks_.erase(failed_chunks_.lower_bound(LeaseKey{id, INT64_MIN, INT32_MIN, 0}),
-                 failed_chunks_.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
+                         failed_chunks_.upper_bound(LeaseKey{id, INT64_MAX, INT32_MAX, UINT32_MAX}));
     const int32_t live_before = streams_.live_receivers();
     streams_.close(id);
     if (streams_.live_receivers() == live_before) return;
@@ -528,7 +529,7 @@ class Balancer::Impl {
   LeaseStreamRegistry streams_;
   CostModel model_;
   std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
-  std::map<LeaseKey, std::string> failed_chunks_;          // chunks that failed, by generation 0, with the last reason
+  std::map<LeaseKey, std::string> failed_chunks_;  // chunks that failed, by generation 0, with the last reason
   std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0
   std::set<std::pair<int64_t, LoaderId>> checks_;  // when to look at a loader's silence
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing

@@ -64,8 +64,8 @@
 
 namespace penstock {
 
-using LoaderId = int32_t;   // rank of the loader in the job
-using ReceiverId = int32_t;     // trainer number, 0..T-1
+using LoaderId = int32_t;        // rank of the loader in the job
+using ReceiverId = int32_t;      // trainer number, 0..T-1
 using LeaseStreamId = uint64_t;  // one iteration of one split at one receiver; unique in the job
 
 struct BalancerOptions {
@@ -95,46 +95,90 @@ struct LeaseKey {
 // ---- events: what happened -------------------------------------------------------------------------------------
 struct LoaderJoined {
   LoaderId loader = 0;
-  int32_t depth = 2;       // leases it wants at a time (two for each executor hide the round trip)
-  int32_t chunk_buffers = 0;       // chunk buffers it owns
-  int32_t node = 0;        // for locality
+  int32_t depth = 2;          // leases it wants at a time (two for each executor hide the round trip)
+  int32_t chunk_buffers = 0;  // chunk buffers it owns
+  int32_t node = 0;           // for locality
 };
-struct LoaderAlive { LoaderId loader = 0; };                     // heartbeat; every other event of it counts too
-struct LoaderLost { LoaderId loader = 0; std::string reason; };
-struct LoaderAhead { LoaderId loader = 0; int32_t leases = 0; };  // wanted besides its depth, until it says otherwise
+struct LoaderAlive {
+  LoaderId loader = 0;
+};  // heartbeat; every other event of it counts too
+struct LoaderLost {
+  LoaderId loader = 0;
+  std::string reason;
+};
+struct LoaderAhead {
+  LoaderId loader = 0;
+  int32_t leases = 0;
+};  // wanted besides its depth, until it says otherwise
 struct LeaseStreamOpened {
   LeaseStreamId stream = 0;
   ReceiverId receiver = 0;
   int32_t node = 0;
   int64_t first_step = 0;
-  int64_t steps = 0;                   // end of the range: steps first_step..steps-1 will be asked for
+  int64_t steps = 0;  // end of the range: steps first_step..steps-1 will be asked for
   int32_t chunks_per_step = 1;
-  int32_t chunks_last_step = 1;        // the last batch may be shorter
+  int32_t chunks_last_step = 1;  // the last batch may be shorter
 };
-struct BatchBufferReserved {                  // the receiver has room for this batch
+struct BatchBufferReserved {  // the receiver has room for this batch
   LeaseStreamId stream = 0;
   int64_t step = 0;
-  std::vector<int64_t> weights = {};   // expected cost of each chunk in any one unit; empty: unknown
+  std::vector<int64_t> weights = {};  // expected cost of each chunk in any one unit; empty: unknown
 };
 // next step the client takes
-struct CursorMoved { LeaseStreamId stream = 0; int64_t cursor = 0; bool waiting = false; };
-struct LeaseStreamClosed { LeaseStreamId stream = 0; };                    // finished, or the client broke off
-struct ChunkProduced { LoaderId loader = 0; LeaseKey lease; int64_t busy_ns = 0; int64_t bytes = 0; int64_t pixels = 0; };
-struct ChunkFailed { LoaderId loader = 0; LeaseKey lease; std::string reason; };  // the environment's fault
-struct ChunkAccepted { LeaseKey lease; };                        // the receiver has it, from any generation
-struct ChunkBufferFreed { LoaderId loader = 0; ReceiverId receiver = 0; };      // a published chunk buffer came back
-struct Tick {};                                                  // time passes: look for expired leases, silent loaders
+struct CursorMoved {
+  LeaseStreamId stream = 0;
+  int64_t cursor = 0;
+  bool waiting = false;
+};
+struct LeaseStreamClosed {
+  LeaseStreamId stream = 0;
+};  // finished, or the client broke off
+struct ChunkProduced {
+  LoaderId loader = 0;
+  LeaseKey lease;
+  int64_t busy_ns = 0;
+  int64_t bytes = 0;
+  int64_t pixels = 0;
+};
+struct ChunkFailed {
+  LoaderId loader = 0;
+  LeaseKey lease;
+  std::string reason;
+};  // the environment's fault
+struct ChunkAccepted {
+  LeaseKey lease;
+};  // the receiver has it, from any generation
+struct ChunkBufferFreed {
+  LoaderId loader = 0;
+  ReceiverId receiver = 0;
+};               // a published chunk buffer came back
+struct Tick {};  // time passes: look for expired leases, silent loaders
 
-using Event = std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderAhead, LeaseStreamOpened, BatchBufferReserved, CursorMoved,
-                           LeaseStreamClosed, ChunkProduced, ChunkFailed, ChunkAccepted, ChunkBufferFreed, Tick>;
+using Event =
+    std::variant<LoaderJoined, LoaderAlive, LoaderLost, LoaderAhead, LeaseStreamOpened, BatchBufferReserved,
+                 CursorMoved, LeaseStreamClosed, ChunkProduced, ChunkFailed, ChunkAccepted, ChunkBufferFreed, Tick>;
 
 // ---- actions: what to do ---------------------------------------------------------------------------------------
-struct Grant { LoaderId loader = 0; ReceiverId receiver = 0; LeaseKey lease; int64_t deadline = 0; };
+struct Grant {
+  LoaderId loader = 0;
+  ReceiverId receiver = 0;
+  LeaseKey lease;
+  int64_t deadline = 0;
+};
 // drop it if not begun; its chunk buffer comes by ChunkBufferFreed
-struct Revoke { LoaderId loader = 0; LeaseKey lease; };
-struct GiveUpLoader { LoaderId loader = 0; std::string reason; };   // silent for too long: treat as lost
+struct Revoke {
+  LoaderId loader = 0;
+  LeaseKey lease;
+};
+struct GiveUpLoader {
+  LoaderId loader = 0;
+  std::string reason;
+};  // silent for too long: treat as lost
 // no loader can make a chunk, or none is left
-struct FailLeaseStream { LeaseStreamId stream = 0; std::string reason; };
+struct FailLeaseStream {
+  LeaseStreamId stream = 0;
+  std::string reason;
+};
 
 using Action = std::variant<Grant, Revoke, GiveUpLoader, FailLeaseStream>;
 

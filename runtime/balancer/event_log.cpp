@@ -109,7 +109,8 @@ void fields(LoaderAhead& e, F& f) {
 }
 template <class F>
 void fields(LeaseStreamOpened& e, F& f) {
-  f("stream", e.stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step), f("steps", e.steps);
+  f("stream", e.stream), f("receiver", e.receiver), f("node", e.node), f("first_step", e.first_step),
+      f("steps", e.steps);
   f("chunks_per_step", e.chunks_per_step), f("chunks_last_step", e.chunks_last_step);
 }
 template <class F>

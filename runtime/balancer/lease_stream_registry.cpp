@@ -80,7 +80,7 @@ void LeaseStreamRegistry::rekey(LeaseStreamState& stream) {
   }
   const int64_t deadline = std::get<0>(*stream.waiting.begin()) - stream.cursor;
   const LeaseStreamState::ReadyKey key{!(stream.client_waits && deadline <= 0), deadline, !stream.client_waits,
-                                  stream.last_grant, stream.id()};
+                                       stream.last_grant, stream.id()};
   if (stream.is_ready && key == stream.ready_key) return;
   if (stream.is_ready) ready_.erase(stream.ready_key);
   ready_.insert(key);

@@ -54,7 +54,8 @@ const ReceiverShare* LoaderRegistry::find_share(const LoaderState& loader, Recei
 
 ReceiverShare& LoaderRegistry::share(LoaderState& loader, ReceiverId receiver) {
   auto at = std::lower_bound(loader.shares.begin(), loader.shares.end(), receiver, before);
-  if (at == loader.shares.end() || at->receiver != receiver) at = loader.shares.insert(at, ReceiverShare{receiver, 0, 0, {}});
+  if (at == loader.shares.end() || at->receiver != receiver)
+    at = loader.shares.insert(at, ReceiverShare{receiver, 0, 0, {}});
   return *at;
 }
 
@@ -88,8 +89,8 @@ void LoaderRegistry::leave_room(LoaderState& loader) {
 
 void LoaderRegistry::refresh(LoaderState& loader) {
   const int32_t queue = static_cast<int32_t>(loader.leased.size()) + loader.revoked;
-  const bool has_room = queue < loader.depth + loader.ahead && loader.chunk_buffers_used < loader.chunk_buffers && !loader.stalled &&
-                        !loader.given_up && loader.paused_until_ns == 0;
+  const bool has_room = queue < loader.depth + loader.ahead && loader.chunk_buffers_used < loader.chunk_buffers &&
+                        !loader.stalled && !loader.given_up && loader.paused_until_ns == 0;
   if (!has_room) return leave_room(loader);
   // Two leases for each executor, so depth / 2 of them work at a time; a chunk waits for the rounds before it.
   const int32_t rounds = queue / std::max(1, loader.depth / 2) + 1;

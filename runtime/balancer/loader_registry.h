@@ -23,7 +23,7 @@ namespace penstock {
 // What one receiver holds at one loader.
 struct ReceiverShare {
   ReceiverId receiver = 0;
-  int32_t chunk_buffers = 0;              // granted and not yet freed
+  int32_t chunk_buffers = 0;      // granted and not yet freed
   int32_t leased = 0;             // live leases that are not made yet
   std::vector<LeaseKey> revoked;  // still counted in the loader's depth
 };
@@ -35,15 +35,15 @@ struct LoaderState {
   LoaderId id = 0;
   uint64_t serial = 0;  // a loader that joins again is another one
   int32_t depth = 0;
-  int32_t ahead = 0;    // leases besides, whose reads run ahead
+  int32_t ahead = 0;  // leases besides, whose reads run ahead
   int32_t chunk_buffers = 0;
   int32_t node = 0;
 
   int32_t chunk_buffers_used = 0;
   int32_t holders = 0;  // receivers with a chunk buffer here
   int32_t revoked = 0;
-  std::vector<LeaseKey> leased;   // live, being made; a handful, so searched
-  std::vector<LeaseKey> sent;     // live, made, not accepted yet
+  std::vector<LeaseKey> leased;       // live, being made; a handful, so searched
+  std::vector<LeaseKey> sent;         // live, made, not accepted yet
   std::vector<ReceiverShare> shares;  // sorted by receiver
 
   int64_t last_received_ns = 0;
@@ -94,7 +94,7 @@ class LoaderRegistry {
   // leased or sent -> gone; its chunk buffer stays used
   bool finish(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease);
   void revoke(LoaderState& loader, ReceiverId receiver, const LeaseKey& lease);  // leased -> revoked
-  void revoked_answered(LoaderState& loader, const LeaseKey& lease);     // a revoked lease's result came
+  void revoked_answered(LoaderState& loader, const LeaseKey& lease);             // a revoked lease's result came
   void chunk_buffer_freed(LoaderState& loader, ReceiverId receiver);
   void refresh(LoaderState& loader);  // after a change of ahead, stalled, given_up, paused_until_ns or speed
 

@@ -11,7 +11,9 @@ constexpr Nanoseconds kMicrosecond = 1'000;
 constexpr Nanoseconds kMillisecond = 1'000'000;
 constexpr Nanoseconds kSecond = 1'000'000'000;
 
-constexpr double as_seconds(Nanoseconds time) noexcept { return static_cast<double>(time) * 1e-9; }
+constexpr double as_seconds(Nanoseconds time) noexcept {
+  return static_cast<double>(time) * 1e-9;
+}
 
 class Clock {
  public:

@@ -19,7 +19,7 @@ SampleStatus put_value(const FieldSpec& field, std::span<const std::byte> value,
   }
   if (static_cast<int64_t>(value.size()) > field.max_bytes) {
     return SampleStatus::bad("field '" + field.name + "' has " + std::to_string(value.size()) +
-                        " bytes, above limits.max_field_bytes (" + std::to_string(field.max_bytes) + ")");
+                             " bytes, above limits.max_field_bytes (" + std::to_string(field.max_bytes) + ")");
   }
   if (field.kind == FieldKind::text) {
     const size_t wrong = first_not_utf8(as_text(value));

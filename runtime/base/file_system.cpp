@@ -17,14 +17,10 @@ namespace {
 // What the process or the machine has no more of, whatever the path.
 std::string remedy_of_shortage(int code) {
   switch (code) {
-    case EMFILE:
-      return "raise ulimit -n";
-    case ENFILE:
-      return "raise the machine's limit on open files (sysctl fs.file-max)";
-    case ENOMEM:
-      return "the machine's memory is used up; run less beside the job, or on a larger machine";
-    default:
-      return {};
+    case EMFILE: return "raise ulimit -n";
+    case ENFILE: return "raise the machine's limit on open files (sysctl fs.file-max)";
+    case ENOMEM: return "the machine's memory is used up; run less beside the job, or on a larger machine";
+    default: return {};
   }
 }
 
@@ -34,21 +30,12 @@ std::string remedy_of_shortage(int code) {
   if (!remedy.empty()) throw Error(ErrorKind::runtime, message, std::move(remedy));
   switch (code) {
     case EACCES:
-    case EPERM:
-      remedy = "give the user who runs the job read permission";
-      break;
-    case ENOENT:
-      remedy = "the file may have been moved or deleted, or be a link that leads nowhere";
-      break;
-    case EIO:
-      remedy = "the disk or network disk reports an error; see the kernel's log (dmesg)";
-      break;
+    case EPERM: remedy = "give the user who runs the job read permission"; break;
+    case ENOENT: remedy = "the file may have been moved or deleted, or be a link that leads nowhere"; break;
+    case EIO: remedy = "the disk or network disk reports an error; see the kernel's log (dmesg)"; break;
     case ENOSPC:
-    case EDQUOT:
-      remedy = "make room, or write to another disk";
-      break;
-    default:
-      break;
+    case EDQUOT: remedy = "make room, or write to another disk"; break;
+    default: break;
   }
   throw FileError(code, path, message, std::move(remedy));
 }
@@ -82,10 +69,10 @@ bool read_fully(int fd, uint64_t offset, std::span<std::byte> into, const std::s
 }
 
 [[noreturn]] void ended_early(const std::string& path, uint64_t done, uint64_t size) {
-  throw FileError(0, path,
-                  "cannot read '" + path + "': it ended after " + std::to_string(done) + " of " + std::to_string(size) +
-                      " bytes",
-                  "something changes the data set while it is in use");
+  throw FileError(
+      0, path,
+      "cannot read '" + path + "': it ended after " + std::to_string(done) + " of " + std::to_string(size) + " bytes",
+      "something changes the data set while it is in use");
 }
 
 UniqueFd open_regular(const std::string& path, struct stat& status) {

@@ -63,8 +63,8 @@ class FileReader {
  public:
   virtual ~FileReader() = default;
   virtual const std::string& path() const noexcept = 0;
-  virtual uint64_t size() const noexcept = 0;       // when it was opened
-  virtual int64_t modified_ns() const noexcept = 0; // since 1970
+  virtual uint64_t size() const noexcept = 0;        // when it was opened
+  virtual int64_t modified_ns() const noexcept = 0;  // since 1970
   // Fills `into` from `offset` on; bytes beyond the end are a FileError: something cut the file.
   virtual void read_at(uint64_t offset, std::span<std::byte> into) const = 0;
   // The kernel's, where offsets of it are offsets of this; -1: there is no way in but read_at().

@@ -16,7 +16,9 @@ namespace {
 #ifdef PENSTOCK_XXH_DISPATCH
 // The library leaves the vectors' upper halves in use, after which each SSE instruction costs several times what it
 // does.
-[[gnu::target("avx")]] void leave_vectors() { __builtin_ia32_vzeroupper(); }
+[[gnu::target("avx")]] void leave_vectors() {
+  __builtin_ia32_vzeroupper();
+}
 const bool has_avx = __builtin_cpu_supports("avx") != 0;
 
 XXH128_hash_t hash_of(const void* data, size_t size) {
@@ -37,7 +39,9 @@ void update(XXH3_state_t& state, std::span<const std::byte> bytes) {
   return hash_of(some, sizeof some).low64 != 0;
 }();
 #else
-XXH128_hash_t hash_of(const void* data, size_t size) { return XXH3_128bits(data, size); }
+XXH128_hash_t hash_of(const void* data, size_t size) {
+  return XXH3_128bits(data, size);
+}
 void update(XXH3_state_t& state, std::span<const std::byte> bytes) {
   XXH3_128bits_update(&state, bytes.data(), bytes.size());
 }

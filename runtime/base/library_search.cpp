@@ -34,7 +34,8 @@ std::vector<std::string> library_candidates(const LibrarySearch& search) {
   if (const std::string folder = switches().python_environment; !folder.empty()) add_packages(folder, folders);
   std::error_code error;
   // In a Python package this lies in site-packages/penstock, and NVIDIA's beside that.
-  if (Dl_info self{}; ::dladdr(reinterpret_cast<const void*>(&library_candidates), &self) != 0 && self.dli_fname != nullptr) {
+  if (Dl_info self{};
+      ::dladdr(reinterpret_cast<const void*>(&library_candidates), &self) != 0 && self.dli_fname != nullptr) {
     const std::filesystem::path component = std::filesystem::absolute(self.dli_fname, error);
     folders.push_back(component.parent_path().parent_path() / "nvidia");
   }

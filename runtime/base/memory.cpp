@@ -23,7 +23,9 @@ void UniqueFd::reset() noexcept {
   fd_ = -1;
 }
 
-UniqueFd UniqueFd::duplicate() const { return penstock::duplicate(fd_); }
+UniqueFd UniqueFd::duplicate() const {
+  return penstock::duplicate(fd_);
+}
 
 UniqueFd duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -31,7 +33,9 @@ UniqueFd duplicate(int fd) {
   return UniqueFd(copy);
 }
 
-std::string system_error_text(const std::string& what) { return what + ": " + std::strerror(errno); }
+std::string system_error_text(const std::string& what) {
+  return what + ": " + std::strerror(errno);
+}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   if (this != &other) {
@@ -105,8 +109,7 @@ SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes)
   refuse_more_than_there_is(name, bytes);
   // Huge pages lie at multiples of their size: what is mapped beyond `bytes` to get there goes back.
   const size_t slack = bytes >= huge_page ? huge_page : 0;
-  void* const mapped =
-      ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapped = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw no_memory(errno, name, bytes);
   auto* const begin = static_cast<std::byte*>(mapped);
   const size_t before = slack == 0 ? 0 : (huge_page - reinterpret_cast<uintptr_t>(begin) % huge_page) % huge_page;

@@ -17,7 +17,7 @@ namespace penstock {
 // What is not set, or empty, is an empty string.
 struct Switches {
   // For tests and comparisons: batches are the same with any of them.
-  std::string gpus;       // PENSTOCK_GPUS       host: this CPU plays the GPUs; none: there are none
+  std::string gpus;        // PENSTOCK_GPUS       host: this CPU plays the GPUs; none: there are none
   std::string decode;      // PENSTOCK_DECODE     library: all of JPEG by libjpeg-turbo
   std::string read_ahead;  // PENSTOCK_READ_AHEAD always: however fast the disk is
   std::string vectors;     // PENSTOCK_VECTORS    avx2, sse4, ssse3: no wider vectors than these

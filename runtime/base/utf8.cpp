@@ -34,7 +34,8 @@ std::string without_controls(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const auto [code, well_formed] = decode_utf8(text, at);
     const size_t bytes = well_formed == 0 ? 1 : well_formed;
-    const bool control = well_formed != 0 && code != '\n' && code != '\t' && (code < 0x20 || (code >= 0x7F && code < 0xA0));
+    const bool control =
+        well_formed != 0 && code != '\n' && code != '\t' && (code < 0x20 || (code >= 0x7F && code < 0xA0));
     if (control) {
       ((out += code < 0x80 ? "\\x" : "\\u00") += digits[code >> 4]) += digits[code & 15];
     } else {

@@ -31,7 +31,9 @@ std::string said(const ProgramPlace& place) {
   return said("RANK", place.rank) + ", " + said("WORLD_SIZE", place.world_size) + ", " +
          said("LOCAL_RANK", place.local_rank);
 }
-std::string trainers(int count) { return std::to_string(count) + (count == 1 ? " trainer" : " trainers"); }
+std::string trainers(int count) {
+  return std::to_string(count) + (count == 1 ? " trainer" : " trainers");
+}
 
 std::string serving(const std::string& name, const ClientWelcome& receiver) {
   return "`penstock serve` of job '" + name + "' on host " + receiver.host;
@@ -40,8 +42,9 @@ std::string serving(const std::string& name, const ClientWelcome& receiver) {
 // Are there as many programs as trainers? Any receiver of the node can tell.
 void check_count(const std::string& name, const ProgramPlace& place, const ClientWelcome& receiver) {
   const std::string job = serving(name, receiver);
-  const std::string start = "start one program for each trainer: torchrun --nproc-per-node=" +
-                            std::to_string(receiver.local_replicas) + ", or serve with another roles.trainers";
+  const std::string start =
+      "start one program for each trainer: torchrun --nproc-per-node=" + std::to_string(receiver.local_replicas) +
+      ", or serve with another roles.trainers";
   if (place.world_size && *place.world_size != receiver.num_replicas) {
     throw Error(ErrorKind::usage,
                 job + " feeds " + trainers(receiver.num_replicas) + ", and this program is one of " +
@@ -60,8 +63,8 @@ void check_rank(const std::string& name, const ProgramPlace& place, const Client
   const std::string job = serving(name, receiver);
   if (place.rank && *place.rank != receiver.replica) {
     throw Error(ErrorKind::usage,
-                job + " feeds trainer " + std::to_string(receiver.replica) + " at this receiver, and this program has " +
-                    said(place),
+                job + " feeds trainer " + std::to_string(receiver.replica) +
+                    " at this receiver, and this program has " + said(place),
                 "set LOCAL_RANK, and number the nodes as `penstock serve` does in its table of ranks (torchrun "
                 "--node-rank)");
   }
@@ -93,7 +96,8 @@ std::string serving_name(const Job& job) {
   std::error_code ignored;
   const std::filesystem::path path = std::filesystem::weakly_canonical(job.path, ignored);
   std::string name = path.stem().string().substr(0, kLongestName / 2);
-  std::replace_if(name.begin(), name.end(), [](char c) { return !plain(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !plain(c); }, '_');
   return name + "-" + hash128(path.string()).hex().substr(0, 12);
 }
 
@@ -112,9 +116,9 @@ ClientWelcome handshake(PacketSocket& socket, const std::string& token, Nanoseco
   if (!socket.receive_until(packet, timeout_ns)) {
     throw Error(ErrorKind::peer_lost,
                 "the receiver on host " + host_name() +
-                    (socket.closed() ? " hung up when this program said hello"
-                                     : " did not answer this program's hello in " +
-                                           std::to_string(timeout_ns / kSecond) + " s"),
+                    (socket.closed()
+                         ? " hung up when this program said hello"
+                         : " did not answer this program's hello in " + std::to_string(timeout_ns / kSecond) + " s"),
                 "see the messages of `penstock run` or `penstock serve`");
   }
   const ClientMessage answer = decode_client(packet.bytes);

@@ -5,8 +5,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/client/data_loader.h"
-#include "runtime/pixels/finish.h"
 #include "runtime/client/gpu_images.h"
+#include "runtime/pixels/finish.h"
 #include "runtime/report/batch_dump.h"
 
 namespace penstock {
@@ -40,20 +40,30 @@ BatchForm batch_form(const ResolvedSplit& split, const ClientOpened& opened) {
   return form;
 }
 
-int64_t Batch::size() const { return state_->lent.info.samples; }
-int64_t Batch::epoch() const { return state_->lent.info.epoch; }
-int64_t Batch::step() const { return state_->lent.info.step; }
-Arithmetic Batch::arithmetic() const { return state_->form->arithmetic; }
+int64_t Batch::size() const {
+  return state_->lent.info.samples;
+}
+int64_t Batch::epoch() const {
+  return state_->lent.info.epoch;
+}
+int64_t Batch::step() const {
+  return state_->lent.info.step;
+}
+Arithmetic Batch::arithmetic() const {
+  return state_->form->arithmetic;
+}
 std::vector<GpuImages> OfferedGpuMemory::images_of(const Batch& batch) {
   std::vector<GpuImages> images;
   for (const LentBufferRange& buffer_range : batch.state_->lent.buffer_ranges) {
-    images.push_back(
-        {buffer_range.memory, buffer_range.place.first, buffer_range.place.samples, buffer_range.place.at, buffer_range.place.bytes, batch.state_});
+    images.push_back({buffer_range.memory, buffer_range.place.first, buffer_range.place.samples, buffer_range.place.at,
+                      buffer_range.place.bytes, batch.state_});
   }
   std::sort(images.begin(), images.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return images;
 }
-int64_t Batch::num_valid() const { return state_->lent.info.num_valid; }
+int64_t Batch::num_valid() const {
+  return state_->lent.info.num_valid;
+}
 const int64_t* Batch::indices() const {
   return reinterpret_cast<const int64_t*>(state_->data() + state_->form->layout.indices);
 }
@@ -63,7 +73,9 @@ const uint8_t* Batch::valid() const {
 const uint8_t* Batch::substituted() const {
   return reinterpret_cast<const uint8_t*>(state_->data() + state_->form->layout.substituted);
 }
-std::vector<std::string> Batch::fields() const { return state_->form->shown; }
+std::vector<std::string> Batch::fields() const {
+  return state_->form->shown;
+}
 
 size_t place_of(const BatchForm& form, const std::string& name) {
   const FieldTable& table = form.fields;
@@ -107,7 +119,11 @@ std::string_view Batch::value(const std::string& name, int64_t i) const {
   return as_text(varying_value(field, rooms + static_cast<size_t>(i) * field.bytes_per_sample()));
 }
 
-size_t Batch::place_of(const std::string& name) const { return penstock::place_of(*state_->form, name); }
-FieldKind Batch::kind(const std::string& name) const { return kind_of(*state_->form, name); }
+size_t Batch::place_of(const std::string& name) const {
+  return penstock::place_of(*state_->form, name);
+}
+FieldKind Batch::kind(const std::string& name) const {
+  return kind_of(*state_->form, name);
+}
 
 }  // namespace penstock

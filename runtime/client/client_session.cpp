@@ -68,8 +68,9 @@ void ClientSession::add_pool(const ClientIteration& stream, UniqueFd fd) {
   if (pools_.contains(stream.pool)) return;
   const auto pool = std::make_shared<PoolMapping>();
   pool->batch_buffer_bytes = stream.batch_buffer_bytes;
-  pool->memory = SharedMemory::open(std::move(fd), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
-                                    SharedMemory::Access::read_write);
+  pool->memory =
+      SharedMemory::open(std::move(fd), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
+                         SharedMemory::Access::read_write);
   pools_.emplace(stream.pool, pool);
 }
 
@@ -86,10 +87,10 @@ std::optional<LentBatch> ClientSession::next(uint64_t stream) {
 
 LentBatch ClientSession::lent(const ClientBatch& info) {
   const auto pool = pools_.find(info.pool);
-  const bool fits = pool != pools_.end() && info.batch_buffer >= 0 && pool->second->batch_buffer_bytes > 0 &&
-                    static_cast<size_t>(info.batch_buffer) < pool->second->memory.size() / pool->second->batch_buffer_bytes &&
-                    info.samples >= 0 && info.samples <= opened_.batch_size && info.num_valid >= 0 &&
-                    info.num_valid <= info.samples;
+  const bool fits =
+      pool != pools_.end() && info.batch_buffer >= 0 && pool->second->batch_buffer_bytes > 0 &&
+      static_cast<size_t>(info.batch_buffer) < pool->second->memory.size() / pool->second->batch_buffer_bytes &&
+      info.samples >= 0 && info.samples <= opened_.batch_size && info.num_valid >= 0 && info.num_valid <= info.samples;
   if (!fits) unexpected();
   LentBatch batch{info, pool->second, {}};
   for (const ClientBufferRange& buffer_range : info.buffer_ranges) {
@@ -99,7 +100,8 @@ LentBatch ClientSession::lent(const ClientBatch& info) {
       throw lost_with_its_loader();
     }
     const SharedGpuMemory& memory = *exported->second;
-    if (buffer_range.first < 0 || buffer_range.samples < 0 || buffer_range.first > info.samples - buffer_range.samples ||
+    if (buffer_range.first < 0 || buffer_range.samples < 0 ||
+        buffer_range.first > info.samples - buffer_range.samples ||
         !lies_within({buffer_range.at, buffer_range.bytes}, memory.bytes)) {
       unexpected();
     }
@@ -228,7 +230,8 @@ void ClientSession::undo(ReceiverAnswer left) {
   add_pool(*stream, std::move(left.fd));  // the receiver shows it once
 }
 
-std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream, WaitDeadline& wait_deadline) {
+std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& what, uint64_t stream,
+                                                          WaitDeadline& wait_deadline) {
   for (;;) {
     Packet packet;
     empty_outbox();
@@ -244,16 +247,14 @@ std::optional<ReceiverAnswer> ClientSession::receive_once(const std::string& wha
     }
     if (socket_.closed()) hung_up(what);
     if (stream != 0 && waits_ended_.load(std::memory_order_relaxed)) {
-      throw Error(ErrorKind::usage, "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
+      throw Error(ErrorKind::usage,
+                  "this DataLoader was closed while a batch of split '" + options_.split + "' was waited for",
                   "close it when nobody asks it any more");
     }
     switch (wait_deadline.look(returned_.still_all_held(stream), returned_.any_of(stream))) {
-      case WaitDeadline::WaitOutcome::wait:
-        break;
-      case WaitDeadline::WaitOutcome::loaders_late:
-        too_late(what);
-      case WaitDeadline::WaitOutcome::program_late:
-        holds_too_much();
+      case WaitDeadline::WaitOutcome::wait: break;
+      case WaitDeadline::WaitOutcome::loaders_late: too_late(what);
+      case WaitDeadline::WaitOutcome::program_late: holds_too_much();
     }
     if (options_.while_waiting && wait_deadline.callback_due()) {
       without_lock(options_.while_waiting);

@@ -36,11 +36,11 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/client/gpu_images.h"
-#include "runtime/client/outbox.h"
 #include "runtime/client/iteration_answers.h"
-#include "runtime/client/wait_deadline.h"
+#include "runtime/client/outbox.h"
 #include "runtime/client/question_queue.h"
 #include "runtime/client/returned_batches.h"
+#include "runtime/client/wait_deadline.h"
 #include "runtime/protocol/client_protocol.h"
 #include "transport/unix_socket.h"
 
@@ -70,10 +70,10 @@ struct LentBatch {
 class ClientSession {
  public:
   struct Options {
-    std::string split;           // in messages, as the following
-    int hold = 0;                // trainer.hold
-    std::string server;          // whose messages say more: "`penstock run`"; empty: there are none
-    Nanoseconds timeout_ns = 0;  // trainer.timeout_s
+    std::string split;                     // in messages, as the following
+    int hold = 0;                          // trainer.hold
+    std::string server;                    // whose messages say more: "`penstock run`"; empty: there are none
+    Nanoseconds timeout_ns = 0;            // trainer.timeout_s
     std::function<std::string()> problem;  // what ended a receiver in this process; may say nothing
     std::function<void(const std::string&)> on_warning;  // both may throw, and are called without the lock
     std::function<void()> while_waiting;

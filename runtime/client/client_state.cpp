@@ -73,7 +73,8 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   then.split.dataset.main = split.split.dataset.main;
   if (const std::string difference = first_difference(canonical_json(then), canonical_json(split));
       !difference.empty()) {
-    throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)", "resume with the settings that were saved");
+    throw Error(ErrorKind::config, who + difference + " (here: as it was saved, there: as it is now)",
+                "resume with the settings that were saved");
   }
   if (text_of(state, "dataset") != dataset_fingerprint) {
     throw Error(ErrorKind::config, who + "the dataset has the same size, but other samples or labels",

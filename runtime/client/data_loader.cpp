@@ -10,11 +10,11 @@
 #include "runtime/client/batch_state.h"
 #include "runtime/client/client_session.h"
 #include "runtime/client/client_state.h"
+#include "runtime/client/gpu_images.h"
 #include "runtime/client/receiver_connection.h"
 #include "runtime/job/gpu_keys.h"
 #include "runtime/job/job.h"
 #include "runtime/job/sampler_file.h"
-#include "runtime/client/gpu_images.h"
 #include "runtime/pixels/finish.h"
 #include "runtime/report/report.h"
 #include "runtime/sample/split_context.h"
@@ -27,7 +27,8 @@ namespace penstock {
 class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
  public:
   DataLoaderImpl(const JobMaker& read, const std::string& split, const DataLoaderOptions& options)
-      : connection_(connect_receiver(read, options)), resolved_(with_sampler_file(resolve_split(connection_.job, split))) {
+      : connection_(connect_receiver(read, options)),
+        resolved_(with_sampler_file(resolve_split(connection_.job, split))) {
     if (connection_.origin == ReceiverOrigin::embedded) load_here(connection_, options);
     session_.emplace(std::move(connection_.socket), session_options(options));
     if (connection_.origin == ReceiverOrigin::embedded) {
@@ -56,7 +57,8 @@ class DataLoaderImpl : public std::enable_shared_from_this<DataLoaderImpl> {
   const BatchForm& form() const { return *form_; }
   Finisher finisher() const {
     const Variants variants = make_variants(resolved_);
-    return finisher_of(variants.shared(), wanted_finish(variants.shared().finish(), resolved_.split.channels_last, asked_));
+    return finisher_of(variants.shared(),
+                       wanted_finish(variants.shared().finish(), resolved_.split.channels_last, asked_));
   }
   int ranks_per_replica() const { return connection_.job.roles.ranks_per_replica; }
   bool embedded() const { return connection_.world != nullptr; }
@@ -128,7 +130,9 @@ std::shared_ptr<DataLoaderImpl> make_impl(const JobMaker& read, const std::strin
 
 }  // namespace
 
-SharedGpuMemory::~SharedGpuMemory() { UniqueFd(fd).reset(); }
+SharedGpuMemory::~SharedGpuMemory() {
+  UniqueFd(fd).reset();
+}
 
 struct BatchStream::Iteration {
   std::shared_ptr<DataLoaderImpl> loader;
@@ -152,7 +156,9 @@ struct BatchIterator::Place {
   Batch batch;  // goes before the stream does
 };
 
-bool BatchIterator::at_end() const noexcept { return !place_ || !place_->batch; }
+bool BatchIterator::at_end() const noexcept {
+  return !place_ || !place_->batch;
+}
 Batch& BatchIterator::operator*() const {
   if (at_end()) throw Error(ErrorKind::usage, "there is no batch at the end of an iteration");
   return place_->batch;
@@ -184,7 +190,9 @@ BatchStream DataLoader::start() {
   return stream;
 }
 
-BatchStream DataLoader::start_at(int64_t which, int64_t step) { return start_at(which, step, {}); }
+BatchStream DataLoader::start_at(int64_t which, int64_t step) {
+  return start_at(which, step, {});
+}
 
 BatchStream DataLoader::start_at(int64_t which, int64_t step, std::vector<int64_t> order) {
   BatchStream stream;
@@ -219,7 +227,9 @@ Cursor DataLoader::resume(const std::string& state, int64_t order_samples) const
   if (!warning.empty()) impl_->session().warn(warning);
   return cursor;
 }
-std::string DataLoader::spec() const { return canonical_json(impl_->resolved()); }
+std::string DataLoader::spec() const {
+  return canonical_json(impl_->resolved());
+}
 
 void DataLoader::set_epoch(int64_t epoch) {
   if (epoch < 0) throw Error(ErrorKind::usage, "set_epoch(" + std::to_string(epoch) + "): epochs count from 0");
@@ -229,29 +239,67 @@ int64_t DataLoader::epoch() const noexcept {
   if (impl_->next_epoch) return *impl_->next_epoch;
   return impl_->training() ? impl_->last_epoch + 1 : 0;
 }
-int64_t DataLoader::size() const noexcept { return impl_->opened().steps; }
-int64_t DataLoader::batch_size() const noexcept { return impl_->opened().batch_size; }
-int64_t DataLoader::num_samples() const noexcept { return impl_->opened().num_samples; }
-int64_t DataLoader::dataset_size() const noexcept { return impl_->opened().dataset_size; }
-int DataLoader::num_replicas() const noexcept { return impl_->opened().num_replicas; }
-int DataLoader::ranks_per_replica() const noexcept { return impl_->ranks_per_replica(); }
-int DataLoader::rank() const noexcept { return impl_->opened().replica; }
-const std::vector<std::string>& DataLoader::class_names() const noexcept { return impl_->opened().classes; }
-std::vector<std::string> DataLoader::warnings() const { return impl_->session().take_warnings(); }
-std::string DataLoader::stats_json() { return impl_->session().stats(); }
-std::string DataLoader::report_json() { return impl_->report(); }
-std::vector<std::string> DataLoader::fields() const { return impl_->field_names(); }
-FieldKind DataLoader::kind(const std::string& field) const { return kind_of(impl_->form(), field); }
-bool DataLoader::embedded() const noexcept { return impl_->embedded(); }
-bool DataLoader::raw_images() const noexcept { return impl_->opened().raw_images; }
-Finisher DataLoader::finisher() const { return impl_->finisher(); }
-void DataLoader::end_waits() noexcept { impl_->session().end_waits(); }
+int64_t DataLoader::size() const noexcept {
+  return impl_->opened().steps;
+}
+int64_t DataLoader::batch_size() const noexcept {
+  return impl_->opened().batch_size;
+}
+int64_t DataLoader::num_samples() const noexcept {
+  return impl_->opened().num_samples;
+}
+int64_t DataLoader::dataset_size() const noexcept {
+  return impl_->opened().dataset_size;
+}
+int DataLoader::num_replicas() const noexcept {
+  return impl_->opened().num_replicas;
+}
+int DataLoader::ranks_per_replica() const noexcept {
+  return impl_->ranks_per_replica();
+}
+int DataLoader::rank() const noexcept {
+  return impl_->opened().replica;
+}
+const std::vector<std::string>& DataLoader::class_names() const noexcept {
+  return impl_->opened().classes;
+}
+std::vector<std::string> DataLoader::warnings() const {
+  return impl_->session().take_warnings();
+}
+std::string DataLoader::stats_json() {
+  return impl_->session().stats();
+}
+std::string DataLoader::report_json() {
+  return impl_->report();
+}
+std::vector<std::string> DataLoader::fields() const {
+  return impl_->field_names();
+}
+FieldKind DataLoader::kind(const std::string& field) const {
+  return kind_of(impl_->form(), field);
+}
+bool DataLoader::embedded() const noexcept {
+  return impl_->embedded();
+}
+bool DataLoader::raw_images() const noexcept {
+  return impl_->opened().raw_images;
+}
+Finisher DataLoader::finisher() const {
+  return impl_->finisher();
+}
+void DataLoader::end_waits() noexcept {
+  impl_->session().end_waits();
+}
 
 std::vector<std::shared_ptr<const SharedGpuMemory>> OfferedGpuMemory::take() {
   return loader_->session().take_offers();
 }
-void OfferedGpuMemory::use(const SharedGpuMemory& memory) { loader_->session().use(memory); }
-void OfferedGpuMemory::use_none() { loader_->session().use_none(); }
+void OfferedGpuMemory::use(const SharedGpuMemory& memory) {
+  loader_->session().use(memory);
+}
+void OfferedGpuMemory::use_none() {
+  loader_->session().use_none();
+}
 void OfferedGpuMemory::ask_for_link(const SharedGpuMemory& memory, const std::string& identity) {
   loader_->session().ask_for_link(memory, identity);
 }

@@ -87,10 +87,10 @@ class Batch {
  public:
   Batch() = default;
 
-  int64_t size() const;                        // samples in it; the last batch of an epoch may be shorter
+  int64_t size() const;  // samples in it; the last batch of an epoch may be shorter
   int64_t epoch() const;
   int64_t step() const;
-  Arithmetic arithmetic() const;               // fast: of these pixels nothing is promised but which and how drawn
+  Arithmetic arithmetic() const;  // fast: of these pixels nothing is promised but which and how drawn
   TensorView image() const { return (*this)["image"]; }  // [n, 3, h, w]; strides tell channels-last
   TensorView label() const { return (*this)["label"]; }  // int64 [n]
   // Error(usage) with the fields there are; also for one of bytes or text, which has no array.
@@ -100,9 +100,9 @@ class Batch {
   std::string_view value(const std::string& field, int64_t i) const;
   FieldKind kind(const std::string& field) const;
   std::vector<std::string> fields() const;
-  const int64_t* indices() const;              // [n]: dataset index of each sample
-  const uint8_t* valid() const;                // [n]: 0 for padding and unreadable samples in `eval`
-  const uint8_t* substituted() const;          // [n]: 1 where another sample stands in for an unusable one
+  const int64_t* indices() const;      // [n]: dataset index of each sample
+  const uint8_t* valid() const;        // [n]: 0 for padding and unreadable samples in `eval`
+  const uint8_t* substituted() const;  // [n]: 1 where another sample stands in for an unusable one
   int64_t num_valid() const;
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
@@ -114,12 +114,12 @@ class Batch {
 };
 
 struct DataLoaderOptions {
-  std::vector<std::string> overrides;          // "splits.train.batch_size=32"
-  std::optional<bool> attach;                  // to `penstock serve`; nothing: if PENSTOCK_ATTACH is 1
-  std::optional<int> num_replicas;             // embedded only
+  std::vector<std::string> overrides;  // "splits.train.batch_size=32"
+  std::optional<bool> attach;          // to `penstock serve`; nothing: if PENSTOCK_ATTACH is 1
+  std::optional<int> num_replicas;     // embedded only
   std::optional<int> rank;
-  bool places_are_ranks = false;               // the two count ranks, of which roles.ranks_per_replica make a replica
-  std::optional<DType> dtype;                  // of images, instead of the pipeline's ToDtype
+  bool places_are_ranks = false;  // the two count ranks, of which roles.ranks_per_replica make a replica
+  std::optional<DType> dtype;     // of images, instead of the pipeline's ToDtype
   std::optional<bool> channels_last;
   // Images as the loaders send them, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // GPU say: a quarter of float32's bytes. Not where MixUp mixes batches: raw_images() tells.
@@ -131,7 +131,7 @@ struct DataLoaderOptions {
   // From the constructor, begin(), next() and ++; also kept in warnings(), but for the one of a constructor that waits
   // for a `penstock serve`. What it throws comes out of those.
   std::function<void(const std::string&)> on_warning;
-  std::function<void()> while_waiting;         // may throw, to end the wait: a program's way to Ctrl-C
+  std::function<void()> while_waiting;  // may throw, to end the wait: a program's way to Ctrl-C
   // Calls `end`, once, and throws nothing: in the thread that drops the last of DataLoader, iterations and batches.
   // `end` may wait for threads that load (embedded), even until a folder has been listed; what they wait for must not
   // be held meanwhile, as Python's GIL would be. Unset: it is called there and then.
@@ -189,7 +189,7 @@ class DataLoader {
   BatchIterator end() { return {}; }
   // An iteration that begins at `step` of `epoch`: for resuming.
   BatchIterator begin_at(int64_t epoch, int64_t step);
-  BatchStream start();                            // as begin(): advances the epoch
+  BatchStream start();  // as begin(): advances the epoch
   BatchStream start_at(int64_t epoch, int64_t step);
   // An iteration in an order that the program gives: this replica's own share of the epoch, all of it, also where
   // `step` is not 0. For splits with sampler.program; at most 8 million indices.
@@ -204,23 +204,23 @@ class DataLoader {
   void end_waits() noexcept;
 
   void set_epoch(int64_t epoch);
-  int64_t epoch() const noexcept;               // that the next begin() will give
-  int64_t size() const noexcept;                // batches per epoch; the same for every replica
+  int64_t epoch() const noexcept;  // that the next begin() will give
+  int64_t size() const noexcept;   // batches per epoch; the same for every replica
   int64_t batch_size() const noexcept;
-  int64_t num_samples() const noexcept;         // of this replica that count, per epoch (padding in `eval` does not)
+  int64_t num_samples() const noexcept;  // of this replica that count, per epoch (padding in `eval` does not)
   int64_t dataset_size() const noexcept;
   int num_replicas() const noexcept;
   int rank() const noexcept;
-  int ranks_per_replica() const noexcept;       // the job's
+  int ranks_per_replica() const noexcept;  // the job's
   const std::vector<std::string>& class_names() const noexcept;
-  std::string spec() const;                     // the split as canonical JSON: equal specs, equal streams
-  std::vector<std::string> warnings() const;    // and forgets them
-  std::string stats_json();                     // this receiver's report so far
-  std::string report_json();                    // the same as a job's report, bottleneck included
-  std::vector<std::string> fields() const;      // names of what a batch holds
+  std::string spec() const;                        // the split as canonical JSON: equal specs, equal streams
+  std::vector<std::string> warnings() const;       // and forgets them
+  std::string stats_json();                        // this receiver's report so far
+  std::string report_json();                       // the same as a job's report, bottleneck included
+  std::vector<std::string> fields() const;         // names of what a batch holds
   FieldKind kind(const std::string& field) const;  // Error(usage) where a batch has no such field
   bool embedded() const noexcept;
-  bool raw_images() const noexcept;             // are images raw, as the options asked?
+  bool raw_images() const noexcept;  // are images raw, as the options asked?
   // What makes of a raw image what the job and the options say: on this CPU by run(), elsewhere by its table
   // (runtime/pixels/finish.h, which a program that calls this includes).
   Finisher finisher() const;

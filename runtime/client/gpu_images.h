@@ -44,8 +44,8 @@ struct SharedGpuMemory {
   const uint64_t bytes;
   const int fd;  // closed with this; -1: linked
   bool linked = false;
-  std::string link_id;                  // empty: not opened yet
-  std::string problem;                  // why there is no link, or none any more
+  std::string link_id;                     // empty: not opened yet
+  std::string problem;                     // why there is no link, or none any more
   mutable std::atomic<bool> gone = false;  // with its loader; publishes nothing
 };
 

@@ -33,7 +33,8 @@ std::vector<ClientRelease> IterationAnswers::drop_stopped() {
   for (const uint64_t stream : stopped_) {
     const auto node = kept_.extract(stream);
     if (!node) continue;
-    if (const auto* batch = std::get_if<ClientBatch>(&node.mapped())) back.push_back({batch->pool, batch->batch_buffer});
+    if (const auto* batch = std::get_if<ClientBatch>(&node.mapped()))
+      back.push_back({batch->pool, batch->batch_buffer});
   }
   // Only streams with an answer under way need to be remembered.
   std::erase_if(stopped_, [&](uint64_t stream) { return asked_.count(stream) == 0; });

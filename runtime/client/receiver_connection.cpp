@@ -59,10 +59,12 @@ ReceiverConnection connect_run(const std::string& receiver, const JobMaker& read
   connection.job = read(all_overrides(environment_value(kOverridesVariable), options));
   UniqueFd fd = connect_patiently(receiver.front() == '@' ? receiver.substr(1) : receiver, options);
   if (!peer_is_us(fd.get())) {
-    throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_RECEIVER belongs to another user", "unset PENSTOCK_RECEIVER");
+    throw Error(ErrorKind::peer_lost, "the socket in PENSTOCK_RECEIVER belongs to another user",
+                "unset PENSTOCK_RECEIVER");
   }
   connection.socket = PacketSocket(std::move(fd));
-  handshake(connection.socket, environment_value("PENSTOCK_TOKEN"), static_cast<Nanoseconds>(connection.job.trainer.timeout_s * 1e9));
+  handshake(connection.socket, environment_value("PENSTOCK_TOKEN"),
+            static_cast<Nanoseconds>(connection.job.trainer.timeout_s * 1e9));
   return connection;
 }
 
@@ -70,7 +72,8 @@ ReceiverConnection connect_run(const std::string& receiver, const JobMaker& read
 
 ReceiverConnection connect_receiver(const JobMaker& read, const DataLoaderOptions& options) {
   check_switches();
-  if (const std::string receiver = environment_value("PENSTOCK_RECEIVER"); !receiver.empty()) return connect_run(receiver, read, options);
+  if (const std::string receiver = environment_value("PENSTOCK_RECEIVER"); !receiver.empty())
+    return connect_run(receiver, read, options);
   ReceiverConnection connection;
   connection.job = read(options.overrides);
   if (!wants_to_attach(options)) return connection;
@@ -78,14 +81,16 @@ ReceiverConnection connect_receiver(const JobMaker& read, const DataLoaderOption
   ProgramPlace place = program_place(current_environment());
   if (options.rank) place.rank = options.rank;
   if (options.num_replicas) place.world_size = options.num_replicas;
-  Attached found = attach(serving_name(connection.job), connection.job, place, {options.on_warning, options.while_waiting});
+  Attached found =
+      attach(serving_name(connection.job), connection.job, place, {options.on_warning, options.while_waiting});
   connection.socket = std::move(found.socket);
   connection.job = read(all_overrides(found.welcome.overrides_json, options));
   return connection;
 }
 
 void load_here(ReceiverConnection& connection, const DataLoaderOptions& options) {
-  connection.world = EmbeddedWorld::shared(connection.job, embedded_place(connection.job, options, current_environment()));
+  connection.world =
+      EmbeddedWorld::shared(connection.job, embedded_place(connection.job, options, current_environment()));
   connection.socket = PacketSocket(connection.world->connect());
 }
 

@@ -43,7 +43,8 @@ class ReturnedBatches {
 
   void all_held(uint64_t stream) noexcept {
     MutexLock lock(mutex_);
-    if (const auto it = iterations_.find(stream); it != iterations_.end()) it->second.when_held = of_pool_.at(it->second.pool);
+    if (const auto it = iterations_.find(stream); it != iterations_.end())
+      it->second.when_held = of_pool_.at(it->second.pool);
   }
   void delivered(uint64_t stream) noexcept {
     MutexLock lock(mutex_);
@@ -63,7 +64,7 @@ class ReturnedBatches {
  private:
   struct Iteration {
     int32_t pool = 0;
-    int64_t returned = 0;               // batches of this iteration
+    int64_t returned = 0;  // batches of this iteration
     // of the pool, when the receiver said that all are held; a batch that comes ends it
     std::optional<int64_t> when_held;
   };

@@ -30,7 +30,10 @@ class WaitDeadline {
   static constexpr Nanoseconds kGivesNoneBack = 5 * kSecond;
 
   WaitDeadline(const Clock& clock, Nanoseconds timeout_ns)
-      : clock_(clock), timeout_(timeout_ns), deadline_(clock.now() + timeout_ns), next_callback_(clock.now() + kCallbackInterval) {}
+      : clock_(clock),
+        timeout_(timeout_ns),
+        deadline_(clock.now() + timeout_ns),
+        next_callback_(clock.now() + kCallbackInterval) {}
 
   // Does the program hold all batches that the iteration can give, and has it given back one of the iteration?
   WaitOutcome look(bool holds_all, bool gives_back) {

@@ -51,38 +51,51 @@ class Coordinator::Impl {
   }
 
   void handle(PeerId peer, const ControlMessage& message) {
-    std::visit(
-        overloaded{
-            [&](const LoaderHello& m) {
-              joined_.insert(peer);
-              lost_.erase(peer);
-              threads_[peer] = std::max(1, m.threads);
-              splits_.loader_joined(peer);
-              apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer)});
-            },
-            [&](const Alive&) { apply(LoaderAlive{peer}); },
-            [&](const LeasesAhead& m) { apply(LoaderAhead{peer, std::max(0, m.leases)}); },
-            [&](const OpenSplit& m) { open_split(peer, m); },
-            [&](const SplitClosed& m) { splits_.close({peer, m.split}); },
-            [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
-            [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
-            [&](const BatchBufferFree& m) { if (streams_.count(m.stream) != 0) apply(BatchBufferReserved{m.stream, m.step}); },
-            [&](const CursorAt& m) {
-              if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
-            },
-            [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
-            [&](const ProgramsAt& m) { programs_at(peer, m.living); },
-            [&](const ChunkDone& m) { apply(ChunkProduced{peer, m.lease, m.busy_ns, m.bytes, m.pixels}); },
-            [&](const ChunkUndone& m) { apply(ChunkFailed{peer, m.lease, m.reason}); },
-            [&](const ChunkBufferFree& m) { apply(ChunkBufferFreed{peer, m.receiver}); },
-            [&](const ChunkTaken& m) { if (streams_.count(m.lease.stream) != 0) apply(ChunkAccepted{m.lease}); },
-            [&](const auto&) {
-              throw Error(ErrorKind::peer_lost,
-                          "rank " + std::to_string(peer) + " sent the coordinator a message that is not for it",
-                          "all ranks must run the same version of penstock");
-            },
-        },
-        message);
+    std::visit(overloaded{
+                   [&](const LoaderHello& m) {
+                     joined_.insert(peer);
+                     lost_.erase(peer);
+                     threads_[peer] = std::max(1, m.threads);
+                     splits_.loader_joined(peer);
+                     apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer)});
+                   },
+                   [&](const Alive&) { apply(LoaderAlive{peer}); },
+                   [&](const LeasesAhead& m) {
+                     apply(LoaderAhead{peer, std::max(0, m.leases)});
+                   },
+                   [&](const OpenSplit& m) { open_split(peer, m); },
+                   [&](const SplitClosed& m) {
+                     splits_.close({peer, m.split});
+                   },
+                   [&](const SplitPrepared& m) { splits_.prepared(peer, m); },
+                   [&](const OpenLeaseStream& m) { open_lease_stream(peer, m); },
+                   [&](const BatchBufferFree& m) {
+                     if (streams_.count(m.stream) != 0) apply(BatchBufferReserved{m.stream, m.step});
+                   },
+                   [&](const CursorAt& m) {
+                     if (streams_.count(m.stream) != 0) apply(CursorMoved{m.stream, m.cursor, m.waiting});
+                   },
+                   [&](const CloseLeaseStream& m) { close_lease_stream(m.stream); },
+                   [&](const ProgramsAt& m) { programs_at(peer, m.living); },
+                   [&](const ChunkDone& m) {
+                     apply(ChunkProduced{peer, m.lease, m.busy_ns, m.bytes, m.pixels});
+                   },
+                   [&](const ChunkUndone& m) {
+                     apply(ChunkFailed{peer, m.lease, m.reason});
+                   },
+                   [&](const ChunkBufferFree& m) {
+                     apply(ChunkBufferFreed{peer, m.receiver});
+                   },
+                   [&](const ChunkTaken& m) {
+                     if (streams_.count(m.lease.stream) != 0) apply(ChunkAccepted{m.lease});
+                   },
+                   [&](const auto&) {
+                     throw Error(ErrorKind::peer_lost,
+                                 "rank " + std::to_string(peer) + " sent the coordinator a message that is not for it",
+                                 "all ranks must run the same version of penstock");
+                   },
+               },
+               message);
     splits_.forget_closed();
   }
 
@@ -135,7 +148,7 @@ class Coordinator::Impl {
     const std::string& name = asked.resolved.name;
     if (const auto complaint = agreement_.opened(who, name, m.opening, m.json)) {
       send_(receiver, SplitRefused{m.split, static_cast<int32_t>(ErrorKind::config), *complaint,
-                               "give every trainer the same job file and overrides"});
+                                   "give every trainer the same job file and overrides"});
       return;
     }
     const size_t program = agreement_.program_number(who, name);
@@ -155,14 +168,15 @@ class Coordinator::Impl {
     for (const auto& [loader, its] : threads_) threads += its;
     const int64_t pieces = std::max<int64_t>(1, 2 * threads / std::max<int64_t>(1, std::ssize(options_.receivers)));
     const int64_t samples = (split.resolved.split.batch_size + pieces - 1) / pieces;
-    return static_cast<int32_t>(std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples),
-                                                    split.max_chunk_samples));
+    return static_cast<int32_t>(
+        std::clamp<int64_t>(samples, std::min<int64_t>(4, split.max_chunk_samples), split.max_chunk_samples));
   }
 
   void open_lease_stream(PeerId receiver, const OpenLeaseStream& m) {
     OpenedSplit* found = splits_.find(m.fingerprint);
     if (found == nullptr) {
-      send_(receiver, LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
+      send_(receiver,
+            LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), "the split was not opened", ""});
       return;
     }
     OpenedSplit& split = *found;
@@ -170,8 +184,9 @@ class Coordinator::Impl {
                                    : agreement_.began({receiver, m.replica, m.program}, split.resolved.name, m.opening,
                                                       m.epoch, m.first_step);
     if (complaint) {
-      send_(receiver, LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
-                               "resume every trainer from the same state, and call set_epoch() alike in all of them"});
+      send_(receiver,
+            LeaseStreamFailed{m.stream, static_cast<int32_t>(ErrorKind::usage), *complaint,
+                              "resume every trainer from the same state, and call set_epoch() alike in all of them"});
       return;
     }
     Stream stream;
@@ -294,11 +309,23 @@ class Coordinator::Impl {
 Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send)
     : impl_(std::make_unique<Impl>(options, clock, std::move(send))) {}
 Coordinator::~Coordinator() = default;
-void Coordinator::handle(PeerId peer, const ControlMessage& message) { impl_->handle(peer, message); }
-void Coordinator::peer_lost(PeerId peer, const std::string& reason) { impl_->peer_lost(peer, reason); }
-void Coordinator::tick() { impl_->tick(); }
-std::optional<Nanoseconds> Coordinator::idle_since() const { return impl_->idle_since(); }
-std::vector<PeerId> Coordinator::living_loaders() const { return impl_->living_loaders(); }
-Coordinator::Figures Coordinator::figures() const { return impl_->figures(); }
+void Coordinator::handle(PeerId peer, const ControlMessage& message) {
+  impl_->handle(peer, message);
+}
+void Coordinator::peer_lost(PeerId peer, const std::string& reason) {
+  impl_->peer_lost(peer, reason);
+}
+void Coordinator::tick() {
+  impl_->tick();
+}
+std::optional<Nanoseconds> Coordinator::idle_since() const {
+  return impl_->idle_since();
+}
+std::vector<PeerId> Coordinator::living_loaders() const {
+  return impl_->living_loaders();
+}
+Coordinator::Figures Coordinator::figures() const {
+  return impl_->figures();
+}
 
 }  // namespace penstock

@@ -26,12 +26,12 @@
 namespace penstock {
 
 struct CoordinatorOptions {
-  std::vector<PeerId> loaders;  // that are to join
-  std::vector<PeerId> receivers;    // trainers, in order
-  std::vector<int> nodes;       // node number of every peer, by PeerId
+  std::vector<PeerId> loaders;    // that are to join
+  std::vector<PeerId> receivers;  // trainers, in order
+  std::vector<int> nodes;         // node number of every peer, by PeerId
   BalancerSpec balancer;
-  int chunk_samples = 0;        // 0: chosen
-  bool embedded = false;        // see BalancerOptions
+  int chunk_samples = 0;  // 0: chosen
+  bool embedded = false;  // see BalancerOptions
 };
 
 class Coordinator {

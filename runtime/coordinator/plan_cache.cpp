@@ -12,10 +12,10 @@ PlanCache::Building& PlanCache::building(int64_t epoch) {
     plans_.splice(plans_.begin(), plans_, known);
     return plans_.front().second;
   }
-  auto built = std::async(std::launch::async, [split = split_, numbers = numbers_, size = dataset_size_,
-                                               replicas = num_replicas_, epoch] {
-    return epoch_plan(split, *numbers, size, replicas, epoch);
-  });
+  auto built = std::async(std::launch::async,
+                          [split = split_, numbers = numbers_, size = dataset_size_, replicas = num_replicas_, epoch] {
+                            return epoch_plan(split, *numbers, size, replicas, epoch);
+                          });
   plans_.emplace_front(epoch, built.share());
   return plans_.front().second;
 }

@@ -64,6 +64,8 @@ std::optional<std::string> ReplicaAgreement::began(const Program& who, const std
   return std::nullopt;
 }
 
-void ReplicaAgreement::forget() { splits_.clear(); }
+void ReplicaAgreement::forget() {
+  splits_.clear();
+}
 
 }  // namespace penstock

@@ -245,7 +245,7 @@ void SplitRegistry::answer(Split& split) {
       split.open_at.erase(opening);
     } else {
       send_(receiver, SplitOpened{split.fingerprint, seen.dataset_size, seen.dataset_fingerprint, seen.classes,
-                              seen.extra_fields, seen.labelled, number});
+                                  seen.extra_fields, seen.labelled, number});
     }
   }
   split.waiting.clear();

@@ -38,7 +38,7 @@
 namespace penstock {
 
 struct SplitRegistryOptions {
-  size_t receivers = 0;       // in the job
+  size_t receivers = 0;   // in the job
   size_t loaders = 0;     // that are to join
   int chunk_samples = 0;  // 0: chosen
   bool embedded = false;  // see BalancerOptions

@@ -14,7 +14,7 @@ struct CachedSource::Entry {
   int width = 0;
   int height = 0;
   int64_t label = 0;
-  size_t restart_points_end = 0;     // in bytes, after the fields
+  size_t restart_points_end = 0;  // in bytes, after the fields
 };
 
 CachedSource::CachedSource(std::unique_ptr<Source> source, int64_t budget_bytes)
@@ -86,7 +86,8 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
 
 void CachedSource::list_reads(int64_t index, std::vector<FilePart>& parts) const {
   if (index < 0 || index >= size()) return;
-  if (entries_[static_cast<size_t>(index)].load(std::memory_order_acquire) == nullptr) source_->list_reads(index, parts);
+  if (entries_[static_cast<size_t>(index)].load(std::memory_order_acquire) == nullptr)
+    source_->list_reads(index, parts);
 }
 
 }  // namespace penstock

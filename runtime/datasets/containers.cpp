@@ -12,7 +12,9 @@
 namespace penstock {
 namespace {
 
-bool is_pattern(const std::string& kind) { return kind == "tar" || kind == "tfrecord" || kind == "parquet"; }
+bool is_pattern(const std::string& kind) {
+  return kind == "tar" || kind == "tfrecord" || kind == "parquet";
+}
 
 const std::string& place_of(const DatasetSpec& dataset, const std::string& kind) {
   for (const DatasetKind& known : dataset_kinds) {
@@ -129,7 +131,8 @@ SampleTable list_samples(const ContainerInput& input) {
   if (kind == "mds") return list_mds(input);
   if (kind == "tfrecord") return list_tfrecord(input);
   if (kind == "parquet") {
-    throw Error(ErrorKind::usage, "Parquet files are read by `penstock index` alone, and '" + input.dataset.parquet + "' has no index",
+    throw Error(ErrorKind::usage,
+                "Parquet files are read by `penstock index` alone, and '" + input.dataset.parquet + "' has no index",
                 "add index: FILE to the dataset, and run `penstock index` once");
   }
   throw Error(ErrorKind::usage, "no data set of containers is named");

@@ -293,7 +293,7 @@ int64_t ImageFolder::encoded_size(int64_t index) const {
 SampleStatus ImageFolder::read(int64_t index, std::vector<std::byte>& bytes) const {
   if (!files_.read_file(path(index), max_encoded_bytes_, bytes)) {
     return SampleStatus::bad("the file is larger than limits.max_encoded_bytes (" + std::to_string(max_encoded_bytes_) +
-                        " bytes)");
+                             " bytes)");
   }
   sizes_[static_cast<size_t>(index)].store(static_cast<int64_t>(bytes.size()), std::memory_order_relaxed);
   return SampleStatus::good();

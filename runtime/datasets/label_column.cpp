@@ -50,7 +50,8 @@ std::string LabelColumn::add_text(std::string_view given) {
   if (text.size() > 4096) return "a label of " + std::to_string(text.size()) + " bytes";
   if (kind_ == Kind::names && integer_of(text, label))
     return "label " + shown + " is an integer, and those before it are names";
-  if (is_number(text)) return "label " + shown + " is a number, but no integer of 64 bits: measures are fields, not labels";
+  if (is_number(text))
+    return "label " + shown + " is a number, but no integer of 64 bits: measures are fields, not labels";
   kind_ = Kind::names;
   const auto [found, added] = place_.try_emplace(std::string(text), static_cast<int64_t>(names_.size()));
   if (added) names_.emplace_back(text);

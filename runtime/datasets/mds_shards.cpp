@@ -29,7 +29,8 @@ constexpr size_t kMaxPath = 4096;
 }
 
 bool is_name(std::string_view part) {
-  return !part.empty() && part.size() <= 255 && part != "." && part != ".." && part.find('\0') == std::string_view::npos;
+  return !part.empty() && part.size() <= 255 && part != "." && part != ".." &&
+         part.find('\0') == std::string_view::npos;
 }
 
 // A file of the folder, or of a folder below it: what writers in parallel wrote, each into a folder of its own, and

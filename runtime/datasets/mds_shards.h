@@ -20,9 +20,9 @@ struct MdsColumn {
 };
 
 struct MdsShard {
-  std::string raw;             // files below the folder, as "shard.00000.mds" or, merged, "1/shard.00000.mds"
-  std::string compressed;      // empty: there is none
-  std::string compression;     // "zstd:7"
+  std::string raw;          // files below the folder, as "shard.00000.mds" or, merged, "1/shard.00000.mds"
+  std::string compressed;   // empty: there is none
+  std::string compression;  // "zstd:7"
   uint64_t raw_bytes = 0;
   uint64_t samples = 0;
   std::vector<MdsColumn> columns;

@@ -18,8 +18,8 @@ SampleStatus PackSource::check_sizes(int64_t index) const {
     if (SampleStatus status = check_pixels(facts.pixels, limits_); !status.ok()) return status;
   } else if (table_.row(index).bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
     return SampleStatus::bad("the image has " + std::to_string(table_.row(index).bytes) +
-                        " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
-                        ")");
+                             " bytes, more than limits.max_encoded_bytes (" +
+                             std::to_string(limits_.max_encoded_bytes) + ")");
   }
   for (size_t f = 0; f < facts.fields.size(); ++f) {
     const FieldSpec& field = facts.fields[f];
@@ -27,8 +27,8 @@ SampleStatus PackSource::check_sizes(int64_t index) const {
       const FieldPlace& place = table_.place(f, index);
       if (place.file == kInTable || place.bytes <= static_cast<uint64_t>(limits_.max_encoded_bytes)) continue;
       return SampleStatus::bad("'" + field.name + "' has " + std::to_string(place.bytes) +
-                          " bytes, more than limits.max_encoded_bytes (" + std::to_string(limits_.max_encoded_bytes) +
-                          ")");
+                               " bytes, more than limits.max_encoded_bytes (" +
+                               std::to_string(limits_.max_encoded_bytes) + ")");
     }
     const bool picture = field.kind == FieldKind::image || field.kind == FieldKind::mask;
     if (!picture && field.fixed_size()) continue;
@@ -36,7 +36,7 @@ SampleStatus PackSource::check_sizes(int64_t index) const {
     const uint64_t bytes = table_.place(f, index).bytes;
     if (bytes <= static_cast<uint64_t>(most)) continue;
     return SampleStatus::bad("field '" + field.name + "' has " + std::to_string(bytes) + " bytes, more than limits." +
-                        (picture ? "max_encoded_bytes (" : "max_field_bytes (") + std::to_string(most) + ")");
+                             (picture ? "max_encoded_bytes (" : "max_field_bytes (") + std::to_string(most) + ")");
   }
   return SampleStatus::good();
 }

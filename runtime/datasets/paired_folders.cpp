@@ -205,7 +205,7 @@ SampleStatus PairedFolders::read_file(const Folder& folder, int64_t index, std::
   const std::string& name = folder.names[static_cast<size_t>(index)];
   if (files_.read_file(folder.root + "/" + name, max_encoded_bytes_, bytes)) return SampleStatus::good();
   return SampleStatus::bad("the file '" + name + "' is larger than limits.max_encoded_bytes (" +
-                      std::to_string(max_encoded_bytes_) + " bytes)");
+                           std::to_string(max_encoded_bytes_) + " bytes)");
 }
 
 SampleStatus PairedFolders::read(int64_t index, std::vector<std::byte>& bytes) const {

@@ -144,8 +144,9 @@ SampleTable list_mnist(const ContainerInput& input) {
   const IdxHeader image_header = idx_header(*images, 3);
   const IdxHeader label_header = idx_header(*labels, 1);
   if (image_header.extents[0] != label_header.extents[0]) {
-    refuse_shard(*labels, 4, "it has " + std::to_string(label_header.extents[0]) + " labels for " +
-                                 std::to_string(image_header.extents[0]) + " pictures");
+    refuse_shard(*labels, 4,
+                 "it has " + std::to_string(label_header.extents[0]) + " labels for " +
+                     std::to_string(image_header.extents[0]) + " pictures");
   }
   image_facts.path = relative_to(root, paths[0]);
   label_facts.path = relative_to(root, paths[1]);

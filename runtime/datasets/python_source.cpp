@@ -84,7 +84,7 @@ SampleStatus PythonSource::load(const DrawKey& key, SourceSample& sample) const 
   const auto most = static_cast<size_t>(std::max(limits_.max_encoded_bytes, 3 * limits_.max_pixels));
   // Room for an answer above the limits, so that it gets a status; not without bound.
   SampleStatus status = workers_->call({kPythonLoad, request, {}}, kHead + extra_bytes_ + most + (size_t{64} << 20),
-                                   "sample " + std::to_string(index), sample.storage);
+                                       "sample " + std::to_string(index), sample.storage);
   sample.image = {};
   if (!status.ok()) return status;
   WireReader in(sample.storage, "sample from a Python worker");

@@ -200,7 +200,7 @@ class PythonWorkers::Impl {
   const std::string& hello() const noexcept { return hello_; }
 
   SampleStatus call(const Request& request, size_t max_answer_bytes, const std::string& what,
-               std::vector<std::byte>& answer) {
+                    std::vector<std::byte>& answer) {
     std::string problem;
     for (int attempt = 1; attempt <= spec_.attempts; ++attempt) {
       std::unique_ptr<Worker> worker = take(what);
@@ -400,7 +400,7 @@ const std::string& PythonWorkers::hello() const noexcept {
   return impl_->hello();
 }
 SampleStatus PythonWorkers::call(const Request& request, size_t max_answer_bytes, const std::string& what,
-                            std::vector<std::byte>& answer) const {
+                                 std::vector<std::byte>& answer) const {
   return impl_->call(request, max_answer_bytes, what, answer);
 }
 std::vector<std::string> PythonWorkers::notices() const {

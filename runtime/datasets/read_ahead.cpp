@@ -33,11 +33,11 @@ Nanoseconds lateness(Nanoseconds took, uint64_t bytes) {
 struct ReadAhead::Entry : ReadJob {
   enum class State { queued, started, ready, failed, gone };
   State state = State::queued;
-  std::vector<Key> parts;    // not taken yet
+  std::vector<Key> parts;  // not taken yet
   int64_t reserved = 0;
   int waiters = 0;
-  bool abandoned = false;    // started, and wanted by nobody any more
-  bool orphaned = false;     // its ticket is gone, and only those that wait for it keep it
+  bool abandoned = false;  // started, and wanted by nobody any more
+  bool orphaned = false;   // its ticket is gone, and only those that wait for it keep it
   Nanoseconds started_at = 0;
   CondVar changed;
 };
@@ -132,7 +132,9 @@ std::shared_ptr<ReadAhead> ReadAhead::make(const ReadAheadOptions& options, File
   return std::shared_ptr<ReadAhead>(new ReadAhead(options, files));
 }
 
-ReadAhead::~ReadAhead() { stop(0); }
+ReadAhead::~ReadAhead() {
+  stop(0);
+}
 
 void ReadAhead::observe(Nanoseconds waited, uint64_t bytes) {
   if (options_.reads <= 0 || options_.eager) return;
@@ -208,8 +210,8 @@ std::vector<ReadAhead::EntryPtr> ReadAhead::next_reads() {
     if (entry->state == Entry::State::queued) {
       // Nobody knows a file's size yet; what is larger than the largest of late is left to who wants it.
       const auto guess = static_cast<int64_t>(usual_bytes_ * 1.25);
-      int64_t wanted = entry->whole ? std::min(static_cast<int64_t>(entry->bytes), guess)
-                                    : static_cast<int64_t>(entry->bytes);
+      int64_t wanted =
+          entry->whole ? std::min(static_cast<int64_t>(entry->bytes), guess) : static_cast<int64_t>(entry->bytes);
       if (entry->whole && wanted > memory_bytes_) wanted = memory_bytes_;
       if (wanted > memory_bytes_) {  // it never fits
         forget(entry);
@@ -262,7 +264,9 @@ void ReadAhead::start(const std::vector<EntryPtr>& entries) {
   for (const EntryPtr& entry : entries) by->start(entry);
 }
 
-void ReadAhead::release_memory(Entry& entry) { reserved_ -= std::exchange(entry.reserved, 0); }
+void ReadAhead::release_memory(Entry& entry) {
+  reserved_ -= std::exchange(entry.reserved, 0);
+}
 
 // Out of the table: who asks for it reads for himself.
 void ReadAhead::forget(const EntryPtr& entry) {

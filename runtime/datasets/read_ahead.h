@@ -63,13 +63,13 @@ struct ReadAheadFigures {
   std::string why_threads;  // where io_uring was refused
   int64_t reads = 0;        // that ran ahead, and
   int64_t bytes = 0;
-  int64_t taken = 0;        // parts that were there, or under way, when they were asked for
-  int64_t waited = 0;       // ... of them those under way
-  int64_t early = 0;        // parts that were asked for before their reads had begun
-  int64_t failed = 0;       // reads left to the file system and its error
-  int64_t dropped = 0;      // reads that nobody asked for
-  int64_t held_bytes = 0;   // now
-  int64_t under_way = 0;    // now
+  int64_t taken = 0;       // parts that were there, or under way, when they were asked for
+  int64_t waited = 0;      // ... of them those under way
+  int64_t early = 0;       // parts that were asked for before their reads had begun
+  int64_t failed = 0;      // reads left to the file system and its error
+  int64_t dropped = 0;     // reads that nobody asked for
+  int64_t held_bytes = 0;  // now
+  int64_t under_way = 0;   // now
 };
 
 class ReadAhead : public std::enable_shared_from_this<ReadAhead> {

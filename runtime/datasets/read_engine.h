@@ -34,7 +34,7 @@ struct ReadJob {
   std::string path;
   std::shared_ptr<const FileReader> reader;  // where the file is open already
   uint64_t offset = 0;
-  uint64_t bytes = 0;       // a part of the file; or, where `whole`, the most that it may have
+  uint64_t bytes = 0;  // a part of the file; or, where `whole`, the most that it may have
   bool whole = false;
 
   std::vector<std::byte> data;

@@ -34,7 +34,8 @@ void read_now(ReadJob& job, FileSystem& files) {
 
 class ThreadEngine final : public ReadEngine {
  public:
-  ThreadEngine(const ReadEngineOptions& options, FileSystem& files) : shared_(std::make_shared<Shared>(options, files)) {}
+  ThreadEngine(const ReadEngineOptions& options, FileSystem& files)
+      : shared_(std::make_shared<Shared>(options, files)) {}
   ~ThreadEngine() override { (void)stop(0); }
 
   const char* name() const noexcept override { return "threads"; }
@@ -45,8 +46,7 @@ class ThreadEngine final : public ReadEngine {
       MutexLock lock(shared->mutex);
       if (shared->stopping) return;
       shared->queue.push_back(std::move(job));
-      const bool enough =
-          shared->idle >= std::ssize(shared->queue) || std::ssize(threads_) >= shared->options.reads;
+      const bool enough = shared->idle >= std::ssize(shared->queue) || std::ssize(threads_) >= shared->options.reads;
       if (enough || (!add_thread() && !threads_.empty())) {
         shared->changed.notify_one();
         return;

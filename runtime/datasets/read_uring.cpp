@@ -64,11 +64,11 @@ struct Operation {
   enum class Stage { opening, reading, closing };
   std::shared_ptr<ReadJob> job;
   Stage stage = Stage::opening;
-  int fd = -1;           // the one to read from
-  bool mine = false;     // ... opened here
-  uint64_t size = 0;     // that the data must have in the end
+  int fd = -1;        // the one to read from
+  bool mine = false;  // ... opened here
+  uint64_t size = 0;  // that the data must have in the end
   uint64_t done = 0;
-  uint64_t slept = 0;    // how often the thread had slept when the step was submitted
+  uint64_t slept = 0;  // how often the thread had slept when the step was submitted
   Nanoseconds begun = 0;
 };
 
@@ -266,13 +266,9 @@ class Reader {
     const bool closing = operation.stage == Operation::Stage::closing;
     if (!closing && operation.slept != slept_) operation.job->waited_ns += clock_.now() - operation.begun;
     switch (operation.stage) {
-      case Operation::Stage::opening:
-        return opened(operation, result);
-      case Operation::Stage::reading:
-        return was_read(operation, result);
-      case Operation::Stage::closing:
-        operations_.erase(operation.job.get());
-        return;
+      case Operation::Stage::opening: return opened(operation, result);
+      case Operation::Stage::reading: return was_read(operation, result);
+      case Operation::Stage::closing: operations_.erase(operation.job.get()); return;
     }
   }
 

@@ -35,7 +35,7 @@ struct Header {
   uint64_t facts_bytes;
   uint32_t fields;
   uint32_t reserved;
-  uint64_t content[2];      // XXH3-128 of all that follows the header
+  uint64_t content[2];  // XXH3-128 of all that follows the header
   uint64_t fingerprint[2];
 };
 static_assert(sizeof(Header) == 96 && sizeof(Header) % 8 == 0);
@@ -44,7 +44,9 @@ static_assert(sizeof(Header) == 96 && sizeof(Header) % 8 == 0);
   throw Error(ErrorKind::dataset, why, "make it again with `penstock index`");
 }
 
-uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+uint64_t padded(uint64_t bytes) {
+  return (bytes + 7) / 8 * 8;
+}
 
 uint32_t header_crc(Header header) {
   header.crc = 0;
@@ -103,9 +105,10 @@ std::string as_json(const TableFacts& facts) {
   for (const FieldSpec& field : facts.fields) names.push_back(field.name);
   for (const std::string_view name : names) {
     if (first_not_utf8(name) == name.size()) continue;
-    throw Error(ErrorKind::dataset,
-                "a folder, file, class or field of the data set has a name that is not UTF-8: '" + std::string(name) + "'",
-                "rename it");
+    throw Error(
+        ErrorKind::dataset,
+        "a folder, file, class or field of the data set has a name that is not UTF-8: '" + std::string(name) + "'",
+        "rename it");
   }
   return json_text(description(facts));
 }
@@ -125,10 +128,10 @@ FieldSpec field_of(const Json& entry) {
   field.kind = value_named(entry.at(1).get<std::string>(),
                            {FieldKind::tensor, FieldKind::bytes, FieldKind::text, FieldKind::image, FieldKind::mask},
                            field_kind_name, "kind");
-  field.dtype = value_named(entry.at(2).get<std::string>(),
-                            {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32,
-                             DType::float64},
-                            [](DType dtype) { return name_of(dtype); }, "dtype");
+  field.dtype = value_named(
+      entry.at(2).get<std::string>(),
+      {DType::uint8, DType::int64, DType::float32, DType::float16, DType::bfloat16, DType::int32, DType::float64},
+      [](DType dtype) { return name_of(dtype); }, "dtype");
   for (const Json& extent : entry.at(3)) {
     int64_t value = 0;
     if (!whole_number(extent, value)) refuse_table("a field in it has an extent that is no whole number");
@@ -157,9 +160,9 @@ TableFacts facts_of(std::string_view text) {
     }
     facts.classes = json.at("classes").get<std::vector<std::string>>();
     const Json& pixels = json.at("pixels");
-    facts.pixels.layout = value_named(pixels.at(0).get<std::string>(),
-                                      {PixelLayout::encoded, PixelLayout::planar_rgb, PixelLayout::grey}, layout_name,
-                                      "pixel layout");
+    facts.pixels.layout =
+        value_named(pixels.at(0).get<std::string>(), {PixelLayout::encoded, PixelLayout::planar_rgb, PixelLayout::grey},
+                    layout_name, "pixel layout");
     if (!whole_number(pixels.at(1), facts.pixels.width) || !whole_number(pixels.at(2), facts.pixels.height)) {
       refuse_table("the size of its pictures is no whole number");
     }
@@ -299,7 +302,8 @@ SampleTable SampleTable::parse(std::span<const std::byte> bytes, std::shared_ptr
   const uint64_t rows_bytes = possible ? header.samples * sizeof(SampleRow) : 0;
   const uint64_t places_bytes = possible ? header.samples * header.fields * sizeof(FieldPlace) : 0;
   if (!possible || rows_bytes + places_bytes + padded(header.names_bytes) + padded(header.values_bytes) +
-                           padded(header.facts_bytes) != body) {
+                           padded(header.facts_bytes) !=
+                       body) {
     refuse_table("its parts do not add up to its size");
   }
   const auto content = bytes.subspan(sizeof header);

@@ -65,8 +65,8 @@ struct SampleRow {
   uint64_t bytes = 0;
   uint64_t key_end = 0;  // in the names; the key starts where its predecessor ends
   int64_t label = 0;
-  uint32_t file = 0;     // kOwnFile: the sample is a file of its own, whose path is the key
-  uint32_t width = 0;    // what the image's header says; 0: not looked at
+  uint32_t file = 0;   // kOwnFile: the sample is a file of its own, whose path is the key
+  uint32_t width = 0;  // what the image's header says; 0: not looked at
   uint32_t height = 0;
   // Of a pack: checksum of the sample's record. Of a picture in TFRecord files, and of any with restart points: what
   // was listed, or they were made of (sum_of_picture in table_source.h), because they hold for no other bytes. Else 0.
@@ -89,7 +89,9 @@ inline constexpr const char* kRestartPoints = ".restart_points";
 inline constexpr const char* kNotes = ".notes";
 
 // A column that no batch shows. Such columns come after all others.
-inline bool is_hidden(const FieldSpec& field) { return field.name == kRestartPoints || field.name == kNotes; }
+inline bool is_hidden(const FieldSpec& field) {
+  return field.name == kRestartPoints || field.name == kNotes;
+}
 
 inline constexpr uint32_t kOwnFile = 0xFFFFFFFF;
 inline constexpr uint32_t kInTable = 0xFFFFFFFF;

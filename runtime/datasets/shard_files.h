@@ -11,8 +11,8 @@
 // Ownership: a reader stays valid while the caller holds it. Failure: FileError, Error(dataset), both with the path.
 #pragma once
 
-#include <cstdint>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>

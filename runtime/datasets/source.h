@@ -42,7 +42,7 @@ struct SourceSample {
   std::span<const std::byte> restart_points;
   std::vector<std::byte> storage;
   std::vector<std::vector<std::byte>> parts;  // where several files make a sample
-  std::span<const std::byte> image;   // a whole image file; or RGB pixels, row after row, where width > 0
+  std::span<const std::byte> image;           // a whole image file; or RGB pixels, row after row, where width > 0
   int width = 0;
   int height = 0;
   int64_t label = 0;
@@ -62,7 +62,7 @@ struct SourceSample {
 
 // What a source may take besides memory for its index: machinery, no content.
 struct SourceBudget {
-  int64_t cache_bytes = 0;                 // memory for encoded samples once they were read (cached_source.h)
+  int64_t cache_bytes = 0;                  // memory for encoded samples once they were read (cached_source.h)
   int64_t spool_bytes = int64_t{16} << 30;  // disk for shards that have to be decompressed (spool.h)
 };
 

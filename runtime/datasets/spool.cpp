@@ -54,10 +54,10 @@ class SpoolFile {
 
   void write(const std::byte* data, size_t bytes) {
     if (bytes > max_bytes_ - written_) {
-      throw Error(ErrorKind::dataset,
-                  "'" + name_ + "' holds more than the " + std::to_string(max_bytes_) +
-                      " bytes left of loader.spool_gb",
-                  "decompress it on disk, which saves the work at every start, or raise loader.spool_gb");
+      throw Error(
+          ErrorKind::dataset,
+          "'" + name_ + "' holds more than the " + std::to_string(max_bytes_) + " bytes left of loader.spool_gb",
+          "decompress it on disk, which saves the work at every start, or raise loader.spool_gb");
     }
     while (bytes > 0) {
       const ssize_t put = ::pwrite(fd_.get(), data, bytes, static_cast<off_t>(begin_ + written_));

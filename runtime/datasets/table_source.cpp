@@ -39,8 +39,8 @@ SampleStatus check_pixels(const PixelFormat& pixels, const DecodeLimits& limits)
                     int64_t{pixels.width} * pixels.height <= limits.max_pixels;
   if (fits) return SampleStatus::good();
   return SampleStatus::bad("image of " + std::to_string(pixels.width) + "x" + std::to_string(pixels.height) +
-                      " pixels: above limits.max_side (" + std::to_string(limits.max_side) +
-                      ") or limits.max_pixels (" + std::to_string(limits.max_pixels) + ")");
+                           " pixels: above limits.max_side (" + std::to_string(limits.max_side) +
+                           ") or limits.max_pixels (" + std::to_string(limits.max_pixels) + ")");
 }
 
 void pixels_to_rgb(const PixelFormat& pixels, std::span<const std::byte> stored, std::byte* rgb) {
@@ -62,13 +62,14 @@ SampleStatus TableSource::read(int64_t index, std::vector<std::byte>& bytes) con
   if (row.file == kOwnFile) {
     if (!files_.read_file(under_root(root_, table_.key(index)), limits_.max_encoded_bytes, bytes)) {
       return SampleStatus::bad("the file is larger than limits.max_encoded_bytes (" +
-                          std::to_string(limits_.max_encoded_bytes) + " bytes)");
+                               std::to_string(limits_.max_encoded_bytes) + " bytes)");
     }
     return SampleStatus::good();
   }
   if (row.bytes > static_cast<uint64_t>(limits_.max_encoded_bytes)) {
-    return SampleStatus::bad("the image has " + std::to_string(row.bytes) + " bytes, more than limits.max_encoded_bytes (" +
-                        std::to_string(limits_.max_encoded_bytes) + ")");
+    return SampleStatus::bad("the image has " + std::to_string(row.bytes) +
+                             " bytes, more than limits.max_encoded_bytes (" +
+                             std::to_string(limits_.max_encoded_bytes) + ")");
   }
   bytes.resize(static_cast<size_t>(row.bytes));
   shard(row.file)->read_at(row.offset, bytes);
@@ -119,7 +120,8 @@ SampleStatus TableSource::load(const DrawKey& key, SourceSample& sample) const {
     const uint64_t bytes = table_.place(f, index).bytes;
     if (!facts.fields[f].fixed_size() && bytes > static_cast<uint64_t>(limits_.max_field_bytes)) {
       return SampleStatus::bad("field '" + facts.fields[f].name + "' has " + std::to_string(bytes) +
-                          " bytes, more than limits.max_field_bytes (" + std::to_string(limits_.max_field_bytes) + ")");
+                               " bytes, more than limits.max_field_bytes (" + std::to_string(limits_.max_field_bytes) +
+                               ")");
     }
     field_bytes += static_cast<size_t>(bytes);
   }

@@ -22,7 +22,9 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 // A field's text ends at a zero byte or the field's end.
-std::string_view until_zero(std::string_view field) { return field.substr(0, field.find('\0')); }
+std::string_view until_zero(std::string_view field) {
+  return field.substr(0, field.find('\0'));
+}
 
 class TarWalk {
  public:
@@ -263,7 +265,7 @@ class TarWalk {
   WindowReader window_;
   const std::function<void(const TarMember&)>& visit_;
   uint64_t at_ = 0;
-  uint64_t where_ = 0;  // the header that complaints are about
+  uint64_t where_ = 0;               // the header that complaints are about
   std::optional<std::string> name_;  // what extended headers say of the next member
   std::optional<uint64_t> size_;
 };

@@ -41,25 +41,17 @@ class Decoder::Impl {
  public:
   Impl(const DecodeLimits& limits, const DecoderOptions& options) : jpeg(limits, options) {}
 
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const DecodeOptions& decode_options) {
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels, const DecodeOptions& decode_options) {
     switch (header.format) {
-      case ImageFormat::jpeg:
-        return jpeg.decode(bytes, header, box, storage, pixels, decode_options);
-      case ImageFormat::png:
-        return png.decode(bytes, header, box, storage, pixels);
-      case ImageFormat::pnm:
-        return pnm.decode(bytes, header, box, storage, pixels);
-      case ImageFormat::bmp:
-        return bmp.decode(bytes, header, box, storage, pixels);
-      case ImageFormat::gif:
-        return gif.decode(bytes, header, box, storage, pixels);
-      case ImageFormat::webp:
-        return webp.decode(bytes, header, box, storage, pixels);
-      case ImageFormat::tiff:
-        return tiff.decode(bytes, header, box, storage, pixels);
-      case ImageFormat::unknown:
-        break;
+      case ImageFormat::jpeg: return jpeg.decode(bytes, header, box, storage, pixels, decode_options);
+      case ImageFormat::png: return png.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::pnm: return pnm.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::bmp: return bmp.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::gif: return gif.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::webp: return webp.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::tiff: return tiff.decode(bytes, header, box, storage, pixels);
+      case ImageFormat::unknown: break;
     }
     throw Error(ErrorKind::usage, "decode: a header that read_header did not fill");
   }
@@ -91,14 +83,14 @@ SampleStatus check_mask(const ImageHeader& header) {
 }
 
 SampleStatus Decoder::decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                             PixelView& pixels) {
+                                  PixelView& pixels) {
   check_box(header, box);
   if (SampleStatus status = check_mask(header); !status.ok()) return status;
   return impl_->png.decode_mask(bytes, header, box, storage, pixels);
 }
 
 SampleStatus Decoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                        PixelView& pixels, const DecodeOptions& decode_options) {
+                             PixelView& pixels, const DecodeOptions& decode_options) {
   check_reduction(header, decode_options.reduction);
   ImageHeader reduced = header;
   reduced.width = reduced_size(header.width, decode_options.reduction);

@@ -29,7 +29,7 @@
 namespace penstock {
 
 SampleStatus read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header,
-                    const HeaderOptions& options = {});
+                         const HeaderOptions& options = {});
 
 // Whether decode_mask() takes such files.
 SampleStatus check_mask(const ImageHeader& header);
@@ -42,12 +42,12 @@ class Decoder {
   Decoder& operator=(Decoder&&) noexcept;
 
   // The box counts the pixels of the reduced image, where the options ask for one.
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const DecodeOptions& decode_options = {});
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels, const DecodeOptions& decode_options = {});
 
   // A mask of class ids: each pixel's number three times. PNG files with a palette or of grey; others are bad.
   SampleStatus decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                      PixelView& pixels);
+                           PixelView& pixels);
 
   const DecodeCounts& counts() const noexcept;
 

@@ -21,12 +21,12 @@ SampleStatus check_size(uint64_t width, uint64_t height, const DecodeLimits& lim
   const std::string size = std::to_string(width) + "x" + std::to_string(height);
   if (width == 0 || height == 0) return SampleStatus::bad("image of size " + size);
   if (width > static_cast<uint64_t>(limits.max_side) || height > static_cast<uint64_t>(limits.max_side)) {
-    return SampleStatus::bad("image of " + size + " pixels: sides over the limit of " + std::to_string(limits.max_side) +
-                        " (limits.max_side)");
+    return SampleStatus::bad("image of " + size + " pixels: sides over the limit of " +
+                             std::to_string(limits.max_side) + " (limits.max_side)");
   }
   if (static_cast<int64_t>(width * height) > limits.max_pixels) {
     return SampleStatus::bad("image of " + size + " pixels: over the limit of " + std::to_string(limits.max_pixels) +
-                        " (limits.max_pixels)");
+                             " (limits.max_pixels)");
   }
   header.width = static_cast<int>(width);
   header.height = static_cast<int>(height);
@@ -111,7 +111,7 @@ SampleStatus read_png_header(EncodedView bytes, const DecodeLimits& limits, Imag
                                    : any && (colour == 2 || colour == 4 || colour == 6);
   if (!valid) {
     return SampleStatus::bad("PNG of colour type " + std::to_string(colour) + " with " + std::to_string(depth) +
-                        " bits does not exist");
+                             " bits does not exist");
   }
   return check_size(width, height, limits, header);
 }
@@ -140,34 +140,27 @@ ImageFormat format_of(EncodedView bytes) {
 
 SampleStatus read_sizes(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header) {
   switch (header.format) {
-    case ImageFormat::jpeg:
-      return read_jpeg_header(bytes, limits, header);
-    case ImageFormat::png:
-      return read_png_header(bytes, limits, header);
-    case ImageFormat::pnm:
-      return read_pnm_header(bytes, limits, header);
-    case ImageFormat::bmp:
-      return read_bmp_header(bytes, limits, header);
-    case ImageFormat::gif:
-      return read_gif_header(bytes, limits, header);
-    case ImageFormat::webp:
-      return read_webp_header(bytes, limits, header);
-    case ImageFormat::tiff:
-      return read_tiff_header(bytes, limits, header);
-    case ImageFormat::unknown:
-      break;
+    case ImageFormat::jpeg: return read_jpeg_header(bytes, limits, header);
+    case ImageFormat::png: return read_png_header(bytes, limits, header);
+    case ImageFormat::pnm: return read_pnm_header(bytes, limits, header);
+    case ImageFormat::bmp: return read_bmp_header(bytes, limits, header);
+    case ImageFormat::gif: return read_gif_header(bytes, limits, header);
+    case ImageFormat::webp: return read_webp_header(bytes, limits, header);
+    case ImageFormat::tiff: return read_tiff_header(bytes, limits, header);
+    case ImageFormat::unknown: break;
   }
   return SampleStatus::bad("not a JPEG, PNG, GIF, BMP, PNM, WebP or TIFF file (starts with " + hex_of(bytes) + ")");
 }
 
 }  // namespace
 
-SampleStatus read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header, const HeaderOptions& options) {
+SampleStatus read_header(EncodedView bytes, const DecodeLimits& limits, ImageHeader& header,
+                         const HeaderOptions& options) {
   header = ImageHeader{};
   if (bytes.empty()) return SampleStatus::bad("empty file");
   if (static_cast<int64_t>(bytes.size()) > limits.max_encoded_bytes) {
     return SampleStatus::bad("file of " + std::to_string(bytes.size()) + " bytes: over the limit of " +
-                        std::to_string(limits.max_encoded_bytes) + " (limits.max_encoded_bytes)");
+                             std::to_string(limits.max_encoded_bytes) + " (limits.max_encoded_bytes)");
   }
   header.format = format_of(bytes);
   const SampleStatus status = read_sizes(bytes, limits, header);

@@ -59,7 +59,7 @@ struct DecodeLimits {
 
 // Which of several equal ways decoders take. Results never depend on it; tests and measurements do.
 struct DecoderOptions {
-  bool own_jpeg = true;     // our own decoder; off: libjpeg-turbo decodes every JPEG file
+  bool own_jpeg = true;  // our own decoder; off: libjpeg-turbo decodes every JPEG file
   // MCUs between the points of an index that is learned; 0: learned_interval() (side_index.h)
   int learned_interval = 0;
 

@@ -72,14 +72,10 @@ uint8_t in_webp(EncodedView bytes) {
 
 uint8_t exif_orientation(EncodedView bytes, ImageFormat format) {
   switch (format) {
-    case ImageFormat::jpeg:
-      return in_jpeg(bytes);
-    case ImageFormat::png:
-      return in_png(bytes);
-    case ImageFormat::webp:
-      return in_webp(bytes);
-    default:
-      return 1;
+    case ImageFormat::jpeg: return in_jpeg(bytes);
+    case ImageFormat::png: return in_png(bytes);
+    case ImageFormat::webp: return in_webp(bytes);
+    default: return 1;
   }
 }
 
@@ -87,22 +83,14 @@ Box stored_box(const Box& box, const ImageHeader& header) {
   const int right = header.width - box.x - box.width;  // columns on the other side
   const int below = header.height - box.y - box.height;
   switch (header.orientation) {
-    case 2:
-      return {right, box.y, box.width, box.height};
-    case 3:
-      return {right, below, box.width, box.height};
-    case 4:
-      return {box.x, below, box.width, box.height};
-    case 5:
-      return {box.y, box.x, box.height, box.width};
-    case 6:
-      return {box.y, right, box.height, box.width};
-    case 7:
-      return {below, right, box.height, box.width};
-    case 8:
-      return {below, box.x, box.height, box.width};
-    default:
-      return box;
+    case 2: return {right, box.y, box.width, box.height};
+    case 3: return {right, below, box.width, box.height};
+    case 4: return {box.x, below, box.width, box.height};
+    case 5: return {box.y, box.x, box.height, box.width};
+    case 6: return {box.y, right, box.height, box.width};
+    case 7: return {below, right, box.height, box.width};
+    case 8: return {below, box.x, box.height, box.width};
+    default: return box;
   }
 }
 

@@ -113,9 +113,15 @@ void EmbeddedWorld::leave(std::shared_ptr<EmbeddedWorld> world) {
   const SignalsBlocked blocked;
   std::thread([world = std::move(world)]() mutable { world.reset(); }).detach();
 }
-UniqueFd EmbeddedWorld::connect() { return impl_->connect(); }
-std::string EmbeddedWorld::problem() const { return impl_->problem(); }
-std::string EmbeddedWorld::loader_report() const { return impl_->loader_report(); }
+UniqueFd EmbeddedWorld::connect() {
+  return impl_->connect();
+}
+std::string EmbeddedWorld::problem() const {
+  return impl_->problem();
+}
+std::string EmbeddedWorld::loader_report() const {
+  return impl_->loader_report();
+}
 
 std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
   // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:
@@ -123,17 +129,15 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
   // (The process too: a forked child has a copy of this table, but none of its worlds' threads.)
   key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
       << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
-      << job.loader.chunk_buffers << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' ' << job.loader.payload_crc
-      << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
+      << job.loader.chunk_buffers << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' '
+      << job.loader.payload_crc << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
       << static_cast<int>(job.loader.read_method) << ' ' << job.loader.index_memory_mb << ' '
       << static_cast<int>(job.loader.executor) << ' ' << job.loader.gpus << ' ' << job.loader.gpu_memory_mb << ' '
-      << job.loader.gpu_duty << ' ' << job.loader.gpu_share_mb << ' '
-      << static_cast<int>(job.loader.gpu_links) << ' '
+      << job.loader.gpu_duty << ' ' << job.loader.gpu_share_mb << ' ' << static_cast<int>(job.loader.gpu_links) << ' '
       << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.gpu_entropy) << ' '
-      << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' '
-      << job.trainer.hold << ' '
-      << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s
-      << ' ' << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
+      << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' ' << job.trainer.hold
+      << ' ' << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s << ' '
+      << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
       << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '
       << job.python.start_timeout_s << ' ' << job.python.attempts;
   static Mutex mutex;

@@ -230,11 +230,8 @@ void BatchBuilder::describe(const GpuSample& sample, Entry& entry, Counts& count
         entry.steps.emplace_back(part);
         break;
       }
-      case KernelStepKind::resize:
-        describe_resize(sample, kernel_step, from, to, entry);
-        break;
-      default:
-        describe_ops(sample, kernel_step, from, to, entry);
+      case KernelStepKind::resize: describe_resize(sample, kernel_step, from, to, entry); break;
+      default: describe_ops(sample, kernel_step, from, to, entry);
     }
   }
   if (finisher_ != nullptr) {
@@ -281,15 +278,10 @@ void BatchBuilder::describe_colour(const GpuSample& sample, const PlanRun& run, 
   const JpegFrame& frame = reader.frame();
   const uint64_t coefficients_at = sample.leaves_entropy() ? scratch(reader.bytes()) : upload(reader.bytes());
   switch (sample.entropy_mode()) {
-    case GpuSample::EntropyMode::cpu:
-      break;
+    case GpuSample::EntropyMode::cpu: break;
     case GpuSample::EntropyMode::index:
-    case GpuSample::EntropyMode::restarts:
-      describe_mcu_runs(sample, coefficients_at, entry);
-      break;
-    case GpuSample::EntropyMode::search:
-      describe_scan(sample, coefficients_at, entry);
-      break;
+    case GpuSample::EntropyMode::restarts: describe_mcu_runs(sample, coefficients_at, entry); break;
+    case GpuSample::EntropyMode::search: describe_scan(sample, coefficients_at, entry); break;
   }
   entry.entropy_steps = entry.steps.size();
   ColourPart colour;
@@ -465,9 +457,10 @@ void BatchBuilder::describe_ops(const GpuSample& sample, const KernelStep& kerne
   const uint32_t pixels = area(kernel_step.out);
   switch (kernel_step.kind) {
     case KernelStepKind::point: {
-      PointPart part{.units = pixels, .width = kernel_step.out.width, .steps = static_cast<uint32_t>(kernel_step.count)};
-      part.steps_at =
-          upload(gpu_aligned(kernel_step.count * sizeof(PointStep)) + tables_in(ops, kernel_step.at, kernel_step.count) * sizeof(ByteTable));
+      PointPart part{
+          .units = pixels, .width = kernel_step.out.width, .steps = static_cast<uint32_t>(kernel_step.count)};
+      part.steps_at = upload(gpu_aligned(kernel_step.count * sizeof(PointStep)) +
+                             tables_in(ops, kernel_step.at, kernel_step.count) * sizeof(ByteTable));
       part.from_at = from;
       part.to_at = to;
       entry.steps.emplace_back(part);
@@ -498,7 +491,8 @@ void BatchBuilder::describe_ops(const GpuSample& sample, const KernelStep& kerne
     }
     case KernelStepKind::blur: {
       const auto& blur = std::get<BlurOp>(op);
-      BlurPart part{.units = pixels, .width = kernel_step.out.width, .height = kernel_step.out.height, .half = blur.across.half};
+      BlurPart part{
+          .units = pixels, .width = kernel_step.out.width, .height = kernel_step.out.height, .half = blur.across.half};
       part.weights_at = upload(weights_bytes(blur.across));
       part.from_at = from;
       part.to_at = scratch(size_t{pixels} * 3 * sizeof(float));
@@ -538,8 +532,7 @@ void BatchBuilder::describe_ops(const GpuSample& sample, const KernelStep& kerne
     }
     case KernelStepKind::colour:
     case KernelStepKind::place:
-    case KernelStepKind::resize:
-      return;
+    case KernelStepKind::resize: return;
   }
 }
 
@@ -577,7 +570,8 @@ void BatchBuilder::write_array(uint64_t at, const Value* values, size_t count) {
   std::memcpy(upload_ + at, values, count * sizeof(Value));
 }
 
-void BatchBuilder::write_kernel_step(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step) {
+void BatchBuilder::write_kernel_step(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry,
+                                     size_t step) {
   const PlanStage& stage = sample.plan().stages[kernel_step.stage];
   const std::vector<StagePart>& steps = entry.steps;
   switch (kernel_step.kind) {
@@ -603,9 +597,7 @@ void BatchBuilder::write_kernel_step(const GpuSample& sample, const KernelStep& 
       write_taps(down.taps, taps[1], run.need.y, false);
       return;
     }
-    case KernelStepKind::point:
-      write_points(sample, kernel_step, entry, step);
-      return;
+    case KernelStepKind::point: write_points(sample, kernel_step, entry, step); return;
     case KernelStepKind::tone: {
       const auto& tally = std::get<TallyPart>(steps[step]);
       std::memset(upload_ + tally.to_at, 0, tally_bytes(tally.kind));
@@ -628,12 +620,12 @@ void BatchBuilder::write_kernel_step(const GpuSample& sample, const KernelStep& 
       return;
     }
     case KernelStepKind::smooth:
-    case KernelStepKind::warp:
-      return;
+    case KernelStepKind::warp: return;
   }
 }
 
-void BatchBuilder::write_points(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step) {
+void BatchBuilder::write_points(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry,
+                                size_t step) {
   const auto& part = std::get<PointPart>(entry.steps[step]);
   uint64_t table_at = part.steps_at + gpu_aligned(kernel_step.count * sizeof(PointStep));
   for (size_t i = 0; i < kernel_step.count; ++i) {

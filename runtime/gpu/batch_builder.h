@@ -88,8 +88,8 @@ class BatchBuilder {
   struct Across : BlurPart {};
   struct Down : BlurPart {};
   using StagePart = std::variant<EntropyPart, SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart,
-                                DownPart, PlacePart, PointPart, TallyPart, TonePart, SmoothPart, Across, Down, WarpPart,
-                                GatherPart, FinishPart, HashPart, DigestPart>;
+                                 DownPart, PlacePart, PointPart, TallyPart, TonePart, SmoothPart, Across, Down,
+                                 WarpPart, GatherPart, FinishPart, HashPart, DigestPart>;
   static_assert(std::variant_size_v<StagePart> == gpu_stages);
 
   struct Entry {
@@ -142,7 +142,8 @@ class BatchBuilder {
   void describe_digest(uint64_t image_at, Entry& entry);
   void describe_colour(const GpuSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
   void describe_picture(const GpuSample& sample, const PlanRun& run, uint64_t to, Entry& entry);
-  void describe_resize(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to, Entry& entry);
+  void describe_resize(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to,
+                       Entry& entry);
   void describe_ops(const GpuSample& sample, const KernelStep& kernel_step, uint64_t from, uint64_t to, Entry& entry);
   void write_entropy(const GpuSample& sample, const Entry& entry);
   void write_kernel_step(const GpuSample& sample, const KernelStep& kernel_step, const Entry& entry, size_t step);

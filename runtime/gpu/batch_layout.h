@@ -122,10 +122,10 @@ struct SamplePlane {
 // MCUs from a restart point on.
 struct GpuMcuRun {
   enum class End : uint32_t {
-    early,   // somewhere before the next restart point
-    point,   // there, with its predictions
-    marker,  // the end of the scan, or of a restart interval
-    no_warnings,   // anywhere, as long as enough follows that libjpeg reads ahead without a word
+    early,        // somewhere before the next restart point
+    point,        // there, with its predictions
+    marker,       // the end of the scan, or of a restart interval
+    no_warnings,  // anywhere, as long as enough follows that libjpeg reads ahead without a word
   };
   uint32_t byte = 0;  // of the part's bytes, that has the first bit
   uint32_t bit = 0;
@@ -166,7 +166,7 @@ struct EntropyPart {
   uint32_t units = 0;  // runs of MCUs
   uint32_t bytes = 0;
   uint64_t mcu_runs_at = 0;
-  uint64_t bytes_at = 0;    // the file's, stuffed as they are there
+  uint64_t bytes_at = 0;   // the file's, stuffed as they are there
   uint64_t status_at = 0;  // uint32_t, 0 beforehand: 1 where the CPU has to look at the file
   uint32_t mcu_columns = 0;
   uint32_t restart_interval = 0;  // MCUs; 0: none. Runs of MCUs begin where one does
@@ -182,10 +182,10 @@ struct EntropyPart {
 
 // Between two codes of a scan: all that decoding goes by, but for predictions.
 struct ScanPlace {
-  uint32_t byte = 0;      // that has the next bit; never the zero behind an 0xFF
-  uint32_t bit : 3 = 0;   // of that byte
+  uint32_t byte = 0;           // that has the next bit; never the zero behind an 0xFF
+  uint32_t bit : 3 = 0;        // of that byte
   uint32_t mcu_block : 3 = 0;  // block of the MCU
-  uint32_t next : 6 = 0;  // coefficient of the block
+  uint32_t next : 6 = 0;       // coefficient of the block
   uint32_t stopped : 1 = 0;
 };
 
@@ -233,7 +233,7 @@ struct WritePart {
   uint32_t subsequence_bytes = 0;
   uint64_t subsequences_at = 0;
   uint64_t sums_at = 0;
-  uint32_t blocks = 0;  // of the scan, up to the last row that the CPU would read
+  uint32_t blocks = 0;    // of the scan, up to the last row that the CPU would read
   int32_t first_row = 0;  // MCUs that the crop needs
   int32_t first_column = 0;
   int32_t end_column = 0;
@@ -268,7 +268,7 @@ struct GpuTaps {
   uint64_t size_at = 0;    // int32_t
   uint64_t weight_at = 0;  // int32_t, Q22
   uint32_t step = 0;       // from one tap's weight to the next one's
-  uint32_t stride = 0;       // from one output's weights to the next one's
+  uint32_t stride = 0;     // from one output's weights to the next one's
 };
 
 struct AcrossPart {
@@ -305,11 +305,11 @@ enum class PointKind : uint32_t { table, grey, saturation, hue, fill, noise };
 // One change of a pixel by itself.
 struct PointStep {
   PointKind kind = PointKind::table;
-  uint32_t stride = 0;      // table: from one channel's to the next one's; 0: one for all
+  uint32_t stride = 0;    // table: from one channel's to the next one's; 0: one for all
   uint64_t table_at = 0;  // 256 bytes
   float factor = 1;       // saturation
   uint32_t shift = 0;     // hue
-  GpuBox box;            // fill, noise
+  GpuBox box;             // fill, noise
   uint8_t colour[4] = {};
   uint64_t seed = 0;
 };
@@ -437,9 +437,9 @@ constexpr uint32_t number_of_sizes() {
 }
 // Of all that a batch tells a GPU: whoever was compiled with another layout is found out.
 inline constexpr uint32_t batch_layout_sizes =
-    gpu_stages + 31 * number_of_sizes<PartSpan, StageLaunch, GpuRing, GpuMcuRun, EntropyPart, GpuSubsequence,
-                                       SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart,
-                                       PlacePart, PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart,
-                                       WarpPart, GatherPart, FinishPart, HashPart, DigestPart>();
+    gpu_stages + 31 * number_of_sizes<PartSpan, StageLaunch, GpuRing, GpuMcuRun, EntropyPart, GpuSubsequence, SyncPart,
+                                      SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart, PlacePart,
+                                      PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart, WarpPart,
+                                      GatherPart, FinishPart, HashPart, DigestPart>();
 
 }  // namespace penstock

@@ -79,9 +79,9 @@ class BufferRanges {
   size_t bytes() const noexcept { return exported_->bytes(); }
 
   struct Figures {
-    int64_t exported = 0;     // buffer ranges, so far
-    int64_t refused = 0;  // take() found no room
-    int64_t out = 0;      // now: being filled, or exported
+    int64_t exported = 0;  // buffer ranges, so far
+    int64_t refused = 0;   // take() found no room
+    int64_t out = 0;       // now: being filled, or exported
   };
   Figures figures() const;
 

@@ -37,7 +37,7 @@ struct CudaFacts {
 
 // nvJPEG, as the component finds it.
 struct NvjpegFacts {
-  std::string name;   // "nvJPEG 13.0.4"; empty: there is none
+  std::string name;  // "nvJPEG 13.0.4"; empty: there is none
   std::string file;
   std::string error;  // why it cannot be used: at all, or on this GPU
   int engines = 0;

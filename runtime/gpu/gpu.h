@@ -76,8 +76,8 @@ struct GpuTimes {
   // To pixels; and all that comes behind.
   Nanoseconds decode_ns() const noexcept {
     Nanoseconds sum = library_ns;
-    for (const GpuStage stage : {GpuStage::entropy, GpuStage::sync, GpuStage::sum, GpuStage::write,
-                                  GpuStage::inverse, GpuStage::colour}) {
+    for (const GpuStage stage :
+         {GpuStage::entropy, GpuStage::sync, GpuStage::sum, GpuStage::write, GpuStage::inverse, GpuStage::colour}) {
       sum += stage_ns[static_cast<size_t>(stage)];
     }
     return sum;
@@ -159,8 +159,7 @@ class Gpu {
 // Owned memory of a GPU.
 class GpuBlock {
  public:
-  GpuBlock(Gpu& gpu, size_t bytes, GpuMemory where)
-      : gpu_(&gpu), where_(where), data_(gpu.allocate(bytes, where)) {}
+  GpuBlock(Gpu& gpu, size_t bytes, GpuMemory where) : gpu_(&gpu), where_(where), data_(gpu.allocate(bytes, where)) {}
   GpuBlock(GpuBlock&& other) noexcept
       : gpu_(other.gpu_), where_(other.where_), data_(std::exchange(other.data_, nullptr)) {}
   GpuBlock& operator=(GpuBlock&&) = delete;

@@ -34,7 +34,7 @@ GpuFinisher::Layout GpuFinisher::layout_for(const Finisher& finisher, size_t mem
 }
 
 GpuFinisher::GpuFinisher(std::shared_ptr<Gpu> gpu, const Finisher& finisher, void* stream,
-                           const GpuFinisherOptions& options)
+                         const GpuFinisherOptions& options)
     : gpu_(std::move(gpu)),
       layout_(layout_for(finisher, options.memory_bytes)),
       images_per_sample_(static_cast<size_t>(finisher.images_per_sample())),
@@ -111,8 +111,7 @@ void GpuFinisher::finish(std::span<const RawImages> batch, void* tensor) {
   }
   auto* to = static_cast<uint8_t*>(tensor);
   cut(
-      batch,
-      [&](const RawImages& part, size_t first, size_t images, size_t at) { fetch(part, first, images, at); },
+      batch, [&](const RawImages& part, size_t first, size_t images, size_t at) { fetch(part, first, images, at); },
       [&](size_t images) {
         launch(images, to);
         to += images * layout_.image_bytes * element_bytes_;

@@ -40,8 +40,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/memory_range.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/pixels/finish.h"
 
@@ -74,7 +74,7 @@ struct GpuFinisherOptions {
 class GpuFinisher {
  public:
   GpuFinisher(std::shared_ptr<Gpu> gpu, const Finisher& finisher, void* stream = nullptr,
-               const GpuFinisherOptions& options = {});
+              const GpuFinisherOptions& options = {});
 
   ~GpuFinisher();
   GpuFinisher(const GpuFinisher&) = delete;
@@ -95,7 +95,7 @@ class GpuFinisher {
     int64_t uploaded_bytes = 0;
     int64_t copied_bytes = 0;  // GPU to GPU, in one machine
     int64_t linked_bytes = 0;  // the same, by links
-    GpuTimes times;           // of what was waited for
+    GpuTimes times;            // of what was waited for
   };
   const Figures& figures() const noexcept { return figures_; }
   const GpuInfo& gpu() const noexcept { return gpu_->info(); }
@@ -126,7 +126,7 @@ class GpuFinisher {
   size_t element_bytes_;
   Nanoseconds timeout_ns_;
   GpuBlock memory_;
-  std::vector<std::byte> front_;        // until it is uploaded
+  std::vector<std::byte> front_;       // until it is uploaded
   std::unique_ptr<GpuStream> stream_;  // goes before the memory that it works on
   std::set<GpuLink*> links_;           // that the CUDA stream was told to receive by since the last wait
   Figures figures_;

@@ -87,7 +87,7 @@ void list_places(int count, std::vector<int32_t>& places, Place place) {
 }  // namespace
 
 bool GpuSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input, const ImageHeader& header,
-                      const Draws& draws, const LibraryOffer* library) {
+                     const Draws& draws, const LibraryOffer* library) {
   by_library_ = false;
   miss_ = LibraryMiss::none;
   file_ = input.bytes;
@@ -99,7 +99,8 @@ bool GpuSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInpu
       plan_for_library(pipeline, scratch, input, header, draws, *library)) {
     return true;
   }
-  if (!pipeline.plan(header, draws, scratch, plan_) || !list_kernel_steps({header.width, header.height}, scratch.resampler) ||
+  if (!pipeline.plan(header, draws, scratch, plan_) ||
+      !list_kernel_steps({header.width, header.height}, scratch.resampler) ||
       !reader_.open(input.bytes, header, plan_.stages.front().geometry.runs.back().source, limits.max_scans)) {
     return false;
   }
@@ -117,7 +118,7 @@ bool GpuSample::plan(const Pipeline& pipeline, Scratch& scratch, const ImageInpu
 }
 
 bool GpuSample::plan_for_library(const Pipeline& pipeline, Scratch& scratch, const ImageInput& input,
-                                  const ImageHeader& header, const Draws& draws, const LibraryOffer& library) {
+                                 const ImageHeader& header, const Draws& draws, const LibraryOffer& library) {
   if (input.index == nullptr) {
     miss_ = LibraryMiss::no_index;
     return false;
@@ -167,7 +168,8 @@ bool GpuSample::add_runs(size_t stage, Size& size, Resampler& resampler) {
   }
   const PlanRun& earliest = runs.back();
   const Box all{0, 0, size.width, size.height};
-  KernelStep kernel_step{.kind = stage == 0 ? KernelStepKind::colour : KernelStepKind::place, .stage = stage, .at = runs.size() - 1};
+  KernelStep kernel_step{
+      .kind = stage == 0 ? KernelStepKind::colour : KernelStepKind::place, .stage = stage, .at = runs.size() - 1};
   kernel_step.in = size;
   kernel_step.out = earliest.result;
   if (stage == 0 || !earliest.trivial() || !(earliest.source == all)) kernel_steps_.push_back(kernel_step);
@@ -249,8 +251,7 @@ bool GpuSample::add_warp(KernelStep kernel_step, const WarpOp& op) {
   const int bottom = kernel_step.in.height - 1;
   const auto same = [](int i) { return i; };
   switch (op.rotation.kind) {
-    case Rotation::Kind::none:
-      return true;
+    case Rotation::Kind::none: return true;
     case Rotation::Kind::half: {
       GatheredPlaces& places = add_gather(kernel_step);
       list_places(kernel_step.out.width, places.columns, [&](int x) { return right - x; });
@@ -271,8 +272,7 @@ bool GpuSample::add_warp(KernelStep kernel_step, const WarpOp& op) {
       list_places(kernel_step.out.width, places.rows, [&](int x) { return bottom - x; });
       return true;
     }
-    case Rotation::Kind::map:
-      break;
+    case Rotation::Kind::map: break;
   }
   const WarpMap& map = op.rotation.map;
   if (op.filter == Filter::nearest && !map.perspective) {

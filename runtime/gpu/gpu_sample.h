@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "runtime/gpu/coefficient_reader.h"
-#include "runtime/gpu/scan_planner.h"
 #include "runtime/gpu/mcu_run_planner.h"
+#include "runtime/gpu/scan_planner.h"
 #include "runtime/pixels/resample_taps.h"
 #include "runtime/transforms/pipeline.h"
 

@@ -18,7 +18,7 @@
 namespace penstock {
 
 struct GpuChoice {
-  int count = 1;  // of this loader
+  int count = 1;          // of this loader
   int loader_number = 0;  // which loader of its node it is
 };
 

@@ -78,7 +78,8 @@ PENSTOCK_HOST_DEVICE inline uint64_t folded_product(uint64_t a, uint64_t b) {
 PENSTOCK_HOST_DEVICE inline uint64_t merged_sums(const uint64_t* sums, const uint8_t* secret, uint64_t start) {
   uint64_t merged = start;
   for (int i = 0; i < 4; ++i) {
-    merged += folded_product(sums[2 * i] ^ little_word(secret + 16 * i), sums[2 * i + 1] ^ little_word(secret + 16 * i + 8));
+    merged +=
+        folded_product(sums[2 * i] ^ little_word(secret + 16 * i), sums[2 * i + 1] ^ little_word(secret + 16 * i + 8));
   }
   merged ^= merged >> 37;
   merged *= 0x165667919E3779F9U;
@@ -100,7 +101,8 @@ PENSTOCK_HOST_DEVICE inline void digest_image(uint8_t* memory, const DigestPart&
     for (uint32_t lane = 0; lane < hash_lanes; ++lane) {
       sums[lane] += *added++;
       if (block == whole) continue;
-      const uint64_t mixed = sums[lane] ^ sums[lane] >> 47 ^ little_word(secret + hash_secret_bytes - 64 + uint64_t{8} * lane);
+      const uint64_t mixed =
+          sums[lane] ^ sums[lane] >> 47 ^ little_word(secret + hash_secret_bytes - 64 + uint64_t{8} * lane);
       sums[lane] = mixed * kPrime32;
     }
   }

@@ -82,7 +82,8 @@ InFlightBatches::InFlightBatches(std::vector<std::unique_ptr<Gpu>> gpus, const I
     for (size_t i = 0; i < in_flight_batches; ++i) threads_.emplace_back([this, i] { run(i); });
   } catch (const std::system_error& problem) {
     stop();  // no destructor will
-    throw Error(ErrorKind::runtime, "cannot start " + std::to_string(in_flight_batches) + " threads for gpus: " + problem.what(),
+    throw Error(ErrorKind::runtime,
+                "cannot start " + std::to_string(in_flight_batches) + " threads for gpus: " + problem.what(),
                 "lower loader.gpus, raise the limits on processes and memory, or say loader.executor: cpu");
   }
 }
@@ -291,8 +292,8 @@ void InFlightBatches::run(size_t number) {
       figures.busy_ns += clock.now() - begun;
       figures.uploaded_bytes += static_cast<int64_t>(in_flight->batch.upload_bytes());
       ++figures.batches;
-      figures.images +=
-          std::count_if(in_flight->images.begin(), in_flight->images.end(), [](const InFlightImage& one) { return one.made; });
+      figures.images += std::count_if(in_flight->images.begin(), in_flight->images.end(),
+                                      [](const InFlightImage& one) { return one.made; });
       if (!in_flight->batch.pictures().empty()) add_library_figures(*in_flight, figures);
     }
     done_(*in_flight, nullptr);
@@ -343,8 +344,8 @@ void InFlightBatches::download(InFlightBatch& in_flight) {
     const bool stays = in_flight.images[place].stays;
     while (place + run < batch.places() && in_flight.images[place + run].stays == stays) ++run;
     if (!stays) {
-      in_flight.stream->download(in_flight.outputs.data() + place * bytes, in_flight.memory.data() + batch.outputs_at() + place * bytes,
-                            run * bytes);
+      in_flight.stream->download(in_flight.outputs.data() + place * bytes,
+                                 in_flight.memory.data() + batch.outputs_at() + place * bytes, run * bytes);
     }
     place += run;
   }
@@ -362,7 +363,8 @@ void InFlightBatches::copy_shared(InFlightBatch& in_flight) {
   for (size_t place = 0; place < batch.places();) {
     std::byte* const to = in_flight.images[place].shared;
     size_t run = 1;
-    while (to != nullptr && place + run < batch.places() && in_flight.images[place + run].shared == to + run * bytes) ++run;
+    while (to != nullptr && place + run < batch.places() && in_flight.images[place + run].shared == to + run * bytes)
+      ++run;
     if (to != nullptr) {
       in_flight.stream->copy(to, in_flight.memory.data() + batch.outputs_at() + place * bytes, run * bytes);
     }
@@ -388,7 +390,8 @@ void InFlightBatches::make(InFlightBatch& in_flight) const {
     if (one.image == nullptr) continue;
     one.made = batch.good(place);
     if (one.made && one.stays) one.digest = batch.digest(place);
-    if (one.made && !one.stays) std::memcpy(one.image, in_flight.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
+    if (one.made && !one.stays)
+      std::memcpy(one.image, in_flight.outputs.data() + place * batch.output_bytes(), batch.output_bytes());
   }
   in_flight.deliver_ns = clock.now() - fetched;
 }

@@ -47,9 +47,9 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/gpu/batch_builder.h"
-#include "runtime/gpu/gpu.h"
 #include "runtime/gpu/buffer_ranges.h"
 #include "runtime/gpu/duty_cycle.h"
+#include "runtime/gpu/gpu.h"
 
 namespace penstock {
 
@@ -60,9 +60,9 @@ struct InFlightOptions {
   // of a GPU: one being filled, one being made, one being fetched
   int in_flight_batches = 3;
   Nanoseconds timeout_ns = 10 * kSecond;
-  double duty = 1;  // of a GPU's time (duty_cycle.h)
+  double duty = 1;                          // of a GPU's time (duty_cycle.h)
   std::optional<ChromaUpsampling> library;  // jobs of arithmetic `fast`
-  GpuEntropy entropy;  // what callers of in-flight batches leave to GPUs
+  GpuEntropy entropy;                       // what callers of in-flight batches leave to GPUs
   int64_t shared_bytes = 0;  // of a GPU, besides memory_bytes: for images that other processes read; 0: none
 };
 
@@ -90,22 +90,22 @@ struct GpuFigures {
   int64_t batches = 0;
   int64_t images = 0;
   int64_t uploaded_bytes = 0;
-  int64_t busy_ns = 0;     // of its in-flight batches, from upload to the last byte fetched
-  int64_t active_ns = 0;   // with a batch of one in-flight batch at least
-  GpuTimes times;         // of those batches, by stage
-  int64_t deliver_ns = 0;  // of its in-flight batches, from pinned memory to where images go
-  std::string failure;     // why it is not asked any more, or never was
+  int64_t busy_ns = 0;                       // of its in-flight batches, from upload to the last byte fetched
+  int64_t active_ns = 0;                     // with a batch of one in-flight batch at least
+  GpuTimes times;                            // of those batches, by stage
+  int64_t deliver_ns = 0;                    // of its in-flight batches, from pinned memory to where images go
+  std::string failure;                       // why it is not asked any more, or never was
   std::optional<GpuLibraryFigures> library;  // where it was asked for
   std::optional<GpuSharedFigures> shared;    // the same
 };
 
 struct InFlightImage {
   size_t sample = 0;
-  std::byte* image = nullptr;  // nullptr: not wanted any more
+  std::byte* image = nullptr;   // nullptr: not wanted any more
   std::byte* shared = nullptr;  // GPU memory that has it as well, once it is back; nullptr: none
   bool stays = false;           // and `image` does not get it, but `digest` its hash (BatchBuilder::set_record())
   Sum128 digest;
-  bool made = false;           // once it is back; else the CPU has to make it
+  bool made = false;  // once it is back; else the CPU has to make it
 };
 
 struct InFlightBatch {
@@ -116,7 +116,7 @@ struct InFlightBatch {
   GpuBlock memory;
   GpuBlock upload;
   GpuBlock outputs;
-  std::unique_ptr<GpuStream> stream;       // goes before the memory that it works on
+  std::unique_ptr<GpuStream> stream;        // goes before the memory that it works on
   std::unique_ptr<PictureDecoder> decoder;  // nullptr: none; goes before the CUDA stream
   BatchBuilder batch;
   std::vector<InFlightImage> images;  // by place

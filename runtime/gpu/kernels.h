@@ -127,7 +127,8 @@ PENSTOCK_HOST_DEVICE inline void resample_pixel(const uint8_t* memory, const Gpu
                                                 const uint8_t* from, uint64_t step, uint64_t area, uint8_t* rgb) {
   const int start = reinterpret_cast<const int32_t*>(memory + taps.start_at)[output];
   const int count = reinterpret_cast<const int32_t*>(memory + taps.size_at)[output];
-  const auto* const weights = reinterpret_cast<const int32_t*>(memory + taps.weight_at) + uint64_t{output} * taps.stride;
+  const auto* const weights =
+      reinterpret_cast<const int32_t*>(memory + taps.weight_at) + uint64_t{output} * taps.stride;
   from += static_cast<uint64_t>(start) * step;
   int32_t sums[3] = {resample_half, resample_half, resample_half};
   for (int k = 0; k < count; ++k, from += step) {
@@ -211,44 +212,28 @@ void with_kernel(GpuStage stage, const Visit& visit) {
   switch (stage) {
     case GpuStage::entropy:
       return visit.template operator()<GpuKernel<GpuStage::entropy, EntropyPart, entropy_mcu_run>>();
-    case GpuStage::sync:
-      return visit.template operator()<GpuKernel<GpuStage::sync, SyncPart, sync_subsequences>>();
-    case GpuStage::sum:
-      return visit.template operator()<GpuKernel<GpuStage::sum, SumPart, sum_subsequences>>();
-    case GpuStage::write:
-      return visit.template operator()<GpuKernel<GpuStage::write, WritePart, write_blocks>>();
+    case GpuStage::sync: return visit.template operator()<GpuKernel<GpuStage::sync, SyncPart, sync_subsequences>>();
+    case GpuStage::sum: return visit.template operator()<GpuKernel<GpuStage::sum, SumPart, sum_subsequences>>();
+    case GpuStage::write: return visit.template operator()<GpuKernel<GpuStage::write, WritePart, write_blocks>>();
     case GpuStage::inverse:
       return visit.template operator()<GpuKernel<GpuStage::inverse, InversePart, inverse_block>>();
-    case GpuStage::colour:
-      return visit.template operator()<GpuKernel<GpuStage::colour, ColourPart, colour_pixel>>();
-    case GpuStage::across:
-      return visit.template operator()<GpuKernel<GpuStage::across, AcrossPart, across_pixel>>();
-    case GpuStage::down:
-      return visit.template operator()<GpuKernel<GpuStage::down, DownPart, down_pixel>>();
-    case GpuStage::place:
-      return visit.template operator()<GpuKernel<GpuStage::place, PlacePart, place_pixel>>();
-    case GpuStage::point:
-      return visit.template operator()<GpuKernel<GpuStage::point, PointPart, point_pixel>>();
-    case GpuStage::tally:
-      return visit.template operator()<GpuKernel<GpuStage::tally, TallyPart, tally_pixels_of>>();
-    case GpuStage::tone:
-      return visit.template operator()<GpuKernel<GpuStage::tone, TonePart, tone_entry>>();
-    case GpuStage::smooth:
-      return visit.template operator()<GpuKernel<GpuStage::smooth, SmoothPart, smooth_pixel>>();
+    case GpuStage::colour: return visit.template operator()<GpuKernel<GpuStage::colour, ColourPart, colour_pixel>>();
+    case GpuStage::across: return visit.template operator()<GpuKernel<GpuStage::across, AcrossPart, across_pixel>>();
+    case GpuStage::down: return visit.template operator()<GpuKernel<GpuStage::down, DownPart, down_pixel>>();
+    case GpuStage::place: return visit.template operator()<GpuKernel<GpuStage::place, PlacePart, place_pixel>>();
+    case GpuStage::point: return visit.template operator()<GpuKernel<GpuStage::point, PointPart, point_pixel>>();
+    case GpuStage::tally: return visit.template operator()<GpuKernel<GpuStage::tally, TallyPart, tally_pixels_of>>();
+    case GpuStage::tone: return visit.template operator()<GpuKernel<GpuStage::tone, TonePart, tone_entry>>();
+    case GpuStage::smooth: return visit.template operator()<GpuKernel<GpuStage::smooth, SmoothPart, smooth_pixel>>();
     case GpuStage::blur_across:
       return visit.template operator()<GpuKernel<GpuStage::blur_across, BlurPart, blur_pixel_across>>();
     case GpuStage::blur_down:
       return visit.template operator()<GpuKernel<GpuStage::blur_down, BlurPart, blur_pixel_down>>();
-    case GpuStage::warp:
-      return visit.template operator()<GpuKernel<GpuStage::warp, WarpPart, warp_pixel>>();
-    case GpuStage::gather:
-      return visit.template operator()<GpuKernel<GpuStage::gather, GatherPart, gather_pixel>>();
-    case GpuStage::finish:
-      return visit.template operator()<GpuKernel<GpuStage::finish, FinishPart, finish_pixel>>();
-    case GpuStage::hash:
-      return visit.template operator()<GpuKernel<GpuStage::hash, HashPart, hash_block>>();
-    case GpuStage::digest:
-      return visit.template operator()<GpuKernel<GpuStage::digest, DigestPart, digest_image>>();
+    case GpuStage::warp: return visit.template operator()<GpuKernel<GpuStage::warp, WarpPart, warp_pixel>>();
+    case GpuStage::gather: return visit.template operator()<GpuKernel<GpuStage::gather, GatherPart, gather_pixel>>();
+    case GpuStage::finish: return visit.template operator()<GpuKernel<GpuStage::finish, FinishPart, finish_pixel>>();
+    case GpuStage::hash: return visit.template operator()<GpuKernel<GpuStage::hash, HashPart, hash_block>>();
+    case GpuStage::digest: return visit.template operator()<GpuKernel<GpuStage::digest, DigestPart, digest_image>>();
   }
 }
 

@@ -56,8 +56,8 @@ bool McuRunPlanner::plan_at_restarts(EncodedView bytes, const JpegFrame& frame, 
     if (!find_marker(file_, scan.end, marker)) return false;
     if (number % intervals_of_mcu_run == 0) {
       mcu_runs_.push_back({.byte = static_cast<uint32_t>(scan.end - scan.begin),
-                            .first_mcu = static_cast<uint32_t>(first),
-                            .end = GpuMcuRun::End::marker});
+                           .first_mcu = static_cast<uint32_t>(first),
+                           .end = GpuMcuRun::End::marker});
     }
     GpuMcuRun& mcu_run = mcu_runs_.back();
     mcu_run.mcus = static_cast<uint32_t>(std::min(first + interval, mcus) - mcu_run.first_mcu);

@@ -75,9 +75,7 @@ PENSTOCK_HOST_DEVICE inline void point_pixel(uint8_t* memory, const PointPart& p
       case PointKind::table:
         for (uint32_t c = 0; c < 3; ++c) rgb[c] = memory[step.table_at + uint64_t{c} * step.stride + rgb[c]];
         break;
-      case PointKind::grey:
-        rgb[0] = rgb[1] = rgb[2] = grey_of(rgb[0], rgb[1], rgb[2]);
-        break;
+      case PointKind::grey: rgb[0] = rgb[1] = rgb[2] = grey_of(rgb[0], rgb[1], rgb[2]); break;
       case PointKind::saturation: {
         const int grey = grey_of(rgb[0], rgb[1], rgb[2]);
         for (int c = 0; c < 3; ++c) rgb[c] = blend_value(grey, rgb[c], step.factor);
@@ -165,7 +163,9 @@ PENSTOCK_HOST_DEVICE inline void smooth_pixel(uint8_t* memory, const SmoothPart&
 template <class Value>
 PENSTOCK_HOST_DEVICE inline float blur_at(const Value* line, uint64_t stride, int at, int size, const float* weights,
                                           int half) {
-  const auto value = [&](int i) { return static_cast<float>(line[static_cast<uint64_t>(reflected(i, size)) * stride]); };
+  const auto value = [&](int i) {
+    return static_cast<float>(line[static_cast<uint64_t>(reflected(i, size)) * stride]);
+  };
   float sum = weights[0] * value(at);
   for (int k = 1; k <= half; ++k) sum = blur_add(sum, weights[k], value(at - k), value(at + k));
   return sum;
@@ -203,18 +203,10 @@ PENSTOCK_HOST_DEVICE inline void warp_pixel(uint8_t* memory, const WarpPart& par
   const PlanarImage in{memory + part.from_at, part.from_width, part.from_height};
   uint8_t rgb[3] = {part.fill[0], part.fill[1], part.fill[2]};
   switch (part.kind) {
-    case WarpKind::nearest:
-      sample_nearest(in, part.map.at(x, y), rgb);
-      break;
-    case WarpKind::fixed:
-      sample_fixed(in, part.fixed, x, y, rgb);
-      break;
-    case WarpKind::bilinear:
-      sample_bilinear(in, part.map.at(x, y), rgb);
-      break;
-    case WarpKind::bicubic:
-      sample_bicubic(in, part.map.at(x, y), rgb);
-      break;
+    case WarpKind::nearest: sample_nearest(in, part.map.at(x, y), rgb); break;
+    case WarpKind::fixed: sample_fixed(in, part.fixed, x, y, rgb); break;
+    case WarpKind::bilinear: sample_bilinear(in, part.map.at(x, y), rgb); break;
+    case WarpKind::bicubic: sample_bicubic(in, part.map.at(x, y), rgb); break;
   }
   store_pixel(memory + part.to_at, part.units, unit, rgb);
 }

@@ -8,13 +8,13 @@ namespace penstock {
 namespace {
 
 constexpr double kSecond_ns = 1e9;
-constexpr double kLeastShare = 1.0 / 64;    // for noticing
+constexpr double kLeastShare = 1.0 / 64;  // for noticing
 constexpr double kRarestShare = 1.0 / 1024;
-constexpr double kCostOfNoticing = 0.02;    // most that it may cost, of the threads' time
-constexpr double kFewestTogether = 8;       // images for a GPU
-constexpr double kLongestWait_s = 0.1;      // that a chunk is held up by them
-constexpr double kFurthest = 8;             // a batch's time, from what was expected
-constexpr int64_t kFirstBatches = 1;        // of a GPU: its driver loads what it needs when that is first used
+constexpr double kCostOfNoticing = 0.02;  // most that it may cost, of the threads' time
+constexpr double kFewestTogether = 8;     // images for a GPU
+constexpr double kLongestWait_s = 0.1;    // that a chunk is held up by them
+constexpr double kFurthest = 8;           // a batch's time, from what was expected
+constexpr int64_t kFirstBatches = 1;      // of a GPU: its driver loads what it needs when that is first used
 
 // The share of the dearer way for noticing, where the other way costs `cheap`.
 double least_share(double cheap, double dear) {
@@ -45,9 +45,8 @@ double SpeedSplit::rate() const {
 double SpeedSplit::gpu_share() const {
   const bool none = std::all_of(gpus_.begin(), gpus_.end(), [](const Speed& gpu) { return gpu.lost; });
   if (none) return 0;
-  const bool measured = std::any_of(gpus_.begin(), gpus_.end(), [](const Speed& gpu) {
-    return !gpu.lost && gpu.batches > kFirstBatches;
-  });
+  const bool measured = std::any_of(gpus_.begin(), gpus_.end(),
+                                    [](const Speed& gpu) { return !gpu.lost && gpu.batches > kFirstBatches; });
   if (!measured || !make_.known() || !feed_.known()) return 0.5;
   // What GPUs never take is the threads' work besides, a part of it for each image of the others.
   const double either = either_.value();
@@ -63,7 +62,9 @@ double SpeedSplit::gpu_share() const {
   return std::clamp(best, std::min(fewest, most), most);
 }
 
-double SpeedSplit::gpu_images_per_s(size_t gpu) const { return gpus_[gpu].images_per_s(); }
+double SpeedSplit::gpu_images_per_s(size_t gpu) const {
+  return gpus_[gpu].images_per_s();
+}
 
 int64_t SpeedSplit::for_gpus(int64_t images) {
   const double share = gpu_share();
@@ -92,7 +93,9 @@ double SpeedSplit::wait_s(size_t gpu, int64_t images) const {
   return speed.batches <= kFirstBatches ? ahead : std::numeric_limits<double>::max();
 }
 
-void SpeedSplit::begun(size_t gpu, int64_t images) { gpus_[gpu].queued += images; }
+void SpeedSplit::begun(size_t gpu, int64_t images) {
+  gpus_[gpu].queued += images;
+}
 
 void SpeedSplit::made(int64_t ns) {
   make_.observe(static_cast<double>(ns));
@@ -119,6 +122,8 @@ void SpeedSplit::done(size_t gpu, int64_t begun, int64_t images, int64_t gpu_ns)
   speed.ns.observe(ns);
 }
 
-void SpeedSplit::lost(size_t gpu) { gpus_[gpu].lost = true; }
+void SpeedSplit::lost(size_t gpu) {
+  gpus_[gpu].lost = true;
+}
 
 }  // namespace penstock

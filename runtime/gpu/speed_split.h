@@ -62,7 +62,7 @@ class SpeedSplit {
   void done(size_t gpu, int64_t begun, int64_t images, int64_t gpu_ns);
   void lost(size_t gpu);
 
-  double gpu_share() const;  // of the images that either could make
+  double gpu_share() const;                   // of the images that either could make
   double gpu_images_per_s(size_t gpu) const;  // 0: not known yet, or lost
   double make_ns() const noexcept { return make_.value(); }
   double feed_ns() const noexcept { return feed_.value(); }

@@ -15,7 +15,6 @@
 namespace penstock {
 namespace {
 
-
 constexpr int canonical_version = 1;
 constexpr const char* peer = "split description";
 
@@ -71,8 +70,7 @@ YamlNode tree_of(const nlohmann::json& json, const SourceText& source) {
   YamlNode node;
   node.span = {&source, 0, 0};
   switch (json.type()) {
-    case nlohmann::json::value_t::null:
-      break;
+    case nlohmann::json::value_t::null: break;
     case nlohmann::json::value_t::object:
       node.kind = YamlNode::Kind::mapping;
       for (const auto& [key, value] : json.items()) node.entries.push_back({key, node.span, tree_of(value, source)});
@@ -86,9 +84,7 @@ YamlNode tree_of(const nlohmann::json& json, const SourceText& source) {
       node.quoted = true;
       node.text = json.get<std::string>();
       break;
-    default:
-      node.kind = YamlNode::Kind::scalar;
-      node.text = json_text(json);
+    default: node.kind = YamlNode::Kind::scalar; node.text = json_text(json);
   }
   return node;
 }

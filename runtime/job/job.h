@@ -40,8 +40,8 @@ struct DatasetSpec {
   // Or files that hold samples (runtime/datasets/containers.h), placed as folder is; or the user's own code
   // (runtime/datasets/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of
   // all these is given (dataset_kinds).
-  std::string tar;       // WebDataset's shards: "shards/{000..012}.tar"
-  std::string cifar10;   // folder of the binary version
+  std::string tar;      // WebDataset's shards: "shards/{000..012}.tar"
+  std::string cifar10;  // folder of the binary version
   std::string cifar100;
   std::string mnist;     // folder of idx files
   std::string list;      // file of "PATH LABEL" lines
@@ -54,8 +54,8 @@ struct DatasetSpec {
   // Which member (tar), column (csv, mds, parquet) or feature (tfrecord) is what; empty: as containers.h says.
   std::string image;
   std::string label;
-  std::string fields;    // further ones, with ',' between them; "caption:text"
-  std::string index;     // made by `penstock index`, read instead of looking through the data
+  std::string fields;       // further ones, with ',' between them; "caption:text"
+  std::string index;        // made by `penstock index`, read instead of looking through the data
   std::string python;       // factory "package.module:name", called with `args`
   std::string args = "{}";  // JSON object: keyword arguments of the factory
   std::string pickle;       // base64 text
@@ -80,18 +80,17 @@ struct DatasetKind {
 };
 inline constexpr DatasetKind dataset_kinds[] = {
     {"folder", &DatasetSpec::folder, true, false},    {"images", &DatasetSpec::images, true, false},
-    {"tar", &DatasetSpec::tar, true, true},
-    {"cifar10", &DatasetSpec::cifar10, true, true},   {"cifar100", &DatasetSpec::cifar100, true, true},
-    {"mnist", &DatasetSpec::mnist, true, true},       {"list", &DatasetSpec::list, true, true},
-    {"csv", &DatasetSpec::csv, true, true},           {"mds", &DatasetSpec::mds, true, true},
-    {"tfrecord", &DatasetSpec::tfrecord, true, true}, {"parquet", &DatasetSpec::parquet, true, true},
-    {"pack", &DatasetSpec::pack, true, false},
-    {"python", &DatasetSpec::python, false, false},
-    {"pickle", &DatasetSpec::pickle, false, false}};
+    {"tar", &DatasetSpec::tar, true, true},           {"cifar10", &DatasetSpec::cifar10, true, true},
+    {"cifar100", &DatasetSpec::cifar100, true, true}, {"mnist", &DatasetSpec::mnist, true, true},
+    {"list", &DatasetSpec::list, true, true},         {"csv", &DatasetSpec::csv, true, true},
+    {"mds", &DatasetSpec::mds, true, true},           {"tfrecord", &DatasetSpec::tfrecord, true, true},
+    {"parquet", &DatasetSpec::parquet, true, true},   {"pack", &DatasetSpec::pack, true, false},
+    {"python", &DatasetSpec::python, false, false},   {"pickle", &DatasetSpec::pickle, false, false}};
 
 inline std::string DatasetSpec::title() const {
   for (const DatasetKind& kind : dataset_kinds) {
-    if (!(this->*kind.value).empty()) return kind.value == &DatasetSpec::pickle ? "the pickled dataset" : this->*kind.value;
+    if (!(this->*kind.value).empty())
+      return kind.value == &DatasetSpec::pickle ? "the pickled dataset" : this->*kind.value;
   }
   return "the pickled dataset";
 }
@@ -100,13 +99,13 @@ struct SamplerSpec {
   bool shuffle = false;
   bool drop_last = false;  // DistributedSampler's
   // An order of another making; at most one of the three. Paths are placed as DatasetSpec::folder is.
-  std::string indices;        // file: the order of every epoch; with shuffle, torch's SubsetRandomSampler
-  std::string weights;        // file: torch's WeightedRandomSampler
-  bool program = false;       // the program gives each iteration its order, this replica's share of it
-  int64_t num_samples = 0;    // with weights: drawn per epoch; 0: as many as the dataset has
-  bool replacement = true;    // with weights
+  std::string indices;      // file: the order of every epoch; with shuffle, torch's SubsetRandomSampler
+  std::string weights;      // file: torch's WeightedRandomSampler
+  bool program = false;     // the program gives each iteration its order, this replica's share of it
+  int64_t num_samples = 0;  // with weights: drawn per epoch; 0: as many as the dataset has
+  bool replacement = true;  // with weights
   // Of the file, filled in where it is read (sampler_file.h): an order is what its numbers are, not where they lie.
-  std::string file_hash;      // 32 hexadecimal digits
+  std::string file_hash;  // 32 hexadecimal digits
   int64_t file_count = 0;
 
   const std::string& file() const noexcept { return indices.empty() ? weights : indices; }
@@ -127,7 +126,7 @@ struct SplitSpec {
 };
 
 struct RolesSpec {
-  int trainers = 1;  // per node; the other local ranks load
+  int trainers = 1;           // per node; the other local ranks load
   int ranks_per_replica = 1;  // so many consecutive trainers get the same data
 };
 
@@ -149,15 +148,15 @@ struct CpuFraction {
 };
 
 struct LoaderSpec {
-  int threads = 2;        // CPU threads per loader rank
-  int prefetch = 2;       // batches ahead, per receiver and split
-  double memory_gb = 2;   // per loader rank, for its chunk buffers: the chunks being made or on their way
-  int chunk_samples = 0;  // samples per chunk; 0: chosen from the batch and the threads
-  bool payload_crc = false;  // a CRC-32C of every chunk's payload, checked at the receiver
-  int chunk_buffers = 0;          // chunk buffers per loader; 0: chosen from loader.threads, and memory_gb limits them
-  double cache_gb = 0;    // per loader rank and split, for encoded samples that were read once
-  double spool_gb = 16;   // per loader rank and split, on disk (TMPDIR), for shards that are compressed
-  int read_ahead = 32;    // reads under way at a time, where the disk is slow; 0: none before they are needed
+  int threads = 2;            // CPU threads per loader rank
+  int prefetch = 2;           // batches ahead, per receiver and split
+  double memory_gb = 2;       // per loader rank, for its chunk buffers: the chunks being made or on their way
+  int chunk_samples = 0;      // samples per chunk; 0: chosen from the batch and the threads
+  bool payload_crc = false;   // a CRC-32C of every chunk's payload, checked at the receiver
+  int chunk_buffers = 0;      // chunk buffers per loader; 0: chosen from loader.threads, and memory_gb limits them
+  double cache_gb = 0;        // per loader rank and split, for encoded samples that were read once
+  double spool_gb = 16;       // per loader rank and split, on disk (TMPDIR), for shards that are compressed
+  int read_ahead = 32;        // reads under way at a time, where the disk is slow; 0: none before they are needed
   double read_ahead_mb = 64;  // most that they hold, within what the chunk buffers leave of memory_gb
   ReadMethod read_method = ReadMethod::automatic;
   // most that learned restart points take, within half of what the chunk buffers leave of memory_gb
@@ -194,11 +193,11 @@ struct MpiSpec {
 
 // Worker processes for datasets and transforms written in Python.
 struct PythonSpec {
-  std::string interpreter;      // empty: PENSTOCK_PYTHON, else python3 from PATH
-  int workers = 0;              // per loader rank and split; 0: one for every thread
-  double timeout_s = 20;        // longest time for one sample
-  double start_timeout_s = 120; // longest time for a worker to import its modules and make the dataset
-  int attempts = 3;             // workers that one sample may cost before it is given up
+  std::string interpreter;       // empty: PENSTOCK_PYTHON, else python3 from PATH
+  int workers = 0;               // per loader rank and split; 0: one for every thread
+  double timeout_s = 20;         // longest time for one sample
+  double start_timeout_s = 120;  // longest time for a worker to import its modules and make the dataset
+  int attempts = 3;              // workers that one sample may cost before it is given up
 };
 
 struct BadSampleSpec {

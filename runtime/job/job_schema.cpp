@@ -42,26 +42,20 @@ Json list_schema(const ParamInfo& info, const char* type) {
 
 Json type_schema(const ParamInfo& info) {
   switch (info.kind) {
-    case ParamKind::integer:
-      return scalar_schema(info, "integer");
+    case ParamKind::integer: return scalar_schema(info, "integer");
     case ParamKind::number: {
       const Json number = scalar_schema(info, "number");
       if (info.choices.empty()) return number;
       return {{"anyOf", Json::array({number, Json{{"enum", info.choices}}})}};
     }
-    case ParamKind::boolean:
-      return Json{{"type", "boolean"}};
+    case ParamKind::boolean: return Json{{"type", "boolean"}};
     case ParamKind::text:
       if (!info.choices.empty()) return Json{{"enum", info.choices}};
       return Json{{"type", "string"}};
-    case ParamKind::mapping:
-      return Json{{"type", "object"}};
-    case ParamKind::integers:
-      return list_schema(info, "integer");
-    case ParamKind::numbers:
-      return list_schema(info, "number");
-    case ParamKind::transforms:
-      return Json{{"$ref", "#/definitions/split/properties/pipeline"}};
+    case ParamKind::mapping: return Json{{"type", "object"}};
+    case ParamKind::integers: return list_schema(info, "integer");
+    case ParamKind::numbers: return list_schema(info, "number");
+    case ParamKind::transforms: return Json{{"$ref", "#/definitions/split/properties/pipeline"}};
   }
   return Json::object();
 }
@@ -147,9 +141,9 @@ std::string job_schema() {
                        {"minItems", 1},
                        {"items", Json{{"anyOf", transforms}}}};
   split["gpu_pipeline"] = {{"allOf", Json::array({Json{{"$ref", "#/definitions/split/properties/pipeline"}}})},
-                            {"description",
-                             "A second list, for the samples that cpu_fraction leaves; what it makes is part of the "
-                             "stream, whoever makes it. Ends as pipeline does: same size, ToDtype, Normalize, MixUp."}};
+                           {"description",
+                            "A second list, for the samples that cpu_fraction leaves; what it makes is part of the "
+                            "stream, whoever makes it. Ends as pipeline does: same size, ToDtype, Normalize, MixUp."}};
   split_required.push_back("pipeline");
 
   Json top = Json::object();

@@ -69,7 +69,8 @@ void Overlay::add(SourceText::Kind kind, const std::string& name, const std::str
   const SourceText& source = sources_.emplace_back(kind, name, text);
   const size_t equals = text.find('=');
   if (equals == std::string::npos) {
-    complaints_.add({&source, 0, text.size()}, "expected key=value", kind == SourceText::Kind::command_line
+    complaints_.add({&source, 0, text.size()}, "expected key=value",
+                    kind == SourceText::Kind::command_line
                         ? "as in splits.train.batch_size=32; a program to start stands after --"
                         : "as in splits.train.batch_size=32");
     return;

@@ -80,7 +80,8 @@ bool read_params(const TransformInfo& info, const YamlNode* params, const Span& 
     const std::string complaint = info.check(spec.params, culprit);
     if (!complaint.empty()) {
       const YamlNode::Entry* entry = params == nullptr ? nullptr : params->find(culprit);
-      reading.complaints.add(entry == nullptr ? name_span : entry->value.span, in_quotes(culprit.empty() ? info.name : info.name + "." + culprit) + ": " + complaint);
+      reading.complaints.add(entry == nullptr ? name_span : entry->value.span,
+                             in_quotes(culprit.empty() ? info.name : info.name + "." + culprit) + ": " + complaint);
       return false;
     }
   }
@@ -93,8 +94,7 @@ class FinishOrder {
   void check(const TransformSpec& spec, const Span& where, bool params_known, Complaints& complaints) {
     const bool mixes = is_batch_transform(spec);
     if (!mixing_.empty() && !mixes) {
-      complaints.add(where, in_quotes(spec.name) + " stands after " + mixing_,
-                     "what mixes whole batches comes last");
+      complaints.add(where, in_quotes(spec.name) + " stands after " + mixing_, "what mixes whole batches comes last");
       return;
     }
     if (mixes) {
@@ -212,12 +212,12 @@ void check_variants(const YamlNode& node, const std::string& path, bool good, Sp
     const bool missing = begin + i >= split.gpu_pipeline.size();
     const bool more = first + i >= split.pipeline.size();
     if (!missing && !more && split.pipeline[first + i] == split.gpu_pipeline[begin + i]) continue;
-    complaints.add(missing ? gpu->span : gpu->items[begin + i].span,
-                   missing ? "'gpu_pipeline' ends without the " + in_quotes(split.pipeline[first + i].name) +
-                                 " of 'pipeline'"
-                           : "'gpu_pipeline' ends otherwise than 'pipeline', from " +
-                                 in_quotes(split.gpu_pipeline[begin + i].name) + " on",
-                   "a batch has samples of both: let them end with the same ToDtype, Normalize, MixUp and CutMix");
+    complaints.add(
+        missing ? gpu->span : gpu->items[begin + i].span,
+        missing ? "'gpu_pipeline' ends without the " + in_quotes(split.pipeline[first + i].name) + " of 'pipeline'"
+                : "'gpu_pipeline' ends otherwise than 'pipeline', from " +
+                      in_quotes(split.gpu_pipeline[begin + i].name) + " on",
+        "a batch has samples of both: let them end with the same ToDtype, Normalize, MixUp and CutMix");
     return;
   }
 }

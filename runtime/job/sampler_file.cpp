@@ -35,8 +35,9 @@ std::vector<Number> numbers_of_text(const std::string& path, std::string_view te
     Number number{};
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc{} || end != word.data() + word.size()) {
-      refuse(path, "line " + std::to_string(line) + " is no " + (std::is_integral_v<Number> ? "whole " : "") +
-                       "number: " + in_quotes(std::string(word.substr(0, 40))),
+      refuse(path,
+             "line " + std::to_string(line) + " is no " + (std::is_integral_v<Number> ? "whole " : "") +
+                 "number: " + in_quotes(std::string(word.substr(0, 40))),
              "write one number a line, or a .npy file");
     }
     out.push_back(number);
@@ -47,7 +48,7 @@ std::vector<Number> numbers_of_text(const std::string& path, std::string_view te
 struct NpyHeader {
   std::string dtype;  // "<i8"
   int64_t count = 0;
-  size_t begin = 0;   // of the data
+  size_t begin = 0;  // of the data
 };
 
 // What follows 'key': in the header, a Python dict on one line.

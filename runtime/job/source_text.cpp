@@ -126,14 +126,10 @@ std::string_view SourceText::line(size_t number) const noexcept {
 
 std::string SourceText::origin(size_t offset) const {
   switch (kind_) {
-    case Kind::file:
-      return name_ + ":" + std::to_string(line_of(offset) + 1);
-    case Kind::environment:
-      return "environment " + name_;
-    case Kind::command_line:
-      return "command line";
-    case Kind::peer:
-      return name_;
+    case Kind::file: return name_ + ":" + std::to_string(line_of(offset) + 1);
+    case Kind::environment: return "environment " + name_;
+    case Kind::command_line: return "command line";
+    case Kind::peer: return name_;
   }
   return name_;
 }
@@ -175,9 +171,7 @@ std::string Complaints::text() const {
       case SourceText::Kind::command_line:
         out += "command line: error: " + entry.message + "\n" + snippet(entry.where, entry.hint, false);
         break;
-      case SourceText::Kind::peer:
-        out += source->name() + ": error: " + entry.message + plain_hint;
-        break;
+      case SourceText::Kind::peer: out += source->name() + ": error: " + entry.message + plain_hint; break;
     }
   }
   if (count_ > entries_.size()) out += "\n... and " + std::to_string(count_ - entries_.size()) + " more";

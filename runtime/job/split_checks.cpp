@@ -62,8 +62,8 @@ void check_paired(const YamlNode& node, const std::string& path, const std::stri
   }
   for (const YamlNode* partner : {targets, masks}) {
     if (partner != nullptr && value_at(node, "dataset", "images") == nullptr) {
-      complaints.add(partner->span, in_quotes(partner == targets ? "targets" : "masks") +
-                                        " belong to 'images', which is not given");
+      complaints.add(partner->span,
+                     in_quotes(partner == targets ? "targets" : "masks") + " belong to 'images', which is not given");
     }
   }
 }
@@ -104,7 +104,8 @@ void check_container(const YamlNode& node, const std::string& path, const std::s
   }
   const YamlNode* parquet = value_at(node, "dataset", "parquet");
   if (parquet != nullptr && parquet->is_scalar() && index == nullptr) {
-    complaints.add(parquet->span, "'parquet' needs 'index': loaders read what `penstock index` copied, not Parquet files",
+    complaints.add(parquet->span,
+                   "'parquet' needs 'index': loaders read what `penstock index` copied, not Parquet files",
                    "add index: FILE, and run `penstock index` once");
   }
   if (const YamlNode* fields = value_at(node, "dataset", "fields"); fields != nullptr && fields->is_scalar()) {
@@ -164,8 +165,8 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   check_paired(node, path, job_path, split, complaints);
   const YamlNode* python = given("python");
   if (python != nullptr && !is_python_name(python->text)) {
-    complaints.add(python->span, in_quotes(path + ".dataset.python") + ": expected 'package.module:name', found " +
-                                     describe(*python),
+    complaints.add(python->span,
+                   in_quotes(path + ".dataset.python") + ": expected 'package.module:name', found " + describe(*python),
                    "as in {python: \"my_data:PhotoDataset\"}");
   }
   if (const YamlNode* args = value_at(node, "dataset", "args"); args != nullptr && python == nullptr) {

@@ -116,11 +116,8 @@ std::optional<ParamValue> read_list(const YamlNode& node, const ParamInfo& info,
 // The tree as JSON, its plain scalars typed as everywhere in the file. False: part of it is not known.
 bool to_json(const YamlNode& node, nlohmann::json& out) {
   switch (node.kind) {
-    case YamlNode::Kind::unknown:
-      return false;
-    case YamlNode::Kind::null:
-      out = nullptr;
-      return true;
+    case YamlNode::Kind::unknown: return false;
+    case YamlNode::Kind::null: out = nullptr; return true;
     case YamlNode::Kind::sequence:
       out = nlohmann::json::array();
       for (const YamlNode& item : node.items) {
@@ -134,8 +131,7 @@ bool to_json(const YamlNode& node, nlohmann::json& out) {
         if (!to_json(entry.value, out[entry.key])) return false;
       }
       return true;
-    case YamlNode::Kind::scalar:
-      break;
+    case YamlNode::Kind::scalar: break;
   }
   if (const auto truth = as_boolean(node)) {
     out = *truth;
@@ -198,18 +194,12 @@ std::optional<bool> as_boolean(const YamlNode& node) {
 
 std::string expected(const ParamInfo& info) {
   switch (info.kind) {
-    case ParamKind::integer:
-      return "an integer";
-    case ParamKind::number:
-      return info.choices.empty() ? "a number" : "a number or " + list_of(info.choices, "or");
-    case ParamKind::boolean:
-      return "true or false";
-    case ParamKind::text:
-      return info.choices.empty() ? "text" : list_of(info.choices, "or");
-    case ParamKind::mapping:
-      return "a mapping";
-    case ParamKind::transforms:
-      return "a list of transforms";
+    case ParamKind::integer: return "an integer";
+    case ParamKind::number: return info.choices.empty() ? "a number" : "a number or " + list_of(info.choices, "or");
+    case ParamKind::boolean: return "true or false";
+    case ParamKind::text: return info.choices.empty() ? "text" : list_of(info.choices, "or");
+    case ParamKind::mapping: return "a mapping";
+    case ParamKind::transforms: return "a list of transforms";
     case ParamKind::integers:
     case ParamKind::numbers: {
       const bool whole = info.kind == ParamKind::integers;
@@ -226,16 +216,11 @@ std::string expected(const ParamInfo& info) {
 
 std::string describe(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::null:
-      return "nothing";
-    case YamlNode::Kind::sequence:
-      return "a list";
-    case YamlNode::Kind::mapping:
-      return "a mapping";
-    case YamlNode::Kind::unknown:
-      return "an alias";
-    case YamlNode::Kind::scalar:
-      break;
+    case YamlNode::Kind::null: return "nothing";
+    case YamlNode::Kind::sequence: return "a list";
+    case YamlNode::Kind::mapping: return "a mapping";
+    case YamlNode::Kind::unknown: return "an alias";
+    case YamlNode::Kind::scalar: break;
   }
   if (as_boolean(node)) return "the boolean " + node.text;
   if (as_integer(node)) return "the integer " + node.text;
@@ -297,8 +282,7 @@ std::optional<ParamValue> read_value(const YamlNode& node, const ParamInfo& info
       if (!to_json(node, json)) return std::nullopt;  // an alias: complained of already
       return json_text_replacing(json);
     }
-    case ParamKind::transforms:
-      break;  // job_reader.cpp reads them
+    case ParamKind::transforms: break;  // job_reader.cpp reads them
   }
   wrong_type(node, info, path, complaints);
   return std::nullopt;

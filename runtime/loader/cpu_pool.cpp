@@ -198,8 +198,8 @@ CpuPool::Done CpuPool::make(PooledWork& item, size_t sample, SampleMaker& maker,
   for (size_t f = 0; f < table.size(); ++f) {
     fields.push_back(work.memory + item.layout.offsets[f] + sample * table[f].bytes_per_sample());
   }
-  work.records[sample] = work.make ? work.make(maker, sample, fields)
-                                   : maker.make(work.lease.samples[sample], work.lease.epoch, fields);
+  work.records[sample] =
+      work.make ? work.make(maker, sample, fields) : maker.make(work.lease.samples[sample], work.lease.epoch, fields);
   const MakeTimes after = maker.times();
   Done done;
   done.times = {after.read_ns - before.read_ns, after.decode_ns - before.decode_ns,

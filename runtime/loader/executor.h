@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/gpu/in_flight_batches.h"
 #include "runtime/gpu/buffer_ranges.h"
+#include "runtime/gpu/in_flight_batches.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/sample/split_context.h"
 #include "transport/transport.h"
@@ -76,8 +76,8 @@ struct ExecutorFigures {
   int64_t feed_ns = 0;  // of decode_ns: planning those, and their coefficients or copying their bytes
   struct BySpeed {
     double gpu_share = 0;  // aimed at now, of the images that either could make
-    double make_ns = 0;     // of a thread, for an image that it makes
-    double feed_ns = 0;     // and for one that it leaves to a GPU, reading and all
+    double make_ns = 0;    // of a thread, for an image that it makes
+    double feed_ns = 0;    // and for one that it leaves to a GPU, reading and all
   };
   std::optional<BySpeed> by_speed;
   int64_t remade = 0;  // images that a GPU had and did not make
@@ -109,8 +109,8 @@ std::unique_ptr<Executor> make_cpu_executor(int threads, const std::vector<int>&
 // though options.library wishes it. `cpu_fraction`: of the images, which threads make though a GPU would take
 // them. Splits of two pipelines say it themselves; by speed, it is of those that are for GPUs.
 std::unique_ptr<Executor> make_gpu_executor(int threads, const std::vector<int>& cpus,
-                                             std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
-                                             std::function<void(const std::string&)> on_notice,
-                                             const CpuFraction& cpu_fraction = {});
+                                            std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
+                                            std::function<void(const std::string&)> on_notice,
+                                            const CpuFraction& cpu_fraction = {});
 
 }  // namespace penstock

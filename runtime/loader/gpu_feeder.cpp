@@ -17,11 +17,12 @@ namespace {
 class GpuFeeder final : public PoolOffload {
  public:
   GpuFeeder(int threads, std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
-             const CpuFraction& cpu_fraction, std::function<void(const std::string&)> on_notice)
+            const CpuFraction& cpu_fraction, std::function<void(const std::string&)> on_notice)
       : on_notice_(std::move(on_notice)), cpu_fraction_(cpu_fraction), gpu_entropy_(options.entropy) {
     if (cpu_fraction.by_speed) speeds_.emplace(threads, gpus.size());
-    in_flight_ = std::make_unique<InFlightBatches>(std::move(gpus), options,
-                                         [this](InFlightBatch& in_flight, const GpuError* error) { collect(in_flight, error); });
+    in_flight_ = std::make_unique<InFlightBatches>(
+        std::move(gpus), options,
+        [this](InFlightBatch& in_flight, const GpuError* error) { collect(in_flight, error); });
     see_who_is_left_out();
   }
 
@@ -59,11 +60,11 @@ class GpuFeeder final : public PoolOffload {
 
  private:
   struct Notes final : OffloadNotes {
-    std::atomic<int64_t> for_gpus{0};        // images, by learned speeds
-    InFlightBatch* open = nullptr;                 // where its images go
+    std::atomic<int64_t> for_gpus{0};         // images, by learned speeds
+    InFlightBatch* open = nullptr;            // where its images go
     std::optional<ChunkWork::Shared> shared;  // where its images shall lie as well
     bool range_asked = false;
-    bool any_shared = false;                  // images that do
+    bool any_shared = false;  // images that do
   };
   static Notes& notes_of(PooledWork& item) { return static_cast<Notes&>(*item.notes); }
 
@@ -218,7 +219,8 @@ class GpuFeeder final : public PoolOffload {
     const Pipeline& pipeline = item.work->split->pipeline();
     const size_t most = std::min(item.work->lease.samples.size(), in_flight->most_outputs(bytes));
     const bool may_export = in_flight->gpu < 64 && (item.work->exported_gpus >> in_flight->gpu & 1) != 0;
-    if (may_export && !std::exchange(notes.range_asked, true)) take_buffer_range(*item.work, notes, in_flight->gpu, bytes);
+    if (may_export && !std::exchange(notes.range_asked, true))
+      take_buffer_range(*item.work, notes, in_flight->gpu, bytes);
     // Hashes are of all of a sample's fields.
     const bool digests = notes.shared && notes.shared->gpu == in_flight->gpu && item.work->split->fields().size() == 2;
     if (!in_flight->batch.begin(most, pipeline.out_width(), pipeline.out_height(), nullptr, digests)) {
@@ -241,7 +243,8 @@ class GpuFeeder final : public PoolOffload {
   }
 
   static std::byte* shared_place(const Notes& notes, const InFlightBatch& in_flight, size_t number, size_t bytes_each) {
-    return notes.shared && notes.shared->gpu == in_flight.gpu ? notes.shared->buffer_range.data + number * bytes_each : nullptr;
+    return notes.shared && notes.shared->gpu == in_flight.gpu ? notes.shared->buffer_range.data + number * bytes_each
+                                                              : nullptr;
   }
 
   // As the receiver makes it of what arrives.
@@ -290,7 +293,8 @@ class GpuFeeder final : public PoolOffload {
       MutexLock lock(mutex_);
       refusal = first_refusal(in_flight);
       if (speeds_) {
-        speeds_->done(in_flight.gpu, std::ssize(in_flight.images), error != nullptr ? 0 : in_flight.wanted(), in_flight.gpu_ns);
+        speeds_->done(in_flight.gpu, std::ssize(in_flight.images), error != nullptr ? 0 : in_flight.wanted(),
+                      in_flight.gpu_ns);
         if (error != nullptr && error->fault() != GpuFault::out_of_memory) speeds_->lost(in_flight.gpu);
       }
       for (const InFlightImage& one : in_flight.images) {
@@ -336,8 +340,8 @@ class GpuFeeder final : public PoolOffload {
 class GpuExecutor final : public Executor {
  public:
   GpuExecutor(int threads, const std::vector<int>& cpus, std::vector<std::unique_ptr<Gpu>> gpus,
-               const InFlightOptions& options, const CpuFraction& cpu_fraction,
-               std::function<void(const std::string&)> on_notice)
+              const InFlightOptions& options, const CpuFraction& cpu_fraction,
+              std::function<void(const std::string&)> on_notice)
       : feeder_(threads, std::move(gpus), options, cpu_fraction, std::move(on_notice)),
         pool_(threads, cpus, &feeder_) {}
 
@@ -360,9 +364,9 @@ class GpuExecutor final : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_gpu_executor(int threads, const std::vector<int>& cpus,
-                                             std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
-                                             std::function<void(const std::string&)> on_notice,
-                                             const CpuFraction& cpu_fraction) {
+                                            std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options,
+                                            std::function<void(const std::string&)> on_notice,
+                                            const CpuFraction& cpu_fraction) {
   return std::make_unique<GpuExecutor>(threads, cpus, std::move(gpus), options, cpu_fraction, std::move(on_notice));
 }
 

@@ -33,8 +33,10 @@ class Loader::Impl {
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
         // A result and the lease that answers it, both at the wrong end of the sleeps: twice as long as on average.
-        leases_in_transit_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads, options.chunk_buffers),
-        ahead_(ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
+        leases_in_transit_(4 * endpoint_->capabilities(options.coordinator).delay_ns, options.threads,
+                           options.chunk_buffers),
+        ahead_(
+            ReadAhead::make(ahead_options(options), options.files != nullptr ? *options.files : posix_file_system())),
         splits_(options_, *endpoint_, *ahead_, wakeup_),
         executor_(make_executor()),
         exporter_(*endpoint_, *executor_, {gpus_, options.gpu_links}, options.on_notice) {}
@@ -67,9 +69,8 @@ class Loader::Impl {
       if (ended_ || stop_) return good_;
       beat();
       if (silence_.tick(clock_.now())) {
-        throw Error(ErrorKind::peer_lost,
-                    "lost trainer 0 (rank " + std::to_string(options_.coordinator) + "), which coordinates: " +
-                        silence_.reason());
+        throw Error(ErrorKind::peer_lost, "lost trainer 0 (rank " + std::to_string(options_.coordinator) +
+                                              "), which coordinates: " + silence_.reason());
       }
       wait();
     }
@@ -118,7 +119,7 @@ class Loader::Impl {
     if (options_.executor != ExecutorKind::cpu) {
       try {
         auto executor = make_gpu_executor(options_.threads, options_.cpus, open_gpus(options_.gpus),
-                                           options_.in_flight_batches, options_.on_notice, options_.cpu_fraction);
+                                          options_.in_flight_batches, options_.on_notice, options_.cpu_fraction);
         // Not those that were wished for: a node may have fewer GPUs, and a GPU less memory.
         const ExecutorFigures figures = executor->figures();
         for (const GpuFigures& gpu : figures.gpus) in_flight_ += gpu.failure.empty() ? gpu.in_flight_batches : 0;
@@ -224,8 +225,7 @@ class Loader::Impl {
   // Deep enough that the wanted number of reads can be under way behind the leases that threads work on, and that
   // threads have work while a result and the lease that answers it are on their way.
   void look_ahead() {
-    const int32_t for_reads =
-        ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;
+    const int32_t for_reads = ahead_->awake() ? (options_.read_ahead.reads + lease_samples_ - 1) / lease_samples_ : 0;
     const int32_t leases = std::max(for_reads, leases_in_transit_.leases());
     if (leases == std::exchange(leases_ahead_, leases)) return;
     send(LeasesAhead{leases});
@@ -243,8 +243,8 @@ class Loader::Impl {
                    [&](PeerLost& m) {
                      exporter_.lost(m.peer);
                      if (m.peer != options_.coordinator) return;
-                     throw Error(ErrorKind::peer_lost, "lost the coordinator (rank " + std::to_string(m.peer) +
-                                                           "): " + m.reason);
+                     throw Error(ErrorKind::peer_lost,
+                                 "lost the coordinator (rank " + std::to_string(m.peer) + "): " + m.reason);
                    },
                },
                incoming);
@@ -271,7 +271,8 @@ class Loader::Impl {
                      exit_code_ = m.exit_code;
                    },
                    [&](auto&) {
-                     throw Error(ErrorKind::peer_lost, "rank " + std::to_string(peer) + " sent a message that is not for loaders",
+                     throw Error(ErrorKind::peer_lost,
+                                 "rank " + std::to_string(peer) + " sent a message that is not for loaders",
                                  "all ranks must run the same version of penstock");
                    },
                },
@@ -306,8 +307,8 @@ class Loader::Impl {
       splits_.free_chunk_buffer(work->chunk_buffer);
       return;
     }
-    const size_t bytes = pack_chunk(work->split->fields(), std::ssize(work->lease.samples), work->memory,
-                                    work->records);
+    const size_t bytes =
+        pack_chunk(work->split->fields(), std::ssize(work->lease.samples), work->memory, work->records);
     ChunkHeader header;
     header.lease = work->lease.lease;
     header.fingerprint = work->lease.fingerprint;
@@ -353,7 +354,7 @@ class Loader::Impl {
   std::shared_ptr<ReadAhead> ahead_;  // the sources read through it
   Wakeup wakeup_;
   LoaderSplits splits_;
-  int in_flight_ = 0;        // of all its GPUs
+  int in_flight_ = 0;   // of all its GPUs
   std::string no_gpu_;  // why there is none, where one was wished for
   size_t gpus_ = 0;     // those that do nothing included
   std::unique_ptr<Executor> executor_;
@@ -377,7 +378,8 @@ LoaderOptions loader_options(const Job& job) {
   LoaderOptions options;
   options.threads = job.loader.threads;
   // Beyond the leases being made: what is on its way to receivers, or waits for a receiver that is busy finishing.
-  options.chunk_buffers = job.loader.chunk_buffers > 0 ? job.loader.chunk_buffers : std::max(16, 4 * lease_depth(job.loader.threads));
+  options.chunk_buffers =
+      job.loader.chunk_buffers > 0 ? job.loader.chunk_buffers : std::max(16, 4 * lease_depth(job.loader.threads));
   options.payload_crc = job.loader.payload_crc;
   options.memory_bytes = static_cast<int64_t>(job.loader.memory_gb * 1073741824.0);
   options.executor = job.loader.executor;
@@ -409,11 +411,23 @@ LoaderOptions loader_options(const Job& job) {
 Loader::Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
     : impl_(std::make_unique<Impl>(options, std::move(endpoint))) {}
 Loader::~Loader() = default;
-bool Loader::run() { return impl_->run(); }
-void Loader::stop() noexcept { impl_->stop(); }
-void Loader::watch(int fd) { impl_->watch(fd); }
-bool Loader::all_alive() const noexcept { return impl_->all_alive(); }
-int Loader::exit_code() const noexcept { return impl_->exit_code(); }
-std::string Loader::report_json() const { return impl_->report_json(); }
+bool Loader::run() {
+  return impl_->run();
+}
+void Loader::stop() noexcept {
+  impl_->stop();
+}
+void Loader::watch(int fd) {
+  impl_->watch(fd);
+}
+bool Loader::all_alive() const noexcept {
+  return impl_->all_alive();
+}
+int Loader::exit_code() const noexcept {
+  return impl_->exit_code();
+}
+std::string Loader::report_json() const {
+  return impl_->report_json();
+}
 
 }  // namespace penstock

@@ -30,8 +30,8 @@
 #include "runtime/base/file_system.h"
 #include "runtime/datasets/read_ahead.h"
 #include "runtime/datasets/source.h"
-#include "runtime/gpu/in_flight_batches.h"
 #include "runtime/gpu/gpus.h"
+#include "runtime/gpu/in_flight_batches.h"
 #include "runtime/job/job.h"
 #include "transport/transport.h"
 
@@ -40,18 +40,18 @@ namespace penstock {
 struct LoaderOptions {
   PeerId coordinator = 0;
   int threads = 2;
-  int chunk_buffers = 16;             // per split
+  int chunk_buffers = 16;  // per split
   int64_t memory_bytes = int64_t{2} << 30;
   bool payload_crc = false;
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing
-  std::vector<int> cpus;      // for the executor's threads
+  std::vector<int> cpus;       // for the executor's threads
   ExecutorKind executor = ExecutorKind::cpu;
-  CpuFraction cpu_fraction;   // executor.h
+  CpuFraction cpu_fraction;  // executor.h
   // where the executor has any; `loader_number` is for whoever starts several loaders on a node
   GpuChoice gpus;
   InFlightOptions in_flight_batches;
-  bool gpu_links = false;   // what GPUs share is linked to trainers' GPUs that no descriptor gets to
+  bool gpu_links = false;       // what GPUs share is linked to trainers' GPUs that no descriptor gets to
   FileSystem* files = nullptr;  // null: the real one
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
@@ -68,7 +68,9 @@ LoaderOptions loader_options(const Job& job);
 
 // Leases a loader with this many threads wants at a time: enough samples for every thread while the next lease is on
 // its way, at four samples a chunk, the fewest that the coordinator chooses.
-constexpr int lease_depth(int threads) { return threads / 2 + 1 > 2 ? threads / 2 + 1 : 2; }
+constexpr int lease_depth(int threads) {
+  return threads / 2 + 1 > 2 ? threads / 2 + 1 : 2;
+}
 
 class Loader {
  public:

@@ -58,7 +58,7 @@ LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, Rea
       ahead_(ahead),
       wakeup_(wakeup),
       learned_(options.index_memory_bytes > 0 ? std::make_shared<LearnedMemory>(learned_limit(options.memory_bytes))
-                                             : nullptr) {}
+                                              : nullptr) {}
 
 LoaderSplits::~LoaderSplits() {
   stop();
@@ -331,7 +331,7 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
 }
 
 bool LoaderSplits::has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
-                                 int32_t samples) {
+                                         int32_t samples) {
   return one.context == context && one.arena->chunk_buffer_bytes == chunk_buffer_bytes(*context, samples);
 }
 
@@ -378,7 +378,8 @@ void LoaderSplits::make_arena(Split& split) {
   arena_bytes_ += total;
   share_memory();
   endpoint_.register_arena(*split.arena);
-  for (uint32_t chunk_buffer = 0; chunk_buffer < static_cast<uint32_t>(options_.chunk_buffers); ++chunk_buffer) split.free_chunk_buffers.push_back(chunk_buffer);
+  for (uint32_t chunk_buffer = 0; chunk_buffer < static_cast<uint32_t>(options_.chunk_buffers); ++chunk_buffer)
+    split.free_chunk_buffers.push_back(chunk_buffer);
 }
 
 std::unique_ptr<ChunkWork> LoaderSplits::lease(LeaseGranted m) {
@@ -412,12 +413,14 @@ std::unique_ptr<ChunkWork> LoaderSplits::begin(Split& split, LeaseGranted m) {
   return work;
 }
 
-void LoaderSplits::send(const ControlMessage& message) { endpoint_.send(options_.coordinator, encode(message)); }
+void LoaderSplits::send(const ControlMessage& message) {
+  endpoint_.send(options_.coordinator, encode(message));
+}
 
 void LoaderSplits::revoke(const LeaseKey& lease) {
   for (auto& [fingerprint, split] : splits_) {
-    const auto it = std::find_if(split.early.begin(), split.early.end(),
-                                 [&](const LeaseGranted& m) { return m.lease == lease; });
+    const auto it =
+        std::find_if(split.early.begin(), split.early.end(), [&](const LeaseGranted& m) { return m.lease == lease; });
     if (it == split.early.end()) continue;
     send(ChunkBufferFree{it->receiver});
     split.early.erase(it);

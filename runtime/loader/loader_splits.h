@@ -84,17 +84,17 @@ class LoaderSplits {
     std::shared_ptr<const SplitContext> context;
     FileStamps stamps;  // of what was listed
     Fingerprint described = 0;
-    Fingerprint like = 0;  // that it may turn out to be the same as
+    Fingerprint like = 0;                                      // that it may turn out to be the same as
     std::unique_ptr<Arena> arena = std::make_unique<Arena>();  // the endpoint knows it by its place
     std::vector<uint32_t> free_chunk_buffers;
-    std::thread opening;                     // lists the dataset, so that heartbeats go on meanwhile
+    std::thread opening;  // lists the dataset, so that heartbeats go on meanwhile
     std::future<void> opened;
     int32_t max_chunk_samples = 1;
     Listed fresh;  // the opening thread's, until `opened` is ready
     SplitPrepared answer;
-    std::vector<LeaseGranted> early;            // came while the dataset is being listed
-    bool closed = false;                        // nobody has it open: it goes with its last chunk buffer
-    bool worth_keeping = true;                  // its list
+    std::vector<LeaseGranted> early;  // came while the dataset is being listed
+    bool closed = false;              // nobody has it open: it goes with its last chunk buffer
+    bool worth_keeping = true;        // its list
   };
   struct Kept {
     Fingerprint described = 0;
@@ -117,7 +117,8 @@ class LoaderSplits {
   void forget_arena(const Arena& arena);
   void forget_workers(const std::shared_ptr<const SplitContext>& context);
   void let_closed_go();
-  static bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context, int32_t samples);
+  static bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
+                                    int32_t samples);
   bool take_back_chunk_buffers(Split& split);
   bool waits_for_room(const Split& split) const;
   void make_arena(Split& split);

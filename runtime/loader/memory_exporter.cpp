@@ -62,7 +62,8 @@ bool MemoryExporter::still_linked(const GpuReader& reader) {
 std::optional<ChunkBufferRange> MemoryExporter::export_range(const ChunkWork& work) {
   if (!work.shared) return std::nullopt;
   const BufferRange& buffer_range = work.shared->buffer_range;
-  if (!executor_.buffer_ranges(work.shared->gpu)->export_range(buffer_range.id, work.lease.receiver)) return std::nullopt;
+  if (!executor_.buffer_ranges(work.shared->gpu)->export_range(buffer_range.id, work.lease.receiver))
+    return std::nullopt;
   return ChunkBufferRange{static_cast<int32_t>(work.shared->gpu), buffer_range.id, buffer_range.at, buffer_range.bytes};
 }
 
@@ -119,12 +120,13 @@ void MemoryExporter::notice_once(const std::string& text) {
 
 BufferRanges& MemoryExporter::buffer_ranges_of(PeerId receiver, int32_t gpu) const {
   BufferRanges* const buffer_ranges = gpu >= 0 && static_cast<size_t>(gpu) < options_.gpus && gpu < 64
-                                 ? executor_.buffer_ranges(static_cast<size_t>(gpu))
-                                 : nullptr;
+                                          ? executor_.buffer_ranges(static_cast<size_t>(gpu))
+                                          : nullptr;
   if (buffer_ranges != nullptr) return *buffer_ranges;
-  throw Error(ErrorKind::peer_lost,
-              "rank " + std::to_string(receiver) + " speaks of memory of GPU " + std::to_string(gpu) + ", which shares none",
-              "all ranks must run the same version of penstock");
+  throw Error(
+      ErrorKind::peer_lost,
+      "rank " + std::to_string(receiver) + " speaks of memory of GPU " + std::to_string(gpu) + ", which shares none",
+      "all ranks must run the same version of penstock");
 }
 
 }  // namespace penstock

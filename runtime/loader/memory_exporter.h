@@ -31,8 +31,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/loader/gpu_links.h"
 #include "runtime/loader/executor.h"
+#include "runtime/loader/gpu_links.h"
 #include "runtime/protocol/messages.h"
 #include "transport/transport.h"
 
@@ -41,12 +41,12 @@ namespace penstock {
 class MemoryExporter {
  public:
   struct Options {
-    size_t gpus = 0;    // that the executor has
+    size_t gpus = 0;     // that the executor has
     bool links = false;  // loader.gpu_links
   };
   // `notice`: for people.
   MemoryExporter(Endpoint& endpoint, const Executor& executor, const Options& options,
-              std::function<void(const std::string&)> notice = {})
+                 std::function<void(const std::string&)> notice = {})
       : endpoint_(endpoint), executor_(executor), options_(options), notice_(std::move(notice)), links_(executor) {}
 
   // A bit each, as ChunkWork::exported_gpus. Offers the receiver what it was not offered yet. `gpu_reader`: 0: nobody.

@@ -150,18 +150,12 @@ PENSTOCK_HOST_DEVICE inline Rgb rgb_of(HuePlace place, float saturation, uint8_t
   const auto t = static_cast<uint8_t>(
       value * (1.0 - static_cast<double>(saturation) * (1.0 - static_cast<double>(place.part))) + 0.5);
   switch (place.sixth) {
-    case 1:
-      return {q, v, p};
-    case 2:
-      return {p, v, t};
-    case 3:
-      return {p, q, v};
-    case 4:
-      return {t, p, v};
-    case 5:
-      return {v, p, q};
-    default:
-      return {v, t, p};
+    case 1: return {q, v, p};
+    case 2: return {p, v, t};
+    case 3: return {p, q, v};
+    case 4: return {t, p, v};
+    case 5: return {v, p, q};
+    default: return {v, t, p};
   }
 }
 

@@ -28,9 +28,7 @@ struct Fills {
   Fill image{0, 0, 0};
   uint8_t mask = 0;
 
-  constexpr Fill of(ImageRole role) const noexcept {
-    return role == ImageRole::mask ? Fill{mask, mask, mask} : image;
-  }
+  constexpr Fill of(ImageRole role) const noexcept { return role == ImageRole::mask ? Fill{mask, mask, mask} : image; }
 };
 
 // Memory that a thread keeps from one paint() to the next; contents are undefined at its start. A transform that makes

@@ -339,7 +339,8 @@ void PlanBand(const Taps& taps, bool mirror, BandPlan& plan) {
 // The run's quads of all three planes, of `lanes` rows: quad, plane, row.
 void transpose_band(const PlanarBand& band, size_t row, const BandPlan::ColumnRun& column_run, uint8_t* quads) {
   const uint8_t* from = band.data + row * band.row_stride + 4 * column_run.first_quad - band.first_column;
-  for (int quad = column_run.first_quad; quad < column_run.end_quad; quad += 4, from += 16, quads += 12 * vector_bytes) {
+  for (int quad = column_run.first_quad; quad < column_run.end_quad;
+       quad += 4, from += 16, quads += 12 * vector_bytes) {
     for (size_t plane = 0; plane < 3; ++plane) {
       V8 v[4];
       for (size_t r = 0; r < 4; ++r) {
@@ -380,14 +381,9 @@ void ResampleBand(const PlanarBand& band, const Taps& taps, const BandPlan& plan
       uint8_t* to = out.data + row / 4 * out.group_stride + 4 * x;
       for (size_t n = 0; n < fours; ++n, to += 16) {
         switch (first[n].quads) {
-          case 1:
-            resample_four<1>(first[n], words, scratch, out, to);
-            break;
-          case 2:
-            resample_four<2>(first[n], words, scratch, out, to);
-            break;
-          default:
-            resample_four<0>(first[n], words, scratch, out, to);
+          case 1: resample_four<1>(first[n], words, scratch, out, to); break;
+          case 2: resample_four<2>(first[n], words, scratch, out, to); break;
+          default: resample_four<0>(first[n], words, scratch, out, to);
         }
       }
     }
@@ -422,12 +418,9 @@ HWY_INLINE void resample_down(const uint8_t* quads, size_t group_stride, const u
 void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, int i, size_t width, uint8_t* out) {
   const int count = taps.quad_count(i);
   switch (count) {
-    case 1:
-      return resample_down<1>(quads, group_stride, taps.quads(i), count, width, out);
-    case 2:
-      return resample_down<2>(quads, group_stride, taps.quads(i), count, width, out);
-    default:
-      return resample_down<0>(quads, group_stride, taps.quads(i), count, width, out);
+    case 1: return resample_down<1>(quads, group_stride, taps.quads(i), count, width, out);
+    case 2: return resample_down<2>(quads, group_stride, taps.quads(i), count, width, out);
+    default: return resample_down<0>(quads, group_stride, taps.quads(i), count, width, out);
   }
 }
 

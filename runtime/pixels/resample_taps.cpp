@@ -18,25 +18,18 @@ double sinc(double x) {
 
 double support_of(Filter filter) {
   switch (filter) {
-    case Filter::box:
-      return 0.5;
-    case Filter::bilinear:
-      return 1.0;
-    case Filter::bicubic:
-      return 2.0;
-    default:
-      return 3.0;
+    case Filter::box: return 0.5;
+    case Filter::bilinear: return 1.0;
+    case Filter::bicubic: return 2.0;
+    default: return 3.0;
   }
 }
 
 // The order of operations is Pillow's: reassociating them would move a coefficient across a rounding boundary.
 double weight(Filter filter, double x) {
   switch (filter) {
-    case Filter::box:
-      return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
-    case Filter::bilinear:
-      x = std::fabs(x);
-      return x < 1.0 ? 1.0 - x : 0.0;
+    case Filter::box: return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
+    case Filter::bilinear: x = std::fabs(x); return x < 1.0 ? 1.0 - x : 0.0;
     case Filter::bicubic: {
       constexpr double a = -0.5;
       x = std::fabs(x);
@@ -44,8 +37,7 @@ double weight(Filter filter, double x) {
       if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
       return 0.0;
     }
-    default:
-      return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0;
+    default: return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0;
   }
 }
 

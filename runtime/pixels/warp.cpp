@@ -94,12 +94,9 @@ void added_nearest(const RgbPlane& in, const double* a, PixelBuffer& out) {
 
 void affine_nearest(const RgbPlane& in, const WarpMap& map, PixelBuffer& out, PaintScratch& scratch) {
   switch (nearest_method(map, {out.width(), out.height()})) {
-    case NearestMethod::scaled:
-      return scale_nearest(in, map.a, out, scratch.ints);
-    case NearestMethod::fixed:
-      return fixed_nearest(in, fixed_map(map), out);
-    case NearestMethod::added:
-      return added_nearest(in, map.a, out);
+    case NearestMethod::scaled: return scale_nearest(in, map.a, out, scratch.ints);
+    case NearestMethod::fixed: return fixed_nearest(in, fixed_map(map), out);
+    case NearestMethod::added: return added_nearest(in, map.a, out);
   }
 }
 
@@ -274,14 +271,9 @@ void rotate(PixelBuffer& image, const Rotation& rotation, Filter filter, const F
     uint8_t* to = out.row(y);
     for (int x = 0; x < out.width(); ++x, to += 3) {
       switch (rotation.kind) {
-        case Rotation::Kind::quarter:
-          copy_pixel_at(in, right - y, x, to);
-          break;
-        case Rotation::Kind::half:
-          copy_pixel_at(in, right - x, bottom - y, to);
-          break;
-        default:
-          copy_pixel_at(in, y, bottom - x, to);
+        case Rotation::Kind::quarter: copy_pixel_at(in, right - y, x, to); break;
+        case Rotation::Kind::half: copy_pixel_at(in, right - x, bottom - y, to); break;
+        default: copy_pixel_at(in, y, bottom - x, to);
       }
     }
   }

@@ -168,14 +168,9 @@ class HelperLoop {
         if (kind == HelperPacket::spec_end) start(decode_spec(std::exchange(spec_, {})));
         break;
       }
-      case HelperPacket::signal:
-        pass_on(in.i32());
-        break;
-      case HelperPacket::stop:
-        begin_end(in.f64());
-        break;
-      default:
-        break;
+      case HelperPacket::signal: pass_on(in.i32()); break;
+      case HelperPacket::stop: begin_end(in.f64()); break;
+      default: break;
     }
   }
 

@@ -25,8 +25,20 @@
 
 namespace penstock {
 
-enum class HelperPacket : uint8_t { ready = 1, spec_part, spec_end, signal, stop, started, start_failed, exited, ended };
-constexpr uint8_t code(HelperPacket kind) { return static_cast<uint8_t>(kind); }
+enum class HelperPacket : uint8_t {
+  ready = 1,
+  spec_part,
+  spec_end,
+  signal,
+  stop,
+  started,
+  start_failed,
+  exited,
+  ended
+};
+constexpr uint8_t code(HelperPacket kind) {
+  return static_cast<uint8_t>(kind);
+}
 
 inline constexpr size_t kSpecPartBytes = 32 << 10;
 

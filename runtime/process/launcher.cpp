@@ -71,16 +71,11 @@ LauncherInfo detect_launcher(const std::map<std::string, std::string>& environme
 
 const char* launcher_name(LauncherKind kind) {
   switch (kind) {
-    case LauncherKind::open_mpi:
-      return "mpirun (Open MPI)";
-    case LauncherKind::pmix:
-      return "a PMIx launcher";
-    case LauncherKind::pmi:
-      return "mpiexec (PMI)";
-    case LauncherKind::slurm:
-      return "srun";
-    case LauncherKind::none:
-      break;
+    case LauncherKind::open_mpi: return "mpirun (Open MPI)";
+    case LauncherKind::pmix: return "a PMIx launcher";
+    case LauncherKind::pmi: return "mpiexec (PMI)";
+    case LauncherKind::slurm: return "srun";
+    case LauncherKind::none: break;
   }
   return "nothing";
 }

@@ -112,8 +112,8 @@ std::vector<Member> assign_roles(const std::vector<RankInfo>& ranks, int trainer
 }
 
 std::string master_address(const std::vector<Member>& members) {
-  const bool one_node = std::all_of(members.begin(), members.end(),
-                                    [&](const Member& member) { return member.host == members[0].host; });
+  const bool one_node =
+      std::all_of(members.begin(), members.end(), [&](const Member& member) { return member.host == members[0].host; });
   return one_node ? "127.0.0.1" : members[0].host_name;
 }
 

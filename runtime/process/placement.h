@@ -27,7 +27,7 @@ struct RankInfo {
 };
 
 struct Member {
-  int rank = 0;  // world rank
+  int rank = 0;           // world rank
   std::string host;       // names the node, in messages too; "a#3" where several call themselves "a"
   std::string host_name;  // what the node calls itself: "a"
   int local_rank = 0;

@@ -24,7 +24,8 @@ std::optional<int> number_of(const std::map<std::string, std::string>& environme
 }  // namespace
 
 ProgramPlace program_place(const std::map<std::string, std::string>& environment) {
-  ProgramPlace place{number_of(environment, "RANK"), number_of(environment, "WORLD_SIZE"), number_of(environment, "LOCAL_RANK")};
+  ProgramPlace place{number_of(environment, "RANK"), number_of(environment, "WORLD_SIZE"),
+                     number_of(environment, "LOCAL_RANK")};
   if (place.rank || place.world_size || place.local_rank) return place;
   const LauncherInfo launcher = detect_launcher(environment);
   if (launcher.kind == LauncherKind::none) return place;

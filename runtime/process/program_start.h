@@ -31,7 +31,7 @@ struct ProgramSpec {
   std::vector<int> cpus;                 // to run on; empty: any
   bool keep_stdin = false;               // trainer 0's program only
   bool relay_output = false;             // through the helper (output_relay.h): for ranks of a launcher
-  double grace_s = 5;  // between SIGTERM and SIGKILL when the rank dies without a word
+  double grace_s = 5;                    // between SIGTERM and SIGKILL when the rank dies without a word
 };
 
 struct ProgramStart {

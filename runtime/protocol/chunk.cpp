@@ -102,8 +102,9 @@ void decode_envelope(std::span<const std::byte> bytes, ChunkHeader& header, std:
     header.buffer_range->bytes = in.u64();
   }
   if (header.samples < 1 || header.first_row < 0 || header.lease.chunk < 0) {
-    throw Error(ErrorKind::peer_lost, "a chunk's envelope announces " + std::to_string(header.samples) +
-                                          " samples from row " + std::to_string(header.first_row),
+    throw Error(ErrorKind::peer_lost,
+                "a chunk's envelope announces " + std::to_string(header.samples) + " samples from row " +
+                    std::to_string(header.first_row),
                 "all ranks must run the same version of penstock");
   }
   records.clear();
@@ -154,7 +155,9 @@ int64_t images_elsewhere(const std::vector<SampleRecord>& records) {
   return std::count_if(records.begin(), records.end(), elsewhere);
 }
 
-FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) { return payload_layout(fields, samples, 0); }
+FieldLayout chunk_layout(const FieldTable& fields, int64_t samples) {
+  return payload_layout(fields, samples, 0);
+}
 
 FieldLayout payload_layout(const FieldTable& fields, int64_t samples, int64_t absent) {
   FieldLayout layout;

@@ -66,7 +66,9 @@ std::vector<std::byte> hashed_record_of(const std::string& split, int64_t epoch,
                                         int64_t label);
 
 // Is the image of a sample on a GPU alone? Of a chunk: how many are.
-inline bool elsewhere(const SampleRecord& record) { return record.on_gpu && record.pixel_hash; }
+inline bool elsewhere(const SampleRecord& record) {
+  return record.on_gpu && record.pixel_hash;
+}
 int64_t images_elsewhere(const std::vector<SampleRecord>& records);
 
 Message encode_envelope(const ChunkHeader& header, const std::vector<SampleRecord>& records);

@@ -22,40 +22,84 @@ inline void get(WireReader& in, ClientBufferRange& v) {
 
 namespace {
 
-auto members(ClientHello& m) { return std::tie(m.token, m.pid); }
-auto members(ClientOpen& m) { return std::tie(m.json, m.dtype, m.channels_last, m.raw_images, m.gpu_images); }
+auto members(ClientHello& m) {
+  return std::tie(m.token, m.pid);
+}
+auto members(ClientOpen& m) {
+  return std::tie(m.json, m.dtype, m.channels_last, m.raw_images, m.gpu_images);
+}
 auto members(ClientOpened& m) {
   return std::tie(m.split_id, m.dataset_size, m.steps, m.samples_per_replica, m.num_samples, m.batch_size, m.replica,
                   m.num_replicas, m.dataset_fingerprint, m.classes, m.labelled, m.fields, m.channels_last,
                   m.raw_images);
 }
-auto members(ClientRefused& m) { return std::tie(m.error_kind, m.error, m.remedy); }
-auto members(ClientIterate& m) { return std::tie(m.split_id, m.epoch, m.first_step, m.order); }
-auto members(ClientIteration& m) { return std::tie(m.stream, m.pool, m.batch_buffers, m.batch_buffer_bytes, m.with_memory); }
-auto members(ClientNext& m) { return std::tie(m.stream); }
+auto members(ClientRefused& m) {
+  return std::tie(m.error_kind, m.error, m.remedy);
+}
+auto members(ClientIterate& m) {
+  return std::tie(m.split_id, m.epoch, m.first_step, m.order);
+}
+auto members(ClientIteration& m) {
+  return std::tie(m.stream, m.pool, m.batch_buffers, m.batch_buffer_bytes, m.with_memory);
+}
+auto members(ClientNext& m) {
+  return std::tie(m.stream);
+}
 auto members(ClientBatch& m) {
   return std::tie(m.stream, m.pool, m.batch_buffer, m.epoch, m.step, m.samples, m.num_valid, m.buffer_ranges);
 }
-auto members(ClientEnd& m) { return std::tie(m.stream); }
-auto members(ClientFailed& m) { return std::tie(m.error_kind, m.error, m.remedy, m.stream); }
-auto members(ClientNotice& m) { return std::tie(m.text, m.held_stream); }
-auto members(ClientRelease& m) { return std::tie(m.pool, m.batch_buffer); }
-auto members(ClientStop& m) { return std::tie(m.stream); }
-auto members(ClientStats&) { return std::tie(); }
-auto members(ClientStatsJson& m) { return std::tie(m.json); }
+auto members(ClientEnd& m) {
+  return std::tie(m.stream);
+}
+auto members(ClientFailed& m) {
+  return std::tie(m.error_kind, m.error, m.remedy, m.stream);
+}
+auto members(ClientNotice& m) {
+  return std::tie(m.text, m.held_stream);
+}
+auto members(ClientRelease& m) {
+  return std::tie(m.pool, m.batch_buffer);
+}
+auto members(ClientStop& m) {
+  return std::tie(m.stream);
+}
+auto members(ClientStats&) {
+  return std::tie();
+}
+auto members(ClientStatsJson& m) {
+  return std::tie(m.json);
+}
 auto members(ClientWelcome& m) {
   return std::tie(m.replica, m.num_replicas, m.local_replicas, m.host, m.overrides_json);
 }
-auto members(ClientEndServing&) { return std::tie(); }
-auto members(ClientGoodbye&) { return std::tie(); }
-auto members(ClientExport& m) { return std::tie(m.exported, m.bytes, m.linked); }
-auto members(ClientExportUsed& m) { return std::tie(m.exported, m.used); }
-auto members(ClientExportGone& m) { return std::tie(m.exported); }
-auto members(ClientLinkAsked& m) { return std::tie(m.exported, m.identity); }
-auto members(ClientLinkOpened& m) { return std::tie(m.exported, m.id, m.problem); }
-auto members(ClientBufferRangesAsked& m) { return std::tie(m.exported, m.runs); }
+auto members(ClientEndServing&) {
+  return std::tie();
+}
+auto members(ClientGoodbye&) {
+  return std::tie();
+}
+auto members(ClientExport& m) {
+  return std::tie(m.exported, m.bytes, m.linked);
+}
+auto members(ClientExportUsed& m) {
+  return std::tie(m.exported, m.used);
+}
+auto members(ClientExportGone& m) {
+  return std::tie(m.exported);
+}
+auto members(ClientLinkAsked& m) {
+  return std::tie(m.exported, m.identity);
+}
+auto members(ClientLinkOpened& m) {
+  return std::tie(m.exported, m.id, m.problem);
+}
+auto members(ClientBufferRangesAsked& m) {
+  return std::tie(m.exported, m.runs);
+}
 
-size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+size_t align(size_t bytes, size_t to) {
+  return (bytes + to - 1) / to * to;
+}
 
 }  // namespace
 

@@ -40,27 +40,30 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/base/memory_range.h"
 #include "runtime/base/fields.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/pixels/finish.h"
 #include "transport/transport.h"
 
 namespace penstock {
 
-struct ClientHello { std::string token; int32_t pid = 0; };
+struct ClientHello {
+  std::string token;
+  int32_t pid = 0;
+};
 // Who the receiver is, so that a program that found it by name can tell whether it is the right one.
 struct ClientWelcome {
   int32_t replica = 0;
   int32_t num_replicas = 1;
-  int32_t local_replicas = 1;   // trainers on this node
+  int32_t local_replicas = 1;  // trainers on this node
   std::string host;
-  std::string overrides_json;   // `penstock serve`: its command line's, a list; the program's own come after them
+  std::string overrides_json;  // `penstock serve`: its command line's, a list; the program's own come after them
 };
 struct ClientOpen {
-  std::string json;             // the resolved split, canonical
-  int32_t dtype = -1;           // DType wanted; -1: the pipeline's
-  int32_t channels_last = -1;   // 0, 1; -1: the split's
-  bool raw_images = false;      // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
+  std::string json;            // the resolved split, canonical
+  int32_t dtype = -1;          // DType wanted; -1: the pipeline's
+  int32_t channels_last = -1;  // 0, 1; -1: the split's
+  bool raw_images = false;     // as they arrive, uint8 and planar: the client makes of them what dtype and layout say
   bool gpu_images = false;     // and in memory that loaders' GPUs share, where they are there
 };
 // How images are finished for it, whose pipeline and split say `finish` and `channels_last`.
@@ -68,20 +71,24 @@ FinishSpec wanted_finish(FinishSpec finish, bool channels_last, const ClientOpen
 struct ClientOpened {
   int32_t split_id = 0;
   int64_t dataset_size = 0;
-  int64_t steps = 0;             // batches per epoch and replica
-  int64_t samples_per_replica = 0;   // padding included
-  int64_t num_samples = 0;           // valid ones of this replica
+  int64_t steps = 0;                // batches per epoch and replica
+  int64_t samples_per_replica = 0;  // padding included
+  int64_t num_samples = 0;          // valid ones of this replica
   int64_t batch_size = 0;
   int32_t replica = 0;
   int32_t num_replicas = 1;
-  std::string dataset_fingerprint;   // 32 hexadecimal digits
+  std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
-  bool labelled = true;          // false: field "label" is 0 everywhere, and the program does not see it
-  FieldTable fields;             // as delivered: dtype after finishing or raw; shape [3, h, w] also where channels_last
+  bool labelled = true;  // false: field "label" is 0 everywhere, and the program does not see it
+  FieldTable fields;     // as delivered: dtype after finishing or raw; shape [3, h, w] also where channels_last
   bool channels_last = false;
-  bool raw_images = false;       // as asked for; not where batches are mixed in floats, which is done behind finishing
+  bool raw_images = false;  // as asked for; not where batches are mixed in floats, which is done behind finishing
 };
-struct ClientRefused { int32_t error_kind = 0; std::string error; std::string remedy; };
+struct ClientRefused {
+  int32_t error_kind = 0;
+  std::string error;
+  std::string remedy;
+};
 struct ClientIterate {
   int32_t split_id = 0;
   int64_t epoch = 0;
@@ -95,13 +102,15 @@ struct ClientIteration {
   uint64_t batch_buffer_bytes = 0;
   bool with_memory = false;  // the pool's memfd comes with this message
 };
-struct ClientNext { uint64_t stream = 0; };
+struct ClientNext {
+  uint64_t stream = 0;
+};
 // Samples of a batch whose images are in memory that a loader's GPU shares, and not in the batch buffer.
 struct ClientBufferRange {
   int32_t exported = 0;
   int32_t first = 0;  // of the batch's samples
   int32_t samples = 0;
-  uint64_t at = 0;    // in the exported memory
+  uint64_t at = 0;  // in the exported memory
   uint64_t bytes = 0;
 
   friend bool operator==(const ClientBufferRange&, const ClientBufferRange&) = default;
@@ -116,7 +125,9 @@ struct ClientBatch {
   int64_t num_valid = 0;
   std::vector<ClientBufferRange> buffer_ranges;
 };
-struct ClientEnd { uint64_t stream = 0; };
+struct ClientEnd {
+  uint64_t stream = 0;
+};
 struct ClientFailed {
   int32_t error_kind = 0;
   std::string error;
@@ -125,22 +136,51 @@ struct ClientFailed {
 };
 // `held_stream`: the program has all batches that this iteration can give, and its question waits for one of them; else
 // 0.
-struct ClientNotice { std::string text; uint64_t held_stream = 0; };
-struct ClientRelease { int32_t pool = 0; int32_t batch_buffer = 0; };
-struct ClientStop { uint64_t stream = 0; };
+struct ClientNotice {
+  std::string text;
+  uint64_t held_stream = 0;
+};
+struct ClientRelease {
+  int32_t pool = 0;
+  int32_t batch_buffer = 0;
+};
+struct ClientStop {
+  uint64_t stream = 0;
+};
 struct ClientStats {};
-struct ClientStatsJson { std::string json; };
+struct ClientStatsJson {
+  std::string json;
+};
 struct ClientEndServing {};
 struct ClientGoodbye {};
 // `exported` counts at the receiver. Gone: with its loader; what batches still have there stays readable, where it is
 // not linked.
-struct ClientExport { int32_t exported = 0; uint64_t bytes = 0; bool linked = false; };
-struct ClientExportUsed { int32_t exported = 0; bool used = false; };
-struct ClientExportGone { int32_t exported = 0; };
+struct ClientExport {
+  int32_t exported = 0;
+  uint64_t bytes = 0;
+  bool linked = false;
+};
+struct ClientExportUsed {
+  int32_t exported = 0;
+  bool used = false;
+};
+struct ClientExportGone {
+  int32_t exported = 0;
+};
 // As LinkAsked, LinkOpened and BufferRangesAsked (protocol/messages.h).
-struct ClientLinkAsked { int32_t exported = 0; std::string identity; };
-struct ClientLinkOpened { int32_t exported = 0; std::string id; std::string problem; };
-struct ClientBufferRangesAsked { int32_t exported = 0; std::vector<MemoryRange> runs; };
+struct ClientLinkAsked {
+  int32_t exported = 0;
+  std::string identity;
+};
+struct ClientLinkOpened {
+  int32_t exported = 0;
+  std::string id;
+  std::string problem;
+};
+struct ClientBufferRangesAsked {
+  int32_t exported = 0;
+  std::vector<MemoryRange> runs;
+};
 
 using ClientMessage =
     std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientIteration, ClientNext,

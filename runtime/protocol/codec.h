@@ -9,18 +9,28 @@
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
-#include "runtime/base/memory_range.h"
 #include "runtime/base/fields.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/base/sample.h"
 #include "runtime/base/wire.h"
 
 namespace penstock::codec {
 
-inline void put(WireWriter& out, bool v) { out.u8(v ? 1 : 0); }
-inline void put(WireWriter& out, int32_t v) { out.i32(v); }
-inline void put(WireWriter& out, int64_t v) { out.i64(v); }
-inline void put(WireWriter& out, uint64_t v) { out.u64(v); }
-inline void put(WireWriter& out, const std::string& v) { out.text(v); }
+inline void put(WireWriter& out, bool v) {
+  out.u8(v ? 1 : 0);
+}
+inline void put(WireWriter& out, int32_t v) {
+  out.i32(v);
+}
+inline void put(WireWriter& out, int64_t v) {
+  out.i64(v);
+}
+inline void put(WireWriter& out, uint64_t v) {
+  out.u64(v);
+}
+inline void put(WireWriter& out, const std::string& v) {
+  out.text(v);
+}
 inline void put(WireWriter& out, const LeaseKey& v) {
   out.u64(v.stream);
   out.i64(v.step);
@@ -57,11 +67,21 @@ inline void put(WireWriter& out, const std::vector<int64_t>& v) {
   out.raw(v.data(), v.size() * sizeof(int64_t));
 }
 
-inline void get(WireReader& in, bool& v) { v = in.u8() != 0; }
-inline void get(WireReader& in, int32_t& v) { v = in.i32(); }
-inline void get(WireReader& in, int64_t& v) { v = in.i64(); }
-inline void get(WireReader& in, uint64_t& v) { v = in.u64(); }
-inline void get(WireReader& in, std::string& v) { v = in.text(); }
+inline void get(WireReader& in, bool& v) {
+  v = in.u8() != 0;
+}
+inline void get(WireReader& in, int32_t& v) {
+  v = in.i32();
+}
+inline void get(WireReader& in, int64_t& v) {
+  v = in.i64();
+}
+inline void get(WireReader& in, uint64_t& v) {
+  v = in.u64();
+}
+inline void get(WireReader& in, std::string& v) {
+  v = in.text();
+}
 inline void get(WireReader& in, LeaseKey& v) {
   v.stream = in.u64();
   v.step = in.i64();

@@ -9,54 +9,116 @@ namespace penstock {
 namespace {
 
 // Every message is the list of its members: written, read and kept in step in one place.
-auto members(LoaderHello& m) { return std::tie(m.chunk_buffers, m.depth, m.threads); }
-auto members(Alive&) { return std::tie(); }
-auto members(PrepareSplit& m) { return std::tie(m.fingerprint, m.json, m.max_chunk_samples, m.like); }
+auto members(LoaderHello& m) {
+  return std::tie(m.chunk_buffers, m.depth, m.threads);
+}
+auto members(Alive&) {
+  return std::tie();
+}
+auto members(PrepareSplit& m) {
+  return std::tie(m.fingerprint, m.json, m.max_chunk_samples, m.like);
+}
 auto members(SplitPrepared& m) {
   return std::tie(m.fingerprint, m.good, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled,
                   m.same, m.error_kind, m.error, m.remedy);
 }
-auto members(OpenSplit& m) { return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening, m.split); }
+auto members(OpenSplit& m) {
+  return std::tie(m.json, m.replica, m.num_replicas, m.program, m.opening, m.split);
+}
 auto members(SplitOpened& m) {
   return std::tie(m.fingerprint, m.dataset_size, m.dataset_fingerprint, m.classes, m.extra_fields, m.labelled, m.split);
 }
-auto members(SplitRefused& m) { return std::tie(m.split, m.error_kind, m.error, m.remedy); }
+auto members(SplitRefused& m) {
+  return std::tie(m.split, m.error_kind, m.error, m.remedy);
+}
 auto members(OpenLeaseStream& m) {
   return std::tie(m.stream, m.fingerprint, m.replica, m.epoch, m.first_step, m.order, m.program, m.opening,
                   m.gpu_reader, m.again);
 }
-auto members(LeaseStreamReady& m) { return std::tie(m.stream, m.chunk_samples); }
-auto members(BatchBufferFree& m) { return std::tie(m.stream, m.step); }
-auto members(CursorAt& m) { return std::tie(m.stream, m.cursor, m.waiting); }
-auto members(CloseLeaseStream& m) { return std::tie(m.stream); }
-auto members(LeaseStreamFailed& m) { return std::tie(m.stream, m.error_kind, m.error, m.remedy); }
+auto members(LeaseStreamReady& m) {
+  return std::tie(m.stream, m.chunk_samples);
+}
+auto members(BatchBufferFree& m) {
+  return std::tie(m.stream, m.step);
+}
+auto members(CursorAt& m) {
+  return std::tie(m.stream, m.cursor, m.waiting);
+}
+auto members(CloseLeaseStream& m) {
+  return std::tie(m.stream);
+}
+auto members(LeaseStreamFailed& m) {
+  return std::tie(m.stream, m.error_kind, m.error, m.remedy);
+}
 auto members(LeaseGranted& m) {
   return std::tie(m.lease, m.fingerprint, m.epoch, m.replica, m.receiver, m.first_row, m.gpu_reader, m.samples);
 }
-auto members(LeaseRevoked& m) { return std::tie(m.lease); }
-auto members(ChunkDone& m) { return std::tie(m.lease, m.busy_ns, m.bytes, m.pixels); }
-auto members(ChunkUndone& m) { return std::tie(m.lease, m.reason); }
-auto members(ChunkBufferFree& m) { return std::tie(m.receiver); }
-auto members(ChunkTaken& m) { return std::tie(m.lease); }
-auto members(ReceiverDone& m) { return std::tie(m.good, m.problem, m.exit_code, m.report_json); }
-auto members(ProgramsAt& m) { return std::tie(m.living); }
-auto members(EndServing& m) { return std::tie(m.reason); }
-auto members(SplitClosed& m) { return std::tie(m.fingerprint, m.failed, m.split); }
-auto members(LeasesAhead& m) { return std::tie(m.leases); }
-auto members(ExportOffered& m) { return std::tie(m.gpu, m.bytes, m.linked); }
-auto members(ExportUsed& m) { return std::tie(m.gpu, m.gpu_reader, m.used); }
-auto members(BufferRangeReturned& m) { return std::tie(m.gpu, m.id); }
-auto members(LinkAsked& m) { return std::tie(m.gpu, m.gpu_reader, m.identity); }
-auto members(LinkOpened& m) { return std::tie(m.gpu, m.gpu_reader, m.id, m.problem); }
-auto members(BufferRangesAsked& m) { return std::tie(m.gpu, m.gpu_reader, m.runs); }
-auto members(LoaderGone& m) { return std::tie(m.loader); }
-auto members(Leave& m) { return std::tie(m.reason); }
-auto members(LoaderReport& m) { return std::tie(m.json); }
-auto members(Goodbye& m) { return std::tie(m.good, m.exit_code, m.reason, m.all_alive); }
+auto members(LeaseRevoked& m) {
+  return std::tie(m.lease);
+}
+auto members(ChunkDone& m) {
+  return std::tie(m.lease, m.busy_ns, m.bytes, m.pixels);
+}
+auto members(ChunkUndone& m) {
+  return std::tie(m.lease, m.reason);
+}
+auto members(ChunkBufferFree& m) {
+  return std::tie(m.receiver);
+}
+auto members(ChunkTaken& m) {
+  return std::tie(m.lease);
+}
+auto members(ReceiverDone& m) {
+  return std::tie(m.good, m.problem, m.exit_code, m.report_json);
+}
+auto members(ProgramsAt& m) {
+  return std::tie(m.living);
+}
+auto members(EndServing& m) {
+  return std::tie(m.reason);
+}
+auto members(SplitClosed& m) {
+  return std::tie(m.fingerprint, m.failed, m.split);
+}
+auto members(LeasesAhead& m) {
+  return std::tie(m.leases);
+}
+auto members(ExportOffered& m) {
+  return std::tie(m.gpu, m.bytes, m.linked);
+}
+auto members(ExportUsed& m) {
+  return std::tie(m.gpu, m.gpu_reader, m.used);
+}
+auto members(BufferRangeReturned& m) {
+  return std::tie(m.gpu, m.id);
+}
+auto members(LinkAsked& m) {
+  return std::tie(m.gpu, m.gpu_reader, m.identity);
+}
+auto members(LinkOpened& m) {
+  return std::tie(m.gpu, m.gpu_reader, m.id, m.problem);
+}
+auto members(BufferRangesAsked& m) {
+  return std::tie(m.gpu, m.gpu_reader, m.runs);
+}
+auto members(LoaderGone& m) {
+  return std::tie(m.loader);
+}
+auto members(Leave& m) {
+  return std::tie(m.reason);
+}
+auto members(LoaderReport& m) {
+  return std::tie(m.json);
+}
+auto members(Goodbye& m) {
+  return std::tie(m.good, m.exit_code, m.reason, m.all_alive);
+}
 
 }  // namespace
 
-Fingerprint fingerprint_of(const std::string& canonical_json) { return hash128(canonical_json).low; }
+Fingerprint fingerprint_of(const std::string& canonical_json) {
+  return hash128(canonical_json).low;
+}
 
 Message encode(const ControlMessage& message) {
   return codec::encode(message, [](auto& m) { return members(m); });

@@ -40,8 +40,8 @@
 #include <vector>
 
 #include "runtime/balancer/balancer.h"
-#include "runtime/base/memory_range.h"
 #include "runtime/base/fields.h"
+#include "runtime/base/memory_range.h"
 #include "runtime/base/sample.h"
 #include "transport/transport.h"
 
@@ -51,7 +51,11 @@ using Fingerprint = uint64_t;  // low half of the XXH3-128 of a split's canonica
 
 Fingerprint fingerprint_of(const std::string& canonical_json);
 
-struct LoaderHello { int32_t chunk_buffers = 0; int32_t depth = 0; int32_t threads = 0; };
+struct LoaderHello {
+  int32_t chunk_buffers = 0;
+  int32_t depth = 0;
+  int32_t threads = 0;
+};
 struct Alive {};
 // `like`: a split of the same description that the loader has open. Where its files are as they were, the answer is
 // `same` and there is nothing more of this one.
@@ -67,10 +71,10 @@ struct SplitPrepared {
   int64_t dataset_size = 0;
   std::string dataset_fingerprint;  // 32 hexadecimal digits
   std::vector<std::string> classes;
-  FieldTable extra_fields;          // of a sample, after image and label
-  bool labelled = true;             // false: the label is 0 everywhere, and no program shall see it
-  bool same = false;                // as PrepareSplit::like: the rest is empty
-  int32_t error_kind = 0;           // ErrorKind, where not good
+  FieldTable extra_fields;  // of a sample, after image and label
+  bool labelled = true;     // false: the label is 0 everywhere, and no program shall see it
+  bool same = false;        // as PrepareSplit::like: the rest is empty
+  int32_t error_kind = 0;   // ErrorKind, where not good
   std::string error;
   std::string remedy;
 };
@@ -94,7 +98,12 @@ struct SplitOpened {
   bool labelled = true;
   int32_t split = 0;
 };
-struct SplitRefused { int32_t split = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+struct SplitRefused {
+  int32_t split = 0;
+  int32_t error_kind = 0;
+  std::string error;
+  std::string remedy;
+};
 // Where the split's order is its program's, `order` is this iteration's: the replica's own share, all of it.
 struct OpenLeaseStream {
   LeaseStreamId stream = 0;
@@ -106,64 +115,145 @@ struct OpenLeaseStream {
   int64_t program = 0;  // as when the split was opened
   int32_t opening = 0;
   int32_t gpu_reader = 0;  // of the receiver's clients, the one that reads images from GPUs' memory; 0: it does not
-  bool again = false;       // the rest of an iteration that began before, by another lease stream
+  bool again = false;      // the rest of an iteration that began before, by another lease stream
 };
 // The coordinator's answer to OpenLeaseStream: how batches are cut into chunks in this lease stream.
-struct LeaseStreamReady { LeaseStreamId stream = 0; int32_t chunk_samples = 1; };
-struct BatchBufferFree { LeaseStreamId stream = 0; int64_t step = 0; };
-struct CursorAt { LeaseStreamId stream = 0; int64_t cursor = 0; bool waiting = false; };
-struct CloseLeaseStream { LeaseStreamId stream = 0; };
-struct LeaseStreamFailed { LeaseStreamId stream = 0; int32_t error_kind = 0; std::string error; std::string remedy; };
+struct LeaseStreamReady {
+  LeaseStreamId stream = 0;
+  int32_t chunk_samples = 1;
+};
+struct BatchBufferFree {
+  LeaseStreamId stream = 0;
+  int64_t step = 0;
+};
+struct CursorAt {
+  LeaseStreamId stream = 0;
+  int64_t cursor = 0;
+  bool waiting = false;
+};
+struct CloseLeaseStream {
+  LeaseStreamId stream = 0;
+};
+struct LeaseStreamFailed {
+  LeaseStreamId stream = 0;
+  int32_t error_kind = 0;
+  std::string error;
+  std::string remedy;
+};
 struct LeaseGranted {
   LeaseKey lease;
   Fingerprint fingerprint = 0;
   int64_t epoch = 0;
   int32_t replica = 0;
-  PeerId receiver = 0;          // where the chunk goes
+  PeerId receiver = 0;     // where the chunk goes
   int32_t first_row = 0;   // place of its first sample in the batch
   int32_t gpu_reader = 0;  // as OpenLeaseStream
   std::vector<PlannedSample> samples;
 };
-struct LeaseRevoked { LeaseKey lease; };
-struct ChunkDone { LeaseKey lease; int64_t busy_ns = 0; int64_t bytes = 0; int64_t pixels = 0; };
-struct ChunkUndone { LeaseKey lease; std::string reason; };
-struct ChunkBufferFree { PeerId receiver = 0; };
-struct ChunkTaken { LeaseKey lease; };
-struct ReceiverDone { bool good = true; std::string problem; int32_t exit_code = 0; std::string report_json; };
+struct LeaseRevoked {
+  LeaseKey lease;
+};
+struct ChunkDone {
+  LeaseKey lease;
+  int64_t busy_ns = 0;
+  int64_t bytes = 0;
+  int64_t pixels = 0;
+};
+struct ChunkUndone {
+  LeaseKey lease;
+  std::string reason;
+};
+struct ChunkBufferFree {
+  PeerId receiver = 0;
+};
+struct ChunkTaken {
+  LeaseKey lease;
+};
+struct ReceiverDone {
+  bool good = true;
+  std::string problem;
+  int32_t exit_code = 0;
+  std::string report_json;
+};
 // `penstock serve`: how many programs live at this receiver; that serving shall end (to the coordinator), or ends
 // (from it).
-struct ProgramsAt { int32_t living = 0; };
-struct EndServing { std::string reason; };
+struct ProgramsAt {
+  int32_t living = 0;
+};
+struct EndServing {
+  std::string reason;
+};
 // `failed`: it could not be opened somewhere, so nothing of it is worth keeping. `split`: from receivers, as in
 // OpenSplit.
-struct SplitClosed { Fingerprint fingerprint = 0; bool failed = false; int32_t split = 0; };
+struct SplitClosed {
+  Fingerprint fingerprint = 0;
+  bool failed = false;
+  int32_t split = 0;
+};
 // From a loader: so many leases more than its depth are of use to it, because its reads are slow and run ahead.
-struct LeasesAhead { int32_t leases = 0; };
+struct LeasesAhead {
+  int32_t leases = 0;
+};
 // Memory that a loader's GPU shares; `gpu` counts at the loader. `linked`: by a link (gpu/gpu_link.h), no
 // descriptor.
-struct ExportOffered { int32_t gpu = 0; uint64_t bytes = 0; bool linked = false; };
+struct ExportOffered {
+  int32_t gpu = 0;
+  uint64_t bytes = 0;
+  bool linked = false;
+};
 // One of the receiver's programs has it open, or no more.
-struct ExportUsed { int32_t gpu = 0; int32_t gpu_reader = 0; bool used = false; };
+struct ExportUsed {
+  int32_t gpu = 0;
+  int32_t gpu_reader = 0;
+  bool used = false;
+};
 // One of the receiver's programs, whose GPU is `identity` (Gpu::identity()), would join a link.
-struct LinkAsked { int32_t gpu = 0; int32_t gpu_reader = 0; std::string identity; };
+struct LinkAsked {
+  int32_t gpu = 0;
+  int32_t gpu_reader = 0;
+  std::string identity;
+};
 // The link's Gpu::link_id(); or why there is none, or none any more.
-struct LinkOpened { int32_t gpu = 0; int32_t gpu_reader = 0; std::string id; std::string problem; };
+struct LinkOpened {
+  int32_t gpu = 0;
+  int32_t gpu_reader = 0;
+  std::string id;
+  std::string problem;
+};
 // To be sent by the link, in this order, each at once.
-struct BufferRangesAsked { int32_t gpu = 0; int32_t gpu_reader = 0; std::vector<MemoryRange> runs; };
-struct BufferRangeReturned { int32_t gpu = 0; uint64_t id = 0; };
+struct BufferRangesAsked {
+  int32_t gpu = 0;
+  int32_t gpu_reader = 0;
+  std::vector<MemoryRange> runs;
+};
+struct BufferRangeReturned {
+  int32_t gpu = 0;
+  uint64_t id = 0;
+};
 // C -> R: given up, or lost; receivers that see its loss themselves may have heard of it before.
-struct LoaderGone { PeerId loader = 0; };
-struct Leave { std::string reason; };
-struct LoaderReport { std::string json; };
+struct LoaderGone {
+  PeerId loader = 0;
+};
+struct Leave {
+  std::string reason;
+};
+struct LoaderReport {
+  std::string json;
+};
 // all_alive: no rank was lost, so MPI can end in good order whatever became of the job.
-struct Goodbye { bool good = true; int32_t exit_code = 0; std::string reason; bool all_alive = true; };
+struct Goodbye {
+  bool good = true;
+  int32_t exit_code = 0;
+  std::string reason;
+  bool all_alive = true;
+};
 
 using ControlMessage =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenLeaseStream,
-                 LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted, LeaseRevoked, ChunkDone,
-                 ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport, Goodbye, ProgramsAt,
-                 EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed, BufferRangeReturned, LinkAsked, LinkOpened,
-                 BufferRangesAsked, LoaderGone>;
+                 LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted,
+                 LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
+                 Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
+                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone>;
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -48,7 +48,8 @@ void add_fields(const ReceiverSplit& split, BatchBufferPool& pool, int32_t index
 
 }  // namespace
 
-void dump_batch_buffer(const ReceiverOptions& options, int64_t epoch, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index) {
+void dump_batch_buffer(const ReceiverOptions& options, int64_t epoch, const ReceiverSplit& split, BatchBufferPool& pool,
+                       int32_t index) {
   const BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(index)];
   DumpedBatch batch;
   batch.trainer = options.trainer;

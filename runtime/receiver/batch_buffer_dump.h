@@ -12,15 +12,20 @@
 
 #include <cstdint>
 
+#include "runtime/receiver/batch_buffer_pool.h"
 #include "runtime/receiver/receiver_options.h"
 #include "runtime/receiver/receiver_split.h"
-#include "runtime/receiver/batch_buffer_pool.h"
 
 namespace penstock {
 
-inline bool dumps(const ReceiverOptions& options) { return !options.dump_folder.empty() && options.counted; }
-inline bool keeps_raw(const ReceiverOptions& options) { return dumps(options) && options.dump_raw; }
+inline bool dumps(const ReceiverOptions& options) {
+  return !options.dump_folder.empty() && options.counted;
+}
+inline bool keeps_raw(const ReceiverOptions& options) {
+  return dumps(options) && options.dump_raw;
+}
 
-void dump_batch_buffer(const ReceiverOptions& options, int64_t epoch, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index);
+void dump_batch_buffer(const ReceiverOptions& options, int64_t epoch, const ReceiverSplit& split, BatchBufferPool& pool,
+                       int32_t index);
 
 }  // namespace penstock

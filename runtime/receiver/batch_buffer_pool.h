@@ -28,19 +28,19 @@ struct BatchBuffer {
   enum class State : uint8_t { free, filling, ready, held };
   State state = State::free;
   int64_t step = -1;
-  int64_t samples = 0;                 // in this batch
-  int64_t samples_missing = 0;         // until ready
-  std::vector<bool> chunk_taken;       // by chunk number
-  StreamHash hash;                     // of what it holds
+  int64_t samples = 0;            // in this batch
+  int64_t samples_missing = 0;    // until ready
+  std::vector<bool> chunk_taken;  // by chunk number
+  StreamHash hash;                // of what it holds
   int64_t num_valid = 0;
-  std::vector<SampleRecord> records;   // by place in the batch
-  std::vector<int64_t> labels;         // class numbers, also where soft ones are delivered
-  Draws draws;                         // of the batch, where it is mixed
-  std::vector<std::vector<uint8_t>> raw;  // by field: uint8 images before finishing, where a dump wants them
-  std::vector<HeldBufferRange> buffer_ranges;       // lent
-  std::vector<ClientBufferRange> on_gpus;   // samples whose images are in those, and not here
-  std::string problem;                 // a sample that fails the job when the batch is delivered
-  std::string remedy;                  // where it is not that of unusable samples
+  std::vector<SampleRecord> records;           // by place in the batch
+  std::vector<int64_t> labels;                 // class numbers, also where soft ones are delivered
+  Draws draws;                                 // of the batch, where it is mixed
+  std::vector<std::vector<uint8_t>> raw;       // by field: uint8 images before finishing, where a dump wants them
+  std::vector<HeldBufferRange> buffer_ranges;  // lent
+  std::vector<ClientBufferRange> on_gpus;      // samples whose images are in those, and not here
+  std::string problem;                         // a sample that fails the job when the batch is delivered
+  std::string remedy;                          // where it is not that of unusable samples
 };
 
 struct BatchBufferPool {
@@ -49,10 +49,12 @@ struct BatchBufferPool {
   BatchBufferLayout layout;
   SharedMemory memory;
   std::vector<BatchBuffer> batch_buffers;
-  uint64_t stream = 0;      // that uses it; 0: none
-  bool shown = false;       // the client has the memory
+  uint64_t stream = 0;  // that uses it; 0: none
+  bool shown = false;   // the client has the memory
 
-  std::byte* batch_buffer_data(size_t batch_buffer) const noexcept { return memory.data() + batch_buffer * layout.total_bytes; }
+  std::byte* batch_buffer_data(size_t batch_buffer) const noexcept {
+    return memory.data() + batch_buffer * layout.total_bytes;
+  }
   int32_t count(BatchBuffer::State state) const noexcept {
     int32_t n = 0;
     for (const BatchBuffer& batch_buffer : batch_buffers) n += batch_buffer.state == state ? 1 : 0;

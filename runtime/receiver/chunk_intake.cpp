@@ -21,23 +21,27 @@ void take_field(const ReceiverSplit& split, size_t f, std::span<const std::byte>
     return;
   }
   split.finisher->run(reinterpret_cast<const uint8_t*>(bytes.data()), field + at * split.finisher->bytes_per_sample());
-  if (!batch_buffer.raw.empty()) std::memcpy(batch_buffer.raw[f].data() + at * bytes.size(), bytes.data(), bytes.size());
+  if (!batch_buffer.raw.empty())
+    std::memcpy(batch_buffer.raw[f].data() + at * bytes.size(), bytes.data(), bytes.size());
 }
 
 void mix(const ReceiverSplit& split, const ChunkExpectation& expected, const BatchBufferLayout& layout, std::byte* base,
          BatchBuffer& batch_buffer) {
   const auto epoch = static_cast<uint32_t>(expected.epoch);
   batch_buffer.draws = split.pipeline().draw_batch(split.resolved.seed, epoch, batch_buffer.step, expected.replica);
-  batch_buffer.hash.add_batch(batch_record(split.resolved.name, epoch, batch_buffer.step, expected.replica, batch_buffer.draws));
+  batch_buffer.hash.add_batch(
+      batch_record(split.resolved.name, epoch, batch_buffer.step, expected.replica, batch_buffer.draws));
   if (!batch_buffer.problem.empty()) return;  // nobody will see it
-  batch_buffer.problem =
-      mix_batch(split.pipeline(), split.delivered, batch_buffer.draws, base + layout.fields[0], batch_buffer.labels,
-                reinterpret_cast<float*>(base + layout.fields[1]), [&](size_t i) { return batch_buffer.records[i].key; });
-  if (!batch_buffer.problem.empty()) batch_buffer.remedy = "give num_classes as many as there are, or correct the label";
+  batch_buffer.problem = mix_batch(split.pipeline(), split.delivered, batch_buffer.draws, base + layout.fields[0],
+                                   batch_buffer.labels, reinterpret_cast<float*>(base + layout.fields[1]),
+                                   [&](size_t i) { return batch_buffer.records[i].key; });
+  if (!batch_buffer.problem.empty())
+    batch_buffer.remedy = "give num_classes as many as there are, or correct the label";
 }
 
 // Neighbours together.
-void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share, BatchBuffer& batch_buffer) {
+void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHeader& header, int32_t share,
+                       BatchBuffer& batch_buffer) {
   const uint64_t each = header.buffer_range->bytes / static_cast<uint64_t>(header.samples);
   bool goes_on = false;
   for (int32_t i = 0; i < header.samples; ++i) {
@@ -46,7 +50,8 @@ void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHead
       continue;
     }
     if (!goes_on) {
-      batch_buffer.on_gpus.push_back({share, header.first_row + i, 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
+      batch_buffer.on_gpus.push_back(
+          {share, header.first_row + i, 0, header.buffer_range->at + static_cast<uint64_t>(i) * each, 0});
     }
     ++batch_buffer.on_gpus.back().samples;
     batch_buffer.on_gpus.back().bytes += each;
@@ -57,11 +62,12 @@ void add_images_on_gpu(const std::vector<SampleRecord>& records, const ChunkHead
 }  // namespace
 
 void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
-                BatchBuffer& batch_buffer) {
+                        BatchBuffer& batch_buffer) {
   batch_buffer.state = BatchBuffer::State::filling;
   batch_buffer.step = step;
   batch_buffer.samples = batch_buffer.samples_missing = samples;
-  batch_buffer.chunk_taken.assign(static_cast<size_t>((batch_buffer.samples + chunk_samples - 1) / chunk_samples), false);
+  batch_buffer.chunk_taken.assign(static_cast<size_t>((batch_buffer.samples + chunk_samples - 1) / chunk_samples),
+                                  false);
   batch_buffer.hash = {};
   batch_buffer.num_valid = 0;
   batch_buffer.buffer_ranges.clear();
@@ -83,25 +89,25 @@ bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept
   return chunk >= batch_buffer.chunk_taken.size() || !batch_buffer.chunk_taken[chunk];
 }
 
-void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool, int32_t batch_buffer_index,
-                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload,
-                std::optional<int32_t> share) {
+void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
+                int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
+                std::span<const std::byte> payload, std::optional<int32_t> share) {
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(batch_buffer_index)];
   const auto chunk = static_cast<size_t>(header.lease.chunk);
   const int64_t absent = images_elsewhere(records);
   const FieldLayout layout = payload_layout(split.raw_fields, header.samples, absent);
-  const bool fits = batch_buffer.state == BatchBuffer::State::filling && chunk < batch_buffer.chunk_taken.size() &&
-                    header.fingerprint == split.fingerprint &&
-                    header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
-                    header.epoch == expected.epoch &&
-                    header.first_row == header.lease.chunk * expected.chunk_samples &&
-                    header.samples == std::min<int64_t>(expected.chunk_samples, batch_buffer.samples - header.first_row) &&
-                    header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes &&
-                    (!header.buffer_range || header.buffer_range->bytes == static_cast<size_t>(header.samples) *
-                                                                 split.raw_fields[0].bytes_per_sample()) &&
-                    (absent == 0 || (share && split.raw_fields.size() == 2)) &&
-                    std::none_of(records.begin(), records.end(),
-                                 [](const SampleRecord& one) { return one.pixel_hash && !one.on_gpu; });
+  const bool fits =
+      batch_buffer.state == BatchBuffer::State::filling && chunk < batch_buffer.chunk_taken.size() &&
+      header.fingerprint == split.fingerprint &&
+      header.arithmetic == static_cast<uint8_t>(arithmetic_of(split.resolved.arithmetic)) &&
+      header.epoch == expected.epoch && header.first_row == header.lease.chunk * expected.chunk_samples &&
+      header.samples == std::min<int64_t>(expected.chunk_samples, batch_buffer.samples - header.first_row) &&
+      header.payload_bytes == payload.size() && payload.size() >= layout.fixed_bytes &&
+      (!header.buffer_range ||
+       header.buffer_range->bytes == static_cast<size_t>(header.samples) * split.raw_fields[0].bytes_per_sample()) &&
+      (absent == 0 || (share && split.raw_fields.size() == 2)) &&
+      std::none_of(records.begin(), records.end(),
+                   [](const SampleRecord& one) { return one.pixel_hash && !one.on_gpu; });
   if (!fits) {
     throw Error(ErrorKind::peer_lost,
                 "rank " + std::to_string(expected.sender) + " sent a chunk that does not fit its lease",
@@ -140,7 +146,8 @@ void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, Ba
       const size_t place = f == 0 ? image : static_cast<size_t>(i);
       content.push_back(field.fixed_size() ? payload.subspan(layout.offsets[f] + place * room, room)
                                            : (*column++)[static_cast<size_t>(i)]);
-      if (f > 0 || !share || !record.on_gpu) take_field(split, f, content.back(), base + pool.layout.fields[f], at, batch_buffer);
+      if (f > 0 || !share || !record.on_gpu)
+        take_field(split, f, content.back(), base + pool.layout.fields[f], at, batch_buffer);
     }
     if (record.pixel_hash) {
       batch_buffer.hash.add(hashed, *record.pixel_hash);
@@ -154,8 +161,8 @@ void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, Ba
     batch_buffer.num_valid += record.planned.valid ? 1 : 0;
     batch_buffer.labels[at] = label;
     if (record.bad && !split.masks_bad_samples() && batch_buffer.problem.empty()) {
-      batch_buffer.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) + ") in " +
-                     split.resolved.split.dataset.title() + ": " + record.reason;
+      batch_buffer.problem = "unusable sample '" + record.key + "' (index " + std::to_string(record.planned.index) +
+                             ") in " + split.resolved.split.dataset.title() + ": " + record.reason;
     }
     batch_buffer.records[at] = std::move(record);
   }

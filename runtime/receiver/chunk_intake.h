@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "runtime/protocol/chunk.h"
-#include "runtime/receiver/receiver_split.h"
 #include "runtime/receiver/batch_buffer_pool.h"
+#include "runtime/receiver/receiver_split.h"
 
 namespace penstock {
 
@@ -32,13 +32,13 @@ struct ChunkExpectation {
 
 // Makes a free batch buffer ready for the chunks of `step`, a batch of `samples`.
 void begin_batch_buffer(const ReceiverSplit& split, int64_t step, int64_t samples, int32_t chunk_samples, bool keep_raw,
-                BatchBuffer& batch_buffer);
+                        BatchBuffer& batch_buffer);
 
 // False for a chunk that the batch buffer has already.
 bool wanted(const BatchBuffer& batch_buffer, const ChunkHeader& header) noexcept;
 
-void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool, int32_t batch_buffer_index,
-                const ChunkHeader& header, std::vector<SampleRecord>& records, std::span<const std::byte> payload,
-                std::optional<int32_t> share = {});
+void take_chunk(const ReceiverSplit& split, const ChunkExpectation& expected, BatchBufferPool& pool,
+                int32_t batch_buffer_index, const ChunkHeader& header, std::vector<SampleRecord>& records,
+                std::span<const std::byte> payload, std::optional<int32_t> share = {});
 
 }  // namespace penstock

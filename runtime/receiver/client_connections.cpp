@@ -25,7 +25,9 @@ UniqueFd watch_process(int pid) {
 
 }  // namespace
 
-bool ClientConnections::Program::ended() const { return process && ready(process.get(), POLLIN) != 0; }
+bool ClientConnections::Program::ended() const {
+  return process && ready(process.get(), POLLIN) != 0;
+}
 
 void ClientConnections::listen(const std::string& name, const std::string& token, const ClientWelcome& welcome) {
   listening_ = listen_abstract(name);
@@ -54,7 +56,8 @@ bool ClientConnections::let_in() {
 }
 
 // False: not the hello that was expected; the connection is closed.
-bool ClientConnections::handshake(int id, Connection& connection, const ClientMessage& message, const Handlers& handlers) {
+bool ClientConnections::handshake(int id, Connection& connection, const ClientMessage& message,
+                                  const Handlers& handlers) {
   const auto* hello = std::get_if<ClientHello>(&message);
   if (hello == nullptr || hello->token != token_) {
     send(id, ClientRefused{static_cast<int32_t>(ErrorKind::usage), "this program does not belong to the job",

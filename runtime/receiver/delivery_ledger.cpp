@@ -14,7 +14,7 @@ nlohmann::json range_json(const DeliveredRange& range) {
 }  // namespace
 
 void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery, const StreamHash& hash,
-                             const std::vector<SampleRecord>& records) {
+                               const std::vector<SampleRecord>& records) {
   Split& split = splits_[name];
   split.hash += hash;
   split.arithmetic = delivery.arithmetic;

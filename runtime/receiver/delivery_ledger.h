@@ -28,8 +28,8 @@ struct Delivery {
   Arithmetic arithmetic = Arithmetic::exact;
   int64_t epoch = 0;
   int64_t images = 0;
-  Nanoseconds wait_ns = 0;      // from next() to its answer
-  Nanoseconds elapsed_ns = 0;   // since the answer before (or the first next() of the iteration)
+  Nanoseconds wait_ns = 0;     // from next() to its answer
+  Nanoseconds elapsed_ns = 0;  // since the answer before (or the first next() of the iteration)
 };
 
 // Consecutive steps of one iteration, and the hashes of what they held.

@@ -49,7 +49,8 @@ void ExportRegistry::lose(Exports::iterator exported) {
   exported->second.fd.reset();
   exported->second.lost = true;
   if (exported->second.linked) {
-    for (const auto& [connection, program] : readers_) messenger_.to_client(connection, ClientExportGone{exported->first});
+    for (const auto& [connection, program] : readers_)
+      messenger_.to_client(connection, ClientExportGone{exported->first});
   }
   end_if_lost(exported);
 }
@@ -57,7 +58,8 @@ void ExportRegistry::lose(Exports::iterator exported) {
 void ExportRegistry::end_if_lost(Exports::iterator exported) {
   if (!exported->second.lost || exported->second.kept > 0) return;
   if (!exported->second.linked) {
-    for (const auto& [connection, program] : readers_) messenger_.to_client(connection, ClientExportGone{exported->first});
+    for (const auto& [connection, program] : readers_)
+      messenger_.to_client(connection, ClientExportGone{exported->first});
   }
   exports_.erase(exported);
 }
@@ -96,7 +98,7 @@ void ExportRegistry::show(int connection, int32_t number, const Exported& export
 const ExportRegistry::Exported* ExportRegistry::linked(int connection, int32_t number) const {
   const auto it = exports_.find(number);
   return it == exports_.end() || it->second.lost || !it->second.linked || readers_.count(connection) == 0 ? nullptr
-                                                                                                       : &it->second;
+                                                                                                          : &it->second;
 }
 
 void ExportRegistry::asked(int connection, const ClientLinkAsked& message) const {
@@ -106,7 +108,8 @@ void ExportRegistry::asked(int connection, const ClientLinkAsked& message) const
 
 void ExportRegistry::asked(int connection, const ClientBufferRangesAsked& message) const {
   const Exported* const exported = linked(connection, message.exported);
-  if (exported != nullptr) messenger_.to_rank(exported->loader, BufferRangesAsked{exported->gpu, connection, message.runs});
+  if (exported != nullptr)
+    messenger_.to_rank(exported->loader, BufferRangesAsked{exported->gpu, connection, message.runs});
 }
 
 void ExportRegistry::opened(PeerId loader, const LinkOpened& message) const {
@@ -121,7 +124,8 @@ void ExportRegistry::used(int connection, const ClientExportUsed& message) {
   const auto it = exports_.find(message.exported);
   if (it == exports_.end() || readers_.count(connection) == 0) return;  // of a loader that was lost meanwhile
   Exported& exported = it->second;
-  const bool changed = message.used ? exported.used_by.insert(connection).second : exported.used_by.erase(connection) != 0;
+  const bool changed =
+      message.used ? exported.used_by.insert(connection).second : exported.used_by.erase(connection) != 0;
   if (changed) messenger_.to_rank(exported.loader, ExportUsed{exported.gpu, connection, message.used});
 }
 
@@ -133,7 +137,8 @@ void ExportRegistry::connection_gone(int connection) {
   }
 }
 
-void ExportRegistry::read_till_end(int connection, PeerId loader, const ChunkBufferRange& buffer_range, int32_t exported) {
+void ExportRegistry::read_till_end(int connection, PeerId loader, const ChunkBufferRange& buffer_range,
+                                   int32_t exported) {
   const auto reader = readers_.find(connection);
   const auto known = exports_.find(exported);
   if (reader == readers_.end() || known == exports_.end() || known->second.linked) {
@@ -150,13 +155,14 @@ void ExportRegistry::program_ended(int64_t program) {
 }
 
 std::optional<int32_t> ExportRegistry::keep(int connection, PeerId loader, const ChunkBufferRange& buffer_range,
-                                        bool nowhere_else) {
+                                            bool nowhere_else) {
   const auto it = find(loader, buffer_range.gpu);
   if (it == exports_.end()) {
     if (gone_.count(loader) != 0) return std::nullopt;  // it was given up, and lives
-    throw Error(ErrorKind::peer_lost,
-                "rank " + std::to_string(loader) + " sent a chunk with images in memory of a GPU that it does not share",
-                "all ranks must run the same version of penstock");
+    throw Error(
+        ErrorKind::peer_lost,
+        "rank " + std::to_string(loader) + " sent a chunk with images in memory of a GPU that it does not share",
+        "all ranks must run the same version of penstock");
   }
   if (!lies_within({buffer_range.at, buffer_range.bytes}, it->second.bytes)) {
     throw Error(ErrorKind::peer_lost,

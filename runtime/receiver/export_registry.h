@@ -79,7 +79,7 @@ class ExportRegistry {
     PeerId loader = 0;
     int32_t gpu = 0;  // of the loader's
     uint64_t bytes = 0;
-    UniqueFd fd;       // empty: linked, or the loader is lost
+    UniqueFd fd;  // empty: linked, or the loader is lost
     bool linked = false;
     bool lost = false;  // its loader is, or offers another one
     std::set<int> used_by;

@@ -36,10 +36,10 @@ class Heartbeats {
   struct Spec {
     PeerId self = 0;
     PeerId coordinator = 0;
-    std::vector<PeerId> receivers;    // of all ranks; the coordinator's receiver knows them, others need not
+    std::vector<PeerId> receivers;  // of all ranks; the coordinator's receiver knows them, others need not
     std::vector<PeerId> loaders;
-    Nanoseconds every_ns = 0;     // between two of this rank's own; 0: it says nothing
-    Nanoseconds silence_ns = 0;   // after which somebody is missed; 0: nobody is
+    Nanoseconds every_ns = 0;    // between two of this rank's own; 0: it says nothing
+    Nanoseconds silence_ns = 0;  // after which somebody is missed; 0: nobody is
   };
   using Send = std::function<void(PeerId, const ControlMessage&)>;
 

@@ -4,8 +4,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/coordinator/epoch_plan.h"
-#include "runtime/receiver/chunk_intake.h"
 #include "runtime/receiver/batch_buffer_dump.h"
+#include "runtime/receiver/chunk_intake.h"
 
 namespace penstock {
 
@@ -33,10 +33,10 @@ void Iterations::begin(int connection, const ClientIterate& message) {
   pool.stream = iteration.id;
   const bool with_memory = !pool.shown;
   pool.shown = true;
-  messenger_.to_client(
-      connection,
-      ClientIteration{iteration.id, pool.id, static_cast<int32_t>(pool.batch_buffers.size()), pool.layout.total_bytes, with_memory},
-      with_memory ? pool.memory.fd() : -1);
+  messenger_.to_client(connection,
+                       ClientIteration{iteration.id, pool.id, static_cast<int32_t>(pool.batch_buffers.size()),
+                                       pool.layout.total_bytes, with_memory},
+                       with_memory ? pool.memory.fd() : -1);
   const bool on_gpus = split->gpu_images && !dumps(options_);
   if (on_gpus) exports_.read_by(connection, split->process);
   iteration.gpu_reader = on_gpus ? connection : 0;
@@ -57,13 +57,15 @@ void Iterations::open_lease_stream(Iteration& iteration, const std::vector<int64
   iteration.next_reserve = iteration.cursor;
   iteration.chunk_samples = 0;
   const ReceiverSplit& split = splits_.at(iteration.split_id);
-  messenger_.to_coordinator(OpenLeaseStream{iteration.lease_stream, split.fingerprint, options_.replica, iteration.epoch, iteration.cursor,
-                                       order, split.program, split.opening, iteration.gpu_reader, again});
+  messenger_.to_coordinator(OpenLeaseStream{iteration.lease_stream, split.fingerprint, options_.replica,
+                                            iteration.epoch, iteration.cursor, order, split.program, split.opening,
+                                            iteration.gpu_reader, again});
 }
 
 void Iterations::close_lease_stream(Iteration& iteration) {
   if (const auto pool = pools_.find(iteration.pool); pool != pools_.end()) {
-    for (const auto& [step, batch_buffer] : iteration.batch_buffers) free(pool->second.batch_buffers[static_cast<size_t>(batch_buffer)]);
+    for (const auto& [step, batch_buffer] : iteration.batch_buffers)
+      free(pool->second.batch_buffers[static_cast<size_t>(batch_buffer)]);
   }
   iteration.batch_buffers.clear();
   by_lease_stream_.erase(iteration.lease_stream);
@@ -80,12 +82,13 @@ void Iterations::make_again(Iteration& iteration) {
 void Iterations::loader_lost(PeerId loader) {
   for (auto& [id, iteration] : iterations_) {
     const BatchBufferPool& pool = pools_.at(iteration.pool);
-    const bool lost = std::any_of(iteration.batch_buffers.begin(), iteration.batch_buffers.end(), [&](const auto& item) {
-      const auto& buffer_ranges = pool.batch_buffers[static_cast<size_t>(item.second)].buffer_ranges;
-      return std::any_of(buffer_ranges.begin(), buffer_ranges.end(), [&](const HeldBufferRange& buffer_range) {
-        return buffer_range.loader == loader && !exports_.readable(buffer_range.exported);
-      });
-    });
+    const bool lost =
+        std::any_of(iteration.batch_buffers.begin(), iteration.batch_buffers.end(), [&](const auto& item) {
+          const auto& buffer_ranges = pool.batch_buffers[static_cast<size_t>(item.second)].buffer_ranges;
+          return std::any_of(buffer_ranges.begin(), buffer_ranges.end(), [&](const HeldBufferRange& buffer_range) {
+            return buffer_range.loader == loader && !exports_.readable(buffer_range.exported);
+          });
+        });
     if (lost) make_again(iteration);
   }
 }
@@ -147,9 +150,10 @@ void Iterations::reserve(Iteration& iteration) {
     const int32_t index = pool.find_free();
     if (index < 0) break;
     BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(index)];
-    const int64_t samples =
-        std::min(split.shape.batch_size, iteration.plan.samples_per_replica - iteration.next_reserve * split.shape.batch_size);
-    begin_batch_buffer(split, iteration.next_reserve, samples, iteration.chunk_samples, keeps_raw(options_), batch_buffer);
+    const int64_t samples = std::min(
+        split.shape.batch_size, iteration.plan.samples_per_replica - iteration.next_reserve * split.shape.batch_size);
+    begin_batch_buffer(split, iteration.next_reserve, samples, iteration.chunk_samples, keeps_raw(options_),
+                       batch_buffer);
     iteration.batch_buffers[batch_buffer.step] = index;
     messenger_.to_coordinator(BatchBufferFree{iteration.lease_stream, iteration.next_reserve});
     ++iteration.next_reserve;
@@ -165,7 +169,7 @@ bool Iterations::take(const ChunkHeader& header, std::vector<SampleRecord>& reco
 
 // `exported`: where its images stay on their GPU.
 bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& records, const ChunkArrived& arrived,
-                 std::optional<int32_t>& exported) {
+                     std::optional<int32_t>& exported) {
   Iteration* const found = of_lease_stream(header.lease.stream);
   if (found == nullptr) return false;
   Iteration& iteration = *found;
@@ -191,8 +195,8 @@ bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& recor
     if (exports_.link_ended(arrived.peer, *header.buffer_range)) make_again(iteration);
     return false;
   }
-  take_chunk(split, {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica}, pool, place->second, header,
-             records, arrived.payload, known);
+  take_chunk(split, {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica}, pool, place->second,
+             header, records, arrived.payload, known);
   exported = known;
   return true;
 }
@@ -254,15 +258,17 @@ void Iterations::answer(Iteration& iteration, const ClientMessage& message) {
 void Iterations::warn_if_held(Iteration& iteration, const ReceiverSplit& split, const BatchBufferPool& pool) {
   if (iteration.warned || pool.count(BatchBuffer::State::held) != std::ssize(pool.batch_buffers)) return;
   iteration.warned = true;
-  const std::string notice =
-      "the program holds all " + std::to_string(pool.batch_buffers.size()) + " batches of split '" + split.resolved.name +
-      "'; next() waits until one is dropped (trainer.hold: " + std::to_string(options_.hold) + ")";
+  const std::string notice = "the program holds all " + std::to_string(pool.batch_buffers.size()) +
+                             " batches of split '" + split.resolved.name +
+                             "'; next() waits until one is dropped (trainer.hold: " + std::to_string(options_.hold) +
+                             ")";
   messenger_.to_client(iteration.connection, ClientNotice{notice, iteration.id});
   messenger_.notice(notice);
 }
 
 // Why a batch that is ready cannot be delivered: asked once for each batch, as its unusable samples are counted.
-std::optional<ClientFailed> Iterations::trouble_with(Iteration& iteration, const ReceiverSplit& split, const BatchBuffer& batch_buffer) const {
+std::optional<ClientFailed> Iterations::trouble_with(Iteration& iteration, const ReceiverSplit& split,
+                                                     const BatchBuffer& batch_buffer) const {
   std::string problem = batch_buffer.problem;
   std::string remedy = batch_buffer.remedy;
   if (problem.empty()) {
@@ -277,7 +283,8 @@ std::optional<ClientFailed> Iterations::trouble_with(Iteration& iteration, const
   return ClientFailed{static_cast<int32_t>(ErrorKind::dataset), problem, remedy, iteration.id};
 }
 
-std::string Iterations::over_budget(Iteration& iteration, const ReceiverSplit& split, const BatchBuffer& batch_buffer) const {
+std::string Iterations::over_budget(Iteration& iteration, const ReceiverSplit& split,
+                                    const BatchBuffer& batch_buffer) const {
   std::string last;
   for (const SampleRecord& record : batch_buffer.records) {
     if (record.reason.empty() || record.padding) continue;
@@ -293,7 +300,8 @@ std::string Iterations::over_budget(Iteration& iteration, const ReceiverSplit& s
 // A program may take an epoch several times (an evaluation after each of training): the same batches, whose lines would
 // stand in the manifest as often. Where it gives the order itself, each iteration is another. A batch that cannot be
 // dumped is not delivered, and not counted.
-std::optional<ClientFailed> Iterations::dump(const Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index) {
+std::optional<ClientFailed> Iterations::dump(const Iteration& iteration, const ReceiverSplit& split,
+                                             BatchBufferPool& pool, int32_t index) {
   if (!dumps(options_)) return std::nullopt;
   const bool may_come_again = !split.resolved.split.sampler.program;
   const std::tuple batch{split.fingerprint, iteration.epoch, pool.batch_buffers[static_cast<size_t>(index)].step};
@@ -310,16 +318,18 @@ std::optional<ClientFailed> Iterations::dump(const Iteration& iteration, const R
 void Iterations::deliver(Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index) {
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(index)];
   const Nanoseconds now = clock_.now();
-  const Delivery delivery{arithmetic_of(split.resolved.arithmetic), iteration.epoch, batch_buffer.samples, now - iteration.asked_at,
-                          now - std::max(iteration.first_asked, iteration.last_answered)};
-  statistics_.delivered(iteration.connection, split.resolved.name, batch_buffer.step, iteration.plan.steps, delivery, batch_buffer.hash, batch_buffer.records);
+  const Delivery delivery{arithmetic_of(split.resolved.arithmetic), iteration.epoch, batch_buffer.samples,
+                          now - iteration.asked_at, now - std::max(iteration.first_asked, iteration.last_answered)};
+  statistics_.delivered(iteration.connection, split.resolved.name, batch_buffer.step, iteration.plan.steps, delivery,
+                        batch_buffer.hash, batch_buffer.records);
   iteration.last_answered = now;
   iteration.hash += batch_buffer.hash;
   batch_buffer.state = BatchBuffer::State::held;
   iteration.batch_buffers.erase(batch_buffer.step);
   iteration.warned = false;
   ++iteration.cursor;
-  ClientBatch batch{iteration.id, pool.id, index, iteration.epoch, batch_buffer.step, batch_buffer.samples, batch_buffer.num_valid, {}};
+  ClientBatch batch{iteration.id,           pool.id, index, iteration.epoch, batch_buffer.step, batch_buffer.samples,
+                    batch_buffer.num_valid, {}};
   batch.buffer_ranges = batch_buffer.on_gpus;
   for (const ClientBufferRange& images : batch_buffer.on_gpus) statistics_.on_gpus(images.samples);
   answer(iteration, batch);
@@ -329,7 +339,8 @@ void Iterations::deliver(Iteration& iteration, const ReceiverSplit& split, Batch
 
 void Iterations::release(int connection, const ClientRelease& message) {
   const auto it = pools_.find(message.pool);
-  if (it == pools_.end() || message.batch_buffer < 0 || message.batch_buffer >= std::ssize(it->second.batch_buffers)) return;
+  if (it == pools_.end() || message.batch_buffer < 0 || message.batch_buffer >= std::ssize(it->second.batch_buffers))
+    return;
   if (splits_.at(it->second.split_id).connection != connection) return;
   BatchBuffer& batch_buffer = it->second.batch_buffers[static_cast<size_t>(message.batch_buffer)];
   if (batch_buffer.state != BatchBuffer::State::held) return;  // released twice: the first one counted
@@ -355,7 +366,8 @@ void Iterations::end(LeaseStreamId id) {
 }
 
 void Iterations::free(BatchBuffer& batch_buffer) const {
-  for (const HeldBufferRange& buffer_range : batch_buffer.buffer_ranges) exports_.give_back(buffer_range.loader, buffer_range.buffer_range, buffer_range.exported);
+  for (const HeldBufferRange& buffer_range : batch_buffer.buffer_ranges)
+    exports_.give_back(buffer_range.loader, buffer_range.buffer_range, buffer_range.exported);
   batch_buffer.buffer_ranges.clear();
   batch_buffer.on_gpus.clear();
   batch_buffer.state = BatchBuffer::State::free;
@@ -377,7 +389,8 @@ void Iterations::split_closed(int32_t split) {
     for (BatchBuffer& batch_buffer : pool.batch_buffers) {
       if (batch_buffer.state == BatchBuffer::State::held) {
         for (const HeldBufferRange& buffer_range : batch_buffer.buffer_ranges) {
-          exports_.read_till_end(splits_.at(split).connection, buffer_range.loader, buffer_range.buffer_range, buffer_range.exported);
+          exports_.read_till_end(splits_.at(split).connection, buffer_range.loader, buffer_range.buffer_range,
+                                 buffer_range.exported);
         }
         batch_buffer.buffer_ranges.clear();
       }

@@ -51,11 +51,11 @@
 #include "runtime/base/clock.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/messages.h"
+#include "runtime/receiver/batch_buffer_pool.h"
 #include "runtime/receiver/export_registry.h"
 #include "runtime/receiver/open_splits.h"
 #include "runtime/receiver/receiver_messenger.h"
 #include "runtime/receiver/receiver_statistics.h"
-#include "runtime/receiver/batch_buffer_pool.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -63,7 +63,7 @@ namespace penstock {
 class Iterations {
  public:
   Iterations(const ReceiverOptions& options, const Clock& clock, const OpenSplits& splits, ExportRegistry& exports,
-         ReceiverStatistics& record, ReceiverMessenger& messenger)
+             ReceiverStatistics& record, ReceiverMessenger& messenger)
       : options_(options),
         clock_(clock),
         splits_(splits),
@@ -99,12 +99,12 @@ class Iterations {
     int32_t split_id = 0;
     int32_t pool = 0;
     int64_t epoch = 0;
-    int32_t gpu_reader = 0;    // as OpenLeaseStream
+    int32_t gpu_reader = 0;  // as OpenLeaseStream
     // as ClientIterate, where there is a reader: such an iteration may go on by another lease stream
     std::vector<int64_t> order;
-    PlanShape plan;             // of this iteration: the split's, or that of the order which the program gave
+    PlanShape plan;  // of this iteration: the split's, or that of the order which the program gave
     int64_t first_step = 0;
-    int64_t cursor = 0;         // step that the client takes next
+    int64_t cursor = 0;  // step that the client takes next
     int64_t next_reserve = 0;
     int32_t chunk_samples = 0;  // 0 until the coordinator answered
     bool waiting = false;       // the client asked for step `cursor`
@@ -135,11 +135,15 @@ class Iterations {
   void serve(Iteration& iteration);
   void answer(Iteration& iteration, const ClientMessage& message);
   void warn_if_held(Iteration& iteration, const ReceiverSplit& split, const BatchBufferPool& pool);
-  std::optional<ClientFailed> trouble_with(Iteration& iteration, const ReceiverSplit& split, const BatchBuffer& batch_buffer) const;
+  std::optional<ClientFailed> trouble_with(Iteration& iteration, const ReceiverSplit& split,
+                                           const BatchBuffer& batch_buffer) const;
   std::string over_budget(Iteration& iteration, const ReceiverSplit& split, const BatchBuffer& batch_buffer) const;
-  std::optional<ClientFailed> dump(const Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index);
+  std::optional<ClientFailed> dump(const Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool,
+                                   int32_t index);
   void deliver(Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index);
-  const std::string& split_name(const Iteration& iteration) const { return splits_.at(iteration.split_id).resolved.name; }
+  const std::string& split_name(const Iteration& iteration) const {
+    return splits_.at(iteration.split_id).resolved.name;
+  }
 
   const ReceiverOptions& options_;
   const Clock& clock_;

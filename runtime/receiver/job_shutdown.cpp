@@ -14,7 +14,7 @@ JobShutdown::JobShutdown(std::vector<PeerId> receivers, std::vector<PeerId> load
     : receivers_(std::move(receivers)), loaders_(std::move(loaders)), self_(self), send_(std::move(send)) {}
 
 void JobShutdown::program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
-                          Nanoseconds now) {
+                               Nanoseconds now) {
   if (!done_receivers_.insert(peer).second && message.good) return;
   if (!message.report_json.empty()) receiver_reports_[peer] = message.report_json;
   if (!message.good) {

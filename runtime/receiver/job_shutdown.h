@@ -29,7 +29,8 @@ class JobShutdown {
 
   JobShutdown(std::vector<PeerId> receivers, std::vector<PeerId> loaders, PeerId self, Send send);
 
-  void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders, Nanoseconds now);
+  void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
+                    Nanoseconds now);
   void loader_report(PeerId peer, const LoaderReport& message);
   void fail(const std::string& problem, int exit_code);
   void peer_lost(PeerId peer);

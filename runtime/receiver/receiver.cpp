@@ -13,13 +13,13 @@
 #include "runtime/base/json_text.h"
 #include "runtime/protocol/chunk.h"
 #include "runtime/protocol/client_protocol.h"
-#include "runtime/receiver/export_registry.h"
 #include "runtime/receiver/client_connections.h"
+#include "runtime/receiver/export_registry.h"
 #include "runtime/receiver/heartbeats.h"
-#include "runtime/receiver/open_splits.h"
 #include "runtime/receiver/iterations.h"
-#include "runtime/receiver/receiver_shutdown.h"
+#include "runtime/receiver/open_splits.h"
 #include "runtime/receiver/receiver_messenger.h"
+#include "runtime/receiver/receiver_shutdown.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -35,23 +35,23 @@ class Receiver::Impl final : private ReceiverMessenger {
   Impl(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
         endpoint_(std::move(endpoint)),
-        heartbeats_({options_.self, options_.coordinator, options_.coordination.receivers, options_.coordination.loaders,
-                     options_.heartbeat_ns, options_.silence_ns},
+        heartbeats_({options_.self, options_.coordinator, options_.coordination.receivers,
+                     options_.coordination.loaders, options_.heartbeat_ns, options_.silence_ns},
                     [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); }),
         end_(options_, *this, [this] { return report_json(); }),
         splits_(options_, clients_, *this),
         exports_(*this),
         iterations_(options_, clock_, splits_, exports_, statistics_, *this) {
     if (options_.self == options_.coordinator) {
-      coordinator_ = std::make_unique<Coordinator>(
-          options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); });
+      coordinator_ = std::make_unique<Coordinator>(options_.coordination, clock_,
+                                                   [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); });
     }
   }
 
   void listen(const std::string& name, const std::string& token) {
-    clients_.listen(name, token,
-                    {options_.replica, options_.num_replicas, options_.local_replicas, options_.host,
-                     options_.overrides_json});
+    clients_.listen(
+        name, token,
+        {options_.replica, options_.num_replicas, options_.local_replicas, options_.host, options_.overrides_json});
   }
   void adopt(UniqueFd client_socket) {
     clients_.adopt(std::move(client_socket));
@@ -245,8 +245,9 @@ class Receiver::Impl final : private ReceiverMessenger {
   }
   std::string name_of(PeerId peer) const {
     const std::string name = "rank " + std::to_string(peer);
-    return static_cast<size_t>(peer) < options_.hosts.size() ? name + ", host " + options_.hosts[static_cast<size_t>(peer)]
-                                                             : name;
+    return static_cast<size_t>(peer) < options_.hosts.size()
+               ? name + ", host " + options_.hosts[static_cast<size_t>(peer)]
+               : name;
   }
 
   // ---- the end (receiver_shutdown.h)
@@ -407,7 +408,7 @@ class Receiver::Impl final : private ReceiverMessenger {
   Nanoseconds last_tick_ = 0;
   Nanoseconds last_progress_ = 0;
 
-  std::set<int> asked_to_end_;     // connections that ask for the end of serving
+  std::set<int> asked_to_end_;  // connections that ask for the end of serving
   bool coordinator_lost_ = false;
   std::atomic<bool> stop_{false};
 };
@@ -415,12 +416,24 @@ class Receiver::Impl final : private ReceiverMessenger {
 Receiver::Receiver(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint)
     : impl_(std::make_unique<Impl>(options, std::move(endpoint))) {}
 Receiver::~Receiver() = default;
-void Receiver::listen(const std::string& name, const std::string& token) { impl_->listen(name, token); }
-void Receiver::adopt(UniqueFd client_socket) { impl_->adopt(std::move(client_socket)); }
-void Receiver::run() { impl_->run(); }
-void Receiver::stop() noexcept { impl_->stop(); }
-void Receiver::disconnect_clients() { impl_->disconnect_clients(); }
-void Receiver::watch(int fd, std::function<void()> ready) { impl_->watched_[fd] = std::move(ready); }
+void Receiver::listen(const std::string& name, const std::string& token) {
+  impl_->listen(name, token);
+}
+void Receiver::adopt(UniqueFd client_socket) {
+  impl_->adopt(std::move(client_socket));
+}
+void Receiver::run() {
+  impl_->run();
+}
+void Receiver::stop() noexcept {
+  impl_->stop();
+}
+void Receiver::disconnect_clients() {
+  impl_->disconnect_clients();
+}
+void Receiver::watch(int fd, std::function<void()> ready) {
+  impl_->watched_[fd] = std::move(ready);
+}
 void Receiver::every(Nanoseconds every_ns, std::function<void(const ReceiverFigures&)> call) {
   impl_->progress_every_ = every_ns;
   impl_->progress_ = std::move(call);
@@ -428,11 +441,23 @@ void Receiver::every(Nanoseconds every_ns, std::function<void(const ReceiverFigu
 void Receiver::finish_program(bool good, const std::string& problem, int exit_code) {
   impl_->end().finish(good, problem, exit_code);
 }
-void Receiver::end_serving(const std::string& reason) { impl_->end_serving(reason); }
-void Receiver::on_goodbye(std::function<void(const Goodbye&)> call) { impl_->end().on_goodbye(std::move(call)); }
-void Receiver::on_notice(std::function<void(const std::string&)> call) { impl_->on_notice_ = std::move(call); }
-const Goodbye& Receiver::goodbye() const { return impl_->end().goodbye(); }
-std::vector<std::string> Receiver::reports() const { return impl_->end().reports(); }
-std::string Receiver::report_json() const { return impl_->report_json(); }
+void Receiver::end_serving(const std::string& reason) {
+  impl_->end_serving(reason);
+}
+void Receiver::on_goodbye(std::function<void(const Goodbye&)> call) {
+  impl_->end().on_goodbye(std::move(call));
+}
+void Receiver::on_notice(std::function<void(const std::string&)> call) {
+  impl_->on_notice_ = std::move(call);
+}
+const Goodbye& Receiver::goodbye() const {
+  return impl_->end().goodbye();
+}
+std::vector<std::string> Receiver::reports() const {
+  return impl_->end().reports();
+}
+std::string Receiver::report_json() const {
+  return impl_->report_json();
+}
 
 }  // namespace penstock

@@ -47,10 +47,10 @@ class Receiver {
   ~Receiver();
 
   void listen(const std::string& name, const std::string& token);
-  void adopt(UniqueFd client_socket);   // before run(), or from another thread while it runs
+  void adopt(UniqueFd client_socket);  // before run(), or from another thread while it runs
 
   void run();
-  void stop() noexcept;                 // from any thread
+  void stop() noexcept;  // from any thread
   // After run(): clients, and those that come later, see a hang-up at once instead of waiting for nobody.
   void disconnect_clients();
 

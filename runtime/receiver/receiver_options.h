@@ -21,25 +21,26 @@ struct ReceiverOptions {
   PeerId coordinator = 0;
   int32_t replica = 0;
   int32_t num_replicas = 1;
-  int32_t trainer = 0;       // its number among the trainers; with roles.ranks_per_replica other than the replica's
-  bool counted = true;       // false: another receiver of the same replica stands for it in the job's sums
+  int32_t trainer = 0;  // its number among the trainers; with roles.ranks_per_replica other than the replica's
+  bool counted = true;  // false: another receiver of the same replica stands for it in the job's sums
   int prefetch = 2;
   int hold = 2;
-  std::string dump_folder;   // write every delivered batch there; empty: do not
-  bool dump_raw = false;     // the uint8 pixels instead of the finished tensor
+  std::string dump_folder;  // write every delivered batch there; empty: do not
+  bool dump_raw = false;    // the uint8 pixels instead of the finished tensor
   // Ranks of several processes: how often this one says that it lives, and after what silence of another trainer's
   // rank, or of the coordinator's, the job ends. 0: silence means nothing, as between threads.
   Nanoseconds heartbeat_ns = 0;
   Nanoseconds silence_ns = 0;
   std::vector<std::string> hosts;  // by rank, for messages; empty: not said
-  bool whole_job = false;    // the receiver of `penstock run` or `serve`: takes part in the job's end (see finish_program)
+  bool whole_job =
+      false;  // the receiver of `penstock run` or `serve`: takes part in the job's end (see finish_program)
   // `penstock serve`: programs come and go; what each opens and begins is compared with the other trainers' programs of
   // that time, and the job ends by end_serving().
   bool serving = false;
-  Nanoseconds idle_ns = 0;      // trainer 0's: serving ends after so long without a program, once one came; 0: not
-  int32_t local_replicas = 1;   // trainers on this node
+  Nanoseconds idle_ns = 0;     // trainer 0's: serving ends after so long without a program, once one came; 0: not
+  int32_t local_replicas = 1;  // trainers on this node
   std::string host;
-  std::string overrides_json;   // for programs that attach
+  std::string overrides_json;  // for programs that attach
   // Trainer 0's receiver: who takes part. Unused elsewhere.
   CoordinatorOptions coordination;
 };

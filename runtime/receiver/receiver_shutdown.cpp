@@ -2,11 +2,13 @@
 
 namespace penstock {
 
-ReceiverShutdown::ReceiverShutdown(const ReceiverOptions& options, ReceiverMessenger& messenger, std::function<std::string()> report)
+ReceiverShutdown::ReceiverShutdown(const ReceiverOptions& options, ReceiverMessenger& messenger,
+                                   std::function<std::string()> report)
     : options_(options), messenger_(messenger), report_(std::move(report)) {
   if (coordinates() && options_.whole_job) {
-    job_shutdown_ = std::make_unique<JobShutdown>(options_.coordination.receivers, options_.coordination.loaders, options_.self,
-                                        [this](PeerId peer, const ControlMessage& m) { messenger_.to_rank(peer, m); });
+    job_shutdown_ =
+        std::make_unique<JobShutdown>(options_.coordination.receivers, options_.coordination.loaders, options_.self,
+                                      [this](PeerId peer, const ControlMessage& m) { messenger_.to_rank(peer, m); });
   }
 }
 
@@ -26,7 +28,7 @@ void ReceiverShutdown::fail(const std::string& problem, int exit_code) {
 }
 
 void ReceiverShutdown::program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
-                           Nanoseconds now) {
+                                    Nanoseconds now) {
   if (!job_shutdown_) return;
   job_shutdown_->program_done(peer, message, living_loaders, now);
   look();

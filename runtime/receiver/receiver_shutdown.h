@@ -43,7 +43,8 @@ class ReceiverShutdown {
   // The job ends by this. Where another receiver decides, its Goodbye is to be waited for.
   void fail(const std::string& problem, int exit_code);
 
-  void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders, Nanoseconds now);
+  void program_done(PeerId peer, const ReceiverDone& message, const std::vector<PeerId>& living_loaders,
+                    Nanoseconds now);
   void loader_report(PeerId peer, const LoaderReport& message);
   void peer_lost(PeerId peer);
   void received_goodbye(const Goodbye& goodbye);

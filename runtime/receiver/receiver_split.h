@@ -37,9 +37,9 @@ struct ReceiverSplit {
   FieldTable raw_fields;  // as chunks carry them
   FieldTable fields;      // as delivered
   bool raw_images = false;
-  bool gpu_images = false;  // the client reads them on GPUs where they are there; mixing does not
-  FinishSpec finish;      // that the program wants
-  FinishSpec delivered;   // the same, or images as they are where the client finishes them
+  bool gpu_images = false;           // the client reads them on GPUs where they are there; mixing does not
+  FinishSpec finish;                 // that the program wants
+  FinishSpec delivered;              // the same, or images as they are where the client finishes them
   std::optional<Finisher> finisher;  // to that
   PlanSpec shape;
   PlanShape plan;

@@ -11,8 +11,9 @@ void ReceiverStatistics::chunk_done(Nanoseconds busy_ns, bool taken) {
   if (!taken) ++dropped_chunks_;
 }
 
-void ReceiverStatistics::delivered(int connection, const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
-                           const StreamHash& hash, const std::vector<SampleRecord>& records) {
+void ReceiverStatistics::delivered(int connection, const std::string& split, int64_t step, int64_t steps,
+                                   const Delivery& delivery, const StreamHash& hash,
+                                   const std::vector<SampleRecord>& records) {
   ledger_.delivered(split, delivery, hash, records);
   clients_[connection].delivered(split, delivery, hash, records);
   latest_.split = split;
@@ -38,16 +39,13 @@ ReceiverFigures ReceiverStatistics::figures() const {
 }
 
 nlohmann::json ReceiverStatistics::to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
-  return {{"receiver_busy_s", as_seconds(busy_ns_)},
-          {"received_bytes", received_bytes_},
-          {"dropped_chunks", dropped_chunks_},
-          {"images_on_gpus", images_on_gpus_},
-          {"chunks_by_transport", chunks_by_transport_},
-          {"splits", ledger_.to_json(open)}};
+  return {{"receiver_busy_s", as_seconds(busy_ns_)},     {"received_bytes", received_bytes_},
+          {"dropped_chunks", dropped_chunks_},           {"images_on_gpus", images_on_gpus_},
+          {"chunks_by_transport", chunks_by_transport_}, {"splits", ledger_.to_json(open)}};
 }
 
 nlohmann::json ReceiverStatistics::client_json(int connection,
-                                       const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
+                                               const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
   const auto client = clients_.find(connection);
   return client == clients_.end() ? nlohmann::json::object() : client->second.to_json(open);
 }

@@ -33,13 +33,13 @@ namespace penstock {
 struct ReceiverFigures {
   int64_t images = 0;
   int64_t batches = 0;
-  double wait_s = 0;       // from the program's next() to the answer
-  double elapsed_s = 0;    // first next() to last answer
+  double wait_s = 0;     // from the program's next() to the answer
+  double elapsed_s = 0;  // first next() to last answer
   std::string split;
   Arithmetic arithmetic = Arithmetic::exact;
   int64_t epoch = 0;
-  int64_t step = 0;        // batches of the epoch that are delivered
-  int64_t steps = 0;       // of an epoch
+  int64_t step = 0;   // batches of the epoch that are delivered
+  int64_t steps = 0;  // of an epoch
 };
 
 class ReceiverStatistics {
@@ -64,7 +64,7 @@ class ReceiverStatistics {
  private:
   DeliveryLedger ledger_;
   std::map<int, DeliveryLedger> clients_;  // by connection, while there is one
-  ReceiverFigures latest_;  // split, epoch and step of the last delivery
+  ReceiverFigures latest_;                 // split, epoch and step of the last delivery
   std::map<std::string, int64_t> chunks_by_transport_;
   Nanoseconds busy_ns_ = 0;
   int64_t received_bytes_ = 0;

@@ -18,22 +18,14 @@ struct TypeText {
 
 TypeText text_of(NpyType type) {
   switch (type) {
-    case NpyType::boolean:
-      return {"|b1", 1};
-    case NpyType::uint8:
-      return {"|u1", 1};
-    case NpyType::int32:
-      return {"<i4", 4};
-    case NpyType::int64:
-      return {"<i8", 8};
-    case NpyType::float16:
-      return {"<f2", 2};
-    case NpyType::bfloat16:
-      return {"<u2", 2};
-    case NpyType::float32:
-      return {"<f4", 4};
-    case NpyType::float64:
-      return {"<f8", 8};
+    case NpyType::boolean: return {"|b1", 1};
+    case NpyType::uint8: return {"|u1", 1};
+    case NpyType::int32: return {"<i4", 4};
+    case NpyType::int64: return {"<i8", 8};
+    case NpyType::float16: return {"<f2", 2};
+    case NpyType::bfloat16: return {"<u2", 2};
+    case NpyType::float32: return {"<f4", 4};
+    case NpyType::float64: return {"<f8", 8};
   }
   throw Error(ErrorKind::usage, "unknown type of array");
 }
@@ -65,20 +57,13 @@ std::string npy_header(NpyType type, const std::vector<int64_t>& shape) {
 
 NpyType npy_type_of(DType dtype) {
   switch (dtype) {
-    case DType::uint8:
-      return NpyType::uint8;
-    case DType::int64:
-      return NpyType::int64;
-    case DType::float32:
-      return NpyType::float32;
-    case DType::float16:
-      return NpyType::float16;
-    case DType::bfloat16:
-      return NpyType::bfloat16;
-    case DType::int32:
-      return NpyType::int32;
-    case DType::float64:
-      return NpyType::float64;
+    case DType::uint8: return NpyType::uint8;
+    case DType::int64: return NpyType::int64;
+    case DType::float32: return NpyType::float32;
+    case DType::float16: return NpyType::float16;
+    case DType::bfloat16: return NpyType::bfloat16;
+    case DType::int32: return NpyType::int32;
+    case DType::float64: return NpyType::float64;
   }
   throw Error(ErrorKind::usage, "unknown type of array");
 }

@@ -25,7 +25,9 @@ std::string number(double value, int decimals = 0) {
   for (size_t at = point; at > first + 3; at -= 3) digits.insert(at - 3, ",");
   return digits;
 }
-std::string percent(double share) { return number(100 * share, share < 0.1 ? 1 : 0) + " %"; }
+std::string percent(double share) {
+  return number(100 * share, share < 0.1 ? 1 : 0) + " %";
+}
 
 // "Read ahead: 5,120 reads by io_uring; 80 by threads (io_uring_setup: Operation not permitted)"; empty: nobody had to.
 std::string read_ahead_line(const json& report) {
@@ -49,7 +51,8 @@ std::string stages_of(const json& gpu) {
   const double copy = gpu.value("copy_s", 0.0), decode = gpu.value("decode_s", 0.0);
   const double augment = gpu.value("augment_s", 0.0), sum = copy + decode + augment;
   if (sum <= 0) return {};
-  return "copies " + percent(copy / sum) + ", decoding " + percent(decode / sum) + ", resizing " + percent(augment / sum);
+  return "copies " + percent(copy / sum) + ", decoding " + percent(decode / sum) + ", resizing " +
+         percent(augment / sum);
 }
 
 // GPUs, where loaders were to use them; or why there are none.
@@ -65,7 +68,8 @@ std::string gpus_lines(const json& report) {
     };
     for (const json& gpu : gpus.value("list", json::array())) {
       text += who + gpu.value("name", "") + " made " + share(gpu.value("images", 0.0)) + ", " +
-              number(gpu.value("images_per_s", 0.0)) + " images/s, " + percent(gpu.value("busy_fraction", 0.0)) + " busy";
+              number(gpu.value("images_per_s", 0.0)) + " images/s, " + percent(gpu.value("busy_fraction", 0.0)) +
+              " busy";
       if (const std::string split = stages_of(gpu); !split.empty()) text += ": " + split;
       if (const std::string failed = gpu.value("failed", ""); !failed.empty()) text += "; it failed: " + failed;
       text += "\n";
@@ -94,8 +98,8 @@ std::string learned_line(const json& report) {
     used += learned.value("used", 0.0);
   }
   if (photos <= 0) return {};
-  return "learned: restart points of " + number(photos) + " photos in " + number(bytes / 1e6, bytes < 1e7 ? 1 : 0) + " MB; " +
-         number(used) + " pictures were decoded from them\n";
+  return "learned: restart points of " + number(photos) + " photos in " + number(bytes / 1e6, bytes < 1e7 ? 1 : 0) +
+         " MB; " + number(used) + " pictures were decoded from them\n";
 }
 
 }  // namespace
@@ -114,9 +118,16 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
       json& split = report["splits"][name];
       const std::string arithmetic = part.value("arithmetic", std::string(name_of(Arithmetic::exact)));
       if (split.is_null()) {
-        split = {{"order_hash", Sum128{}.hex()}, {"pixel_hash", Sum128{}.hex()}, {"images", 0}, {"batches", 0}, {"padding", 0},
-                 {"images_per_s", 0.0},          {"wait_s", 0.0},                {"elapsed_s", 0.0},
-                 {"bad_samples", json::array()}, {"arithmetic", arithmetic}};
+        split = {{"order_hash", Sum128{}.hex()},
+                 {"pixel_hash", Sum128{}.hex()},
+                 {"images", 0},
+                 {"batches", 0},
+                 {"padding", 0},
+                 {"images_per_s", 0.0},
+                 {"wait_s", 0.0},
+                 {"elapsed_s", 0.0},
+                 {"bad_samples", json::array()},
+                 {"arithmetic", arithmetic}};
       }
       if (arithmetic != name_of(Arithmetic::exact)) split["arithmetic"] = arithmetic;
       for (const char* hash : {"order_hash", "pixel_hash"}) {
@@ -130,7 +141,8 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
       const double elapsed = part["elapsed_s"];
       split["wait_s"] = split["wait_s"].get<double>() + part["wait_s"].get<double>();
       split["elapsed_s"] = split["elapsed_s"].get<double>() + elapsed;
-      if (elapsed > 0) split["images_per_s"] = split["images_per_s"].get<double>() + part["images"].get<double>() / elapsed;
+      if (elapsed > 0)
+        split["images_per_s"] = split["images_per_s"].get<double>() + part["images"].get<double>() / elapsed;
       for (const json& bad : part["bad_samples"]) split["bad_samples"].push_back(bad);
     }
     report["ranks"].push_back(std::move(rank));
@@ -185,17 +197,19 @@ std::string bottleneck_sentence(const json& report) {
   if (elapsed <= 0) return "No batch was delivered.";
   const double waiting = wait / elapsed;
   // A loader starts before the first batch is asked for and idles after the last; measured against the time in between.
-  const double trainers = std::max<double>(1, static_cast<double>(std::count_if(
-      report["ranks"].begin(), report["ranks"].end(), [](const json& r) { return r.value("role", "") == "trainer"; })));
+  const double trainers = std::max<double>(
+      1, static_cast<double>(std::count_if(report["ranks"].begin(), report["ranks"].end(),
+                                           [](const json& r) { return r.value("role", "") == "trainer"; })));
   const double span = elapsed / trainers * static_cast<double>(threads);
   const double loaded = span > 0 ? std::min(1.0, busy / span) : 0;
   if (loaders == 0) {  // of one trainer alone, in the middle of a job
-    return waiting < 0.05 ? "The training program sets the pace: it waited for data " + percent(waiting) + " of the time."
-                          : "Loading holds the training program up: it waited for data " + percent(waiting) +
-                                " of the time; the job's report, at its end, says which stage.";
+    return waiting < 0.05
+               ? "The training program sets the pace: it waited for data " + percent(waiting) + " of the time."
+               : "Loading holds the training program up: it waited for data " + percent(waiting) +
+                     " of the time; the job's report, at its end, says which stage.";
   }
-  const std::string waited = "the programs waited for data " + percent(waiting) + " of the time, the loaders' threads were " +
-                             percent(loaded) + " busy";
+  const std::string waited = "the programs waited for data " + percent(waiting) +
+                             " of the time, the loaders' threads were " + percent(loaded) + " busy";
   if (waiting < 0.05) {
     std::string text = "The training programs set the pace: " + waited + ".";
     const auto enough = static_cast<int64_t>(std::ceil(std::max(1.0, loaded * static_cast<double>(threads) / 0.8)));
@@ -214,10 +228,11 @@ std::string bottleneck_sentence(const json& report) {
     const char* what = "Decoding";
     double share = decode / work;
     // Programs that do nothing but take batches can never be kept busy: a number would be nonsense.
-    std::string change = factor < 10 ? "raise loader.threads or start more loaders: about " + std::to_string(wanted) +
-                                           " loader threads would keep up (now " + std::to_string(threads) + ")"
-                                     : "raise loader.threads or start more loaders, as many as there are cores; programs "
-                                       "that do so little with a batch will always wait";
+    std::string change = factor < 10
+                             ? "raise loader.threads or start more loaders: about " + std::to_string(wanted) +
+                                   " loader threads would keep up (now " + std::to_string(threads) + ")"
+                             : "raise loader.threads or start more loaders, as many as there are cores; programs "
+                               "that do so little with a batch will always wait";
     if (read > decode && read > augment) {
       what = "Reading files";
       share = read / work;
@@ -226,13 +241,14 @@ std::string bottleneck_sentence(const json& report) {
       what = "Resizing and augmenting";
       share = augment / work;
     }
-    return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " + change + ".";
+    return std::string(what) + " held the job up: " + waited + ", " + percent(share) + " of it in this stage; " +
+           change + ".";
   }
   // A receiver is busy before the first batch is asked for, too: in a tiny job longer than between asking and the end.
   const double receivers = receiver_elapsed > 0 ? std::min(1.0, receiver_busy / receiver_elapsed) : 0;
   if (receivers > 0.7) {
-    return "The receivers held the job up: " + waited + ", and finishing and copying batches took " + percent(receivers) +
-           " of the trainers' time; deliver uint8 and normalise on the GPU.";
+    return "The receivers held the job up: " + waited + ", and finishing and copying batches took " +
+           percent(receivers) + " of the trainers' time; deliver uint8 and normalise on the GPU.";
   }
   return "Nobody was busy, yet " + waited +
          ": batches were not asked for early enough; raise loader.prefetch, or give the ranks more cores.";
@@ -243,8 +259,9 @@ std::string report_text(const json& report) {
   for (const auto& [name, split] : report["splits"].items()) {
     text += "split " + name + ": " + number(split["images"].get<double>()) + " images in " +
             number(split["batches"].get<double>()) + " batches, " +
-            (split["padding"] == 0 ? "" : number(split["padding"].get<double>()) + " of them padding, ") + number(split["images_per_s"].get<double>()) +
-            " images/s, waiting " + percent(split["wait_fraction"].get<double>()) + "\n";
+            (split["padding"] == 0 ? "" : number(split["padding"].get<double>()) + " of them padding, ") +
+            number(split["images_per_s"].get<double>()) + " images/s, waiting " +
+            percent(split["wait_fraction"].get<double>()) + "\n";
     text += "  order_hash " + split["order_hash"].get<std::string>() + "\n";
     text += "  pixel_hash " + split["pixel_hash"].get<std::string>() + "\n";
     if (split["arithmetic"] == name_of(Arithmetic::fast)) text += std::string("  ") + kFastPromise + "\n";
@@ -259,7 +276,10 @@ std::string report_text(const json& report) {
         }
         text += "    epoch " + std::to_string(item["epoch"].get<int64_t>()) + " '" + item["path"].get<std::string>() +
                 "': " + item["reason"].get<std::string>() +
-                (item["substitute"].is_null() ? "" : "; replaced by index " + std::to_string(item["substitute"].get<int64_t>())) + "\n";
+                (item["substitute"].is_null()
+                     ? ""
+                     : "; replaced by index " + std::to_string(item["substitute"].get<int64_t>())) +
+                "\n";
       }
     }
   }

@@ -106,10 +106,10 @@ std::shared_ptr<const SplitContext> SplitContext::with_source(const ResolvedSpli
 void SplitContext::adopt(std::unique_ptr<Source> source) {
   source_ = std::move(source);
   if (pipeline().soft_classes() > 0 && !source_->labelled()) {
-    throw Error(ErrorKind::config,
-                "split '" + split_.name + "': MixUp and CutMix mix labels, and " + split_.split.dataset.title() +
-                    " has none",
-                "say with dataset.label where they are, or leave MixUp and CutMix out");
+    throw Error(
+        ErrorKind::config,
+        "split '" + split_.name + "': MixUp and CutMix mix labels, and " + split_.split.dataset.title() + " has none",
+        "say with dataset.label where they are, or leave MixUp and CutMix out");
   }
   const auto extras = extra_fields(source_->fields());
   fields_.insert(fields_.end(), extras.begin(), extras.end());
@@ -149,9 +149,9 @@ SampleStatus SampleMaker::run_function(const DrawKey& key, size_t number, uint16
   const std::vector<std::byte> who = python_request(key);
   body.raw(who.data(), who.size());
   const std::string& name = functions[number];
-  SampleStatus status = context_->workers()->call(
-      {kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
-      "'" + name + "' on sample " + std::to_string(key.index), answer_);
+  SampleStatus status =
+      context_->workers()->call({kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
+                                "'" + name + "' on sample " + std::to_string(key.index), answer_);
   if (!status.ok()) return SampleStatus::bad("'" + name + "': " + status.reason);
   if (answer_.size() != bytes) throw Error(ErrorKind::runtime, "a Python worker sent pixels of a wrong size");
   std::memcpy(image.row(0), answer_.data(), bytes);
@@ -159,7 +159,7 @@ SampleStatus SampleMaker::run_function(const DrawKey& key, size_t number, uint16
 }
 
 SampleStatus SampleMaker::make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
-                                std::span<const std::byte> restart_points, LearnedIndexes* learned) {
+                                     std::span<const std::byte> restart_points, LearnedIndexes* learned) {
   ImageHeader header;
   const HeaderOptions& options = context_->variants().pipeline_of(key).header_options();
   const SampleStatus status = read_header(encoded, context_->split().limits, header, options);
@@ -174,7 +174,7 @@ SampleStatus SampleMaker::make_image(EncodedView encoded, const DrawKey& key, st
 }
 
 SampleStatus SampleMaker::make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key,
-                                   std::byte* image, SampleRecord& record, LearnedIndexes& learned) {
+                                        std::byte* image, SampleRecord& record, LearnedIndexes& learned) {
   const MonotonicClock clock;
   const auto sample = static_cast<int64_t>(key.index);
   Nanoseconds begun = clock.now();
@@ -191,7 +191,7 @@ SampleStatus SampleMaker::make_learning(EncodedView encoded, const ImageHeader& 
 }
 
 SampleStatus SampleMaker::run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
-                                  std::byte* image, SampleRecord& record) {
+                                       std::byte* image, SampleRecord& record) {
   record.width = header.width;
   record.height = header.height;
   pipeline_ = &context_->variants().pipeline_of(key);
@@ -214,8 +214,8 @@ bool SampleMaker::is_for_gpus(const DrawKey& key) const noexcept {
   return !cpu_fraction_ || draw_variant(key, *cpu_fraction_) == Variant::gpu;
 }
 
-SampleStatus SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
-                           std::span<uint8_t> out, ImageRole role) {
+SampleStatus SampleMaker::apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key,
+                                const Draws& draws, std::span<uint8_t> out, ImageRole role) {
   PixelFunction function;
   if (!pipeline_->functions().empty()) {
     function = [this, &key](size_t number, uint16_t position, PixelBuffer& pixels) {
@@ -229,7 +229,8 @@ SampleStatus SampleMaker::apply(const ImageInput& input, const ImageHeader& head
 }
 
 // The sample's further images, with the first one's draws.
-SampleStatus SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record) {
+SampleStatus SampleMaker::make_others(const DrawKey& key, std::span<std::byte* const> fields,
+                                      const SampleRecord& record) {
   const FieldTable& table = context_->fields();
   for (size_t f = 2; f < table.size(); ++f) {
     const bool mask = table[f].kind == FieldKind::mask;
@@ -240,8 +241,8 @@ SampleStatus SampleMaker::make_others(const DrawKey& key, std::span<std::byte* c
     SampleStatus status = read_header(encoded, context_->split().limits, header, pipeline_->header_options());
     if (status.ok() && (header.width != record.width || header.height != record.height)) {
       status = SampleStatus::bad("it has " + std::to_string(header.width) + " x " + std::to_string(header.height) +
-                             " pixels, and its image " + std::to_string(record.width) + " x " +
-                             std::to_string(record.height));
+                                 " pixels, and its image " + std::to_string(record.width) + " x " +
+                                 std::to_string(record.height));
     }
     times_.source_pixels += int64_t{header.width} * header.height;
     const size_t bytes = table[f].bytes_per_sample();
@@ -262,8 +263,8 @@ SampleStatus SampleMaker::make_others(const DrawKey& key, std::span<std::byte* c
   return SampleStatus::good();
 }
 
-SampleStatus SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
-                              SampleRecord& record) {
+SampleStatus SampleMaker::try_make(int64_t index, uint16_t occurrence, int64_t epoch,
+                                   std::span<std::byte* const> fields, SampleRecord& record) {
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
   if (offload_ != nullptr) offload_->forget();

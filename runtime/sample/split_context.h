@@ -56,8 +56,8 @@ class SplitContext {
   const Variants& variants() const noexcept { return variants_; }
   const Pipeline& pipeline() const noexcept { return variants_.shared(); }  // for what all variants have in common
   const FieldTable& fields() const noexcept { return fields_; }  // raw: uint8 image [3, h, w], int64 label, others
-  const PythonWorkers* workers() const noexcept { return workers_.get(); }    // nullptr: the split needs none
-  LearnedIndexes* learned() const noexcept { return learned_.get(); }            // nullptr: nothing is learned
+  const PythonWorkers* workers() const noexcept { return workers_.get(); }  // nullptr: the split needs none
+  LearnedIndexes* learned() const noexcept { return learned_.get(); }       // nullptr: nothing is learned
   UnusableSamples& unusable() const noexcept { return unusable_; }
 
  private:
@@ -110,7 +110,7 @@ class SampleMaker {
   // `restart_points`: the file's SideIndex as text, where somebody has made one. `learned`: else what is learned of the
   // sample, or nullptr.
   SampleStatus make_image(EncodedView encoded, const DrawKey& key, std::byte* image, SampleRecord& record,
-                     std::span<const std::byte> restart_points = {}, LearnedIndexes* learned = nullptr);
+                          std::span<const std::byte> restart_points = {}, LearnedIndexes* learned = nullptr);
   // Samples' first images, where the offload wants them; it must outlive the maker, or be replaced. Not asked: images
   // of the variant `cpu`; where there is one pipeline, `cpu_fraction` of them, drawn as variants are.
   void leave_images_to(ImageOffload* offload, std::optional<double> cpu_fraction = {}) noexcept {
@@ -125,16 +125,17 @@ class SampleMaker {
 
  private:
   SampleStatus try_make(int64_t index, uint16_t occurrence, int64_t epoch, std::span<std::byte* const> fields,
-                   SampleRecord& record);
-  bool substitute(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields, SampleRecord& record);
+                        SampleRecord& record);
+  bool substitute(const PlannedSample& planned, int64_t epoch, std::span<std::byte* const> fields,
+                  SampleRecord& record);
   SampleStatus make_learning(EncodedView encoded, const ImageHeader& header, const DrawKey& key, std::byte* image,
-                        SampleRecord& record, LearnedIndexes& learned);
+                             SampleRecord& record, LearnedIndexes& learned);
   bool is_for_gpus(const DrawKey& key) const noexcept;
   SampleStatus run_pipeline(const ImageInput& input, const ImageHeader& header, const DrawKey& key, std::byte* image,
-                       SampleRecord& record);
+                            SampleRecord& record);
   SampleStatus make_others(const DrawKey& key, std::span<std::byte* const> fields, const SampleRecord& record);
   SampleStatus apply(const ImageInput& input, const ImageHeader& header, const DrawKey& key, const Draws& draws,
-                std::span<uint8_t> out, ImageRole role);
+                     std::span<uint8_t> out, ImageRole role);
   SampleStatus run_function(const DrawKey& key, size_t number, uint16_t position, PixelBuffer& image);
 
   std::shared_ptr<const SplitContext> context_;
@@ -144,8 +145,8 @@ class SampleMaker {
   const std::atomic<bool>* ending_ = nullptr;
   Scratch scratch_;
   SourceSample sample_;
-  SideIndex side_index_;  // of the sample at hand
-  SideIndex more_;        // learned of it
+  SideIndex side_index_;           // of the sample at hand
+  SideIndex more_;                 // learned of it
   std::vector<std::byte> answer_;  // of a function
   std::vector<uint8_t> planes_;    // of a mask
   MakeTimes times_;

@@ -9,8 +9,8 @@
 #include <deque>
 #include <exception>
 #include <map>
-#include <stop_token>
 #include <set>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -101,8 +101,8 @@ struct PendingImages::Request {
   std::vector<EncodedImage> images;
   ImageBatch batch;
   std::vector<std::byte> chunk_buffer;  // images before finishing, where GPUs make them
-  uint64_t number = 0;          // of the work then
-  size_t next = 0;         // image that the next thread takes
+  uint64_t number = 0;                  // of the work then
+  size_t next = 0;                      // image that the next thread takes
   size_t unfinished = 0;
   std::exception_ptr failure;  // of the environment
 };
@@ -212,9 +212,9 @@ class PreprocessorImpl {
         if (clock.now() > deadline) {
           throw Error(ErrorKind::runtime,
                       std::to_string(request.unfinished) + " of " + std::to_string(request.images.size()) +
-                          " images were not ready within trainer.timeout_s (" +
-                          std::to_string(timeout_ns_ / kSecond) + " s): " + std::to_string(queue_.size()) +
-                          " calls stand in line for " + std::to_string(num_threads_) + " threads",
+                          " images were not ready within trainer.timeout_s (" + std::to_string(timeout_ns_ / kSecond) +
+                          " s): " + std::to_string(queue_.size()) + " calls stand in line for " +
+                          std::to_string(num_threads_) + " threads",
                       "give the Preprocessor more threads, or fewer images at a time");
         }
       }
@@ -274,8 +274,9 @@ class PreprocessorImpl {
 
   void check_images(const std::vector<EncodedImage>& images) const {
     if (!here()) {
-      throw Error(ErrorKind::usage, "this Preprocessor's threads are in process " + std::to_string(owner_) +
-                                        ", and this is a child of it made by fork()",
+      throw Error(ErrorKind::usage,
+                  "this Preprocessor's threads are in process " + std::to_string(owner_) +
+                      ", and this is a child of it made by fork()",
                   "make a Preprocessor in each process");
     }
     for (size_t i = 0; i < images.size(); ++i) {
@@ -284,19 +285,20 @@ class PreprocessorImpl {
         if (random_transforms_.empty()) continue;
         std::string names;
         for (const std::string& name : random_transforms_) names += (names.empty() ? "" : ", ") + name;
-        throw Error(ErrorKind::usage, "split '" + split_.name + "' draws (" + names + "), and image " +
-                                          std::to_string(i) + " has no index to draw for",
+        throw Error(ErrorKind::usage,
+                    "split '" + split_.name + "' draws (" + names + "), and image " + std::to_string(i) +
+                        " has no index to draw for",
                     "give the arguments index and epoch for each image, or use a split whose pipeline draws nothing" +
                         std::string(context_->variants().functions().empty()
                                         ? ""
                                         : " (a Python transform gets a generator for the sample; index 0 does for one "
                                           "that does not use it)"));
       }
-      if (*image.index < 0 || *image.index >= int64_t{1} << 48 || image.epoch < 0 ||
-          image.epoch >= int64_t{1} << 32 || image.occurrence < 0 || image.occurrence >= int64_t{1} << 16) {
-        throw Error(ErrorKind::usage, "image " + std::to_string(i) + " cannot be drawn for: index " +
-                                          std::to_string(*image.index) + ", epoch " + std::to_string(image.epoch) +
-                                          ", occurrence " + std::to_string(image.occurrence),
+      if (*image.index < 0 || *image.index >= int64_t{1} << 48 || image.epoch < 0 || image.epoch >= int64_t{1} << 32 ||
+          image.occurrence < 0 || image.occurrence >= int64_t{1} << 16) {
+        throw Error(ErrorKind::usage,
+                    "image " + std::to_string(i) + " cannot be drawn for: index " + std::to_string(*image.index) +
+                        ", epoch " + std::to_string(image.epoch) + ", occurrence " + std::to_string(image.occurrence),
                     "an index has 48 bits, an epoch 32, an occurrence 16, and none is negative");
       }
     }
@@ -357,12 +359,13 @@ class PreprocessorImpl {
   void open_gpus_of(const Job& job) {
     if (job.loader.executor == ExecutorKind::cpu) return;
     LoaderOptions options = loader_options(job);
-    options.in_flight_batches.library.reset();  // what is served must not depend on which GPU has time
+    options.in_flight_batches.library.reset();   // what is served must not depend on which GPU has time
     options.in_flight_batches.shared_bytes = 0;  // nobody else reads
     try {
-      gpus_ = std::make_unique<CollectingExecutor>(
-          make_gpu_executor(num_threads_, {}, open_gpus(options.gpus), options.in_flight_batches, {}, options.cpu_fraction),
-          [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
+      gpus_ =
+          std::make_unique<CollectingExecutor>(make_gpu_executor(num_threads_, {}, open_gpus(options.gpus),
+                                                                 options.in_flight_batches, {}, options.cpu_fraction),
+                                               [this](std::unique_ptr<ChunkWork> work) { collect(*work); });
     } catch (const Error& error) {
       if (job.loader.executor == ExecutorKind::gpu) throw;
       no_gpu_ = error.message();
@@ -449,7 +452,7 @@ class PreprocessorImpl {
   std::map<uint64_t, std::shared_ptr<Request>> at_gpus_ PENSTOCK_GUARDED_BY(mutex_);
   uint64_t last_number_ PENSTOCK_GUARDED_BY(mutex_) = 0;
   int num_threads_ = 0;
-  std::vector<std::thread> threads_;             // empty where there are GPUs
+  std::vector<std::thread> threads_;  // empty where there are GPUs
   std::unique_ptr<CollectingExecutor> gpus_;
   std::string no_gpu_;
 };
@@ -469,7 +472,9 @@ PendingImages::~PendingImages() {
   if (request_ && pool_->here()) pool_->abandon(*request_);
 }
 
-bool PendingImages::ready() const { return request_ && pool_->ready(*request_); }
+bool PendingImages::ready() const {
+  return request_ && pool_->ready(*request_);
+}
 
 ImageBatch PendingImages::wait(const std::function<void()>& while_waiting) {
   if (!request_) throw Error(ErrorKind::usage, "PendingImages::wait() a second time", "keep what the first one gave");
@@ -488,8 +493,7 @@ Preprocessor::Preprocessor(const std::string& job_file, const std::string& split
 
 Preprocessor Preprocessor::from_text(const std::string& job_text, const std::string& name, const std::string& split,
                                      const PreprocessorOptions& options) {
-  return Preprocessor(
-      PreprocessorImpl::make(load_job_text(job_text, name, options.overrides), split, options));
+  return Preprocessor(PreprocessorImpl::make(load_job_text(job_text, name, options.overrides), split, options));
 }
 
 Preprocessor::Preprocessor(std::shared_ptr<PreprocessorImpl> impl) : impl_(std::move(impl)) {}
@@ -512,23 +516,49 @@ ImageBatch Preprocessor::run(const EncodedImage& image) const {
   return batch;
 }
 
-ImageBatch Preprocessor::run(std::vector<EncodedImage> images) const { return submit(std::move(images)).wait(); }
+ImageBatch Preprocessor::run(std::vector<EncodedImage> images) const {
+  return submit(std::move(images)).wait();
+}
 
 PendingImages Preprocessor::submit(std::vector<EncodedImage> images) const {
   return PreprocessorImpl::submit(impl_, std::move(images));
 }
 
-int Preprocessor::height() const noexcept { return impl_->height(); }
-int Preprocessor::width() const noexcept { return impl_->width(); }
-DType Preprocessor::dtype() const noexcept { return impl_->dtype(); }
-const Finisher& Preprocessor::finisher() const noexcept { return impl_->finisher(); }
-int Preprocessor::threads() const noexcept { return impl_->threads(); }
-const std::vector<std::string>& Preprocessor::random_transforms() const noexcept { return impl_->random_transforms(); }
-std::vector<PreprocessorGpu> Preprocessor::gpus() const { return impl_->gpus(); }
-const std::string& Preprocessor::no_gpu() const noexcept { return impl_->no_gpu(); }
-std::string Preprocessor::spec() const { return canonical_json(impl_->split()); }
-std::string Preprocessor::fingerprint() const { return pipeline_fingerprint(impl_->split()); }
-std::string Preprocessor::state() const { return pipeline_state(impl_->split()); }
-void Preprocessor::check(const std::string& state) const { check_pipeline(state, impl_->split()); }
+int Preprocessor::height() const noexcept {
+  return impl_->height();
+}
+int Preprocessor::width() const noexcept {
+  return impl_->width();
+}
+DType Preprocessor::dtype() const noexcept {
+  return impl_->dtype();
+}
+const Finisher& Preprocessor::finisher() const noexcept {
+  return impl_->finisher();
+}
+int Preprocessor::threads() const noexcept {
+  return impl_->threads();
+}
+const std::vector<std::string>& Preprocessor::random_transforms() const noexcept {
+  return impl_->random_transforms();
+}
+std::vector<PreprocessorGpu> Preprocessor::gpus() const {
+  return impl_->gpus();
+}
+const std::string& Preprocessor::no_gpu() const noexcept {
+  return impl_->no_gpu();
+}
+std::string Preprocessor::spec() const {
+  return canonical_json(impl_->split());
+}
+std::string Preprocessor::fingerprint() const {
+  return pipeline_fingerprint(impl_->split());
+}
+std::string Preprocessor::state() const {
+  return pipeline_state(impl_->split());
+}
+void Preprocessor::check(const std::string& state) const {
+  check_pipeline(state, impl_->split());
+}
 
 }  // namespace penstock

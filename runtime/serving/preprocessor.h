@@ -44,10 +44,10 @@
 namespace penstock {
 
 struct EncodedImage {
-  std::span<const std::byte> bytes;    // a whole image file
-  std::optional<int64_t> index;        // of the sample in its dataset; only pipelines that draw ask for it
+  std::span<const std::byte> bytes;  // a whole image file
+  std::optional<int64_t> index;      // of the sample in its dataset; only pipelines that draw ask for it
   int64_t epoch = 0;
-  int64_t occurrence = 0;              // how often this index stood earlier in the epoch
+  int64_t occurrence = 0;  // how often this index stood earlier in the epoch
 };
 
 class ImageBatch {
@@ -103,7 +103,7 @@ struct PreprocessorOptions {
   // Images as they are before finishing, uint8 [n, 3, h, w], for a program that finishes them itself (finisher()), on a
   // GPU say: a quarter of float32's bytes.
   bool raw_images = false;
-  int threads = 0;                     // 0: loader.threads
+  int threads = 0;  // 0: loader.threads
   // instead of the split's, where it has a gpu_pipeline, else of loader.cpu_fraction
   std::optional<double> cpu_fraction;
 };
@@ -125,13 +125,13 @@ class Preprocessor {
 
   int height() const noexcept;
   int width() const noexcept;
-  DType dtype() const noexcept;     // finished
+  DType dtype() const noexcept;               // finished
   const Finisher& finisher() const noexcept;  // to that; what raw images still need
   int threads() const noexcept;
   const std::vector<std::string>& random_transforms() const noexcept;  // those that draw; empty: nothing is drawn
-  std::vector<PreprocessorGpu> gpus() const;  // empty: the CPU makes all
+  std::vector<PreprocessorGpu> gpus() const;                           // empty: the CPU makes all
   const std::string& no_gpu() const noexcept;  // why, where the job's executor is `auto`; else empty
-  std::string spec() const;         // the split as canonical JSON, as DataLoader::spec()
+  std::string spec() const;                    // the split as canonical JSON, as DataLoader::spec()
 
   // 32 hexadecimal digits, equal exactly where transforms with all parameters, arithmetic and decoder versions are
   // equal. Dataset, sampler, batch size, seed and limits do not enter, nor do this object's options.

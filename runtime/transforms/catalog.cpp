@@ -340,12 +340,8 @@ ParamInfo box_ratio_info(double low, double high, const std::string& doc) {
 }
 
 ParamInfo probability_info(double default_value, const std::string& doc) {
-  return {.name = "p",
-          .kind = ParamKind::number,
-          .default_value = default_value,
-          .minimum = 0,
-          .maximum = 1,
-          .doc = doc};
+  return {
+      .name = "p", .kind = ParamKind::number, .default_value = default_value, .minimum = 0, .maximum = 1, .doc = doc};
 }
 
 ParamInfo fill_info(const std::string& doc) {

@@ -33,7 +33,7 @@ SampleStatus check_resize(const GeometricOp& op, const Box& window, int64_t max_
 
 SampleStatus too_large(int64_t width, int64_t height, int64_t limit) {
   return SampleStatus::bad("the pipeline needs an intermediate image of " + std::to_string(width) + " x " +
-                      std::to_string(height) + ", above the limit of " + std::to_string(limit) + " pixels");
+                           std::to_string(height) + ", above the limit of " + std::to_string(limit) + " pixels");
 }
 
 SampleStatus CropResizePlanner::build(Size out, int64_t max_pixels, Resampler& resampler) {
@@ -92,8 +92,7 @@ int CropResizePlanner::reduce(const ImageHeader& header, Resampler& resampler) {
   const Box need = resampler.source_window(g, resized.source);
   resized.need = need;
   first.source = {first.flip_horizontal ? columns.end - need.x - need.width : columns.begin + need.x,
-                  first.flip_vertical ? rows.end - need.y - need.height : rows.begin + need.y, need.width,
-                  need.height};
+                  first.flip_vertical ? rows.end - need.y - need.height : rows.begin + need.y, need.width, need.height};
   first.result = {need.width, need.height};
   first.live = {0, 0, need.width, need.height};
   return reduction;

@@ -36,7 +36,7 @@ class CropResizePlanner {
   std::vector<GeometricOp> ops;  // since the image was last made whole
   std::vector<Step> steps;       // of one transform
   ImageRole role = ImageRole::image;
-  std::vector<PlanRun> runs;     // backwards: runs[0] makes the output
+  std::vector<PlanRun> runs;  // backwards: runs[0] makes the output
   std::vector<PlanRing> rings;
 
   // Bad where a resize would read more than `max_pixels`. Asked before its window is known, because finding that takes

@@ -140,7 +140,7 @@ class Pipeline::Impl {
   }
 
   SampleStatus apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch, const PixelFunction& function, ImageRole role) const {
+                     Scratch& scratch, const PixelFunction& function, ImageRole role) const {
     if (out.size() != view_bytes() * static_cast<size_t>(views())) {
       throw Error(ErrorKind::usage, "the output has " + std::to_string(out.size()) + " bytes, not " +
                                         (views_ ? std::to_string(views()) + " x " : "") + "3 x " +
@@ -301,8 +301,8 @@ class Pipeline::Impl {
   }
 
   // Geometry gathers in plan.ops until something wants a whole image, or the pipeline ends.
-  SampleStatus run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                     Scratch& scratch, const PixelFunction& function) const {
+  SampleStatus run_stages(const ImageInput& input, const ImageHeader& header, const Draws& draws,
+                          std::span<uint8_t> out, Scratch& scratch, const PixelFunction& function) const {
     CropResizePlanner& plan = *scratch.plan;
     plan.ops.clear();
     Stage stage{input, {header.width, header.height}};
@@ -352,7 +352,7 @@ class Pipeline::Impl {
   }
 
   static SampleStatus add_geometry(const GeometricTransform& transform, std::span<const int64_t> values, Size& size,
-                              CropResizePlanner& plan) {
+                                   CropResizePlanner& plan) {
     OpList ops(size);
     SampleStatus status = transform.geometry(size, values, ops);
     if (!status.ok()) return status;
@@ -380,7 +380,7 @@ class Pipeline::Impl {
   }
 
   SampleStatus paint(const PixelTransform& transform, std::span<const int64_t> values, Stage& stage,
-                const ImageHeader& header, Scratch& scratch) const {
+                     const ImageHeader& header, Scratch& scratch) const {
     const ImageRole role = scratch.plan->role;
     if (!transform.acts(values)) return SampleStatus::good();
     if (role == ImageRole::mask && transform.colour_only()) return SampleStatus::good();
@@ -435,10 +435,11 @@ class Pipeline::Impl {
   }
 
   // plan.ops, from the source to `planar` or to `whole`.
-  SampleStatus run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch, uint8_t* planar,
-                    PixelBuffer* whole) const {
+  SampleStatus run_stage(const ImageInput& source, const ImageHeader& header, Size size, Scratch& scratch,
+                         uint8_t* planar, PixelBuffer* whole) const {
     CropResizePlanner& plan = *scratch.plan;
-    if (SampleStatus status = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !status.ok()) return status;
+    if (SampleStatus status = plan.build(size, scratch.limits.max_pixels, scratch.resampler); !status.ok())
+      return status;
     const bool reducible = arithmetic_ == Arithmetic::fast && source.pixels.data == nullptr &&
                            header.format == ImageFormat::jpeg && plan.role == ImageRole::image;
     const Box judged = plan.runs.back().source;
@@ -468,13 +469,13 @@ class Pipeline::Impl {
                      : &scratch.resampler.begin(resized.geometry, resized.source, scratch.pixels[1]);
         }
         SampleStatus status = plan.role == ImageRole::mask
-                              ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
-                              : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
-                                                       {.index = source.index,
-                                                        .learned = source.learned,
-                                                        .reduction = reduction,
-                                                        .judged = judged,
-                                                        .rows = rows});
+                                  ? scratch.decoder.decode_mask(source.bytes, header, wanted, scratch.pixels[0], view)
+                                  : scratch.decoder.decode(source.bytes, header, wanted, scratch.pixels[0], view,
+                                                           {.index = source.index,
+                                                            .learned = source.learned,
+                                                            .reduction = reduction,
+                                                            .judged = judged,
+                                                            .rows = rows});
         scratch.decode_ns += clock_.now() - decode_start;
         next = 1;
         if (!status.ok()) return status;
@@ -536,8 +537,9 @@ Draws Pipeline::draw(const DrawKey& key, const ImageHeader& header) const {
   return impl_->draw(key, header);
 }
 
-SampleStatus Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                        Scratch& scratch, const PixelFunction& function, ImageRole role) const {
+SampleStatus Pipeline::apply(const ImageInput& input, const ImageHeader& header, const Draws& draws,
+                             std::span<uint8_t> out, Scratch& scratch, const PixelFunction& function,
+                             ImageRole role) const {
   return impl_->apply(input, header, draws, out, scratch, function, role);
 }
 

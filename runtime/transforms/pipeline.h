@@ -68,7 +68,7 @@ struct ImageInput {
   EncodedView bytes;
   PixelView pixels;
   const SideIndex* index = nullptr;  // the file's own, or none
-  SideIndex* learned = nullptr;       // where an index that reaches further goes (decode/jpeg/jpeg_decoder.h)
+  SideIndex* learned = nullptr;      // where an index that reaches further goes (decode/jpeg/jpeg_decoder.h)
 };
 
 enum class DecodeSize : uint8_t { as_apply, full };
@@ -85,7 +85,7 @@ class Pipeline {
 
   Draws draw(const DrawKey& key, const ImageHeader& header) const;
   SampleStatus apply(EncodedView bytes, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch) const {
+                     Scratch& scratch) const {
     return apply(ImageInput{bytes, {}, nullptr}, header, draws, out, scratch, {});
   }
   // Error(usage) where the pipeline has functions and `function` is empty.
@@ -93,7 +93,7 @@ class Pipeline {
   // Decoder::decode_mask gives it) follows the geometry alone: resized by nearest, filled with the fill where that is
   // one number, else with 0; functions do not see it.
   SampleStatus apply(const ImageInput& input, const ImageHeader& header, const Draws& draws, std::span<uint8_t> out,
-                Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
+                     Scratch& scratch, const PixelFunction& function, ImageRole role = ImageRole::image) const;
 
   // What apply() would do to an image, as data, for executors that do it elsewhere. False: not all of it is data
   // (AugMix, functions, several views), or it would refuse the sample; then apply() has to be asked. A reduced decode

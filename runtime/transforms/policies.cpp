@@ -201,7 +201,7 @@ class AugMix final : public Policy {
   }
 
   SampleStatus paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                PaintScratch& scratch) const override {
+                     PaintScratch& scratch) const override {
     if (role == ImageRole::mask) return SampleStatus::good();
     const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
     scratch.floats.resize(bytes);

@@ -89,17 +89,10 @@ class ColorJitter final : public PixelTransform {
       const double drawn = from_fixed(values[4 + static_cast<size_t>(operation)]);
       const auto factor = static_cast<float>(drawn);
       switch (operation) {
-        case 0:
-          to.add(TableOp{brightness_table(factor)});
-          break;
-        case 1:
-          to.add(ContrastOp{factor});
-          break;
-        case 2:
-          to.add(SaturationOp{factor});
-          break;
-        default:
-          to.add(HueOp{hue_shift(drawn)});
+        case 0: to.add(TableOp{brightness_table(factor)}); break;
+        case 1: to.add(ContrastOp{factor}); break;
+        case 2: to.add(SaturationOp{factor}); break;
+        default: to.add(HueOp{hue_shift(drawn)});
       }
     }
     return true;

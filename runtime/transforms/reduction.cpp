@@ -32,19 +32,13 @@ ReducedSpan flipped(const ReducedSpan& span) noexcept {
 
 MirroredAxes mirrored_axes(const ImageHeader& header) noexcept {
   switch (header.orientation) {
-    case 2:
-      return {.x = true, .y = false};
+    case 2: return {.x = true, .y = false};
     case 3:
-    case 7:
-      return {.x = true, .y = true};
-    case 4:
-      return {.x = false, .y = true};
-    case 6:
-      return {.x = true, .y = false};
-    case 8:
-      return {.x = false, .y = true};
-    default:
-      return {};
+    case 7: return {.x = true, .y = true};
+    case 4: return {.x = false, .y = true};
+    case 6: return {.x = true, .y = false};
+    case 8: return {.x = false, .y = true};
+    default: return {};
   }
 }
 

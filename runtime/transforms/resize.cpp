@@ -21,7 +21,7 @@ class Resize final : public GeometricTransform {
     // Windows of the result are addressed in int; beyond 2^30 the sample is a one-pixel sliver of a huge file.
     if (out.first < 1 || out.second < 1 || out.first > kLargest || out.second > kLargest) {
       return SampleStatus::bad("Resize would turn " + std::to_string(in.width) + " x " + std::to_string(in.height) +
-                          " into " + std::to_string(out.first) + " x " + std::to_string(out.second));
+                               " into " + std::to_string(out.first) + " x " + std::to_string(out.second));
     }
     ops.resize({static_cast<int>(out.first), static_cast<int>(out.second)}, filter_);
     return SampleStatus::good();

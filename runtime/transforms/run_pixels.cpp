@@ -77,8 +77,8 @@ void finish_planar(const PlanRun& run, const std::vector<PlanRing>& rings, const
   const auto width = static_cast<size_t>(size.width);
   const auto live_width = static_cast<size_t>(run.live.width);
   for (size_t channel = 0; channel < 3; ++channel) {
-    uint8_t* to = out + channel * width * static_cast<size_t>(size.height) +
-                  static_cast<size_t>(run.live.y) * width + static_cast<size_t>(run.live.x);
+    uint8_t* to = out + channel * width * static_cast<size_t>(size.height) + static_cast<size_t>(run.live.y) * width +
+                  static_cast<size_t>(run.live.x);
     for (int y = 0; y < run.live.height; ++y, to += width, from += live_width) std::memcpy(to, from, live_width);
   }
 }

@@ -20,7 +20,7 @@ bool PixelTransform::list_ops(Size, std::span<const int64_t>, ImageRole, PixelOp
 }
 
 SampleStatus PixelTransform::paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                              PaintScratch& scratch) const {
+                                   PaintScratch& scratch) const {
   Painter painter(image, scratch);
   (void)list_ops({image.width(), image.height()}, values, role, painter);
   return SampleStatus::good();

@@ -147,7 +147,7 @@ class PixelTransform : public SampleTransform {
   virtual bool list_ops(Size in, std::span<const int64_t> values, ImageRole role, PixelOpSink& to) const;
   // The same, done here; by list_ops() where a transform has no paint() of its own.
   virtual SampleStatus paint(PixelBuffer& image, std::span<const int64_t> values, ImageRole role,
-                        PaintScratch& scratch) const;
+                             PaintScratch& scratch) const;
   // It moves no pixel: masks are spared it, and boxes cut after it are boxes of the source.
   virtual bool colour_only() const noexcept { return false; }
 };

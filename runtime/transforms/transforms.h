@@ -32,23 +32,23 @@ TransformInfo random_adjust_sharpness_info();
 TransformInfo random_autocontrast_info();
 TransformInfo random_equalize_info();
 TransformInfo color_jitter_info();
-TransformInfo random_rotation_info();         // random_warp.cpp
-TransformInfo random_affine_info();           // random_warp.cpp
-TransformInfo random_perspective_info();      // random_warp.cpp
-TransformInfo gaussian_blur_info();           // random_blur.cpp
-TransformInfo random_erasing_info();          // random_erasing.cpp
-TransformInfo rand_augment_info();            // policies.cpp
-TransformInfo auto_augment_info();            // policies.cpp
-TransformInfo trivial_augment_wide_info();    // policies.cpp
-TransformInfo aug_mix_info();                 // policies.cpp
-TransformInfo random_apply_info();            // groups.cpp
-TransformInfo random_choice_info();           // groups.cpp
-TransformInfo random_order_info();            // groups.cpp
-TransformInfo python_info();                  // python.cpp
-TransformInfo to_dtype_info();                // to_dtype.cpp
-TransformInfo normalize_info();               // to_dtype.cpp
-TransformInfo mix_up_info();                  // mix.cpp
-TransformInfo cut_mix_info();                 // mix.cpp
+TransformInfo random_rotation_info();       // random_warp.cpp
+TransformInfo random_affine_info();         // random_warp.cpp
+TransformInfo random_perspective_info();    // random_warp.cpp
+TransformInfo gaussian_blur_info();         // random_blur.cpp
+TransformInfo random_erasing_info();        // random_erasing.cpp
+TransformInfo rand_augment_info();          // policies.cpp
+TransformInfo auto_augment_info();          // policies.cpp
+TransformInfo trivial_augment_wide_info();  // policies.cpp
+TransformInfo aug_mix_info();               // policies.cpp
+TransformInfo random_apply_info();          // groups.cpp
+TransformInfo random_choice_info();         // groups.cpp
+TransformInfo random_order_info();          // groups.cpp
+TransformInfo python_info();                // python.cpp
+TransformInfo to_dtype_info();              // to_dtype.cpp
+TransformInfo normalize_info();             // to_dtype.cpp
+TransformInfo mix_up_info();                // mix.cpp
+TransformInfo cut_mix_info();               // mix.cpp
 
 // Largest side that a parameter may ask for; keeps every product of sizes far inside 64 bits.
 constexpr int kMaxSide = 65500;
@@ -65,7 +65,7 @@ Size size_param(const ParamMap& params, const std::string& name);
 Filter filter_param(const ParamMap& params, const std::string& name);
 
 Fill fill_param(const ParamMap& params, const std::string& name);  // black for null
-Fills fills_param(const ParamMap& params);  // of fill and mask_fill
+Fills fills_param(const ParamMap& params);                         // of fill and mask_fill
 
 // Numbers in a record of draws: in units of 2^-32, which a float or an image's coordinates do not see.
 int64_t to_fixed(double value);

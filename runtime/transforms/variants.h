@@ -23,7 +23,9 @@ namespace penstock {
 
 enum class Variant : uint8_t { cpu = 0, gpu = 1 };
 
-inline const char* name_of(Variant variant) noexcept { return variant == Variant::cpu ? "cpu" : "gpu"; }
+inline const char* name_of(Variant variant) noexcept {
+  return variant == Variant::cpu ? "cpu" : "gpu";
+}
 
 inline constexpr uint16_t kVariantPosition = 0xFFFE;
 
@@ -48,7 +50,9 @@ class Variants {
   void note(const DrawKey& key, Draws& draws) const;
   static std::optional<Variant> noted(const Draws& draws) noexcept;
   // The pipeline that made a sample of these draws.
-  const Pipeline& pipeline_of(const Draws& draws) const noexcept { return pipeline(noted(draws).value_or(Variant::cpu)); }
+  const Pipeline& pipeline_of(const Draws& draws) const noexcept {
+    return pipeline(noted(draws).value_or(Variant::cpu));
+  }
 
  private:
   Pipeline cpu_;

@@ -77,7 +77,7 @@ Outcome run(const Instance& instance, bool send_weights) {
     outcome.makespan_ns = static_cast<double>(now);
     ++outcome.chunks;
     post(ChunkProduced{finish.grant.loader, finish.grant.lease,
-                   work * 1'000'000 / instance.speed[static_cast<size_t>(finish.grant.loader)], work * 1000, work});
+                       work * 1'000'000 / instance.speed[static_cast<size_t>(finish.grant.loader)], work * 1000, work});
     post(ChunkAccepted{finish.grant.lease});
     post(ChunkBufferFreed{finish.grant.loader, 0});
   }

@@ -73,7 +73,8 @@ class Auditor {
     }
     if (const auto* e = std::get_if<ChunkBufferFreed>(&event)) {
       const auto loader = loaders_.find(e->loader);
-      if (loader != loaders_.end() && --loader->second.chunk_buffers[e->receiver] == 0) loader->second.chunk_buffers.erase(e->receiver);
+      if (loader != loaders_.end() && --loader->second.chunk_buffers[e->receiver] == 0)
+        loader->second.chunk_buffers.erase(e->receiver);
     }
   }
 
@@ -176,7 +177,8 @@ class Auditor {
     const int32_t free = loader.joined.chunk_buffers - used(loader);
     expect(free >= 0, "a grant without a chunk buffer");
     if (options_.receivers > 0 && loader.joined.chunk_buffers >= options_.receivers) {
-      expect(free >= options_.receivers - static_cast<int32_t>(loader.chunk_buffers.size()), "a receiver without a chunk buffer is blocked");
+      expect(free >= options_.receivers - static_cast<int32_t>(loader.chunk_buffers.size()),
+             "a receiver without a chunk buffer is blocked");
     }
   }
 
@@ -193,7 +195,8 @@ class Auditor {
 };
 
 struct Totals {
-  int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_lease_streams = 0, finished_lease_streams = 0, losses = 0;
+  int64_t events = 0, grants = 0, revokes = 0, give_ups = 0, failed_lease_streams = 0, finished_lease_streams = 0,
+          losses = 0;
   int64_t late_copies = 0, failures = 0, broken_off = 0;
 };
 
@@ -305,7 +308,8 @@ class World {
     what();
   }
   bool all_over() const {
-    return std::all_of(receivers_.begin(), receivers_.end(), [](const Receiver& p) { return !p.open && p.streams_to_come == 0; });
+    return std::all_of(receivers_.begin(), receivers_.end(),
+                       [](const Receiver& p) { return !p.open && p.streams_to_come == 0; });
   }
 
   // ---- owner ------------------------------------------------------------------------------------------------------
@@ -456,8 +460,8 @@ class World {
     --receiver.streams_to_come;
     receiver.open = true;
     const int64_t first = pick(0, 3);
-    receiver.stream =
-        LeaseStreamOpened{++streams_, static_cast<ReceiverId>(p), receiver.node, first, first + pick(1, 6), pick(1, 5), pick(1, 3)};
+    receiver.stream = LeaseStreamOpened{
+        ++streams_, static_cast<ReceiverId>(p), receiver.node, first, first + pick(1, 6), pick(1, 5), pick(1, 3)};
     receiver.batch_buffers = pick(2, 3);
     receiver.next_batch_buffer = receiver.cursor = first;
     receiver.computing = receiver.waiting = false;
@@ -484,9 +488,12 @@ class World {
   }
   void reserve(size_t p) {
     Receiver& receiver = receivers_[p];
-    for (; receiver.next_batch_buffer < receiver.stream.steps && receiver.next_batch_buffer < receiver.cursor + receiver.batch_buffers; ++receiver.next_batch_buffer) {
+    for (; receiver.next_batch_buffer < receiver.stream.steps &&
+           receiver.next_batch_buffer < receiver.cursor + receiver.batch_buffers;
+         ++receiver.next_batch_buffer) {
       BatchBufferReserved reserved{receiver.stream.stream, receiver.next_batch_buffer, {}};
-      if (chance(50)) reserved.weights.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
+      if (chance(50))
+        reserved.weights.assign(static_cast<size_t>(chunks_of(receiver, receiver.next_batch_buffer)), pick(0, 9));
       report(p, reserved);
       if (chance(5)) report(p, reserved);  // said twice
     }

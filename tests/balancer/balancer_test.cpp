@@ -285,7 +285,7 @@ TEST_CASE("a late lease goes to another loader with a new generation; the old ho
     CHECK(bench.revokes[0].loader == 1);
     CHECK(bench.revokes[0].lease == again.lease);
     bench.at(3800, ChunkProduced{1, again.lease, kMs, 0, 0});  // too late to be dropped
-    bench.at(3800, ChunkAccepted{again.lease});            // nonsense of the receiver: still done once
+    bench.at(3800, ChunkAccepted{again.lease});                // nonsense of the receiver: still done once
     CHECK(bench.grants.empty());
   }
   // Whoever won, the chunk is never granted again.
@@ -503,10 +503,10 @@ TEST_CASE("a closed lease stream's leases are revoked, its waiting chunks droppe
   REQUIRE(bench.grants.size() == 1);
   bench.at(2, LeaseStreamClosed{1});
   CHECK(bench.revokes.size() == 2);  // the two not made yet
-  for (const Event& late :
-       std::vector<Event>{ChunkAccepted{held[0].lease}, BatchBufferReserved{1, 1}, CursorMoved{1, 3, true},
-                          ChunkProduced{0, held[1].lease, kMs, 0, 0}, LeaseStreamClosed{1},
-                          ChunkFailed{0, held[0].lease, "late"}, ChunkBufferFreed{9, 0}, LoaderLost{9, ""}, LoaderAlive{9}}) {
+  for (const Event& late : std::vector<Event>{ChunkAccepted{held[0].lease}, BatchBufferReserved{1, 1},
+                                              CursorMoved{1, 3, true}, ChunkProduced{0, held[1].lease, kMs, 0, 0},
+                                              LeaseStreamClosed{1}, ChunkFailed{0, held[0].lease, "late"},
+                                              ChunkBufferFreed{9, 0}, LoaderLost{9, ""}, LoaderAlive{9}}) {
     bench.at(3, late);
     CHECK(bench.grants.empty());
     CHECK(bench.failed.empty());
@@ -532,7 +532,8 @@ TEST_CASE("a revoked lease keeps its place in the depth until its chunk buffer i
   CHECK(bench.grants.size() == 1);
 }
 
-TEST_CASE("a loader whose reads run ahead holds more leases than its depth, while it wants them and has chunk buffers") {
+TEST_CASE(
+    "a loader whose reads run ahead holds more leases than its depth, while it wants them and has chunk buffers") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 6, 0});
   bench.at(0, stream(1, 0, 10));

@@ -59,12 +59,26 @@ TEST_CASE("a fixed-size value fills its room, or its source is at fault") {
 }
 
 TEST_CASE("text is UTF-8; bytes are anything") {
-  const std::string good[] = {std::string("\0", 1), "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF",
-                              "\xEE\x80\x80", "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"};
+  const std::string good[] = {
+      std::string("\0", 1), "\x7F",         "\xC2\x80",     "\xDF\xBF",         "\xE0\xA0\x80",
+      "\xED\x9F\xBF",       "\xEE\x80\x80", "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"};
   for (const std::string& text : good) CHECK(first_not_utf8("ab" + text + "c") == text.size() + 3);
-  const std::string wrong[] = {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC2", "\xC2" "c", "\xE0\x9F\xBF", "\xE2\x82",
-                               "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF", "\xF0\x9F\x98", "\xF4\x90\x80\x80",
-                               "\xF5\x80\x80\x80", "\xFF"};
+  const std::string wrong[] = {"\x80",
+                               "\xBF",
+                               "\xC0\x80",
+                               "\xC1\xBF",
+                               "\xC2",
+                               "\xC2"
+                               "c",
+                               "\xE0\x9F\xBF",
+                               "\xE2\x82",
+                               "\xED\xA0\x80",
+                               "\xED\xBF\xBF",
+                               "\xF0\x8F\xBF\xBF",
+                               "\xF0\x9F\x98",
+                               "\xF4\x90\x80\x80",
+                               "\xF5\x80\x80\x80",
+                               "\xFF"};
   const FieldSpec text{.name = "t", .kind = FieldKind::text, .max_bytes = 100};
   const FieldSpec bytes{.name = "b", .kind = FieldKind::bytes, .max_bytes = 100};
   std::vector<std::byte> room(text.bytes_per_sample());
@@ -78,7 +92,8 @@ TEST_CASE("text is UTF-8; bytes are anything") {
 TEST_CASE("names on a terminal") {
   CHECK(without_controls("a\nb\tc \xC3\xBC \xFF") == "a\nb\tc \xC3\xBC \xFF");
   CHECK(without_controls("\x1b[2J\r\x7F" + std::string(1, '\0')) == "\\x1b[2J\\x0d\\x7f\\x00");
-  CHECK(without_controls("\xC2\x9B" "31m\xC2\xA0") == "\\u009b31m\xC2\xA0");
+  CHECK(without_controls("\xC2\x9B"
+                         "31m\xC2\xA0") == "\\u009b31m\xC2\xA0");
 }
 
 TEST_CASE("where one value ends and the next begins is part of the hash") {

@@ -34,16 +34,22 @@ TEST_CASE("the record of a sample, byte for byte") {
   const Draws draws{{0, {5, -1}}, {3, {}}};
   const std::vector<std::byte> record = sample_record("val", 2, sample, draws, -100);
   CHECK(hex_of(record) ==
-        "03"                // version
-        "0300" "76616c"     // "val"
+        "03"  // version
+        "0300"
+        "76616c"            // "val"
         "02000000"          // epoch
         "0201000000000000"  // position
         "0700000000000000"  // index
-        "0100" "01"         // occurrence, valid
+        "0100"
+        "01"                // occurrence, valid
         "9cffffffffffffff"  // label
         "0200"              // two transforms drew
-        "0000" "0200" "0500000000000000" "ffffffffffffffff"
-        "0300" "0000");
+        "0000"
+        "0200"
+        "0500000000000000"
+        "ffffffffffffffff"
+        "0300"
+        "0000");
 }
 
 TEST_CASE("order covers the record, pixel the record and the fields") {
@@ -63,8 +69,8 @@ TEST_CASE("order covers the record, pixel the record and the fields") {
 
 TEST_CASE("a mixed batch adds its record to both sums, and no sample") {
   const std::vector<std::byte> record = batch_record("ab", 3, 7, 2, {{5, {-1, 258}}});
-  const uint8_t wanted[] = {4, 2, 0, 'a', 'b', 3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 5, 0, 2, 0,
-                            255, 255, 255, 255, 255, 255, 255, 255, 2, 1, 0, 0, 0, 0, 0, 0};
+  const uint8_t wanted[] = {4, 2, 0, 'a', 'b', 3,   0,   0,   0,   7,   0,   0,   0,   0, 0, 0, 0, 2, 0, 0, 0, 1,
+                            0, 5, 0, 2,   0,   255, 255, 255, 255, 255, 255, 255, 255, 2, 1, 0, 0, 0, 0, 0, 0};
   REQUIRE(record.size() == sizeof wanted);
   CHECK(std::memcmp(record.data(), wanted, sizeof wanted) == 0);
   StreamHash hash;
@@ -105,7 +111,8 @@ TEST_CASE("partial sums compose, whatever the order and the grouping") {
   StreamHash other = sum(positions, 0, 499);
   const std::byte flipped = static_cast<std::byte>(positions[499]) ^ std::byte{1};
   const std::span<const std::byte> field(&flipped, 1);
-  other.add(sample_record("s", 0, {.position = positions[499], .index = positions[499] * 3}, {}, 0), std::span(&field, 1));
+  other.add(sample_record("s", 0, {.position = positions[499], .index = positions[499] * 3}, {}, 0),
+            std::span(&field, 1));
   CHECK(other.order == straight.order);
   CHECK_FALSE(other.pixel == straight.pixel);
 }

@@ -21,7 +21,9 @@
 namespace penstock {
 namespace {
 
-bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+bool is_open(int fd) {
+  return ::fcntl(fd, F_GETFD) >= 0;
+}
 
 TEST_CASE("UniqueFd closes exactly once, wherever it moved") {
   const int raw = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -148,7 +150,8 @@ TEST_CASE("more memory than there is gives an error with a remedy, not a signal 
     CHECK(error.kind() == ErrorKind::runtime);
     CHECK(error.remedy().find("memory_gb") != std::string::npos);
   }
-  CHECK(error_of([] { (void)SharedMemory::create_private("penstock-test", size_t{1} << 60); }).kind() == ErrorKind::runtime);
+  CHECK(error_of([] { (void)SharedMemory::create_private("penstock-test", size_t{1} << 60); }).kind() ==
+        ErrorKind::runtime);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST_CASE("attaching where nobody serves ends in trainer.timeout_s, by option as
   CHECK_THROWS_AS(DataLoader(data.job(), "train", options), int);
   options.while_waiting = nullptr;
 
-  options.attach = false;  // comes before the environment
+  options.attach = false;     // comes before the environment
   options.overrides.clear();  // an embedded loader needs its time
   CHECK(DataLoader(data.job(), "train", options).embedded());
   ::unsetenv(kAttachVariable);

@@ -195,11 +195,21 @@ TEST_CASE("a batch that lies nowhere is none") {
   const uint64_t stream = talk.begin(11);
   ClientBatch batch = batch_of(11, 5);
   batch.samples = batch.num_valid = 4;
-  SUBCASE("its pool") { batch.pool = 2; }
-  SUBCASE("its batch buffer") { batch.batch_buffer = 16; }
-  SUBCASE("a negative one") { batch.batch_buffer = -1; }
-  SUBCASE("more samples than a batch buffer has") { batch.samples = 5; }
-  SUBCASE("more valid ones than there are") { batch.num_valid = 5; }
+  SUBCASE("its pool") {
+    batch.pool = 2;
+  }
+  SUBCASE("its batch buffer") {
+    batch.batch_buffer = 16;
+  }
+  SUBCASE("a negative one") {
+    batch.batch_buffer = -1;
+  }
+  SUBCASE("more samples than a batch buffer has") {
+    batch.samples = 5;
+  }
+  SUBCASE("more valid ones than there are") {
+    batch.num_valid = 5;
+  }
   talk.send(batch);
   CHECK_THROWS_WITH_AS((void)talk.session->next(stream), doctest::Contains("something else than was asked"), Error);
 }
@@ -214,11 +224,21 @@ TEST_CASE("images on GPUs: within their memory, or by an error that says what be
   bool gone = false;
   bool fits = false;
   talk.send(ClientExport{7, 4096, false}, pages.fd());
-  SUBCASE("within") { fits = true; }
-  SUBCASE("bytes beyond") { ++batch.buffer_ranges[0].bytes; }
-  SUBCASE("a place beyond") { batch.buffer_ranges[0].at = ~uint64_t{0}; }
-  SUBCASE("samples beyond") { batch.buffer_ranges[0].first = 2; }
-  SUBCASE("samples before") { batch.buffer_ranges[0].first = -1; }
+  SUBCASE("within") {
+    fits = true;
+  }
+  SUBCASE("bytes beyond") {
+    ++batch.buffer_ranges[0].bytes;
+  }
+  SUBCASE("a place beyond") {
+    batch.buffer_ranges[0].at = ~uint64_t{0};
+  }
+  SUBCASE("samples beyond") {
+    batch.buffer_ranges[0].first = 2;
+  }
+  SUBCASE("samples before") {
+    batch.buffer_ranges[0].first = -1;
+  }
   SUBCASE("gone meanwhile") {
     gone = true;
     talk.send(ClientExportGone{7});
@@ -228,9 +248,9 @@ TEST_CASE("images on GPUs: within their memory, or by an error that says what be
     CHECK(talk.session->next(stream)->buffer_ranges.size() == 1);
     return;
   }
-  CHECK_THROWS_WITH_AS((void)talk.session->next(stream),
-                       doctest::Contains(gone ? "on the GPU of a loader that is lost" : "something else than was asked"),
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      (void)talk.session->next(stream),
+      doctest::Contains(gone ? "on the GPU of a loader that is lost" : "something else than was asked"), Error);
   (void)talk.received<ClientNext>();
   if (gone) CHECK(talk.received<ClientRelease>().batch_buffer == 5);  // nobody has it
 }
@@ -298,7 +318,8 @@ TEST_CASE("questions of two threads get their own answers") {
     other = std::thread([&] { stats = talk.session->stats(); });
     // Its question is behind ours, and so are the answers.
     Packet packet;
-    while (!talk.receiver.receive(packet) || !std::holds_alternative<ClientStats>(decode_client(packet.bytes))) std::this_thread::yield();
+    while (!talk.receiver.receive(packet) || !std::holds_alternative<ClientStats>(decode_client(packet.bytes)))
+      std::this_thread::yield();
     talk.send(ClientIteration{31, 2, 1, 4096, false});
     talk.send(ClientStatsJson{"{\"new\": 1}"});
   };

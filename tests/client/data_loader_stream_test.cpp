@@ -156,7 +156,7 @@ TEST_CASE("on_error: fail names the file at its batch; the batches before it are
       CHECK(error.message().find(".png") != std::string::npos);
       CHECK(error.remedy().find("on_error") != std::string::npos);
     }
-    CHECK(good == 1);  // in order of classes, picture 40 is index 8, 7 is 21 and 23 is 34
+    CHECK(good == 1);                           // in order of classes, picture 40 is index 8, 7 is 21 and 23 is 34
     CHECK(loader.begin_at(0, 3)->size() == 8);  // the loader is unharmed
   }
 }
@@ -213,7 +213,8 @@ TEST_CASE("in eval an unusable sample is masked: label -100, valid 0, zeros, and
 
 TEST_CASE("padding of an unusable sample is padding: listed once, and counted once") {
   const TinyDataset data(50, "on_error: substitute\nbad_samples: {max_fraction: 0, max_count: 2}\n");
-  for (const int picture : {0, 5}) data.folder().write("data/" + TinyDataset::name(picture), "text");  // indices 0 and 1
+  for (const int picture : {0, 5})
+    data.folder().write("data/" + TinyDataset::name(picture), "text");  // indices 0 and 1
   for (const int replicas : {1, 3}) {
     CAPTURE(replicas);
     std::multiset<int64_t> listed;
@@ -221,8 +222,7 @@ TEST_CASE("padding of an unusable sample is padding: listed once, and counted on
     int64_t padding = 0;
     int64_t valid = 0;
     for (int rank = 0; rank < replicas; ++rank) {
-      DataLoader val(data.job(), "val",
-                     {.overrides = {"splits.val.tail=pad"}, .num_replicas = replicas, .rank = rank});
+      DataLoader val(data.job(), "val", {.overrides = {"splits.val.tail=pad"}, .num_replicas = replicas, .rank = rank});
       for (auto& batch : val) valid += batch.num_valid();
       const auto split = parse_json(val.stats_json())["splits"]["val"];
       images += split["images"].get<int64_t>();

@@ -33,7 +33,9 @@ constexpr bool kThreadSanitizer = true;
 constexpr bool kThreadSanitizer = false;
 #endif
 
-std::vector<int64_t> indices_of(const Batch& batch) { return {batch.indices(), batch.indices() + batch.size()}; }
+std::vector<int64_t> indices_of(const Batch& batch) {
+  return {batch.indices(), batch.indices() + batch.size()};
+}
 
 std::vector<int64_t> epoch_of(DataLoader& loader) {
   std::vector<int64_t> order;
@@ -305,7 +307,8 @@ TEST_CASE("a program that holds all batches is told so, and goes on once one is 
   CHECK(kept.size() == 3);
   CHECK(pixels_of(kept[0]).size() == 8 * 3 * 24 * 24);
   // Nothing is lost: with one dropped the iteration goes on.
-  BatchStream iteration = DataLoader(data.job(), "val", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}}).start();
+  BatchStream iteration =
+      DataLoader(data.job(), "val", {.overrides = {"trainer.hold=0", "trainer.timeout_s=0.3"}}).start();
   kept.clear();
   for (int i = 0; i < 3; ++i) kept.push_back(iteration.next());
   for (int again = 0; again < 2; ++again)
@@ -382,7 +385,8 @@ std::vector<std::byte> finished(const DataLoader& loader, const Batch& batch) {
   return out;
 }
 
-TEST_CASE("raw images, finished by the program: the receiver's bytes and hashes, also of batches that CutMix has mixed") {
+TEST_CASE(
+    "raw images, finished by the program: the receiver's bytes and hashes, also of batches that CutMix has mixed") {
   const TinyDataset data(20);
   std::ifstream file(data.job());
   const std::string job{std::istreambuf_iterator<char>(file), {}};
@@ -497,10 +501,13 @@ TEST_CASE("what cannot work says so at once") {
   const TinyDataset data(10);
   CHECK(error_of([&] { DataLoader(data.job(), "trian"); }).what() == doctest::Contains("train"));
   CHECK(error_of([&] { DataLoader(data.folder().path("none.yaml"), "train"); }).kind() == ErrorKind::config);
-  const Error missing = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"splits.train.dataset.folder=/nowhere/at/all"}}); });
+  const Error missing = error_of(
+      [&] { DataLoader(data.job(), "train", {.overrides = {"splits.train.dataset.folder=/nowhere/at/all"}}); });
   CHECK(missing.kind() == ErrorKind::dataset);
   CHECK(missing.message() == "the embedded loader: the dataset folder '/nowhere/at/all' does not exist");
-  const Error memory = error_of([&] { DataLoader(data.job(), "train", {.overrides = {"loader.memory_gb=0.01", "loader.chunk_buffers=2000"}}); });
+  const Error memory = error_of([&] {
+    DataLoader(data.job(), "train", {.overrides = {"loader.memory_gb=0.01", "loader.chunk_buffers=2000"}});
+  });
   CHECK(memory.kind() == ErrorKind::config);
   CHECK(memory.remedy().find("loader.memory_gb") != std::string::npos);
   DataLoader loader(data.job(), "train");
@@ -808,14 +815,13 @@ class Captions:
     CHECK(batch.value("caption", i) == std::string_view("abababab").substr(0, static_cast<size_t>(2 * i)));
     CHECK(batch.value("raw", i) == std::string(static_cast<size_t>(5 - i), '\xff'));
   }
-  CHECK(error_of([&] { (void)batch["caption"]; }).message().find(
-            "field 'caption' has values of varying length") != std::string::npos);
-  CHECK(error_of([&] { (void)batch.value("label", 0); }).message().find(
-            "field 'label' is an array") != std::string::npos);
-  CHECK(error_of([&] { (void)batch.value("raw", 5); }).message().find(
-            "a batch of 5 samples has no sample 5") != std::string::npos);
-  CHECK(error_of([&] { (void)batch.value("text", 0); }).remedy().find(
-            "'caption', 'raw'") != std::string::npos);
+  CHECK(error_of([&] { (void)batch["caption"]; }).message().find("field 'caption' has values of varying length") !=
+        std::string::npos);
+  CHECK(error_of([&] { (void)batch.value("label", 0); }).message().find("field 'label' is an array") !=
+        std::string::npos);
+  CHECK(error_of([&] { (void)batch.value("raw", 5); }).message().find("a batch of 5 samples has no sample 5") !=
+        std::string::npos);
+  CHECK(error_of([&] { (void)batch.value("text", 0); }).remedy().find("'caption', 'raw'") != std::string::npos);
 }
 
 }  // namespace

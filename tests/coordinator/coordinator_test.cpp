@@ -420,7 +420,8 @@ TEST_CASE("the numbers of a sampler's file are the coordinator's to read and to 
   const auto json_of = [&] {
     const Job job = parse_job(
         "splits:\n  train:\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
-        "    sampler: {indices: " + folder.path("order.txt") + "}\n    batch_size: 2\n",
+        "    sampler: {indices: " +
+            folder.path("order.txt") + "}\n    batch_size: 2\n",
         "job.yaml");
     return canonical_json(with_sampler_file(resolve_split(job, "train")));
   };

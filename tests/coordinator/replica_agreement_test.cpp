@@ -11,7 +11,9 @@ namespace {
 using Program = ReplicaAgreement::Program;
 
 // Canonical enough for first_difference().
-std::string json(int batch) { return R"({"name":"train","split":{"batch_size":)" + std::to_string(batch) + "}}"; }
+std::string json(int batch) {
+  return R"({"name":"train","split":{"batch_size":)" + std::to_string(batch) + "}}";
+}
 
 TEST_CASE("the n-th opening is compared with the n-th of the others") {
   ReplicaAgreement agreement(3);
@@ -32,8 +34,9 @@ TEST_CASE("the k-th cursor is compared, whenever it comes") {
   for (int epoch = 0; epoch < 3; ++epoch) CHECK_FALSE(agreement.began({1, 1}, "train", 0, epoch, 0));
   const auto complaint = agreement.began({1, 1}, "train", 0, 4, 2);
   REQUIRE(complaint);
-  CHECK(*complaint ==
-        "trainer 1 begins an iteration over split 'train' at epoch 4, step 2, where trainer 0 began at epoch 3, step 0");
+  CHECK(
+      *complaint ==
+      "trainer 1 begins an iteration over split 'train' at epoch 4, step 2, where trainer 0 began at epoch 3, step 0");
 }
 
 TEST_CASE("beginning again at the same cursor is no new one; evaluation may be one replica's alone") {

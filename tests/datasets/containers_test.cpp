@@ -26,7 +26,9 @@ using namespace penstock;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::unique_ptr<Source> open(const DatasetSpec& spec, SourceBudget budget = {}) {
   return make_source(spec, DecodeLimits{}, posix_file_system(), nullptr, budget);
@@ -110,7 +112,8 @@ TEST_CASE("CSV by RFC 4180") {
     return out + reader.why();
   };
   CHECK(rows("a,b\n1,2\n") == "1:[a][b] 2:[1][2] ");
-  CHECK(rows("\xEF\xBB\xBF" "a,b\r\n\r\n1,\r\n,2") == "1:[a][b] 3:[1][] 4:[][2] ");
+  CHECK(rows("\xEF\xBB\xBF"
+             "a,b\r\n\r\n1,\r\n,2") == "1:[a][b] 3:[1][] 4:[][2] ");
   CHECK(rows("\"a,\"\"b\"\"\",\"x\ny\"\r\nz,\"\"") == "1:[a,\"b\"][x\ny] 3:[z][] ");
   CHECK(rows("a\"b\n") == "a quote in the middle of a cell; quote the whole cell, and double the quotes in it");
   CHECK(rows("a\n\"b\"c\n") == "1:[a] text after a closing quote");
@@ -371,16 +374,30 @@ TEST_CASE("MDS: what index.json may say") {
     text.replace(text.find(from), from.size(), to);
     return text;
   };
-  for (const std::string& wrong :
-       {std::string(), std::string("{}"), std::string("{\"shards\":[]}"), std::string("{\"shards\":7}"),
-        good.substr(0, 200), with("\"shard.00000.mds\"", "\"../x\""), with("\"shard.00000.mds\"", "\"a/../../x\""),
-        with("\"shard.00000.mds\"", "\"/etc/x\""), with("\"shard.00000.mds\"", "\"a//b\""),
-        with("\"shard.00000.mds\"", "\"a/./b\""), with("\"shard.00000.mds\"", "\"a/\""), with("\"shard.00000.mds\"", "\"a/..\""),
-        with("\"shard.00000.mds.zstd\"", "\"../x\""), with("\"shard.00000.mds\"", "\"" + std::string(256, 'a') + "\""),
-        with("\"shard.00000.mds\"", "\"\""), with("\"shard.00000.mds\"", "\"a\\u0000b\""), with("[null,8]", "[null]"),
-        with("[null,8]", "[null,-8]"), with("[null,8]", "[null,99999999999]"), with("\"label\"", "\"image\""),
-        with("\"bytes\":100", "\"bytes\":\"100\""), with("\"mds\"", "\"json\""), with("[\"image\",\"label\"]", "{}"),
-        std::string(100000, '[')}) {
+  for (const std::string& wrong : {std::string(),
+                                   std::string("{}"),
+                                   std::string("{\"shards\":[]}"),
+                                   std::string("{\"shards\":7}"),
+                                   good.substr(0, 200),
+                                   with("\"shard.00000.mds\"", "\"../x\""),
+                                   with("\"shard.00000.mds\"", "\"a/../../x\""),
+                                   with("\"shard.00000.mds\"", "\"/etc/x\""),
+                                   with("\"shard.00000.mds\"", "\"a//b\""),
+                                   with("\"shard.00000.mds\"", "\"a/./b\""),
+                                   with("\"shard.00000.mds\"", "\"a/\""),
+                                   with("\"shard.00000.mds\"", "\"a/..\""),
+                                   with("\"shard.00000.mds.zstd\"", "\"../x\""),
+                                   with("\"shard.00000.mds\"", "\"" + std::string(256, 'a') + "\""),
+                                   with("\"shard.00000.mds\"", "\"\""),
+                                   with("\"shard.00000.mds\"", "\"a\\u0000b\""),
+                                   with("[null,8]", "[null]"),
+                                   with("[null,8]", "[null,-8]"),
+                                   with("[null,8]", "[null,99999999999]"),
+                                   with("\"label\"", "\"image\""),
+                                   with("\"bytes\":100", "\"bytes\":\"100\""),
+                                   with("\"mds\"", "\"json\""),
+                                   with("[\"image\",\"label\"]", "{}"),
+                                   std::string(100000, '[')}) {
     INFO(wrong.substr(0, 300));
     CHECK_THROWS_AS((void)parse_mds_index(wrong), Error);
   }
@@ -471,8 +488,8 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
     return field(1, field(1, name) + field(2, field(kind, list)));
   };
   const std::string image = feature("image/encoded", 1, field(1, "JPEG!"));
-  const std::string label = feature("image/class/label", 3, field(1, "\x85\x02"));                   // 261, packed
-  const std::string plain_label = feature("image/class/label", 3, std::string("\x08\x07", 2));       // 7, not packed
+  const std::string label = feature("image/class/label", 3, field(1, "\x85\x02"));              // 261, packed
+  const std::string plain_label = feature("image/class/label", 3, std::string("\x08\x07", 2));  // 7, not packed
   const std::string box = feature("box", 2, field(1, raw(0.5F) + raw(2.0F)));
   const auto record = [](const std::string& data) {
     const uint64_t length = data.size();
@@ -597,7 +614,8 @@ TEST_CASE("TFRecord: framing and tf.train.Example") {
   DatasetSpec indexed = third;
   indexed.index = folder.path("c.index");
   CHECK(make_source(indexed, small)->size() == 3);
-  CHECK_THROWS_WITH_AS(make_source(indexed, {}), doctest::Contains("it was made with limits.max_encoded_bytes 1000"), Error);
+  CHECK_THROWS_WITH_AS(make_source(indexed, {}), doctest::Contains("it was made with limits.max_encoded_bytes 1000"),
+                       Error);
   folder.write("c.tfrecord", large + one);
   CHECK_THROWS_WITH_AS(make_source(third, small), doctest::Contains("the first record has 17825792 bytes"), Error);
   const std::string huge = raw(~uint64_t{0} - 15) + raw(masked_crc(as_bytes_of(raw(~uint64_t{0} - 15))));

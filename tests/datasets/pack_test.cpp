@@ -264,8 +264,7 @@ TEST_CASE("what would take more memory than a pack may is refused before any is 
     }
   };
   CHECK(check(kMaxRecordBytes - 10, 10) == "accepted");
-  CHECK(check(kMaxRecordBytes - 10, 11) ==
-        "sample 0 in it has 4294967297 bytes, and a record has up to 4294967296");
+  CHECK(check(kMaxRecordBytes - 10, 11) == "sample 0 in it has 4294967297 bytes, and a record has up to 4294967296");
 
   MemoryDisk memory;
   FaultyFileSystem disk(memory);

@@ -95,8 +95,8 @@ class Runner {
     engine_->start(job);
     return job;
   }
-  std::shared_ptr<ReadJob> start_part(const std::string& path, std::shared_ptr<const FileReader> reader, uint64_t offset,
-                                      uint64_t bytes) {
+  std::shared_ptr<ReadJob> start_part(const std::string& path, std::shared_ptr<const FileReader> reader,
+                                      uint64_t offset, uint64_t bytes) {
     auto job = std::make_shared<ReadJob>();
     job->path = path;
     job->reader = std::move(reader);
@@ -106,7 +106,9 @@ class Runner {
     engine_->start(job);
     return job;
   }
-  void finish() { REQUIRE(eventually([this] { return done_ == started_; })); }
+  void finish() {
+    REQUIRE(eventually([this] { return done_ == started_; }));
+  }
   int64_t done() const { return done_; }
 
  private:
@@ -130,10 +132,9 @@ TEST_CASE("either engine reads what the file system would, and leaves everything
     if (!runner.there()) continue;
     std::map<size_t, std::shared_ptr<ReadJob>> whole;
     for (const size_t size : sizes) whole[size] = runner.start(folder.path("f" + std::to_string(size)), 1 << 20);
-    std::vector<std::shared_ptr<ReadJob>> bad = {runner.start(folder.path("none"), 1 << 20),
-                                                 runner.start(folder.path("sub"), 1 << 20),
-                                                 runner.start(folder.path("pipe"), 1 << 20),
-                                                 runner.start(folder.path("f4096"), 4095)};
+    std::vector<std::shared_ptr<ReadJob>> bad = {
+        runner.start(folder.path("none"), 1 << 20), runner.start(folder.path("sub"), 1 << 20),
+        runner.start(folder.path("pipe"), 1 << 20), runner.start(folder.path("f4096"), 4095)};
     if (std::filesystem::exists(liar)) bad.push_back(runner.start(liar, 1 << 20));
     const std::string path = folder.path("f100000");
     const std::shared_ptr<const FileReader> reader = posix_file_system().open_file(path);
@@ -291,7 +292,9 @@ TEST_CASE("where io_uring is forbidden, threads read, and the figures say why") 
 }
 
 // As in a container whose limit on processes is reached.
-bool forbid_threads() { return forbid(SYS_clone3, EAGAIN) && forbid(SYS_clone, EAGAIN); }
+bool forbid_threads() {
+  return forbid(SYS_clone3, EAGAIN) && forbid(SYS_clone, EAGAIN);
+}
 
 TEST_CASE("where no thread can be started, those that there are read, or each job is left to who wanted it") {
   const NothingLeft nothing_left;

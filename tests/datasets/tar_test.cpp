@@ -73,7 +73,9 @@ std::string error_of(const DatasetSpec& spec, SourceBudget budget = {}) {
   }
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
   std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";

@@ -178,7 +178,8 @@ TEST_CASE("what is not ours goes to the library, and so does everything when ask
   const Box box{0, 0, 40, 33};
   const ImageHeader header{ImageFormat::jpeg, 40, 33};
   JpegDecoder decoder{DecodeLimits{}};
-  for (const JpegSpec& spec : {JpegSpec{.progressive = true, .arithmetic = true}, JpegSpec{.arithmetic = true}, JpegSpec{.h = 4, .v = 1}}) {
+  for (const JpegSpec& spec :
+       {JpegSpec{.progressive = true, .arithmetic = true}, JpegSpec{.arithmetic = true}, JpegSpec{.h = 4, .v = 1}}) {
     REQUIRE(decoder.decode(make_jpeg(spec), header, box, storage, pixels).ok());
   }
   CHECK(decoder.counts().own_jpeg == 0);

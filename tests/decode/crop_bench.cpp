@@ -127,11 +127,10 @@ int main(int argc, char** argv) {
       const auto t7 = Clock::now();
       by_library += t7 - t4;
       PixelView by_points;
-      const bool same_status =
-          decoder
-              .decode(view, header, box, indexed_storage, by_points,
-                      {.index = indices[i].empty() ? nullptr : &indices[i]})
-              .ok();
+      const bool same_status = decoder
+                                   .decode(view, header, box, indexed_storage, by_points,
+                                           {.index = indices[i].empty() ? nullptr : &indices[i]})
+                                   .ok();
       by_index += Clock::now() - t7;
       for (int y = 0; y < box.height; ++y) {
         const size_t bytes = static_cast<size_t>(box.width) * 3;

@@ -146,10 +146,12 @@ TEST_CASE("limits are checked before memory is taken") {
   put_big_endian(huge, frame + 5, 65535);
   put_big_endian(huge, frame + 7, 65535);
   ImageHeader header;
-  CHECK(read_header(huge, {}, header).reason == "image of 65535x65535 pixels: sides over the limit of 65500 (limits.max_side)");
+  CHECK(read_header(huge, {}, header).reason ==
+        "image of 65535x65535 pixels: sides over the limit of 65500 (limits.max_side)");
   put_big_endian(huge, frame + 5, 60000);
   put_big_endian(huge, frame + 7, 60000);
-  CHECK(read_header(huge, {}, header).reason == "image of 60000x60000 pixels: over the limit of 178956970 (limits.max_pixels)");
+  CHECK(read_header(huge, {}, header).reason ==
+        "image of 60000x60000 pixels: over the limit of 178956970 (limits.max_pixels)");
   put_big_endian(huge, frame + 5, 0);
   CHECK(read_header(huge, {}, header).reason == "image of size 60000x0");
 

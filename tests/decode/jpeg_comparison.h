@@ -71,7 +71,8 @@ class Comparison {
                  const SideIndex* index = nullptr) {
     PixelView got;
     PixelView wanted;
-    const SampleStatus own = own_.decode(file, header, box, got_storage_, got, {.index = index, .reduction = reduction});
+    const SampleStatus own =
+        own_.decode(file, header, box, got_storage_, got, {.index = index, .reduction = reduction});
     const SampleStatus reference = reference_.decode_reference(file, header, box, wanted_storage_, wanted, reduction);
     REQUIRE(own.ok() == reference.ok());
     REQUIRE(own.reason == reference.reason);

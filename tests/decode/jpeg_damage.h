@@ -18,18 +18,10 @@ inline constexpr unsigned kinds_within = 4;  // the first ones: no marker, no ea
 inline void damage_at(std::vector<std::byte>& file, size_t at, unsigned kind, std::byte value) {
   const auto place = file.begin() + static_cast<std::ptrdiff_t>(at);
   switch (kind) {
-    case 0:
-      *place = value;
-      break;
-    case 1:
-      *place ^= std::byte{1} << (std::to_integer<unsigned>(value) & 7);
-      break;
-    case 2:
-      file.erase(place);
-      break;
-    case 3:
-      file.insert(place, value);
-      break;
+    case 0: *place = value; break;
+    case 1: *place ^= std::byte{1} << (std::to_integer<unsigned>(value) & 7); break;
+    case 2: file.erase(place); break;
+    case 3: file.insert(place, value); break;
     case 4:  // a marker, a stuffed byte, or fill
       *place = std::byte{0xFF};
       if (at + 1 < file.size()) file[at + 1] = value;

@@ -34,7 +34,7 @@ struct JpegSpec {
   bool optimize = false;  // Huffman tables of its own instead of the usual ones
   uint32_t seed = 1;
   int noise_bits = 5;
-  bool flat = false;  // one colour: blocks say nothing but that they end
+  bool flat = false;                    // one colour: blocks say nothing but that they end
   std::vector<jpeg_scan_info> scans{};  // a script of its own
 };
 

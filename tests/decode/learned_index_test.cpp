@@ -65,7 +65,8 @@ JpegSpec any_spec(std::mt19937& random, int number) {
 
 void damage(std::mt19937& random, File& file) {
   const size_t last = file.size();
-  for (int n = draw(random, 0, 4); n > 0; --n) file[last / 5 + random() % (last - last / 5)] = static_cast<std::byte>(random());
+  for (int n = draw(random, 0, 4); n > 0; --n)
+    file[last / 5 + random() % (last - last / 5)] = static_cast<std::byte>(random());
   if (random() % 2 == 0) file.resize(last - random() % (last - last / 3));
 }
 
@@ -124,8 +125,8 @@ TEST_CASE("with what was learned, status and bytes are the reference's") {
     }
     if (spec.restart != 0 || spec.progressive) CHECK(index.empty());
   }
-  MESSAGE(learned, " learned, ", longer, " made longer, ", used, " used (", damaged_and_used, " of damaged files), ", bad,
-          " bad");
+  MESSAGE(learned, " learned, ", longer, " made longer, ", used, " used (", damaged_and_used, " of damaged files), ",
+          bad, " bad");
   CHECK(learned > 0);
   CHECK(longer > 0);
   CHECK(used > 0);
@@ -136,9 +137,18 @@ TEST_CASE("with what was learned, status and bytes are the reference's") {
 
 // libjpeg-turbo reads ahead: over fill bytes, and where no marker follows them it meets the file's end and says so.
 TEST_CASE("whatever stands where the scan should end, a partial index whose last point is near it changes no status") {
-  const std::vector<std::vector<int>> ends{{},           {0xFF},       {0xFF, 0xFF},       {0xFF, 0xFF, 0xFF}, {0xFF, 0xD9},
-                                           {0xFF, 0xFF, 0xD9}, {0xFF, 0xFF, 0x00}, {0xFF, 0x01}, {0xFF, 0xD0},       {0x00},
-                                           {0x00, 0xFF, 0xD9}, {0xFF, 0x00, 0xFF, 0xD9}};
+  const std::vector<std::vector<int>> ends{{},
+                                           {0xFF},
+                                           {0xFF, 0xFF},
+                                           {0xFF, 0xFF, 0xFF},
+                                           {0xFF, 0xD9},
+                                           {0xFF, 0xFF, 0xD9},
+                                           {0xFF, 0xFF, 0x00},
+                                           {0xFF, 0x01},
+                                           {0xFF, 0xD0},
+                                           {0x00},
+                                           {0x00, 0xFF, 0xD9},
+                                           {0xFF, 0x00, 0xFF, 0xD9}};
   int good = 0;
   int bad = 0;
   int with_points = 0;
@@ -259,7 +269,9 @@ SideIndex points(int count) {
   for (int n = 0; n < count; ++n) REQUIRE(index.add({static_cast<uint32_t>(100 + 40 * n), 3, {1, 2, 3}}));
   return index;
 }
-File bytes_of(int value, size_t size = 1000) { return File(size, static_cast<std::byte>(value)); }
+File bytes_of(int value, size_t size = 1000) {
+  return File(size, static_cast<std::byte>(value));
+}
 
 TEST_CASE("an index is found by the bytes it was learned of, and a longer one takes its place") {
   const auto memory = std::make_shared<LearnedMemory>(1 << 20);

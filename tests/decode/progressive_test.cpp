@@ -201,8 +201,7 @@ TEST_CASE("an index does not belong to a progressive file, whatever it says") {
   SideIndex index(1, 3);
   for (int mcu = 0; mcu < 12; ++mcu) REQUIRE(index.add({}));
   Comparison comparison;
-  CHECK(comparison.compare(file, {20, 20, 30, 20}, {ImageFormat::jpeg, 64, 48}, 1, &index) ==
-        Comparison::Result::good);
+  CHECK(comparison.compare(file, {20, 20, 30, 20}, {ImageFormat::jpeg, 64, 48}, 1, &index) == Comparison::Result::good);
   CHECK(comparison.counts().own_jpeg == (ours_here ? 1 : 0));
   CHECK(comparison.counts().indexed_jpeg == 0);
 }

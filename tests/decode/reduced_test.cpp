@@ -280,8 +280,8 @@ TEST_CASE("judged at full size: that status, by either decoder, with the pixels 
     const Box box{judged.x / reduction, judged.y / reduction,
                   reduced_size(judged.x + judged.width, reduction) - judged.x / reduction,
                   reduced_size(judged.y + judged.height, reduction) - judged.y / reduction};
-    INFO("round ", round, " 1/", reduction, " of ", header.width, "x", header.height, " judged ", judged.x, " ", judged.y,
-         " ", judged.width, " ", judged.height);
+    INFO("round ", round, " 1/", reduction, " of ", header.width, "x", header.height, " judged ", judged.x, " ",
+         judged.y, " ", judged.width, " ", judged.height);
     bool indexed = random() % 2 == 0 && build_side_index(file, {.interval = draw(random, 1, 12)}, index);
     if (!indexed) {  // what the way to some row has taught
       index = {};
@@ -324,10 +324,13 @@ TEST_CASE("a reduction is for JPEG files, and one of 2, 4 and 8") {
   PixelBuffer storage;
   PixelView pixels;
   const File file = make_jpeg({});
-  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 1, 1}, storage, pixels, {.reduction = 3}), Error);
-  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::bmp, 40, 33}, {0, 0, 1, 1}, storage, pixels, {.reduction = 2}), Error);
+  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 1, 1}, storage, pixels, {.reduction = 3}),
+                  Error);
+  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::bmp, 40, 33}, {0, 0, 1, 1}, storage, pixels, {.reduction = 2}),
+                  Error);
   // The box is one of the reduced image.
-  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 21, 1}, storage, pixels, {.reduction = 2}), Error);
+  CHECK_THROWS_AS(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 0, 21, 1}, storage, pixels, {.reduction = 2}),
+                  Error);
   CHECK(decoder.decode(file, {ImageFormat::jpeg, 40, 33}, {0, 16, 20, 1}, storage, pixels, {.reduction = 2}).ok());
 }
 
@@ -336,7 +339,8 @@ TEST_CASE("a turned file at a reduced size is the reduced file turned") {
   const File file = make_jpeg({.width = 45, .height = 33});
   PixelBuffer plain_storage;
   PixelView plain;
-  REQUIRE(decoder.decode(file, {ImageFormat::jpeg, 45, 33}, {0, 0, 12, 9}, plain_storage, plain, {.reduction = 4}).ok());
+  REQUIRE(
+      decoder.decode(file, {ImageFormat::jpeg, 45, 33}, {0, 0, 12, 9}, plain_storage, plain, {.reduction = 4}).ok());
   PixelBuffer storage;
   PixelView turned;
   const ImageHeader oriented{ImageFormat::jpeg, 33, 45, 6};  // a quarter turn to the right

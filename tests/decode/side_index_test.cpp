@@ -17,8 +17,8 @@
 namespace {
 
 using namespace penstock;
-using penstock_test::JpegSpec;
 using penstock_test::draw;
+using penstock_test::JpegSpec;
 using penstock_test::make_jpeg;
 using penstock_test::random_spec;
 using File = std::vector<std::byte>;

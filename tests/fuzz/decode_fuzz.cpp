@@ -139,8 +139,9 @@ void compare_reduced(Decoders& decoders, EncodedView bytes, const ImageHeader& h
 void compare_indexed(Decoders& decoders, EncodedView bytes, const ImageHeader& header, const Box& box, Choice& choice) {
   SideIndex index;
   if (!build_side_index(bytes, {.interval = 1 + choice.below(40)}, index)) return;
-  require_equal(decode(decoders.used, bytes, header, box, {.index = &index}), decode(decoders.other, bytes, header, box),
-                "a file with an index is good", "the same pixels by an index");
+  require_equal(decode(decoders.used, bytes, header, box, {.index = &index}),
+                decode(decoders.other, bytes, header, box), "a file with an index is good",
+                "the same pixels by an index");
 }
 
 // One that the file's last bytes make up may cost time, never more.
@@ -151,7 +152,8 @@ void use_made_up_index(Decoders& decoders, EncodedView bytes, const ImageHeader&
   const size_t tail = std::min(text.size() - std::min<size_t>(text.size(), 8), bytes.size());
   for (size_t i = 0; i < tail; ++i)
     text[text.size() - 1 - i] ^= static_cast<char>(bytes[bytes.size() - 1 - i] & std::byte{0x11});
-  if (SideIndex::read(std::as_bytes(std::span(text)), index)) (void)decode(decoders.used, bytes, header, box, {.index = &index});
+  if (SideIndex::read(std::as_bytes(std::span(text)), index))
+    (void)decode(decoders.used, bytes, header, box, {.index = &index});
 }
 
 // What was learned on the way to a box above changes nothing either.

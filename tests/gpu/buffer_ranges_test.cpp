@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "runtime/gpu/gpu_finisher.h"
 #include "runtime/gpu/buffer_ranges.h"
+#include "runtime/gpu/gpu_finisher.h"
 #include "runtime/gpu/played/host_gpu.h"
 #include "tests/support/faulty_gpu.h"
 
@@ -95,7 +95,7 @@ TEST_CASE("a consumer that dies gives back what it had, and nothing that is stil
   const auto again = buffer_ranges.take(1024);
   REQUIRE(again);
   CHECK(again->at == read->at);
-  CHECK_FALSE(buffer_ranges.take(1));              // the other two are not free
+  CHECK_FALSE(buffer_ranges.take(1));                      // the other two are not free
   CHECK_FALSE(buffer_ranges.export_range(filled->id, 1));  // it was for the dead one: free, as it is written now
   CHECK(buffer_ranges.take(2048));
   CHECK(buffer_ranges.figures().out == 3);

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "runtime/gpu/cuda_component.h"
-#include "tests/gpu/gpu_checks.h"
 #include "tests/gpu/finisher_checks.h"
+#include "tests/gpu/gpu_checks.h"
 
 namespace {
 

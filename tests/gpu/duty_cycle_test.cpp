@@ -55,7 +55,8 @@ TEST_CASE("of any length of time batches have their share, and one batch more at
       for (size_t last = first; last < batches.size(); ++last) {
         busy += batches[last].second - batches[last].first;
         const auto stretch = static_cast<double>(batches[last].second - batches[first].first);
-        REQUIRE(static_cast<double>(busy) <= share * stretch + static_cast<double>(longest) + 200);  // nanoseconds cut off
+        REQUIRE(static_cast<double>(busy) <=
+                share * stretch + static_cast<double>(longest) + 200);  // nanoseconds cut off
       }
     }
   }

@@ -156,9 +156,9 @@ void compare_batches(GpuBench& bench, const std::vector<std::vector<TransformSpe
       using EntropyMode = GpuSample::EntropyMode;
       const int64_t mcus = int64_t{sample.reader().frame().mcu_columns} * sample.reader().window().end_row;
       const EntropyMode way = spec.progressive                           ? EntropyMode::cpu
-                      : indexed && spec.restart == 0             ? EntropyMode::index
-                      : spec.restart != 0 && spec.restart < mcus ? EntropyMode::restarts
-                                                                 : EntropyMode::search;
+                              : indexed && spec.restart == 0             ? EntropyMode::index
+                              : spec.restart != 0 && spec.restart < mcus ? EntropyMode::restarts
+                                                                         : EntropyMode::search;
       REQUIRE(sample.entropy_mode() == way);
       ++counts.by_mode[static_cast<size_t>(way)];
       REQUIRE(bench.batch.fill(*place, sample));
@@ -271,11 +271,8 @@ bool damage(std::vector<std::byte>& file, size_t scan, std::mt19937& random) {
     return static_cast<size_t>(draw(random, static_cast<int>(scan), static_cast<int>(file.size()) - 1));
   };
   switch (draw(random, 0, 4)) {
-    case 0:
-      return false;
-    case 1:
-      file[any()] ^= static_cast<std::byte>(1 << draw(random, 0, 7));
-      return true;
+    case 0: return false;
+    case 1: file[any()] ^= static_cast<std::byte>(1 << draw(random, 0, 7)); return true;
     case 2:
       for (int i = draw(random, 1, 8); i > 0; --i) {
         file[any()] = static_cast<std::byte>(draw(random, 0, 2) == 0 ? 255 : draw(random, 0, 255));
@@ -287,9 +284,7 @@ bool damage(std::vector<std::byte>& file, size_t scan, std::mt19937& random) {
                     static_cast<std::byte>(byte));
       }
       return true;
-    default:
-      file.resize(any());
-      return true;
+    default: file.resize(any()); return true;
   }
 }
 
@@ -400,7 +395,8 @@ void check_digests(Gpu& gpu) {
     std::vector<std::vector<std::byte>> records;
     std::vector<bool> told;
     for (size_t i = 0; i < size; ++i) {
-      const Picture picture = picture_of(pipeline, make_jpeg({.width = 40 + round % 50, .seed = static_cast<uint32_t>(random())}), random());
+      const Picture picture = picture_of(
+          pipeline, make_jpeg({.width = 40 + round % 50, .seed = static_cast<uint32_t>(random())}), random());
       GpuSample sample;
       REQUIRE(sample.plan(pipeline, scratch, {picture.file, {}, nullptr}, picture.header, picture.draws));
       REQUIRE(bench.batch.reserve(sample) == i);
@@ -408,8 +404,9 @@ void check_digests(Gpu& gpu) {
       // So that record and image end next to the end of a block or a stripe; or just so.
       const size_t step = draw(random, 0, 1) == 0 ? hash_block_bytes : hash_stripe_bytes;
       const size_t border = (image + step - 1) / step * step - image;
-      const size_t length = draw(random, 0, 3) == 0 ? static_cast<size_t>(draw(random, 0, int{hash_record_room} + 9))
-                                                    : border + static_cast<size_t>(draw(random, 0, 2)) + (border > 0 ? 0 : step) - 1;
+      const size_t length = draw(random, 0, 3) == 0
+                                ? static_cast<size_t>(draw(random, 0, int{hash_record_room} + 9))
+                                : border + static_cast<size_t>(draw(random, 0, 2)) + (border > 0 ? 0 : step) - 1;
       std::vector<std::byte>& record = records.emplace_back(length);
       for (std::byte& byte : record) byte = static_cast<std::byte>(random());
       told.push_back(bench.batch.set_record(i, record));

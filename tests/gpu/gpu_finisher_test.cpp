@@ -30,8 +30,10 @@ struct LinkedBatch {
     here = sender->link(id, LinkEnd::sender);
     there = gpu->link(id, LinkEnd::receiver);
     for (size_t i = 0; i < images.size(); ++i) images[i] = static_cast<uint8_t>(i * 7 % 251);
-    parts = {{at(0), 2}, {.samples = 4, .link = there.get(), .at = 2 * kEach},
-             {at(6), 1}, {.samples = 2, .link = there.get(), .at = 7 * kEach}};
+    parts = {{at(0), 2},
+             {.samples = 4, .link = there.get(), .at = 2 * kEach},
+             {at(6), 1},
+             {.samples = 2, .link = there.get(), .at = 7 * kEach}};
     for (size_t i = 0; i < 9; ++i) finisher.run(at(i), wanted.data() + i * finisher.bytes_per_sample());
   }
   const uint8_t* at(size_t image) const { return images.data() + image * kEach; }

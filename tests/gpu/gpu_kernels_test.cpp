@@ -172,7 +172,7 @@ TEST_CASE("the GPU that is this CPU has as much memory as it was given") {
   const auto gpu = open_host_gpu(3, 1000);
   const GpuBlock first(*gpu, 600, GpuMemory::device);
   const GpuBlock here(*gpu, 5000, GpuMemory::pinned);
-  CHECK_THROWS_WITH_AS(GpuBlock(*gpu, 600, GpuMemory::device),
-                       doctest::Contains("GPU 3 (this CPU): allocating 600"), GpuError);
+  CHECK_THROWS_WITH_AS(GpuBlock(*gpu, 600, GpuMemory::device), doctest::Contains("GPU 3 (this CPU): allocating 600"),
+                       GpuError);
   const GpuBlock second(*gpu, 400, GpuMemory::device);
 }

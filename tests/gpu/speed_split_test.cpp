@@ -39,8 +39,12 @@ struct Machine {
 class Simulation {
  public:
   Simulation(const Machine& machine, std::function<int64_t(int64_t)> for_gpus, SpeedSplit* split)
-      : machine_(machine), for_gpus_(std::move(for_gpus)), split_(split), free_at_(machine.gpus.size()),
-        in_flight_(machine.gpus.size(), 3), back_(machine.gpus.size()) {
+      : machine_(machine),
+        for_gpus_(std::move(for_gpus)),
+        split_(split),
+        free_at_(machine.gpus.size()),
+        in_flight_(machine.gpus.size(), 3),
+        back_(machine.gpus.size()) {
     for (int i = 0; i < machine.threads; ++i) events_.push({0, Event::idle});
   }
 
@@ -106,7 +110,9 @@ class Simulation {
     while (oldest_ < chunks_.size() && chunks_[oldest_].next == machine_.chunk) ++oldest_;
     return oldest_ < chunks_.size();
   }
-  double about(double ns) { return ns * std::uniform_real_distribution(1 - machine_.noise, 1 + machine_.noise)(random_); }
+  double about(double ns) {
+    return ns * std::uniform_real_distribution(1 - machine_.noise, 1 + machine_.noise)(random_);
+  }
 
   void take() {
     if (!has_work()) {
@@ -192,12 +198,15 @@ double best_fixed(const Machine& machine) {
   double best = 0;
   for (int percent = 0; percent <= 100; percent += 2) {
     double credit = 0;
-    Simulation simulation(machine, [&](int64_t images) {
-      credit += static_cast<double>(images) * percent / 100 * (1 - machine.other_share);
-      const auto now = static_cast<int64_t>(credit);
-      credit -= static_cast<double>(now);
-      return now;
-    }, nullptr);
+    Simulation simulation(
+        machine,
+        [&](int64_t images) {
+          credit += static_cast<double>(images) * percent / 100 * (1 - machine.other_share);
+          const auto now = static_cast<int64_t>(credit);
+          credit -= static_cast<double>(now);
+          return now;
+        },
+        nullptr);
     simulation.run(2'000);
     best = std::max(best, simulation.run(20'000));
   }
@@ -209,7 +218,8 @@ struct Learned {
   Simulation simulation;
   explicit Learned(const Machine& machine)
       : split(machine.threads, machine.gpus.size()),
-        simulation(machine, [this](int64_t images) { return split.for_gpus(images); }, &split) {}
+        simulation(
+            machine, [this](int64_t images) { return split.for_gpus(images); }, &split) {}
 };
 
 TEST_CASE("wherever the bottleneck is, the share is near the best there is") {
@@ -237,7 +247,8 @@ TEST_CASE("wherever the bottleneck is, the share is near the best there is") {
     learned.simulation.run(6'000);
     const double reached = learned.simulation.run(20'000);
     const double best = best_fixed(one.machine);
-    std::printf("%-40s %6.0f images/s of %6.0f, share of GPUs %.3f\n", one.name, reached, best, learned.split.gpu_share());
+    std::printf("%-40s %6.0f images/s of %6.0f, share of GPUs %.3f\n", one.name, reached, best,
+                learned.split.gpu_share());
     CHECK(reached >= 0.95 * best);
     const std::vector<int64_t>& images = learned.simulation.images_of();
     if (images.size() == 2) {

@@ -35,19 +35,18 @@ TEST_CASE("the canonical form, to the character") {
 
 TEST_CASE("what does not change the stream is not in it; what does, is") {
   for (const char* same : {"loader.threads=1", "loader.cpu_fraction=0.3", "loader.cpu_fraction=auto",
-                           "loader.executor=gpu", "loader.nvjpeg=interpolated",
-                           "loader.prefetch=9", "transport=mpi", "roles.trainers=1", "name=x",
-                           "balancer.policy=random", "mpi.max_message_bytes=4096", "splits.val.batch_size=1",
-                           "splits.train.pipeline.1.RandomHorizontalFlip.p=0.5"}) {
+                           "loader.executor=gpu", "loader.nvjpeg=interpolated", "loader.prefetch=9", "transport=mpi",
+                           "roles.trainers=1", "name=x", "balancer.policy=random", "mpi.max_message_bytes=4096",
+                           "splits.val.batch_size=1", "splits.train.pipeline.1.RandomHorizontalFlip.p=0.5"}) {
     INFO(same);
     CHECK(canonical({same}) == canonical());
   }
   for (const char* other :
-       {"seed=8", "arithmetic=fast", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9", "limits.max_field_bytes=9",
-        "splits.train.batch_size=2",
-        "splits.train.mode=eval", "splits.train.tail=pad", "splits.train.drop_last=true",
-        "splits.train.channels_last=true", "splits.train.sampler.shuffle=false", "splits.train.sampler.drop_last=true",
-        "splits.train.dataset.folder=/x", "splits.train.pipeline.1.RandomHorizontalFlip.p=0.25"}) {
+       {"seed=8", "arithmetic=fast", "on_error=fail", "bad_samples.max_count=1", "limits.max_scans=9",
+        "limits.max_field_bytes=9", "splits.train.batch_size=2", "splits.train.mode=eval", "splits.train.tail=pad",
+        "splits.train.drop_last=true", "splits.train.channels_last=true", "splits.train.sampler.shuffle=false",
+        "splits.train.sampler.drop_last=true", "splits.train.dataset.folder=/x",
+        "splits.train.pipeline.1.RandomHorizontalFlip.p=0.25"}) {
     INFO(other);
     CHECK(canonical({other}) != canonical());
   }

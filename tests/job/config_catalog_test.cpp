@@ -68,8 +68,9 @@ TEST_CASE("a list of numbers that may be a word") {
     (void)parse_job(job("noise"), "j");
     FAIL("accepted");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()).find("expected an integer or a list of integers or random, found the text 'noise'") !=
-          std::string::npos);
+    CHECK(
+        std::string(error.what()).find("expected an integer or a list of integers or random, found the text 'noise'") !=
+        std::string::npos);
   }
 }
 
@@ -77,7 +78,8 @@ TEST_CASE("a dataset in Python") {
   const auto job = [](const std::string& dataset, const std::string& pipeline = "{Resize: {size: [8, 8]}}") {
     return "splits:\n  t:\n    dataset: " + dataset + "\n    pipeline: [" + pipeline + "]\n";
   };
-  const std::string text = job(R"({python: "my.data:Photos", args: {root: /x, count: 3, share: 0.5, deep: {list: [1, yes, null, "2"]}},
+  const std::string text =
+      job(R"({python: "my.data:Photos", args: {root: /x, count: 3, share: 0.5, deep: {list: [1, yes, null, "2"]}},
              path: "../src:/lib"})");
   const Job parsed = parse_job(text, "/j/job.yaml");
   const DatasetSpec& dataset = parsed.splits.at("t").dataset;
@@ -95,7 +97,8 @@ TEST_CASE("a dataset in Python") {
   // Modules are looked for beside the job file, where anything is in Python.
   CHECK(parse_job(job("{python: \"a:b\"}"), "/j/job.yaml").splits.at("t").dataset.path == "/j");
   CHECK(parse_job(job("{folder: /d}", "{Resize: {size: [8, 8]}}, {Python: {function: \"a:b\"}}"), "/j/job.yaml")
-            .splits.at("t").dataset.path == "/j");
+            .splits.at("t")
+            .dataset.path == "/j");
   CHECK(parse_job(job("{folder: /d}"), "/j/job.yaml").splits.at("t").dataset.path.empty());
   const auto complaint = [&](const std::string& dataset_text) -> std::string {
     try {
@@ -107,8 +110,7 @@ TEST_CASE("a dataset in Python") {
   };
   CHECK(complaint("{python: \"a:b\", folder: /d}")
             .find("a dataset has one of folder, images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, "
-                  "parquet, pack, python and pickle") !=
-        std::string::npos);
+                  "parquet, pack, python and pickle") != std::string::npos);
   CHECK(complaint("{python: data.py}").find("expected 'package.module:name', found the text 'data.py'") !=
         std::string::npos);
   CHECK(complaint("{folder: /d, args: {a: 1}}").find("'args' are those of 'python'") != std::string::npos);
@@ -150,7 +152,8 @@ TEST_CASE("mistakes in transforms inside transforms have their line and column")
   CHECK(complaint("            - RandomInvert: {p: 2}\n")
             .find("'splits.t.pipeline.0.RandomApply.transforms.0.RandomInvert.p' is 2; it must be between 0 and 1") !=
         std::string::npos);
-  CHECK(complaint("            - ToDtype: {dtype: uint8}\n").find("job.yaml:7:13: error: 'RandomApply.transforms'") == 0);
+  CHECK(complaint("            - ToDtype: {dtype: uint8}\n").find("job.yaml:7:13: error: 'RandomApply.transforms'") ==
+        0);
   CHECK(complaint("            5\n").find("expected a list of transforms, found the integer 5") != std::string::npos);
   const std::string canonical = canonical_json(resolve_split(parse_job(job(good), "/j"), "t"));
   CHECK(canonical.find(R"({"RandomApply":{"p":0.5,"transforms":[{"RandomInvert":{"p":0.25}},)") != std::string::npos);

@@ -93,11 +93,13 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
   CHECK(complaint(split_of(pipeline)) ==
         "job.yaml:2:3: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    2 |   train:\n"
-        "      |   ^~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, python and pickle");
+        "      |   ^~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, "
+        "python and pickle");
   CHECK(complaint(split_of("    dataset: {}\n" + pipeline)) ==
         "job.yaml:3:5: error: missing required key 'folder' in 'splits.train.dataset'\n"
         "    3 |     dataset: {}\n"
-        "      |     ^~~~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, python and pickle");
+        "      |     ^~~~~~~ or one of images, tar, cifar10, cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, "
+        "python and pickle");
   CHECK(complaint(split_of(dataset)) ==
         "job.yaml:2:3: error: missing required key 'pipeline' in 'splits.train'\n"
         "    2 |   train:\n"
@@ -110,14 +112,18 @@ TEST_CASE("keys: unknown, misplaced, duplicate, missing") {
 
 TEST_CASE("shapes: what should be a mapping or a list") {
   CHECK(complaint(with_split("loader: 4\n")) ==
-        "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, payload_crc, chunk_buffers, cache_gb, spool_gb, "
-        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, gpus, gpu_memory_mb, gpu_duty, gpu_share_mb, gpu_links, nvjpeg, gpu_entropy and cpu_fraction, "
+        "job.yaml:1:9: error: 'loader': expected a mapping of threads, prefetch, memory_gb, chunk_samples, "
+        "payload_crc, chunk_buffers, cache_gb, spool_gb, "
+        "read_ahead, read_ahead_mb, read_method, index_memory_mb, executor, gpus, gpu_memory_mb, gpu_duty, "
+        "gpu_share_mb, gpu_links, nvjpeg, gpu_entropy and cpu_fraction, "
         "found the integer 4\n"
         "    1 | loader: 4\n"
         "      |         ^ write {threads: 4}");
   CHECK(complaint(split_of("    dataset: /data\n" + pipeline)) ==
-        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, cifar10, "
-        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, image, label, fields, index, python, args, path, pickle and "
+        "job.yaml:3:14: error: 'splits.train.dataset': expected a mapping of folder, images, targets, masks, tar, "
+        "cifar10, "
+        "cifar100, mnist, list, csv, mds, tfrecord, parquet, pack, train, image, label, fields, index, python, args, "
+        "path, pickle and "
         "main, found the text '/data'\n"
         "    3 |     dataset: /data\n"
         "      |              ^~~~~ write {folder: /data}");
@@ -224,23 +230,26 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   const std::string normalize = "{Normalize: {mean: [0, 0, 0], std: [1, 1, 1]}}";
   const std::string to_float = "{ToDtype: {dtype: float32}}";
   const auto of = [&](const std::string& first, const std::string& second, const std::string& more) {
-    return complaint(split_of(dataset + "    pipeline: [{Resize: {size: 8}}" + first + "]\n    gpu_pipeline: [" + second +
-                              "]\n" + more));
+    return complaint(split_of(dataset + "    pipeline: [{Resize: {size: 8}}" + first + "]\n    gpu_pipeline: [" +
+                              second + "]\n" + more));
   };
   const std::string share = "    cpu_fraction: 0.3\n";
-  CHECK(of(", " + to_float + ", " + normalize, "RandomHorizontalFlip, " + to_float + ", " + normalize, share) == "accepted");
+  CHECK(of(", " + to_float + ", " + normalize, "RandomHorizontalFlip, " + to_float + ", " + normalize, share) ==
+        "accepted");
   CHECK(of("", "RandomHorizontalFlip", "    cpu_fraction: 0\n") == "accepted");
-  CHECK(of("", "RandomHorizontalFlip", "") ==
-        "job.yaml:5:19: error: 'gpu_pipeline' needs 'cpu_fraction' beside it\n"
-        "    5 |     gpu_pipeline: [RandomHorizontalFlip]\n"
-        "      |                   ^~~~~~~~~~~~~~~~~~~~~~ write cpu_fraction: 0.3 for three samples of ten to be made by "
-        "'pipeline'");
+  CHECK(
+      of("", "RandomHorizontalFlip", "") ==
+      "job.yaml:5:19: error: 'gpu_pipeline' needs 'cpu_fraction' beside it\n"
+      "    5 |     gpu_pipeline: [RandomHorizontalFlip]\n"
+      "      |                   ^~~~~~~~~~~~~~~~~~~~~~ write cpu_fraction: 0.3 for three samples of ten to be made by "
+      "'pipeline'");
   CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: null\n"), "needs 'cpu_fraction'"));
   CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: 30\n"), "it must be between 0 and 1"));
   CHECK(contains(of("", "Random", share), "5:20: error: unknown transform 'Random'"));
   CHECK(contains(complaint(split_of(dataset + pipeline + "    gpu_pipelin: []\n")), "did you mean 'gpu_pipeline'?"));
   CHECK(complaint(split_of(dataset + pipeline + share)) ==
-        "job.yaml:5:19: error: 'cpu_fraction' shares the samples between 'pipeline' and 'gpu_pipeline', which is not given\n"
+        "job.yaml:5:19: error: 'cpu_fraction' shares the samples between 'pipeline' and 'gpu_pipeline', which is not "
+        "given\n"
         "    5 |     cpu_fraction: 0.3\n"
         "      |                   ^~~ with one list it says who makes a sample and changes nothing in it: write "
         "loader.cpu_fraction");
@@ -249,7 +258,8 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   CHECK(of(", " + to_float, "{Resize: {size: 8}}, {ToDtype: {dtype: float16}}", share) ==
         "job.yaml:5:41: error: 'gpu_pipeline' ends otherwise than 'pipeline', from 'ToDtype' on\n"
         "    5 |     gpu_pipeline: [{Resize: {size: 8}}, {ToDtype: {dtype: float16}}]\n"
-        "      |                                         ^~~~~~~~~~~~~~~~~~~~~~~~~~~ a batch has samples of both: let them end "
+        "      |                                         ^~~~~~~~~~~~~~~~~~~~~~~~~~~ a batch has samples of both: let "
+        "them end "
         "with the same ToDtype, Normalize, MixUp and CutMix");
   CHECK(contains(of(", " + to_float, to_float + ", " + normalize, share), "from 'Normalize' on"));
   CHECK(complaint(with_split("loader: {cpu_fraction: 0.5}\n")) == "accepted");
@@ -261,7 +271,8 @@ TEST_CASE("two lists of transforms: what each needs, and that both finish alike"
   CHECK(contains(complaint(with_split("loader: {cpu_fraction: atuo}\n")), "did you mean 'auto'?"));
   CHECK(contains(complaint(with_split("loader: {cpu_fraction: \"0.5\"}\n")), "leave out the quotes"));
   // A split's share is content, and nothing that speeds decide.
-  CHECK(contains(of("", "RandomHorizontalFlip", "    cpu_fraction: auto\n"), "expected a number, found the text 'auto'"));
+  CHECK(
+      contains(of("", "RandomHorizontalFlip", "    cpu_fraction: auto\n"), "expected a number, found the text 'auto'"));
   CHECK(contains(complaint(with_split("cpu_percentage: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
   CHECK(contains(complaint(with_split("cpu_fraction: 0.3\n")), "did you mean 'loader.cpu_fraction'?"));
   CHECK(contains(complaint(with_split("gpu_pipeline: []\n")), "did you mean 'splits.NAME.gpu_pipeline'?"));
@@ -383,11 +394,15 @@ TEST_CASE("more complaints than anybody reads are counted") {
 }
 
 TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
-  const auto said = [&](const std::string& words) { return complaint(split_of("    dataset: {" + words + "}\n" + pipeline)); };
-  CHECK(said("tar: \"s-{000..012}.tar\", image: jpg, label: cls, fields: \"box, caption:text\", index: x.index") == "accepted");
+  const auto said = [&](const std::string& words) {
+    return complaint(split_of("    dataset: {" + words + "}\n" + pipeline));
+  };
+  CHECK(said("tar: \"s-{000..012}.tar\", image: jpg, label: cls, fields: \"box, caption:text\", index: x.index") ==
+        "accepted");
   CHECK(said("cifar10: c, train: false") == "accepted");
   CHECK(contains(said("tar: a.tar, folder: /d"), "a dataset has one of folder, images, tar, cifar10"));
-  CHECK(contains(said("folder: /d, train: false"), "'train' belongs to cifar10, cifar100 and mnist, and none of them is given"));
+  CHECK(contains(said("folder: /d, train: false"),
+                 "'train' belongs to cifar10, cifar100 and mnist, and none of them is given"));
   CHECK(contains(said("cifar10: c, label: x"), "'label' belongs to tar, csv, mds, tfrecord and parquet"));
   CHECK(contains(said("python: \"a:b\", index: x"), "'index' belongs to folder, tar"));
   CHECK(said("parquet: \"t-*.parquet\", image: picture, fields: \"caption\", index: x.index") == "accepted");
@@ -400,7 +415,8 @@ TEST_CASE("data sets in files: one kind, what belongs to it, paths, fields") {
   CHECK(contains(said("csv: x, fields: \"a,a:text\""), "a batch cannot have two fields 'a'"));
   CHECK(contains(said("csv: x, fields: label"), "a batch cannot have two fields 'label'"));
   CHECK(contains(said("csv: x, fields: \"a:word\""), "'word' is no kind of field"));
-  const Job job = parse_job(split_of("    dataset: {tar: \"../s-{0..1}.tar\", index: x.index}\n" + pipeline), "/j/a/job.yaml");
+  const Job job =
+      parse_job(split_of("    dataset: {tar: \"../s-{0..1}.tar\", index: x.index}\n" + pipeline), "/j/a/job.yaml");
   CHECK(job.splits.at("train").dataset.tar == "/j/s-{0..1}.tar");
   CHECK(job.splits.at("train").dataset.index == "/j/a/x.index");
 }
@@ -412,7 +428,8 @@ TEST_CASE("a file of bytes that are no text is complained of like any other") {
       INFO(length);
       CHECK(contains(complaint("seed: " + std::string(length, byte) + "\n"), "job.yaml:1:"));
       CHECK(contains(complaint(std::string(length, byte) + "seed\n"), "job.yaml:1:"));
-      CHECK(contains(complaint(std::string(length, 'a') + std::string(length, byte) + std::string(length, 'b')), "job.yaml:1:"));
+      CHECK(contains(complaint(std::string(length, 'a') + std::string(length, byte) + std::string(length, 'b')),
+                     "job.yaml:1:"));
     }
   }
 }

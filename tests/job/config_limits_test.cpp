@@ -135,17 +135,10 @@ TEST_CASE("random mutations of a good job either parse or are complained of") {
     for (size_t i = 0; i < edits; ++i) {
       const size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0:
-          text[at] = alphabet[random() % alphabet.size()];
-          break;
-        case 1:
-          text.insert(at, 1, alphabet[random() % alphabet.size()]);
-          break;
-        case 2:
-          text.erase(at, 1 + random() % 5);
-          break;
-        default:
-          text.insert(at, good.substr(random() % good.size(), random() % 30));
+        case 0: text[at] = alphabet[random() % alphabet.size()]; break;
+        case 1: text.insert(at, 1, alphabet[random() % alphabet.size()]); break;
+        case 2: text.erase(at, 1 + random() % 5); break;
+        default: text.insert(at, good.substr(random() % good.size(), random() % 30));
       }
     }
     std::string said;

@@ -52,7 +52,10 @@ TEST_CASE("what is not given has the default of job.h, and empty sections are al
 
 TEST_CASE("the rarer keys") {
   const Job job = parse_job(
-      with_split("name: résumé\nloader: {chunk_samples: 8, chunk_buffers: 5, read_ahead: 7, read_ahead_mb: 1.5, read_method: threads, index_memory_mb: 2.5, executor: gpu, gpus: 2, gpu_memory_mb: 64, gpu_duty: 0.5, gpu_share_mb: 16.5, gpu_links: nccl, nvjpeg: nearest, gpu_entropy: index, cpu_fraction: 0.25}\ntrainer: {hold: 1, timeout_s: 2.5, grace_s: 1}\n"
+      with_split("name: résumé\nloader: {chunk_samples: 8, chunk_buffers: 5, read_ahead: 7, read_ahead_mb: 1.5, "
+                 "read_method: threads, index_memory_mb: 2.5, executor: gpu, gpus: 2, gpu_memory_mb: 64, gpu_duty: "
+                 "0.5, gpu_share_mb: 16.5, gpu_links: nccl, nvjpeg: nearest, gpu_entropy: index, cpu_fraction: "
+                 "0.25}\ntrainer: {hold: 1, timeout_s: 2.5, grace_s: 1}\n"
                  "balancer: {policy: random, lease_timeout_s: 3, heartbeat_s: .1, lost_after_s: 1e0, log: ev.log}\n"
                  "bad_samples: {max_fraction: 0.5, max_count: 3}\narithmetic: exact\nmpi: {max_message_bytes: 65536}\n"
                  "limits: {max_pixels: 1000, max_encoded_bytes: 2000, max_side: 30, max_scans: 4, max_warnings: 5}\n"),
@@ -73,7 +76,8 @@ TEST_CASE("the rarer keys") {
   CHECK(job.loader.nvjpeg == NvjpegUse::nearest);
   CHECK(job.loader.gpu_entropy == GpuEntropyKind::index);
   CHECK(job.loader.cpu_fraction == 0.25);
-  CHECK(parse_job(with_split("loader: {cpu_fraction: auto}\n"), "job.yaml").loader.cpu_fraction == CpuFraction::automatic());
+  CHECK(parse_job(with_split("loader: {cpu_fraction: auto}\n"), "job.yaml").loader.cpu_fraction ==
+        CpuFraction::automatic());
   CHECK(!parse_job(with_split("loader: {cpu_fraction: null}\n"), "job.yaml").loader.cpu_fraction.given());
   CHECK(job.trainer.hold == 1);
   CHECK(job.trainer.timeout_s == 2.5);

@@ -40,7 +40,9 @@ struct Files {
 };
 
 ResolvedSplit with(const std::string& key, const std::string& path) {
-  return resolve_split(parse_job(good_job, "/j/job.yaml", {"splits.train.sampler={shuffle: false, " + key + ": " + path + "}"}), "train");
+  return resolve_split(
+      parse_job(good_job, "/j/job.yaml", {"splits.train.sampler={shuffle: false, " + key + ": " + path + "}"}),
+      "train");
 }
 SamplerNumbers read(const std::string& key, const std::string& path) {
   return read_sampler_file(with_sampler_file(with(key, path)));
@@ -53,7 +55,9 @@ Error refusal(const std::string& key, const std::string& path) {
   }
   return Error(ErrorKind::runtime, "nothing was refused");
 }
-bool has(const Error& error, const std::string& part) { return error.message().find(part) != std::string::npos; }
+bool has(const Error& error, const std::string& part) {
+  return error.message().find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -82,10 +86,11 @@ TEST_CASE("weights") {
   const std::vector<double> weights{0.25, 0, 1e300};
   CHECK(read("weights", files.put("a.npy", npy(header_of("<f8", "(3,)"), data_of(weights)))).weights == weights);
   CHECK(read("weights", files.put("b.txt", "0.25\n0\n1e300\n")).weights == weights);
-  CHECK(read("weights", files.put("c.npy", npy(header_of("<f4", "(2,)"), data_of(std::vector<float>{1, 2.5F})))).weights ==
-        std::vector<double>{1, 2.5});
-  CHECK(read("weights", files.put("d.npy", npy(header_of("<i8", "(2,)"), data_of(std::vector<int64_t>{3, 0})))).weights ==
-        std::vector<double>{3, 0});
+  CHECK(read("weights", files.put("c.npy", npy(header_of("<f4", "(2,)"), data_of(std::vector<float>{1, 2.5F}))))
+            .weights == std::vector<double>{1, 2.5});
+  CHECK(
+      read("weights", files.put("d.npy", npy(header_of("<i8", "(2,)"), data_of(std::vector<int64_t>{3, 0})))).weights ==
+      std::vector<double>{3, 0});
 }
 
 TEST_CASE("a file that cannot be used is refused, by name and place") {
@@ -113,12 +118,12 @@ TEST_CASE("a file that cannot be used is refused, by name and place") {
     CHECK(has(error, why));
     CHECK(has(error, path));
   }
-  for (const auto& [content, reason] : std::vector<std::pair<std::string, std::string>>{
-           {"1\n2\nthree\n", "line 3 is no whole number: 'three'"},
-           {"1 2\n", "line 1 is no whole number"},
-           {"1.5\n", "line 1 is no whole number"},
-           {"99999999999999999999\n", "line 1 is no whole number"},
-           {"\n\n", "it holds no number"}}) {
+  for (const auto& [content, reason] :
+       std::vector<std::pair<std::string, std::string>>{{"1\n2\nthree\n", "line 3 is no whole number: 'three'"},
+                                                        {"1 2\n", "line 1 is no whole number"},
+                                                        {"1.5\n", "line 1 is no whole number"},
+                                                        {"99999999999999999999\n", "line 1 is no whole number"},
+                                                        {"\n\n", "it holds no number"}}) {
     const std::string& why = reason;
     CAPTURE(why);
     CHECK(has(refusal("indices", files.put("bad.txt", content)), why));
@@ -183,8 +188,9 @@ TEST_CASE("combinations that make no order are complained of") {
   CHECK(holds(complaint("{weights: b}", "splits.train.mode=eval"), "an eval split counts every sample once"));
   CHECK(holds(complaint("{program: true}", "splits.train.tail=pad"), "each replica's own share"));
   CHECK(holds(complaint("{indices: a, shuffle: true}"), "nothing was refused"));
-  CHECK(parse_job(good_job, "/j/job.yaml", {"splits.train.sampler={indices: a/b.npy}"}).splits.at("train").sampler.indices !=
-        "a/b.npy");  // made absolute
+  CHECK(parse_job(good_job, "/j/job.yaml", {"splits.train.sampler={indices: a/b.npy}"})
+            .splits.at("train")
+            .sampler.indices != "a/b.npy");  // made absolute
 }
 
 TEST_CASE("replicas of several ranks") {

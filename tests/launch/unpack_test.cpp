@@ -1,7 +1,7 @@
 // Parts of `penstock unpack` that need no program: which names are files below a folder, packs that somebody made to
 // write elsewhere, and the line of progress.
-#include "launch/contained_folder.h"
 #include "launch/unpack.h"
+#include "launch/contained_folder.h"
 
 #include <doctest/doctest.h>
 

@@ -76,10 +76,11 @@ struct Chunk {
   Message records;
   std::string failure;
   int64_t of_first_list = 0;  // samples that the first of two lists made
-  int64_t on_gpu = 0;        // images that were found in the GPU's shared memory; no part of the contents
+  int64_t on_gpu = 0;         // images that were found in the GPU's shared memory; no part of the contents
   int64_t hashed = 0;         // of those, there alone
   friend bool operator==(const Chunk& a, const Chunk& b) {
-    return a.chunk_buffer == b.chunk_buffer && a.records == b.records && a.failure == b.failure && a.of_first_list == b.of_first_list;
+    return a.chunk_buffer == b.chunk_buffer && a.records == b.records && a.failure == b.failure &&
+           a.of_first_list == b.of_first_list;
   }
 };
 
@@ -99,7 +100,8 @@ class Epoch {
       }
       work->split = context_;
       Chunk& chunk = chunks_[work->lease.first_row];
-      chunk.chunk_buffer.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes, kUntouched);
+      chunk.chunk_buffer.assign(chunk_layout(context_->fields(), std::ssize(work->lease.samples)).total_bytes,
+                                kUntouched);
       work->memory = chunk.chunk_buffer.data();
       work->exported_gpus = share_;
       executor.submit(std::move(work));
@@ -115,7 +117,8 @@ class Epoch {
         if (work->shared) look_into(executor, *work, chunk);
         // As it travels: behind a text its room has what somebody wrote before.
         if (chunk.failure.empty()) {
-          chunk.chunk_buffer.resize(pack_chunk(context_->fields(), std::ssize(work->records), chunk.chunk_buffer.data()));
+          chunk.chunk_buffer.resize(
+              pack_chunk(context_->fields(), std::ssize(work->records), chunk.chunk_buffer.data()));
         }
         chunk.records = encode_envelope({}, work->records);
         for (const SampleRecord& record : work->records) {
@@ -205,7 +208,7 @@ std::unique_ptr<Executor> with_gpus(const GpuSetup& setup, Notices& notices) {
     gpus.push_back(std::make_unique<FaultyGpu>(open_host_gpu(i, setup.gpu_bytes), setup.faults));
   }
   return make_gpu_executor(setup.threads, {}, std::move(gpus), setup.in_flight_batches,
-                            [&notices](const std::string& text) { notices.add(text); });
+                           [&notices](const std::string& text) { notices.add(text); });
 }
 
 int64_t images_of(const ExecutorFigures& figures) {
@@ -238,8 +241,8 @@ TEST_CASE("with GPUs, every chunk is what the CPU alone makes") {
 }
 
 // Images that were shared, and those of them that were nowhere else.
-std::pair<int64_t, int64_t> shared_images(Executor& executor, const std::shared_ptr<const SplitContext>& context, size_t samples,
-                      const std::map<int, Chunk>& wanted) {
+std::pair<int64_t, int64_t> shared_images(Executor& executor, const std::shared_ptr<const SplitContext>& context,
+                                          size_t samples, const std::map<int, Chunk>& wanted) {
   Epoch epoch(context, samples);
   epoch.share();
   epoch.submit(executor);
@@ -259,7 +262,8 @@ std::pair<int64_t, int64_t> shared_images(Executor& executor, const std::shared_
 TEST_CASE("images that one GPU has made of a chunk are in its shared memory, with their hashes") {
   const auto cpu = make_cpu_executor(2, {});
   Notices notices;
-  GpuSetup setup{.in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .shared_bytes = int64_t{1} << 20}};
+  GpuSetup setup{.in_flight_batches = {
+                     .memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .shared_bytes = int64_t{1} << 20}};
   for (const bool captions : {true, false}) {
     const auto context = context_of("on_error: substitute\n", kCrop, captions);
     for (const size_t samples : {size_t{1}, size_t{3}, size_t{50}}) {
@@ -288,7 +292,8 @@ TEST_CASE("without room for a chunk, without shared memory, and of a GPU that fa
   const auto context = context_of("on_error: substitute\n", kCrop, false);
   const auto wanted = all_chunks(*make_cpu_executor(2, {}), context, 2);
   Notices notices;
-  GpuSetup setup{.in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .shared_bytes = 3 * 28 * 36}};
+  GpuSetup setup{
+      .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10, .shared_bytes = 3 * 28 * 36}};
   SUBCASE("too small for two images") {
     const auto executor = with_gpus(setup, notices);
     CHECK(shared_images(*executor, context, 2, wanted).first == 0);
@@ -335,8 +340,9 @@ TEST_CASE("of two lists any executor makes either, and GPUs get the images of th
     CHECK(first >= static_cast<int64_t>(fraction * kPictures * 0.6));
     CHECK(first <= static_cast<int64_t>(fraction * kPictures * 1.4));
     for (const int threads : {1, 4}) {
-      const auto executor =
-          with_gpus({.threads = threads, .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10}}, notices);
+      const auto executor = with_gpus(
+          {.threads = threads, .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10}},
+          notices);
       CHECK(all_chunks(*executor, context, 12) == wanted);
       const int64_t images = images_of(executor->figures());
       if (fraction == 1.0) CHECK(images == 0);
@@ -353,8 +359,8 @@ TEST_CASE("with one list a share may be kept from the GPUs, and nothing changes"
   for (const double fraction : {0.0, 0.5, 1.0}) {
     std::vector<std::unique_ptr<Gpu>> gpus;
     gpus.push_back(open_host_gpu(0, size_t{64} << 20));
-    const auto executor =
-        make_gpu_executor(1, {}, std::move(gpus), {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10}, {}, fraction);
+    const auto executor = make_gpu_executor(1, {}, std::move(gpus),
+                                            {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10}, {}, fraction);
     CHECK(all_chunks(*executor, context, 12) == wanted);
     images.push_back(images_of(executor->figures()));
   }
@@ -367,10 +373,12 @@ TEST_CASE("with one list a share may be kept from the GPUs, and nothing changes"
 TEST_CASE("in-flight batches are taken of the GPU where the wait is least, while it has any") {
   std::vector<std::unique_ptr<Gpu>> gpus;
   for (int i = 0; i < 3; ++i) gpus.push_back(open_host_gpu(i, size_t{64} << 20));
-  InFlightBatches in_flight_batches(std::move(gpus), {.memory_bytes = int64_t{8} << 20, .in_flight_batches = 2}, [](InFlightBatch&, const GpuError*) {});
+  InFlightBatches in_flight_batches(std::move(gpus), {.memory_bytes = int64_t{8} << 20, .in_flight_batches = 2},
+                                    [](InFlightBatch&, const GpuError*) {});
   const std::vector<double> waits = {0.5, 0.1, 0.3};
   std::vector<size_t> taken;
-  for (InFlightBatch* in_flight; (in_flight = in_flight_batches.take([&](size_t gpu) { return waits[gpu]; })) != nullptr;) {
+  for (InFlightBatch* in_flight;
+       (in_flight = in_flight_batches.take([&](size_t gpu) { return waits[gpu]; })) != nullptr;) {
     taken.push_back(in_flight->gpu);
   }
   CHECK(taken == std::vector<size_t>{1, 1, 2, 2, 0, 0});
@@ -386,12 +394,13 @@ TEST_CASE("a GPU that a trainer shares has one batch at a time, and rests behind
   std::atomic<int> failed = 0;
   std::atomic<int> done = 0;
   InFlightBatches* all = nullptr;
-  InFlightBatches in_flight_batches(std::move(gpus), {.memory_bytes = int64_t{8} << 20, .in_flight_batches = 2, .duty = 0.5},
-                  [&](InFlightBatch& in_flight, const GpuError* error) {
-                    failed += error != nullptr ? 1 : 0;
-                    all->give_back(in_flight);
-                    ++done;
-                  });
+  InFlightBatches in_flight_batches(std::move(gpus),
+                                    {.memory_bytes = int64_t{8} << 20, .in_flight_batches = 2, .duty = 0.5},
+                                    [&](InFlightBatch& in_flight, const GpuError* error) {
+                                      failed += error != nullptr ? 1 : 0;
+                                      all->give_back(in_flight);
+                                      ++done;
+                                    });
   all = &in_flight_batches;
   const MonotonicClock clock;
   const Nanoseconds begun = clock.now();
@@ -424,8 +433,9 @@ TEST_CASE("by learned speeds, chunks are the CPU's too, by GPUs of different spe
       std::vector<std::unique_ptr<Gpu>> gpus;
       gpus.push_back(std::make_unique<FaultyGpu>(open_host_gpu(0, size_t{64} << 20), slow));
       gpus.push_back(open_host_gpu(1, size_t{64} << 20));
-      const auto executor = make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{48} << 20, .in_flight_batches = 3},
-                                               {}, CpuFraction::automatic());
+      const auto executor =
+          make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{48} << 20, .in_flight_batches = 3}, {},
+                            CpuFraction::automatic());
       for (int epoch = 0; epoch < 4; ++epoch) CHECK(all_chunks(*executor, context, samples) == wanted);
       const ExecutorFigures figures = executor->figures();
       CHECK(figures.samples == 4 * kPictures);
@@ -449,8 +459,9 @@ TEST_CASE("by learned speeds, GPUs that fail leave everything to the CPU") {
     if (fault != GpuFault::out_of_memory) faults->after(8, fault);
     std::vector<std::unique_ptr<Gpu>> gpus;
     gpus.push_back(std::make_unique<FaultyGpu>(open_host_gpu(0, size_t{64} << 20), faults));
-    const auto executor = make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{48} << 20, .in_flight_batches = 3},
-                                             {}, CpuFraction::automatic());
+    const auto executor =
+        make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{48} << 20, .in_flight_batches = 3}, {},
+                          CpuFraction::automatic());
     for (int epoch = 0; epoch < 4; ++epoch) CHECK(all_chunks(*executor, context, 8) == wanted);
     CHECK(executor->figures().remade > 0);
     const double share = executor->figures().by_speed->gpu_share;
@@ -516,7 +527,8 @@ TEST_CASE("a GPU alone on a thread gets every image that is for GPUs") {
   // One thread and chunks that are collected one by one: an in-flight batch is always free.
   Notices notices;
   const auto context = context_of("on_error: fail\n", kCrop);
-  const auto executor = with_gpus({.threads = 1, .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10}}, notices);
+  const auto executor = with_gpus(
+      {.threads = 1, .in_flight_batches = {.memory_bytes = int64_t{24} << 20, .in_flight_batches = 10}}, notices);
   (void)all_chunks(*executor, context, 12);
   // 120 less the PNG and too-long ones; damaged ones where the crop reached the damage.
   const int64_t images = images_of(executor->figures());
@@ -558,8 +570,9 @@ TEST_CASE("a GPU that is left out beside one that works is named, with the reaso
   std::vector<std::unique_ptr<Gpu>> gpus;
   gpus.push_back(std::make_unique<FaultyGpu>(open_host_gpu(4, size_t{64} << 20), short_of_memory));
   gpus.push_back(open_host_gpu(5, size_t{64} << 20));
-  const auto executor = make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{48} << 20, .in_flight_batches = 3},
-                                           [&](const std::string& text) { notices.add(text); });
+  const auto executor =
+      make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{48} << 20, .in_flight_batches = 3},
+                        [&](const std::string& text) { notices.add(text); });
   CHECK(notices.all().starts_with("GPU 4 ("));
   CHECK(notices.all().find("is left out: a GPU of the test is short of memory") != std::string::npos);
   CHECK(all_chunks(*executor, context, 12) == all_chunks(*make_cpu_executor(2, {}), context, 12));
@@ -578,10 +591,12 @@ TEST_CASE("a picture larger than an in-flight batch leaves the in-flight batch t
   const std::vector<std::byte> small = make_jpeg({.width = 60, .height = 40});
   std::vector<std::unique_ptr<Gpu>> gpus;
   gpus.push_back(open_host_gpu(0, size_t{64} << 20));
-  const auto executor = make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{3} << 20, .in_flight_batches = 1}, {});
+  const auto executor =
+      make_gpu_executor(2, {}, std::move(gpus), {.memory_bytes = int64_t{3} << 20, .in_flight_batches = 1}, {});
 
   const size_t chunk_buffer_bytes = chunk_layout(context->fields(), 1).total_bytes;
-  std::vector<std::byte> chunk_buffers[2] = {std::vector<std::byte>(chunk_buffer_bytes), std::vector<std::byte>(chunk_buffer_bytes)};
+  std::vector<std::byte> chunk_buffers[2] = {std::vector<std::byte>(chunk_buffer_bytes),
+                                             std::vector<std::byte>(chunk_buffer_bytes)};
   std::promise<void> large_made;
   std::promise<void> small_made;
   const auto work_of = [&](size_t number, auto make) {
@@ -700,12 +715,14 @@ TEST_CASE("where an in-flight batch's thread cannot be had, it is said") {
   status >> pages;
   REQUIRE(pages > 0);
   rlimit tight = before;
-  tight.rlim_cur = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{kInFlight} << 21) + (rlim_t{64} << 20);
+  tight.rlim_cur =
+      pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{kInFlight} << 21) + (rlim_t{64} << 20);
   REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
   std::string said;
   try {
-    const InFlightBatches in_flight_batches(std::move(gpus), {.memory_bytes = int64_t{kInFlight} << 20, .in_flight_batches = kInFlight},
-                          [](InFlightBatch&, const GpuError*) {});
+    const InFlightBatches in_flight_batches(std::move(gpus),
+                                            {.memory_bytes = int64_t{kInFlight} << 20, .in_flight_batches = kInFlight},
+                                            [](InFlightBatch&, const GpuError*) {});
   } catch (const Error& error) {
     said = error.message();
   }

@@ -30,7 +30,8 @@ namespace {
 // Says that its messages lie on their way for a while, as MPI's do.
 class LateEndpoint final : public Endpoint {
  public:
-  LateEndpoint(std::unique_ptr<Endpoint> prompt, Nanoseconds delay_ns) : prompt_(std::move(prompt)), delay_ns_(delay_ns) {}
+  LateEndpoint(std::unique_ptr<Endpoint> prompt, Nanoseconds delay_ns)
+      : prompt_(std::move(prompt)), delay_ns_(delay_ns) {}
 
   Capabilities capabilities(PeerId peer) const override {
     Capabilities can = prompt_->capabilities(peer);
@@ -267,7 +268,8 @@ TEST_CASE("a bad sample is no error of the environment: it travels as a status")
   CHECK_FALSE(records[1].reason.empty());
 }
 
-TEST_CASE("a revoked lease that was not begun is dropped with its chunk buffer; one that is done is sent all the same") {
+TEST_CASE(
+    "a revoked lease that was not begun is dropped with its chunk buffer; one that is done is sent all the same") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
   World world({.threads = 1, .chunk_buffers = 6});
@@ -652,7 +654,9 @@ TEST_CASE("what closed splits hold in memory does not come on top of what open o
   }
 }
 
-TEST_CASE("leases that come while the dataset is being listed wait for it; revoked or impossible, they cost no chunk buffer") {
+TEST_CASE(
+    "leases that come while the dataset is being listed wait for it; revoked or impossible, they cost no chunk "
+    "buffer") {
   const TinyDataset data(20);
   const std::string json = json_of(data);
   GatedDisk disk;

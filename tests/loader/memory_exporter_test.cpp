@@ -84,7 +84,8 @@ struct Desk {
   }
 
   explicit Desk(bool links = false)
-      : exporter(wire, gpus, {.gpus = 3, .links = links}, [this](const std::string& text) { notices.push_back(text); }) {}
+      : exporter(wire, gpus, {.gpus = 3, .links = links},
+                 [this](const std::string& text) { notices.push_back(text); }) {}
 
   Wire wire;
   Gpus gpus;
@@ -118,7 +119,9 @@ TEST_CASE("only a program that has a GPU's memory open gets chunks there") {
   }
 }
 
-TEST_CASE("a buffer range goes with its chunk, and comes back by its receiver's word, not by its death, as programs may live on") {
+TEST_CASE(
+    "a buffer range goes with its chunk, and comes back by its receiver's word, not by its death, as programs may live "
+    "on") {
   Desk desk;
   const ChunkWork work = desk.made_by(2);
   const auto buffer_range = desk.exporter.export_range(work);
@@ -179,8 +182,11 @@ TEST_CASE("where no descriptor gets to, memory is offered to be linked, and sent
   for (size_t i = 0; i < 10; ++i) CHECK(got[i] == static_cast<std::byte>(500 + i));
   for (size_t i = 0; i < 20; ++i) CHECK(got[10 + i] == static_cast<std::byte>(i));
   for (const MemoryRange run : {MemoryRange{9990, 11}, MemoryRange{~uint64_t{0}, 2}, MemoryRange{10'001, 0}}) {
-    const bool inside = run.at <= desk.gpus.buffer_ranges(2)->bytes() && run.bytes <= desk.gpus.buffer_ranges(2)->bytes() - run.at;
-    if (!inside) CHECK_THROWS_WITH_AS(desk.exporter.asked(kFar, BufferRangesAsked{2, 7, {run}}), doctest::Contains("outside the memory"), Error);
+    const bool inside =
+        run.at <= desk.gpus.buffer_ranges(2)->bytes() && run.bytes <= desk.gpus.buffer_ranges(2)->bytes() - run.at;
+    if (!inside)
+      CHECK_THROWS_WITH_AS(desk.exporter.asked(kFar, BufferRangesAsked{2, 7, {run}}),
+                           doctest::Contains("outside the memory"), Error);
   }
   CHECK_THROWS_AS(desk.exporter.asked(kFar, LinkAsked{1, 7, ""}), Error);
   CHECK_THROWS_AS(desk.exporter.asked(kFar, BufferRangesAsked{3, 7, {}}), Error);

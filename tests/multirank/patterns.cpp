@@ -95,7 +95,8 @@ std::string two_iterators(Arguments& a) {
   auto one = train.begin_at(0, 0);
   auto two = train.begin_at(1, 0);
   while (one != train.end() && two != train.end()) {
-    require(one->epoch() == 0 && two->epoch() == 1 && one->step() == two->step(), "each iteration has its own position");
+    require(one->epoch() == 0 && two->epoch() == 1 && one->step() == two->step(),
+            "each iteration has its own position");
     ++one;
     ++two;
     ++a.saw["steps"];
@@ -269,10 +270,21 @@ std::string disagree(Arguments& a) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::string(Arguments&)>> modes{
-      {"all", all},       {"validate", validate}, {"break", break_off},   {"two", two_iterators},
-      {"resume", resume}, {"hold", hold},         {"hold_all", hold_all}, {"hold_for_ever", hold_for_ever},
-      {"uneven", uneven}, {"look_first", look_first}, {"different_cursors", different_cursors},
-      {"forked", forked}, {"endless", endless},   {"long", long_run},     {"disagree", disagree},
+      {"all", all},
+      {"validate", validate},
+      {"break", break_off},
+      {"two", two_iterators},
+      {"resume", resume},
+      {"hold", hold},
+      {"hold_all", hold_all},
+      {"hold_for_ever", hold_for_ever},
+      {"uneven", uneven},
+      {"look_first", look_first},
+      {"different_cursors", different_cursors},
+      {"forked", forked},
+      {"endless", endless},
+      {"long", long_run},
+      {"disagree", disagree},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");

@@ -102,7 +102,8 @@ TEST_CASE("hosts: every one gets as many ranks, and our settings travel") {
   CHECK(has(line_of(request), "--map-by ppr:3:node --oversubscribe --bind-to"));
   CHECK(has(line_of(request, kOpenMpi5), "--map-by ppr:3:node:oversubscribe --bind-to"));
   // mpirun notices a lost node before the ranks' own heartbeats end the job, unless it was told when.
-  CHECK(has(line_of(request), "--mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3"));
+  CHECK(has(line_of(request),
+            "--mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 3"));
   request.lost_after_s = 60;
   CHECK(has(line_of(request, kOpenMpi5), "--prtemca oob_tcp_keepalive_time 30 --prtemca oob_tcp_keepalive_intvl 6"));
   request.environment["OMPI_MCA_oob_tcp_keepalive_time"] = "100";

@@ -81,8 +81,9 @@ TEST_CASE("a world of one process is no launcher's, nor are the processes that i
   // A task that a PMIx launcher started stays one, ...
   CHECK(without_later_pmix(later, first + std::string("PMIX_RANK=0\0PMIX_NAMESPACE=1\0", 29)) == later);
   // ... also where nobody can say any more what the process began with.
-  for (const std::string& title : {std::string(), std::string(21, '\0'), std::string("python train.py --lr=1\0\0\0", 25),
-                                   std::string("train.py\0PATH=/bin\0", 19), std::string("ps=1\0PATH=/bin\0", 15)}) {
+  for (const std::string& title :
+       {std::string(), std::string(21, '\0'), std::string("python train.py --lr=1\0\0\0", 25),
+        std::string("train.py\0PATH=/bin\0", 19), std::string("ps=1\0PATH=/bin\0", 15)}) {
     CAPTURE(title);
     CHECK(without_later_pmix(later, title) == later);
   }

@@ -38,7 +38,8 @@ TEST_CASE("damaged messages decode to something or are Error(peer_lost)") {
   Random random(kSeed);
   int refused = 0;
   for (int i = 0; i < 20'000; ++i) {
-    Message bytes = encode_client(testing::random_message<ClientMessage>(random() % std::variant_size_v<ClientMessage>, random));
+    Message bytes =
+        encode_client(testing::random_message<ClientMessage>(random() % std::variant_size_v<ClientMessage>, random));
     testing::damage(bytes, random);
     try {
       (void)decode_client(bytes);

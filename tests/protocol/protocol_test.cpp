@@ -22,8 +22,12 @@ void* operator new(size_t size) {
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
 
 namespace penstock {
 namespace {
@@ -69,7 +73,8 @@ TEST_CASE("damaged messages decode to something or are refused, and take little 
   int refused = 0;
   largest_allocation = 0;
   for (int i = 0; i < 30'000; ++i) {
-    Message bytes = encode(testing::random_message<ControlMessage>(random() % std::variant_size_v<ControlMessage>, random));
+    Message bytes =
+        encode(testing::random_message<ControlMessage>(random() % std::variant_size_v<ControlMessage>, random));
     testing::damage(bytes, random);
     try {
       (void)decode(bytes);

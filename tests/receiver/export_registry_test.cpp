@@ -82,7 +82,9 @@ TEST_CASE("a loader hears who reads its memory, once, and who does no more") {
   CHECK_FALSE(desk.exports.keep(6, 3, kPiece, false));
   CHECK_THROWS_WITH_AS(desk.exports.keep(5, 4, kPiece, false), doctest::Contains("does not share"), Error);
   bool gone = false;
-  SUBCASE("because it says so") { desk.exports.used(5, {exported, false}); }
+  SUBCASE("because it says so") {
+    desk.exports.used(5, {exported, false});
+  }
   SUBCASE("because it is gone") {
     desk.exports.connection_gone(5);
     gone = true;
@@ -139,11 +141,13 @@ TEST_CASE("a loader that offers a GPU's memory again means another one") {
 
 TEST_CASE("an offer without memory, and images outside of it, are no offer and no images") {
   Desk desk;
-  CHECK_THROWS_WITH_AS(desk.exports.offered(3, {2, 4096}, UniqueFd()), doctest::Contains("without a descriptor"), Error);
+  CHECK_THROWS_WITH_AS(desk.exports.offered(3, {2, 4096}, UniqueFd()), doctest::Contains("without a descriptor"),
+                       Error);
   CHECK_THROWS_AS(desk.exports.offered(3, {-1, 4096}, desk.descriptor()), Error);
   desk.exports.offered(3, {2, 4096}, desk.descriptor());
   for (const auto& [at, bytes] : {std::pair<uint64_t, uint64_t>{1, 4096}, {4097, 0}, {~0ULL, 2}, {2, ~0ULL}}) {
-    CHECK_THROWS_WITH_AS(desk.exports.keep(5, 3, {2, 1, at, bytes}, false), doctest::Contains("outside the memory"), Error);
+    CHECK_THROWS_WITH_AS(desk.exports.keep(5, 3, {2, 1, at, bytes}, false), doctest::Contains("outside the memory"),
+                         Error);
   }
 }
 
@@ -183,7 +187,8 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
   desk.exports.opened(3, {2, 5, "id", ""});
   const auto opened = desk.take<ClientLinkOpened>(desk.out.for_clients);
   REQUIRE(opened.size() == 1);
-  CHECK(std::tuple(opened[0].first, opened[0].second.exported, opened[0].second.id) == std::tuple(5, exported, std::string("id")));
+  CHECK(std::tuple(opened[0].first, opened[0].second.exported, opened[0].second.id) ==
+        std::tuple(5, exported, std::string("id")));
 
   // Images that are nowhere else are its own only while it has the link.
   CHECK_FALSE(desk.exports.keep(5, 3, kPiece, true));
@@ -195,8 +200,12 @@ TEST_CASE("linked memory: who asks whom for what, and its end with the loader") 
   CHECK(desk.take<BufferRangesAsked>(desk.out.for_ranks).at(0).second.runs == std::vector<MemoryRange>{{1024, 100}});
 
   CHECK(desk.exports.readable(exported));
-  SUBCASE("lost") { desk.exports.loader_lost(3); }
-  SUBCASE("given up") { desk.exports.links_lost(3); }
+  SUBCASE("lost") {
+    desk.exports.loader_lost(3);
+  }
+  SUBCASE("given up") {
+    desk.exports.links_lost(3);
+  }
   CHECK(desk.gone().size() == 1);  // at once: nobody can read there any more
   CHECK_FALSE(desk.exports.readable(exported));
   CHECK_FALSE(desk.exports.link_ended(3, kPiece));  // another loader makes them

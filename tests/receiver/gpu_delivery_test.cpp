@@ -27,8 +27,13 @@ constexpr size_t kEach = size_t{3} * 24 * 24;
 DataLoaderOptions options(double share_mb) {
   DataLoaderOptions made;
   made.raw_images = made.gpu_images = true;
-  made.overrides = {"loader.executor=gpu", "loader.gpus=2", "loader.gpu_memory_mb=24", "loader.threads=1",
-                    "loader.chunk_samples=2", "trainer.hold=6", "loader.gpu_share_mb=" + std::to_string(share_mb)};
+  made.overrides = {"loader.executor=gpu",
+                    "loader.gpus=2",
+                    "loader.gpu_memory_mb=24",
+                    "loader.threads=1",
+                    "loader.chunk_samples=2",
+                    "trainer.hold=6",
+                    "loader.gpu_share_mb=" + std::to_string(share_mb)};
   return made;
 }
 
@@ -131,8 +136,8 @@ TEST_CASE("images are where a batch says they are, for as long as it is held, in
     const nlohmann::json report = parse_json(loader.report_json());
     CHECK(report["ranks"][0]["images_on_gpus"] == reader.on_gpus);
     // A label besides each image that the host has; what receivers received is what was sent.
-    CHECK(report["ranks"][0]["received_bytes"] < static_cast<int64_t>(number * 8 * (kEach + 64)) -
-                                                     reader.on_gpus * static_cast<int64_t>(kEach));
+    CHECK(report["ranks"][0]["received_bytes"] <
+          static_cast<int64_t>(number * 8 * (kEach + 64)) - reader.on_gpus * static_cast<int64_t>(kEach));
     CHECK(report["ranks"][0]["received_bytes"] <= report["ranks"][1]["sent_bytes"]);
     if (share_mb > 0.1) CHECK(reader.on_gpus > 20);
     for (const auto& gpu : report["ranks"][1]["gpus"]["list"]) {

@@ -39,8 +39,9 @@ struct Desk {
       const auto* const stream = std::get_if<ClientIteration>(&m);
       CHECK((fd >= 0) == ((exported != nullptr && !exported->linked) || (stream != nullptr && stream->with_memory)));
       if (stream != nullptr && fd >= 0) {
-        pools[stream->pool] = SharedMemory::open(
-            duplicate(fd), stream->batch_buffer_bytes * static_cast<size_t>(stream->batch_buffers), SharedMemory::Access::read);
+        pools[stream->pool] =
+            SharedMemory::open(duplicate(fd), stream->batch_buffer_bytes * static_cast<size_t>(stream->batch_buffers),
+                               SharedMemory::Access::read);
       }
     };
     splits.open(kClient, {split_json(), -1, -1, on_gpus, on_gpus});
@@ -96,7 +97,8 @@ struct Desk {
     const FieldLayout layout =
         payload_layout(splits.at(1).raw_fields, header.samples, nowhere_else ? header.samples : 0);
     header.payload_bytes = layout.total_bytes;
-    if (buffer_range > 0) header.buffer_range = {0, buffer_range, 64 * buffer_range, static_cast<uint64_t>(header.samples) * 48};
+    if (buffer_range > 0)
+      header.buffer_range = {0, buffer_range, 64 * buffer_range, static_cast<uint64_t>(header.samples) * 48};
     const Message payload(layout.total_bytes, std::byte{9});
     std::vector<SampleRecord> records(static_cast<size_t>(header.samples));
     for (SampleRecord& one : records) {
@@ -179,7 +181,7 @@ TEST_CASE("prefetch batches are reserved ahead of the client, and one more while
   CHECK_FALSE(desk.make(stream.stream, 0));  // late: the batch buffer is the program's
   desk.iterations.release(kClient, {first.pool, first.batch_buffer});
   desk.iterations.release(kClient, {first.pool, first.batch_buffer});  // twice: the first one counted
-  CHECK(desk.reserved().empty());                 // 1 and 2 are ahead
+  CHECK(desk.reserved().empty());                                      // 1 and 2 are ahead
   desk.iterations.next(kClient, {stream.stream});
   CHECK(desk.received<ClientBatch>().at(0).step == 1);
   CHECK(desk.reserved() == Steps{3});
@@ -295,7 +297,9 @@ TEST_CASE("images that stay on a loader's GPU are told of, and go back to it wit
   CHECK(desk.given_back() == std::vector<uint64_t>{14, 15});
 }
 
-TEST_CASE("where the client does not read them on a GPU, images are in the batch buffer, and the buffer range goes back at once") {
+TEST_CASE(
+    "where the client does not read them on a GPU, images are in the batch buffer, and the buffer range goes back at "
+    "once") {
   Desk desk(2, 0, true);
   const ClientIteration stream = desk.begin();
   uint64_t buffer_range = 1;
@@ -332,7 +336,8 @@ TEST_CASE("images that are nowhere else: their GPU's hash counts, and a chunk th
   desk.iterations.next(kClient, {stream.stream});
   CHECK(desk.make(stream.stream, 0, 3, true));
   CHECK(desk.received<ClientBatch>().at(0).buffer_ranges.size() == 1);
-  CHECK(desk.record.client_json(kClient, desk.iterations.open_ranges())["train"]["pixel_hash"] == (Sum128{20, 24}).hex());
+  CHECK(desk.record.client_json(kClient, desk.iterations.open_ranges())["train"]["pixel_hash"] ==
+        (Sum128{20, 24}).hex());
   // A client that has just given up reading them gets them all the same, as they were made before it said so.
   desk.exports.used(kClient, {exported, false});
   desk.out.for_ranks.clear();
@@ -377,7 +382,9 @@ TEST_CASE("a client that goes takes its iterations, pools and splits along") {
   CHECK(again.opening == 1);
 }
 
-TEST_CASE("images that were on a lost loader's GPU, linked to: what is not delivered is made again, by another lease stream") {
+TEST_CASE(
+    "images that were on a lost loader's GPU, linked to: what is not delivered is made again, by another lease "
+    "stream") {
   Desk desk(2, 1, true);
   const ClientIteration stream = desk.begin();
   desk.link_memory();
@@ -437,7 +444,8 @@ TEST_CASE("images that were on a lost loader's GPU, linked to: what is not deliv
   }
 }
 
-TEST_CASE("a client that hangs up while it holds a batch may read it still: its buffer ranges go back with its program") {
+TEST_CASE(
+    "a client that hangs up while it holds a batch may read it still: its buffer ranges go back with its program") {
   Desk desk(2, 0, true);
   const ClientIteration stream = desk.begin();
   (void)desk.share_memory();

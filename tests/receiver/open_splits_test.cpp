@@ -40,7 +40,8 @@ struct Desk {
   OpenSplits splits{options, clients, out};
 };
 
-TEST_CASE("a client hears what became of its split: opened, refused by the coordinator, or by its own receiver at once") {
+TEST_CASE(
+    "a client hears what became of its split: opened, refused by the coordinator, or by its own receiver at once") {
   Desk desk;
   desk.splits.open(kClient, {split_json(), -1, -1});
   const OpenSplit first = desk.asked<OpenSplit>();

@@ -29,11 +29,12 @@ constexpr PeerId kLoader = 1;
 constexpr size_t kImageBytes = 3 * 4 * 4;
 
 std::string split_json(const std::string& name, int batch = 4) {
-  const Job job = parse_job("splits:\n  " + name +
-                                ":\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
-                                "    sampler: {shuffle: true}\n    batch_size: " +
-                                std::to_string(batch) + "\n",
-                            "job.yaml");
+  const Job job =
+      parse_job("splits:\n  " + name +
+                    ":\n    mode: train\n    dataset: {folder: /data}\n    pipeline: [{CenterCrop: {size: 4}}]\n"
+                    "    sampler: {shuffle: true}\n    batch_size: " +
+                    std::to_string(batch) + "\n",
+                "job.yaml");
   return canonical_json(resolve_split(job, name));
 }
 
@@ -72,8 +73,9 @@ class Client {
     send(ClientIterate{split, epoch, step});
     const auto stream = expect<ClientIteration>();
     if (stream.with_memory) {
-      pools_[stream.pool] = SharedMemory::open(std::move(fd_), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
-                                               SharedMemory::Access::read_write);
+      pools_[stream.pool] =
+          SharedMemory::open(std::move(fd_), stream.batch_buffer_bytes * static_cast<size_t>(stream.batch_buffers),
+                             SharedMemory::Access::read_write);
     }
     batch_buffer_bytes_[stream.pool] = stream.batch_buffer_bytes;
     return stream;
@@ -168,7 +170,8 @@ class World {
     made.header.replica = lease.replica;
     made.header.first_row = lease.first_row;
     made.header.samples = static_cast<int32_t>(lease.samples.size());
-    const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 4, 4}}, {"label", FieldKind::tensor, DType::int64, {}}};
+    const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 4, 4}},
+                            {"label", FieldKind::tensor, DType::int64, {}}};
     const FieldLayout layout = chunk_layout(fields, made.header.samples);
     made.header.payload_bytes = layout.total_bytes;
     made.payload.resize(layout.total_bytes);
@@ -229,7 +232,8 @@ const int64_t* indices(Client& client, const ClientBatch& batch) {
 
 // Every sample of a batch is what make() gave for its index.
 void check_contents(Client& client, const ClientBatch& batch, int64_t batch_size = 4) {
-  const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 4, 4}}, {"label", FieldKind::tensor, DType::int64, {}}};
+  const FieldTable fields{{"image", FieldKind::image, DType::uint8, {3, 4, 4}},
+                          {"label", FieldKind::tensor, DType::int64, {}}};
   const BatchBufferLayout layout = batch_buffer_layout(fields, batch_size);
   for (int64_t i = 0; i < batch.samples; ++i) {
     const int64_t index = indices(client, batch)[i];
@@ -370,7 +374,8 @@ TEST_CASE("a chunk that does not fit its lease ends the receiver with an error t
       {"first row", [](World::Made& m) { m.header.first_row += 1; }},
       {"payload size", [](World::Made& m) { m.header.payload_bytes -= 64; }},
       {"payload cut", [](World::Made& m) { m.payload.resize(64); }},
-      {"payload checksum", [](World::Made& m) { m.header.payload_crc = 1 + crc32c(m.payload.data(), m.payload.size()); }},
+      {"payload checksum",
+       [](World::Made& m) { m.header.payload_crc = 1 + crc32c(m.payload.data(), m.payload.size()); }},
       {"fewer samples",
        [](World::Made& m) {
          m.header.samples = 1;
@@ -680,7 +685,8 @@ TEST_CASE("a trainer's rank reports to the coordinator that it lives, and does n
   CHECK_FALSE(ended);
   (void)wire->expect<Alive>(0);
   thread.join();
-  CHECK(problem.find("lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 0.4 s") != std::string::npos);
+  CHECK(problem.find("lost trainer 0 (rank 0), which coordinates: nothing was heard of it for 0.4 s") !=
+        std::string::npos);
 }
 
 TEST_CASE("a program without the job's token is refused; with it, it is welcome") {

@@ -23,16 +23,15 @@ constexpr int kNoText = 5;
 
 // Eight samples with a text, a box and bytes; number 2 has a text above the limit, number 5 one that is none.
 std::unique_ptr<Source> some_source() {
-  auto source = std::make_unique<MemorySource>(FieldTable{{"caption", FieldKind::text},
-                                                          {"box", FieldKind::tensor, DType::int32, {2}},
-                                                          {"blob", FieldKind::bytes}});
+  auto source = std::make_unique<MemorySource>(FieldTable{
+      {"caption", FieldKind::text}, {"box", FieldKind::tensor, DType::int32, {2}}, {"blob", FieldKind::bytes}});
   for (int i = 0; i < 8; ++i) {
     const std::vector<uint8_t> rgb(16 * 16 * 3, static_cast<uint8_t>(20 * i));
     const auto n = static_cast<size_t>(i);
     const std::string caption = i == kTooLong ? std::string(101, 'x') : i == kNoText ? "\xFF" : std::string(n, 'a');
-    source->add("picture " + std::to_string(i), i, encode_png(rgb.data(), 16, 16),
-                {bytes_of(caption), bytes_of("box " + std::to_string(1000 + i)),
-                 bytes_of(std::string(100 - n, '\xFE'))});
+    source->add(
+        "picture " + std::to_string(i), i, encode_png(rgb.data(), 16, 16),
+        {bytes_of(caption), bytes_of("box " + std::to_string(1000 + i)), bytes_of(std::string(100 - n, '\xFE'))});
   }
   return source;
 }

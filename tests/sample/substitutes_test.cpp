@@ -99,8 +99,9 @@ struct World {
     const std::vector<uint8_t> rgb(16 * 16 * 3, 99);
     for (int64_t i = 0; i < kSamples; ++i)
       owned->add(std::to_string(i), i, i == usable ? encode_png(rgb.data(), 16, 16) : std::vector<std::byte>(9));
-    const std::string text = "on_error: substitute\nbad_samples: {max_fraction: 1.0}\n"
-                             "splits: {s: {dataset: {folder: x}, batch_size: 2, pipeline: [{CenterCrop: {size: 8}}]}}\n";
+    const std::string text =
+        "on_error: substitute\nbad_samples: {max_fraction: 1.0}\n"
+        "splits: {s: {dataset: {folder: x}, batch_size: 2, pipeline: [{CenterCrop: {size: 8}}]}}\n";
     context = SplitContext::with_source(resolve_split(parse_job(text, "job.yaml"), "s"), std::move(owned));
   }
   SampleRecord make(SampleMaker& maker, int64_t index, int64_t epoch = 0) const {

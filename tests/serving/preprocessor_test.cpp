@@ -25,7 +25,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-std::string text_of(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 Bytes photo(int width, int height, uint64_t seed, int sampling = 2) {
   return penstock_test::encode_jpeg(penstock_test::make_rgb(width, height, seed), width, height, 85, sampling);
@@ -77,7 +79,9 @@ std::vector<EncodedImage> all_images() {
 const std::byte* row(const TensorView& view, int64_t i) {
   return view.as<std::byte>() + static_cast<size_t>(i * view.strides[0]) * size_of(view.dtype);
 }
-size_t row_bytes(const TensorView& view) { return static_cast<size_t>(view.strides[0]) * size_of(view.dtype); }
+size_t row_bytes(const TensorView& view) {
+  return static_cast<size_t>(view.strides[0]) * size_of(view.dtype);
+}
 
 TEST_CASE("ExifTranspose turns pictures on the whole way") {
   const Bytes plain = photo(60, 40, 9);
@@ -109,8 +113,9 @@ TEST_CASE("ExifTranspose turns pictures on the whole way") {
 }
 
 TEST_CASE("arithmetic: fast gives what validation sees, says so, and is another pipeline than exact") {
-  const std::string small = "splits.val.pipeline=[{Resize: {size: 12}}, {CenterCrop: {size: 10}}, "
-                            "{ToDtype: {dtype: uint8}}]";
+  const std::string small =
+      "splits.val.pipeline=[{Resize: {size: 12}}, {CenterCrop: {size: 10}}, "
+      "{ToDtype: {dtype: uint8}}]";
   PreprocessorOptions options;
   options.overrides = {small};
   const Preprocessor exact(files().data.job(), "val", options);
@@ -187,8 +192,9 @@ TEST_CASE("a training split: index and epoch give the loader's draws, and nothin
     FAIL("not refused");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::usage);
-    CHECK(error.message() == "split 'train' draws (RandomResizedCrop, RandomHorizontalFlip), and image 0 has no index "
-                             "to draw for");
+    CHECK(error.message() ==
+          "split 'train' draws (RandomResizedCrop, RandomHorizontalFlip), and image 0 has no index "
+          "to draw for");
   }
   CHECK_THROWS_AS(preprocess.run(EncodedImage{files().encoded[0], int64_t{1} << 48, 0, 0}), Error);
   CHECK_THROWS_AS(preprocess.run(EncodedImage{files().encoded[0], 0, -1, 0}), Error);
@@ -232,9 +238,11 @@ TEST_CASE("statuses: a reason for each image, an exception for a single one") {
   cut.resize(cut.size() / 2);
   const Bytes large = photo(80, 80, 9);
   const Bytes text(30, std::byte{'<'});
-  const ImageBatch batch = preprocess.run(std::vector<EncodedImage>{
-      {{}, std::nullopt, 0, 0}, {good, std::nullopt, 0, 0}, {cut, std::nullopt, 0, 0}, {large, std::nullopt, 0, 0},
-      {text, std::nullopt, 0, 0}});
+  const ImageBatch batch = preprocess.run(std::vector<EncodedImage>{{{}, std::nullopt, 0, 0},
+                                                                    {good, std::nullopt, 0, 0},
+                                                                    {cut, std::nullopt, 0, 0},
+                                                                    {large, std::nullopt, 0, 0},
+                                                                    {text, std::nullopt, 0, 0}});
   const std::vector<std::string>& reasons = batch.reasons();
   CHECK(reasons[0] == "empty file");
   CHECK(reasons[1].empty());

@@ -60,7 +60,8 @@ class FakeWire {
     const auto it = released_.find(token);
     return it == released_.end() ? 0 : it->second;
   }
-  static bool wait_until(const std::function<bool()>& done, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+  static bool wait_until(const std::function<bool()>& done,
+                         std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (!done()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
@@ -87,7 +88,9 @@ class FakeEndpoint final : public Endpoint {
     const std::lock_guard lock(wire_->mutex_);
     wire_->sent_.emplace_back(peer, decode(message));
   }
-  void send_chunk(PeerId, Message, ChunkBufferRef, size_t) override { throw std::logic_error("a receiver sends no chunks"); }
+  void send_chunk(PeerId, Message, ChunkBufferRef, size_t) override {
+    throw std::logic_error("a receiver sends no chunks");
+  }
   void release(PeerId, uint64_t token) override {
     const std::lock_guard lock(wire_->mutex_);
     ++wire_->released_[token];

@@ -87,12 +87,24 @@ auto members_of(T& m) {
   }
 }
 
-inline void fill(bool& v, Random& random) { v = (random() & 1) != 0; }
-inline void fill(int32_t& v, Random& random) { v = static_cast<int32_t>(random()); }
-inline void fill(uint32_t& v, Random& random) { v = static_cast<uint32_t>(random()); }
-inline void fill(int64_t& v, Random& random) { v = static_cast<int64_t>(random()); }
-inline void fill(uint64_t& v, Random& random) { v = random(); }
-inline void fill(uint16_t& v, Random& random) { v = static_cast<uint16_t>(random()); }
+inline void fill(bool& v, Random& random) {
+  v = (random() & 1) != 0;
+}
+inline void fill(int32_t& v, Random& random) {
+  v = static_cast<int32_t>(random());
+}
+inline void fill(uint32_t& v, Random& random) {
+  v = static_cast<uint32_t>(random());
+}
+inline void fill(int64_t& v, Random& random) {
+  v = static_cast<int64_t>(random());
+}
+inline void fill(uint64_t& v, Random& random) {
+  v = random();
+}
+inline void fill(uint16_t& v, Random& random) {
+  v = static_cast<uint16_t>(random());
+}
 inline void fill(std::string& v, Random& random) {
   v.resize(random() % 40);
   for (char& c : v) c = static_cast<char>(random());
@@ -165,7 +177,8 @@ inline void damage(std::vector<std::byte>& bytes, Random& random) {
         if (!bytes.empty()) bytes[0] = static_cast<std::byte>(random());
         break;
       default:
-        for (size_t at = bytes.empty() ? 0 : random() % bytes.size(), end = std::min(at + 4, bytes.size()); at < end; ++at) {
+        for (size_t at = bytes.empty() ? 0 : random() % bytes.size(), end = std::min(at + 4, bytes.size()); at < end;
+             ++at) {
           bytes[at] = std::byte{0xff};
         }
     }

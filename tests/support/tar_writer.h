@@ -15,8 +15,11 @@ struct TarOptions {
   char type = '0';
   std::string link{};
   std::string prefix{};
-  std::string size{};        // the 12 bytes of the size field; empty: the right ones
-  std::string magic = std::string("ustar\0" "00", 8);
+  std::string size{};  // the 12 bytes of the size field; empty: the right ones
+  std::string magic = std::string(
+      "ustar\0"
+      "00",
+      8);
   bool wrong_sum = false;
 };
 

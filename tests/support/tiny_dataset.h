@@ -20,7 +20,8 @@ class TinyDataset {
   explicit TinyDataset(int pictures, const std::string& extra_keys = "") {
     for (int i = 0; i < pictures; ++i) {
       std::vector<uint8_t> rgb(64 * 48 * 3);
-      for (size_t p = 0; p < rgb.size(); ++p) rgb[p] = static_cast<uint8_t>(p * 7 / 5 + p / 192 * 3 + static_cast<size_t>(i) * 37);
+      for (size_t p = 0; p < rgb.size(); ++p)
+        rgb[p] = static_cast<uint8_t>(p * 7 / 5 + p / 192 * 3 + static_cast<size_t>(i) * 37);
       const std::vector<std::byte> png = encode_png(rgb.data(), 64, 48);
       folder_.write("data/" + name(i), {reinterpret_cast<const char*>(png.data()), png.size()});
     }

@@ -33,16 +33,12 @@ inline std::vector<uint8_t> turned(const std::vector<uint8_t>& rgb, int width, i
       const int across = width - 1 - x;
       const int down = height - 1 - y;
       switch (orientation) {
-        case 2:
-          to_x = across;
-          break;
+        case 2: to_x = across; break;
         case 3:
           to_x = across;
           to_y = down;
           break;
-        case 4:
-          to_y = down;
-          break;
+        case 4: to_y = down; break;
         case 5:
           to_x = y;
           to_y = x;
@@ -59,8 +55,7 @@ inline std::vector<uint8_t> turned(const std::vector<uint8_t>& rgb, int width, i
           to_x = y;
           to_y = across;
           break;
-        default:
-          break;
+        default: break;
       }
       for (int c = 0; c < 3; ++c) {
         out[(static_cast<size_t>(to_y) * static_cast<size_t>(out_width) + static_cast<size_t>(to_x)) * 3 +

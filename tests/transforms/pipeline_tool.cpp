@@ -117,8 +117,14 @@ void run(const json& request) {
     std::vector<float> soft(labels.size() * classes);
     for (size_t i = 0; i < labels.size(); ++i) soft[i * classes + static_cast<size_t>(labels[i])] = 1;
     const penstock::Draws draws = draw_batch(request.at("step"));
-    pipeline.mix({images.data(), spec.dtype, spec.memory_format, static_cast<int64_t>(labels.size()), pipeline.views(),
-                  {pipeline.out_width(), pipeline.out_height()}, soft.data(), pipeline.soft_classes()},
+    pipeline.mix({images.data(),
+                  spec.dtype,
+                  spec.memory_format,
+                  static_cast<int64_t>(labels.size()),
+                  pipeline.views(),
+                  {pipeline.out_width(), pipeline.out_height()},
+                  soft.data(),
+                  pipeline.soft_classes()},
                  draws);
     print(draws);
     std::vector<uint8_t> out(images.begin(), images.end());

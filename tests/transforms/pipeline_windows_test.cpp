@@ -154,14 +154,10 @@ TransformSpec random_transform(Random& random, int depth = 0) {
   const std::string filter = filters[random(0, 4)];
   const auto side = [&] { return static_cast<double>(random(1, 70)); };
   switch (random(0, 7)) {
-    case 0:
-      return {"RandomResizedCrop", {{"size", List{side(), side()}}, {"interpolation", filter}}};
-    case 1:
-      return {"Resize", {{"size", List{side(), side()}}, {"interpolation", filter}}};
-    case 2:
-      return {"Resize", {{"size", List{side()}}, {"interpolation", filter}}};
-    case 3:
-      return {"CenterCrop", {{"size", List{side(), side()}}}};
+    case 0: return {"RandomResizedCrop", {{"size", List{side(), side()}}, {"interpolation", filter}}};
+    case 1: return {"Resize", {{"size", List{side(), side()}}, {"interpolation", filter}}};
+    case 2: return {"Resize", {{"size", List{side()}}, {"interpolation", filter}}};
+    case 3: return {"CenterCrop", {{"size", List{side(), side()}}}};
     case 4: {
       TransformSpec spec{"RandomCrop",
                          {{"size", List{side(), side()}},
@@ -171,12 +167,9 @@ TransformSpec random_transform(Random& random, int depth = 0) {
         spec.params["padding"] = List{static_cast<double>(random(0, 9)), static_cast<double>(random(0, 90))};
       return spec;
     }
-    case 5:
-      return {"RandomInvert", {{"p", 0.5}}};
-    case 6:
-      return {"RandomHorizontalFlip", {{"p", 0.7}}};
-    default:
-      return {"RandomVerticalFlip", {{"p", 0.7}}};
+    case 5: return {"RandomInvert", {{"p", 0.5}}};
+    case 6: return {"RandomHorizontalFlip", {{"p", 0.7}}};
+    default: return {"RandomVerticalFlip", {{"p", 0.7}}};
   }
 }
 

@@ -234,8 +234,7 @@ TEST_CASE("a damaged file is good or bad by fast where it is by exact: samples s
     const auto file = penstock_test::encode_jpeg(penstock_test::make_rgb(width, height, random()), width, height, 85,
                                                  1 + static_cast<int>(random() % 2));
     const ImageHeader header = header_of(file);
-    const std::vector<TransformSpec> crop{
-        {"RandomResizedCrop", {{"size", List{16, 16}}, {"scale", List{0.2, 1.0}}}}};
+    const std::vector<TransformSpec> crop{{"RandomResizedCrop", {{"size", List{16, 16}}, {"scale", List{0.2, 1.0}}}}};
     const Pipeline fast(crop, Arithmetic::fast);
     const Pipeline exact(crop);
     for (int k = 0; k < 12; ++k) {

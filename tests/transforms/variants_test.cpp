@@ -17,7 +17,9 @@ Pipeline cropped_to(double size, std::vector<TransformSpec> more = {}) {
   more.insert(more.begin(), make("CenterCrop", {{"size", std::vector<double>{size}}}));
   return Pipeline(more);
 }
-TransformSpec to(const std::string& dtype) { return make("ToDtype", {{"dtype", dtype}}); }
+TransformSpec to(const std::string& dtype) {
+  return make("ToDtype", {{"dtype", dtype}});
+}
 
 TEST_CASE("the draw is a function of seed, epoch, index and occurrence, and picks its share") {
   // As a Philox4x32-10 in Python gives it for position 0xFFFE, draw 0: "c" below 0.3.

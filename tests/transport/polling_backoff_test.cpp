@@ -51,7 +51,8 @@ TEST_CASE("while requests are under way that only calls move on no sleep is long
   CHECK(longest == 200 * kMicrosecond);
 }
 
-TEST_CASE("orders wait for a sleep's end while there is traffic, which is 2 ms at most, and end the sleeps of silence") {
+TEST_CASE(
+    "orders wait for a sleep's end while there is traffic, which is 2 ms at most, and end the sleeps of silence") {
   PollingBackoff backoff;
   Nanoseconds now = kSecond;
   backoff.moved(now);

@@ -217,17 +217,35 @@ TEST_CASE("announcements outside the announced memory are Error(peer_lost)") {
     }
   };
   const auto good_arena = [&](Stranger& s) { s.arena(1, 2 * 4096, 4096, memory.fd()); };
-  CHECK_FALSE(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 1, 4096); }));
+  CHECK_FALSE(refuses([&](Stranger& s) {
+    good_arena(s);
+    s.chunk(1, 1, 4096);
+  }));
   CHECK(refuses([&](Stranger& s) { s.chunk(1, 0, 1); }));
-  CHECK(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 2, 1); }));
-  CHECK(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 0, 4097); }));
-  CHECK(refuses([&](Stranger& s) { good_arena(s); s.chunk(1, 0xffffffff, 1); }));
-  CHECK(refuses([&](Stranger& s) { good_arena(s); good_arena(s); }));
+  CHECK(refuses([&](Stranger& s) {
+    good_arena(s);
+    s.chunk(1, 2, 1);
+  }));
+  CHECK(refuses([&](Stranger& s) {
+    good_arena(s);
+    s.chunk(1, 0, 4097);
+  }));
+  CHECK(refuses([&](Stranger& s) {
+    good_arena(s);
+    s.chunk(1, 0xffffffff, 1);
+  }));
+  CHECK(refuses([&](Stranger& s) {
+    good_arena(s);
+    good_arena(s);
+  }));
   CHECK(refuses([&](Stranger& s) { s.arena(1, 3 * 4096, 4096, memory.fd()); }));
   CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, 4096, -1); }));
   CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, 0, memory.fd()); }));
   // 2^62 bytes a chunk buffer: four of them would wrap to nothing.
-  CHECK(refuses([&](Stranger& s) { s.arena(1, 4096, uint64_t{1} << 62, memory.fd()); s.chunk(1, 3, 1); }));
+  CHECK(refuses([&](Stranger& s) {
+    s.arena(1, 4096, uint64_t{1} << 62, memory.fd());
+    s.chunk(1, 3, 1);
+  }));
   CHECK(refuses([&](Stranger& s) { s.socket.send(std::vector<std::byte>(1, std::byte{99})); }));
   CHECK(refuses([&](Stranger& s) { s.socket.send(std::vector<std::byte>(1, std::byte{4})); }));
 }
@@ -287,7 +305,9 @@ TEST_CASE("peers that talk without a pause are heard in turn") {
     received.push_back(message.peer);
   }
   for (size_t i = 0; i + 3 <= received.size(); i += 3) {
-    CHECK(std::set<PeerId>(received.begin() + static_cast<std::ptrdiff_t>(i), received.begin() + static_cast<std::ptrdiff_t>(i) + 3).size() == 3);
+    CHECK(std::set<PeerId>(received.begin() + static_cast<std::ptrdiff_t>(i),
+                           received.begin() + static_cast<std::ptrdiff_t>(i) + 3)
+              .size() == 3);
   }
 }
 

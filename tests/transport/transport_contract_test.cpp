@@ -1,7 +1,7 @@
 // What transport.h promises, checked over every transport that needs no launcher: order, size, chunk buffers, loss,
 // leaks.
-#include <doctest/doctest.h>
 #include <dirent.h>
+#include <doctest/doctest.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -38,7 +38,8 @@ std::vector<std::unique_ptr<ShmEndpoint>> make_shm(const std::vector<PeerId>& ra
   const std::string job = unique_job();
   std::vector<std::unique_ptr<ShmEndpoint>> ends;
   for (const PeerId rank : ranks) {
-    ends.push_back(std::make_unique<ShmEndpoint>(ShmOptions{.job = job, .token = "secret", .self = rank, .node_peers = ranks}));
+    ends.push_back(
+        std::make_unique<ShmEndpoint>(ShmOptions{.job = job, .token = "secret", .self = rank, .node_peers = ranks}));
   }
   for (const auto& end : ends) end->connect();
   return ends;
@@ -242,10 +243,13 @@ TEST_CASE_TEMPLATE("a chunk's payload is the chunk buffer, and every chunk buffe
     for (uint32_t chunk_buffer = 0; chunk_buffer < kChunkBuffers; ++chunk_buffer) {
       const size_t bytes = kBytes + chunk_buffer;
       fill_chunk_buffer(*arena, chunk_buffer, bytes, arena->id * 100 + chunk_buffer);
-      net.ends[1]->send_chunk(chunk_buffer % 2 == 0 ? 0 : 2, message_of(50, chunk_buffer), {arena->id, chunk_buffer}, bytes);
+      net.ends[1]->send_chunk(chunk_buffer % 2 == 0 ? 0 : 2, message_of(50, chunk_buffer), {arena->id, chunk_buffer},
+                              bytes);
     }
   }
-  REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == kChunkBuffers && net.all<ChunkArrived>(2).size() == kChunkBuffers; }));
+  REQUIRE(net.pump([&] {
+    return net.all<ChunkArrived>(0).size() == kChunkBuffers && net.all<ChunkArrived>(2).size() == kChunkBuffers;
+  }));
   net.settle();
   CHECK(net.got[1].empty());  // nothing comes back before it is released
   for (const size_t rank : {size_t{0}, size_t{2}}) {
@@ -271,7 +275,8 @@ TEST_CASE_TEMPLATE("a chunk's payload is the chunk buffer, and every chunk buffe
     CHECK(item->peer == (item->chunk_buffer.index % 2 == 0 ? 0 : 2));
   }
   CHECK(chunk_buffers.size() == 2 * kChunkBuffers);
-  CHECK(std::set<std::pair<uint32_t, uint32_t>>(chunk_buffers.begin(), chunk_buffers.end()).size() == 2 * kChunkBuffers);
+  CHECK(std::set<std::pair<uint32_t, uint32_t>>(chunk_buffers.begin(), chunk_buffers.end()).size() ==
+        2 * kChunkBuffers);
   // The chunk buffer is ours again: it can be filled and sent anew.
   fill_chunk_buffer(first, 0, kBytes, 999);
   net.ends[1]->send_chunk(0, {}, {1, 0}, kBytes);
@@ -284,13 +289,16 @@ TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its chunk buf
   Net net(T::make(3));
   const Arena arena = make_arena(*net.ends[1], 1, 8, 4096);
   net.ends[1]->register_arena(arena);
-  for (uint32_t chunk_buffer = 0; chunk_buffer < 3; ++chunk_buffer) net.ends[1]->send_chunk(0, {}, {1, chunk_buffer}, 100);
+  for (uint32_t chunk_buffer = 0; chunk_buffer < 3; ++chunk_buffer)
+    net.ends[1]->send_chunk(0, {}, {1, chunk_buffer}, 100);
   REQUIRE(net.pump([&] { return net.all<ChunkArrived>(0).size() == 3; }));
   net.ends[0]->release(1, net.all<ChunkArrived>(0)[0]->token);  // one released, two read, two more on their way
-  for (uint32_t chunk_buffer = 3; chunk_buffer < 5; ++chunk_buffer) net.ends[1]->send_chunk(0, {}, {1, chunk_buffer}, 100);
+  for (uint32_t chunk_buffer = 3; chunk_buffer < 5; ++chunk_buffer)
+    net.ends[1]->send_chunk(0, {}, {1, chunk_buffer}, 100);
   net.ends[0].reset();
   REQUIRE(net.pump([&] {
-    return net.all<ChunkBufferReturned>(1).size() >= 5 && !net.all<PeerLost>(1).empty() && !net.all<PeerLost>(2).empty();
+    return net.all<ChunkBufferReturned>(1).size() >= 5 && !net.all<PeerLost>(1).empty() &&
+           !net.all<PeerLost>(2).empty();
   }));
   // Whatever is sent now is dropped; a chunk's chunk buffer comes straight back.
   net.ends[1]->send(0, message_of(100, 1));
@@ -298,7 +306,8 @@ TEST_CASE_TEMPLATE("a receiver's death is reported once and brings its chunk buf
   net.ends[1]->release(0, 77);
   net.settle();
   std::multiset<uint32_t> chunk_buffers;
-  for (const ChunkBufferReturned* item : net.all<ChunkBufferReturned>(1)) chunk_buffers.insert(item->chunk_buffer.index);
+  for (const ChunkBufferReturned* item : net.all<ChunkBufferReturned>(1))
+    chunk_buffers.insert(item->chunk_buffer.index);
   CHECK(chunk_buffers == std::multiset<uint32_t>{0, 1, 2, 3, 4, 5});
   for (const size_t rank : {size_t{1}, size_t{2}}) {
     REQUIRE(net.all<PeerLost>(rank).size() == 1);

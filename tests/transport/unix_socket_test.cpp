@@ -39,7 +39,8 @@ TEST_CASE("sizes around the packet limit come out as they went in") {
   Pair pair;
   constexpr size_t kPart = 96 * 1024;
   unsigned seed = 0;
-  for (const size_t size : {size_t{0}, size_t{1}, kPart - 1, kPart, kPart + 1, 2 * kPart, 2 * kPart + 1, size_t{1'000'000}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, kPart - 1, kPart, kPart + 1, 2 * kPart, 2 * kPart + 1, size_t{1'000'000}}) {
     pair.a.send(bytes_of(size, ++seed));
     Packet packet;
     bool got = false;

@@ -70,8 +70,10 @@ class InprocEndpoint final : public Endpoint {
   void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
     const auto arena = arenas_.find(chunk_buffer.arena);
     if (arena == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
-    if (!arena->second->holds(chunk_buffer.index, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
-    ChunkArrived chunk{self_, std::move(envelope), {arena->second->chunk_buffer(chunk_buffer.index), bytes}, token_of(chunk_buffer)};
+    if (!arena->second->holds(chunk_buffer.index, bytes))
+      throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
+    ChunkArrived chunk{
+        self_, std::move(envelope), {arena->second->chunk_buffer(chunk_buffer.index), bytes}, token_of(chunk_buffer)};
     if (!mailbox(peer).post(std::move(chunk))) mailbox(self_).post(ChunkBufferReturned{peer, chunk_buffer});
   }
 
@@ -108,7 +110,9 @@ class InprocEndpoint final : public Endpoint {
     }
     return shared_->mailboxes[static_cast<size_t>(peer)];
   }
-  void give_back(PeerId peer, uint64_t token) { mailbox(peer).post(ChunkBufferReturned{self_, chunk_buffer_of(token)}); }
+  void give_back(PeerId peer, uint64_t token) {
+    mailbox(peer).post(ChunkBufferReturned{self_, chunk_buffer_of(token)});
+  }
 
   std::shared_ptr<InprocWorld::Shared> shared_;
   PeerId self_;
@@ -120,6 +124,8 @@ class InprocEndpoint final : public Endpoint {
 
 InprocWorld::InprocWorld(int peers) : shared_(std::make_shared<Shared>(peers)) {}
 InprocWorld::~InprocWorld() = default;
-std::unique_ptr<Endpoint> InprocWorld::endpoint(PeerId self) { return std::make_unique<InprocEndpoint>(shared_, self); }
+std::unique_ptr<Endpoint> InprocWorld::endpoint(PeerId self) {
+  return std::make_unique<InprocEndpoint>(shared_, self);
+}
 
 }  // namespace penstock

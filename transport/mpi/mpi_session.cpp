@@ -26,8 +26,10 @@ class MpiEndpoint final : public Endpoint {
   void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) override {
     const auto arena = arenas_.find(chunk_buffer.arena);
     if (arena == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
-    if (!arena->second->holds(chunk_buffer.index, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
-    progress_->send_chunk(peer, std::move(envelope), chunk_buffer, arena->second->chunk_buffer(chunk_buffer.index), bytes);
+    if (!arena->second->holds(chunk_buffer.index, bytes))
+      throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
+    progress_->send_chunk(peer, std::move(envelope), chunk_buffer, arena->second->chunk_buffer(chunk_buffer.index),
+                          bytes);
   }
   void release(PeerId, uint64_t token) override { progress_->release(token); }
   bool peers_map_arenas() const noexcept override { return false; }

@@ -328,7 +328,8 @@ void Progress::send(PeerId peer, Message message) {
   if (order_wakes_) changed_.notify_all();
 }
 
-void Progress::send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, const std::byte* payload, size_t bytes) {
+void Progress::send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, const std::byte* payload,
+                          size_t bytes) {
   MutexLock lock(mutex_);
   if (failed_) return;  // the chunk buffer is quarantined: MPI may still read it
   orders_.push_back({peer, std::move(envelope), true, chunk_buffer, payload, bytes});
@@ -377,8 +378,9 @@ void Progress::call_in_thread(std::function<void()> work) {
   }
   // What `work` touches must be its own: after the deadline it may still be running.
   if (finished.wait_for(kCollectiveTimeout) != std::future_status::ready) {
-    throw Error(ErrorKind::peer_lost, "rank " + std::to_string(world_.rank) + " waited " +
-                                          std::to_string(kCollectiveTimeout.count()) + " s for the other ranks to start",
+    throw Error(ErrorKind::peer_lost,
+                "rank " + std::to_string(world_.rank) + " waited " + std::to_string(kCollectiveTimeout.count()) +
+                    " s for the other ranks to start",
                 "a rank is stopped, or cannot reach the others");
   }
   try {
@@ -403,8 +405,8 @@ std::vector<std::string> Progress::all_gather(const std::string& mine) {
       total += sizes[i];
     }
     std::string joined(static_cast<size_t>(total), '\0');
-    PENSTOCK_MPI_CALL(MPI_Allgatherv(mine.data(), size, MPI_BYTE, joined.data(), sizes.data(), offsets.data(), MPI_BYTE,
-                                     comm_));
+    PENSTOCK_MPI_CALL(
+        MPI_Allgatherv(mine.data(), size, MPI_BYTE, joined.data(), sizes.data(), offsets.data(), MPI_BYTE, comm_));
     for (size_t i = 0; i < all.size(); ++i) {
       all[i] = joined.substr(static_cast<size_t>(offsets[i]), static_cast<size_t>(sizes[i]));
     }

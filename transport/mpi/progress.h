@@ -118,7 +118,7 @@ class Progress {
   std::map<uint64_t, std::unique_ptr<std::vector<std::byte>>> staged_ PENSTOCK_GUARDED_BY(mutex_);  // by token
   std::vector<std::unique_ptr<std::vector<std::byte>>> spare_ PENSTOCK_GUARDED_BY(mutex_);
   uint64_t next_token_ PENSTOCK_GUARDED_BY(mutex_) = 1;
-  bool busy_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread has sends under way
+  bool busy_ PENSTOCK_GUARDED_BY(mutex_) = false;         // the thread has sends under way
   bool order_wakes_ PENSTOCK_GUARDED_BY(mutex_) = false;  // the thread sleeps for longer than an order may wait
   bool stopping_ PENSTOCK_GUARDED_BY(mutex_) = false;
   bool failed_ PENSTOCK_GUARDED_BY(mutex_) = false;

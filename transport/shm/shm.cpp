@@ -24,8 +24,8 @@ struct ShmEndpoint::Peer {
   PeerId id = 0;
   PacketSocket socket;
   bool reported = false;
-  std::set<uint32_t> shown;        // our arenas that were announced to it
-  std::set<uint64_t> published;    // our chunk buffers that it reads
+  std::set<uint32_t> shown;      // our arenas that were announced to it
+  std::set<uint64_t> published;  // our chunk buffers that it reads
   struct PeerArena {
     SharedMemory memory;
     size_t chunk_buffer_bytes = 0;
@@ -78,13 +78,16 @@ void ShmEndpoint::send_with(PeerId id, Message message, int fd) {
   peer->socket.send(message, fd);
 }
 
-void ShmEndpoint::register_arena(const Arena& arena) { arenas_[arena.id] = &arena; }
+void ShmEndpoint::register_arena(const Arena& arena) {
+  arenas_[arena.id] = &arena;
+}
 
 void ShmEndpoint::send_chunk(PeerId id, Message envelope, ChunkBufferRef chunk_buffer, size_t bytes) {
   const auto known = arenas_.find(chunk_buffer.arena);
   if (known == arenas_.end()) throw Error(ErrorKind::usage, "send_chunk: the arena was not registered");
   const Arena& arena = *known->second;
-  if (!arena.holds(chunk_buffer.index, bytes)) throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
+  if (!arena.holds(chunk_buffer.index, bytes))
+    throw Error(ErrorKind::usage, "send_chunk: not a chunk buffer of its arena");
   Peer* peer = find(id);
   if (peer == nullptr) {
     wait_for_peer(id, {std::move(envelope), chunk_buffer, bytes, true});
@@ -202,7 +205,8 @@ bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
         throw Error(ErrorKind::peer_lost, "rank " + std::to_string(id) + " announced impossible chunk buffers",
                     "all ranks must run the same version of penstock");
       }
-      peer.arenas[arena] = {SharedMemory::open(std::move(packet.fd), bytes, SharedMemory::Access::read), chunk_buffer_bytes};
+      peer.arenas[arena] = {SharedMemory::open(std::move(packet.fd), bytes, SharedMemory::Access::read),
+                            chunk_buffer_bytes};
       return false;
     }
     case kChunk: {

@@ -27,19 +27,13 @@ struct BmpHeader {
 size_t bits_of(Raw raw) {
   switch (raw) {
     case Raw::index1:
-    case Raw::bit:
-      return 1;
-    case Raw::index4:
-      return 4;
-    case Raw::index8:
-      return 8;
+    case Raw::bit: return 1;
+    case Raw::index4: return 4;
+    case Raw::index8: return 8;
     case Raw::bgr15:
-    case Raw::bgr16:
-      return 16;
-    case Raw::bgr:
-      return 24;
-    default:
-      return 32;
+    case Raw::bgr16: return 16;
+    case Raw::bgr: return 24;
+    default: return 32;
   }
 }
 
@@ -134,26 +128,13 @@ SampleStatus parse(EncodedView bytes, BmpHeader& bmp) {
     colours = in.le32();
   }
   switch (bits) {
-    case 1:
-      bmp.raw = Raw::index1;
-      break;
-    case 4:
-      bmp.raw = Raw::index4;
-      break;
-    case 8:
-      bmp.raw = Raw::index8;
-      break;
-    case 16:
-      bmp.raw = Raw::bgr15;
-      break;
-    case 24:
-      bmp.raw = Raw::bgr;
-      break;
-    case 32:
-      bmp.raw = Raw::bgrx;
-      break;
-    default:
-      return SampleStatus::bad("BMP: " + std::to_string(bits) + " bits a pixel are not supported");
+    case 1: bmp.raw = Raw::index1; break;
+    case 4: bmp.raw = Raw::index4; break;
+    case 8: bmp.raw = Raw::index8; break;
+    case 16: bmp.raw = Raw::bgr15; break;
+    case 24: bmp.raw = Raw::bgr; break;
+    case 32: bmp.raw = Raw::bgrx; break;
+    default: return SampleStatus::bad("BMP: " + std::to_string(bits) + " bits a pixel are not supported");
   }
   if (colours == 0) colours = bits < 32 ? uint32_t{1} << bits : 0;
   if (offset == 14 + size_t{header_bytes} && bits <= 8) offset += 4 * size_t{colours};
@@ -241,9 +222,7 @@ void convert_row(const BmpHeader& bmp, const uint8_t* row, const Box& box, uint8
   for (int i = 0; i < box.width; ++i, out += 3) {
     const auto x = static_cast<size_t>(box.x + i);
     switch (bmp.raw) {
-      case Raw::bit:
-        out[0] = out[1] = out[2] = (row[x / 8] >> (7 - x % 8) & 1) != 0 ? 255 : 0;
-        break;
+      case Raw::bit: out[0] = out[1] = out[2] = (row[x / 8] >> (7 - x % 8) & 1) != 0 ? 255 : 0; break;
       case Raw::index1:
       case Raw::index4:
       case Raw::index8: {
@@ -273,9 +252,7 @@ void convert_row(const BmpHeader& bmp, const uint8_t* row, const Box& box, uint8
       case Raw::xbgr:
         for (size_t c = 0; c < 3; ++c) out[c] = row[x * 4 + 3 - c];
         break;
-      case Raw::rgbx:
-        std::copy_n(row + x * 4, 3, out);
-        break;
+      case Raw::rgbx: std::copy_n(row + x * 4, 3, out); break;
     }
   }
 }
@@ -289,7 +266,7 @@ SampleStatus read_bmp_header(EncodedView bytes, const DecodeLimits& limits, Imag
 }
 
 SampleStatus BmpDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                           PixelView& pixels) {
+                                PixelView& pixels) {
   BmpHeader bmp;
   const SampleStatus status = parse(bytes, bmp);
   if (!status.ok()) return status;

@@ -17,7 +17,8 @@ SampleStatus read_bmp_header(EncodedView bytes, const DecodeLimits& limits, Imag
 
 class BmpDecoder {
  public:
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels);
 
  private:
   std::vector<uint8_t> indices_;  // of a run-length file

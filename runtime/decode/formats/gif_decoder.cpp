@@ -226,9 +226,7 @@ class Lzw {
     y_ += step_;
     while (y_ >= height_) {
       switch (interlace_) {
-        case 1:
-          y_ = 4;
-          break;
+        case 1: y_ = 4; break;
         case 2:
           step_ = 4;
           y_ = 2;
@@ -237,8 +235,7 @@ class Lzw {
           step_ = 2;
           y_ = 1;
           break;
-        default:
-          return false;
+        default: return false;
       }
       interlace_ = interlace_ == 3 ? 0 : interlace_ + 1;
     }
@@ -281,7 +278,7 @@ SampleStatus read_gif_header(EncodedView bytes, const DecodeLimits& limits, Imag
 }
 
 SampleStatus GifDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                           PixelView& pixels) {
+                                PixelView& pixels) {
   GifHeader gif;
   SampleStatus status = parse(bytes, gif);
   if (!status.ok()) return status;

@@ -19,7 +19,8 @@ SampleStatus read_gif_header(EncodedView bytes, const DecodeLimits& limits, Imag
 
 class GifDecoder {
  public:
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels);
 
  private:
   std::vector<uint8_t> indices_;  // of the frame

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t max_chunk_bytes = size_t{8} << 20;
 constexpr size_t max_chunks_bytes = size_t{32} << 20;  // of all chunks kept, after inflating
 
-constexpr size_t max_inflated_bytes = size_t{1} << 20;   // of one compressed text or colour profile: Pillow's
+constexpr size_t max_inflated_bytes = size_t{1} << 20;  // of one compressed text or colour profile: Pillow's
 
 // What is read of a chunk before its data: length and type; behind them a checksum.
 struct Chunk {
@@ -182,7 +182,7 @@ bool inflates_too_far(spng_ctx* ctx) {
 }  // namespace
 
 SampleStatus PngDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
-                           PixelBuffer& storage, PixelView& pixels) {
+                                PixelBuffer& storage, PixelView& pixels) {
   bool in_chunks = false;
   const SampleStatus status = attempt(bytes, header, box, mask, storage, pixels, in_chunks);
   if (!in_chunks || !heads_are_sound(bytes)) return status;
@@ -192,7 +192,7 @@ SampleStatus PngDecoder::decode(EncodedView bytes, const ImageHeader& header, co
 
 // `in_chunks`: it was the chunks' sums or lengths, or the file's end.
 SampleStatus PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask,
-                            PixelBuffer& storage, PixelView& pixels, bool& in_chunks) {
+                                 PixelBuffer& storage, PixelView& pixels, bool& in_chunks) {
   const auto stop = [&in_chunks](int code) {
     // The last: a length that no file has room for.
     in_chunks = code == SPNG_IO_EOF || code == SPNG_ECHUNK_CRC || code == SPNG_ECHUNK_STDLEN;

@@ -21,20 +21,20 @@ namespace penstock {
 class PngDecoder {
  public:
   SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                 PixelView& pixels) {
+                      PixelView& pixels) {
     return decode(bytes, header, box, false, storage, pixels);
   }
   // A mask's numbers, as numpy.array(Image.open(...)) gives them, each three times: indices of a palette, grey values.
   SampleStatus decode_mask(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                      PixelView& pixels) {
+                           PixelView& pixels) {
     return decode(bytes, header, box, true, storage, pixels);
   }
 
  private:
   SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask, PixelBuffer& storage,
-                 PixelView& pixels);
+                      PixelView& pixels);
   SampleStatus attempt(EncodedView bytes, const ImageHeader& header, const Box& box, bool mask, PixelBuffer& storage,
-                  PixelView& pixels, bool& in_chunks);
+                       PixelView& pixels, bool& in_chunks);
 
   std::vector<uint8_t> raw_;  // one row as the file has it, or the whole of an interlaced image
 };

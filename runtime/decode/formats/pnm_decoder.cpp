@@ -202,7 +202,8 @@ class PlainReader {
   }
 
   SampleStatus enough() const {
-    return out_.size() < total_ ? SampleStatus::bad("PNM: premature end of the data (truncated file)") : SampleStatus::good();
+    return out_.size() < total_ ? SampleStatus::bad("PNM: premature end of the data (truncated file)")
+                                : SampleStatus::good();
   }
 
   std::string_view data_;
@@ -221,7 +222,7 @@ SampleStatus read_pnm_header(EncodedView bytes, const DecodeLimits& limits, Imag
 }
 
 SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                           PixelView& pixels) {
+                                PixelView& pixels) {
   PnmHeader pnm;
   SampleStatus status = parse(bytes, pnm);
   if (!status.ok()) return status;

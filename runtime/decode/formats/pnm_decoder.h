@@ -17,7 +17,8 @@ SampleStatus read_pnm_header(EncodedView bytes, const DecodeLimits& limits, Imag
 
 class PnmDecoder {
  public:
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels);
 
  private:
   std::vector<uint8_t> samples_;  // of a plain file, one byte each

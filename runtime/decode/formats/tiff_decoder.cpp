@@ -83,9 +83,7 @@ void convert_row(const TiffHeader& tiff, bool big, const uint8_t* row, size_t x0
         break;
       }
       case Mode::integer:
-      case Mode::real:
-        out[0] = out[1] = out[2] = number(tiff, row, x, big);
-        break;
+      case Mode::real: out[0] = out[1] = out[2] = number(tiff, row, x, big); break;
       case Mode::rgb:
       case Mode::ycbcr:
       case Mode::cmyk: {
@@ -146,7 +144,8 @@ SampleStatus copy_blocks(EncodedView bytes, const TiffHeader& tiff, Target& targ
   const size_t bits = target.separate() ? tiff.bits : tiff.pixel_bits();
   const uint64_t across = (tiff.width + tiff.block_width - 1) / tiff.block_width;
   const uint64_t down = (tiff.height + tiff.block_height - 1) / tiff.block_height;
-  if (tiff.offsets.count > across * down * planes) return SampleStatus::bad("TIFF: more strips or tiles than the image has");
+  if (tiff.offsets.count > across * down * planes)
+    return SampleStatus::bad("TIFF: more strips or tiles than the image has");
   for (uint64_t i = 0; i < tiff.offsets.count; ++i) {
     const uint64_t plane = i / (across * down);
     const uint64_t x = i % across * tiff.block_width;
@@ -364,7 +363,7 @@ class Library {
 }  // namespace
 
 SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels) {
+                                 PixelView& pixels) {
   TiffHeader tiff;
   SampleStatus status = parse_tiff(bytes, tiff);
   if (!status.ok()) return status;

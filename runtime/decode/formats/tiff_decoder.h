@@ -20,7 +20,8 @@ namespace penstock {
 class TiffDecoder {
  public:
   // `box` and sizes are those of the file's pixels, not turned.
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels);
 
  private:
   std::vector<uint8_t> block_;   // a strip or tile

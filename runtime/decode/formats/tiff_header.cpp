@@ -117,7 +117,8 @@ class Directory {
       if (!inside(entry.values.at, size)) return;
       if (entry.tag < kWidth || entry.tag > kSampleFormat) continue;
       // Of several the last counts. A directory may have millions: no more is kept than there are tags.
-      const auto same = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.tag == entry.tag; });
+      const auto same =
+          std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.tag == entry.tag; });
       if (same != entries_.end()) {
         *same = entry;
       } else {
@@ -247,7 +248,8 @@ SampleStatus parse_tiff(EncodedView bytes, TiffHeader& tiff) {
   uint64_t samples = 1;
   uint64_t orientation = 0;
   uint64_t rows = 0;
-  if (!directory.has(kWidth) || !directory.has(kHeight)) return SampleStatus::bad("TIFF: no size in the first directory");
+  if (!directory.has(kWidth) || !directory.has(kHeight))
+    return SampleStatus::bad("TIFF: no size in the first directory");
   const bool plain = directory.get(kWidth, tiff.width) && directory.get(kHeight, tiff.height) &&
                      directory.get(kCompression, compression) && directory.get(kPlanar, planar) &&
                      directory.get(kPhotometric, photometric) && directory.get(kFillOrder, fill) &&

@@ -63,23 +63,18 @@ struct Frame {
 
 SampleStatus status_of(VP8StatusCode status) {
   switch (status) {
-    case VP8_STATUS_OK:
-      return SampleStatus::good();
-    case VP8_STATUS_OUT_OF_MEMORY:
-      out_of_memory();
-    case VP8_STATUS_NOT_ENOUGH_DATA:
-      return SampleStatus::bad("WebP: premature end of the data (truncated file)");
-    case VP8_STATUS_UNSUPPORTED_FEATURE:
-      return SampleStatus::bad("WebP: unsupported feature");
-    default:
-      return SampleStatus::bad("WebP: broken data");
+    case VP8_STATUS_OK: return SampleStatus::good();
+    case VP8_STATUS_OUT_OF_MEMORY: out_of_memory();
+    case VP8_STATUS_NOT_ENOUGH_DATA: return SampleStatus::bad("WebP: premature end of the data (truncated file)");
+    case VP8_STATUS_UNSUPPORTED_FEATURE: return SampleStatus::bad("WebP: unsupported feature");
+    default: return SampleStatus::bad("WebP: broken data");
   }
 }
 
 }  // namespace
 
 SampleStatus WebpDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels) {
+                                 PixelView& pixels) {
   const WebPData data{raw_bytes(bytes), bytes.size()};
   const std::unique_ptr<WebPDemuxer, DeleteDemuxer> demuxer(WebPDemux(&data));
   if (demuxer == nullptr) return SampleStatus::bad("WebP: broken or truncated file");

@@ -19,7 +19,8 @@ SampleStatus read_webp_header(EncodedView bytes, const DecodeLimits& limits, Ima
 
 class WebpDecoder {
  public:
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels);
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels);
 
  private:
   std::vector<uint8_t> rgba_;  // of a frame with alpha

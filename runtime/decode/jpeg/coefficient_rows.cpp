@@ -13,8 +13,8 @@ bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, i
   return false;
 }
 
-bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index,
-                            const McuWindow& window, bool lanes, RestartPointNotes* notes) {
+bool CoefficientRows::begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window,
+                            bool lanes, RestartPointNotes* notes) {
   bytes_ = bytes;
   frame_ = &frame;
   if (index != nullptr && !index->fits(frame)) index = nullptr;  // another file's
@@ -100,15 +100,11 @@ void CoefficientRows::note_restart_point() {
 bool CoefficientRows::finish() {
   switch (method_) {
     case RowMethod::index_lanes:
-    case RowMethod::speculative:
-      return true;  // they have seen to it
-    case RowMethod::index:
-      return reaches_next_point();
-    case RowMethod::progressive:
-      return progressive_.finish();
+    case RowMethod::speculative: return true;  // they have seen to it
+    case RowMethod::index: return reaches_next_point();
+    case RowMethod::progressive: return progressive_.finish();
     case RowMethod::from_start:
-    case RowMethod::after_speculation:
-      break;
+    case RowMethod::after_speculation: break;
   }
   return entropy_.library_would_stop_without_warning();
 }

@@ -26,11 +26,11 @@
 
 #include "runtime/decode/image.h"
 #include "runtime/decode/jpeg/entropy.h"
-#include "runtime/decode/jpeg/restart_point_notes.h"
 #include "runtime/decode/jpeg/indexed_rows.h"
 #include "runtime/decode/jpeg/jpeg_frame.h"
 #include "runtime/decode/jpeg/mcu_window.h"
 #include "runtime/decode/jpeg/progressive_rows.h"
+#include "runtime/decode/jpeg/restart_point_notes.h"
 #include "runtime/decode/jpeg/side_index.h"
 #include "runtime/decode/jpeg/speculative_rows.h"
 
@@ -49,8 +49,8 @@ class CoefficientRows {
   bool with_lanes_or_without(const Read& read) {
     return read(true) || (without_lanes_may_help() && read(false));
   }
-  bool begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window,
-             bool lanes, RestartPointNotes* notes = nullptr);
+  bool begin(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window, bool lanes,
+             RestartPointNotes* notes = nullptr);
   // The next row, in order. The target's tiles are written whole.
   bool read_row(int row, const CoefficientTarget& target);
   // Whether begin() took the index for the file's.

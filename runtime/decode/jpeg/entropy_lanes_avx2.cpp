@@ -101,7 +101,7 @@ struct Lanes {
   V used;       // bits taken since the fetch; and `waits`
   V next;       // in the highest byte: twice the number of the next coefficient, 0 to 126
   V block;      // byte where the block begins, less block_bias; not before its run's end: the lane is idle
-  V mcu_block;       // one of schedule_words()
+  V mcu_block;  // one of schedule_words()
   V table;      // at table_bit: number of the table for the next lookup
 };
 

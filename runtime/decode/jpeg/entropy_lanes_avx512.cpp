@@ -12,10 +12,10 @@
 #include <bit>
 #include <utility>
 
-#include "runtime/decode/jpeg/entropy_lanes_avx2.h"
 #include "runtime/decode/jpeg/coefficient_tiles.h"
-#include "runtime/decode/jpeg/lane_refill.h"
+#include "runtime/decode/jpeg/entropy_lanes_avx2.h"
 #include "runtime/decode/jpeg/entropy_lanes_scalar.h"
+#include "runtime/decode/jpeg/lane_refill.h"
 #include "runtime/decode/jpeg/zigzag.h"
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
@@ -67,7 +67,7 @@ struct Lanes {
   V most_used;  // the same with those of the last lookup's second symbol, whether it counts or not
   V next;       // in the highest byte: twice the number of the next coefficient, 0 to 126
   V block;      // byte where the block begins; not before its run's end: the lane is idle
-  V mcu_block;       // a word of Turns
+  V mcu_block;  // a word of Turns
   V table;      // number of the table for the next lookup
   V furthest;   // that a coefficient has led, in bytes of its block
 };
@@ -145,8 +145,8 @@ HWY_INLINE void fetch(const uint8_t* bytes, V bit, Lanes& g) {
 
 // One lookup a lane. `failed` gathers lanes that met what is not a code.
 template <bool first>
-HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8_t* out, const BlockSchedule& mcu_blocks,
-                        V end_block, Lanes& g, uint32_t& failed) {
+HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8_t* out,
+                        const BlockSchedule& mcu_blocks, V end_block, Lanes& g, uint32_t& failed) {
   const V even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const V odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
   uint32_t live = _mm512_cmplt_epu32_mask(g.block, end_block);
@@ -258,13 +258,14 @@ class Run {
       }
       bit = _mm512_add_epi32(bit, lanes.used);
       failed |= _mm512_cmpgt_epu32_mask(lanes.furthest, all(block_bytes));
-      events =
-          rest_.busy & (_mm512_cmpge_epu32_mask(lanes.block, end_block) | _mm512_cmpgt_epu32_mask(bit, end_bit) | failed);
+      events = rest_.busy &
+               (_mm512_cmpge_epu32_mask(lanes.block, end_block) | _mm512_cmpgt_epu32_mask(bit, end_bit) | failed);
     } while (events == 0);
     _mm512_store_si512(rest_.bit, bit);
     _mm512_store_si512(rest_.next, _mm512_srli_epi32(lanes.next, next_shift));
     _mm512_store_si512(rest_.block, lanes.block);
-    _mm512_store_si512(rest_.mcu_block, _mm512_and_si512(_mm512_srli_epi32(lanes.mcu_block, BlockSchedule::number_shift), all(15)));
+    _mm512_store_si512(rest_.mcu_block,
+                       _mm512_and_si512(_mm512_srli_epi32(lanes.mcu_block, BlockSchedule::number_shift), all(15)));
     rest_.feed_ended(feeder_, events, failed);
   }
 

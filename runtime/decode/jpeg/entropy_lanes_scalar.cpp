@@ -197,7 +197,7 @@ class Run {
   size_t busy_ = 0;
   std::array<Schedule, 6> dc_schedule_{};
   std::array<Schedule, 6> ac_schedule_{};
-  Schedule idle_;                          // by the table that takes nothing
+  Schedule idle_;                      // by the table that takes nothing
   std::array<uint8_t, 16> nowhere_{};  // where idle lanes store
 };
 

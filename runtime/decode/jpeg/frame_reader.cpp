@@ -60,19 +60,12 @@ bool FrameReader::huffman_tables(Segment s) {
 
 bool FrameReader::take(unsigned marker, Segment s) {
   switch (marker) {
-    case 0xC4:
-      return huffman_tables(s);
-    case 0xDB:
-      return quant_tables(s);
-    case 0xDD:
-      return restart_interval(s);
-    case 0xE0:
-      return app0(s);
-    case 0xEE:
-      app14(s);
-      return true;
-    default:
-      return (marker >= 0xE0 && marker <= 0xEF) || marker == 0xFE;
+    case 0xC4: return huffman_tables(s);
+    case 0xDB: return quant_tables(s);
+    case 0xDD: return restart_interval(s);
+    case 0xE0: return app0(s);
+    case 0xEE: app14(s); return true;
+    default: return (marker >= 0xE0 && marker <= 0xEF) || marker == 0xFE;
   }
 }
 

@@ -71,8 +71,7 @@ class HuffmanCodes {
     for (int length = 1; length <= lookup_bits; ++length) {
       const int32_t end = table_.max_code[length] + 1;
       for (int32_t code = end - counts_[static_cast<size_t>(length)]; code < end; ++code) {
-        visit(static_cast<unsigned>(code), length,
-              table_.values[code + table_.offset[length]]);
+        visit(static_cast<unsigned>(code), length, table_.values[code + table_.offset[length]]);
       }
     }
   }

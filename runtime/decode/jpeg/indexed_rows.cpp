@@ -115,7 +115,7 @@ bool IndexedRows::add_bytes(McuRun& mcu_run, LaneUnit& unit) {
   mcu_run.end_bit = static_cast<uint32_t>(bytes_used_ * 8);
   // The marker that ends the scan. libjpeg-turbo reads on behind a fill byte, perhaps to the file's end.
   if (!to_a_point) return end - at.in >= 2 && at.in[1] != 0xFF;
-  if (at.in != end) return false;                            // a marker in between
+  if (at.in != end) return false;  // a marker in between
   if (const uint8_t bit = mcu_run.to.bit; bit > 0) {
     if (end == file_ + file_size_) return false;
     bytes_[bytes_used_++] = *end;

@@ -71,7 +71,8 @@ void on_progress(j_common_ptr info) {
   ErrorState& state = state_of(info);
   const auto* decompress = reinterpret_cast<j_decompress_ptr>(info);
   if (decompress->input_scan_number > state.max_scans) {
-    std::snprintf(state.text, sizeof state.text, "JPEG: over the limit of %d scans (limits.max_scans)", state.max_scans);
+    std::snprintf(state.text, sizeof state.text, "JPEG: over the limit of %d scans (limits.max_scans)",
+                  state.max_scans);
     escape(info);
   }
 }
@@ -84,8 +85,8 @@ enum class LibraryMode {
   reference,  // rows 0 to the box's last
   // the same and beyond, to where the judged rows cannot but be without warnings too; starts over at anything irregular
   no_warnings,
-  judge,      // rows 0 to the last that is judged, and no pixels
-  tolerant,   // rows 0 to the box's last, whatever they say
+  judge,     // rows 0 to the last that is judged, and no pixels
+  tolerant,  // rows 0 to the box's last, whatever they say
 };
 
 struct Task {
@@ -118,11 +119,12 @@ class JpegDecoder::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // The choice of the mode stands here and nowhere else.
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const DecodeOptions& decode_options) {
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels, const DecodeOptions& decode_options) {
     if (own_allowed_ && own_.decode(bytes, header, box, decode_options, storage, pixels)) {
       if (decode_options.learned != nullptr) {
-        if (SideIndex more = own_.learned(decode_options.index); !more.empty()) *decode_options.learned = std::move(more);
+        if (SideIndex more = own_.learned(decode_options.index); !more.empty())
+          *decode_options.learned = std::move(more);
       }
       ++counts.own_jpeg;
       if (own_.used_index()) ++counts.indexed_jpeg;
@@ -140,7 +142,7 @@ class JpegDecoder::Impl {
   }
 
   SampleStatus decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, int reduction,
-                           PixelBuffer& storage, PixelView& pixels) {
+                                PixelBuffer& storage, PixelView& pixels) {
     ++counts.library_jpeg;
     return status_of(attempt(bytes, header, {.reduction = reduction, .box = box}, storage, pixels));
   }
@@ -149,8 +151,8 @@ class JpegDecoder::Impl {
 
  private:
   // The pixels of a scaled decode, with the status of full size.
-  SampleStatus decode_judged(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeOptions& decode_options,
-                        PixelBuffer& storage, PixelView& pixels) {
+  SampleStatus decode_judged(EncodedView bytes, const ImageHeader& header, const Box& box,
+                             const DecodeOptions& decode_options, PixelBuffer& storage, PixelView& pixels) {
     const int rows = decode_options.judged.y + decode_options.judged.height;
     Task task{.mode = LibraryMode::no_warnings, .reduction = decode_options.reduction, .box = box, .judged_rows = rows};
     Outcome outcome = attempt(bytes, header, task, storage, pixels);
@@ -228,14 +230,9 @@ class JpegDecoder::Impl {
       case 1:
         info_.out_color_space = JCS_RGB;  // libjpeg replicates grey
         break;
-      case 3:
-        info_.out_color_space = JCS_RGB;
-        break;
-      case 4:
-        info_.out_color_space = JCS_CMYK;
-        break;
-      default:
-        return false;
+      case 3: info_.out_color_space = JCS_RGB; break;
+      case 4: info_.out_color_space = JCS_CMYK; break;
+      default: return false;
     }
     info_.scale_num = 1;
     info_.scale_denom = static_cast<unsigned>(reduction);
@@ -328,12 +325,12 @@ const DecodeCounts& JpegDecoder::counts() const noexcept {
 }
 
 SampleStatus JpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                            PixelView& pixels, const DecodeOptions& decode_options) {
+                                 PixelView& pixels, const DecodeOptions& decode_options) {
   return impl_->decode(bytes, header, box, storage, pixels, decode_options);
 }
 
 SampleStatus JpegDecoder::decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box,
-                                      PixelBuffer& storage, PixelView& pixels, int reduction) {
+                                           PixelBuffer& storage, PixelView& pixels, int reduction) {
   return impl_->decode_reference(bytes, header, box, reduction, storage, pixels);
 }
 

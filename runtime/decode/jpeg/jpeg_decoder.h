@@ -35,12 +35,12 @@ class JpegDecoder {
   explicit JpegDecoder(const DecodeLimits& limits, const DecoderOptions& options = {});
   ~JpegDecoder();
 
-  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage, PixelView& pixels,
-                 const DecodeOptions& decode_options = {});
+  SampleStatus decode(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
+                      PixelView& pixels, const DecodeOptions& decode_options = {});
 
   // The reference way alone: the yardstick of tests.
   SampleStatus decode_reference(EncodedView bytes, const ImageHeader& header, const Box& box, PixelBuffer& storage,
-                           PixelView& pixels, int reduction = 1);
+                                PixelView& pixels, int reduction = 1);
 
   const DecodeCounts& counts() const noexcept;
 

@@ -46,9 +46,7 @@ bool read_baseline_frame(EncodedView bytes, JpegFrame& frame) {
       case 0xC1:
         if (!reader.start_of_frame(segment)) return false;
         break;
-      case 0xDA:
-        frame.scan_begin = at;
-        return start_of_scan(reader, segment) && complete(reader);
+      case 0xDA: frame.scan_begin = at; return start_of_scan(reader, segment) && complete(reader);
       default:
         if (!reader.take(marker, segment)) return false;
     }

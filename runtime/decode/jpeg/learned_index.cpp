@@ -67,7 +67,7 @@ std::shared_ptr<const LearnedIndexes::Known> LearnedIndexes::find(int64_t sample
 }
 
 void LearnedIndexes::keep(int64_t sample, EncodedView bytes, const std::shared_ptr<const Known>& found,
-                         SideIndex index) {
+                          SideIndex index) {
   // Copies have no spare room; an index that grew by single points has.
   auto fresh = std::make_shared<Known>(Known{found != nullptr ? found->sum : hash128(bytes), std::as_const(index)});
   Shard& shard = shard_of(sample);

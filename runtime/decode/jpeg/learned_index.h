@@ -63,9 +63,7 @@ class LearnedMemory {
  private:
   friend class LearnedIndexes;
   bool change(int64_t bytes, int64_t photos) noexcept;
-  bool over() const noexcept {
-    return bytes_.load(std::memory_order_relaxed) > limit_.load(std::memory_order_relaxed);
-  }
+  bool over() const noexcept { return bytes_.load(std::memory_order_relaxed) > limit_.load(std::memory_order_relaxed); }
 
   static constexpr int64_t kUsualIndex = 1024;  // bytes
 

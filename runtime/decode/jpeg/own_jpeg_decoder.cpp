@@ -15,8 +15,8 @@ size_t rounded_up(size_t n, size_t to) {
 
 }  // namespace
 
-bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box, const DecodeOptions& decode_options,
-                             PixelBuffer& storage, PixelView& pixels) {
+bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const Box& box,
+                            const DecodeOptions& decode_options, PixelBuffer& storage, PixelView& pixels) {
   if (!rows_.read_frame(bytes, header, max_scans_, frame_)) return false;
   grid_ = sample_grid(frame_, decode_options.reduction);
   // Repeated, not interpolated, and needs no rows around it; as with narrow images of full size (jpeg_frame.h).
@@ -31,7 +31,8 @@ bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const 
   if (decode_options.rows == nullptr) {
     storage.resize(static_cast<int>(rounded_up(static_cast<size_t>(box.width), 32)), box.height);
   }
-  RestartPointNotes* const notes = decode_options.learned != nullptr && begin_notes(bytes, decode_options.index) ? &notes_ : nullptr;
+  RestartPointNotes* const notes =
+      decode_options.learned != nullptr && begin_notes(bytes, decode_options.index) ? &notes_ : nullptr;
   const bool supported = rows_.with_lanes_or_without([&](bool lanes) {
     if (lanes) return decode_rows(bytes, box, decode_options, true, notes, storage);
     // Of what lanes refuse nothing is learned: they would refuse it with an index, too.
@@ -48,7 +49,7 @@ bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const 
 void OwnJpegDecoder::reach_judged_rows(const DecodeOptions& decode_options) {
   const int end = mcu_window(frame_, decode_options.judged).end_row;
   const bool no_warnings = decode_options.index != nullptr && decode_options.index->fits(frame_) &&
-                     decode_options.index->mcus_without_warning(frame_) >= int64_t{end} * frame_.mcu_columns;
+                           decode_options.index->mcus_without_warning(frame_) >= int64_t{end} * frame_.mcu_columns;
   if (!no_warnings) window_.end_row = std::max(window_.end_row, end);
 }
 
@@ -60,9 +61,9 @@ bool OwnJpegDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
     return false;
   }
   const int64_t mcus = int64_t{frame_.mcu_columns} * frame_.mcu_rows;
-  interval_ = index != nullptr       ? index->interval()
+  interval_ = index != nullptr        ? index->interval()
               : learned_interval_ > 0 ? learned_interval_
-                                     : learned_interval(frame_, bytes.size());
+                                      : learned_interval(frame_, bytes.size());
   notes_.begin(interval_, index != nullptr ? static_cast<int64_t>(index->size()) * interval_ : 0, mcus);
   return notes_.wanted() != RestartPointNotes::none;
 }
@@ -80,7 +81,7 @@ SideIndex OwnJpegDecoder::learned(const SideIndex* index) const {
 }
 
 bool OwnJpegDecoder::decode_rows(EncodedView bytes, const Box& box, const DecodeOptions& decode_options, bool lanes,
-                                  RestartPointNotes* notes, PixelBuffer& storage) {
+                                 RestartPointNotes* notes, PixelBuffer& storage) {
   if (!rows_.begin(bytes, frame_, decode_options.index, window_, lanes, notes)) return false;
   const auto width = static_cast<size_t>(box.width);
   const int end = box.y + box.height;
@@ -135,17 +136,10 @@ bool OwnJpegDecoder::read_row(int mcu_row, bool wanted) {
       const size_t count = target.row_stride[i] / tile_coefficients;
       uint8_t* const to = planes_[i].row((mcu_row * component.v + v) * grid_.block[i]);
       switch (grid_.block[i]) {
-        case 8:
-          idct_tiles(tiles, count, component.quant.data(), to, planes_[i].stride);
-          break;
-        case 4:
-          idct_tiles_4x4(tiles, count, component.quant.data(), to, planes_[i].stride);
-          break;
-        case 2:
-          idct_tiles_2x2(tiles, count, component.quant.data(), to, planes_[i].stride);
-          break;
-        default:
-          idct_tiles_1x1(tiles, count, component.quant.data(), to);
+        case 8: idct_tiles(tiles, count, component.quant.data(), to, planes_[i].stride); break;
+        case 4: idct_tiles_4x4(tiles, count, component.quant.data(), to, planes_[i].stride); break;
+        case 2: idct_tiles_2x2(tiles, count, component.quant.data(), to, planes_[i].stride); break;
+        default: idct_tiles_1x1(tiles, count, component.quant.data(), to);
       }
     }
   }

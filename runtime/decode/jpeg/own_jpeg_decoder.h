@@ -69,8 +69,8 @@ class OwnJpegDecoder {
 
   void prepare(const Box& box);
   void reach_judged_rows(const DecodeOptions& decode_options);
-  bool decode_rows(EncodedView bytes, const Box& box, const DecodeOptions& decode_options, bool lanes, RestartPointNotes* notes,
-                   PixelBuffer& storage);
+  bool decode_rows(EncodedView bytes, const Box& box, const DecodeOptions& decode_options, bool lanes,
+                   RestartPointNotes* notes, PixelBuffer& storage);
   bool begin_notes(EncodedView bytes, const SideIndex* index);
   bool read_row(int mcu_row, bool wanted);
   void repeat_borders(int mcu_row);

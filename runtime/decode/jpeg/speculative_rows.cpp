@@ -26,8 +26,8 @@ SpeculativeRows::SpeculativeRows()
       noted_places_of_all_(noted_lookups / lane_shape().lookups_per_fetch),
       log_(noted_places_of_all_, count_) {}
 
-bool SpeculativeRows::begin(EncodedView bytes, const JpegFrame& frame, McuColumns columns, int first_row,
-                            int end_row, const Start& from, RestartPointNotes* notes) {
+bool SpeculativeRows::begin(EncodedView bytes, const JpegFrame& frame, McuColumns columns, int first_row, int end_row,
+                            const Start& from, RestartPointNotes* notes) {
   if (frame.restart_interval != 0 || first_row >= end_row) return false;
   if (from.point.byte < frame.scan_begin || from.point.byte >= bytes.size()) return false;
   const size_t scan = bytes.size() - frame.scan_begin;

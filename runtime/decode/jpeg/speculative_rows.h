@@ -39,10 +39,10 @@
 #include "runtime/decode/image.h"
 #include "runtime/decode/jpeg/entropy.h"
 #include "runtime/decode/jpeg/entropy_lanes.h"
-#include "runtime/decode/jpeg/restart_point_notes.h"
 #include "runtime/decode/jpeg/jpeg_frame.h"
 #include "runtime/decode/jpeg/lane_tables.h"
 #include "runtime/decode/jpeg/mcu_window.h"
+#include "runtime/decode/jpeg/restart_point_notes.h"
 #include "runtime/decode/jpeg/zigzag_rows.h"
 
 namespace penstock {

@@ -142,7 +142,8 @@ std::unique_ptr<ExportedMemory> make_cuda_exported_memory(const GpuInfo& gpu, Ha
   return exported;
 }
 
-std::unique_ptr<ExportedMemory> open_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, UniqueFd fd, size_t bytes) {
+std::unique_ptr<ExportedMemory> open_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, UniqueFd fd,
+                                                          size_t bytes) {
   CUmemGenericAllocationHandle imported{};
   auto* const descriptor = reinterpret_cast<void*>(static_cast<uintptr_t>(fd.get()));
   check(driver().from_descriptor(&imported, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), gpu,

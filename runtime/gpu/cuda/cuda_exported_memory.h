@@ -28,6 +28,7 @@ using Hanging = std::shared_ptr<std::atomic<bool>>;
 
 // The calling thread has chosen the GPU.
 std::unique_ptr<ExportedMemory> make_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, size_t bytes);
-std::unique_ptr<ExportedMemory> open_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, UniqueFd fd, size_t bytes);
+std::unique_ptr<ExportedMemory> open_cuda_exported_memory(const GpuInfo& gpu, Hanging hanging, UniqueFd fd,
+                                                          size_t bytes);
 
 }  // namespace penstock

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/gpu/gpu.h"
-#include "runtime/gpu/cuda/cuda_link.h"
 #include "runtime/gpu/cuda/cuda_exported_memory.h"
+#include "runtime/gpu/cuda/cuda_link.h"
 #include "runtime/gpu/cuda/stage_ranges.h"
 #include "runtime/gpu/cuda_component.h"
+#include "runtime/gpu/gpu.h"
 #include "runtime/gpu/kernels.h"
 #ifdef PENSTOCK_NVJPEG
 #include "runtime/gpu/nvjpeg/nvjpeg_on_gpu.h"
@@ -43,15 +43,12 @@ void launch_kernel(uint8_t* memory, const StageLaunch& launch, cudaStream_t stre
 
 GpuFault fault_of(cudaError_t code) {
   switch (code) {
-    case cudaErrorMemoryAllocation:
-      return GpuFault::out_of_memory;
+    case cudaErrorMemoryAllocation: return GpuFault::out_of_memory;
     case cudaErrorNoDevice:
     case cudaErrorDevicesUnavailable:
     case cudaErrorECCUncorrectable:
-    case cudaErrorSystemNotReady:
-      return GpuFault::lost;
-    default:
-      return GpuFault::failed;
+    case cudaErrorSystemNotReady: return GpuFault::lost;
+    default: return GpuFault::failed;
   }
 }
 
@@ -59,7 +56,7 @@ void check(cudaError_t code, const GpuInfo& info, const char* what) {
   if (code == cudaSuccess) return;
   (void)cudaGetLastError();  // the next call must not report this one again
   throw GpuError(fault_of(code), "GPU " + std::to_string(info.number) + " (" + info.name + "): " + what + ": " +
-                                      cudaGetErrorString(code));
+                                     cudaGetErrorString(code));
 }
 
 // Events between the things that a CUDA stream was told, for how long each took.
@@ -74,7 +71,9 @@ class Stopwatch {
 
   // Before the first thing, and behind each: what it was. The time goes there.
   cudaError_t mark(cudaStream_t stream, Nanoseconds GpuTimes::*member) { return add(stream, {nullptr, member, -1}); }
-  cudaError_t mark(cudaStream_t stream, GpuStage stage) { return add(stream, {nullptr, nullptr, static_cast<int>(stage)}); }
+  cudaError_t mark(cudaStream_t stream, GpuStage stage) {
+    return add(stream, {nullptr, nullptr, static_cast<int>(stage)});
+  }
   cudaError_t begin(cudaStream_t stream) { return used_ > 0 ? cudaSuccess : add(stream, {nullptr, nullptr, -1}); }
 
   // When all of it is done.
@@ -117,46 +116,26 @@ class Stopwatch {
 
 const char* name_of(GpuStage stage) {
   switch (stage) {
-    case GpuStage::entropy:
-      return "entropy";
-    case GpuStage::sync:
-      return "sync";
-    case GpuStage::sum:
-      return "sum";
-    case GpuStage::write:
-      return "write";
-    case GpuStage::inverse:
-      return "inverse";
-    case GpuStage::colour:
-      return "colour";
-    case GpuStage::across:
-      return "across";
-    case GpuStage::down:
-      return "down";
-    case GpuStage::place:
-      return "place";
-    case GpuStage::point:
-      return "point";
-    case GpuStage::tally:
-      return "tally";
-    case GpuStage::tone:
-      return "tone";
-    case GpuStage::smooth:
-      return "smooth";
-    case GpuStage::blur_across:
-      return "blur_across";
-    case GpuStage::blur_down:
-      return "blur_down";
-    case GpuStage::warp:
-      return "warp";
-    case GpuStage::gather:
-      return "gather";
-    case GpuStage::finish:
-      return "finish";
-    case GpuStage::hash:
-      return "hash";
-    case GpuStage::digest:
-      return "digest";
+    case GpuStage::entropy: return "entropy";
+    case GpuStage::sync: return "sync";
+    case GpuStage::sum: return "sum";
+    case GpuStage::write: return "write";
+    case GpuStage::inverse: return "inverse";
+    case GpuStage::colour: return "colour";
+    case GpuStage::across: return "across";
+    case GpuStage::down: return "down";
+    case GpuStage::place: return "place";
+    case GpuStage::point: return "point";
+    case GpuStage::tally: return "tally";
+    case GpuStage::tone: return "tone";
+    case GpuStage::smooth: return "smooth";
+    case GpuStage::blur_across: return "blur_across";
+    case GpuStage::blur_down: return "blur_down";
+    case GpuStage::warp: return "warp";
+    case GpuStage::gather: return "gather";
+    case GpuStage::finish: return "finish";
+    case GpuStage::hash: return "hash";
+    case GpuStage::digest: return "digest";
   }
   return "?";
 }
@@ -229,8 +208,8 @@ class CudaStream final : public GpuStream {
       if (waited > timeout_ns) {
         *hanging_ = true;
         throw GpuError(GpuFault::lost, "GPU " + std::to_string(info_.number) + " (" + info_.name +
-                                             ") has not finished its work for " + std::to_string(timeout_ns / kSecond) +
-                                             " s");
+                                           ") has not finished its work for " + std::to_string(timeout_ns / kSecond) +
+                                           " s");
       }
       // Work takes a millisecond or so; a thread that spins for it takes a core from decoding.
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::clamp<Nanoseconds>(waited / 8, 10'000, 500'000)));
@@ -251,9 +230,15 @@ class CudaStream final : public GpuStream {
 #ifdef PENSTOCK_NVJPEG
   class Pictures;
 #endif
-  void use() const { check(cudaSetDevice(info_.number), info_, "choosing it"); }
-  void begin() { time(stopwatch_.begin(stream_)); }
-  void time(cudaError_t code) const { check(code, info_, "timing its work"); }
+  void use() const {
+    check(cudaSetDevice(info_.number), info_, "choosing it");
+  }
+  void begin() {
+    time(stopwatch_.begin(stream_));
+  }
+  void time(cudaError_t code) const {
+    check(code, info_, "timing its work");
+  }
 
   GpuInfo info_;
   Hanging hanging_;
@@ -268,7 +253,8 @@ class CudaStream::Pictures final : public PictureDecoder {
  public:
   Pictures(CudaStream& stream, const PictureDecoderOptions& options)
       : stream_(stream),
-        decoder_(open_nvjpeg(stream.info_.number, stream.stream_, [&stream] { stream.wait(10 * kSecond); }, options)) {}
+        decoder_(open_nvjpeg(
+            stream.info_.number, stream.stream_, [&stream] { stream.wait(10 * kSecond); }, options)) {}
   ~Pictures() override { (void)cudaSetDevice(stream_.info_.number); }  // for what the library gives back
   Pictures(const Pictures&) = delete;
   Pictures& operator=(const Pictures&) = delete;

@@ -26,7 +26,7 @@ void check(cudaError_t code, const GpuInfo& gpu, const char* what) {
   if (code == cudaSuccess) return;
   (void)cudaGetLastError();  // the next call must not report this one again
   throw GpuError(GpuFault::failed, "GPU " + std::to_string(gpu.number) + " (" + gpu.name + "): " + what + ": " +
-                                         cudaGetErrorString(code));
+                                       cudaGetErrorString(code));
 }
 
 }  // namespace
@@ -40,7 +40,9 @@ std::string why_no_cuda_links() {
   }
 }
 
-std::string cuda_link_id() { return nccl_link_id(nccl_library()); }
+std::string cuda_link_id() {
+  return nccl_link_id(nccl_library());
+}
 
 std::unique_ptr<GpuLink> open_cuda_link(const GpuInfo& gpu, const std::string& id, LinkEnd end) {
   NcclCuda cuda;
@@ -57,8 +59,12 @@ std::unique_ptr<GpuLink> open_cuda_link(const GpuInfo& gpu, const std::string& i
 
 #else
 
-std::string why_no_cuda_links() { return "this build has no NCCL: nccl.h was not beside the toolkit's headers"; }
-std::string cuda_link_id() { throw Error(ErrorKind::runtime, why_no_cuda_links()); }
+std::string why_no_cuda_links() {
+  return "this build has no NCCL: nccl.h was not beside the toolkit's headers";
+}
+std::string cuda_link_id() {
+  throw Error(ErrorKind::runtime, why_no_cuda_links());
+}
 std::unique_ptr<GpuLink> open_cuda_link(const GpuInfo&, const std::string&, LinkEnd) {
   throw Error(ErrorKind::runtime, why_no_cuda_links());
 }

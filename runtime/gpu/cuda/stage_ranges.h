@@ -28,7 +28,9 @@ class StageRange {
     range.message.ascii = name;
     nvtxDomainRangePushEx(domain(), &range);
   }
-  ~StageRange() { nvtxDomainRangePop(domain()); }
+  ~StageRange() {
+    nvtxDomainRangePop(domain());
+  }
 #else
   explicit StageRange(const char*) {}
 #endif

@@ -32,12 +32,12 @@ bool load_nccl(const std::string& file, NcclLibrary& library, std::string& why_n
     return false;
   }
   library.file = file;
-#define PENSTOCK_NCCL_FIND(name)                                                                  \
-  library.name = reinterpret_cast<decltype(library.name)>(::dlsym(handle, "nccl" #name));         \
-  if (library.name == nullptr) {                                                                  \
-    why_not = file + " has no nccl" #name ": it is too old";                                      \
-    ::dlclose(handle);                                                                            \
-    return false;                                                                                 \
+#define PENSTOCK_NCCL_FIND(name)                                                          \
+  library.name = reinterpret_cast<decltype(library.name)>(::dlsym(handle, "nccl" #name)); \
+  if (library.name == nullptr) {                                                          \
+    why_not = file + " has no nccl" #name ": it is too old";                              \
+    ::dlclose(handle);                                                                    \
+    return false;                                                                         \
   }
   PENSTOCK_NCCL_FUNCTIONS(PENSTOCK_NCCL_FIND)
 #undef PENSTOCK_NCCL_FIND

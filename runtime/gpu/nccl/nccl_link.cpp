@@ -8,10 +8,12 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::microseconds kLook{100'000};  // for errors, while nothing is to be done
-constexpr std::chrono::microseconds kPollInterval{50};        // while a call is in progress
+constexpr std::chrono::microseconds kLook{100'000};     // for errors, while nothing is to be done
+constexpr std::chrono::microseconds kPollInterval{50};  // while a call is in progress
 
-GpuError failed(const std::string& why) { return {GpuFault::failed, "a link between gpus: " + why}; }
+GpuError failed(const std::string& why) {
+  return {GpuFault::failed, "a link between gpus: " + why};
+}
 
 }  // namespace
 

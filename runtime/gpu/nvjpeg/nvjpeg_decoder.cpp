@@ -22,12 +22,9 @@ Refusal refusal_of(nvjpegStatus_t status) {
     case NVJPEG_STATUS_BAD_JPEG:
     case NVJPEG_STATUS_JPEG_NOT_SUPPORTED:
     case NVJPEG_STATUS_INCOMPLETE_BITSTREAM:
-    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED:
-      return Refusal::file;
-    case NVJPEG_STATUS_ALLOCATOR_FAILURE:
-      return Refusal::memory;
-    default:
-      return Refusal::library;
+    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED: return Refusal::file;
+    case NVJPEG_STATUS_ALLOCATOR_FAILURE: return Refusal::memory;
+    default: return Refusal::library;
   }
 }
 

@@ -69,28 +69,17 @@ std::string NvjpegLibrary::name() const {
 
 const char* text_of(nvjpegStatus_t status) noexcept {
   switch (status) {
-    case NVJPEG_STATUS_SUCCESS:
-      return "success";
-    case NVJPEG_STATUS_NOT_INITIALIZED:
-      return "not initialised";
-    case NVJPEG_STATUS_INVALID_PARAMETER:
-      return "invalid parameter";
-    case NVJPEG_STATUS_BAD_JPEG:
-      return "bad JPEG";
-    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED:
-      return "JPEG not supported";
-    case NVJPEG_STATUS_ALLOCATOR_FAILURE:
-      return "allocator failure";
-    case NVJPEG_STATUS_EXECUTION_FAILED:
-      return "execution failed";
-    case NVJPEG_STATUS_ARCH_MISMATCH:
-      return "architecture mismatch";
-    case NVJPEG_STATUS_INTERNAL_ERROR:
-      return "internal error";
-    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED:
-      return "implementation not supported";
-    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM:
-      return "incomplete bitstream";
+    case NVJPEG_STATUS_SUCCESS: return "success";
+    case NVJPEG_STATUS_NOT_INITIALIZED: return "not initialised";
+    case NVJPEG_STATUS_INVALID_PARAMETER: return "invalid parameter";
+    case NVJPEG_STATUS_BAD_JPEG: return "bad JPEG";
+    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED: return "JPEG not supported";
+    case NVJPEG_STATUS_ALLOCATOR_FAILURE: return "allocator failure";
+    case NVJPEG_STATUS_EXECUTION_FAILED: return "execution failed";
+    case NVJPEG_STATUS_ARCH_MISMATCH: return "architecture mismatch";
+    case NVJPEG_STATUS_INTERNAL_ERROR: return "internal error";
+    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED: return "implementation not supported";
+    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM: return "incomplete bitstream";
   }
   return "unknown status";
 }

@@ -81,7 +81,8 @@ class HostDecoder final : public PictureDecoder {
 
 class HostExportedMemory final : public ExportedMemory {
  public:
-  HostExportedMemory(SharedMemory memory, std::function<void()> gone) : memory_(std::move(memory)), gone_(std::move(gone)) {}
+  HostExportedMemory(SharedMemory memory, std::function<void()> gone)
+      : memory_(std::move(memory)), gone_(std::move(gone)) {}
   ~HostExportedMemory() override {
     if (gone_) gone_();
   }
@@ -154,7 +155,8 @@ class HostGpu final : public Gpu {
   std::string link_id() override { return new_host_link_id(); }
   std::unique_ptr<GpuLink> link(const std::string& id, LinkEnd end) override { return open_host_link(id, end); }
   std::unique_ptr<ExportedMemory> open_exported(UniqueFd fd, size_t bytes) override {
-    return std::make_unique<HostExportedMemory>(SharedMemory::open(std::move(fd), bytes, SharedMemory::Access::read), nullptr);
+    return std::make_unique<HostExportedMemory>(SharedMemory::open(std::move(fd), bytes, SharedMemory::Access::read),
+                                                nullptr);
   }
 
  private:
@@ -163,7 +165,7 @@ class HostGpu final : public Gpu {
   }
   GpuError short_of(size_t bytes, const std::string& why) const {
     return {GpuFault::out_of_memory, "GPU " + std::to_string(info_.number) + " (" + info_.name + "): allocating " +
-                                          std::to_string(bytes) + " bytes: " + why};
+                                         std::to_string(bytes) + " bytes: " + why};
   }
 
   std::shared_ptr<HostLibrary> library_;

@@ -23,13 +23,13 @@ namespace penstock {
 
 struct HostLibrary {
   PictureDecoderFacts facts{.name = "the CPU's decoder"};
-  std::string missing;                                  // why there is none; empty: there is one
-  std::atomic<int> decoders = 1'000'000;                // that can still be made
+  std::string missing;                    // why there is none; empty: there is one
+  std::atomic<int> decoders = 1'000'000;  // that can still be made
   // from any in-flight batch's thread; before it looks itself. Empty: none
   std::function<Refusal(const LibraryPicture&)> judge;
 };
 
 std::unique_ptr<Gpu> open_host_gpu(int number, size_t memory_bytes,
-                                     std::shared_ptr<HostLibrary> library = std::make_shared<HostLibrary>());
+                                   std::shared_ptr<HostLibrary> library = std::make_shared<HostLibrary>());
 
 }  // namespace penstock

@@ -23,7 +23,9 @@
 namespace penstock {
 namespace {
 
-GpuError failed(const std::string& why) { return {GpuFault::failed, "a link between gpus: " + why}; }
+GpuError failed(const std::string& why) {
+  return {GpuFault::failed, "a link between gpus: " + why};
+}
 
 class HostLink final : public GpuLink {
  public:
@@ -162,7 +164,9 @@ class HostLink final : public GpuLink {
 
 }  // namespace
 
-std::string new_host_link_id() { return "penstock-link-" + random_hex(12); }
+std::string new_host_link_id() {
+  return "penstock-link-" + random_hex(12);
+}
 
 std::unique_ptr<GpuLink> open_host_link(const std::string& id, LinkEnd end, const LinkTimeouts& timeouts) {
   return std::make_unique<HostLink>(id, end, timeouts);

@@ -29,7 +29,9 @@ void HostStream::wait(Nanoseconds) {
   }
 }
 
-GpuTimes HostStream::take_times() { return std::exchange(times_, {}); }
+GpuTimes HostStream::take_times() {
+  return std::exchange(times_, {});
+}
 
 void HostStream::copy(std::byte* to, const std::byte* from, size_t bytes, Nanoseconds& time) {
   work_.push_back({[to, from, bytes] { std::memcpy(to, from, bytes); }, &time});

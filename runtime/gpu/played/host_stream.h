@@ -36,7 +36,9 @@ class HostStream final : public GpuStream {
   }
   void wait(Nanoseconds timeout_ns) override;
   GpuTimes take_times() override;
-  std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) override { return make_decoder_(*this); }
+  std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) override {
+    return make_decoder_(*this);
+  }
 
  private:
   struct Work {

@@ -21,8 +21,8 @@
 
 #include "runtime/base/switches.h"
 #include "runtime/base/wire.h"
-#include "runtime/gpu/gpu_finisher.h"
 #include "runtime/gpu/buffer_ranges.h"
+#include "runtime/gpu/gpu_finisher.h"
 #include "runtime/gpu/gpus.h"
 #include "transport/unix_socket.h"
 
@@ -72,7 +72,8 @@ bool receive(PacketSocket& socket, Word& word) {
 // The loader's side: makes chunks on its GPU, and lends them.
 class Exporter {
  public:
-  Exporter(PacketSocket& socket, size_t buffer_ranges) : socket_(socket), buffer_ranges_(*gpu_, buffer_ranges * piece_bytes()) {
+  Exporter(PacketSocket& socket, size_t buffer_ranges)
+      : socket_(socket), buffer_ranges_(*gpu_, buffer_ranges * piece_bytes()) {
     WireWriter out;
     out.u64(buffer_ranges_.bytes());
     socket.send(out.bytes(), buffer_ranges_.fd());
@@ -133,7 +134,6 @@ class Borrower {
   std::unique_ptr<ExportedMemory> exported_;
 };
 
-
 // What the other process does: its end of a socket, and its exit code.
 int read_all_chunks(PacketSocket& socket) {
   Borrower borrower(socket);
@@ -182,7 +182,8 @@ int share_until_killed(PacketSocket& socket) {
 }
 
 using Role = int (*)(PacketSocket& socket);
-constexpr std::array<Role, 5> kRoles = {read_all_chunks, lend_until_killed, lend_and_die, read_two_until_killed, share_until_killed};
+constexpr std::array<Role, 5> kRoles = {read_all_chunks, lend_until_killed, lend_and_die, read_two_until_killed,
+                                        share_until_killed};
 
 // Processes of the test's own, made before this one has anything to do with a GPU: CUDA does not survive a fork. Each
 // waits for its first byte, and ends with its role, or when it is killed, or when this process is gone.
@@ -280,7 +281,8 @@ bool is_gpu() {
 }  // namespace
 
 TEST_CASE(
-    "a trainer's process finishes what a loader's has made, through few buffer ranges, and without a byte of it by the host") {
+    "a trainer's process finishes what a loader's has made, through few buffer ranges, and without a byte of it by the "
+    "host") {
   Child trainer(read_all_chunks);
   Exporter exporter(trainer.socket(), 3);
   uint64_t back = 0;
@@ -342,7 +344,8 @@ TEST_CASE("memory of a process that was killed goes back when the last one that 
   Child loader(share_until_killed);
   const std::unique_ptr<Gpu> gpu = open_trainers_gpu(0);
   // So large that a GPU has no room for two.
-  const auto bytes = is_gpu() ? static_cast<size_t>(static_cast<double>(gpu->info().memory_bytes) * 0.6) : size_t{64} << 20;
+  const auto bytes =
+      is_gpu() ? static_cast<size_t>(static_cast<double>(gpu->info().memory_bytes) * 0.6) : size_t{64} << 20;
   send(loader.socket(), {0, 0, bytes});
   Packet packet;
   REQUIRE(loader.socket().receive_until(packet, 3 * kSoon));

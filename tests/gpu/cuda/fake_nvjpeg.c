@@ -46,7 +46,9 @@ struct nvjpegBufferDevice {
 
 static FakeNvjpeg fake;
 
-FakeNvjpeg* fake_nvjpeg(void) { return &fake; }
+FakeNvjpeg* fake_nvjpeg(void) {
+  return &fake;
+}
 
 static int is(const void* object, int kind) {
   if (object != NULL && *(const int*)object == kind) return 1;
@@ -74,8 +76,8 @@ nvjpegStatus_t nvjpegGetProperty(libraryPropertyType type, int* value) {
   return NVJPEG_STATUS_SUCCESS;
 }
 
-nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t* gpu,
-                                nvjpegPinnedAllocatorV2_t* pinned, unsigned int flags, nvjpegHandle_t* handle) {
+nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t* gpu, nvjpegPinnedAllocatorV2_t* pinned,
+                                unsigned int flags, nvjpegHandle_t* handle) {
   if (gpu == NULL || pinned == NULL) ++fake.wrong;
   if (fake.fail_create != 0) return (nvjpegStatus_t)fake.fail_create;
   if ((flags & (NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION)) != 0 && fake.fail_interpolation != 0) {
@@ -88,7 +90,9 @@ nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t*
   (*handle)->gpu = *gpu;
   return NVJPEG_STATUS_SUCCESS;
 }
-nvjpegStatus_t nvjpegDestroy(nvjpegHandle_t handle) { return end(handle, kHandle); }
+nvjpegStatus_t nvjpegDestroy(nvjpegHandle_t handle) {
+  return end(handle, kHandle);
+}
 
 nvjpegStatus_t nvjpegGetHardwareDecoderInfo(nvjpegHandle_t handle, unsigned int* engines, unsigned int* cores) {
   if (!is(handle, kHandle)) return NVJPEG_STATUS_INVALID_PARAMETER;
@@ -107,14 +111,18 @@ nvjpegStatus_t nvjpegDecoderStateCreate(nvjpegHandle_t handle, nvjpegJpegDecoder
   if (!is(decoder, kDecoder)) return NVJPEG_STATUS_INVALID_PARAMETER;
   return nvjpegJpegStateCreate(handle, state);
 }
-nvjpegStatus_t nvjpegJpegStateDestroy(nvjpegJpegState_t state) { return end(state, kState); }
+nvjpegStatus_t nvjpegJpegStateDestroy(nvjpegJpegState_t state) {
+  return end(state, kState);
+}
 
 nvjpegStatus_t nvjpegDecoderCreate(nvjpegHandle_t handle, nvjpegBackend_t backend, nvjpegJpegDecoder_t* decoder) {
   if (!is(handle, kHandle) || backend != handle->backend) return NVJPEG_STATUS_INVALID_PARAMETER;
   *decoder = make(sizeof **decoder, kDecoder);
   return NVJPEG_STATUS_SUCCESS;
 }
-nvjpegStatus_t nvjpegDecoderDestroy(nvjpegJpegDecoder_t decoder) { return end(decoder, kDecoder); }
+nvjpegStatus_t nvjpegDecoderDestroy(nvjpegJpegDecoder_t decoder) {
+  return end(decoder, kDecoder);
+}
 
 nvjpegStatus_t nvjpegBufferPinnedCreateV2(nvjpegHandle_t handle, nvjpegPinnedAllocatorV2_t* allocator,
                                           nvjpegBufferPinned_t* buffer) {
@@ -122,14 +130,18 @@ nvjpegStatus_t nvjpegBufferPinnedCreateV2(nvjpegHandle_t handle, nvjpegPinnedAll
   *buffer = make(sizeof **buffer, kPinned);
   return NVJPEG_STATUS_SUCCESS;
 }
-nvjpegStatus_t nvjpegBufferPinnedDestroy(nvjpegBufferPinned_t buffer) { return end(buffer, kPinned); }
+nvjpegStatus_t nvjpegBufferPinnedDestroy(nvjpegBufferPinned_t buffer) {
+  return end(buffer, kPinned);
+}
 nvjpegStatus_t nvjpegBufferDeviceCreateV2(nvjpegHandle_t handle, nvjpegDevAllocatorV2_t* allocator,
                                           nvjpegBufferDevice_t* buffer) {
   if (!is(handle, kHandle) || allocator == NULL) return NVJPEG_STATUS_INVALID_PARAMETER;
   *buffer = make(sizeof **buffer, kDevice);
   return NVJPEG_STATUS_SUCCESS;
 }
-nvjpegStatus_t nvjpegBufferDeviceDestroy(nvjpegBufferDevice_t buffer) { return end(buffer, kDevice); }
+nvjpegStatus_t nvjpegBufferDeviceDestroy(nvjpegBufferDevice_t buffer) {
+  return end(buffer, kDevice);
+}
 nvjpegStatus_t nvjpegStateAttachPinnedBuffer(nvjpegJpegState_t state, nvjpegBufferPinned_t buffer) {
   if (!is(state, kState) || !is(buffer, kPinned)) return NVJPEG_STATUS_INVALID_PARAMETER;
   state->pinned = 1;
@@ -146,7 +158,9 @@ nvjpegStatus_t nvjpegJpegStreamCreate(nvjpegHandle_t handle, nvjpegJpegStream_t*
   *stream = make(sizeof **stream, kStream);
   return NVJPEG_STATUS_SUCCESS;
 }
-nvjpegStatus_t nvjpegJpegStreamDestroy(nvjpegJpegStream_t stream) { return end(stream, kStream); }
+nvjpegStatus_t nvjpegJpegStreamDestroy(nvjpegJpegStream_t stream) {
+  return end(stream, kStream);
+}
 
 /* The first frame header. */
 static nvjpegStatus_t read_frame(const unsigned char* data, size_t length, nvjpegJpegStream_t stream) {
@@ -197,7 +211,9 @@ nvjpegStatus_t nvjpegDecodeParamsCreate(nvjpegHandle_t handle, nvjpegDecodeParam
   *params = make(sizeof **params, kParams);
   return NVJPEG_STATUS_SUCCESS;
 }
-nvjpegStatus_t nvjpegDecodeParamsDestroy(nvjpegDecodeParams_t params) { return end(params, kParams); }
+nvjpegStatus_t nvjpegDecodeParamsDestroy(nvjpegDecodeParams_t params) {
+  return end(params, kParams);
+}
 nvjpegStatus_t nvjpegDecodeParamsSetOutputFormat(nvjpegDecodeParams_t params, nvjpegOutputFormat_t format) {
   if (!is(params, kParams)) return NVJPEG_STATUS_INVALID_PARAMETER;
   params->format = (int)format;
@@ -229,8 +245,9 @@ nvjpegStatus_t nvjpegDecodeBatchedInitialize(nvjpegHandle_t handle, nvjpegJpegSt
 }
 
 /* `way`: 0 engines, 1 a batch of kernels, 2 alone. */
-static nvjpegStatus_t decode(nvjpegHandle_t handle, const unsigned char* data, size_t length, const nvjpegImage_t* image,
-                             int x, int y, int width, int height, int way, cudaStream_t stream) {
+static nvjpegStatus_t decode(nvjpegHandle_t handle, const unsigned char* data, size_t length,
+                             const nvjpegImage_t* image, int x, int y, int width, int height, int way,
+                             cudaStream_t stream) {
   struct nvjpegJpegStream headers = {kStream, 0, 0, 0, NULL, 0};
   void* memory = NULL;
   const nvjpegStatus_t status = read_frame(data, length, &headers);
@@ -307,8 +324,8 @@ nvjpegStatus_t nvjpegDecodeJpeg(nvjpegHandle_t handle, nvjpegJpegDecoder_t decod
   }
   if (fake.in_flight != 0) ++fake.wrong; /* the buffers are somebody else's */
   if (fake.fail_one != 0) return (nvjpegStatus_t)fake.fail_one;
-  const nvjpegStatus_t status = decode(handle, stream->data, stream->length, image, params->x, params->y, params->width,
-                                       params->height, 2, cuda);
+  const nvjpegStatus_t status =
+      decode(handle, stream->data, stream->length, image, params->x, params->y, params->width, params->height, 2, cuda);
   fake.in_flight = 1;
   if (status == NVJPEG_STATUS_SUCCESS) ++fake.alone;
   return status;

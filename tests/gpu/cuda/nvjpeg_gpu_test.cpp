@@ -68,7 +68,8 @@ Difference difference(const uint8_t* planes, const GpuBox& region, const Decoded
       for (int x = 0; x < region.width; ++x) {
         const int at_x = std::clamp(region.x + x + dx, 0, whole.width - 1);
         const int at_y = std::clamp(region.y + y + dy, 0, whole.height - 1);
-        const int step = std::abs(planes[(channel * region.height + y) * region.width + x] - whole.at(at_x, at_y, channel));
+        const int step =
+            std::abs(planes[(channel * region.height + y) * region.width + x] - whole.at(at_x, at_y, channel));
         sum += step;
         out.most = std::max(out.most, step);
         ++count;
@@ -84,7 +85,8 @@ class Bench {
  public:
   explicit Bench(const PictureDecoderOptions& options = {}) {
     try {
-      if (switches().gpus == "host") throw Error(ErrorKind::runtime, "the GPU is played by this CPU, which has no nvJPEG");
+      if (switches().gpus == "host")
+        throw Error(ErrorKind::runtime, "the GPU is played by this CPU, which has no nvJPEG");
       gpu_ = open_trainers_gpu(0);
       stream_ = gpu_->stream();
       decoder_ = stream_->picture_decoder(options);
@@ -95,7 +97,8 @@ class Bench {
   }
 
   void add(std::vector<std::byte> file, int width, int height, const GpuBox& region) {
-    LibraryPicture picture{.width = width, .height = height, .region = region, .to_at = bytes_, .place = pictures_.size()};
+    LibraryPicture picture{
+        .width = width, .height = height, .region = region, .to_at = bytes_, .place = pictures_.size()};
     bytes_ += (static_cast<size_t>(region.width) * static_cast<size_t>(region.height) * 3 + kGap + 255) / 256 * 256;
     files_.push_back(std::move(file));
     pictures_.push_back(picture);
@@ -164,13 +167,14 @@ TEST_CASE("regions at every border lie where they should, near libjpeg-turbo's p
     for (const Sampling& sampling : kSamplings) {
       bench.clear();
       for (const auto& [width, height] : {std::pair{500, 375}, std::pair{64, 64}, std::pair{97, 203}}) {
-        const JpegSpec spec{.width = width, .height = height, .h = sampling.h, .v = sampling.v, .quality = 92, .noise_bits = 4};
+        const JpegSpec spec{
+            .width = width, .height = height, .h = sampling.h, .v = sampling.v, .quality = 92, .noise_bits = 4};
         bench.add(spec, {0, 0, width, height});
         if (!bench.cuts_regions()) continue;
         const int w = width / 2 / 16 * 16;
         const int h = height / 2 / 16 * 16;
         for (const GpuBox region : {GpuBox{0, 0, w, h}, GpuBox{width - w, 0, w, h}, GpuBox{0, height - h, w, h},
-                                     GpuBox{width - w, height - h, w, h}, GpuBox{16, 16, w / 2, h / 2}}) {
+                                    GpuBox{width - w, height - h, w, h}, GpuBox{16, 16, w / 2, h / 2}}) {
           bench.add(spec, region);
         }
       }
@@ -190,10 +194,11 @@ TEST_CASE("regions at every border lie where they should, near libjpeg-turbo's p
         }
         worst = {std::max(worst.mean, found.mean), std::max(worst.most, found.most)};
       }
-      std::printf("{\"name\": \"nvjpeg against libjpeg-turbo\", \"ok\": true, \"sampling\": \"%s\", \"chroma\": \"%s\", "
-                  "\"pictures\": %zu, \"largest_mean_steps\": %.3f, \"largest_steps\": %d}\n",
-                  sampling.name, chroma == ChromaUpsampling::interpolated ? "interpolated" : "nearest",
-                  bench.pictures().size(), worst.mean, worst.most);
+      std::printf(
+          "{\"name\": \"nvjpeg against libjpeg-turbo\", \"ok\": true, \"sampling\": \"%s\", \"chroma\": \"%s\", "
+          "\"pictures\": %zu, \"largest_mean_steps\": %.3f, \"largest_steps\": %d}\n",
+          sampling.name, chroma == ChromaUpsampling::interpolated ? "interpolated" : "nearest", bench.pictures().size(),
+          worst.mean, worst.most);
     }
   }
 }

@@ -19,11 +19,11 @@
 
 struct ncclComm {
   int rank;
-  int listening;  /* or -1 */
-  int socket;     /* or -1 */
+  int listening; /* or -1 */
+  int socket;    /* or -1 */
   struct sockaddr_un address;
   socklen_t length;
-  char* data;     /* under way */
+  char* data; /* under way */
   size_t left;
   ncclResult_t state;
   atomic_int calls;
@@ -32,7 +32,9 @@ struct ncclComm {
 static FakeNccl fake;
 static atomic_int number;
 
-FakeNccl* fake_nccl(void) { return &fake; }
+FakeNccl* fake_nccl(void) {
+  return &fake;
+}
 
 static void enter(ncclComm_t comm) {
   if (atomic_fetch_add(&comm->calls, 1) != 0) (void)__atomic_add_fetch(&fake.wrong, 1, __ATOMIC_RELAXED);
@@ -118,21 +120,25 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   enter(comm);
   step(comm);
   char byte;
-  if (comm->state == ncclSuccess && comm->socket >= 0 && recv(comm->socket, &byte, 1, MSG_PEEK) == 0) comm->state = ncclRemoteError;
+  if (comm->state == ncclSuccess && comm->socket >= 0 && recv(comm->socket, &byte, 1, MSG_PEEK) == 0)
+    comm->state = ncclRemoteError;
   *state = comm->state;
   return leave(comm, ncclSuccess);
 }
 
-static ncclResult_t move(ncclComm_t comm, void* data, size_t count, ncclDataType_t type, int peer, int rank, void* stream) {
+static ncclResult_t move(ncclComm_t comm, void* data, size_t count, ncclDataType_t type, int peer, int rank,
+                         void* stream) {
   enter(comm);
-  if (comm->rank != rank || peer != 1 - rank || type != ncclUint8 || stream == NULL || comm->state != ncclSuccess) (void)__atomic_add_fetch(&fake.wrong, 1, __ATOMIC_RELAXED);
+  if (comm->rank != rank || peer != 1 - rank || type != ncclUint8 || stream == NULL || comm->state != ncclSuccess)
+    (void)__atomic_add_fetch(&fake.wrong, 1, __ATOMIC_RELAXED);
   if (fake.move != ncclSuccess) return leave(comm, fake.move);
   comm->data = data;
   comm->left = count;
   comm->state = ncclInProgress;
   return leave(comm, ncclInProgress);
 }
-ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return move(comm, (void*)data, count, type, peer, 0, stream);
 }
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {

@@ -104,7 +104,9 @@ TEST_CASE("an end that nobody joins, or that is stuck, gives up in time; one tha
     here->end("it was not wanted");
     CHECK(fails(*here, "it was not wanted"));
   }
-  SUBCASE("destroyed while it joins") { bench.open(LinkEnd::receiver); }
+  SUBCASE("destroyed while it joins") {
+    bench.open(LinkEnd::receiver);
+  }
   SUBCASE("nothing is sent") {
     const auto here = bench.open(LinkEnd::sender);
     const auto there = bench.open(LinkEnd::receiver, {.move_ns = kSoon});
@@ -129,8 +131,8 @@ TEST_CASE("the other end's death is heard of, receiving, sending or idle") {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       here.reset();
     });
-    CHECK_THROWS_WITH_AS(there->receive(bytes.data(), bytes.size(), bench.stream), doctest::Contains("remote process exited"),
-                         GpuError);
+    CHECK_THROWS_WITH_AS(there->receive(bytes.data(), bytes.size(), bench.stream),
+                         doctest::Contains("remote process exited"), GpuError);
     later.join();
   }
   SUBCASE("sending") {
