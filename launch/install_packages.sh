@@ -15,7 +15,7 @@ packages=(g++ cmake ninja-build pkg-config ccache openmpi-bin libopenmpi-dev lib
 if [[ "${1:-}" == --tests ]]; then
   # iproute2: the tests over several nodes make them of network namespaces.
   packages+=(doctest-dev iproute2 python3 python3-dev python3-venv python3-numpy python3-pil python3-torch
-    python3-torchvision python3-xxhash clang)
+    python3-torchvision python3-xxhash clang clang-format)
 fi
 
 missing=()
