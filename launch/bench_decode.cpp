@@ -32,7 +32,7 @@ struct DecodeRequest {
   bool json = false;
 };
 
-// Of a folder: what training usually begins with.
+// The pipeline that training on a folder usually begins with.
 Job job_of(const DecodeRequest& request) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(request.arguments.file, ignored)) {

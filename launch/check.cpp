@@ -194,7 +194,7 @@ std::vector<std::string> different_classes(const std::map<std::string, std::vect
   return complaints;
 }
 
-// Of one sample.
+// The bytes of one sample.
 double bytes_of(const FieldTable& fields) {
   double bytes = 0;
   for (const FieldSpec& field : fields) bytes += static_cast<double>(field.bytes_per_sample());

@@ -58,7 +58,7 @@ void refuse_missing(const std::string& given, const std::string& one, const std:
 
 namespace {
 
-// Of shards of a folder: all of them by a pattern.
+// A pattern that matches all shards in the folder.
 std::string pattern_in(const std::string& folder, const char* files) {
   if (folder.find_first_of("{}*?") != std::string::npos) {
     throw Error(

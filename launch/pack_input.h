@@ -37,7 +37,7 @@ class PackInput {
   // Keys, labels, classes, fields and values in the table itself are what the pack has; places are the source's.
   const SampleTable& table() const noexcept { return *table_; }
   int64_t size() const noexcept { return table_->size(); }
-  // Of the table's columns, those that belong to the data; the others are made anew.
+  // The table's columns that belong to the data; the others are written anew.
   size_t fields() const noexcept { return fields_; }
   bool in_table(size_t field, int64_t index) const {
     return pairs_ == nullptr && table_->place(field, index).file == kInTable;

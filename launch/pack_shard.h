@@ -24,7 +24,7 @@ struct FinishedShard {
   Sum128 stamp;  // of the source's files that are one sample each
 };
 
-// Of PackInput::stamp() of all samples of a shard.
+// The checksum over PackInput::stamp() of all samples of a shard.
 Sum128 stamp_of(const std::vector<uint64_t>& stamps);
 
 class ShardWriter {

@@ -237,7 +237,7 @@ class Unpacker {
     }
   }
 
-  // Of pictures that had no file; where it makes no difference to what is checked, any.
+  // The extension for pictures that had no file; any where the check does not depend on it.
   std::string extension(int64_t index, const std::string& stem) {
     if (own_files() || pixels()) return {};
     constexpr size_t kLongest = 5;

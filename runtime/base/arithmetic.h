@@ -19,7 +19,7 @@ namespace penstock {
 
 enum class Arithmetic : uint8_t { exact = 0, fast = 1 };  // as it stands in messages
 
-// Of a name that the job file's parser let through.
+// For a name that the job file's parser has accepted.
 inline Arithmetic arithmetic_of(std::string_view name) noexcept {
   return name == "fast" ? Arithmetic::fast : Arithmetic::exact;
 }

@@ -89,7 +89,7 @@ class FileSystem {
 
   virtual int64_t file_size(const std::string& path) = 0;
 
-  // Of a file or a folder; links are followed.
+  // The facts about a file or a folder; links are followed.
   virtual FileFacts examine(const std::string& path);
 
   // Takes no stat per entry where the file system tells types in its directories (all common ones do).

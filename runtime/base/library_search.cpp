@@ -27,7 +27,7 @@ LibrarySearch nccl_search() {
 }
 
 std::vector<std::string> library_candidates(const LibrarySearch& search) {
-  // Who names one wants that one.
+  // A library named by the user is the only one tried.
   if (!search.named.empty()) return {search.named};
   std::vector<std::string> files = search.names;
   std::vector<std::filesystem::path> folders;

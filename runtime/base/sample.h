@@ -25,7 +25,7 @@ struct PlannedSample {
   friend bool operator==(const PlannedSample&, const PlannedSample&) = default;
 };
 
-// Who draws: the key and most of the counter of Philox4x32-10 (runtime/transforms/draw.h has the rest).
+// Identifies who draws: the key and most of the counter of Philox4x32-10 (runtime/transforms/draw.h has the rest).
 struct DrawKey {
   uint64_t seed = 0;
   uint32_t epoch = 0;

@@ -37,7 +37,7 @@ struct Switches {
 Switches switches();
 void check_switches();
 
-// Of a variable that has no switch: what processes of a job tell each other.
+// The value of a variable that is no switch: what processes of a job pass to each other.
 std::string environment_value(const char* name);
 
 }  // namespace penstock

@@ -205,7 +205,7 @@ T ClientSession::expect(const std::string& what, UniqueFd* fd) {
 ReceiverAnswer ClientSession::answer_to(uint64_t question, const std::string& what) {
   WaitDeadline wait_deadline(clock_, options_.timeout_ns);
   for (;;) {
-    // Whoever took the lock while we let go of it may have received it.
+    // Another thread may have received it while we had released the lock.
     if (auto answer = questions_.take(question)) return std::move(*answer);
     std::optional<ReceiverAnswer> any = receive_once(what, 0, wait_deadline);
     if (!any) continue;
@@ -222,7 +222,7 @@ void ClientSession::answered(ReceiverAnswer answer) {
   if (std::optional<ReceiverAnswer> left = questions_.arrived(std::move(answer))) undo(std::move(*left));
 }
 
-// Of a question whose asker was interrupted: an iteration that nobody knows of is over.
+// Undoes what was answered after its asker had been interrupted: an iteration that nobody knows of is ended.
 void ClientSession::undo(ReceiverAnswer left) {
   const auto* stream = std::get_if<ClientIteration>(&left.message);
   if (stream == nullptr) return;
@@ -268,7 +268,7 @@ ClientMessage ClientSession::answer_of(uint64_t stream) {
   report_warnings();
   WaitDeadline wait_deadline(clock_, options_.timeout_ns);
   for (;;) {
-    // Whoever took the lock while we let go of it may have received our answer: for an iteration of its own, and then
+    // Another thread may have received our answer while we had released the lock: for an iteration of its own, and then
     // it is kept here; or as its own, where threads share an iteration, and then we ask for the next.
     if (auto kept = answers_.take(stream)) return std::move(*kept);
     if (answers_.ask(stream)) send(ClientNext{stream});

@@ -9,7 +9,7 @@
 //   answers.stop(stream);                                         // the iteration is over
 //   for (const ClientRelease& back : answers.drop_stopped()) send(back);
 //
-// Of one iteration:
+// The states of one iteration:
 //
 //   nothing --ask()--> asked --arrived()--> nothing         A wait that is interrupted leaves its question asked; the
 //                        |                                  next one does not ask again, so no batch is lost.

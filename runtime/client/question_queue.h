@@ -6,7 +6,7 @@
 //   if (auto left = questions.arrived({message, fd})) ...          // any such answer, whoever received it
 //   if (auto left = questions.abandon(question)) ...               // its asker was interrupted
 //
-// Of one question:
+// The states of one question:
 //
 //   asked --arrived()--> answered --take()--> gone
 //     '--abandon()--> abandoned --arrived(), which gives it back--> gone      What to undo is the caller's to say.

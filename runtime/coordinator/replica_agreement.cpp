@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Of cursors that some replica has not reached: one that never will must not fill memory.
+// How many cursors are kept that some replica has not reached: a replica that never does must not fill memory.
 constexpr size_t kCursorsKept = 4096;
 
 std::string cursor_text(int64_t epoch, int64_t step) {

@@ -156,7 +156,8 @@ bool lock_at_once(const UniqueFd& fd) {
   return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
-// Of writers that were killed. The lock tells, and not the number in the name: that may be another machine's.
+// Removes what killed writers have left. The lock decides, not the process number in the name, which may be another
+// machine's.
 void remove_leftovers(const std::string& path) noexcept try {
   namespace fs = std::filesystem;
   const fs::path parent = fs::path(path).parent_path();
@@ -171,7 +172,7 @@ void remove_leftovers(const std::string& path) noexcept try {
   // A folder that cannot be listed keeps them: nothing depends on it.
 }
 
-// Who cleans up meanwhile may take it for a leftover between its making and its lock: then once more.
+// A process that cleans up may take the file for a leftover before it is locked: then it is made once more.
 UniqueFd create_locked(const std::string& path) {
   const auto fail = [&](int code, const char* remedy) {
     throw FileError(code, path, "cannot create '" + path + "': " + std::strerror(code), remedy);

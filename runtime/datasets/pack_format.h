@@ -89,14 +89,14 @@ struct PackRecord {
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
-// Of a table that check_records() has taken.
+// The table must have passed check_records().
 PackRecord record_of(const SampleTable& table, int64_t index) noexcept;
 
 // Samples [first, end) of `table` are records of its file number `file`, from a shard's header to `table_offset`, and
 // none is larger than kMaxRecordBytes.
 void check_records(const SampleTable& table, int64_t first, int64_t end, uint32_t file, uint64_t table_offset);
 
-// Of a shard. Error(dataset) naming it.
+// The trailer and header of a shard. Error(dataset) naming it.
 PackTrailer read_trailer(const FileReader& shard);
 PackHeader read_pack_header(const FileReader& shard);
 // The table of its own samples, checked as everything else. Before memory is taken it is refused if it is larger than

@@ -42,7 +42,8 @@ class PairedFolders final : public Source {
   void list_reads(int64_t index, std::vector<FilePart>& parts) const override;
   Sum128 fingerprint() const override { return fingerprint_; }
 
-  // Of the image (0) or its partners, in the order of fields(): a root, and a sample's name relative to it.
+  // The folder of the image (0) or of a partner, in the order of fields(): its root, and a sample's name relative to
+  // it.
   size_t folders() const noexcept { return folders_.size(); }
   const std::string& root(size_t folder) const { return folders_.at(folder).root; }
   const std::string& name(size_t folder, int64_t index) const {

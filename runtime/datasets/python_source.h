@@ -39,7 +39,7 @@ class PythonSource final : public Source {
   bool labelled() const override { return labelled_; }
   const std::vector<std::string>& class_names() const override { return classes_; }
   int64_t encoded_size(int64_t) const override { return 0; }  // not known before it is made
-  // Of a sample whose image is encoded; Error(usage) where it is not: makers of samples call load().
+  // Only for a sample whose image is encoded, else Error(usage); SampleMaker calls load().
   SampleStatus read(int64_t index, std::vector<std::byte>& bytes) const override;
   SampleStatus load(const DrawKey& key, SourceSample& sample) const override;
   Sum128 fingerprint() const override { return fingerprint_; }

@@ -241,7 +241,7 @@ class PythonWorkers::Impl {
   std::unique_ptr<Worker> take(const std::string& what) {
     {
       const MonotonicClock clock;
-      // Whoever has a worker keeps it for so long at most; there may be many who wait for one.
+      // A thread keeps a worker at most that long, and many threads may wait for one.
       const double limit_s = (spec_.timeout_s + spec_.start_timeout_s + 2 * kGrace_s) * spec_.attempts;
       MutexLock lock(mutex_);
       Nanoseconds deadline = clock.now() + static_cast<Nanoseconds>(limit_s * 1e9);

@@ -35,7 +35,7 @@
 
 namespace penstock {
 
-// Who runs workers, and how.
+// How workers are run, and by whom.
 struct PythonHost {
   PythonSpec spec;
   // Hears of every worker that had to be replaced, from whatever thread saw it.

@@ -27,7 +27,7 @@ void read_now(ReadJob& job, FileSystem& files) {
     reader->read_at(job.offset, job.data);
     job.good = true;
   } catch (const std::exception&) {
-    // Whoever wants the bytes meets it again, at the sample concerned.
+    // The thread that wants the bytes meets the error again, at the sample concerned.
     job.good = false;
   }
 }

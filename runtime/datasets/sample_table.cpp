@@ -268,7 +268,7 @@ void check_places(const TableFacts& facts, std::span<const FieldPlace> places, u
     bool good = place.file == kInTable || place.file < facts.files.size();
     const uint64_t there = !good ? 0 : place.file == kInTable ? values_bytes : facts.files[place.file].content_bytes;
     good = good && place.offset <= there && place.bytes <= there - place.offset && place.bytes <= kMaxFieldBytes;
-    // Of pictures the file is stored, and the pipeline fixes the shape.
+    // Pictures are stored as files, and the pipeline fixes their shape.
     const bool picture = field.kind == FieldKind::image || field.kind == FieldKind::mask;
     good = good && (picture || !field.fixed_size() || place.bytes == field.bytes_per_sample());
     if (!good)

@@ -3,7 +3,7 @@
 //   decoder.decode(bytes, header, box, storage, pixels, {.index = &index});
 //   decoder.decode(bytes, header, reduced_box, storage, pixels, {.reduction = 2, .judged = box});
 //
-// Of other formats than JPEG nothing of it means anything.
+// These options concern JPEG alone.
 // Ownership: the pointers are the caller's, good for the call. Thread-safety: a value.
 #pragma once
 

@@ -12,7 +12,7 @@
 //   PBM, PGM, PPM, WebP and TIFF; ../../tests/decode/EXACTNESS.md says how exactly, format by format. The format is
 //   chosen by the first bytes. The box must lie inside the image, which is oriented: header.orientation tells Decoder
 //   how to turn the file's pixels.
-// Of JPEG and PNG only the rows and columns that the box needs are decoded (with a margin of one iMCU, which keeps
+// From JPEG and PNG only the rows and columns that the box needs are decoded (with a margin of one iMCU, which keeps
 //   fancy upsampling exact at the box's edges), and nothing below its last row is read, so the status covers rows 0
 //   to that row. Other formats are judged, and but for BMP and PNM decoded, whole.
 // Failure: everything that depends on the sample's bytes is a SampleStatus with a reason; Error is thrown for the

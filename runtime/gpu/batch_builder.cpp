@@ -336,7 +336,7 @@ void BatchBuilder::describe_picture(const GpuSample& sample, const PlanRun& run,
   entry.steps.emplace_back(part);
 }
 
-// Of tables that are equal the batch has one.
+// Equal tables are stored once in a batch.
 std::span<const uint64_t> BatchBuilder::table_places(const EntropyTables& tables) {
   table_places_.clear();
   for (const EntropyTables::Codes* const codes : tables.codes()) {

@@ -73,7 +73,7 @@ class BatchBuilder {
   }
   uint64_t digests_at() const noexcept { return digests_at_; }
   size_t digest_bytes() const noexcept { return digests_ ? places_ * sizeof(Sum128) : 0; }
-  // Of a place that is good, and has a record.
+  // Only for a place whose sample is good and has a record.
   Sum128 digest(size_t place) const noexcept {
     const auto* const words = reinterpret_cast<const uint64_t*>(upload_ + digests_at_) + 2 * place;
     return {words[0], words[1]};

@@ -198,7 +198,7 @@ struct alignas(16) GpuSubsequence {
   uint32_t dc[3] = {};  // the sum of the differences of each component, modulo 2^32
 };
 
-// Of a group of them.
+// The sum over a group of subsequences.
 struct alignas(16) GpuSubsequenceSum {
   uint32_t blocks = 0;
   uint32_t dc[3] = {};
@@ -435,7 +435,8 @@ constexpr uint32_t number_of_sizes() {
   ((number = number * 31 + static_cast<uint32_t>(sizeof(Types))), ...);
   return number;
 }
-// Of all that a batch tells a GPU: whoever was compiled with another layout is found out.
+// A checksum of the layout of everything that a batch sends to a GPU: a component compiled with another layout is
+// refused.
 inline constexpr uint32_t batch_layout_sizes =
     gpu_stages + 31 * number_of_sizes<PartSpan, StageLaunch, GpuRing, GpuMcuRun, EntropyPart, GpuSubsequence, SyncPart,
                                       SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart, PlacePart,

@@ -54,7 +54,8 @@ struct CudaComponent {
   // On this GPU, where it makes a context; -1: on none.
   void (*describe_nvjpeg)(int number, NvjpegFacts* facts) = nullptr;
 };
-// Of this struct, GPU and batch_layout.h together. By hand what sizes do not tell.
+// The version of this struct, Gpu and batch_layout.h together. The upper half is counted by hand, for what sizes do not
+// show.
 constexpr uint64_t cuda_component_version(uint32_t sizes) {
   return uint64_t{6} << 32 | sizes;
 }

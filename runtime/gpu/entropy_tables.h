@@ -32,7 +32,7 @@ class EntropyTables {
   };
 
   bool make(const JpegFrame& frame);
-  // Of one MCU.
+  // The blocks of one MCU.
   size_t blocks() const noexcept { return blocks_.size(); }
   // Each table once.
   std::span<const Codes* const> codes() const noexcept { return codes_; }

@@ -113,7 +113,7 @@ class GpuStream {
   virtual bool done() { return true; }
   // What libraries for such GPUs know the CUDA stream by (a cudaStream_t); nullptr: there is nothing.
   virtual void* native() const noexcept { return nullptr; }
-  // Of what was done since the last call; after wait().
+  // The times of what was done since the last call; only after wait().
   virtual GpuTimes take_times() = 0;
   // Error(runtime), with what to do, where there is no such library.
   virtual std::unique_ptr<PictureDecoder> picture_decoder(const PictureDecoderOptions&) {

@@ -102,7 +102,7 @@ class GpuFinisher {
   size_t memory_bytes() const noexcept { return layout_.total; }  // taken from the GPU
 
  private:
-  // Of the memory: the table, descriptors of a piece, and its images.
+  // How the memory is divided: the table, the descriptors of a part of a batch, and its images.
   struct Layout {
     size_t image_bytes = 0;  // uint8
     size_t images = 0;       // in a piece

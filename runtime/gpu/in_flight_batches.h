@@ -66,7 +66,7 @@ struct InFlightOptions {
   int64_t shared_bytes = 0;  // of a GPU, besides memory_bytes: for images that other processes read; 0: none
 };
 
-// Of a GPU's library (picture_decoder.h), so far.
+// What a GPU's library (picture_decoder.h) has done so far.
 struct GpuLibraryFigures {
   PictureDecoderFacts facts;  // name: empty: the GPU has none
   std::string failure;        // why it is not used, or no more
@@ -74,14 +74,14 @@ struct GpuLibraryFigures {
   std::array<int64_t, refusals> refused{};
 };
 
-// Of what a GPU exports to other processes, so far.
+// What a GPU has exported to other processes so far.
 struct GpuSharedFigures {
   int64_t bytes = 0;
   std::string failure;  // why there is none
   BufferRanges::Figures buffer_ranges;
 };
 
-// Of one GPU, so far.
+// What one GPU has done so far.
 struct GpuFigures {
   std::string name;
   int number = 0;
@@ -145,7 +145,7 @@ class InFlightBatches {
   InFlightBatches(std::vector<std::unique_ptr<Gpu>> gpus, const InFlightOptions& options, Done done);
   ~InFlightBatches();
 
-  // Of the free in-flight batches, one of the GPU where `wait` is least; without it they take turns.
+  // A free in-flight batch of the GPU where `wait` is least; without `wait` the GPUs take turns.
   InFlightBatch* take(const std::function<double(size_t gpu)>& wait = {});
   void submit(InFlightBatch& in_flight);
   void give_back(InFlightBatch& in_flight);
@@ -153,7 +153,7 @@ class InFlightBatches {
   std::vector<GpuFigures> figures() const;
   // While any GPU's library is of use: what all of those can do.
   std::optional<LibraryOffer> library() const;
-  // Of an in-flight batch that the caller has.
+  // Only for an in-flight batch that the caller has.
   bool has_library(const InFlightBatch& in_flight) const;
   // nullptr: that GPU shares nothing.
   BufferRanges* buffer_ranges(size_t gpu) const noexcept { return buffer_ranges_[gpu].get(); }

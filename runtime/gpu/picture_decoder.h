@@ -8,7 +8,8 @@
 //   stream->wait(timeout_ns);                      // now the pixels of the others are there
 //
 // A picture's pixels are three planes of uint8 without gaps, of its region, at `to_at` of the in-flight batch's memory.
-// Who may be given one: a file whose status is known without decoding it (gpu_sample.h). The library may take damage
+// Only these files are given to it: a file whose status is known without decoding it (gpu_sample.h). The library may
+// take damage
 //   for pixels, and a status must not depend on who decodes.
 // Safety: the decoder writes nothing but region.width x region.height x 3 bytes at each `to_at`; where the library
 //   reads another size from the headers than LibraryPicture says, the picture is refused before it is decoded.
@@ -66,7 +67,7 @@ class PictureDecoder {
   virtual ~PictureDecoder() = default;
   virtual const PictureDecoderFacts& facts() const noexcept = 0;
   virtual void decode(std::byte* memory, std::span<LibraryPicture> pictures) = 0;
-  // Of the latest refusal of a kind: what the library said. Empty: there was none.
+  // What the library said at its latest refusal of a kind. Empty: there was none.
   virtual const std::string& reason(Refusal refusal) const noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-// Who makes an image where both could, threads or GPUs: by speeds learned while they work.
+// Decides whether threads or GPUs make an image that both could: by speeds learned while they work.
 //
 //   SpeedSplit split(threads, gpus);
 //   const int64_t mine = split.for_gpus(64);       // of a chunk of 64, so many images go to GPUs

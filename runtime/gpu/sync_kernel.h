@@ -13,11 +13,12 @@
 //   where start i = end i-1 for all i up to some n, all of them start where decoding in order would come to, by
 //   induction, and n subsequences have what it would have found. The last kernel asks just that, and trusts no number
 //   of rounds: a scan that has not found its way yet, or never does, is a status, and the CPU makes the picture.
-// Who writes: a block that begins in one subsequence and ends in another is written by the first one's thread, whole;
+// A thread writes whole blocks: a block that begins in one subsequence and ends in another is written by the first
+// one's thread, whole;
 //   the other's goes over what is left of it. So blocks need no zeros beforehand, and entropy_block() writes all.
 //   (Turned into runs of MCUs between MCUs, subsequences would be the kernel's of an index; but an MCU has more bytes
 //   than one, and half of the threads would have none.)
-// Who waits: in a round after the first only every second group of subsequences is looked at, the others in the next
+// Rounds: in a round after the first only every second group of subsequences is looked at, the others in the next
 //   one; so a thread reads what nobody writes, and launches are all there is to wait for.
 // Status: not good is what is not good in entropy_kernel.h, up to the last MCU that the CPU would read, and fewer
 //   than 24 bytes behind it without a marker: libjpeg reads ahead. That is stricter than decode/jpeg/entropy.h, and
@@ -141,7 +142,7 @@ PENSTOCK_HOST_DEVICE inline void sum_subsequences(uint8_t* memory, const SumPart
   reinterpret_cast<GpuSubsequenceSum*>(memory + part.to_at)[unit] = sum;
 }
 
-// Of all subsequences before this one.
+// The sum over all subsequences before this one.
 PENSTOCK_HOST_DEVICE inline GpuSubsequenceSum sum_before(const uint8_t* memory, const WritePart& part, uint32_t unit) {
   const auto* const records = reinterpret_cast<const GpuSubsequence*>(memory + part.subsequences_at);
   const auto* const sums = reinterpret_cast<const GpuSubsequenceSum*>(memory + part.sums_at);

@@ -104,7 +104,7 @@ struct SamplerSpec {
   bool program = false;     // the program gives each iteration its order, this replica's share of it
   int64_t num_samples = 0;  // with weights: drawn per epoch; 0: as many as the dataset has
   bool replacement = true;  // with weights
-  // Of the file, filled in where it is read (sampler_file.h): an order is what its numbers are, not where they lie.
+  // The hash of the file's numbers, filled in where it is read (sampler_file.h): an order is its numbers, not its path.
   std::string file_hash;  // 32 hexadecimal digits
   int64_t file_count = 0;
 
@@ -130,7 +130,7 @@ struct RolesSpec {
   int ranks_per_replica = 1;  // so many consecutive trainers get the same data
 };
 
-// Of the images that GPUs would take, those which the CPU makes all the same. Nothing said: what they leave.
+// The share of images that the CPU makes although GPUs would take them. Not given: the CPU makes what GPUs leave.
 struct CpuFraction {
   std::optional<double> share;
   bool by_speed = false;  // `auto`: the share that learned speeds give (gpu/speed_split.h)

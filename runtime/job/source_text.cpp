@@ -143,7 +143,7 @@ std::string Complaints::text() const {
   std::vector<Entry> entries = entries_;
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     if (rank_of(a.where) != rank_of(b.where)) return rank_of(a.where) < rank_of(b.where);
-    // Of different overrides, the order they were given in stands.
+    // Overrides keep the order in which they were given.
     return a.where.source == b.where.source && a.where.offset < b.where.offset;
   });
   std::string out;

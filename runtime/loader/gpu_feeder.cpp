@@ -37,7 +37,7 @@ class GpuFeeder final : public PoolOffload {
     MutexLock lock(mutex_);
     if (Notes& notes = notes_of(item); notes.open != nullptr) close(notes);
   }
-  // Of what it shares.
+  // Ends what the work shares with others.
   void end(PooledWork& item) override {
     const Notes& notes = notes_of(item);
     if (!notes.shared) return;

@@ -56,8 +56,8 @@ struct LoaderOptions {
   PythonSpec python;            // for datasets and transforms in Python
   SourceBudget sources;         // of each split's dataset
   ReadAheadOptions read_ahead;  // of all splits; memory beyond the chunk buffers counts within memory_bytes
-  // Of all splits, for what is learned of their JPEG files (decode/jpeg/learned_index.h), within half of what the chunk
-  // buffers leave of memory_bytes; 0: nothing is.
+  // The budget of all splits for what is learned of their JPEG files (decode/jpeg/learned_index.h), within half of what
+  // the chunk buffers leave of memory_bytes; 0: nothing is.
   int64_t index_memory_bytes = int64_t{512} << 20;
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;

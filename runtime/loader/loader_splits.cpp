@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Of closed splits: train, val and another two.
+// How many lists of closed splits are kept: train, val and another two.
 constexpr size_t kListsKept = 4;
 
 nlohmann::json replaced_workers_of(const SplitContext& context) {
@@ -112,7 +112,7 @@ void LoaderSplits::prepare(const PrepareSplit& m) {
   split.max_chunk_samples = m.max_chunk_samples;
   split.described = fingerprint_of(m.json);
   split.like = m.like;
-  // Of a split that is open, or that was closed a while ago.
+  // An earlier list: that of an open split, or of one that was closed a while ago.
   if (const auto like = splits_.find(m.like); m.like != 0 && like != splits_.end() && like->second.context) {
     before = {like->second.context, like->second.stamps, like->second.answer};
   }

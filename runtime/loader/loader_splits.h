@@ -8,10 +8,11 @@
 //   splits.free_chunk_buffer(chunk_buffer);  // it is home
 //   splits.close(split_closed);              // nobody has it open any more
 //
-//   asked for --collect()--> open --close()--> closed --last chunk buffer home--> list kept for a while, chunk buffers given back
+//   asked for --collect()--> open --close()--> closed --last buffer home--> list kept for a while, buffers given back
 //                             |  ^
-//                             |  '-- the same list: chunk buffers taken back
-//                             '--asked for again while chunk buffers are out--> old list and chunk buffers set aside until they are home
+//                             |  '-- the same list: buffers taken back
+//                             '--asked for again while buffers are out--> old list and buffers set aside until those
+//                                                                        are home
 //
 // A split that is asked for again is looked at again, also while chunks of an iteration that ended are on their way: a
 // new list gets chunk buffers of its own, and waits for those that are out where there is no room for both.
@@ -19,8 +20,8 @@
 // Invariant: a chunk buffer is in its split's `free_chunk_buffers`, or belongs to one work, or is published, for one
 //   receiver.
 // Memory: chunk buffers count within loader.memory_gb; what they leave is shared by what is read ahead and what is
-// learned. Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set
-// `wakeup`.
+//   learned.
+// Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set `wakeup`.
 // Ownership: lists and chunk buffers; whoever works with a split keeps its context. What the constructor takes must
 //   outlive it.
 // Failure: a split that cannot be opened is answered with the reason; Error(peer_lost) for leases that cannot be.
@@ -140,7 +141,7 @@ class LoaderSplits {
   size_t arena_bytes_ = 0;
   std::stop_source python_stop_;
   mutable Mutex python_mutex_;
-  // Of splits_ those with Python workers: what replaced_workers() looks at, in whatever thread it is called.
+  // The members of splits_ with Python workers: replaced_workers() reads them in any thread.
   std::vector<std::shared_ptr<const SplitContext>> python_splits_ PENSTOCK_GUARDED_BY(python_mutex_);
   nlohmann::json replaced_before_ PENSTOCK_GUARDED_BY(python_mutex_);  // workers of splits that are gone, by name
 };

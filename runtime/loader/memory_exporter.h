@@ -9,7 +9,7 @@
 //   exporter.asked(receiver, link_asked);  exporter.asked(receiver, buffer_ranges_asked);
 //   exporter.lost(receiver);                                          // it is dead, and its programs perhaps not yet
 //
-// Of one GPU and one program that reads images from GPUs' memory (a client of a receiver):
+// The states of one GPU and one program that reads images from GPUs' memory (a client of a receiver):
 //
 //   nothing --gpus_for()--> offered --ExportUsed(true)--> exporting --ExportUsed(false)--> offered
 //                              |  ^                          |

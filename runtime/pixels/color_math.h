@@ -80,7 +80,7 @@ PENSTOCK_HOST_DEVICE inline int64_t equalize_step(const Count* histogram) {
   return values <= 1 ? 0 : (total - last) / 255;
 }
 
-// Of a value that `below` pixels are less than.
+// The equalized value where `below` pixels are less.
 PENSTOCK_HOST_DEVICE inline uint8_t equalize_value(int64_t below, int64_t step) {
   const int64_t value = (step / 2 + below) / step;
   return static_cast<uint8_t>(value > 255 ? 255 : value);

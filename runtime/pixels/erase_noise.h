@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Of a row of so many pixels.
+// How many blocks of noise a row of `width` pixels takes.
 PENSTOCK_HOST_DEVICE inline uint32_t noise_blocks(int width) {
   return (static_cast<uint32_t>(width) * 3 + 15) / 16;
 }

@@ -138,7 +138,7 @@ HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
   }
 }
 
-// Of `vectors` vectors of quads that lie `apart` bytes from each other, with the same coefficients.
+// Weighted sums over `vectors` vectors of quads, `apart` bytes from each other, with the same coefficients.
 template <int fixed, size_t vectors>
 HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, const uint32_t* words, int any,
                               V32* HWY_RESTRICT sums) {
@@ -198,8 +198,8 @@ HWY_INLINE V16 coefficients(uint32_t word) {
   return hn::BitCast(d16, hn::Set(d32, static_cast<int32_t>(word)));
 }
 
-// Of `vectors` vectors of quads that lie `apart` bytes from each other, with the same coefficients. Some targets need a
-// second accumulator for products of pairs; the total is the sum of both.
+// Weighted sums over `vectors` vectors of quads, `apart` bytes from each other, with the same coefficients. Some
+// targets need a second accumulator for products of pairs; the total is the sum of both.
 template <int fixed, size_t vectors>
 HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, const uint32_t* words, int any,
                               V32* HWY_RESTRICT sums) {

@@ -58,7 +58,7 @@ LauncherInfo detect_launcher(const std::map<std::string, std::string>& environme
     }
     return info;
   }
-  // Of Open MPI 4's world of one process, where that has called MPI_Init, or is a child of one that has.
+  // Open MPI 4's world of one process: the process has called MPI_Init, or is a child of one that has.
   const auto start = environment.find("OMPI_MCA_ess");
   if (start != environment.end() && start->second == "singleton") return info;
   if (environment.count("PMIX_RANK") != 0) {

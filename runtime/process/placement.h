@@ -1,4 +1,4 @@
-// Who is what, and on which cores.
+// The role of each process, and its cores.
 //
 //   std::vector<Member> members = assign_roles(ranks, job.roles.trainers);      // the same on every rank
 //   std::vector<Core> cores = allowed_cores(launched_by_mpirun);                // this node

@@ -51,7 +51,7 @@ struct ClientHello {
   std::string token;
   int32_t pid = 0;
 };
-// Who the receiver is, so that a program that found it by name can tell whether it is the right one.
+// The receiver's identity, so that a program that found it by name can tell whether it is the right one.
 struct ClientWelcome {
   int32_t replica = 0;
   int32_t num_replicas = 1;

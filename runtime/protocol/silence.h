@@ -1,4 +1,4 @@
-// Who has not been heard of for too long.
+// Finds peers that have been silent for too long.
 //
 //   SilenceWatch silence(10 * kSecond);
 //   silence.watch(peer, now);                        // from now on it is expected to say something

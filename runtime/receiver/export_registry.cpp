@@ -22,7 +22,7 @@ void ExportRegistry::offered(PeerId loader, const ExportOffered& message, Unique
   for (const auto& [connection, program] : readers_) show(connection, number, exported);
 }
 
-// Of a loader that lives.
+// Finds what a living loader has exported.
 ExportRegistry::Exports::iterator ExportRegistry::find(PeerId loader, int32_t gpu) {
   return std::find_if(exports_.begin(), exports_.end(), [&](const auto& item) {
     return item.second.loader == loader && item.second.gpu == gpu && !item.second.lost;

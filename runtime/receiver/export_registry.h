@@ -13,7 +13,7 @@
 //   exports.read_till_end(connection, loader, buffer_range, exported); // of a batch that it held when it hung up
 //   exports.connection_gone(connection);  exports.program_ended(program);  exports.loader_lost(loader);
 //
-// Of exported memory and one client:
+// The states of exported memory and one client:
 //
 //   offered --ClientExport, with the descriptor--> shown --ClientExportUsed(true)--> used --(false)--> shown
 //

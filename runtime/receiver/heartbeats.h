@@ -6,7 +6,7 @@
 //   heartbeats.received(peer, now);                     // at every message, whatever it says
 //   if (const auto lost = heartbeats.tick(now)) ...     // once for each that fell silent; several times a second
 //
-// Who reports to whom, and who is missed (Alive, protocol/messages.h):
+// Which process reports to which, and which one misses it (Alive, protocol/messages.h):
 //
 //   coordinator's receiver ──Alive──▶ every other receiver and loader  misses: the other receivers
 //   any other receiver  ──Alive──▶ the coordinator                 misses: the coordinator, with twice the wait limit

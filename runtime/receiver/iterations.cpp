@@ -191,7 +191,7 @@ bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& recor
   const std::optional<int32_t> known =
       on_gpus ? exports_.keep(iteration.connection, arrived.peer, *header.buffer_range, nowhere_else) : std::nullopt;
   if (nowhere_else && !known) {
-    // Of a loader that was lost: another one makes it again. Of one that lives, its link has ended meanwhile.
+    // If the loader was lost, another one makes the chunk again. If it lives, its link has ended meanwhile.
     if (exports_.link_ended(arrived.peer, *header.buffer_range)) make_again(iteration);
     return false;
   }

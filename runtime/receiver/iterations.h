@@ -88,7 +88,7 @@ class Iterations {
   void stop_all_of(int connection);
   void split_closed(int32_t split);  // its pools go
 
-  // Of all clients, or of one.
+  // The open ranges of all clients, or of one.
   std::vector<std::pair<std::string, DeliveredRange>> open_ranges(std::optional<int> connection = {}) const;
 
  private:

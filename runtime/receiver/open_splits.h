@@ -37,7 +37,7 @@ namespace penstock {
 
 class OpenSplits {
  public:
-  // Of `clients` it only asks who they are.
+  // `clients` is only asked who they are.
   OpenSplits(const ReceiverOptions& options, const ClientConnections& clients, ReceiverMessenger& messenger)
       : options_(options), clients_(clients), messenger_(messenger) {}
 

@@ -2,8 +2,8 @@
 //
 //   ReceiverStatistics record;
 //   record.chunk_arrived("shm", payload.size());   record.chunk_done(busy_ns, taken);
-//   record.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns}, batch_buffer.hash,
-//                    batch_buffer.records);
+//   record.delivered(connection, "train", step, steps, {arithmetic, epoch, images, wait_ns, elapsed_ns},
+//                    batch_buffer.hash, batch_buffer.records);
 //   record.on_gpus(images);                          // of the batch delivered
 //   record.range_ended(connection, "train", range);  // an iteration ended, or broke off
 //   record.figures();                               // for progress lines
@@ -50,7 +50,7 @@ class ReceiverStatistics {
   // `connection`: of the client; `step` of an epoch of `steps`.
   void delivered(int connection, const std::string& split, int64_t step, int64_t steps, const Delivery& delivery,
                  const StreamHash& hash, const std::vector<SampleRecord>& records);
-  // Of those, images that the program takes from loaders' GPUs.
+  // Counts those images that the program takes from loaders' GPUs.
   void on_gpus(int64_t images) { images_on_gpus_ += images; }
   void range_ended(int connection, const std::string& split, const DeliveredRange& range);
   void client_gone(int connection) { clients_.erase(connection); }

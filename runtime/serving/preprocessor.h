@@ -67,7 +67,7 @@ class ImageBatch {
   std::vector<std::string> reasons_;
 };
 
-// Of one GPU, so far.
+// What one GPU has done so far.
 struct PreprocessorGpu {
   std::string name;
   int64_t images = 0;

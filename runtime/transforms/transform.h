@@ -119,7 +119,7 @@ class DrawingTransform {
   virtual void draw(DrawStream& stream, Size in, std::vector<int64_t>& values) const;
 };
 
-// Of samples, one by one.
+// A transform of samples, one by one.
 class SampleTransform : public DrawingTransform {
  public:
   // The size that every sample has after this transform, given what is known before it; nullopt: depends on the image.

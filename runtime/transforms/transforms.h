@@ -75,7 +75,7 @@ int64_t draw_fixed(DrawStream& stream, const std::array<double, 2>& range);
 
 // Parameters that several transforms share.
 ParamInfo probability_info(double default_value, const std::string& doc);
-// Of a box drawn at random: its share of the image's area, and its ratio of sides.
+// Parameters of a box drawn at random: its share of the image's area, and its ratio of sides.
 ParamInfo box_scale_info(double low, double high);
 ParamInfo box_ratio_info(double low, double high, const std::string& doc);
 ParamInfo fill_info(const std::string& doc);

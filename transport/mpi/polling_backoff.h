@@ -32,7 +32,7 @@ class PollingBackoff {
   static constexpr Nanoseconds kLongestInterval = 10 * kMillisecond;  // a pause is not how peers act when they do
 
  public:
-  // Of a message, where sleeps are longest: half of the sender's and half of the receiver's.
+  // The mean delay of a message where sleeps are longest: half of the sender's and half of the receiver's.
   static constexpr Nanoseconds kDelay = kLongest;
 
   void moved(Nanoseconds now) noexcept {

@@ -7,7 +7,7 @@
 // Receiving never touches a batch buffer: pieces land in a staging chunk buffer that the thread owns until the event
 //   loop releases it.
 //
-//     envelope --> staging chunk buffer taken, receives posted --> all pieces in --> ChunkArrived --> release --> chunk buffer reused
+//     envelope --> staging buffer taken, receives posted --> all pieces in --> ChunkArrived --> release --> reused
 //
 // When the peer dies in between, the receives may never complete and MPI may still write: the staging chunk buffer is
 // quarantined (kept, never reused) until the process ends.
@@ -105,7 +105,7 @@ class Progress {
   std::thread thread_;
   Wakeup wakeup_;
 
-  // Of the thread alone.
+  // Used by the thread alone:
   bool finalised_ = false;
   std::list<Outgoing> sending_;
   std::list<Arriving> arriving_;

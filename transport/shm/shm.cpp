@@ -136,7 +136,7 @@ void ShmEndpoint::release(PeerId id, uint64_t token) {
   peer->socket.send(out.bytes());
 }
 
-// Who says hello; -1 for anybody who does not belong to us. Whatever a stranger sends is no error of this job.
+// The rank that says hello; -1 for a process that does not belong to this job, whose messages are no error of ours.
 PeerId ShmEndpoint::read_hello(const Packet& packet) const {
   try {
     WireReader in(packet.bytes, "hello");

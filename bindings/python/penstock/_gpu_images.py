@@ -140,7 +140,7 @@ class GpuImages:
 
     def _give_up(self, error: RunError) -> None:
         self.why = error.message
-        # Of this batch another field may be under way, in a tensor that will be given.
+        # Another field of this batch may be under way, in a tensor that will be given.
         gpu, told, self._under_way = self._gpu, self._under_way, False
         self.close()
         if told:

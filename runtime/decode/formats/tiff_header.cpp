@@ -116,7 +116,7 @@ class Directory {
       if (size > inline_bytes) entry.values.at = integer(entry.values.at, inline_bytes);
       if (!inside(entry.values.at, size)) return;
       if (entry.tag < kWidth || entry.tag > kSampleFormat) continue;
-      // Of several the last counts. A directory may have millions: no more is kept than there are tags.
+      // The last of several entries counts. A directory may have millions, so one is kept for each tag.
       const auto same =
           std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.tag == entry.tag; });
       if (same != entries_.end()) {
@@ -315,7 +315,7 @@ SampleStatus parse_tiff(EncodedView bytes, TiffHeader& tiff) {
     const bool coloured = tiff.mode == TiffHeader::Mode::rgb || tiff.mode == TiffHeader::Mode::cmyk;
     const bool jpeg_like = tiff.mode == TiffHeader::Mode::ycbcr;
     if (!jpeg_like && !(plain_bytes && (coloured || samples == 1))) return unsupported("these separate planes are");
-    // Of these Pillow 9.4 shows the fourth plane in place of colours, but for uncompressed strips.
+    // From such files Pillow 9.4 shows the fourth plane in place of colours, except for uncompressed strips.
     if (tiff.mode == TiffHeader::Mode::rgb && samples == 4 && extra.empty() && (tiff.tiled || compression != 1)) {
       return unsupported("separate planes of which the fourth has no name are");
     }

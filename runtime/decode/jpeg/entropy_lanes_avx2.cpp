@@ -10,7 +10,7 @@
 
 #include "runtime/decode/jpeg/lane_refill.h"
 
-// Who calls has asked whether the CPU has these.
+// The caller has made sure that the CPU has these instructions.
 HWY_PUSH_ATTRIBUTES("avx2,bmi,bmi2")
 namespace penstock {
 namespace {

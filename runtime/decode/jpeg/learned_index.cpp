@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-// Of an entry besides its points: a map's node and bucket, a shared pointer's counts, blocks of three allocations.
+// What an entry takes besides its points: a map's node and bucket, a shared pointer's counts, three allocations.
 constexpr int64_t entry_overhead = 128;
 
 }  // namespace

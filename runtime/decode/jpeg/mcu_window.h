@@ -36,7 +36,7 @@ struct McuWindow {
   int first_luma_row = 0;
   int end_luma_row = 0;
 
-  // Of one row, luma included.
+  // The largest number of coefficients in one row, luma included.
   size_t most_coefficients(const JpegFrame& frame) const;
   // One component after the other from `tiles` on; luma has no place in rows without it.
   CoefficientTarget target(const JpegFrame& frame, int row, int16_t* tiles) const;

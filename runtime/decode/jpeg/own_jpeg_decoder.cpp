@@ -35,7 +35,7 @@ bool OwnJpegDecoder::decode(EncodedView bytes, const ImageHeader& header, const 
       decode_options.learned != nullptr && begin_notes(bytes, decode_options.index) ? &notes_ : nullptr;
   const bool supported = rows_.with_lanes_or_without([&](bool lanes) {
     if (lanes) return decode_rows(bytes, box, decode_options, true, notes, storage);
-    // Of what lanes refuse nothing is learned: they would refuse it with an index, too.
+    // Nothing is learned of a file that the lanes refuse: they would refuse it with an index, too.
     notes_.begin(0, 0, 0);
     return decode_rows(bytes, box, decode_options, false, nullptr, storage);
   });

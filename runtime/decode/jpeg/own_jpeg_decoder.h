@@ -61,7 +61,7 @@ class OwnJpegDecoder {
     static constexpr size_t margin = 64;
   };
 
-  // Of each component, at full size; of grey the first alone.
+  // One row of each component at full size; a grey picture has the first alone.
   struct SampleRow {
     const uint8_t* luma = nullptr;
     const uint8_t* chroma[2] = {};

@@ -115,7 +115,7 @@ bool ProgressiveRows::by_segments(const ProgressiveScan& scan, State& state, siz
   return true;
 }
 
-// Of the row of MCUs, rows of blocks that a scan of the component alone has.
+// How many rows of blocks a scan of the component alone has in the row of MCUs.
 int ProgressiveRows::blocks_down_in_row(const JpegComponent& component) const {
   return std::min(component.v, blocks_down(component) - next_row_ * component.v);
 }

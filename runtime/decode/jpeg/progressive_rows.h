@@ -71,7 +71,7 @@ class ProgressiveRows {
   int next_row_ = 0;
   std::vector<State> states_;
   std::vector<std::unique_ptr<ProgressiveTable>> tables_;
-  // Of the row, one component and one row of blocks after the other.
+  // The row's masks, one component and one row of blocks after the other.
   std::vector<uint64_t> masks_;
   std::array<uint64_t*, 3> masks_of_{};  // nullptr: no scan refines it
 };

@@ -8,7 +8,7 @@
 //   bits 0..5    bits taken: the code and the bits of its value
 //   bits 8..15   zeros before the coefficient; end_of_block + r: end of a run of 2^r blocks, and r more bits
 //   bits 16..31  the value, at the place of the scan's lowest bit; 0 for a run of sixteen zeros and the end of a block
-// Of a refining one, whose next lookup waits for the zeros and not for the bits taken:
+// An entry of a refining scan, whose next lookup waits for the zeros and not for the bits taken:
 //   bits 0..5    zeros before the coefficient; r
 //   bits 8..13   bits taken
 //   bit 14       the end of a run

@@ -63,7 +63,7 @@ class SideIndex {
   // Whether it can be the index of such a file: as many points as it has MCUs for (no more, if partial), its
   // components, its scan's beginning.
   bool fits(const JpegFrame& frame) const;
-  // Of a file that it fits: MCUs, from the first on, that lie in runs of MCUs with an end. All of them if it is
+  // How many MCUs of a file that it fits, from the first on, lie in runs of MCUs with an end. All of them if it is
   //   complete.
   int64_t closed_mcus(const JpegFrame& frame) const;
   // Those that it has been shown of, whatever is decoded by it, that libjpeg-turbo reads them without a word. Behind a

@@ -190,7 +190,7 @@ bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   }
   add_run(from, place.block);
   mcu_ = band_mcu_ + static_cast<int64_t>(std::min(blocks, wanted) / layout_.blocks);
-  // Whoever goes on from here decides himself what the bits at the end mean.
+  // The code that goes on from here decides what the bits at the end mean.
   if (blocks >= wanted) return place.bit + bits_left_behind <= bytes_used_ * 8;
   const auto whole = place.bit / 8;
   raw_ += whole + static_cast<size_t>(std::ranges::lower_bound(stuffed_, whole) - stuffed_.begin());

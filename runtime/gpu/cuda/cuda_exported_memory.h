@@ -22,8 +22,8 @@
 
 namespace penstock {
 
-// Of a GPU and its CUDA streams: one of these has not done its work in time. cudaFree and cudaFreeHost wait for all
-// that a GPU was told, so what it may still work on is left to the end of the process.
+// Shared by a GPU and its CUDA streams: one of the streams has not done its work in time. cudaFree and cudaFreeHost
+// wait for all that a GPU was told, so what it may still work on is left to the end of the process.
 using Hanging = std::shared_ptr<std::atomic<bool>>;
 
 // The calling thread has chosen the GPU.

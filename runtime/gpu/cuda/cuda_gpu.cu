@@ -150,7 +150,7 @@ class CudaStream final : public GpuStream {
   CudaStream(const GpuInfo& info, Hanging hanging, cudaStream_t stream)
       : info_(info), hanging_(std::move(hanging)), stream_(stream), owned_(false) {}
   ~CudaStream() override {
-    // Whoever owned the memory releases it next. A GPU that hangs is not waited for: its CUDA stream stays.
+    // The owner of the memory releases it next. A GPU that hangs is not waited for: its CUDA stream stays.
     try {
       if (*hanging_) return;
       wait(10 * kSecond);

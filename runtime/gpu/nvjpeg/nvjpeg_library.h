@@ -47,7 +47,7 @@ namespace penstock {
   X(BufferDeviceDestroy)             \
   X(StateAttachPinnedBuffer)         \
   X(StateAttachDeviceBuffer)
-// Of newer versions, or of the engines alone; nullptr where the library has none.
+// Functions of newer versions, or of the engines alone; nullptr where the library has none.
 #define PENSTOCK_NVJPEG_OPTIONAL_FUNCTIONS(X) \
   X(GetHardwareDecoderInfo)                   \
   X(DecodeBatchedSupportedEx)                 \

@@ -147,7 +147,7 @@ class HostGpu final : public Gpu {
       throw short_of(bytes, error.message());
     }
   }
-  // Of each process and number another one, as if each had GPUs of its own.
+  // Different for each process and number, as if each process had GPUs of its own.
   std::string identity() const override {
     return "this CPU, process " + std::to_string(::getpid()) + ", GPU " + std::to_string(info_.number);
   }
