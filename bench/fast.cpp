@@ -59,7 +59,7 @@ Photo read_photo(const std::string& path) {
 }
 
 enum Method : size_t { exact_plain, exact_indexed, fast_plain, fast_indexed, whole_photo, ways };
-constexpr std::array<const char*, ways> method_names = {"exact", "exact, indexed", "fast", "fast, indexed",
+constexpr std::array<const char*, ways> kMethodNames = {"exact", "exact, indexed", "fast", "fast, indexed",
                                                         "libjpeg-turbo, the whole photo, no resize"};
 
 struct Differences {
@@ -146,7 +146,7 @@ void run(const std::vector<Photo>& photos, int rounds, const char* name, const s
   std::printf("\n%s\n\n| way | CPU ms a photo | against exact |\n|---|---|---|\n", name);
   for (size_t method = 0; method < ways; ++method) {
     const double ms = median(all[method]);
-    std::printf("| %s | %.2f | %.2fx |\n", method_names[method], ms, yardstick / ms);
+    std::printf("| %s | %.2f | %.2fx |\n", kMethodNames[method], ms, yardstick / ms);
   }
   double mean = 0;
   int largest = 0;

@@ -150,7 +150,7 @@ class Resident {
   std::vector<std::pair<size_t, Picture*>> places_;
 };
 
-constexpr const char* kStageNames[gpu_stages] = {
+constexpr const char* kStageNames[kGpuStages] = {
     "entropy", "sync", "sum",    "write",       "inverse",   "colour", "across", "down",   "place", "point",
     "tally",   "tone", "smooth", "blur_across", "blur_down", "warp",   "gather", "finish", "hash",  "digest"};
 
@@ -193,7 +193,7 @@ int run(int argc, char** argv) {
       resident.check();
       const double count = static_cast<double>(images) * rounds;
       nlohmann::json stages;
-      for (size_t s = 0; s < gpu_stages; ++s) {
+      for (size_t s = 0; s < kGpuStages; ++s) {
         if (times.stage_ns[s] > 0) stages[kStageNames[s]] = static_cast<double>(times.stage_ns[s]) / count * 1e-3;
       }
       const double least = static_cast<double>(resident.least_bytes()) / static_cast<double>(images);

@@ -33,6 +33,7 @@
 #include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
 #include "runtime/pixels/finish.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 
 namespace penstock {
@@ -86,7 +87,7 @@ class EntropyStage {
 // Where rows go that nobody wants: sixteen of them, as many as a resize keeps (row_resampler.h).
 class RowsForNobody final : public RowSink {
  public:
-  void begin(int width) { stride_ = static_cast<size_t>(width) + row_sink_padding; }
+  void begin(int width) { stride_ = static_cast<size_t>(width) + kRowSinkPadding; }
   PlanarRow row(int y) override {
     uint8_t* const at = memory_.get(48 * stride_) + static_cast<size_t>(y % 16) * stride_;
     return {at, at + 16 * stride_, at + 32 * stride_};
@@ -98,7 +99,7 @@ class RowsForNobody final : public RowSink {
 };
 
 enum Stage { read, header, entropy, pixels, resample, finish, stages };
-constexpr const char* stage_names[stages] = {"read_ms",   "header_ms",   "entropy_ms",
+constexpr const char* kStageNames[stages] = {"read_ms",   "header_ms",   "entropy_ms",
                                              "pixels_ms", "resample_ms", "finish_ms"};
 
 class Measurement {
@@ -261,7 +262,7 @@ int run(const std::string& job_file, const std::string& split, double seconds, i
               static_cast<long long>(left_out), jpeg_kernel_target());
   for (size_t stage = 0; stage < stages; ++stage) {
     explained += times[stage];
-    std::printf(", \"%s\": %.5f", stage_names[stage], static_cast<double>(times[stage]) * per_image);
+    std::printf(", \"%s\": %.5f", kStageNames[stage], static_cast<double>(times[stage]) * per_image);
   }
   std::printf(", \"other_ms\": %.5f, \"whole_ms\": %.5f}\n", static_cast<double>(whole - explained) * per_image,
               static_cast<double>(whole) * per_image);

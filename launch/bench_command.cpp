@@ -13,7 +13,9 @@
 #include "runtime/job/job.h"
 #include "runtime/loader/loader.h"
 #include "runtime/pixels/finish.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
+#include "runtime/sample/split_fields.h"
 
 namespace penstock {
 namespace {

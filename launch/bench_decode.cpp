@@ -16,6 +16,7 @@
 #include "runtime/job/job.h"
 #include "runtime/loader/executor.h"
 #include "runtime/loader/loader.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 
 namespace penstock {

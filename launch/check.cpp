@@ -30,6 +30,7 @@
 #include "runtime/job/suggest.h"
 #include "runtime/loader/loader.h"
 #include "runtime/sample/split_context.h"
+#include "runtime/sample/split_fields.h"
 #include "sampler/plan.h"
 
 namespace penstock {

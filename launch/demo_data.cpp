@@ -22,12 +22,12 @@
 namespace penstock {
 namespace {
 
-constexpr const char* manifest_name = "penstock-demo-data.txt";
-constexpr int hues = 12;
-constexpr int directions = 6;
-constexpr int shapes = 6;
-constexpr int max_classes = 400;  // of hues * directions * shapes
-constexpr int max_megapixels = 100;
+constexpr const char* kManifestName = "penstock-demo-data.txt";
+constexpr int kHues = 12;
+constexpr int kDirections = 6;
+constexpr int kShapes = 6;
+constexpr int kMaxClasses = 400;  // of hues * directions * shapes
+constexpr int kMaxMegapixels = 100;
 
 // SplitMix64: small, quick, and the same everywhere.
 class Random {
@@ -110,15 +110,15 @@ Plane enlarged(const Plane& small, int width, int height) {
   return large;
 }
 
-constexpr int levels = 7;      // octaves, from one number per 64 pixels to one per pixel
-constexpr int mask_level = 4;  // one number per 16 pixels says how much detail there is
+constexpr int kLevels = 7;     // octaves, from one number per 64 pixels to one per pixel
+constexpr int kMaskLevel = 4;  // one number per 16 pixels says how much detail there is
 
 void add_noise(Random& random, Plane& plane, int amplitude, const Plane* mask, int level) {
   if (amplitude == 0) return;
   std::array<int, 4> noise{};
   for (int y = 0; y < plane.height; ++y) {
     int16_t* row = plane.row(y);
-    const int shift = mask_level - level;
+    const int shift = kMaskLevel - level;
     const int16_t* strength = mask != nullptr && shift >= 0 ? mask->row(y >> shift) : nullptr;
     for (int x = 0; x < plane.width; ++x) {
       if (x % 4 == 0) {
@@ -135,11 +135,11 @@ void add_noise(Random& random, Plane& plane, int amplitude, const Plane* mask, i
 }
 
 // Noise of many octaves, as photos have: amplitude[l] is that of the octave of 2^l pixels.
-Plane octaves(Random& random, int width, int height, const std::array<int, levels>& amplitude, const Plane* mask,
+Plane octaves(Random& random, int width, int height, const std::array<int, kLevels>& amplitude, const Plane* mask,
               int last_level = 0) {
   const auto extent = [](int full, int level) { return (full + (1 << level) - 1) >> level; };
-  Plane plane(extent(width, levels - 1), extent(height, levels - 1));
-  for (int level = levels - 1;; --level) {
+  Plane plane(extent(width, kLevels - 1), extent(height, kLevels - 1));
+  for (int level = kLevels - 1;; --level) {
     add_noise(random, plane, amplitude[static_cast<size_t>(level)], mask, level);
     if (level == last_level) return plane;
     plane = enlarged(plane, extent(width, level - 1), extent(height, level - 1));
@@ -175,12 +175,12 @@ int64_t large_area(Random& random, const DemoKind& kind) {
 Look draw_look(Random& random, int label, int classes, const DemoKind& kind) {
   Look look;
   // The attributes of a class: all different for neighbours, and unique as a triple.
-  const int used_hues = std::min(classes, hues);
+  const int used_hues = std::min(classes, kHues);
   const int group = label / used_hues;
   const int hue_step = 1024 / used_hues;
   look.hue = label % used_hues * hue_step + random.bell() * hue_step / 1400;
-  look.direction = (label + group) % directions * (512 / directions) + random.bell() / 24;
-  look.shape = (label + group / directions) % shapes;
+  look.direction = (label + group) % kDirections * (512 / kDirections) + random.bell() / 24;
+  look.shape = (label + group / kDirections) % kShapes;
 
   int64_t area = 0;
   int aspect = 0;  // long side / short side, of 256
@@ -296,7 +296,7 @@ class PhotoPainter {
     const int clutter = random.between(1, 6);
     for (int i = 0; i < clutter; ++i) {
       // In statements of their own: the order in which arguments are evaluated is the compiler's choice.
-      const int kind = random.between(0, shapes - 1);
+      const int kind = random.between(0, kShapes - 1);
       const int radius = random.between(small_side / 40, small_side / 7);
       add_object(random, kind, radius, false);
     }
@@ -308,14 +308,14 @@ class PhotoPainter {
     const int16_t* detail = luma_.row(y);
     const int16_t* cb = cb_.row(y >> 1);
     const int16_t* cr = cr_.row(y >> 1);
-    const int16_t* mask = mask_.row(y >> mask_level);
+    const int16_t* mask = mask_.row(y >> kMaskLevel);
     const int middle_x = look_.width / 2;
     int phase = phase_ + y * step_y_;
     int light = base_ * 256 + (y - look_.height / 2) * gradient_y_ - middle_x * gradient_x_;
     for (int x = 0; x < look_.width; ++x) {
       const auto i = static_cast<size_t>(x);
       const int wave = std::abs((phase >> 4 & 4095) - 2048) - 1024;  // a triangle wave, +-1024
-      const int texture = (wave * stripe_ >> 10) * mask[x >> mask_level] >> 8;
+      const int texture = (wave * stripe_ >> 10) * mask[x >> kMaskLevel] >> 8;
       y_[i] = (light >> 8) + detail[x] + texture;
       u_[i] = base_cb_ + cb[x >> 1];
       v_[i] = base_cr_ + cr[x >> 1];
@@ -337,14 +337,14 @@ class PhotoPainter {
  private:
   // How much detail a place has, of 256: sky next to leaves, sharp next to out of focus.
   static Plane draw_mask(Random& random, const Look& look) {
-    Plane mask = octaves(random, look.width, look.height, {0, 0, 0, 0, 10, 30, 130}, nullptr, mask_level);
+    Plane mask = octaves(random, look.width, look.height, {0, 0, 0, 0, 10, 30, 130}, nullptr, kMaskLevel);
     for (int16_t& value : mask.values) value = static_cast<int16_t>(std::clamp(170 + value, 20, 420));
     return mask;
   }
   static Plane draw_luma(Random& random, const Look& look, const Plane& mask) {
-    std::array<int, levels> amplitude{};
+    std::array<int, kLevels> amplitude{};
     int octave = 170;
-    for (size_t level = levels; level-- > 0;) {
+    for (size_t level = kLevels; level-- > 0;) {
       amplitude[level] = octave;
       octave = octave * look.roughness >> 8;
     }
@@ -504,14 +504,14 @@ void check(const DemoDataOptions& options) {
     throw Error(ErrorKind::usage, "cannot make demo data: " + what, remedy);
   };
   if (options.folder.empty()) refuse("no folder is named", "say where it shall be");
-  if (options.classes < 1 || options.classes > max_classes) {
-    refuse(std::to_string(options.classes) + " classes", "1 to " + std::to_string(max_classes) + " are possible");
+  if (options.classes < 1 || options.classes > kMaxClasses) {
+    refuse(std::to_string(options.classes) + " classes", "1 to " + std::to_string(kMaxClasses) + " are possible");
   }
   const int low = options.kind.min_megapixels;
   const int high = options.kind.max_megapixels;
-  if ((low != 0 || high != 0) && (low < 1 || high < low || high > max_megapixels)) {
+  if ((low != 0 || high != 0) && (low < 1 || high < low || high > kMaxMegapixels)) {
     refuse("pictures of " + std::to_string(low) + " to " + std::to_string(high) + " megapixels",
-           "the smaller number first, 1 to " + std::to_string(max_megapixels));
+           "the smaller number first, 1 to " + std::to_string(kMaxMegapixels));
   }
   const auto possible = [&](int64_t count) { return count >= options.classes && count <= 100'000'000; };
   for (const int64_t count : {options.count, options.val_count}) {
@@ -525,7 +525,7 @@ void check(const DemoDataOptions& options) {
 // Makes the folder ours, or refuses one that is somebody else's.
 void claim_folder(const DemoDataOptions& options) {
   namespace fs = std::filesystem;
-  const std::string manifest = options.folder + "/" + manifest_name;
+  const std::string manifest = options.folder + "/" + kManifestName;
   const std::string wanted = describe(options);
   std::error_code code;
   if (fs::exists(manifest, code)) {

@@ -14,7 +14,9 @@
 #include "runtime/pixels/finish.h"
 #include "runtime/report/batch_dump.h"
 #include "runtime/report/contact_sheet.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
+#include "runtime/sample/split_fields.h"
 #include "sampler/plan.h"
 
 namespace penstock {

@@ -80,8 +80,8 @@ FinishedShard ShardWriter::finish() {
 }
 
 void ShardWriter::pad() {
-  static constexpr std::byte zeros[kPackAlignment] = {};
-  file_.write(std::span(zeros).first(static_cast<size_t>(pack_padded(file_.size()) - file_.size())));
+  static constexpr std::byte kZeros[kPackAlignment] = {};
+  file_.write(std::span(kZeros).first(static_cast<size_t>(pack_padded(file_.size()) - file_.size())));
 }
 
 }  // namespace penstock

@@ -49,7 +49,7 @@ std::string overrides_for_programs(const RunRequest& request) {
     bool path = false;
     std::vector<std::string> ends = {".dataset.targets", ".dataset.masks", ".dataset.index", ".sampler.indices",
                                      ".sampler.weights"};
-    for (const DatasetKind& kind : dataset_kinds) {
+    for (const DatasetKind& kind : kDatasetKinds) {
       if (kind.path) ends.push_back(std::string(".dataset.") + kind.key);
     }
     for (const std::string& end : ends) path = path || (equals != std::string::npos && key.ends_with(end));

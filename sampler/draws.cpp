@@ -40,7 +40,7 @@ std::vector<int64_t> draw_permutations(int64_t dataset_size, int64_t num_samples
   TorchGenerator generator(seed);
   std::vector<uint64_t> one(static_cast<size_t>(dataset_size));
   while (static_cast<int64_t>(order.size()) < num_samples) {
-    if (dataset_size < randperm_large_from) {
+    if (dataset_size < kRandpermLargeFrom) {
       randperm_forward(std::span(one), generator);
     } else {
       randperm_inside_out(std::span(one), generator);

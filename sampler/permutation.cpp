@@ -66,7 +66,7 @@ std::shared_ptr<const std::vector<Index>> shuffled_buffer(int64_t size, uint64_t
     throw_no_memory(size, sizeof(Index));
   }
   TorchGenerator generator(seed);
-  if (size < randperm_large_from || rule == RandpermRule::torch_1) {
+  if (size < kRandpermLargeFrom || rule == RandpermRule::torch_1) {
     randperm_forward(std::span<Index>(*order), generator);
   } else {
     randperm_inside_out(std::span<Index>(*order), generator);

@@ -44,7 +44,7 @@ enum class RandpermRule : uint8_t {
   torch_1 = 1,    // torch 1.x to 2.5: 32-bit draws for any size
 };
 
-constexpr int64_t randperm_large_from = 214748364;  // floor((2^32 - 1) / 20)
+constexpr int64_t kRandpermLargeFrom = 214748364;  // floor((2^32 - 1) / 20)
 
 // The two ways torch shuffles, for any integer wide enough to hold out.size() - 1. Both fill `out` from scratch.
 //   forward:    swap element i with one of i..n-1, one 32-bit draw each but for the last element

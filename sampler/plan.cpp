@@ -12,14 +12,14 @@ namespace {
 
 using std::to_string;
 
-constexpr int64_t max_dataset_size = int64_t{1} << 48;  // a draw's counter has 48 bits for the index
-constexpr int64_t max_side = int64_t{1} << 31;          // of replicas and of a batch: keeps every product below 2^63
-constexpr int64_t max_occurrence = std::numeric_limits<uint16_t>::max();
+constexpr int64_t kMaxDatasetSize = int64_t{1} << 48;  // a draw's counter has 48 bits for the index
+constexpr int64_t kMaxSide = int64_t{1} << 31;         // of replicas and of a batch: keeps every product below 2^63
+constexpr int64_t kMaxOccurrence = std::numeric_limits<uint16_t>::max();
 
 void check_range(const char* key, int64_t value) {
-  if (value < 1 || value > max_side) {
+  if (value < 1 || value > kMaxSide) {
     throw Error(ErrorKind::config, std::string(key) + " is " + to_string(value),
-                std::string(key) + " has to be from 1 to " + to_string(max_side));
+                std::string(key) + " has to be from 1 to " + to_string(kMaxSide));
   }
 }
 
@@ -50,7 +50,7 @@ void check_spec(const PlanSpec& spec) {
     throw Error(ErrorKind::dataset, "the dataset is empty (" + to_string(spec.dataset_size) + " samples)",
                 "check the dataset's folder and what it should hold");
   }
-  if (spec.dataset_size > max_dataset_size) {
+  if (spec.dataset_size > kMaxDatasetSize) {
     throw Error(ErrorKind::dataset, "the dataset has " + to_string(spec.dataset_size) + " samples",
                 "at most 2^48 are supported");
   }
@@ -98,10 +98,10 @@ PlanShape plan_shape(const PlanSpec& spec) {
   shape.samples = shape.samples_per_replica * spec.num_replicas;
   shape.padding = std::max<int64_t>(0, shape.samples - spec.dataset_size);
   shape.dropped = std::max<int64_t>(0, spec.dataset_size - shape.samples);
-  if ((shape.samples - 1) / spec.dataset_size > max_occurrence) {
+  if ((shape.samples - 1) / spec.dataset_size > kMaxOccurrence) {
     throw Error(ErrorKind::config,
                 "padding would repeat the " + to_string(spec.dataset_size) + " samples of the dataset more than " +
-                    to_string(max_occurrence + 1) + " times to fill num_replicas x batch_size = " +
+                    to_string(kMaxOccurrence + 1) + " times to fill num_replicas x batch_size = " +
                     to_string(spec.num_replicas) + " x " + to_string(spec.batch_size),
                 "take a smaller batch_size or fewer replicas");
   }
@@ -135,10 +135,10 @@ Plan::Plan(const PlanSpec& spec, int64_t epoch, std::shared_ptr<const GivenOrder
                                       to_string(spec.dataset_size));
   }
   const int64_t rounds = (shape_.samples - 1) / spec.dataset_size + 1;
-  if (order->largest_count() > (max_occurrence + 1) / rounds) {
+  if (order->largest_count() > (kMaxOccurrence + 1) / rounds) {
     throw Error(ErrorKind::config,
                 "a sample stands " + to_string(order->largest_count() * rounds) +
-                    " times in an epoch's order; at most " + to_string(max_occurrence + 1) + " are supported",
+                    " times in an epoch's order; at most " + to_string(kMaxOccurrence + 1) + " are supported",
                 "draw fewer samples an epoch, or give the sample a smaller weight");
   }
   given_ = std::move(order);

@@ -12,7 +12,7 @@ namespace {
 
 using std::to_string;
 
-constexpr std::string_view header_line = "penstock position 1";
+constexpr std::string_view kHeaderLine = "penstock position 1";
 
 const char* boolean_text(bool value) {
   return value ? "true" : "false";
@@ -58,7 +58,7 @@ Mode parse_mode(std::string_view value) {
   refuse_text("'mode' is none of train, eval: '" + std::string(value) + "'");
 }
 
-constexpr std::array<std::string_view, 12> keys = {
+constexpr std::array<std::string_view, 12> kKeys = {
     "epoch", "step", "samples", "dataset_size", "num_replicas",      "batch_size",
     "mode",  "tail", "shuffle", "seed",         "sampler_drop_last", "batch_drop_last"};
 
@@ -122,7 +122,7 @@ Position roll_over(const Position& position) {
 
 std::string to_text(const Position& position) {
   const PlanSpec& spec = position.spec;
-  std::string out(header_line);
+  std::string out(kHeaderLine);
   const auto add = [&out](const char* key, const std::string& value) { out += "\n" + std::string(key) + " " + value; };
   add("epoch", to_string(position.epoch));
   add("step", to_string(position.step));
@@ -140,35 +140,35 @@ std::string to_text(const Position& position) {
 }
 
 Position position_from_text(std::string_view all) {
-  if (all.size() > max_position_text) refuse_text("longer than " + to_string(max_position_text) + " bytes");
+  if (all.size() > kMaxPositionText) refuse_text("longer than " + to_string(kMaxPositionText) + " bytes");
   Position position;
-  std::array<bool, keys.size()> seen{};
+  std::array<bool, kKeys.size()> seen{};
   bool header_seen = false;
   for (int64_t line_number = 1; !all.empty(); ++line_number) {
     const std::string_view line = all.substr(0, all.find('\n'));
     all.remove_prefix(std::min(all.size(), line.size() + 1));
     if (!header_seen) {
-      if (line != header_line) {
-        refuse_text("line 1 is '" + std::string(line.substr(0, 64)) + "', not '" + std::string(header_line) + "'");
+      if (line != kHeaderLine) {
+        refuse_text("line 1 is '" + std::string(line.substr(0, 64)) + "', not '" + std::string(kHeaderLine) + "'");
       }
       header_seen = true;
       continue;
     }
     const size_t space = line.find(' ');
     const std::string_view key = line.substr(0, space);
-    const auto found = std::find(keys.begin(), keys.end(), key);
-    if (space == std::string_view::npos || found == keys.end()) {
+    const auto found = std::find(kKeys.begin(), kKeys.end(), key);
+    if (space == std::string_view::npos || found == kKeys.end()) {
       refuse_text("line " + to_string(line_number) + " has no key that is known: '" + std::string(line.substr(0, 64)) +
                   "'");
     }
-    bool& known = seen[static_cast<size_t>(found - keys.begin())];
+    bool& known = seen[static_cast<size_t>(found - kKeys.begin())];
     if (known) refuse_text("line " + to_string(line_number) + " gives '" + std::string(key) + "' a second time");
     known = true;
     set_key(position, key, line.substr(space + 1));
   }
   if (!header_seen) refuse_text("it is empty");
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (!seen[i]) refuse_text("the key '" + std::string(keys[i]) + "' is missing");
+  for (size_t i = 0; i < kKeys.size(); ++i) {
+    if (!seen[i]) refuse_text("the key '" + std::string(kKeys[i]) + "' is missing");
   }
   Position expected;
   try {

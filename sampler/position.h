@@ -16,7 +16,7 @@
 //     replicas deliver the same samples in the same steps (as with both drop_last flags, or a dataset that the global
 //     batch divides) there is nothing to cross, and it is allowed.
 // What it cannot see: a dataset of the same size with other samples. The pipeline's and dataset's fingerprints do that.
-// Text: untrusted input. Fixed keys, one a line, each exactly once; at most max_position_text bytes; counts are checked
+// Text: untrusted input. Fixed keys, one a line, each exactly once; at most kMaxPositionText bytes; counts are checked
 //   against each other. Anything else is Error(config) naming the line or key.
 // Thread-safety: values and pure functions.
 #pragma once
@@ -39,7 +39,7 @@ struct Position {
   friend bool operator==(const Position&, const Position&) = default;
 };
 
-constexpr size_t max_position_text = 4096;
+constexpr size_t kMaxPositionText = 4096;
 
 // Error(usage) for an epoch or step out of range; a spec that cannot be planned is refused as by plan_shape.
 Position position_at(const PlanSpec& spec, int64_t epoch, int64_t step);

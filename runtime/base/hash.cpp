@@ -59,11 +59,11 @@ void write_draws(WireWriter& out, const Draws& draws) {
 }  // namespace
 
 std::string Sum128::hex() const {
-  static constexpr char digits[] = "0123456789abcdef";
+  static constexpr char kDigits[] = "0123456789abcdef";
   std::string text(32, '0');
   for (int i = 0; i < 16; ++i) {
-    text[15 - i] = digits[(high >> (4 * i)) & 15];
-    text[31 - i] = digits[(low >> (4 * i)) & 15];
+    text[15 - i] = kDigits[(high >> (4 * i)) & 15];
+    text[31 - i] = kDigits[(low >> (4 * i)) & 15];
   }
   return text;
 }

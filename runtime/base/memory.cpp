@@ -53,7 +53,7 @@ SharedMemory::~SharedMemory() {
 
 namespace {
 
-constexpr size_t huge_page = size_t{2} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
 
 Error no_memory(int code, const std::string& name, size_t bytes) {
   return {ErrorKind::runtime,
@@ -108,11 +108,11 @@ SharedMemory SharedMemory::create(const std::string& name, size_t bytes) {
 SharedMemory SharedMemory::create_private(const std::string& name, size_t bytes) {
   refuse_more_than_there_is(name, bytes);
   // Huge pages lie at multiples of their size: what is mapped beyond `bytes` to get there goes back.
-  const size_t slack = bytes >= huge_page ? huge_page : 0;
+  const size_t slack = bytes >= kHugePage ? kHugePage : 0;
   void* const mapped = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw no_memory(errno, name, bytes);
   auto* const begin = static_cast<std::byte*>(mapped);
-  const size_t before = slack == 0 ? 0 : (huge_page - reinterpret_cast<uintptr_t>(begin) % huge_page) % huge_page;
+  const size_t before = slack == 0 ? 0 : (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t kept = (bytes + page - 1) / page * page;
   if (before > 0) ::munmap(begin, before);

@@ -13,11 +13,11 @@ std::string random_hex(size_t bytes) {
   if (::getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
     throw Error(ErrorKind::runtime, "cannot draw random bytes");
   }
-  static constexpr char digits[] = "0123456789abcdef";
+  static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (const unsigned char byte : raw) {
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
   }
   return text;
 }

@@ -58,7 +58,7 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   // What resume() has judged (the global batch may be cut otherwise now), and where the data lies, may differ.
   ResolvedSplit then = split_from_json(text_of(state, "spec"));
   then.split.batch_size = split.split.batch_size;
-  for (const DatasetKind& kind : dataset_kinds) {
+  for (const DatasetKind& kind : kDatasetKinds) {
     // The same kind, elsewhere; another kind is another dataset.
     std::string& place = then.split.dataset.*kind.value;
     if (kind.path && !place.empty() && !(split.split.dataset.*kind.value).empty())

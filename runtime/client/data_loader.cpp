@@ -17,7 +17,7 @@
 #include "runtime/job/sampler_file.h"
 #include "runtime/pixels/finish.h"
 #include "runtime/report/report.h"
-#include "runtime/sample/split_context.h"
+#include "runtime/sample/split_fields.h"
 
 namespace penstock {
 

@@ -35,7 +35,7 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
   if (const Entry* entry = place.load(std::memory_order_acquire)) {
     sample.image = std::span(entry->bytes).first(entry->image_bytes);
     sample.fields.clear();
-    size_t begin = entry->image_bytes + PixelBuffer::padding;
+    size_t begin = entry->image_bytes + PixelBuffer::kPadding;
     for (const size_t end : entry->field_ends) {
       sample.fields.push_back(std::span(entry->bytes).subspan(begin, end - begin));
       begin = end;
@@ -48,7 +48,7 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
   }
   SampleStatus status = source_->load(key, sample);
   if (!status.ok()) return status;
-  size_t bytes = sample.image.size() + PixelBuffer::padding;
+  size_t bytes = sample.image.size() + PixelBuffer::kPadding;
   for (const auto& field : sample.fields) bytes += field.size();
   bytes += sample.restart_points.size();
   const auto cost = static_cast<int64_t>(bytes + sizeof(Entry) + sizeof(size_t) * sample.fields.size() + 64);
@@ -63,7 +63,7 @@ SampleStatus CachedSource::load(const DrawKey& key, SourceSample& sample) const 
   entry->height = sample.height;
   entry->label = sample.label;
   if (!sample.image.empty()) std::memcpy(entry->bytes.data(), sample.image.data(), sample.image.size());
-  size_t at = entry->image_bytes + PixelBuffer::padding;
+  size_t at = entry->image_bytes + PixelBuffer::kPadding;
   for (const auto& field : sample.fields) {
     if (!field.empty()) std::memcpy(entry->bytes.data() + at, field.data(), field.size());
     at += field.size();

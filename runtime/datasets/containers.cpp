@@ -17,7 +17,7 @@ bool is_pattern(const std::string& kind) {
 }
 
 const std::string& place_of(const DatasetSpec& dataset, const std::string& kind) {
-  for (const DatasetKind& known : dataset_kinds) {
+  for (const DatasetKind& known : kDatasetKinds) {
     if (kind == known.key) return dataset.*known.value;
   }
   throw Error(ErrorKind::usage, "no such kind of data set: " + kind);
@@ -91,7 +91,7 @@ std::vector<std::string> cifar_files(const DatasetSpec& dataset, bool hundred, F
 }  // namespace
 
 std::string container_kind(const DatasetSpec& dataset) {
-  for (const DatasetKind& known : dataset_kinds) {
+  for (const DatasetKind& known : kDatasetKinds) {
     if (known.container && !(dataset.*known.value).empty()) return known.key;
   }
   return {};

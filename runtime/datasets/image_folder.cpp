@@ -12,8 +12,8 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<std::string_view, 9> extensions = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
-                                                        ".pgm", ".tif",  ".tiff", ".webp"};
+constexpr std::array<std::string_view, 9> kExtensions = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+                                                         ".pgm", ".tif",  ".tiff", ".webp"};
 
 char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -21,7 +21,7 @@ char lower(char c) {
 
 std::string extension_list() {
   std::string list;
-  for (const std::string_view extension : extensions) list += (list.empty() ? "" : " ") + std::string(extension);
+  for (const std::string_view extension : kExtensions) list += (list.empty() ? "" : " ") + std::string(extension);
   return list;
 }
 
@@ -62,11 +62,11 @@ void sort_as_python(std::vector<std::string>& names) {
 }  // namespace
 
 std::span<const std::string_view> image_extensions() {
-  return extensions;
+  return kExtensions;
 }
 
 bool has_image_extension(std::string_view name) {
-  return std::any_of(extensions.begin(), extensions.end(), [name](std::string_view extension) {
+  return std::any_of(kExtensions.begin(), kExtensions.end(), [name](std::string_view extension) {
     return name.size() >= extension.size() &&
            std::equal(extension.begin(), extension.end(), name.end() - static_cast<ptrdiff_t>(extension.size()),
                       [](char a, char b) { return a == lower(b); });

@@ -79,14 +79,14 @@ SampleStatus PackSource::load(const DrawKey& key, SourceSample& sample) const {
   // Pixels become rows of RGB, and what they are made of stays beside them.
   if (!encoded) sample.parts.resize(1);
   std::vector<std::byte>& record = encoded ? sample.storage : sample.parts[0];
-  (void)read_record(index, record, PixelBuffer::padding);
+  (void)read_record(index, record, PixelBuffer::kPadding);
   if (encoded) {
     sample.image = std::span(record).first(image_bytes);
   } else {
     sample.width = facts.pixels.width;
     sample.height = facts.pixels.height;
     const size_t rgb = static_cast<size_t>(sample.width) * static_cast<size_t>(sample.height) * 3;
-    sample.storage.resize(rgb + PixelBuffer::padding);
+    sample.storage.resize(rgb + PixelBuffer::kPadding);
     pixels_to_rgb(facts.pixels, std::span(record).first(image_bytes), sample.storage.data());
     sample.image = std::span(sample.storage).first(rgb);
   }

@@ -162,7 +162,7 @@ uint8_t exchange(Worker& worker, const PythonWorkers::Request& request, size_t m
   if (size > (status == kGood ? max_answer_bytes : kMaxReasonBytes)) {
     throw Fault{"answered with " + std::to_string(size) + " bytes, more than was asked for"};
   }
-  answer.resize(static_cast<size_t>(size) + PythonWorkers::padding);
+  answer.resize(static_cast<size_t>(size) + PythonWorkers::kPadding);
   io.receive(std::span(answer).first(static_cast<size_t>(size)));
   answer.resize(static_cast<size_t>(size));  // the padding stays readable: nothing is given back
   return status;

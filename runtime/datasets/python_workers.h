@@ -63,7 +63,7 @@ class PythonWorkers {
   // `what` is asked for, for messages; `answer` gets `padding` readable bytes more than its size says.
   SampleStatus call(const Request& request, size_t max_answer_bytes, const std::string& what,
                     std::vector<std::byte>& answer) const;
-  static constexpr size_t padding = 64;
+  static constexpr size_t kPadding = 64;
 
   // Workers that had to be replaced so far, each in a sentence; the oldest are forgotten.
   std::vector<std::string> notices() const;

@@ -125,7 +125,7 @@ SampleStatus TableSource::load(const DrawKey& key, SourceSample& sample) const {
     }
     field_bytes += static_cast<size_t>(bytes);
   }
-  const size_t fields_begin = image_bytes + PixelBuffer::padding;
+  const size_t fields_begin = image_bytes + PixelBuffer::kPadding;
   storage.resize(fields_begin + field_bytes);
   sample.image = std::span(storage).first(image_bytes);
   size_t at = fields_begin;

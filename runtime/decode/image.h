@@ -79,13 +79,13 @@ struct DecodeCounts {
 // vector loads may overrun. Move-only owner.
 class PixelBuffer {
  public:
-  static constexpr size_t padding = 64;
+  static constexpr size_t kPadding = 64;
 
   // Makes room for width x height RGB pixels; contents are undefined afterwards.
   void resize(int width, int height) {
     width_ = width;
     height_ = height;
-    data_.get(row_bytes() * static_cast<size_t>(height) + padding);
+    data_.get(row_bytes() * static_cast<size_t>(height) + kPadding);
   }
   int width() const noexcept { return width_; }
   int height() const noexcept { return height_; }

@@ -7,7 +7,7 @@
 //
 // Rows come in order, from one thread; a decoder may begin again at row 0. Whoever gave the sink has it take the last
 // row.
-// Memory: the sink's, good until the next row() of it; `row_sink_padding` bytes more than the row's may be written.
+// Memory: the sink's, good until the next row() of it; `kRowSinkPadding` bytes more than the row's may be written.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-inline constexpr size_t row_sink_padding = 64;
+inline constexpr size_t kRowSinkPadding = 64;
 
 struct PlanarRow {
   uint8_t* red = nullptr;

@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 size_t spans_of(uint32_t units) {
-  return (units + span_threads - 1) / span_threads;
+  return (units + kSpanThreads - 1) / kSpanThreads;
 }
 
 GpuBox gpu_box(const Box& box) {
@@ -65,13 +65,13 @@ size_t BatchBuilder::part_bytes(size_t stage) {
   static constexpr auto bytes = []<size_t... S>(std::index_sequence<S...>) {
     return std::array{sizeof(std::variant_alternative_t<S, StagePart>)...};
   }
-  (std::make_index_sequence<gpu_stages>());
+  (std::make_index_sequence<kGpuStages>());
   return bytes[stage];
 }
 
 size_t BatchBuilder::Counts::bytes() const {
   size_t sum = 0;
-  for (size_t s = 0; s < gpu_stages; ++s) {
+  for (size_t s = 0; s < kGpuStages; ++s) {
     sum += gpu_aligned(parts[s] * part_bytes(s)) + gpu_aligned(spans[s] * sizeof(PartSpan));
   }
   return sum;
@@ -96,12 +96,12 @@ bool BatchBuilder::begin(size_t samples, int width, int height, const Finisher* 
   const size_t table = finisher != nullptr ? finisher->table().size() * sizeof(uint32_t) : 0;
   const size_t statuses = samples_ * sizeof(uint32_t);
   const size_t hashes = digests ? samples_ * sizeof(Sum128) : 0;
-  const size_t secret = digests ? hash_secret_bytes : 0;
+  const size_t secret = digests ? kHashSecretBytes : 0;
   const size_t uploaded = gpu_aligned(table) + gpu_aligned(statuses) + gpu_aligned(hashes) + gpu_aligned(secret);
-  const size_t end = limits_.memory_bytes / gpu_alignment * gpu_alignment;
+  const size_t end = limits_.memory_bytes / kGpuAlignment * kGpuAlignment;
   if (samples_ == 0 || outputs + uploaded > end || uploaded > limits_.upload_bytes) return false;
   if (entries_.size() < samples_) entries_.resize(samples_);
-  files_begin_ = limits_.upload_bytes / gpu_alignment * gpu_alignment;
+  files_begin_ = limits_.upload_bytes / kGpuAlignment * kGpuAlignment;
   scratch_end_ = end - outputs;
   outputs_at_ = scratch_end_;
   statuses_at_ = upload(statuses);
@@ -253,21 +253,21 @@ void BatchBuilder::describe_digest(uint64_t image_at, Entry& entry) {
   HashPart hash;
   hash.image_bytes = image_bytes({width_, height_});
   hash.image_at = image_at;
-  const uint64_t blocks = (hash_record_room + hash.image_bytes - 1) / hash_block_bytes + 1;
-  hash.units = static_cast<uint32_t>(blocks) * hash_lanes;
-  hash.record_at = upload(hash_record_room);
+  const uint64_t blocks = (kHashRecordRoom + hash.image_bytes - 1) / kHashBlockBytes + 1;
+  hash.units = static_cast<uint32_t>(blocks) * kHashLanes;
+  hash.record_at = upload(kHashRecordRoom);
   hash.secret_at = secret_at_;
-  hash.sums_at = scratch(blocks * hash_lanes * sizeof(uint64_t));
+  hash.sums_at = scratch(blocks * kHashLanes * sizeof(uint64_t));
   entry.steps.emplace_back(hash);
   entry.steps.emplace_back(DigestPart{1, hash, digests_at_ + places_ * sizeof(Sum128)});
 }
 
 bool BatchBuilder::set_record(size_t place, std::span<const std::byte> record) {
-  if (!digests_ || record.size() > hash_record_room) return false;
+  if (!digests_ || record.size() > kHashRecordRoom) return false;
   Entry& entry = entries_[place];
   auto& digest = std::get<DigestPart>(entry.steps.back());
   auto& hash = std::get<HashPart>(entry.steps[entry.steps.size() - 2]);
-  if (record.size() + hash.image_bytes < hash_least_bytes) return false;
+  if (record.size() + hash.image_bytes < kHashLeastBytes) return false;
   write_array(hash.record_at, record.data(), record.size());
   hash.record_bytes = digest.hash.record_bytes = static_cast<uint32_t>(record.size());
   return true;
@@ -377,7 +377,7 @@ EntropyPart BatchBuilder::entropy_part(const GpuSample& sample, const EntropyTab
                             .end_row = blocks.first_row + blocks.rows};
   }
   for (size_t k = 0; k < std::size(part.places); ++k) {
-    part.places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
+    part.places[k] = static_cast<uint8_t>(tile_offset(kZigzagOrder[k]));
   }
   return part;
 }
@@ -419,7 +419,7 @@ void BatchBuilder::describe_scan(const GpuSample& sample, uint64_t coefficients_
     sync.group = round.group;
     entry.steps.emplace_back(sync);
   }
-  SumPart sum{.units = (write.units + subsequences_of_sum - 1) / subsequences_of_sum, .subsequences = write.units};
+  SumPart sum{.units = (write.units + kSubsequencesOfSum - 1) / kSubsequencesOfSum, .subsequences = write.units};
   sum.subsequences_at = write.subsequences_at;
   sum.to_at = write.sums_at = scratch(size_t{sum.units} * sizeof(GpuSubsequenceSum));
   entry.steps.emplace_back(sum);
@@ -470,7 +470,7 @@ void BatchBuilder::describe_ops(const GpuSample& sample, const KernelStep& kerne
       const ToneKind kind = std::holds_alternative<ContrastOp>(op)       ? ToneKind::contrast
                             : std::holds_alternative<AutocontrastOp>(op) ? ToneKind::autocontrast
                                                                          : ToneKind::equalize;
-      TallyPart tally{.units = (pixels + tally_pixels - 1) / tally_pixels, .kind = kind, .pixels = pixels};
+      TallyPart tally{.units = (pixels + kTallyPixels - 1) / kTallyPixels, .kind = kind, .pixels = pixels};
       tally.from_at = from;
       tally.to_at = upload(tally_bytes(kind));
       entry.steps.emplace_back(tally);
@@ -693,8 +693,8 @@ void BatchBuilder::seal() {
     uint32_t spans = 0;
     uint32_t parts = 0;
   };
-  StageArrays arrays[gpu_stages];
-  for (size_t s = 0; s < gpu_stages; ++s) {
+  StageArrays arrays[kGpuStages];
+  for (size_t s = 0; s < kGpuStages; ++s) {
     if (counts_.parts[s] == 0) continue;
     arrays[s].spans_at = upload(counts_.spans[s] * sizeof(PartSpan));
     arrays[s].parts_at = upload(counts_.parts[s] * part_bytes(s));
@@ -714,7 +714,7 @@ void BatchBuilder::seal() {
                        .spans_at = array.spans_at + array.spans * sizeof(PartSpan),
                        .parts_at = array.parts_at};
     const auto add = [&](const auto& part) {
-      for (uint32_t first = 0; first < part.units; first += span_threads) {
+      for (uint32_t first = 0; first < part.units; first += kSpanThreads) {
         const PartSpan span{array.parts, first};
         write_array(array.spans_at + array.spans++ * sizeof span, &span, 1);
         ++launch.spans;

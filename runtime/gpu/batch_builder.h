@@ -90,7 +90,7 @@ class BatchBuilder {
   using StagePart = std::variant<EntropyPart, SyncPart, SumPart, WritePart, InversePart, ColourPart, AcrossPart,
                                  DownPart, PlacePart, PointPart, TallyPart, TonePart, SmoothPart, Across, Down,
                                  WarpPart, GatherPart, FinishPart, HashPart, DigestPart>;
-  static_assert(std::variant_size_v<StagePart> == gpu_stages);
+  static_assert(std::variant_size_v<StagePart> == kGpuStages);
 
   struct Entry {
     bool used = true;
@@ -103,8 +103,8 @@ class BatchBuilder {
     size_t next = 0;              // of steps, as launches are made
   };
   struct Counts {
-    size_t parts[gpu_stages] = {};
-    size_t spans[gpu_stages] = {};
+    size_t parts[kGpuStages] = {};
+    size_t spans[kGpuStages] = {};
     void add(const StagePart& step);
     size_t bytes() const;
   };

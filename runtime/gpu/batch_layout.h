@@ -2,7 +2,7 @@
 //
 // A batch lies in one piece of GPU memory, and every place in it is an offset from its beginning. A stage works on
 //   *parts* (all of one type, any number a picture), and a launch on a run of its array of *spans*: a span is
-//   span_threads consecutive units of work of one part, so a group of threads finds its part without searching.
+//   kSpanThreads consecutive units of work of one part, so a group of threads finds its part without searching.
 //
 //   upload                                                      scratch                         outputs
 //   [coefficients, taps, rings, tables, tallies | parts, spans] [samples, planes, half-resized] [one after the other]
@@ -43,7 +43,7 @@
 
 namespace penstock {
 
-inline constexpr uint32_t span_threads = 256;
+inline constexpr uint32_t kSpanThreads = 256;
 
 enum class GpuStage : uint8_t {
   entropy,
@@ -67,7 +67,7 @@ enum class GpuStage : uint8_t {
   hash,
   digest
 };
-inline constexpr size_t gpu_stages = 20;
+inline constexpr size_t kGpuStages = 20;
 
 struct PartSpan {
   uint32_t part = 0;
@@ -203,7 +203,7 @@ struct alignas(16) GpuSubsequenceSum {
   uint32_t blocks = 0;
   uint32_t dc[3] = {};
 };
-inline constexpr uint32_t subsequences_of_sum = 64;
+inline constexpr uint32_t kSubsequencesOfSum = 64;
 
 // A round: unit u has the `group` subsequences from number (first + u * step) * group on.
 struct SyncPart {
@@ -323,7 +323,7 @@ struct PointPart {
   uint64_t to_at = 0;  // may be from_at
 };
 
-inline constexpr uint32_t tally_pixels = 16;
+inline constexpr uint32_t kTallyPixels = 16;
 
 enum class ToneKind : uint32_t { contrast, autocontrast, equalize };
 
@@ -403,13 +403,13 @@ struct FinishPart {
   uint64_t to_at = 0;
 };
 
-inline constexpr uint32_t hash_lanes = 8;
-inline constexpr uint32_t hash_stripe_bytes = 64;
-inline constexpr uint32_t hash_block_bytes = 1024;
-inline constexpr uint32_t hash_secret_bytes = 192;
-inline constexpr uint32_t hash_least_bytes = 241;  // fewer are hashed in another way
+inline constexpr uint32_t kHashLanes = 8;
+inline constexpr uint32_t kHashStripeBytes = 64;
+inline constexpr uint32_t kHashBlockBytes = 1024;
+inline constexpr uint32_t kHashSecretBytes = 192;
+inline constexpr uint32_t kHashLeastBytes = 241;  // fewer are hashed in another way
 // A record of more is not hashed on a GPU.
-inline constexpr uint32_t hash_record_room = 1024;
+inline constexpr uint32_t kHashRecordRoom = 1024;
 
 // Record and image are hashed as if the one followed the other.
 struct HashPart {
@@ -437,8 +437,8 @@ constexpr uint32_t number_of_sizes() {
 }
 // A checksum of the layout of everything that a batch sends to a GPU: a component compiled with another layout is
 // refused.
-inline constexpr uint32_t batch_layout_sizes =
-    gpu_stages + 31 * number_of_sizes<PartSpan, StageLaunch, GpuRing, GpuMcuRun, EntropyPart, GpuSubsequence, SyncPart,
+inline constexpr uint32_t kBatchLayoutSizes =
+    kGpuStages + 31 * number_of_sizes<PartSpan, StageLaunch, GpuRing, GpuMcuRun, EntropyPart, GpuSubsequence, SyncPart,
                                       SumPart, WritePart, InversePart, ColourPart, AcrossPart, DownPart, PlacePart,
                                       PointStep, PointPart, TallyPart, TonePart, SmoothPart, BlurPart, WarpPart,
                                       GatherPart, FinishPart, HashPart, DigestPart>();

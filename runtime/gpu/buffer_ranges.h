@@ -4,8 +4,8 @@
 //
 //   BufferRanges buffer_ranges(gpu, bytes);               // exported memory of the GPU, cut as it is asked for
 //   // nothing: full, and the chunk goes by the host
-//   if (auto buffer_range = buffer_ranges.take(chunk_bytes, receiver)) {
-//     stream->copy(buffer_range->data, images, chunk_bytes); stream->wait(…);
+//   if (auto buffer_range = buffer_ranges.take(kChunkBytes, receiver)) {
+//     stream->copy(buffer_range->data, images, kChunkBytes); stream->wait(…);
 //     buffer_ranges.export_range(buffer_range->id, receiver);  // announced to it, with id, at and bytes
 //   }
 //   buffer_ranges.give_back(id, receiver);                // its word that it has read it
@@ -14,7 +14,7 @@
 //
 //   // the other process
 //   std::unique_ptr<ExportedMemory> theirs = gpu->open_exported(std::move(fd), buffer_ranges.bytes());
-//   const uint8_t* images = images_in(*theirs, at, chunk_bytes);                          // gpu_finisher.h
+//   const uint8_t* images = images_in(*theirs, at, kChunkBytes);                          // gpu_finisher.h
 //
 // A buffer range has one writer at a time:
 //

@@ -14,7 +14,7 @@ bool CoefficientReader::open(EncodedView bytes, const ImageHeader& header, const
     const int end = c == 0 ? window_.end_luma_row : window_.end_row;
     Blocks& blocks = blocks_[c];
     blocks.at = coefficients_;
-    blocks.row_stride = tiles_across(component, window_.columns.count()) * tile_coefficients;
+    blocks.row_stride = tiles_across(component, window_.columns.count()) * kTileCoefficients;
     blocks.first_column = window_.columns.first * component.h;
     blocks.first_row = first * component.v;
     blocks.columns = (window_.columns.end - window_.columns.first) * component.h;

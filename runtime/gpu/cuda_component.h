@@ -59,7 +59,7 @@ struct CudaComponent {
 constexpr uint64_t cuda_component_version(uint32_t sizes) {
   return uint64_t{6} << 32 | sizes;
 }
-inline constexpr uint64_t kCudaComponentVersion = cuda_component_version(batch_layout_sizes);
+inline constexpr uint64_t kCudaComponentVersion = cuda_component_version(kBatchLayoutSizes);
 inline constexpr const char* kCudaComponentEntry = "penstock_cuda_component";
 using CudaComponentFunction = const CudaComponent* (*)();
 

@@ -48,7 +48,7 @@ const EntropyTables::Kept& EntropyTables::kept(const HuffmanSpec& spec, HuffmanC
     if (oldest == nullptr || entry->used < oldest->used) oldest = entry.get();
   }
   // There are more than a file has, so none of this file's own is the oldest.
-  if (kept_.size() < most_kept) oldest = kept_.emplace_back(std::make_unique<Kept>()).get();
+  if (kept_.size() < kMostKept) oldest = kept_.emplace_back(std::make_unique<Kept>()).get();
   oldest->spec.assign(spec.bytes, spec.bytes + size);
   oldest->key = hash128({reinterpret_cast<const char*>(spec.bytes), size}).low;
   oldest->valid = oldest->codes.build(spec, kind);

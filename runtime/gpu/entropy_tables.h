@@ -52,7 +52,7 @@ class EntropyTables {
     bool valid = false;
     uint64_t used = 0;  // by which file last
   };
-  static constexpr size_t most_kept = 32;  // a file has up to six
+  static constexpr size_t kMostKept = 32;  // a file has up to six
 
   size_t number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind);
   const Kept& kept(const HuffmanSpec& spec, HuffmanCodes::Kind kind);
@@ -65,7 +65,7 @@ class EntropyTables {
 };
 
 // Planners leave larger files to the CPU, as decode/jpeg/indexed_rows.cpp does: a GPU counts their bytes in 32 bits.
-inline constexpr size_t largest_scanned_file = size_t{1} << 28;
+inline constexpr size_t kLargestScannedFile = size_t{1} << 28;
 
 // The first marker of a scan from `from` on; false: the file ends before, or fill bytes stand there.
 bool find_marker(EncodedView file, size_t from, size_t& marker);

@@ -69,7 +69,7 @@ enum class GpuMemory : uint8_t { device, pinned };  // on the GPU; here, where c
 struct GpuTimes {
   Nanoseconds upload_ns = 0;
   Nanoseconds library_ns = 0;  // a PictureDecoder's work
-  std::array<Nanoseconds, gpu_stages> stage_ns{};
+  std::array<Nanoseconds, kGpuStages> stage_ns{};
   Nanoseconds download_ns = 0;
   Nanoseconds copy_ns = 0;  // from GPU memory to GPU memory
 
@@ -91,7 +91,7 @@ struct GpuTimes {
   GpuTimes& operator+=(const GpuTimes& other) {
     upload_ns += other.upload_ns;
     library_ns += other.library_ns;
-    for (size_t s = 0; s < gpu_stages; ++s) stage_ns[s] += other.stage_ns[s];
+    for (size_t s = 0; s < kGpuStages; ++s) stage_ns[s] += other.stage_ns[s];
     download_ns += other.download_ns;
     copy_ns += other.copy_ns;
     return *this;

@@ -6,10 +6,10 @@
 
 namespace penstock {
 
-inline constexpr size_t gpu_alignment = 256;
+inline constexpr size_t kGpuAlignment = 256;
 
 constexpr size_t gpu_aligned(size_t bytes) noexcept {
-  return (bytes + gpu_alignment - 1) / gpu_alignment * gpu_alignment;
+  return (bytes + kGpuAlignment - 1) / kGpuAlignment * kGpuAlignment;
 }
 
 }  // namespace penstock

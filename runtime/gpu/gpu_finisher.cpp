@@ -22,7 +22,7 @@ GpuFinisher::Layout GpuFinisher::layout_for(const Finisher& finisher, size_t mem
   if (finisher.channels() != 3) throw Error(ErrorKind::usage, "a GPU finishes images of three channels");
   Layout layout;
   layout.image_bytes = 3 * finisher.pixels_per_image();
-  layout.spans_each = (finisher.pixels_per_image() + span_threads - 1) / span_threads;
+  layout.spans_each = (finisher.pixels_per_image() + kSpanThreads - 1) / kSpanThreads;
   layout.parts_at = gpu_aligned(finisher.table().size() * sizeof(uint32_t));
   const size_t each = layout.image_bytes + sizeof(FinishPart) + layout.spans_each * sizeof(PartSpan);
   const size_t fixed = layout.parts_at + 3 * 256;
@@ -66,7 +66,7 @@ void GpuFinisher::describe(const Finisher& finisher) {
     part.to_at = i * layout_.image_bytes * element_bytes_;
     std::memcpy(front_.data() + layout_.parts_at + i * sizeof part, &part, sizeof part);
     for (size_t s = 0; s < layout_.spans_each; ++s) {
-      const PartSpan span{static_cast<uint32_t>(i), static_cast<uint32_t>(s * span_threads)};
+      const PartSpan span{static_cast<uint32_t>(i), static_cast<uint32_t>(s * kSpanThreads)};
       std::memcpy(front_.data() + layout_.spans_at + (i * layout_.spans_each + s) * sizeof span, &span, sizeof span);
     }
   }

@@ -22,7 +22,7 @@ void identity_taps(int first, int count, Taps& taps) {
   taps.start.resize(static_cast<size_t>(count));
   std::iota(taps.start.begin(), taps.start.end(), first);
   taps.size.assign(static_cast<size_t>(count), 1);
-  taps.q22.assign(static_cast<size_t>(count), 1 << resample_precision_bits);
+  taps.q22.assign(static_cast<size_t>(count), 1 << kResamplePrecisionBits);
 }
 
 // The resampler keeps its own only until it is asked for others.

@@ -70,9 +70,9 @@ struct LibraryOffer {
 
 // Why a sample of a fast job is none for a library.
 enum class LibraryMiss : uint8_t { none, no_index, kind };
-inline constexpr size_t library_misses = 3;
+inline constexpr size_t kLibraryMisses = 3;
 constexpr std::string_view name_of(LibraryMiss miss) {
-  constexpr std::string_view names[library_misses] = {"none", "no_index", "kind"};
+  constexpr std::string_view names[kLibraryMisses] = {"none", "no_index", "kind"};
   return names[static_cast<size_t>(miss)];
 }
 

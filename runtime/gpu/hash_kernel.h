@@ -48,23 +48,23 @@ PENSTOCK_HOST_DEVICE inline uint64_t hash_stripe(const uint8_t* memory, const Ha
   return hashed_word(memory, part, at + uint64_t{8} * (lane ^ 1)) + (key & 0xFFFFFFFF) * (key >> 32);
 }
 
-// Units: hash_lanes a block, and of blocks as many as the longest record would make.
+// Units: kHashLanes a block, and of blocks as many as the longest record would make.
 PENSTOCK_HOST_DEVICE inline void hash_block(uint8_t* memory, const HashPart& part, uint32_t unit) {
   if (part.record_bytes == 0) return;
-  const uint32_t block = unit / hash_lanes;
-  const uint32_t lane = unit % hash_lanes;
+  const uint32_t block = unit / kHashLanes;
+  const uint32_t lane = unit % kHashLanes;
   const uint64_t bytes = part.record_bytes + part.image_bytes;
-  const uint64_t whole = (bytes - 1) / hash_block_bytes;  // blocks behind which it is scrambled
+  const uint64_t whole = (bytes - 1) / kHashBlockBytes;  // blocks behind which it is scrambled
   if (block > whole) return;
-  const uint64_t begin = uint64_t{block} * hash_block_bytes;
-  const uint64_t stripes = (block < whole ? uint64_t{hash_block_bytes} : bytes - 1 - begin) / hash_stripe_bytes;
+  const uint64_t begin = uint64_t{block} * kHashBlockBytes;
+  const uint64_t stripes = (block < whole ? uint64_t{kHashBlockBytes} : bytes - 1 - begin) / kHashStripeBytes;
   uint64_t sum = 0;
   for (uint64_t s = 0; s < stripes; ++s) {
-    sum += hash_stripe(memory, part, begin + s * hash_stripe_bytes, static_cast<uint32_t>(8 * s), lane);
+    sum += hash_stripe(memory, part, begin + s * kHashStripeBytes, static_cast<uint32_t>(8 * s), lane);
   }
   // The last stripe ends where the input does, over what was there before.
-  if (block == whole) sum += hash_stripe(memory, part, bytes - hash_stripe_bytes, hash_secret_bytes - 64 - 7, lane);
-  reinterpret_cast<uint64_t*>(memory + part.sums_at)[uint64_t{block} * hash_lanes + lane] = sum;
+  if (block == whole) sum += hash_stripe(memory, part, bytes - kHashStripeBytes, kHashSecretBytes - 64 - 7, lane);
+  reinterpret_cast<uint64_t*>(memory + part.sums_at)[uint64_t{block} * kHashLanes + lane] = sum;
 }
 
 PENSTOCK_HOST_DEVICE inline uint64_t folded_product(uint64_t a, uint64_t b) {
@@ -89,26 +89,26 @@ PENSTOCK_HOST_DEVICE inline uint64_t merged_sums(const uint64_t* sums, const uin
 PENSTOCK_HOST_DEVICE inline void digest_image(uint8_t* memory, const DigestPart& part, uint32_t) {
   constexpr uint64_t kPrime32 = 0x9E3779B1;
   constexpr uint64_t kPrime64[2] = {0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F};
-  uint64_t sums[hash_lanes] = {0xC2B2AE3D,         kPrime64[0], kPrime64[1],        0x165667B19E3779F9,
+  uint64_t sums[kHashLanes] = {0xC2B2AE3D,         kPrime64[0], kPrime64[1],        0x165667B19E3779F9,
                                0x85EBCA77C2B2AE63, 0x85EBCA77,  0x27D4EB2F165667C5, kPrime32};
   const HashPart& hash = part.hash;
   if (hash.record_bytes == 0) return;
   const uint8_t* const secret = memory + hash.secret_at;
   const uint64_t bytes = hash.record_bytes + hash.image_bytes;
-  const uint64_t whole = (bytes - 1) / hash_block_bytes;
+  const uint64_t whole = (bytes - 1) / kHashBlockBytes;
   const auto* added = reinterpret_cast<const uint64_t*>(memory + hash.sums_at);
   for (uint64_t block = 0; block <= whole; ++block) {
-    for (uint32_t lane = 0; lane < hash_lanes; ++lane) {
+    for (uint32_t lane = 0; lane < kHashLanes; ++lane) {
       sums[lane] += *added++;
       if (block == whole) continue;
       const uint64_t mixed =
-          sums[lane] ^ sums[lane] >> 47 ^ little_word(secret + hash_secret_bytes - 64 + uint64_t{8} * lane);
+          sums[lane] ^ sums[lane] >> 47 ^ little_word(secret + kHashSecretBytes - 64 + uint64_t{8} * lane);
       sums[lane] = mixed * kPrime32;
     }
   }
   auto* const to = reinterpret_cast<uint64_t*>(memory + part.to_at);
   to[0] = merged_sums(sums, secret + 11, bytes * kPrime64[0]);
-  to[1] = merged_sums(sums, secret + hash_secret_bytes - 64 - 11, ~(bytes * kPrime64[1]));
+  to[1] = merged_sums(sums, secret + kHashSecretBytes - 64 - 11, ~(bytes * kPrime64[1]));
 }
 
 }  // namespace penstock

@@ -8,7 +8,7 @@
 namespace penstock {
 
 std::span<const uint8_t> hash_secret() noexcept {
-  static_assert(sizeof XXH3_kSecret == hash_secret_bytes);
+  static_assert(sizeof XXH3_kSecret == kHashSecretBytes);
   return XXH3_kSecret;
 }
 

@@ -7,6 +7,6 @@
 
 namespace penstock {
 
-std::span<const uint8_t> hash_secret() noexcept;  // hash_secret_bytes
+std::span<const uint8_t> hash_secret() noexcept;  // kHashSecretBytes
 
 }  // namespace penstock

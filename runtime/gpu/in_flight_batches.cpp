@@ -14,7 +14,7 @@ namespace {
 void add_library_figures(InFlightBatch& in_flight, GpuFigures& figures) {
   GpuLibraryFigures& library = *figures.library;
   library.images += in_flight.library_images();
-  for (size_t r = 0; r < refusals; ++r) library.refused[r] += in_flight.refused[r];
+  for (size_t r = 0; r < kRefusals; ++r) library.refused[r] += in_flight.refused[r];
   if (in_flight.refused[static_cast<size_t>(Refusal::library)] > 0 && library.failure.empty()) {
     library.failure = in_flight.decoder->reason(Refusal::library);
   }
@@ -125,8 +125,8 @@ void InFlightBatches::add_batches(size_t gpu, const InFlightOptions& options) {
   const std::optional<PictureDecoderOptions> library = find_library(gpu, options);
   if (library) bytes -= library->memory_bytes;
   GpuFigures& figures = figures_[gpu];
-  std::string why = "it was to have less than " + std::to_string(smallest_batch_bytes) + " bytes for a batch";
-  while (figures.in_flight_batches < options.in_flight_batches && bytes >= smallest_batch_bytes) {
+  std::string why = "it was to have less than " + std::to_string(kSmallestBatchBytes) + " bytes for a batch";
+  while (figures.in_flight_batches < options.in_flight_batches && bytes >= kSmallestBatchBytes) {
     try {
       Place place;
       place.in_flight = std::make_unique<InFlightBatch>(*gpus_[gpu], gpu, bytes);

@@ -14,7 +14,7 @@
 //   written.
 // Memory: options.memory_bytes a GPU, in parts for its in-flight batches (equal, unless memory was short), and pinned
 //   memory of three quarters of that here. Where a GPU has less, the in-flight batches are halved until they fit, so
-//   that batches become smaller; a GPU on which not even smallest_batch_bytes can be had is left out, and one that
+//   that batches become smaller; a GPU on which not even kSmallestBatchBytes can be had is left out, and one that
 //   fails meanwhile is too. figures() says so from the beginning.
 // Failure: the constructor throws where no GPU is left, or threads cannot be had. done()'s error says which GPU
 //   failed and how; what the batch held is then unmade. After anything but a want of memory the GPU is not asked
@@ -53,7 +53,7 @@
 
 namespace penstock {
 
-inline constexpr size_t smallest_batch_bytes = size_t{1} << 20;
+inline constexpr size_t kSmallestBatchBytes = size_t{1} << 20;
 
 struct InFlightOptions {
   int64_t memory_bytes = int64_t{512} << 20;  // of a GPU
@@ -71,7 +71,7 @@ struct GpuLibraryFigures {
   PictureDecoderFacts facts;  // name: empty: the GPU has none
   std::string failure;        // why it is not used, or no more
   int64_t images = 0;
-  std::array<int64_t, refusals> refused{};
+  std::array<int64_t, kRefusals> refused{};
 };
 
 // What a GPU has exported to other processes so far.
@@ -134,8 +134,8 @@ struct InFlightBatch {
   Nanoseconds gpu_ns = 0;
   Nanoseconds deliver_ns = 0;
   GpuTimes times;
-  std::array<int64_t, refusals> refused{};  // pictures that were planned for the library
-  int64_t library_images() const noexcept;  // made
+  std::array<int64_t, kRefusals> refused{};  // pictures that were planned for the library
+  int64_t library_images() const noexcept;   // made
 };
 
 class InFlightBatches {

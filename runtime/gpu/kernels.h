@@ -130,7 +130,7 @@ PENSTOCK_HOST_DEVICE inline void resample_pixel(const uint8_t* memory, const Gpu
   const auto* const weights =
       reinterpret_cast<const int32_t*>(memory + taps.weight_at) + uint64_t{output} * taps.stride;
   from += static_cast<uint64_t>(start) * step;
-  int32_t sums[3] = {resample_half, resample_half, resample_half};
+  int32_t sums[3] = {kResampleHalf, kResampleHalf, kResampleHalf};
   for (int k = 0; k < count; ++k, from += step) {
     const int32_t weight = weights[static_cast<uint64_t>(k) * taps.step];
     for (int c = 0; c < 3; ++c) sums[c] += static_cast<int32_t>(from[static_cast<uint64_t>(c) * area]) * weight;

@@ -19,9 +19,9 @@ bool McuRunPlanner::begin(EncodedView bytes, const JpegFrame& frame, int64_t mcu
   mcu_runs_.clear();
   pieces_.clear();
   bytes_ = 0;
-  if (bytes.size() > largest_scanned_file || !tables_.make(frame)) return false;
+  if (bytes.size() > kLargestScannedFile || !tables_.make(frame)) return false;
   // Points so far apart that the CPU would not go by them are worth less here.
-  return static_cast<size_t>(mcus_of_a_thread) * tables_.blocks() * 128 <= IndexedRows::band_bytes;
+  return static_cast<size_t>(mcus_of_a_thread) * tables_.blocks() * 128 <= IndexedRows::kBandBytes;
 }
 
 bool McuRunPlanner::plan(EncodedView bytes, const JpegFrame& frame, const SideIndex* index, const McuWindow& window) {

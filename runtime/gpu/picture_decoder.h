@@ -44,10 +44,10 @@ struct PictureDecoderFacts {
 
 // Why a picture that was planned for the library was not decoded.
 enum class Refusal : uint8_t { none, file, memory, library };
-inline constexpr size_t refusals = 4;
+inline constexpr size_t kRefusals = 4;
 
 constexpr std::string_view name_of(Refusal refusal) {
-  constexpr std::string_view names[refusals] = {"none", "refused", "memory", "library"};
+  constexpr std::string_view names[kRefusals] = {"none", "refused", "memory", "library"};
   return names[static_cast<size_t>(refusal)];
 }
 

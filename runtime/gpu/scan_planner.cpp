@@ -13,7 +13,7 @@ bool ends_in_a_marker(EncodedView file) {
 }  // namespace
 
 bool ScanPlanner::plan(EncodedView bytes, const JpegFrame& frame, const McuWindow& window, uint32_t subsequence_bytes) {
-  if (frame.progressive || bytes.size() > largest_scanned_file) return false;
+  if (frame.progressive || bytes.size() > kLargestScannedFile) return false;
   const bool restarts = frame.restart_interval != 0;
   const int64_t mcus = int64_t{frame.mcu_columns} * window.end_row;
   if (restarts && frame.restart_interval < mcus) return false;
@@ -35,7 +35,7 @@ bool ScanPlanner::plan(EncodedView bytes, const JpegFrame& frame, const McuWindo
 void ScanPlanner::list_rounds() {
   rounds_.clear();
   rounds_.push_back({.units = subsequences_, .assumed = true});
-  for (const uint32_t group : sync_rounds) {
+  for (const uint32_t group : kSyncRounds) {
     const uint32_t groups = (subsequences_ + group - 1) / group;
     for (const uint32_t first : {1U, 0U}) {
       const uint32_t units = (groups - first + 1) / 2;

@@ -10,7 +10,7 @@
 //   in one: what a camera hangs behind a picture stays here. Nothing of them is looked at otherwise. Where a restart
 //   interval has all that the window needs, they are those of the first.
 // Rounds: the first decodes all subsequences from where they may begin, then pairs of rounds go on with every second
-//   group of them, first of one, then of more (sync_rounds). Codes that have not found their way by then leave the
+//   group of them, first of one, then of more (kSyncRounds). Codes that have not found their way by then leave the
 //   picture to the CPU: gpu/README.md has how many rounds photos take.
 // Failure: plan() is false for progressive files, above 256 MB, and where restart markers stand before the window's end
 //   (mcu_run_planner.h).
@@ -30,7 +30,7 @@
 namespace penstock {
 
 // Subsequences of a group, by pair of rounds.
-inline constexpr uint32_t sync_rounds[] = {1, 1, 8, 8, 64, 64};
+inline constexpr uint32_t kSyncRounds[] = {1, 1, 8, 8, 64, 64};
 
 class ScanPlanner {
  public:

@@ -133,9 +133,9 @@ PENSTOCK_HOST_DEVICE inline void sync_subsequences(uint8_t* memory, const SyncPa
 
 PENSTOCK_HOST_DEVICE inline void sum_subsequences(uint8_t* memory, const SumPart& part, uint32_t unit) {
   const auto* const records = reinterpret_cast<const GpuSubsequence*>(memory + part.subsequences_at);
-  const uint32_t first = unit * subsequences_of_sum;
+  const uint32_t first = unit * kSubsequencesOfSum;
   GpuSubsequenceSum sum;
-  for (uint32_t i = first; i < first + subsequences_of_sum && i < part.subsequences; ++i) {
+  for (uint32_t i = first; i < first + kSubsequencesOfSum && i < part.subsequences; ++i) {
     sum.blocks += records[i].blocks;
     for (int c = 0; c < 3; ++c) sum.dc[c] += records[i].dc[c];
   }
@@ -146,13 +146,13 @@ PENSTOCK_HOST_DEVICE inline void sum_subsequences(uint8_t* memory, const SumPart
 PENSTOCK_HOST_DEVICE inline GpuSubsequenceSum sum_before(const uint8_t* memory, const WritePart& part, uint32_t unit) {
   const auto* const records = reinterpret_cast<const GpuSubsequence*>(memory + part.subsequences_at);
   const auto* const sums = reinterpret_cast<const GpuSubsequenceSum*>(memory + part.sums_at);
-  const uint32_t groups = unit / subsequences_of_sum;
+  const uint32_t groups = unit / kSubsequencesOfSum;
   GpuSubsequenceSum before;
   for (uint32_t g = 0; g < groups; ++g) {
     before.blocks += sums[g].blocks;
     for (int c = 0; c < 3; ++c) before.dc[c] += sums[g].dc[c];
   }
-  for (uint32_t i = groups * subsequences_of_sum; i < unit; ++i) {
+  for (uint32_t i = groups * kSubsequencesOfSum; i < unit; ++i) {
     before.blocks += records[i].blocks;
     for (int c = 0; c < 3; ++c) before.dc[c] += records[i].dc[c];
   }

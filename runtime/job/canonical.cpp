@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr int canonical_version = 1;
+constexpr int kCanonicalVersion = 1;
 constexpr const char* peer = "split description";
 
 template <class T>
@@ -53,9 +53,9 @@ Job job_of(const ResolvedSplit& split) {
 // JSON from a peer, bounded before a tree exists: nlohmann's parser does not recurse, but what is done with a tree
 // does.
 nlohmann::json parse_bounded(const std::string& text) {
-  if (text.size() > yaml_max_bytes) refuse("larger than 1 MiB");
+  if (text.size() > kYamlMaxBytes) refuse("larger than 1 MiB");
   const auto guard = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > static_cast<int>(yaml_max_depth)) refuse("nested too deeply");
+    if (depth > static_cast<int>(kYamlMaxDepth)) refuse("nested too deeply");
     return true;
   };
   try {
@@ -167,7 +167,7 @@ ResolvedSplit resolve_split(const Job& job, const std::string& split) {
 
 std::string canonical_json(const ResolvedSplit& split) {
   nlohmann::json out;
-  out["version"] = canonical_version;
+  out["version"] = kCanonicalVersion;
   out["name"] = split.name;
   write_level(job_sections(), job_of(split), out);
   out["seed"] = split.seed;  // the table holds signed integers; a job made in code may use all 64 bits
@@ -186,7 +186,7 @@ std::string canonical_json(const ResolvedSplit& split) {
 ResolvedSplit split_from_json(const std::string& json) {
   nlohmann::json root = parse_bounded(json);
   if (!root.is_object()) refuse("it is not an object");
-  if (!root.contains("version") || root["version"] != canonical_version) refuse("another version");
+  if (!root.contains("version") || root["version"] != kCanonicalVersion) refuse("another version");
   if (!root.contains("name") || !root["name"].is_string() || !valid_split_name(root["name"].get<std::string>())) {
     refuse("it has no valid name");
   }

@@ -39,7 +39,7 @@ struct DatasetSpec {
   std::string masks;
   // Or files that hold samples (runtime/datasets/containers.h), placed as folder is; or the user's own code
   // (runtime/datasets/python_source.h): a factory, or a pickled object from a program of the same job. Exactly one of
-  // all these is given (dataset_kinds).
+  // all these is given (kDatasetKinds).
   std::string tar;      // WebDataset's shards: "shards/{000..012}.tar"
   std::string cifar10;  // folder of the binary version
   std::string cifar100;
@@ -78,7 +78,7 @@ struct DatasetKind {
   bool path;       // names files or a folder
   bool container;  // listed by runtime/datasets/containers.h
 };
-inline constexpr DatasetKind dataset_kinds[] = {
+inline constexpr DatasetKind kDatasetKinds[] = {
     {"folder", &DatasetSpec::folder, true, false},    {"images", &DatasetSpec::images, true, false},
     {"tar", &DatasetSpec::tar, true, true},           {"cifar10", &DatasetSpec::cifar10, true, true},
     {"cifar100", &DatasetSpec::cifar100, true, true}, {"mnist", &DatasetSpec::mnist, true, true},
@@ -88,7 +88,7 @@ inline constexpr DatasetKind dataset_kinds[] = {
     {"python", &DatasetSpec::python, false, false},   {"pickle", &DatasetSpec::pickle, false, false}};
 
 inline std::string DatasetSpec::title() const {
-  for (const DatasetKind& kind : dataset_kinds) {
+  for (const DatasetKind& kind : kDatasetKinds) {
     if (!(this->*kind.value).empty())
       return kind.value == &DatasetSpec::pickle ? "the pickled dataset" : this->*kind.value;
   }

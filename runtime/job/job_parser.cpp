@@ -25,7 +25,7 @@ std::string read_job_file(const std::string& path) {
                 "`penstock init --data DIR > job.yaml` writes one");
   }
   // One byte more than allowed, so that the parser sees that it is too much, whatever the file's size says.
-  std::string text(yaml_max_bytes + 1, '\0');
+  std::string text(kYamlMaxBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) throw Error(ErrorKind::config, start + "reading failed");
   text.resize(static_cast<size_t>(file.gcount()));
@@ -37,7 +37,7 @@ std::map<std::string, std::string> job_environment() {
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const size_t equals = text.find('=');
-    if (equals != std::string_view::npos && text.starts_with(environment_prefix)) {
+    if (equals != std::string_view::npos && text.starts_with(kEnvironmentPrefix)) {
       out.emplace(text.substr(0, equals), text.substr(equals + 1));
     }
   }

@@ -122,7 +122,7 @@ ParamInfo mapping() {
   return {.kind = ParamKind::mapping};
 }
 
-constexpr double unbounded = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 // One entry a key: its member, its kind, what it is for.
 // clang-format off
@@ -133,7 +133,7 @@ std::vector<Section<Job>> make_job_sections() {
   keys.machinery(PENSTOCK_MEMBER(name), text(),
       "Name of the job: trainers that attach to `penstock serve` find their receiver by it. Empty: made from the job "
       "file's path.");
-  keys.content(PENSTOCK_MEMBER(seed), integer(0, unbounded), "Seed of the sample order and of every augmentation.");
+  keys.content(PENSTOCK_MEMBER(seed), integer(0, kUnbounded), "Seed of the sample order and of every augmentation.");
   keys.content(PENSTOCK_MEMBER(on_error), one_of({"fail", "substitute"}),
       "What a bad sample does: fail the job, or be replaced by another sample, chosen from the seed (train) or masked "
       "as not valid (eval), within bad_samples.");
@@ -147,7 +147,7 @@ std::vector<Section<Job>> make_job_sections() {
   keys.section("bad_samples", "How many bad samples on_error: substitute puts up with; the larger bound applies.");
   keys.content(PENSTOCK_MEMBER(bad_samples.max_fraction), number(0, 1),
       "Largest fraction, per replica and epoch, of the samples consumed.");
-  keys.content(PENSTOCK_MEMBER(bad_samples.max_count), integer(0, unbounded), "Largest number, per replica and epoch.");
+  keys.content(PENSTOCK_MEMBER(bad_samples.max_count), integer(0, kUnbounded), "Largest number, per replica and epoch.");
 
   keys.section("roles", "Which ranks do what.");
   keys.machinery(PENSTOCK_MEMBER(roles.trainers), integer(1, 4096),
@@ -246,11 +246,11 @@ std::vector<Section<Job>> make_job_sections() {
       "Workers that one sample may cost a loader before it is given up.");
 
   keys.section("limits", "What is refused in a sample before memory is taken for it.");
-  keys.content(PENSTOCK_MEMBER(limits.max_pixels), integer(1, unbounded), "Pixels of an image.");
-  keys.content(PENSTOCK_MEMBER(limits.max_encoded_bytes), integer(1, unbounded), "Bytes of a file.");
-  keys.content(PENSTOCK_MEMBER(limits.max_side), integer(1, unbounded), "Width or height in pixels.");
-  keys.content(PENSTOCK_MEMBER(limits.max_scans), integer(1, unbounded), "Scans of a progressive JPEG.");
-  keys.content(PENSTOCK_MEMBER(limits.max_warnings), integer(0, unbounded),
+  keys.content(PENSTOCK_MEMBER(limits.max_pixels), integer(1, kUnbounded), "Pixels of an image.");
+  keys.content(PENSTOCK_MEMBER(limits.max_encoded_bytes), integer(1, kUnbounded), "Bytes of a file.");
+  keys.content(PENSTOCK_MEMBER(limits.max_side), integer(1, kUnbounded), "Width or height in pixels.");
+  keys.content(PENSTOCK_MEMBER(limits.max_scans), integer(1, kUnbounded), "Scans of a progressive JPEG.");
+  keys.content(PENSTOCK_MEMBER(limits.max_warnings), integer(0, kUnbounded),
       "Warnings of the decoder before a file counts as bad.");
   keys.content(PENSTOCK_MEMBER(limits.max_field_bytes), integer(1, 1 << 30),
       "Bytes of a text or bytes field. Every sample has so much room for each in chunk buffers and batch buffers.")
@@ -333,7 +333,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
       "With pickle: the program whose __main__ has the classes, and its arguments; written by penstock.DataLoader, "
       "not by hand.");
   keys.all_sparse();
-  for (const DatasetKind& kind : dataset_kinds) keys.one_of(kind.key);
+  for (const DatasetKind& kind : kDatasetKinds) keys.one_of(kind.key);
 
   keys.section("sampler", "The order of the samples; torch's DistributedSampler, or RandomSampler for one replica.");
   keys.content(PENSTOCK_MEMBER(sampler.shuffle), boolean(), "A new order every epoch, torch's for the seed.");
@@ -361,7 +361,7 @@ std::vector<Section<SplitSpec>> make_split_sections() {
       "Where it "
       "is given, the file must have it.")
       .sparse = true;
-  keys.content(PENSTOCK_MEMBER(sampler.file_count), integer(0, unbounded),
+  keys.content(PENSTOCK_MEMBER(sampler.file_count), integer(0, kUnbounded),
       "How many numbers that file holds; filled in as well.")
       .sparse = true;
   return keys.take();

@@ -47,9 +47,9 @@ void make_mapping(YamlNode& item) {
 }  // namespace
 
 void Overlay::add_environment(const std::map<std::string, std::string>& environment) {
-  const std::string prefix = std::string(environment_prefix) + "__";
+  const std::string prefix = std::string(kEnvironmentPrefix) + "__";
   for (const auto& [name, value] : environment) {
-    if (!name.starts_with(environment_prefix)) continue;
+    if (!name.starts_with(kEnvironmentPrefix)) continue;
     if (!name.starts_with(prefix)) {
       sources_.emplace_back(SourceText::Kind::environment, name, name + "=" + value);
       complaints_.add({&sources_.back(), 0, name.size()}, "a variable that sets nothing",
@@ -85,8 +85,8 @@ void Overlay::add(SourceText::Kind kind, const std::string& name, const std::str
     }
     change.path.push_back({text.substr(from, to - from), {&source, from, to - from}});
     from = to == equals ? equals + 1 : to + separator.size();
-    if (change.path.size() > yaml_max_depth) {
-      complaints_.add({&source, from, 0}, "more than " + std::to_string(yaml_max_depth) + " levels");
+    if (change.path.size() > kYamlMaxDepth) {
+      complaints_.add({&source, from, 0}, "more than " + std::to_string(kYamlMaxDepth) + " levels");
       return;
     }
   }

@@ -21,7 +21,7 @@
 
 namespace penstock {
 
-inline constexpr const char* environment_prefix = "PENSTOCK_CFG";
+inline constexpr const char* kEnvironmentPrefix = "PENSTOCK_CFG";
 
 class Overlay {
  public:

@@ -59,8 +59,8 @@ Rendered render(std::string_view text) {
   return out;
 }
 
-constexpr size_t longest_line = 160;  // bytes; longer ones are cut around the caret
-constexpr size_t kept_before = 60;
+constexpr size_t kLongestLine = 160;  // bytes; longer ones are cut around the caret
+constexpr size_t kKeptBefore = 60;
 
 bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
@@ -73,11 +73,11 @@ std::string snippet(const Span& where, const std::string& hint, bool numbered) {
   size_t column = std::min(where.offset - source.line_start(number), line.size());
   std::string before_dots;
   std::string after_dots;
-  if (line.size() > longest_line) {
-    size_t from = column > kept_before ? column - kept_before : 0;
+  if (line.size() > kLongestLine) {
+    size_t from = column > kKeptBefore ? column - kKeptBefore : 0;
     // A character has three such bytes at most; a line of nothing else is no text, and is cut anywhere.
     for (int i = 0; i < 3 && from > 0 && continues_character(line[from]); ++i) --from;
-    size_t to = std::min(line.size(), from + longest_line);
+    size_t to = std::min(line.size(), from + kLongestLine);
     for (int i = 0; i < 3 && to < line.size() && to > column && continues_character(line[to]); ++i) --to;
     if (from > 0) before_dots = "...";
     if (to < line.size()) after_dots = "...";

@@ -12,7 +12,7 @@
 // Purpose: the user corrects everything in one go, so nothing that reads a job stops at the first mistake.
 // A text is the job file, one override or one environment variable; places are byte offsets, turned into line and
 //   column only when shown. Columns count characters; carets stay below their text with tabs, accents and wide letters.
-// Bounds: an absurd file cannot make an absurd message: lines are cut around the caret, and at most `most_shown`
+// Bounds: an absurd file cannot make an absurd message: lines are cut around the caret, and at most `kMostShown`
 //   complaints are shown (the rest are counted).
 // Ownership: a Span does not own its text; SourceText must outlive the Complaints.
 // Thread-safety: none; one reader per job.
@@ -56,13 +56,13 @@ struct Span {
 
 class Complaints {
  public:
-  static constexpr size_t most_shown = 50;
+  static constexpr size_t kMostShown = 50;
 
   void add(const Span& where, std::string message, std::string hint = {});
   bool empty() const noexcept { return count_ == 0; }
   size_t count() const noexcept { return count_; }
   // Enough were found that further ones are only counted: costly hints need not be made any more.
-  bool full() const noexcept { return entries_.size() >= most_shown; }
+  bool full() const noexcept { return entries_.size() >= kMostShown; }
   std::string text() const;  // file first, then environment, then command line; each in order of place
   void throw_if_any() const;
 

@@ -70,7 +70,7 @@ void check_paired(const YamlNode& node, const std::string& path, const std::stri
 
 std::vector<std::string> kinds_of_datasets() {
   std::vector<std::string> out;
-  for (const DatasetKind& kind : dataset_kinds) out.emplace_back(kind.key);
+  for (const DatasetKind& kind : kDatasetKinds) out.emplace_back(kind.key);
   return out;
 }
 
@@ -144,7 +144,7 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
   const YamlNode* first = nullptr;
   bool none = true;  // one of a wrong type has been complained of
   bool second = false;
-  for (const DatasetKind& kind : dataset_kinds) {
+  for (const DatasetKind& kind : kDatasetKinds) {
     kinds.emplace_back(kind.key);
     none = none && value_at(node, "dataset", kind.key) == nullptr;
     const YamlNode* value = given(kind.key);

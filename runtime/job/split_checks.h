@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-// Exactly one of dataset_kinds, and what belongs to it.
+// Exactly one of kDatasetKinds, and what belongs to it.
 void check_dataset(const YamlNode& node, const Span& split_key, const std::string& path, const std::string& job_path,
                    SplitSpec& split, Reading& reading);
 // Orders of another making than shuffle's, and what belongs to each.

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t longest_name = 64;
+constexpr size_t kLongestName = 64;
 
 std::string folded(std::string_view text) {
   std::string out;
@@ -44,7 +44,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string suggest(std::string_view name, const std::vector<std::string>& known) {
-  if (name.empty() || name.size() > longest_name) return {};
+  if (name.empty() || name.size() > kLongestName) return {};
   const std::string wanted = folded(name);
   std::string best;
   size_t least = std::max<size_t>(1, wanted.size() / 3) + 1;

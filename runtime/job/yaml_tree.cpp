@@ -15,7 +15,7 @@ namespace {
 struct StopReading {};  // thrown through yaml-cpp once a complaint says that reading on makes no sense
 
 std::string depth_message() {
-  return "nested deeper than " + std::to_string(yaml_max_depth) + " levels";
+  return "nested deeper than " + std::to_string(kYamlMaxDepth) + " levels";
 }
 
 // yaml-cpp's parser recurses per level, so the text is looked at before: open brackets, and the dashes, question marks
@@ -27,7 +27,7 @@ bool too_deep(std::string_view text, size_t& offset) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '[' || c == '{') {
-      if (++open > yaml_max_depth) return offset = i, true;
+      if (++open > kYamlMaxDepth) return offset = i, true;
     } else if (c == ']' || c == '}') {
       open -= open > 0 ? 1 : 0;
     } else if (i == 0 || text[i - 1] == '\n') {
@@ -36,7 +36,7 @@ bool too_deep(std::string_view text, size_t& offset) {
         if (text[j] == ' ') {
           ++j;
         } else if (j + 1 < text.size() && (text[j + 1] == ' ' || text[j + 1] == '\n')) {
-          if (++levels > yaml_max_depth) return offset = j, true;
+          if (++levels > kYamlMaxDepth) return offset = j, true;
           j += 2;
         } else {
           break;
@@ -150,7 +150,7 @@ class TreeBuilder : public YAML::EventHandler {
     level.node.kind = kind;
     level.node.span = at(mark);
     level.node.span.length = collection_length(level.node.span.offset);
-    if (stack_.size() >= yaml_max_depth) {
+    if (stack_.size() >= kYamlMaxDepth) {
       complaints_.add({&source_, level.node.span.offset, 1}, depth_message());
       throw StopReading{};
     }
@@ -289,7 +289,7 @@ const YamlNode::Entry* YamlNode::find(std::string_view key) const {
 
 bool parse_yaml(const SourceText& source, size_t begin, Complaints& complaints, YamlNode& root) {
   const std::string& whole = source.text();
-  if (whole.size() > yaml_max_bytes) {
+  if (whole.size() > kYamlMaxBytes) {
     complaints.add({&source, 0, 0}, "larger than 1 MiB; this is no job file");
     return false;
   }

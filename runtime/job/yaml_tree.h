@@ -24,8 +24,8 @@
 
 namespace penstock {
 
-constexpr size_t yaml_max_bytes = size_t{1} << 20;
-constexpr size_t yaml_max_depth = 32;
+constexpr size_t kYamlMaxBytes = size_t{1} << 20;
+constexpr size_t kYamlMaxDepth = 32;
 
 struct YamlNode {
   enum class Kind { null, scalar, sequence, mapping, unknown };  // unknown: complained of already; say no more

@@ -27,6 +27,7 @@
 #include "runtime/gpu/buffer_ranges.h"
 #include "runtime/gpu/in_flight_batches.h"
 #include "runtime/protocol/chunk.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 #include "transport/transport.h"
 
@@ -83,7 +84,7 @@ struct ExecutorFigures {
   int64_t remade = 0;  // images that a GPU had and did not make
   // JPEG files of fast jobs that were none for the GPUs' library, by LibraryMiss; the GPU's own stages, or the CPU,
   // made them.
-  std::array<int64_t, library_misses> library_missed{};
+  std::array<int64_t, kLibraryMisses> library_missed{};
 
   // Made by threads; of a running executor, too, where GPUs have some that are not done.
   int64_t cpu_images() const noexcept { return samples - fed + remade; }

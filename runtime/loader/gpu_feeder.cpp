@@ -329,9 +329,9 @@ class GpuFeeder final : public PoolOffload {
   std::function<void(const std::string&)> on_notice_;
   const CpuFraction cpu_fraction_;
   const GpuEntropy gpu_entropy_;
-  std::array<std::atomic<int64_t>, library_misses> missed_{};
+  std::array<std::atomic<int64_t>, kLibraryMisses> missed_{};
   mutable Mutex mutex_;  // of all notes, too
-  std::array<bool, refusals> refusal_logged_ PENSTOCK_GUARDED_BY(mutex_){};
+  std::array<bool, kRefusals> refusal_logged_ PENSTOCK_GUARDED_BY(mutex_){};
   std::optional<SpeedSplit> speeds_ PENSTOCK_GUARDED_BY(mutex_);
   std::unique_ptr<InFlightBatches> in_flight_;
 };

@@ -22,7 +22,6 @@
 #include "runtime/loader/memory_exporter.h"
 #include "runtime/protocol/messages.h"
 #include "runtime/protocol/silence.h"
-#include "runtime/sample/split_context.h"
 #include "transport/wakeup.h"
 
 namespace penstock {
@@ -166,7 +165,7 @@ class Loader::Impl {
       report["library"] = library.facts.name;
       report["engines"] = library.facts.engines;
     }
-    for (size_t r = 1; r < refusals; ++r) {
+    for (size_t r = 1; r < kRefusals; ++r) {
       if (library.refused[r] > 0) report["refused"][std::string(name_of(static_cast<Refusal>(r)))] = library.refused[r];
     }
     if (!library.failure.empty()) report["failed"] = library.failure;
@@ -189,7 +188,7 @@ class Loader::Impl {
       // NVIDIA's own limit for a process (MPS), which the driver takes from here.
       if (const std::string percent = switches().mps_percent; !percent.empty()) report["mps_percent"] = percent;
     }
-    for (size_t m = 1; m < library_misses; ++m) {
+    for (size_t m = 1; m < kLibraryMisses; ++m) {
       if (f.library_missed[m] == 0) continue;
       report["not_by_nvjpeg"][std::string(name_of(static_cast<LibraryMiss>(m)))] = f.library_missed[m];
     }

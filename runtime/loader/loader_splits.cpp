@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/loader/loader.h"
 #include "runtime/protocol/chunk.h"
+#include "runtime/sample/split_fields.h"
 
 namespace penstock {
 namespace {

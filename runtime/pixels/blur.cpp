@@ -33,7 +33,7 @@ void pad_row(const uint8_t* row, int width, int half, float* padded) {
 
 GaussianWeights gaussian_weights(int size, double sigma) {
   GaussianWeights weights{.half = size / 2};
-  double values[GaussianWeights::max_size / 2 + 1];
+  double values[GaussianWeights::kMaxSize / 2 + 1];
   double sum = 0;
   for (int k = weights.half; k >= 0; --k) {
     const double x = k / sigma;

@@ -14,9 +14,9 @@ namespace penstock {
 
 // Weights of the middle and of each distance from it; they add up to 1 over the whole kernel.
 struct GaussianWeights {
-  static constexpr int max_size = 255;
+  static constexpr int kMaxSize = 255;
   int half = 0;
-  std::array<float, max_size / 2 + 1> weight{1};
+  std::array<float, kMaxSize / 2 + 1> weight{1};
 };
 
 // `size` is odd and at most max_size, `sigma` above 0 in pixels.

@@ -43,7 +43,7 @@ void ResampleBand(const PlanarBand& band, const Taps& taps, const BandPlan& plan
                   const QuadRows& out) {
   const int count = taps.count();
   for (size_t plane = 0; plane < 3; ++plane) {
-    for (size_t row = 0; row < resample_band_rows; ++row) {
+    for (size_t row = 0; row < kResampleBandRows; ++row) {
       const uint8_t* const from = band.data + plane * band.plane_stride + row * band.row_stride;
       uint8_t* const to = out.data + row / 4 * out.group_stride + plane * out.plane_stride + row % 4;
       for (int x = 0; x < count; ++x) {
@@ -60,7 +60,7 @@ void ResampleDown(const uint8_t* quads, size_t group_stride, const Taps& taps, i
   const auto at = static_cast<size_t>(i);
   const int32_t* const coefficients = taps.coefficients(i);
   for (size_t x = 0; x < width; ++x) {
-    int32_t sum = resample_half;
+    int32_t sum = kResampleHalf;
     for (int k = 0; k < taps.size[at]; ++k) {
       const auto row = static_cast<size_t>(taps.start[at] % 4 + k);
       sum += quads[row / 4 * group_stride + 4 * x + row % 4] * coefficients[k];
@@ -98,9 +98,9 @@ using V8 = hn::Vec<D8>;
 constexpr D32 d32;
 constexpr D16 d16;
 constexpr D8 d8;
-constexpr size_t lanes = hn::MaxLanes(D32());
-constexpr size_t vector_bytes = 4 * lanes;
-constexpr size_t blocks = lanes / 4;  // of 128 bits
+constexpr size_t kLanes = hn::MaxLanes(D32());
+constexpr size_t kVectorBytes = 4 * kLanes;
+constexpr size_t kBlocks = kLanes / 4;  // of 128 bits
 
 // Two vectors of int16 to one of uint8, saturated, within each 128-bit block.
 HWY_INLINE V8 pack_bytes(V16 a, V16 b) {
@@ -128,10 +128,10 @@ HWY_INLINE V8 pack_sums(V32 a, V32 b, V32 c, V32 d) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
 
 // K = k2 * 2^16 + k1 * 2^8 + k0, each a signed byte.
-constexpr size_t words_per_quad = 3;
+constexpr size_t kWordsPerQuad = 3;
 
 HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
-  for (size_t i = 0; i < words_per_quad; ++i) {
+  for (size_t i = 0; i < kWordsPerQuad; ++i) {
     const auto byte = static_cast<int8_t>(k);
     words[i] |= uint32_t{static_cast<uint8_t>(byte)} << (8 * place);
     k = (k - byte) >> 8;
@@ -150,36 +150,36 @@ HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, c
     const auto add = [&](V32 sum, size_t v, size_t part) {
       HWY_UNROLL(4)
       for (size_t n = 0; n < fixed; ++n) {
-        sum = byte(sum, hn::Load(d8, quads + v * apart + n * step), words[n * words_per_quad + part]);
+        sum = byte(sum, hn::Load(d8, quads + v * apart + n * step), words[n * kWordsPerQuad + part]);
       }
       return sum;
     };
     HWY_UNROLL(4)
     for (size_t v = 0; v < vectors; ++v) {
-      V32 sum = add(hn::Set(d32, resample_half >> 16), v, 2);
+      V32 sum = add(hn::Set(d32, kResampleHalf >> 16), v, 2);
       sum = add(hn::ShiftLeft<8>(sum), v, 1);
       sum = add(hn::ShiftLeft<8>(sum), v, 0);
-      sums[v] = hn::ShiftRight<resample_precision_bits>(sum);
+      sums[v] = hn::ShiftRight<kResamplePrecisionBits>(sum);
     }
   } else {
-    V32 parts[vectors][words_per_quad];
+    V32 parts[vectors][kWordsPerQuad];
     HWY_UNROLL(4)
     for (size_t v = 0; v < vectors; ++v) {
-      parts[v][0] = hn::Set(d32, resample_half);
+      parts[v][0] = hn::Set(d32, kResampleHalf);
       parts[v][1] = parts[v][2] = hn::Zero(d32);
     }
-    for (; any > 0; --any, quads += step, words += words_per_quad) {
+    for (; any > 0; --any, quads += step, words += kWordsPerQuad) {
       HWY_UNROLL(4)
       for (size_t v = 0; v < vectors; ++v) {
         const V8 quad = hn::Load(d8, quads + v * apart);
         HWY_UNROLL(4)
-        for (size_t part = 0; part < words_per_quad; ++part) parts[v][part] = byte(parts[v][part], quad, words[part]);
+        for (size_t part = 0; part < kWordsPerQuad; ++part) parts[v][part] = byte(parts[v][part], quad, words[part]);
       }
     }
     HWY_UNROLL(4)
     for (size_t v = 0; v < vectors; ++v) {
       const V32 total = hn::Add(hn::Add(parts[v][0], hn::ShiftLeft<8>(parts[v][1])), hn::ShiftLeft<16>(parts[v][2]));
-      sums[v] = hn::ShiftRight<resample_precision_bits>(total);
+      sums[v] = hn::ShiftRight<kResamplePrecisionBits>(total);
     }
   }
 }
@@ -187,7 +187,7 @@ HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, c
 #else
 
 // K = high * 2^15 + low with 0 <= low < 2^15: of the quad's even and odd bytes the highs, then the lows.
-constexpr size_t words_per_quad = 4;
+constexpr size_t kWordsPerQuad = 4;
 
 HWY_INLINE void set_tap(int32_t k, size_t place, uint32_t* words) {
   words[place % 2] |= (static_cast<uint32_t>(k >> 15) & 0xFFFF) << (place / 2 * 16);
@@ -211,9 +211,9 @@ HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, c
   for (size_t v = 0; v < vectors; ++v) {
     Parts& p = parts[v];
     p.high = p.high_rest = p.low_rest = hn::Zero(d32);
-    p.low = hn::Set(d32, resample_half);
+    p.low = hn::Set(d32, kResampleHalf);
   }
-  for (int n = 0; n < count; ++n, quads += step, words += words_per_quad) {
+  for (int n = 0; n < count; ++n, quads += step, words += kWordsPerQuad) {
     HWY_UNROLL(4)
     for (size_t v = 0; v < vectors; ++v) {
       const V16 quad = hn::BitCast(d16, hn::Load(d8, quads + v * apart));
@@ -232,21 +232,21 @@ HWY_INLINE void weighted_sums(const uint8_t* quads, size_t apart, size_t step, c
     const Parts& p = parts[v];
     const V32 total = hn::Add(hn::ShiftLeft<15>(hn::RearrangeToOddPlusEven(p.high, p.high_rest)),
                               hn::RearrangeToOddPlusEven(p.low, p.low_rest));
-    sums[v] = hn::ShiftRight<resample_precision_bits>(total);
+    sums[v] = hn::ShiftRight<kResamplePrecisionBits>(total);
   }
 }
 
 #endif
 
 void SplitQuads(Taps& taps) {
-  taps.quad_stride = (static_cast<size_t>(taps.stride) + 6) / 4 * words_per_quad;
+  taps.quad_stride = (static_cast<size_t>(taps.stride) + 6) / 4 * kWordsPerQuad;
   taps.quad_words.assign(static_cast<size_t>(taps.count()) * taps.quad_stride, 0);
   for (int i = 0; i < taps.count(); ++i) {
     const auto at = static_cast<size_t>(i);
     uint32_t* const words = taps.quad_words.data() + at * taps.quad_stride;
     for (int k = 0; k < taps.size[at]; ++k) {
       const auto place = static_cast<size_t>(taps.start[at] % 4 + k);
-      set_tap(taps.coefficients(i)[k], place % 4, words + place / 4 * words_per_quad);
+      set_tap(taps.coefficients(i)[k], place % 4, words + place / 4 * kWordsPerQuad);
     }
   }
 }
@@ -289,7 +289,7 @@ HWY_INLINE void transpose_quads(V8* HWY_RESTRICT v) {
 }
 
 // Outputs that share one run of transposed quads: as many as keep the run within the first-level cache.
-constexpr int column_run_budget = 96;
+constexpr int kColumnRunBudget = 96;
 
 // The one that begins at output `from`; whole fours but for the last.
 BandPlan::ColumnRun column_run_from(const Taps& taps, bool mirror, int from) {
@@ -303,7 +303,7 @@ BandPlan::ColumnRun column_run_from(const Taps& taps, bool mirror, int from) {
       longer.first_quad = std::min(longer.first_quad, taps.first_quad(i));
       longer.end_quad = std::max(longer.end_quad, taps.first_quad(i) + taps.quad_count(i));
     }
-    if (column_run.end_output > from && longer.end_quad - longer.first_quad > column_run_budget) break;
+    if (column_run.end_output > from && longer.end_quad - longer.first_quad > kColumnRunBudget) break;
     column_run = longer;
   }
   return column_run;
@@ -333,21 +333,21 @@ void PlanBand(const Taps& taps, bool mirror, BandPlan& plan) {
     }
     longest = std::max({longest, column_run.end_quad - column_run.first_quad + 3, end});
   }
-  plan.scratch_bytes = static_cast<size_t>(longest) * 3 * vector_bytes;
+  plan.scratch_bytes = static_cast<size_t>(longest) * 3 * kVectorBytes;
 }
 
 // The run's quads of all three planes, of `lanes` rows: quad, plane, row.
 void transpose_band(const PlanarBand& band, size_t row, const BandPlan::ColumnRun& column_run, uint8_t* quads) {
   const uint8_t* from = band.data + row * band.row_stride + 4 * column_run.first_quad - band.first_column;
   for (int quad = column_run.first_quad; quad < column_run.end_quad;
-       quad += 4, from += 16, quads += 12 * vector_bytes) {
+       quad += 4, from += 16, quads += 12 * kVectorBytes) {
     for (size_t plane = 0; plane < 3; ++plane) {
       V8 v[4];
       for (size_t r = 0; r < 4; ++r) {
         v[r] = load_blocks(d8, from + plane * band.plane_stride + r * band.row_stride, 4 * band.row_stride);
       }
       transpose_quads(v);
-      for (size_t i = 0; i < 4; ++i) hn::Store(v[i], d8, quads + (3 * i + plane) * vector_bytes);
+      for (size_t i = 0; i < 4; ++i) hn::Store(v[i], d8, quads + (3 * i + plane) * kVectorBytes);
     }
   }
 }
@@ -355,11 +355,11 @@ void transpose_band(const PlanarBand& band, size_t row, const BandPlan::ColumnRu
 template <int fixed>
 HWY_INLINE void resample_four(const BandPlan::Four& four, const uint32_t* words, const uint8_t* scratch,
                               const QuadRows& out, uint8_t* to) {
-  constexpr size_t step = 3 * vector_bytes;
+  constexpr size_t step = 3 * kVectorBytes;
   V32 sums[4][3];
   HWY_UNROLL(4)
   for (size_t x = 0; x < 4; ++x) {
-    weighted_sums<fixed, 3>(scratch + four.first_quad[x] * step, vector_bytes, step, words + four.words[x], four.quads,
+    weighted_sums<fixed, 3>(scratch + four.first_quad[x] * step, kVectorBytes, step, words + four.words[x], four.quads,
                             sums[x]);
   }
   HWY_UNROLL(3)
@@ -376,7 +376,7 @@ void ResampleBand(const PlanarBand& band, const Taps& taps, const BandPlan& plan
   size_t x = 0;
   for (const BandPlan::ColumnRun& column_run : plan.column_runs) {
     const size_t fours = (static_cast<size_t>(column_run.end_output) - x + 3) / 4;
-    for (size_t row = 0; row < resample_band_rows; row += lanes) {
+    for (size_t row = 0; row < kResampleBandRows; row += kLanes) {
       transpose_band(band, row, column_run, scratch);
       uint8_t* to = out.data + row / 4 * out.group_stride + 4 * x;
       for (size_t n = 0; n < fours; ++n, to += 16) {
@@ -396,19 +396,19 @@ template <int fixed>
 HWY_INLINE void resample_down(const uint8_t* quads, size_t group_stride, const uint32_t* words, int count, size_t width,
                               uint8_t* out) {
   // Packing leaves the columns of each of four sums in every block.
-  alignas(64) int32_t order[lanes];
-  for (size_t k = 0; k < lanes; ++k) order[k] = static_cast<int32_t>(k % blocks * 4 + k / blocks);
+  alignas(64) int32_t order[kLanes];
+  for (size_t k = 0; k < kLanes; ++k) order[k] = static_cast<int32_t>(k % kBlocks * 4 + k / kBlocks);
   const auto in_order = hn::SetTableIndices(d32, order);
-  for (size_t x = 0; x < width; x += vector_bytes) {
+  for (size_t x = 0; x < width; x += kVectorBytes) {
     const uint8_t* const from = quads + 4 * x;
     V32 sums[4];
-    weighted_sums<fixed, 4>(from, vector_bytes, group_stride, words, count, sums);
+    weighted_sums<fixed, 4>(from, kVectorBytes, group_stride, words, count, sums);
     const V8 packed = pack_sums(sums[0], sums[1], sums[2], sums[3]);
     const V8 bytes = hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(d32, packed), in_order));
-    if (x + vector_bytes <= width) {
+    if (x + kVectorBytes <= width) {
       hn::StoreU(bytes, d8, out + x);
     } else {
-      alignas(64) uint8_t rest[vector_bytes];
+      alignas(64) uint8_t rest[kVectorBytes];
       hn::Store(bytes, d8, rest);
       std::memcpy(out + x, rest, width - x);
     }

@@ -20,21 +20,21 @@
 namespace penstock {
 
 // Rows of three planes. Rows may be read up to `padding` bytes past their last needed column, and there are always
-// resample_band_rows of them; what is in bytes that no tap needs does not matter.
+// kResampleBandRows of them; what is in bytes that no tap needs does not matter.
 struct PlanarBand {
-  static constexpr size_t padding = 64;
+  static constexpr size_t kPadding = 64;
 
   const uint8_t* data = nullptr;
   size_t row_stride = 0;
   size_t plane_stride = 0;
   int first_column = 0;  // of the input; a multiple of 4
 };
-inline constexpr size_t resample_band_rows = 16;
+inline constexpr size_t kResampleBandRows = 16;
 
 // Rows of three planes in groups of four: of each column four bytes, one a row. A plane has room for the width rounded
-// up to `columns_rounded_to`, and its columns are aligned to 64 bytes.
+// up to `kColumnsRoundedTo`, and its columns are aligned to 64 bytes.
 struct QuadRows {
-  static constexpr size_t columns_rounded_to = 64;
+  static constexpr size_t kColumnsRoundedTo = 64;
 
   uint8_t* data = nullptr;
   size_t group_stride = 0;

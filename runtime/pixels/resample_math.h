@@ -13,11 +13,11 @@
 
 namespace penstock {
 
-inline constexpr int resample_precision_bits = 22;
-inline constexpr int32_t resample_half = 1 << (resample_precision_bits - 1);  // what sums begin with
+inline constexpr int kResamplePrecisionBits = 22;
+inline constexpr int32_t kResampleHalf = 1 << (kResamplePrecisionBits - 1);  // what sums begin with
 
 PENSTOCK_HOST_DEVICE inline uint8_t clip_q22(int32_t sum) {
-  const int32_t v = sum >> resample_precision_bits;
+  const int32_t v = sum >> kResamplePrecisionBits;
   return v < 0 ? uint8_t{0} : v > 255 ? uint8_t{255} : static_cast<uint8_t>(v);
 }
 
@@ -25,7 +25,7 @@ PENSTOCK_HOST_DEVICE inline uint8_t clip_q22(int32_t sum) {
 // down a column).
 PENSTOCK_HOST_DEVICE inline uint8_t resample_value(const uint8_t* pixel, size_t stride, const int32_t* coefficients,
                                                    int taps) {
-  int32_t sum = resample_half;
+  int32_t sum = kResampleHalf;
   for (int k = 0; k < taps; ++k) sum += static_cast<int32_t>(pixel[static_cast<size_t>(k) * stride]) * coefficients[k];
   return clip_q22(sum);
 }

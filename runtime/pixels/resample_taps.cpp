@@ -8,11 +8,11 @@
 namespace penstock {
 namespace {
 
-constexpr double pi = 3.14159265358979323846;
+constexpr double kPi = 3.14159265358979323846;
 
 double sinc(double x) {
   if (x == 0.0) return 1.0;
-  x *= pi;
+  x *= kPi;
   return std::sin(x) / x;
 }
 

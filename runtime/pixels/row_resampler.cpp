@@ -6,9 +6,9 @@
 namespace penstock {
 namespace {
 
-constexpr int band_rows = static_cast<int>(resample_band_rows);
-constexpr int band_groups = band_rows / 4;
-constexpr int spare_groups = 16;  // so that rows are moved to the front but rarely
+constexpr int kBandRows = static_cast<int>(kResampleBandRows);
+constexpr int kBandGroups = kBandRows / 4;
+constexpr int kSpareGroups = 16;  // so that rows are moved to the front but rarely
 
 size_t rounded_up(size_t n, size_t to) {
   return (n + to - 1) / to * to;
@@ -37,15 +37,15 @@ void RowResampler::begin(const Taps& across, const Taps& down, const ResampleTar
   band_.first_column = first_column / 4 * 4;
   row_offset_ = static_cast<size_t>(first_column - band_.first_column);
   const auto columns = static_cast<size_t>(across.end() - band_.first_column);
-  static_assert(row_sink_padding <= PlanarBand::padding);
+  static_assert(kRowSinkPadding <= PlanarBand::kPadding);
   // An odd number of cache lines: sixteen rows at powers of two would want the same few places of the cache.
-  band_.row_stride = (rounded_up(columns + PlanarBand::padding, 64) / 64 | 1) * 64;
-  band_.plane_stride = band_.row_stride * resample_band_rows;
-  band_.data = band_memory_.get(3 * band_.plane_stride + PlanarBand::padding);
+  band_.row_stride = (rounded_up(columns + PlanarBand::kPadding, 64) / 64 | 1) * 64;
+  band_.plane_stride = band_.row_stride * kResampleBandRows;
+  band_.data = band_memory_.get(3 * band_.plane_stride + PlanarBand::kPadding);
   const auto width = static_cast<size_t>(across.count());
-  quads_.plane_stride = 4 * rounded_up(width, QuadRows::columns_rounded_to);
+  quads_.plane_stride = 4 * rounded_up(width, QuadRows::kColumnsRoundedTo);
   quads_.group_stride = 3 * quads_.plane_stride;
-  group_capacity_ = most_groups_kept(down) + band_groups + spare_groups;
+  group_capacity_ = most_groups_kept(down) + kBandGroups + kSpareGroups;
   quads_.data = quad_memory_.get(quads_.group_stride * static_cast<size_t>(group_capacity_));
   plan_band(across, target.mirror_x, plan_);
   scratch_.get(plan_.scratch_bytes);
@@ -62,7 +62,7 @@ void RowResampler::start() {
 
 PlanarRow RowResampler::row(int y) {
   if (y == 0) start();
-  if (filled_ == band_rows) take_band();
+  if (filled_ == kBandRows) take_band();
   uint8_t* const red = band_memory_.data() + static_cast<size_t>(filled_++) * band_.row_stride + row_offset_;
   return {red, red + band_.plane_stride, red + 2 * band_.plane_stride};
 }
@@ -77,7 +77,7 @@ void RowResampler::take_band() {
   to.data += static_cast<size_t>(band_row_ / 4 - first_group_) * quads_.group_stride;
   resample_band(band_, *across_, plan_, scratch_.data(), to);
   const int end = band_row_ + filled_;
-  band_row_ += band_rows;
+  band_row_ += kBandRows;
   filled_ = 0;
   for (; next_ < down_->count(); ++next_) {
     const auto at = static_cast<size_t>(next_);
@@ -89,7 +89,7 @@ void RowResampler::take_band() {
 // For the band's groups, behind those that results to come need.
 void RowResampler::make_room() {
   const int band_group = band_row_ / 4;
-  if (band_group + band_groups - first_group_ <= group_capacity_) return;
+  if (band_group + kBandGroups - first_group_ <= group_capacity_) return;
   int keep = band_group;
   for (int i = next_; i < down_->count(); ++i) keep = std::min(keep, down_->first_quad(i));
   std::memmove(quads_.data, quads_.data + static_cast<size_t>(keep - first_group_) * quads_.group_stride,

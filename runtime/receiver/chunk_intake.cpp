@@ -7,7 +7,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/base/hash.h"
-#include "runtime/sample/split_context.h"
+#include "runtime/sample/split_fields.h"
 
 namespace penstock {
 namespace {

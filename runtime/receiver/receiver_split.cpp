@@ -5,7 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/coordinator/epoch_plan.h"
-#include "runtime/sample/split_context.h"
+#include "runtime/sample/split_fields.h"
 
 namespace penstock {
 

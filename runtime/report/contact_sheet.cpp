@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr uint8_t background = 32;
+constexpr uint8_t kBackground = 32;
 
 struct Grid {
   int64_t columns;
@@ -86,7 +86,7 @@ void write_contact_sheet(const std::string& path, const TensorView& images, cons
   }
   const Grid grid = plan_grid(shape[0], shape[3], shape[2], options);
   const int64_t gap = std::max(options.gap, 0);
-  std::vector<uint8_t> sheet(static_cast<size_t>(grid.width * grid.height * 3), background);
+  std::vector<uint8_t> sheet(static_cast<size_t>(grid.width * grid.height * 3), kBackground);
   const auto* pixels = static_cast<const uint8_t*>(images.data);
   for (int64_t n = 0; n < shape[0]; ++n) {
     const int64_t left = gap + n % grid.columns * (grid.cell_width + gap);

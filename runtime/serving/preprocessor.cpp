@@ -22,6 +22,7 @@
 #include "runtime/loader/loader.h"
 #include "runtime/pixels/finish.h"
 #include "runtime/sample/pipeline_identity.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 #include "runtime/serving/collecting_executor.h"
 

@@ -58,7 +58,7 @@ TransformInfo gaussian_blur_info() {
           .params = {{.name = "kernel_size",
                       .kind = ParamKind::integers,
                       .minimum = 1,
-                      .maximum = GaussianWeights::max_size,
+                      .maximum = GaussianWeights::kMaxSize,
                       .lengths = {1, 2},
                       .doc = "odd size of the kernel in pixels: one number, or [across, down]"},
                      {.name = "sigma",

@@ -58,7 +58,7 @@ class ColorJitter final : public PixelTransform {
     for (size_t i = 0; i < 4; ++i) range_[i] = range_of(params, i);
   }
 
-  static constexpr const char* names[4] = {"brightness", "contrast", "saturation", "hue"};
+  static constexpr const char* kNames[4] = {"brightness", "contrast", "saturation", "hue"};
 
   bool colour_only() const noexcept override { return true; }
 
@@ -101,8 +101,8 @@ class ColorJitter final : public PixelTransform {
   // What torchvision makes of a parameter: v is center - v to center + v, below 0 cut off but for the hue. Absent where
   // nothing would change.
   static Range range_of(const ParamMap& params, size_t operation) {
-    if (!is_given(params, names[operation])) return std::nullopt;
-    const std::vector<double>& given = list_param(params, names[operation]);
+    if (!is_given(params, kNames[operation])) return std::nullopt;
+    const std::vector<double>& given = list_param(params, kNames[operation]);
     const bool hue = operation == 3;
     const double center = hue ? 0 : 1;
     std::array<double, 2> range{given.front(), given.back()};
@@ -120,7 +120,7 @@ class ColorJitter final : public PixelTransform {
 
 std::string check_jitter(const ParamMap& params, std::string& culprit) {
   for (size_t i = 0; i < 4; ++i) {
-    culprit = ColorJitter::names[i];
+    culprit = ColorJitter::kNames[i];
     if (!is_given(params, culprit)) continue;
     const std::vector<double>& given = list_param(params, culprit);
     if (given.size() == 1 && given[0] < 0) return "a single number must not be negative";

@@ -15,11 +15,11 @@ namespace penstock {
 namespace {
 
 std::string hex_of(const std::vector<std::byte>& bytes) {
-  static constexpr char digits[] = "0123456789abcdef";
+  static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (const std::byte b : bytes) {
-    text += digits[static_cast<int>(b) >> 4];
-    text += digits[static_cast<int>(b) & 15];
+    text += kDigits[static_cast<int>(b) >> 4];
+    text += kDigits[static_cast<int>(b) & 15];
   }
   return text;
 }

@@ -11,6 +11,7 @@
 #include "runtime/base/json_text.h"
 #include "runtime/client/data_loader.h"
 #include "runtime/job/job.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 #include "tests/support/tiny_dataset.h"
 

@@ -17,7 +17,7 @@ using namespace penstock;
 
 namespace {
 
-constexpr int64_t limit = 1 << 20;
+constexpr int64_t kLimit = 1 << 20;
 
 std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -48,7 +48,7 @@ TEST_CASE("class folders become samples with keys, labels and bytes") {
   folder.write("dog/a.JPG", "aa");
   folder.write("cat/z/9.jpeg", "9");
   folder.write("cat/readme.txt", "not an image");
-  const ImageFolder source(folder.path(), limit);
+  const ImageFolder source(folder.path(), kLimit);
 
   REQUIRE(source.size() == 3);
   CHECK(source.class_names() == std::vector<std::string>{"cat", "dog"});
@@ -75,7 +75,7 @@ TEST_CASE("listing asks the disk for folders only, sizes are asked for once") {
   TemporaryFolder folder;
   for (int i = 0; i < 40; ++i) folder.write("c" + std::to_string(i % 4) + "/" + std::to_string(i) + ".jpg", "x");
   FaultyFileSystem disk;
-  const ImageFolder source(folder.path(), limit, disk);
+  const ImageFolder source(folder.path(), kLimit, disk);
   CHECK(disk.lists() == 5);
   CHECK(disk.reads() == 0);
   CHECK(disk.sizes() == 0);
@@ -88,7 +88,7 @@ TEST_CASE("listing asks the disk for folders only, sizes are asked for once") {
 TEST_CASE("missing, empty and flat folders are errors that say what to do") {
   TemporaryFolder folder;
   const auto open = [&](const std::string& path) {
-    return error_of(ErrorKind::dataset, [&] { const ImageFolder source(path, limit); });
+    return error_of(ErrorKind::dataset, [&] { const ImageFolder source(path, kLimit); });
   };
   CHECK(contains(open(folder.path("nowhere")), "nowhere' does not exist"));
   CHECK(contains(open(folder.path()), "is empty"));
@@ -100,7 +100,7 @@ TEST_CASE("missing, empty and flat folders are errors that say what to do") {
   CHECK(contains(flat, "'1.jpg'"));
   CHECK(contains(flat, "cat/1.jpg"));
   folder.write("full/1.jpg", "");
-  CHECK(ImageFolder(folder.path(), limit).size() == 1);
+  CHECK(ImageFolder(folder.path(), kLimit).size() == 1);
   folder.make_folder("void");
   folder.write("words/a.txt", "");
   const std::string empty = open(folder.path());
@@ -116,18 +116,18 @@ TEST_CASE("a folder that cannot be listed, and a loop of links, are errors namin
     FaultyFileSystem disk;
     disk.fail_list("b/deep");
     const std::string message =
-        error_of(ErrorKind::dataset, [&] { const ImageFolder source(folder.path(), limit, disk); });
+        error_of(ErrorKind::dataset, [&] { const ImageFolder source(folder.path(), kLimit, disk); });
     CHECK(contains(message, folder.path("b/deep")));
     CHECK(contains(message, "Input/output error"));
   }
   SUBCASE("loop") {
     std::filesystem::create_directory_symlink(folder.path("b"), folder.path("b/deep/again"));
-    const std::string message = error_of(ErrorKind::dataset, [&] { const ImageFolder source(folder.path(), limit); });
+    const std::string message = error_of(ErrorKind::dataset, [&] { const ImageFolder source(folder.path(), kLimit); });
     CHECK(contains(message, "b/deep/again"));
   }
   SUBCASE("a link to a folder elsewhere is no loop") {
     std::filesystem::create_directory_symlink(folder.path("a"), folder.path("b/deep/other"));
-    const ImageFolder source(folder.path(), limit);
+    const ImageFolder source(folder.path(), kLimit);
     REQUIRE(source.size() == 3);
     CHECK(source.key(2) == "b/deep/other/1.jpg");
   }
@@ -188,7 +188,7 @@ TEST_CASE("the fingerprint covers names, order and classes, and nothing else") {
   const auto fingerprint = [](const std::vector<std::string>& names, const std::string& content) {
     TemporaryFolder folder;
     for (const std::string& name : names) folder.write(name, content);
-    return ImageFolder(folder.path(), limit).fingerprint();
+    return ImageFolder(folder.path(), kLimit).fingerprint();
   };
   const Sum128 base = fingerprint({"a/1.jpg", "a/2.jpg", "b/3.jpg"}, "x");
   CHECK(base == fingerprint({"b/3.jpg", "a/2.jpg", "a/1.jpg", "a/notes.txt"}, "another content"));
@@ -204,7 +204,7 @@ TEST_CASE("one source serves many threads") {
   for (int i = 0; i < count; ++i) {
     folder.write("c" + std::to_string(i % 3) + "/" + std::to_string(i) + ".jpg", std::string(i * 997 % 5000, 'a'));
   }
-  const ImageFolder source(folder.path(), limit);
+  const ImageFolder source(folder.path(), kLimit);
   std::atomic<int> wrong{0};
   {
     std::vector<std::jthread> threads;

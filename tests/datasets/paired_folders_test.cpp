@@ -13,7 +13,7 @@ using namespace penstock;
 
 namespace {
 
-constexpr int64_t limit = 1000;
+constexpr int64_t kLimit = 1000;
 
 DatasetSpec spec_of(const TemporaryFolder& folder, bool targets, bool masks) {
   DatasetSpec spec;
@@ -29,7 +29,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 
 std::string refusal(const DatasetSpec& spec) {
   try {
-    const PairedFolders source(spec, limit);
+    const PairedFolders source(spec, kLimit);
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::dataset);
     return error.what();
@@ -55,7 +55,7 @@ TEST_CASE("pictures find their partners by name, whatever the extension and the 
   folder.write("targets/without.png", "left alone");
   folder.write("masks/b.png", "mask b");
   folder.write("masks/a/1.png", "mask a/1");
-  const PairedFolders source(spec_of(folder, true, true), limit);
+  const PairedFolders source(spec_of(folder, true, true), kLimit);
   REQUIRE(source.size() == 2);
   CHECK(source.key(0) == "a/1.JPG");
   CHECK(source.key(1) == "b.jpg");
@@ -81,12 +81,12 @@ TEST_CASE("pictures find their partners by name, whatever the extension and the 
   CHECK_THROWS_AS((void)source.encoded_size(-1), Error);
 
   const Sum128 before = source.fingerprint();
-  CHECK(PairedFolders(spec_of(folder, true, true), limit).fingerprint() == before);
-  CHECK_FALSE(PairedFolders(spec_of(folder, true, false), limit).fingerprint() == before);
+  CHECK(PairedFolders(spec_of(folder, true, true), kLimit).fingerprint() == before);
+  CHECK_FALSE(PairedFolders(spec_of(folder, true, false), kLimit).fingerprint() == before);
   folder.write("images/a/0.jpg", "one more");
   folder.write("targets/a/0.jpg", "one more");
   folder.write("masks/a/0.png", "one more");
-  CHECK_FALSE(PairedFolders(spec_of(folder, true, true), limit).fingerprint() == before);
+  CHECK_FALSE(PairedFolders(spec_of(folder, true, true), kLimit).fingerprint() == before);
 }
 
 TEST_CASE("small and large letters part no pair, and never make one where the same name is there") {
@@ -96,15 +96,15 @@ TEST_CASE("small and large letters part no pair, and never make one where the sa
   folder.write("targets/img_1.png", "other letters");
   folder.write("targets/b/2.jpg", "the same but for letters");
   folder.write("targets/b/2.png", "not this one");
-  const PairedFolders source(spec_of(folder, true, false), limit);
+  const PairedFolders source(spec_of(folder, true, false), kLimit);
   REQUIRE(source.size() == 2);
   CHECK(source.name(1, 0) == "img_1.png");
   CHECK(source.name(1, 1) == "b/2.jpg");
 
   folder.write("targets/IMG_1.png", "the same name");
-  CHECK(PairedFolders(spec_of(folder, true, false), limit).name(1, 0) == "IMG_1.png");
+  CHECK(PairedFolders(spec_of(folder, true, false), kLimit).name(1, 0) == "IMG_1.png");
   folder.write("images/img_1.jpg", "another image");
-  const PairedFolders both(spec_of(folder, true, false), limit);
+  const PairedFolders both(spec_of(folder, true, false), kLimit);
   REQUIRE(both.size() == 3);
   CHECK(both.name(1, 0) == "IMG_1.png");
   CHECK(both.name(1, 2) == "img_1.png");
@@ -144,8 +144,8 @@ TEST_CASE("what does not fit together is refused by name") {
 TEST_CASE("a partner that is too large is a status with its name") {
   TemporaryFolder folder;
   folder.write("images/1.jpg", "x");
-  folder.write("masks/1.png", std::string(limit + 1, 'x'));
-  const PairedFolders source(spec_of(folder, false, true), limit);
+  folder.write("masks/1.png", std::string(kLimit + 1, 'x'));
+  const PairedFolders source(spec_of(folder, false, true), kLimit);
   SourceSample sample;
   CHECK(contains(source.load({.index = 0}, sample).reason, "the file '1.png' is larger"));
 }

@@ -30,12 +30,12 @@ TEST_CASE("vector kernels equal plain loops on every target") {
     std::mt19937 random(99);
     for (int round = 0; round < 300; ++round) {
       const size_t count = 1 + random() % 5;
-      std::vector<int16_t> tiles(count * tile_coefficients);
+      std::vector<int16_t> tiles(count * kTileCoefficients);
       std::vector<uint16_t> quant(64);
       const int style = draw(random, 0, 4);  // from sparse pictures to numbers that leave every range
       const int limit = style == 4 ? 32767 : style == 3 ? 1023 : style == 0 ? 2000 : 60;
       for (auto& q : quant) q = static_cast<uint16_t>(draw(random, 1, style == 4 ? 65535 : style == 3 ? 255 : 20));
-      for (size_t b = 0; b < count * blocks_per_tile; ++b) {
+      for (size_t b = 0; b < count * kBlocksPerTile; ++b) {
         for (size_t k = 0; k < 64; ++k) {
           const bool present = style == 0 ? k == 0 : style == 1 ? draw(random, 0, 9) == 0 : draw(random, 0, 2) > 0;
           if (present) tiles[tile_block_begin(b) + tile_offset(k)] = static_cast<int16_t>(draw(random, -limit, limit));
@@ -48,15 +48,15 @@ TEST_CASE("vector kernels equal plain loops on every target") {
       REQUIRE(got == wanted);
 
       const size_t n = 1 + random() % 150;
-      const size_t room = n + 1 + 2 * jpeg_row_padding;
+      const size_t room = n + 1 + 2 * kJpegRowPadding;
       std::vector<uint8_t> a(room), b(room), c(room);
       for (auto* row : {&a, &b, &c}) {
         for (auto& v : *row) v = static_cast<uint8_t>(style == 1 ? (random() & 1) * 255 : random());
       }
-      const uint8_t* const near = a.data() + jpeg_row_padding;
-      const uint8_t* const far = b.data() + jpeg_row_padding;
-      const uint8_t* const other = c.data() + jpeg_row_padding;
-      std::vector<uint8_t> x(3 * n + 6 * jpeg_row_padding), y(x.size());
+      const uint8_t* const near = a.data() + kJpegRowPadding;
+      const uint8_t* const far = b.data() + kJpegRowPadding;
+      const uint8_t* const other = c.data() + kJpegRowPadding;
+      std::vector<uint8_t> x(3 * n + 6 * kJpegRowPadding), y(x.size());
       const auto same = [&](size_t bytes) {
         return std::equal(x.begin(), x.begin() + static_cast<long>(bytes), y.begin());
       };
@@ -74,7 +74,7 @@ TEST_CASE("vector kernels equal plain loops on every target") {
       ycc_row_to_rgb(near, far, other, n, x.data());
       reference::ycc_row_to_rgb(near, far, other, n, y.data());
       REQUIRE(same(3 * n));
-      const size_t plane = n + jpeg_row_padding;
+      const size_t plane = n + kJpegRowPadding;
       ycc_row_to_planes(near, far, other, n, {x.data(), x.data() + plane, x.data() + 2 * plane});
       reference::ycc_row_to_planes(near, far, other, n, {y.data(), y.data() + plane, y.data() + 2 * plane});
       for (const size_t from : {size_t{0}, plane, 2 * plane}) {
@@ -89,10 +89,10 @@ TEST_CASE("vector kernels equal plain loops on every target") {
 
 TEST_CASE("every pair of chroma values becomes the colour that libjpeg's tables say") {
   for (int cb = 0; cb < 256; ++cb) {
-    uint8_t y[256 + 2 * jpeg_row_padding];
-    uint8_t b[256 + 2 * jpeg_row_padding];
-    uint8_t r[256 + 2 * jpeg_row_padding];
-    uint8_t got[3 * (256 + jpeg_row_padding)];
+    uint8_t y[256 + 2 * kJpegRowPadding];
+    uint8_t b[256 + 2 * kJpegRowPadding];
+    uint8_t r[256 + 2 * kJpegRowPadding];
+    uint8_t got[3 * (256 + kJpegRowPadding)];
     uint8_t wanted[3 * 256];
     for (const int luma : {0, 128, 255}) {
       for (int cr = 0; cr < 256; ++cr) {
@@ -103,7 +103,7 @@ TEST_CASE("every pair of chroma values becomes the colour that libjpeg's tables 
       ycc_row_to_rgb(y, b, r, 256, got);
       reference::ycc_row_to_rgb(y, b, r, 256, wanted);
       REQUIRE(std::memcmp(got, wanted, sizeof wanted) == 0);
-      uint8_t planes[3][256 + jpeg_row_padding];
+      uint8_t planes[3][256 + kJpegRowPadding];
       ycc_row_to_planes(y, b, r, 256, {planes[0], planes[1], planes[2]});
       for (size_t i = 0; i < sizeof wanted; ++i) REQUIRE(planes[i % 3][i / 3] == wanted[i]);
     }

@@ -272,7 +272,7 @@ TEST_CASE("damaged files: status and bytes are those of plain libjpeg, whatever 
     const size_t from = random() % 4 == 0 ? 2 : file.size() / 2;  // mostly the entropy-coded part
     for (unsigned n = 1 + random() % 3; n > 0; --n) {
       const size_t at = from + random() % (file.size() - from);
-      const unsigned kind = random() % penstock_test::kinds_within;
+      const unsigned kind = random() % penstock_test::kKindsWithin;
       penstock_test::damage_at(file, at, kind, static_cast<std::byte>(random()));
       if (file.size() < 100) break;
     }

@@ -35,7 +35,7 @@ class KeptRows final : public RowSink {
  public:
   void begin(const Box& box) {
     width_ = static_cast<size_t>(box.width);
-    stride_ = width_ + row_sink_padding;
+    stride_ = width_ + kRowSinkPadding;
     planes_.resize(3 * stride_ * static_cast<size_t>(box.height));
     count_ = 0;
   }
@@ -165,7 +165,7 @@ inline void damage(std::mt19937& random, File& file) {
   const size_t from = random() % 3 == 0 ? 2 : file.size() / 2;  // mostly the entropy-coded part
   for (unsigned n = 1 + random() % 3; n > 0 && file.size() > 100; --n) {
     const size_t at = from + random() % (file.size() - from);
-    const unsigned kind = random() % kinds_of_damage;
+    const unsigned kind = random() % kKindsOfDamage;
     const bool restart = kind == 4 && random() % 2 == 0;
     damage_at(file, at, kind, static_cast<std::byte>(restart ? 0xD0 + random() % 10 : random() & 255));
     if (from >= file.size()) break;

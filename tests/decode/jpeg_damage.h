@@ -1,7 +1,7 @@
 // Changes to a JPEG file at one place, of the kinds that its readers meet: a byte replaced, gone or too many, a marker
 // where none was, an early end.
 //
-//   damage_at(file, at, random() % kinds_of_damage, static_cast<std::byte>(random()));
+//   damage_at(file, at, random() % kKindsOfDamage, static_cast<std::byte>(random()));
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace penstock_test {
 
-inline constexpr unsigned kinds_of_damage = 7;
-inline constexpr unsigned kinds_within = 4;  // the first ones: no marker, no early end
+inline constexpr unsigned kKindsOfDamage = 7;
+inline constexpr unsigned kKindsWithin = 4;  // the first ones: no marker, no early end
 
-// `at` is within the file, `kind` below kinds_of_damage.
+// `at` is within the file, `kind` below kKindsOfDamage.
 inline void damage_at(std::vector<std::byte>& file, size_t at, unsigned kind, std::byte value) {
   const auto place = file.begin() + static_cast<std::ptrdiff_t>(at);
   switch (kind) {

@@ -111,7 +111,7 @@ TEST_CASE("a step takes one or two coefficients, as the codes say them one by on
 struct McuRuns final : LaneFeeder {
   std::vector<LaneUnit> units;
   std::vector<LaneEnd> ends;
-  std::array<size_t, most_lanes> of{};
+  std::array<size_t, kMostLanes> of{};
   size_t given = 0;
 
   bool feed(size_t lane, const LaneEnd* end, LaneUnit& unit) override {
@@ -145,9 +145,9 @@ void check_lanes_against_steps(DecodeLanes decode) {
     }
     const auto size = static_cast<uint32_t>(bytes.size());
     if (size < 8) continue;
-    for (size_t n = 0; n < lane_padding; ++n) bytes.push_back(static_cast<uint8_t>(random()));
+    for (size_t n = 0; n < kLanePadding; ++n) bytes.push_back(static_cast<uint8_t>(random()));
     McuRuns mcu_runs;
-    uint32_t out = lane_scratch_bytes;
+    uint32_t out = kLaneScratchBytes;
     const int count = draw(random, 1, 50);
     for (int n = 0; n < count; ++n) {
       LaneUnit unit;
@@ -225,19 +225,19 @@ TEST_CASE("lanes wait for the bits of a long code without losing their place") {
   REQUIRE(tables.lay_out(frame, layout));
   constexpr uint32_t blocks = 200;
   constexpr uint32_t block_bits = 16 + 11 + 4;
-  std::vector<uint8_t> bytes(blocks * block_bits / 8 + 1 + lane_padding);
+  std::vector<uint8_t> bytes(blocks * block_bits / 8 + 1 + kLanePadding);
   for (uint32_t block = 0; block < blocks; ++block) {
     for (uint32_t bit = block * block_bits + 16; bit < block * block_bits + 27; ++bit) {
       if (random() % 2 == 0) bytes[bit / 8] |= static_cast<uint8_t>(128 >> bit % 8);
     }
   }
   McuRuns mcu_runs;
-  for (uint32_t n = 0; n < 2 * most_lanes; ++n) {
-    const uint32_t out = static_cast<uint32_t>(lane_scratch_bytes) + n * (blocks + 1) * 128;
+  for (uint32_t n = 0; n < 2 * kMostLanes; ++n) {
+    const uint32_t out = static_cast<uint32_t>(kLaneScratchBytes) + n * (blocks + 1) * 128;
     mcu_runs.units.push_back({n * block_bits, blocks * block_bits, blocks - n, out});
   }
   mcu_runs.ends.resize(mcu_runs.units.size());
-  std::vector<int16_t> coefficients((lane_scratch_bytes + mcu_runs.units.size() * (blocks + 1) * 128) / 2);
+  std::vector<int16_t> coefficients((kLaneScratchBytes + mcu_runs.units.size() * (blocks + 1) * 128) / 2);
   std::vector<int16_t> by_steps = coefficients;
   decode_lanes(tables, layout, bytes.data(), coefficients.data(), mcu_runs);
   for (size_t n = 0; n < mcu_runs.units.size(); ++n) {
@@ -283,11 +283,11 @@ TEST_CASE("zigzag blocks become tiles in natural order") {
   for (int16_t& value : blocks) value = static_cast<int16_t>(random());
   std::vector<const int16_t*> places;
   for (size_t i = 0; i < 8; ++i) places.push_back(blocks.data() + 64 * i);
-  std::vector<int16_t> tiles(2 * tile_coefficients);
+  std::vector<int16_t> tiles(2 * kTileCoefficients);
   zigzag_blocks_to_tiles(places.data(), 2, tiles.data());
   for (size_t i = 0; i < 8; ++i) {
     for (size_t k = 0; k < 64; ++k)
-      REQUIRE(tiles[tile_block_begin(i) + tile_offset(zigzag_order[k])] == blocks[64 * i + k]);
+      REQUIRE(tiles[tile_block_begin(i) + tile_offset(kZigzagOrder[k])] == blocks[64 * i + k]);
   }
 }
 

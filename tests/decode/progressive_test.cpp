@@ -19,7 +19,7 @@ namespace {
 using namespace penstock;
 using namespace penstock_test;
 
-constexpr bool ours_here =
+constexpr bool kOursHere =
 #if defined(__x86_64__)
     true;
 #else
@@ -28,7 +28,7 @@ constexpr bool ours_here =
 
 // Chroma of one or two columns is the library's, and so is a script of too many scans.
 bool is_ours(const JpegSpec& spec) {
-  return ours_here && (spec.grey || spec.h == 1 || spec.width > 4) && spec.scans.size() <= ProgressiveScans::most_scans;
+  return kOursHere && (spec.grey || spec.h == 1 || spec.width > 4) && spec.scans.size() <= ProgressiveScans::kMostScans;
 }
 
 size_t find_marker(const File& file, unsigned marker, size_t from) {
@@ -79,7 +79,7 @@ TEST_CASE("every target of the CPU, larger files, long runs of blocks at an end"
         REQUIRE(comparison.compare(file, random_box(random, spec.width, spec.height)) == Comparison::Result::good);
       }
     }
-    if (ours_here) CHECK(comparison.counts().library_jpeg == 0);
+    if (kOursHere) CHECK(comparison.counts().library_jpeg == 0);
   });
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("any coefficients, also such as leave every range, give libjpeg-turbo'
     REQUIRE(comparison.compare(file, {0, 0, 37, 29}) == Comparison::Result::good);
     REQUIRE(comparison.compare(file, random_box(random, 37, 29)) == Comparison::Result::good);
   }
-  if (ours_here) CHECK(comparison.counts().library_jpeg == 0);
+  if (kOursHere) CHECK(comparison.counts().library_jpeg == 0);
 }
 
 TEST_CASE("what libjpeg smooths, warns of or decodes otherwise is the library's") {
@@ -109,7 +109,7 @@ TEST_CASE("what libjpeg smooths, warns of or decodes otherwise is the library's"
   // Only the coefficients that libjpeg smooths by must be there; those that nothing was said of are zero.
   const Script low{scan({0, 1, 2}, 0, 0, 0, 0), scan({0}, 1, 9, 0, 0), scan({1}, 1, 63, 0, 0), scan({2}, 1, 20, 0, 0)};
   CHECK(comparison.compare(make_jpeg({.scans = low}), {3, 4, 30, 20}) == Comparison::Result::good);
-  CHECK(comparison.counts().own_jpeg == (ours_here ? 1 : 0));
+  CHECK(comparison.counts().own_jpeg == (kOursHere ? 1 : 0));
   const int64_t ours = comparison.counts().own_jpeg;
   const Box all{0, 0, 40, 33};
   for (const JpegSpec& spec :
@@ -142,7 +142,7 @@ TEST_CASE("what libjpeg smooths, warns of or decodes otherwise is the library's"
   const File open(file.begin(), file.end() - 2);
   CHECK(comparison.compare(open, all) == Comparison::Result::bad);
   CHECK(comparison.compare(file, all) == Comparison::Result::good);
-  CHECK(comparison.counts().own_jpeg == ours + (ours_here ? 1 : 0));
+  CHECK(comparison.counts().own_jpeg == ours + (kOursHere ? 1 : 0));
 }
 
 TEST_CASE("the limit of scans is the same for both ways") {
@@ -157,19 +157,19 @@ TEST_CASE("the limit of scans is the same for both ways") {
     JpegDecoder decoder{limits};
     const SampleStatus status = decoder.decode(file, header, {0, 0, 40, 33}, storage, pixels);
     CHECK(status.ok() == (scans >= 10));
-    CHECK(decoder.counts().own_jpeg == (ours_here && scans >= 10 ? 1 : 0));
+    CHECK(decoder.counts().own_jpeg == (kOursHere && scans >= 10 ? 1 : 0));
   }
 }
 
 TEST_CASE("a large file's memory goes, also where nothing but its headers was read") {
-  if (!ours_here) return;
+  if (!kOursHere) return;
   // 40 MB of zeros in a file's last scan: headers are read past them.
   const auto large = [](const JpegSpec& spec) {
     File file = make_jpeg(spec);
     file.insert(file.end() - 2, size_t{40} << 20, std::byte{0});
     return file;
   };
-  constexpr size_t kept = ProgressiveScans::most_kept_bytes;
+  constexpr size_t kept = ProgressiveScans::kMostKeptBytes;
   {
     const File file = large({.width = 40, .height = 33, .progressive = true});
     CoefficientRows rows;
@@ -202,7 +202,7 @@ TEST_CASE("an index does not belong to a progressive file, whatever it says") {
   for (int mcu = 0; mcu < 12; ++mcu) REQUIRE(index.add({}));
   Comparison comparison;
   CHECK(comparison.compare(file, {20, 20, 30, 20}, {ImageFormat::jpeg, 64, 48}, 1, &index) == Comparison::Result::good);
-  CHECK(comparison.counts().own_jpeg == (ours_here ? 1 : 0));
+  CHECK(comparison.counts().own_jpeg == (kOursHere ? 1 : 0));
   CHECK(comparison.counts().indexed_jpeg == 0);
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("quantisers may come between the scans; a component keeps those of its
     other.insert(other.begin() + static_cast<std::ptrdiff_t>(n == 0 ? at : before), tables.begin(), tables.end());
     CHECK(comparison.compare(other, {3, 2, 30, 29}) == Comparison::Result::good);
   }
-  CHECK(comparison.counts().own_jpeg == (ours_here ? 6 : 0));
+  CHECK(comparison.counts().own_jpeg == (kOursHere ? 6 : 0));
 }
 
 TEST_CASE("damaged files: same status, same reason, same bytes as the reference") {
@@ -254,7 +254,7 @@ TEST_CASE("damaged files: same status, same reason, same bytes as the reference"
                << " by our decoder, all as libjpeg");
   CHECK(good > rounds / 5);
   CHECK(bad > rounds / 100);
-  if (ours_here) CHECK(comparison.counts().own_jpeg > rounds / 20);
+  if (kOursHere) CHECK(comparison.counts().own_jpeg > rounds / 20);
 }
 
 TEST_CASE("a file cut at any byte has the reference's status") {

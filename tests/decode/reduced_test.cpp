@@ -62,12 +62,12 @@ TEST_CASE("reduced transforms: vector code equals plain loops on every target, a
     std::mt19937 random(7);
     for (int round = 0; round < 400; ++round) {
       const size_t count = 1 + random() % 6;
-      std::vector<int16_t> tiles(count * tile_coefficients);
+      std::vector<int16_t> tiles(count * kTileCoefficients);
       std::vector<uint16_t> quant(64);
       const int style = draw(random, 0, 4);
       const int limit = style == 4 ? 32767 : style == 3 ? 1023 : style == 0 ? 2000 : 60;
       for (auto& q : quant) q = static_cast<uint16_t>(draw(random, 1, style == 4 ? 65535 : style == 3 ? 255 : 20));
-      for (size_t b = 0; b < count * blocks_per_tile; ++b) {
+      for (size_t b = 0; b < count * kBlocksPerTile; ++b) {
         for (size_t k = 0; k < 64; ++k) {
           const bool present = style == 0 ? k == 0 : style == 1 ? draw(random, 0, 9) == 0 : draw(random, 0, 2) > 0;
           if (present) tiles[tile_block_begin(b) + tile_offset(k)] = static_cast<int16_t>(draw(random, -limit, limit));

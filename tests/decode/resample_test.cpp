@@ -20,7 +20,7 @@ namespace {
 
 using namespace penstock;
 
-constexpr Filter filters[] = {Filter::nearest, Filter::box, Filter::bilinear, Filter::bicubic, Filter::lanczos};
+constexpr Filter kFilters[] = {Filter::nearest, Filter::box, Filter::bilinear, Filter::bicubic, Filter::lanczos};
 
 struct Image {
   std::vector<uint8_t> bytes;
@@ -96,7 +96,7 @@ void compare_random_cases(unsigned seed, int rounds) {
     const auto side = [&](unsigned most) { return 1 + static_cast<int>(random() % most); };
     const unsigned most = round % 5 == 0 ? 200 : 40;
     const Image image = noise(side(most), side(most), random);
-    ResampleGeometry g{image.width, image.height, side(most), side(most), filters[random() % 5]};
+    ResampleGeometry g{image.width, image.height, side(most), side(most), kFilters[random() % 5]};
     if (random() % 6 == 0) g.out_width = g.in_width;
     if (random() % 6 == 0) g.out_height = g.in_height;
     if (g.filter != Filter::nearest && random() % 3 == 0) {
@@ -142,7 +142,7 @@ TEST_CASE("extreme ratios") {
   const int sizes[][4] = {{3000, 3, 1, 1}, {3, 3000, 1, 1}, {1, 1, 700, 5},   {1, 1, 3, 900},
                           {2500, 2, 3, 2}, {2, 2, 1000, 2}, {777, 5, 776, 5}, {64, 64, 65, 63}};
   for (const auto& s : sizes) {
-    for (const Filter filter : filters) {
+    for (const Filter filter : kFilters) {
       const Image image = noise(s[0], s[1], random);
       const ResampleGeometry g{s[0], s[1], s[2], s[3], filter};
       INFO(s[0], "x", s[1], " to ", s[2], "x", s[3], " filter ", static_cast<int>(filter));
@@ -206,7 +206,7 @@ TEST_CASE("unchanged sizes copy, and a constant picture stays constant") {
   resampler.run({33, 21, 33, 21, Filter::lanczos}, image.view(), {0, 0, 33, 21}, {0, 0, 33, 21}, out);
   CHECK(std::memcmp(out.row(0), image.bytes.data(), image.bytes.size()) == 0);
   const Image flat{std::vector<uint8_t>(size_t{50} * 40 * 3, 200), 50, 40};
-  for (const Filter filter : filters) {
+  for (const Filter filter : kFilters) {
     resampler.run({50, 40, 31, 77, filter}, flat.view(), {0, 0, 50, 40}, {0, 0, 31, 77}, out);
     CHECK(std::count(out.row(0), out.row(0) + 31 * 77 * 3, 200) == 31 * 77 * 3);
   }

@@ -54,12 +54,12 @@ class Choice {
   uint32_t state_ = 2166136261U;
 };
 
-constexpr ImageFormat fuzzed = ImageFormat::PENSTOCK_FUZZ_FORMAT;
+constexpr ImageFormat kFuzzed = ImageFormat::PENSTOCK_FUZZ_FORMAT;
 
 // The format's first bytes; empty: there are several beginnings.
 std::string_view beginning() {
   using namespace std::string_view_literals;
-  return fuzzed == ImageFormat::jpeg ? "\xFF\xD8\xFF"sv : fuzzed == ImageFormat::png ? "\x89PNG\r\n\x1A\n"sv : ""sv;
+  return kFuzzed == ImageFormat::jpeg ? "\xFF\xD8\xFF"sv : kFuzzed == ImageFormat::png ? "\x89PNG\r\n\x1A\n"sv : ""sv;
 }
 
 // Without a look at what the header reader says: what it does with other formats' files would fill the corpus.
@@ -67,7 +67,7 @@ bool is_supported(const std::vector<uint8_t>& file) {
   const auto begins = [&file](std::string_view text) {
     return file.size() >= text.size() && std::memcmp(file.data(), text.data(), text.size()) == 0;
   };
-  switch (fuzzed) {
+  switch (kFuzzed) {
     case ImageFormat::gif: return begins("GIF8");
     case ImageFormat::bmp: return begins("BM");
     case ImageFormat::webp: return begins("RIFF");
@@ -189,11 +189,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> copy(data, data + size);
   if (!is_supported(copy)) return 0;
   std::copy(beginning().begin(), beginning().end(), copy.begin());
-  if (fuzzed == ImageFormat::png && size % 8 != 0) mend_sums(copy);
+  if (kFuzzed == ImageFormat::png && size % 8 != 0) mend_sums(copy);
   const EncodedView bytes = std::as_bytes(std::span(copy));
   ImageHeader header;
   const SampleStatus read = read_header(bytes, decoders.limits, header);
-  if (header.format != fuzzed || !read.ok()) return 0;
+  if (header.format != kFuzzed || !read.ok()) return 0;
   require(header.width > 0 && header.height > 0, "sizes are positive");
   Choice choice(bytes);
   const bool jpeg = header.format == ImageFormat::jpeg;

@@ -26,7 +26,7 @@ struct Picture {
   bool whole = false;  // all bits of all coefficients, and nothing that is left to the library
 };
 
-constexpr size_t pictures = 4096;
+constexpr size_t kPictures = 4096;
 
 Picture make_picture(uint32_t number) {
   std::mt19937 random(number);
@@ -39,21 +39,21 @@ Picture make_picture(uint32_t number) {
     complete = false;
   }
   const bool narrow = !spec.grey && spec.h == 2 && spec.width <= 4;
-  return {make_jpeg(spec), complete && !narrow && spec.scans.size() <= ProgressiveScans::most_scans};
+  return {make_jpeg(spec), complete && !narrow && spec.scans.size() <= ProgressiveScans::kMostScans};
 }
 
 // Encoding costs more than all else: each picture is made once.
 const Picture& picture_of(uint32_t number) {
-  static std::vector<Picture> made(pictures);
-  Picture& picture = made[number % pictures];
-  if (picture.file.empty()) picture = make_picture(number % pictures);
+  static std::vector<Picture> made(kPictures);
+  Picture& picture = made[number % kPictures];
+  if (picture.file.empty()) picture = make_picture(number % kPictures);
   return picture;
 }
 
 void edit(std::vector<std::byte>& file, const uint8_t* order) {
   if (file.size() < 4) return;
   const size_t at = static_cast<size_t>(order[0] | order[1] << 8) % file.size();
-  damage_at(file, at, order[2] % kinds_of_damage, static_cast<std::byte>(order[3]));
+  damage_at(file, at, order[2] % kKindsOfDamage, static_cast<std::byte>(order[3]));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t head = 6;
   constexpr size_t most_edits = 8;
   if (size < head) return 0;
-  static const DecodeLimits limits{.max_pixels = 1 << 14, .max_scans = ProgressiveScans::most_scans};
+  static const DecodeLimits limits{.max_pixels = 1 << 14, .max_scans = ProgressiveScans::kMostScans};
   static Decoder own(limits);
   static Decoder library(limits, {.own_jpeg = false});
   const Picture& picture = picture_of(static_cast<uint32_t>(data[0] | data[1] << 8));

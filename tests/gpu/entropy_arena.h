@@ -63,7 +63,7 @@ struct EntropyArena {
                               blocks.first_column + blocks.columns,
                               blocks.first_row + blocks.rows};
     }
-    for (size_t k = 0; k < 64; ++k) part.places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
+    for (size_t k = 0; k < 64; ++k) part.places[k] = static_cast<uint8_t>(tile_offset(kZigzagOrder[k]));
   }
 
   template <class Planner>

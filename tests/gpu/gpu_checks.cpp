@@ -402,15 +402,15 @@ void check_digests(Gpu& gpu) {
       REQUIRE(bench.batch.reserve(sample) == i);
       REQUIRE(bench.batch.fill(i, sample));
       // So that record and image end next to the end of a block or a stripe; or just so.
-      const size_t step = draw(random, 0, 1) == 0 ? hash_block_bytes : hash_stripe_bytes;
+      const size_t step = draw(random, 0, 1) == 0 ? kHashBlockBytes : kHashStripeBytes;
       const size_t border = (image + step - 1) / step * step - image;
       const size_t length = draw(random, 0, 3) == 0
-                                ? static_cast<size_t>(draw(random, 0, int{hash_record_room} + 9))
+                                ? static_cast<size_t>(draw(random, 0, int{kHashRecordRoom} + 9))
                                 : border + static_cast<size_t>(draw(random, 0, 2)) + (border > 0 ? 0 : step) - 1;
       std::vector<std::byte>& record = records.emplace_back(length);
       for (std::byte& byte : record) byte = static_cast<std::byte>(random());
       told.push_back(bench.batch.set_record(i, record));
-      REQUIRE(told.back() == (length <= hash_record_room && length + image >= hash_least_bytes));
+      REQUIRE(told.back() == (length <= kHashRecordRoom && length + image >= kHashLeastBytes));
     }
     bench.run();
     for (size_t i = 0; i < size; ++i) {
@@ -516,26 +516,26 @@ void check_inverse(Gpu& gpu) {
   std::mt19937 random(11);
   constexpr uint32_t kAcross = 5;
   constexpr uint32_t kRows = 40;
-  constexpr size_t kTiles = (kAcross + blocks_per_tile - 1) / blocks_per_tile;
+  constexpr size_t kTiles = (kAcross + kBlocksPerTile - 1) / kBlocksPerTile;
   struct alignas(256) Memory {
-    int16_t coefficients[kRows * kTiles * tile_coefficients];
+    int16_t coefficients[kRows * kTiles * kTileCoefficients];
     alignas(256) uint8_t samples[kRows * 8 * 8 * kAcross];
     alignas(256) InversePart part;
-    alignas(256) PartSpan spans[(kAcross * kRows + span_threads - 1) / span_threads];
+    alignas(256) PartSpan spans[(kAcross * kRows + kSpanThreads - 1) / kSpanThreads];
   };
   const GpuBlock here(gpu, sizeof(Memory), GpuMemory::pinned);
   const GpuBlock there(gpu, sizeof(Memory), GpuMemory::device);
   auto* const memory = new (here.data()) Memory();
   memory->part = {
-      .units = kAcross * kRows, .across = kAcross, .row_bytes = kTiles * tile_coefficients * sizeof(int16_t)};
+      .units = kAcross * kRows, .across = kAcross, .row_bytes = kTiles * kTileCoefficients * sizeof(int16_t)};
   memory->part.samples = {offsetof(Memory, samples), 8 * kAcross, 0, 0};
-  for (uint32_t i = 0; i < std::size(memory->spans); ++i) memory->spans[i] = {0, i * span_threads};
+  for (uint32_t i = 0; i < std::size(memory->spans); ++i) memory->spans[i] = {0, i * kSpanThreads};
   const int limits[] = {3, 200, 2047, 32767};
   for (uint32_t row = 0; row < kRows; ++row) {
-    int16_t* const first = memory->coefficients + row * kTiles * tile_coefficients;
+    int16_t* const first = memory->coefficients + row * kTiles * kTileCoefficients;
     const int sparse = draw(random, 1, 9);
     const int limit = limits[row % 4];
-    for (size_t i = 0; i < kTiles * tile_coefficients; ++i) {
+    for (size_t i = 0; i < kTiles * kTileCoefficients; ++i) {
       first[i] = static_cast<int16_t>(draw(random, 1, sparse) == 1 ? draw(random, -limit, limit) : 0);
     }
     // A block without AC coefficients has arithmetic of its own.
@@ -553,7 +553,7 @@ void check_inverse(Gpu& gpu) {
   stream->wait(60 * kSecond);
   std::vector<uint8_t> wanted(8 * 32 * kTiles);
   for (uint32_t row = 0; row < kRows; ++row) {
-    idct_tiles(memory->coefficients + row * kTiles * tile_coefficients, kTiles, memory->part.quant, wanted.data(),
+    idct_tiles(memory->coefficients + row * kTiles * kTileCoefficients, kTiles, memory->part.quant, wanted.data(),
                32 * kTiles);
     for (size_t y = 0; y < 8; ++y) {
       REQUIRE(std::memcmp(memory->samples + (row * 8 + y) * 8 * kAcross, wanted.data() + y * 32 * kTiles,

@@ -163,7 +163,7 @@ TEST_CASE("what is not for a GPU's threads") {
         if (i == 2) point = {index.at(1).byte + bytes, 0, {}};
         // None lands on the zero behind an 0xFF.
         if (i == 2 && file[point.byte] == std::byte{0}) point.byte -= bytes > 2977 ? 0 : 1;
-        if (i > 2 && i < SideIndex::group) point.byte = std::max(point.byte, index.at(1).byte);
+        if (i > 2 && i < SideIndex::kGroup) point.byte = std::max(point.byte, index.at(1).byte);
         REQUIRE(far.add(point));
       }
       INFO(bytes);

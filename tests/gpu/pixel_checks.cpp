@@ -184,7 +184,7 @@ StageLaunch launch_of(std::byte* here, uint64_t at, GpuStage stage, const Part& 
   static_assert(sizeof(Part) <= 1024);
   std::memcpy(here + at, &part, sizeof part);
   auto* const spans = reinterpret_cast<PartSpan*>(here + launch.spans_at);
-  for (uint32_t first = 0; first < part.units; first += span_threads) spans[launch.spans++] = {0, first};
+  for (uint32_t first = 0; first < part.units; first += kSpanThreads) spans[launch.spans++] = {0, first};
   return launch;
 }
 
@@ -221,7 +221,7 @@ void check_launches(Gpu& gpu) {
 void check_all_colours(Gpu& gpu) {
   constexpr uint32_t kSlab = 1U << 20;
   constexpr size_t kImage = size_t{3} * kSlab;
-  constexpr size_t kBytes = 2 * kImage + (size_t{1} << 16) + (kSlab / span_threads) * sizeof(PartSpan);
+  constexpr size_t kBytes = 2 * kImage + (size_t{1} << 16) + (kSlab / kSpanThreads) * sizeof(PartSpan);
   const GpuBlock here(gpu, kBytes, GpuMemory::pinned);
   const GpuBlock there(gpu, kBytes, GpuMemory::device);
   const auto stream = gpu.stream();

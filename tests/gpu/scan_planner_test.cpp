@@ -36,7 +36,7 @@ bool planned(const File& file, ScanPlanner& scan, uint32_t subsequence_bytes = 1
 // The stages of sync_kernel.h for one file, in an arena, units of a launch in any order.
 struct Decoding {
   Decoding(const ScanPlanner& planned, const CoefficientReader& reader) : scan(planned), arena(planned, reader) {
-    sum.units = (scan.subsequences() + subsequences_of_sum - 1) / subsequences_of_sum;
+    sum.units = (scan.subsequences() + kSubsequencesOfSum - 1) / kSubsequencesOfSum;
     sum.subsequences = write.units = scan.subsequences();
     sum.subsequences_at = write.subsequences_at = arena.memory.add(write.units * sizeof(GpuSubsequence));
     sum.to_at = write.sums_at = arena.memory.add(sum.units * sizeof(GpuSubsequenceSum));
@@ -159,7 +159,7 @@ TEST_CASE("after the first round neighbours take turns, and none is left out") {
         for (uint32_t i = begin; i < std::min(begin + round.group, scan.subsequences()); ++i) ++times[i];
       }
     }
-    const auto pairs = static_cast<int>(std::size(sync_rounds));
+    const auto pairs = static_cast<int>(std::size(kSyncRounds));
     CHECK(std::all_of(times.begin(), times.end(), [&](int n) { return n == pairs || scan.subsequences() == 1; }));
   }
 }

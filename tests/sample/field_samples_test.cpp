@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/report/contact_sheet.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 #include "tests/support/memory_source.h"
 

@@ -12,6 +12,7 @@
 #include "runtime/base/json_text.h"
 #include "runtime/client/data_loader.h"
 #include "runtime/job/job.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 #include "tests/decode/jpeg_files.h"
 #include "tests/support/temporary_folder.h"

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/report/contact_sheet.h"
+#include "runtime/sample/sample_maker.h"
 #include "runtime/sample/split_context.h"
 #include "runtime/sample/substitutes.h"
 #include "runtime/transforms/draw.h"

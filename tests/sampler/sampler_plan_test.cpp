@@ -70,7 +70,7 @@ std::string describe(const PlanSpec& spec) {
          (spec.sampler_drop_last ? ", sampler.drop_last" : "") + (spec.batch_drop_last ? ", drop_last" : "");
 }
 
-constexpr uint64_t property_seed = 20240607;
+constexpr uint64_t kPropertySeed = 20240607;
 
 }  // namespace
 
@@ -195,8 +195,8 @@ TEST_CASE("what cannot work is refused with a remedy") {
 }
 
 TEST_CASE("property: positions, occurrences, validity and counts of any epoch") {
-  MESSAGE("seed " << property_seed);
-  std::mt19937_64 random(property_seed);
+  MESSAGE("seed " << kPropertySeed);
+  std::mt19937_64 random(kPropertySeed);
   int planned = 0;
   for (int trial = 0; trial < 3000; ++trial) {
     const PlanSpec spec = random_spec(random);
@@ -239,8 +239,8 @@ TEST_CASE("property: positions, occurrences, validity and counts of any epoch") 
 }
 
 TEST_CASE("property: random access equals walking the samplers") {
-  MESSAGE("seed " << property_seed + 1);
-  std::mt19937_64 random(property_seed + 1);
+  MESSAGE("seed " << kPropertySeed + 1);
+  std::mt19937_64 random(kPropertySeed + 1);
   int walked = 0;
   for (int trial = 0; trial < 1000; ++trial) {
     PlanSpec spec = random_spec(random);

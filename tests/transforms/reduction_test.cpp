@@ -243,7 +243,7 @@ TEST_CASE("a damaged file is good or bad by fast where it is by exact: samples s
       if (k % 3 == 0) {
         damaged.resize(at);
       } else {
-        penstock_test::damage_at(damaged, at, random() % penstock_test::kinds_of_damage, std::byte(random() & 255));
+        penstock_test::damage_at(damaged, at, random() % penstock_test::kKindsOfDamage, std::byte(random() & 255));
       }
       const Draws draws = fast.draw({.seed = 3, .index = static_cast<uint64_t>(12 * i + k)}, header);
       Bytes out(16 * 16 * 3);

@@ -13,10 +13,10 @@
 namespace penstock {
 namespace {
 
-constexpr size_t max_chunk_bytes = size_t{8} << 20;
-constexpr size_t max_chunks_bytes = size_t{32} << 20;  // of all chunks kept, after inflating
+constexpr size_t kMaxChunkBytes = size_t{8} << 20;
+constexpr size_t kMaxChunksBytes = size_t{32} << 20;  // of all chunks kept, after inflating
 
-constexpr size_t max_inflated_bytes = size_t{1} << 20;  // of one compressed text or colour profile: Pillow's
+constexpr size_t kMaxInflatedBytes = size_t{1} << 20;  // of one compressed text or colour profile: Pillow's
 
 // What is read of a chunk before its data: length and type; behind them a checksum.
 struct Chunk {
@@ -24,10 +24,10 @@ struct Chunk {
   size_t length = 0;
   uint32_t type = 0;
 };
-constexpr uint32_t image_data = 0x49444154U;  // IDAT
-constexpr uint32_t image_end = 0x49454E44U;   // IEND
-constexpr size_t chunk_head = 8;
-constexpr size_t chunk_frame = 12;
+constexpr uint32_t kImageData = 0x49444154U;  // IDAT
+constexpr uint32_t kImageEnd = 0x49454E44U;   // IEND
+constexpr size_t kChunkHead = 8;
+constexpr size_t kChunkFrame = 12;
 
 uint32_t big_endian(EncodedView bytes, size_t at) {
   uint32_t value = 0;
@@ -37,13 +37,13 @@ uint32_t big_endian(EncodedView bytes, size_t at) {
 
 // False: not even length and type are there.
 bool read_chunk(EncodedView bytes, size_t at, Chunk& chunk) {
-  if (at > bytes.size() || bytes.size() - at < chunk_head) return false;
+  if (at > bytes.size() || bytes.size() - at < kChunkHead) return false;
   chunk = {at, big_endian(bytes, at), big_endian(bytes, at + 4)};
   return true;
 }
 
 bool is_whole(EncodedView bytes, const Chunk& chunk) {
-  return bytes.size() - chunk.at >= chunk_frame && bytes.size() - chunk.at - chunk_frame >= chunk.length;
+  return bytes.size() - chunk.at >= kChunkFrame && bytes.size() - chunk.at - kChunkFrame >= chunk.length;
 }
 
 uint32_t checksum(EncodedView text) {
@@ -54,9 +54,9 @@ uint32_t checksum(EncodedView text) {
 // Pillow checks the sums of all chunks before the pixels, and of none after that.
 bool heads_are_sound(EncodedView bytes) {
   Chunk chunk;
-  for (size_t at = 8; read_chunk(bytes, at, chunk) && chunk.type != image_data; at += chunk_frame + chunk.length) {
+  for (size_t at = 8; read_chunk(bytes, at, chunk) && chunk.type != kImageData; at += kChunkFrame + chunk.length) {
     if (!is_whole(bytes, chunk)) return true;  // a matter for the decoder
-    if (checksum(bytes.subspan(at + 4, chunk.length + 4)) != big_endian(bytes, at + chunk_head + chunk.length)) {
+    if (checksum(bytes.subspan(at + 4, chunk.length + 4)) != big_endian(bytes, at + kChunkHead + chunk.length)) {
       return false;
     }
   }
@@ -72,18 +72,18 @@ std::vector<std::byte> repaired(EncodedView bytes) {
     for (int shift = 24; shift >= 0; shift -= 8) whole.push_back(static_cast<std::byte>(value >> shift & 255));
   };
   Chunk chunk;
-  for (size_t at = 8; read_chunk(bytes, at, chunk); at += chunk_frame + chunk.length) {
+  for (size_t at = 8; read_chunk(bytes, at, chunk); at += kChunkFrame + chunk.length) {
     const bool there = is_whole(bytes, chunk);
-    if (chunk.type == image_end || (!there && chunk.type != image_data)) break;
-    const size_t length = std::min(chunk.length, bytes.size() - at - chunk_head);
+    if (chunk.type == kImageEnd || (!there && chunk.type != kImageData)) break;
+    const size_t length = std::min(chunk.length, bytes.size() - at - kChunkHead);
     put(static_cast<uint32_t>(length));
     const auto text = bytes.subspan(at + 4, length + 4);
     whole.insert(whole.end(), text.begin(), text.end());
-    pixels = pixels || chunk.type == image_data;
-    put(chunk.type == image_data ? checksum(text) : big_endian(bytes, at + chunk_head + length));
+    pixels = pixels || chunk.type == kImageData;
+    put(chunk.type == kImageData ? checksum(text) : big_endian(bytes, at + kChunkHead + length));
     if (!there) break;
   }
-  for (const uint32_t value : {0U, image_end, 0xAE426082U}) put(value);
+  for (const uint32_t value : {0U, kImageEnd, 0xAE426082U}) put(value);
   return pixels ? whole : std::vector<std::byte>{};
 }
 
@@ -171,12 +171,12 @@ bool inflates_too_far(spng_ctx* ctx) {
     if (spng_get_text(ctx, texts.data(), &count) == 0) {
       for (const spng_text& text : texts) {
         const bool compressed = text.type == SPNG_ZTXT || (text.type == SPNG_ITXT && text.compression_flag != 0);
-        if (compressed && text.length > max_inflated_bytes) return true;
+        if (compressed && text.length > kMaxInflatedBytes) return true;
       }
     }
   }
   spng_iccp profile{};
-  return spng_get_iccp(ctx, &profile) == 0 && profile.profile_len > max_inflated_bytes;
+  return spng_get_iccp(ctx, &profile) == 0 && profile.profile_len > kMaxInflatedBytes;
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ SampleStatus PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, c
   spng_ctx* const ctx = owner.get();
   if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
   int error = spng_set_image_limits(ctx, static_cast<uint32_t>(header.width), static_cast<uint32_t>(header.height));
-  if (error == 0) error = spng_set_chunk_limits(ctx, max_chunk_bytes, max_chunks_bytes);
+  if (error == 0) error = spng_set_chunk_limits(ctx, kMaxChunkBytes, kMaxChunksBytes);
   if (error == 0) error = spng_set_crc_action(ctx, SPNG_CRC_ERROR, SPNG_CRC_ERROR);
   if (error == 0) error = spng_set_png_buffer(ctx, bytes.data(), bytes.size());
   spng_ihdr ihdr{};
@@ -267,7 +267,7 @@ std::vector<std::byte> png_exif_profile(EncodedView bytes) {
   spng_ctx* const ctx = owner.get();
   if (ctx == nullptr) throw Error(ErrorKind::runtime, "out of memory: cannot create a PNG decoder");
   uint32_t count = 0;
-  if (spng_set_chunk_limits(ctx, max_chunk_bytes, max_chunks_bytes) != 0 ||
+  if (spng_set_chunk_limits(ctx, kMaxChunkBytes, kMaxChunksBytes) != 0 ||
       spng_set_png_buffer(ctx, bytes.data(), bytes.size()) != 0 || spng_get_text(ctx, nullptr, &count) != 0) {
     return profile;
   }

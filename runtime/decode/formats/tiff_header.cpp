@@ -30,8 +30,8 @@ enum Tag : unsigned {
 };
 
 size_t type_bytes(unsigned type) {
-  static constexpr uint8_t sizes[17] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
-  return type < 17 ? sizes[type] : 0;
+  static constexpr uint8_t kSizes[17] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
+  return type < 17 ? kSizes[type] : 0;
 }
 
 bool is_integer(unsigned type) {

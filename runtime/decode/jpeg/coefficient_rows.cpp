@@ -6,7 +6,7 @@
 namespace penstock {
 
 bool CoefficientRows::read_frame(EncodedView bytes, const ImageHeader& header, int max_scans, JpegFrame& frame) {
-  if (!jpeg_arithmetic_is_the_librarys) return false;
+  if (!kJpegArithmeticIsTheLibrarys) return false;
   if (!read_baseline_frame(bytes, frame) && !progressive_.read_headers(bytes, max_scans, frame)) return false;
   if (frame.width == header.width && frame.height == header.height) return true;
   forget();

@@ -14,19 +14,19 @@
 
 namespace penstock {
 
-inline constexpr size_t blocks_per_tile = 4;
-inline constexpr size_t tile_coefficients = 256;
+inline constexpr size_t kBlocksPerTile = 4;
+inline constexpr size_t kTileCoefficients = 256;
 
 // Where block `i` of a row of tiles begins; its coefficient at `place` (row * 8 + column) is tile_offset(place)
 // further.
 PENSTOCK_HOST_DEVICE inline constexpr size_t tile_block_begin(size_t i) {
-  return i / blocks_per_tile * tile_coefficients + i % blocks_per_tile * 8;
+  return i / kBlocksPerTile * kTileCoefficients + i % kBlocksPerTile * 8;
 }
 PENSTOCK_HOST_DEVICE inline constexpr size_t tile_offset(size_t place) {
   return place / 8 * 32 + place % 8;
 }
 inline constexpr size_t tiles_of(size_t blocks) {
-  return (blocks + blocks_per_tile - 1) / blocks_per_tile;
+  return (blocks + kBlocksPerTile - 1) / kBlocksPerTile;
 }
 
 }  // namespace penstock

@@ -19,22 +19,22 @@ namespace {
 
 // Unstuffed bytes kept at a time. What one MCU may take at most, 6 blocks of 64 coefficients of 31 bits, must fit
 // behind them, for MCUs that run into garbage; more than that is refilled before each MCU.
-constexpr size_t mcu_run_bytes = 16384;
-constexpr size_t mcu_bytes = 2048;
+constexpr size_t kMcuRunBytes = 16384;
+constexpr size_t kMcuBytes = 2048;
 
 // Where coefficient number `next - 1` lies in a tile, for every value that `next` may have after an advance: the 64 of
 // the block; then those that malformed runs lead to, which count as the last; then the end of the block, which goes to
 // the DC's place, as that is written last.
-constexpr std::array<uint8_t, 64 + HuffmanTable::max_advance_in_pair> make_places() {
-  std::array<uint8_t, 64 + HuffmanTable::max_advance_in_pair> places{};
+constexpr std::array<uint8_t, 64 + HuffmanTable::kMaxAdvanceInPair> make_places() {
+  std::array<uint8_t, 64 + HuffmanTable::kMaxAdvanceInPair> places{};
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t k = i == 0 ? 0 : i - 1;
-    places[i] = static_cast<uint8_t>(k < 80 ? tile_offset(zigzag_order[std::min<size_t>(k, 63)]) : 0);
+    places[i] = static_cast<uint8_t>(k < 80 ? tile_offset(kZigzagOrder[std::min<size_t>(k, 63)]) : 0);
   }
   return places;
 }
-constexpr auto places = make_places();
-constexpr int shift = 64 - HuffmanTable::lookup_bits;
+constexpr auto kPlaces = make_places();
+constexpr int kShift = 64 - HuffmanTable::kLookupBits;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ PENSTOCK_HOT_INLINE void EntropyDecoder::BitState::refill() {
   count |= 56;
 }
 
-EntropyDecoder::EntropyDecoder() : bytes_(mcu_run_bytes + 2 * mcu_bytes + 64) {}
+EntropyDecoder::EntropyDecoder() : bytes_(kMcuRunBytes + 2 * kMcuBytes + 64) {}
 
 const HuffmanTable* EntropyDecoder::table_of(const HuffmanSpec& spec, HuffmanTable::Kind kind) {
   const size_t size = 16 + static_cast<size_t>(spec.values);
@@ -124,7 +124,7 @@ void EntropyDecoder::more_bytes() {
   const size_t kept = from < bytes_end_ ? static_cast<size_t>(bytes_end_ - from) : 0;
   std::memmove(bytes_.data(), from, kept);
   state.next = bytes_.data() + (state.next - from);
-  uint8_t* const out_end = bytes_.data() + mcu_run_bytes;
+  uint8_t* const out_end = bytes_.data() + kMcuRunBytes;
   const Unstuffed at = unstuff(raw_, raw_end_, raw_end_, bytes_.data() + kept, out_end, [](uint8_t*) {});
   if (at.in == raw_end_) {
     segment_ended_ = true;
@@ -192,7 +192,7 @@ PENSTOCK_HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const Block
   // A difference takes 31 bits at most, as does a coefficient; a refill gives 56, a lookup takes no more than 11.
   state.refill();
   int32_t difference = 0;
-  if (const uint32_t entry = plan.dc->single[state.bits >> shift]; entry != 0) [[likely]] {
+  if (const uint32_t entry = plan.dc->single[state.bits >> kShift]; entry != 0) [[likely]] {
     state.take(entry);
     difference = static_cast<int16_t>(entry >> 16);
   } else {
@@ -217,32 +217,32 @@ PENSTOCK_HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const Block
     const int size = symbol & 15;
     const int run = symbol >> 4;
     if (size == 0) {
-      next += run == 15 ? 16 : HuffmanTable::end_advance;
+      next += run == 15 ? 16 : HuffmanTable::kEndAdvance;
       return true;
     }
     const auto raw = static_cast<unsigned>(state.bits >> (64 - size));
     state.take(static_cast<unsigned>(size));
     next += static_cast<size_t>(run) + 1;
-    if constexpr (store) block[places[next]] = static_cast<int16_t>(extend_value(raw, size));
+    if constexpr (store) block[kPlaces[next]] = static_cast<int16_t>(extend_value(raw, size));
     return true;
   };
   // By pairs, while the first of a pair cannot end the block; then one by one. Two lookups and a slow symbol after them
   // fit into one refill.
   for (;;) {
     state.refill();
-    uint64_t entry = ac.pairs[state.bits >> shift];
+    uint64_t entry = ac.pairs[state.bits >> kShift];
     if (entry != 0) [[likely]] {
       state.take(static_cast<unsigned>(entry));
-      if constexpr (store) block[places[next + (entry >> 8 & 255)]] = static_cast<int16_t>(entry >> 32);
+      if constexpr (store) block[kPlaces[next + (entry >> 8 & 255)]] = static_cast<int16_t>(entry >> 32);
       next += entry >> 16 & 255;
-      if constexpr (store) block[places[next]] = static_cast<int16_t>(entry >> 48);
+      if constexpr (store) block[kPlaces[next]] = static_cast<int16_t>(entry >> 48);
       if (next > 47) break;
-      entry = ac.pairs[state.bits >> shift];
+      entry = ac.pairs[state.bits >> kShift];
       if (entry != 0) [[likely]] {
         state.take(static_cast<unsigned>(entry));
-        if constexpr (store) block[places[next + (entry >> 8 & 255)]] = static_cast<int16_t>(entry >> 32);
+        if constexpr (store) block[kPlaces[next + (entry >> 8 & 255)]] = static_cast<int16_t>(entry >> 32);
         next += entry >> 16 & 255;
-        if constexpr (store) block[places[next]] = static_cast<int16_t>(entry >> 48);
+        if constexpr (store) block[kPlaces[next]] = static_cast<int16_t>(entry >> 48);
         if (next > 47) break;
         continue;
       }
@@ -252,11 +252,11 @@ PENSTOCK_HOT_INLINE bool EntropyDecoder::read_block(BitState& state, const Block
   }
   while (next < 64) {
     state.refill();
-    const uint32_t entry = ac.single[state.bits >> shift];
+    const uint32_t entry = ac.single[state.bits >> kShift];
     if (entry != 0) [[likely]] {
       state.take(entry);
       next += entry >> 8 & 255;
-      if constexpr (store) block[places[next]] = static_cast<int16_t>(entry >> 16);
+      if constexpr (store) block[kPlaces[next]] = static_cast<int16_t>(entry >> 16);
     } else if (!slowly()) {
       return false;
     }
@@ -290,7 +290,7 @@ bool EntropyDecoder::read_mcus(int begin, int end, const CoefficientTarget* targ
       }
       --until_restart_;
     }
-    if (bytes_end_ - state.next < static_cast<std::ptrdiff_t>(mcu_bytes) && !segment_ended_) {
+    if (bytes_end_ - state.next < static_cast<std::ptrdiff_t>(kMcuBytes) && !segment_ended_) {
       state_ = state;
       more_bytes();
       state = state_;

@@ -10,7 +10,7 @@
 //   feeder for another; the call returns when every lane was told that there is none. So lanes stay busy, whatever the
 //   lengths of the runs of MCUs.
 // One step of a lane, without branches: the tables of the block at hand by its number within the MCU; an entry by the
-//   next `lookup_bits`; value, position, bits and block by arithmetic under masks; one store of two neighbouring
+//   next `kLookupBits`; value, position, bits and block by arithmetic under masks; one store of two neighbouring
 //   coefficients. Coefficients are stored in zigzag order, as stores of two then never touch what another step has
 //   written. Some steps are made from 57 bits, then the bits are fetched anew.
 // Output: blocks of 64 int16 in zigzag order, one after the other in the scan's order; place must be zero beforehand,
@@ -19,7 +19,7 @@
 // Failure: LaneEnd says so where a run of MCUs went past its last bit, met a code that does not exist, or led past a
 //   block's end. What entropy.h calls "not supported" is among these, and some that it takes, so whoever meets them
 //   decodes by entropy.h or by the library.
-// Safety: the bits are untrusted: nothing is read beyond `lane_padding` bytes after a run's last bit, nothing
+// Safety: the bits are untrusted: nothing is read beyond `kLanePadding` bytes after a run's last bit, nothing
 //   written outside its blocks and the one behind them. The feeder sees to it that `bytes` holds that much.
 // Source of the method: decoding interleaved streams in vector lanes by gathering table entries, as known from entropy
 //   coders made for it (F. Giesen, "Interleaved entropy coders", arXiv 1402.3392); here the streams are runs of MCUs
@@ -36,9 +36,9 @@
 
 namespace penstock {
 
-inline constexpr size_t lane_padding = 32;
-inline constexpr size_t most_lanes = 16;  // on any CPU
-inline constexpr uint32_t block_bytes = 64 * sizeof(int16_t);
+inline constexpr size_t kLanePadding = 32;
+inline constexpr size_t kMostLanes = 16;  // on any CPU
+inline constexpr uint32_t kBlockBytes = 64 * sizeof(int16_t);
 
 struct LaneUnit {
   uint32_t bit = 0;       // of `bytes`: the first of the run of MCUs, at an MCU's beginning
@@ -108,14 +108,14 @@ class LaneFeeder {
 
 // What decode_lanes() is on this CPU.
 struct LaneShape {
-  size_t count = 0;  // of lanes, most_lanes at most
+  size_t count = 0;  // of lanes, kMostLanes at most
   size_t lookups_per_fetch = 0;
   const char* vectors = nullptr;  // whose lanes they are; nullptr: scalar ones
 };
 LaneShape lane_shape();
 
 // No block lies in the first 256 bytes of `coefficients`.
-inline constexpr size_t lane_scratch_bytes = 256;
+inline constexpr size_t kLaneScratchBytes = 256;
 // With a log, blocks lie below 16 MB of `coefficients`, at multiples of 128.
 void decode_lanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,
                   LaneFeeder& feeder, LaneLog* log = nullptr);

@@ -16,16 +16,16 @@ namespace penstock {
 namespace {
 
 using V = __m256i;
-constexpr int set_lanes = sizeof(V) / sizeof(uint32_t);
-constexpr int sets = 2;
-static_assert(sets * set_lanes == entropy_lanes_avx2 && entropy_lanes_avx2 == most_lanes);
-constexpr uint32_t held_bits = 57;  // or more, after a fetch
-constexpr int next_shift = 24;
-constexpr uint32_t number_mask = LaneTables::most_tables - 1;
+constexpr int kSetLanes = sizeof(V) / sizeof(uint32_t);
+constexpr int kSets = 2;
+static_assert(kSets * kSetLanes == kAvx2Lanes && kAvx2Lanes == kMostLanes);
+constexpr uint32_t kHeldBits = 57;  // or more, after a fetch
+constexpr int kNextShift = 24;
+constexpr uint32_t kNumberMask = LaneTables::kMostTables - 1;
 // A coefficient's two bytes end where its number says, so blocks are counted from two bytes before they begin.
-constexpr uint32_t block_bias = 2;
+constexpr uint32_t kBlockBias = 2;
 // Marks, in Lanes::used, a lane that waits for the next fetch. Its next table is not to be had before.
-constexpr uint32_t waits = 64;
+constexpr uint32_t kWaits = 64;
 
 HWY_INLINE V all(uint32_t value) {
   return _mm256_set1_epi32(static_cast<int>(value));
@@ -79,18 +79,18 @@ HWY_INLINE Wide load_eight(const uint8_t* base, V places) {
 }
 
 // The blocks of an MCU, a word each: who goes on within the block takes the word as it is, who ends it shifts it by
-// `at_end`. Then its lowest three bits are the number of the block at hand, and its table's number is at `table_bit`.
-constexpr int table_bit = LaneTables::lookup_bits;
-constexpr int at_end = 14;
-// The table where the block begins is at table_bit + at_start.
-constexpr int at_start = 18;
+// `kAtEnd`. Then its lowest three bits are the number of the block at hand, and its table's number is at `kTableBit`.
+constexpr int kTableBit = LaneTables::kLookupBits;
+constexpr int kAtEnd = 14;
+// The table where the block begins is at kTableBit + kAtStart.
+constexpr int kAtStart = 18;
 V schedule_words(const LaneLayout& layout) {
-  uint32_t words[set_lanes] = {};
+  uint32_t words[kSetLanes] = {};
   for (uint32_t n = 0; n < layout.blocks; ++n) {
     const uint32_t next = n + 1 == layout.blocks ? 0 : n + 1;
-    const uint32_t within = n | (layout.ac_tables >> (4 * n) & number_mask) << table_bit;
-    const uint32_t after = next | (layout.dc_tables >> (4 * next) & number_mask) << table_bit;
-    words[n] = within | after << at_end | (layout.dc_tables >> (4 * n) & number_mask) << (table_bit + at_start);
+    const uint32_t within = n | (layout.ac_tables >> (4 * n) & kNumberMask) << kTableBit;
+    const uint32_t after = next | (layout.dc_tables >> (4 * next) & kNumberMask) << kTableBit;
+    words[n] = within | after << kAtEnd | (layout.dc_tables >> (4 * n) & kNumberMask) << (kTableBit + kAtStart);
   }
   return load(words);
 }
@@ -100,9 +100,9 @@ struct Lanes {
   V high, low;  // the bits that follow
   V used;       // bits taken since the fetch; and `waits`
   V next;       // in the highest byte: twice the number of the next coefficient, 0 to 126
-  V block;      // byte where the block begins, less block_bias; not before its run's end: the lane is idle
+  V block;      // byte where the block begins, less kBlockBias; not before its run's end: the lane is idle
   V mcu_block;  // one of schedule_words()
-  V table;      // at table_bit: number of the table for the next lookup
+  V table;      // at kTableBit: number of the table for the next lookup
 };
 
 struct Found {
@@ -119,7 +119,7 @@ HWY_INLINE V after_first_of(V how, V next) {
 
 // Not zero: past the block's end, and not by a single coefficient that is its last.
 HWY_INLINE V rare_of(V after_first) {
-  return _mm256_subs_epu16(after_first, all((block_bytes << next_shift | LaneTables::pair_entry << 8) - 1));
+  return _mm256_subs_epu16(after_first, all((kBlockBytes << kNextShift | LaneTables::kPairEntry << 8) - 1));
 }
 
 HWY_INLINE void fetch(const uint8_t* bytes, V bit, Lanes& g) {
@@ -132,21 +132,21 @@ HWY_INLINE void fetch(const uint8_t* bytes, V bit, Lanes& g) {
   g.low = lower_halves(bits);
   g.used = _mm256_setzero_si256();
   const V begins = _mm256_cmpeq_epi32(g.next, _mm256_setzero_si256());
-  g.table = _mm256_srlv_epi32(g.mcu_block, _mm256_and_si256(begins, all(at_start)));
+  g.table = _mm256_srlv_epi32(g.mcu_block, _mm256_and_si256(begins, all(kAtStart)));
 }
 
 // Whether the bits suffice need not be asked of the first two lookups of a fetch: not even what the tables do not hold
 // takes more than 31, and with that the first leaves enough for the second.
 template <int lookup>
 HWY_INLINE Found find(const uint8_t* entries, V end_block, const Lanes& g) {
-  static_assert(2 * LaneTables::most_bits <= held_bits && 31 + LaneTables::most_bits <= held_bits);
+  static_assert(2 * LaneTables::kMostBits <= kHeldBits && 31 + LaneTables::kMostBits <= kHeldBits);
   Found f;
   f.live = _mm256_cmpgt_epi32(end_block, g.block);
   if constexpr (lookup > 1) {
-    f.live = _mm256_andnot_si256(_mm256_cmpgt_epi32(g.used, all(held_bits - LaneTables::most_bits)), f.live);
+    f.live = _mm256_andnot_si256(_mm256_cmpgt_epi32(g.used, all(kHeldBits - LaneTables::kMostBits)), f.live);
   }
-  const V index = _mm256_or_si256(_mm256_srli_epi32(g.high, 32 - LaneTables::lookup_bits),
-                                  _mm256_and_si256(g.table, all(number_mask << table_bit)));
+  const V index = _mm256_or_si256(_mm256_srli_epi32(g.high, 32 - LaneTables::kLookupBits),
+                                  _mm256_and_si256(g.table, all(kNumberMask << kTableBit)));
   f.entries = load_eight<sizeof(uint64_t)>(entries, index);
   f.how = _mm256_and_si256(lower_halves(f.entries), f.live);
   f.after_first = after_first_of(f.how, g.next);
@@ -165,12 +165,12 @@ HWY_INLINE void take(const Found& f, V words, uint8_t* out, Lanes& g) {
   const V raw = _mm256_and_si256(_mm256_srlv_epi32(g.high, others), values);
   const V positive = _mm256_cmpgt_epi32(raw, _mm256_srli_epi32(values, 1));
   const V value = _mm256_and_si256(_mm256_sub_epi32(raw, _mm256_andnot_si256(positive, values)), all(0xFFFF));
-  const V open = _mm256_slli_epi32(f.how, 31 - std::countr_zero(LaneTables::open_entry));
+  const V open = _mm256_slli_epi32(f.how, 31 - std::countr_zero(LaneTables::kOpenEntry));
   const V pair = _mm256_castps_si256(
       _mm256_blendv_ps(_mm256_castsi256_ps(values), _mm256_castsi256_ps(value), _mm256_castsi256_ps(open)));
-  const V reached = _mm256_srli_epi32(f.after_first, next_shift);
-  alignas(V) uint32_t places[set_lanes];
-  alignas(V) uint32_t pairs[set_lanes];
+  const V reached = _mm256_srli_epi32(f.after_first, kNextShift);
+  alignas(V) uint32_t places[kSetLanes];
+  alignas(V) uint32_t pairs[kSetLanes];
   // Lanes that take no part store to the scratch bytes.
   store(places, _mm256_and_si256(f.live, _mm256_add_epi32(g.block, reached)));
   store(pairs, pair);
@@ -178,15 +178,15 @@ HWY_INLINE void take(const Found& f, V words, uint8_t* out, Lanes& g) {
   g.high = _mm256_or_si256(_mm256_sllv_epi32(g.high, bits), _mm256_srlv_epi32(g.low, others));
   g.low = _mm256_sllv_epi32(g.low, bits);
   g.used = _mm256_add_epi32(g.used, bits);
-  g.table = _mm256_srlv_epi32(g.mcu_block, _mm256_and_si256(ended, all(at_end)));
+  g.table = _mm256_srlv_epi32(g.mcu_block, _mm256_and_si256(ended, all(kAtEnd)));
   g.mcu_block = _mm256_permutevar8x32_epi32(words, g.table);
   g.next = _mm256_andnot_si256(ended, _mm256_and_si256(after, all(0xFF000000)));
-  g.block = _mm256_add_epi32(g.block, _mm256_and_si256(ended, all(block_bytes)));
+  g.block = _mm256_add_epi32(g.block, _mm256_and_si256(ended, all(kBlockBytes)));
 
   // Through memory: taking numbers out of vectors needs the units that all the above is waiting for.
   asm volatile("" : "+m"(places), "+m"(pairs));
   HWY_UNROLL(8)
-  for (int i = 0; i < set_lanes; ++i) std::memcpy(out + places[i], &pairs[i], sizeof(uint32_t));
+  for (int i = 0; i < kSetLanes; ++i) std::memcpy(out + places[i], &pairs[i], sizeof(uint32_t));
 }
 
 class Run {
@@ -210,7 +210,7 @@ class Run {
   // the upper half, they and those whose bits do not suffice in the lower one.
   HWY_NOINLINE uint32_t resolve(uint32_t lanes, V high_bits, V low_bits, V used_bits, V nexts, V table_bits,
                                 const Wide& entries) {
-    uint32_t high[set_lanes], low[set_lanes], used[set_lanes], next[set_lanes], table[set_lanes];
+    uint32_t high[kSetLanes], low[kSetLanes], used[kSetLanes], next[kSetLanes], table[kSetLanes];
     store(high, high_bits);
     store(low, low_bits);
     store(used, used_bits);
@@ -225,12 +225,12 @@ class Run {
       auto how = static_cast<uint32_t>(entry);
       uint32_t value = static_cast<uint32_t>(entry >> 32) & 0xFFFF;
       bool is_code = true;
-      if ((how & LaneTables::long_entry) == 0) {
+      if ((how & LaneTables::kLongEntry) == 0) {
         const uint32_t advance = how >> 16 & 255;
         how = (how >> 6 & 31) | advance << 16 | advance << 24;
       } else {
         const uint64_t bits = uint64_t{high[i]} << 32 | low[i];
-        const HuffmanCodes& codes = tables_.codes(table[i] >> table_bit & number_mask);
+        const HuffmanCodes& codes = tables_.codes(table[i] >> kTableBit & kNumberMask);
         int symbol = 0;
         const int length = codes.symbol(bits, symbol);
         const bool dc = codes.kind() == HuffmanCodes::Kind::dc;
@@ -241,8 +241,8 @@ class Run {
         const auto raw = static_cast<unsigned>(size == 0 ? 0 : bits << length >> (64 - size));
         value = static_cast<uint16_t>(extend_value(raw, size));
       }
-      const bool enough = used[i] + (how & 31) <= held_bits;
-      const bool failed = !is_code || (next[i] >> next_shift) + (how >> 16 & 255) > block_bytes;
+      const bool enough = used[i] + (how & 31) <= kHeldBits;
+      const bool failed = !is_code || (next[i] >> kNextShift) + (how >> 16 & 255) > kBlockBytes;
       entry = how | uint64_t{value} << 32;
       if (enough && !failed) continue;
       entry = 0;
@@ -257,7 +257,7 @@ class Run {
     f.entries = {load(entries_), load(entries_ + 4)};
     const V own_bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const V out = _mm256_cmpeq_epi32(_mm256_and_si256(all(left_out), own_bit), own_bit);
-    g.used = _mm256_or_si256(g.used, _mm256_and_si256(out, all(waits)));
+    g.used = _mm256_or_si256(g.used, _mm256_and_si256(out, all(kWaits)));
     f.live = _mm256_andnot_si256(out, f.live);
     f.how = _mm256_and_si256(lower_halves(f.entries), f.live);
     f.after_first = after_first_of(f.how, g.next);
@@ -272,7 +272,7 @@ class Run {
     Found second = find<lookup>(entries, end_block[1], g[1]);
     const V rare = _mm256_or_si256(rare_of(first.after_first), rare_of(second.after_first));
     if (_mm256_testz_si256(rare, rare) == 0) [[unlikely]] {
-      failed |= resolve_set(first, g[0]) | resolve_set(second, g[1]) << set_lanes;
+      failed |= resolve_set(first, g[0]) | resolve_set(second, g[1]) << kSetLanes;
     }
     take(first, words, out, g[0]);
     take(second, words, out, g[1]);
@@ -285,12 +285,12 @@ class Run {
       return;
     }
     HWY_UNROLL(2)
-    for (int s = 0; s < sets; ++s) {
-      const V block = _mm256_add_epi32(g[s].block, all(block_bias));
-      const V place = _mm256_or_si256(block, _mm256_srli_epi32(g[s].next, next_shift));
+    for (int s = 0; s < kSets; ++s) {
+      const V block = _mm256_add_epi32(g[s].block, all(kBlockBias));
+      const V place = _mm256_or_si256(block, _mm256_srli_epi32(g[s].next, kNextShift));
       const V mcu_block = _mm256_slli_epi32(_mm256_and_si256(g[s].mcu_block, all(7)), 24);
-      store(to + s * set_lanes, bit[s]);
-      store(to + entropy_lanes_avx2 + s * set_lanes, _mm256_or_si256(place, mcu_block));
+      store(to + s * kSetLanes, bit[s]);
+      store(to + kAvx2Lanes + s * kSetLanes, _mm256_or_si256(place, mcu_block));
     }
   }
 
@@ -300,16 +300,16 @@ class Run {
     const uint8_t* const bytes = bytes_;
     uint8_t* const out = out_;
     const V words = schedule_words_;
-    V bit[sets], end_bit[sets], end_block[sets];
-    Lanes g[sets];
+    V bit[kSets], end_bit[kSets], end_block[kSets];
+    Lanes g[kSets];
     HWY_UNROLL(2)
-    for (int s = 0; s < sets; ++s) {
-      const int lane = s * set_lanes;
+    for (int s = 0; s < kSets; ++s) {
+      const int lane = s * kSetLanes;
       bit[s] = load(rest_.bit + lane);
       end_bit[s] = load(rest_.end_bit + lane);
-      end_block[s] = _mm256_sub_epi32(load(rest_.end_block + lane), all(block_bias));
-      g[s].block = _mm256_sub_epi32(load(rest_.block + lane), all(block_bias));
-      g[s].next = _mm256_slli_epi32(load(rest_.next + lane), next_shift);
+      end_block[s] = _mm256_sub_epi32(load(rest_.end_block + lane), all(kBlockBias));
+      g[s].block = _mm256_sub_epi32(load(rest_.block + lane), all(kBlockBias));
+      g[s].next = _mm256_slli_epi32(load(rest_.next + lane), kNextShift);
       g[s].mcu_block = _mm256_permutevar8x32_epi32(words, load(rest_.mcu_block + lane));
     }
     uint32_t failed = 0;
@@ -318,27 +318,27 @@ class Run {
       if (log_ != nullptr) note(bit, g);
       fetch(bytes, bit[0], g[0]);
       fetch(bytes, bit[1], g[1]);
-      static_assert(avx2_lookups_per_fetch == 4);
+      static_assert(kAvx2LookupsPerFetch == 4);
       look_up<0>(entries, words, out, end_block, g, failed);
       look_up<1>(entries, words, out, end_block, g, failed);
       look_up<2>(entries, words, out, end_block, g, failed);
       look_up<3>(entries, words, out, end_block, g, failed);
       events = failed;
       HWY_UNROLL(2)
-      for (int s = 0; s < sets; ++s) {
-        bit[s] = _mm256_add_epi32(bit[s], _mm256_and_si256(g[s].used, all(waits - 1)));
+      for (int s = 0; s < kSets; ++s) {
+        bit[s] = _mm256_add_epi32(bit[s], _mm256_and_si256(g[s].used, all(kWaits - 1)));
         const V more_blocks = _mm256_cmpgt_epi32(end_block[s], g[s].block);
         const V within = _mm256_cmpeq_epi32(_mm256_max_epu32(bit[s], end_bit[s]), end_bit[s]);
-        events |= (~signs(_mm256_and_si256(more_blocks, within)) & 255) << (s * set_lanes);
+        events |= (~signs(_mm256_and_si256(more_blocks, within)) & 255) << (s * kSetLanes);
       }
       events &= rest_.busy;
     } while (events == 0);
     HWY_UNROLL(2)
-    for (int s = 0; s < sets; ++s) {
-      const int lane = s * set_lanes;
+    for (int s = 0; s < kSets; ++s) {
+      const int lane = s * kSetLanes;
       store(rest_.bit + lane, bit[s]);
-      store(rest_.next + lane, _mm256_srli_epi32(g[s].next, next_shift));
-      store(rest_.block + lane, _mm256_add_epi32(g[s].block, all(block_bias)));
+      store(rest_.next + lane, _mm256_srli_epi32(g[s].next, kNextShift));
+      store(rest_.block + lane, _mm256_add_epi32(g[s].block, all(kBlockBias)));
       store(rest_.mcu_block + lane, _mm256_and_si256(g[s].mcu_block, all(7)));
     }
     rest_.feed_ended(feeder_, events, failed);
@@ -351,7 +351,7 @@ class Run {
   LaneFeeder& feeder_;
   LaneLog* log_;
   LaneRefill rest_;
-  uint64_t entries_[set_lanes] = {};  // of resolve(): as in Wide
+  uint64_t entries_[kSetLanes] = {};  // of resolve(): as in Wide
 };
 
 }  // namespace

@@ -18,10 +18,10 @@
 
 namespace penstock {
 
-inline constexpr size_t entropy_lanes_avx2 = 16;
-static_assert(entropy_lanes_avx2 <= most_lanes);
+inline constexpr size_t kAvx2Lanes = 16;
+static_assert(kAvx2Lanes <= kMostLanes);
 // Five and six were slower: lanes that have no bits left for the last ones go through them for nothing.
-inline constexpr int avx2_lookups_per_fetch = 4;
+inline constexpr int kAvx2LookupsPerFetch = 4;
 
 // On CPUs other than x86 there is none.
 void decode_avx2_lanes(const LaneTables& tables, const LaneLayout& layout, const uint8_t* bytes, int16_t* coefficients,

@@ -34,12 +34,12 @@ namespace HWY_NAMESPACE {
 using V = __m512i;
 // More lanes than a vector holds would hide the gathers of some behind those of others; but what they write leaves the
 // nearest cache, and more of them are idle at the end of a crop, which costs as much.
-static_assert(most_lanes == sizeof(V) / sizeof(uint32_t));
-constexpr int lookups_per_fetch = 5;
+static_assert(kMostLanes == sizeof(V) / sizeof(uint32_t));
+constexpr int kLookupsPerFetch = 5;
 // A lane holds 57 bits or more after a fetch; an entry of the tables takes 22 at most.
-constexpr uint32_t held_bits = 57;
-constexpr uint32_t most_used_before_lookup = held_bits - 22;
-constexpr int next_shift = 24;
+constexpr uint32_t kHeldBits = 57;
+constexpr uint32_t kMostUsedBeforeLookup = kHeldBits - 22;
+constexpr int kNextShift = 24;
 
 HWY_INLINE V all(uint32_t value) {
   return _mm512_set1_epi32(static_cast<int>(value));
@@ -74,15 +74,15 @@ struct Lanes {
 
 // The blocks of an MCU, as one table lookup a step: words by the block's number.
 struct BlockSchedule {
-  static constexpr int number_shift = 24;
-  static constexpr int ac_shift = 28;
+  static constexpr int kNumberShift = 24;
+  static constexpr int kAcShift = 28;
 
   explicit BlockSchedule(const LaneLayout& layout) {
-    alignas(64) uint32_t words[most_lanes] = {};
-    alignas(64) uint32_t dc_numbers[most_lanes] = {};
+    alignas(64) uint32_t words[kMostLanes] = {};
+    alignas(64) uint32_t dc_numbers[kMostLanes] = {};
     for (uint32_t n = 0; n < layout.blocks; ++n) {
       const uint32_t next = n + 1 == layout.blocks ? 0 : n + 1;
-      words[n] = next | n << number_shift | (layout.ac_tables >> (4 * n) & 15) << ac_shift;
+      words[n] = next | n << kNumberShift | (layout.ac_tables >> (4 * n) & 15) << kAcShift;
       dc_numbers[n] = layout.dc_tables >> (4 * n) & 15;
     }
     word = _mm512_load_si512(words);
@@ -96,13 +96,13 @@ struct BlockSchedule {
 // Codes that the tables do not hold. A lane whose bits do not suffice stands still until the next fetch.
 HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used, V table, V& how, V& values,
                                      uint32_t& live, uint32_t& failed) {
-  alignas(64) uint32_t bits[most_lanes], taken[most_lanes], numbers[most_lanes], entry[most_lanes], value[most_lanes];
+  alignas(64) uint32_t bits[kMostLanes], taken[kMostLanes], numbers[kMostLanes], entry[kMostLanes], value[kMostLanes];
   _mm512_store_si512(bits, window);
   _mm512_store_si512(taken, used);
   _mm512_store_si512(numbers, table);
   _mm512_store_si512(entry, how);
   _mm512_store_si512(value, values);
-  for (uint32_t left = _mm512_test_epi32_mask(how, all(LaneTables::long_entry)); left != 0; left &= left - 1) {
+  for (uint32_t left = _mm512_test_epi32_mask(how, all(LaneTables::kLongEntry)); left != 0; left &= left - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(left));
     entry[i] = value[i] = 0;
     const uint64_t wide = uint64_t{bits[i]} << 32;
@@ -113,7 +113,7 @@ HWY_NOINLINE void look_up_long_codes(const LaneTables& tables, V window, V used,
     const int size = dc ? symbol : symbol & 15;
     const auto run = static_cast<uint32_t>(dc ? 0 : symbol >> 4);
     const auto takes = static_cast<uint32_t>(length + size);
-    if (length == 0 || taken[i] + takes > held_bits) {
+    if (length == 0 || taken[i] + takes > kHeldBits) {
       if (length == 0) failed |= 1U << i;
       live &= ~(1U << i);
       continue;
@@ -151,20 +151,20 @@ HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8
   const V odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
   uint32_t live = _mm512_cmplt_epu32_mask(g.block, end_block);
   if (!first)
-    live = _mm512_mask_cmple_epu32_mask(static_cast<__mmask16>(live), g.most_used, all(most_used_before_lookup));
+    live = _mm512_mask_cmple_epu32_mask(static_cast<__mmask16>(live), g.most_used, all(kMostUsedBeforeLookup));
 
 #if HWY_TARGET <= HWY_AVX3_DL
-  const V index = _mm512_maskz_shldi_epi32(static_cast<__mmask16>(live), g.table, g.high, LaneTables::lookup_bits);
+  const V index = _mm512_maskz_shldi_epi32(static_cast<__mmask16>(live), g.table, g.high, LaneTables::kLookupBits);
 #else
   const V index =
-      _mm512_maskz_or_epi32(static_cast<__mmask16>(live), _mm512_srli_epi32(g.high, 32 - LaneTables::lookup_bits),
-                            _mm512_slli_epi32(g.table, LaneTables::lookup_bits));
+      _mm512_maskz_or_epi32(static_cast<__mmask16>(live), _mm512_srli_epi32(g.high, 32 - LaneTables::kLookupBits),
+                            _mm512_slli_epi32(g.table, LaneTables::kLookupBits));
 #endif
   const V entry_a = _mm512_i32gather_epi64(lower(index), entries, 8);
   const V entry_b = _mm512_i32gather_epi64(upper(index), entries, 8);
   V how = _mm512_permutex2var_epi32(entry_a, even, entry_b);
   V values = _mm512_permutex2var_epi32(entry_a, odd, entry_b);
-  if (_mm512_test_epi32_mask(how, all(LaneTables::long_entry)) != 0) [[unlikely]] {
+  if (_mm512_test_epi32_mask(how, all(LaneTables::kLongEntry)) != 0) [[unlikely]] {
     look_up_long_codes(tables, g.high, g.used, g.table, how, values, live, failed);
   }
 
@@ -176,13 +176,13 @@ HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8
   const __mmask16 ended = _mm512_movepi32_mask(after);
 
   // Open entries: the value is made of the last bits taken, JPEG's way; `values` is their mask.
-  const __mmask16 open = _mm512_test_epi32_mask(how, all(LaneTables::open_entry));
+  const __mmask16 open = _mm512_test_epi32_mask(how, all(LaneTables::kOpenEntry));
   const V raw = _mm512_and_si512(_mm512_rolv_epi32(g.high, how), values);
   const __mmask16 negative = _mm512_mask_cmple_epu32_mask(open, raw, _mm512_srli_epi32(values, 1));
   V pair = _mm512_mask_mov_epi32(values, open, raw);
   pair = _mm512_mask_sub_epi32(pair, negative, pair, values);
   pair = _mm512_mask_and_epi32(pair, static_cast<__mmask16>(open | one), pair, all(0xFFFF));
-  const V reached = _mm512_srli_epi32(after_first, next_shift);
+  const V reached = _mm512_srli_epi32(after_first, kNextShift);
   g.furthest = _mm512_max_epu32(g.furthest, reached);
   _mm512_mask_i32scatter_epi32(out - 2, static_cast<__mmask16>(live), _mm512_add_epi32(g.block, reached), pair, 1);
 
@@ -196,11 +196,11 @@ HWY_INLINE void look_up(const LaneTables& tables, const uint64_t* entries, uint8
   g.used = _mm512_add_epi32(g.used, taken);
   g.low = _mm512_sllv_epi32(g.low, taken);
 
-  const V table = _mm512_mask_srli_epi32(g.table, static_cast<__mmask16>(live), g.mcu_block, BlockSchedule::ac_shift);
+  const V table = _mm512_mask_srli_epi32(g.table, static_cast<__mmask16>(live), g.mcu_block, BlockSchedule::kAcShift);
   g.table = _mm512_mask_mov_epi32(table, ended, _mm512_permutexvar_epi32(g.mcu_block, mcu_blocks.dc));
   g.mcu_block = _mm512_mask_permutexvar_epi32(g.mcu_block, ended, g.mcu_block, mcu_blocks.word);
   g.next = _mm512_maskz_and_epi32(static_cast<__mmask16>(~ended), after, all(0xFF000000));
-  g.block = _mm512_mask_add_epi32(g.block, ended, g.block, all(block_bytes));
+  g.block = _mm512_mask_add_epi32(g.block, ended, g.block, all(kBlockBytes));
 }
 
 class Run {
@@ -226,10 +226,10 @@ class Run {
       log_ = nullptr;
       return;
     }
-    const V place = _mm512_or_si512(lanes.block, _mm512_srli_epi32(lanes.next, next_shift));
-    const V mcu_block = _mm512_and_si512(lanes.mcu_block, all(15U << BlockSchedule::number_shift));
+    const V place = _mm512_or_si512(lanes.block, _mm512_srli_epi32(lanes.next, kNextShift));
+    const V mcu_block = _mm512_and_si512(lanes.mcu_block, all(15U << BlockSchedule::kNumberShift));
     _mm512_storeu_si512(to, bit);
-    _mm512_storeu_si512(to + most_lanes, _mm512_or_si512(place, mcu_block));
+    _mm512_storeu_si512(to + kMostLanes, _mm512_or_si512(place, mcu_block));
   }
 
   void decode_until_an_mcu_run_ends() {
@@ -240,10 +240,10 @@ class Run {
     const V mcu_block = _mm512_load_si512(rest_.mcu_block);
     V bit = _mm512_load_si512(rest_.bit);
     Lanes lanes;
-    lanes.next = _mm512_slli_epi32(next, next_shift);
+    lanes.next = _mm512_slli_epi32(next, kNextShift);
     lanes.block = _mm512_load_si512(rest_.block);
     lanes.mcu_block = _mm512_permutexvar_epi32(mcu_block, schedule_.word);
-    lanes.table = _mm512_mask_permutexvar_epi32(_mm512_srli_epi32(lanes.mcu_block, BlockSchedule::ac_shift),
+    lanes.table = _mm512_mask_permutexvar_epi32(_mm512_srli_epi32(lanes.mcu_block, BlockSchedule::kAcShift),
                                                 _mm512_testn_epi32_mask(next, next), mcu_block, schedule_.dc);
     lanes.furthest = _mm512_setzero_si512();
     uint32_t failed = 0;
@@ -252,20 +252,20 @@ class Run {
       if (log_ != nullptr) note(bit, lanes);
       fetch(bytes_, bit, lanes);
       look_up<true>(tables_, entries, out_, schedule_, end_block, lanes, failed);
-      HWY_UNROLL(lookups_per_fetch)
-      for (int n = 1; n < lookups_per_fetch; ++n) {
+      HWY_UNROLL(kLookupsPerFetch)
+      for (int n = 1; n < kLookupsPerFetch; ++n) {
         look_up<false>(tables_, entries, out_, schedule_, end_block, lanes, failed);
       }
       bit = _mm512_add_epi32(bit, lanes.used);
-      failed |= _mm512_cmpgt_epu32_mask(lanes.furthest, all(block_bytes));
+      failed |= _mm512_cmpgt_epu32_mask(lanes.furthest, all(kBlockBytes));
       events = rest_.busy &
                (_mm512_cmpge_epu32_mask(lanes.block, end_block) | _mm512_cmpgt_epu32_mask(bit, end_bit) | failed);
     } while (events == 0);
     _mm512_store_si512(rest_.bit, bit);
-    _mm512_store_si512(rest_.next, _mm512_srli_epi32(lanes.next, next_shift));
+    _mm512_store_si512(rest_.next, _mm512_srli_epi32(lanes.next, kNextShift));
     _mm512_store_si512(rest_.block, lanes.block);
     _mm512_store_si512(rest_.mcu_block,
-                       _mm512_and_si512(_mm512_srli_epi32(lanes.mcu_block, BlockSchedule::number_shift), all(15)));
+                       _mm512_and_si512(_mm512_srli_epi32(lanes.mcu_block, BlockSchedule::kNumberShift), all(15)));
     rest_.feed_ended(feeder_, events, failed);
   }
 
@@ -306,7 +306,7 @@ Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t* in_end, uint8_t* ou
 constexpr std::array<int16_t, 32> order_of_half(int half) {
   std::array<int16_t, 32> order{};
   for (size_t k = 0; k < 64; ++k) {
-    const int place = zigzag_order[k] - 32 * half;
+    const int place = kZigzagOrder[k] - 32 * half;
     if (place >= 0 && place < 32) order[static_cast<size_t>(place)] = static_cast<int16_t>(k);
   }
   return order;
@@ -329,10 +329,10 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
   alignas(64) static constexpr auto order1 = order_of_half(1);
   const V first = _mm512_load_si512(order0.data());
   const V second = _mm512_load_si512(order1.data());
-  for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
-    V top[blocks_per_tile];
-    V bottom[blocks_per_tile];
-    for (size_t i = 0; i < blocks_per_tile; ++i) {
+  for (; count > 0; --count, blocks += kBlocksPerTile, tiles += kTileCoefficients) {
+    V top[kBlocksPerTile];
+    V bottom[kBlocksPerTile];
+    for (size_t i = 0; i < kBlocksPerTile; ++i) {
       const V a = _mm512_loadu_si512(blocks[i]);
       const V b = _mm512_loadu_si512(blocks[i] + 32);
       top[i] = _mm512_permutex2var_epi16(a, first, b);
@@ -344,7 +344,7 @@ void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* ti
 }
 
 LaneShape Shape() {
-  return {most_lanes, lookups_per_fetch, "AVX-512"};
+  return {kMostLanes, kLookupsPerFetch, "AVX-512"};
 }
 
 #else
@@ -361,9 +361,9 @@ void DecodeLanes(const LaneTables& tables, const LaneLayout& layout, const uint8
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
 
 void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
-  for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
-    for (size_t i = 0; i < blocks_per_tile; ++i) {
-      for (size_t k = 0; k < 64; ++k) tiles[i * 8 + tile_offset(zigzag_order[k])] = blocks[i][k];
+  for (; count > 0; --count, blocks += kBlocksPerTile, tiles += kTileCoefficients) {
+    for (size_t i = 0; i < kBlocksPerTile; ++i) {
+      for (size_t k = 0; k < 64; ++k) tiles[i * 8 + tile_offset(kZigzagOrder[k])] = blocks[i][k];
     }
   }
 }
@@ -385,10 +385,10 @@ constexpr std::array<RowBytes, 8> row_bytes() {
     }
   }
   for (size_t k = 0; k < 64; ++k) {
-    RowBytes& row = rows[zigzag_order[k] / 8];
+    RowBytes& row = rows[kZigzagOrder[k] / 8];
     row.any[k / 8] = true;
     for (size_t byte = 0; byte < 2; ++byte) {
-      row.from[k / 8][zigzag_order[k] % 8 * 2 + byte] = static_cast<uint8_t>(k % 8 * 2 + byte);
+      row.from[k / 8][kZigzagOrder[k] % 8 * 2 + byte] = static_cast<uint8_t>(k % 8 * 2 + byte);
     }
   }
   return rows;
@@ -398,7 +398,7 @@ alignas(16) constexpr auto rows_of_zigzag = row_bytes();
 // Blocks side by side in one vector: two where it has 32 bytes, else one.
 #if HWY_TARGET == HWY_AVX2
 using Bytes = hn::FixedTag<uint8_t, 32>;
-constexpr size_t blocks_at_once = 2;
+constexpr size_t kBlocksAtOnce = 2;
 HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
   const hn::FixedTag<uint8_t, 16> half;
   return hn::Combine(Bytes{}, hn::LoadU(half, reinterpret_cast<const uint8_t*>(blocks[1] + 8 * n)),
@@ -406,7 +406,7 @@ HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
 }
 #else
 using Bytes = hn::FixedTag<uint8_t, 16>;
-constexpr size_t blocks_at_once = 1;
+constexpr size_t kBlocksAtOnce = 1;
 HWY_INLINE hn::Vec<Bytes> eighth_of(const int16_t* const* blocks, size_t n) {
   return hn::LoadU(Bytes{}, reinterpret_cast<const uint8_t*>(blocks[0] + 8 * n));
 }
@@ -431,8 +431,8 @@ HWY_INLINE void store_row(const hn::Vec<Bytes>* eighths, int16_t* tile) {
 }
 
 void ZigzagBlocksToTiles(const int16_t* const* blocks, size_t count, int16_t* tiles) {
-  for (; count > 0; --count, blocks += blocks_per_tile, tiles += tile_coefficients) {
-    for (size_t i = 0; i < blocks_per_tile; i += blocks_at_once) {
+  for (; count > 0; --count, blocks += kBlocksPerTile, tiles += kTileCoefficients) {
+    for (size_t i = 0; i < kBlocksPerTile; i += kBlocksAtOnce) {
       hn::Vec<Bytes> eighths[8];
       for (size_t n = 0; n < 8; ++n) eighths[n] = eighth_of(blocks + i, n);
       store_row<0>(eighths, tiles + 8 * i);
@@ -455,9 +455,9 @@ Unstuffed UnstuffInVectors(const uint8_t* in, const uint8_t*, uint8_t* out, cons
 
 LaneShape Shape() {
 #if HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
-  return {entropy_lanes_avx2, avx2_lookups_per_fetch, "AVX2"};
+  return {kAvx2Lanes, kAvx2LookupsPerFetch, "AVX2"};
 #else
-  return {entropy_lanes_scalar, scalar_lookups_per_fetch, nullptr};
+  return {kScalarLanes, kScalarLookupsPerFetch, nullptr};
 #endif
 }
 

@@ -16,10 +16,10 @@ HWY_BEFORE_NAMESPACE();
 namespace penstock::scalar_lane_targets {
 namespace HWY_NAMESPACE {
 
-static_assert(scalar_lookups_per_fetch * LaneTables::most_bits <= 57, "what a fetch gives");
-constexpr uint32_t block_bytes = 128;
-constexpr int next_shift = 24;
-static_assert(entropy_lanes_scalar == 4);
+static_assert(kScalarLookupsPerFetch * LaneTables::kMostBits <= 57, "what a fetch gives");
+constexpr uint32_t kBlockBytes = 128;
+constexpr int kNextShift = 24;
+static_assert(kScalarLanes == 4);
 
 // What a lane looks up next: the DC difference of one of an MCU's blocks, or its coefficients.
 struct Schedule {
@@ -66,8 +66,8 @@ class Run {
       fetch(b);
       fetch(c);
       fetch(d);
-      HWY_UNROLL(scalar_lookups_per_fetch)
-      for (int n = 0; n < scalar_lookups_per_fetch; ++n) {
+      HWY_UNROLL(kScalarLookupsPerFetch)
+      for (int n = 0; n < kScalarLookupsPerFetch; ++n) {
         look_up(0, a);
         look_up(1, b);
         look_up(2, c);
@@ -82,12 +82,12 @@ class Run {
 
  private:
   const uint64_t* table_of(uint32_t numbers, uint32_t block) const {
-    return tables_.entries() + (numbers >> (4 * block) & 15) * LaneTables::lookup_size;
+    return tables_.entries() + (numbers >> (4 * block) & 15) * LaneTables::kLookupSize;
   }
   uint8_t* begin() const { return reinterpret_cast<uint8_t*>(coefficients_); }
   LanePlace place_of(const Lane& lane) const {
     if (lane.mcu_block == &idle_) return {};
-    return {lane.bit + (lane.used & 63), static_cast<uint32_t>(lane.out - begin()), lane.next >> next_shift,
+    return {lane.bit + (lane.used & 63), static_cast<uint32_t>(lane.out - begin()), lane.next >> kNextShift,
             4 * lane.mcu_block->block};
   }
   HWY_INLINE void fetch(Lane& lane) const {
@@ -97,7 +97,7 @@ class Run {
   void go_to(const LanePlace& place, Lane& lane) const {
     lane.bit = place.bit;
     lane.out = begin() + place.block;
-    lane.next = place.next << next_shift;
+    lane.next = place.next << kNextShift;
     lane.mcu_block = &(place.next == 0 ? dc_schedule_ : ac_schedule_)[place.mcu_block / 4];
     fetch(lane);
   }
@@ -115,7 +115,7 @@ class Run {
       return lane;
     }
     go_to({unit.bit, unit.out_byte, 0, 0}, lane);
-    lane.end = lane.out + size_t{unit.blocks} * block_bytes;
+    lane.end = lane.out + size_t{unit.blocks} * kBlockBytes;
     lane.end_bit = unit.end_bit;
     return lane;
   }
@@ -134,7 +134,7 @@ class Run {
   HWY_INLINE void note(uint32_t* to, const Lane& lane) const {
     const LanePlace place = place_of(lane);
     to[0] = place.bit;
-    to[entropy_lanes_scalar] = place.block | place.next | place.mcu_block / 4 << next_shift;
+    to[kScalarLanes] = place.block | place.next | place.mcu_block / 4 << kNextShift;
   }
 
   // What the tables do not hold, and pairs whose first ends the block.
@@ -155,25 +155,25 @@ class Run {
 
   // Past the block's end, and not by a single coefficient that is its last: what a second one is says another table.
   HWY_INLINE void look_up(size_t number, Lane& lane) {
-    const uint64_t entry = lane.mcu_block->table[lane.bits >> (64 - LaneTables::lookup_bits)];
+    const uint64_t entry = lane.mcu_block->table[lane.bits >> (64 - LaneTables::kLookupBits)];
     const auto how = static_cast<uint32_t>(entry);
     const uint32_t first = std::rotl(how, 8) + lane.next;
-    if (first >= (block_bytes << next_shift | LaneTables::pair_entry << 8)) [[unlikely]] {
+    if (first >= (kBlockBytes << kNextShift | LaneTables::kPairEntry << 8)) [[unlikely]] {
       lane = step(number, lane);
       return;
     }
     auto values = static_cast<uint32_t>(entry >> 32);
-    if ((how & LaneTables::open_entry) != 0) [[unlikely]] {
+    if ((how & LaneTables::kOpenEntry) != 0) [[unlikely]] {
       const auto raw = static_cast<uint32_t>(std::rotl(lane.bits, static_cast<int>(how & 31))) & values;
       values = (raw <= values >> 1 ? raw - values : raw) & 0xFFFF;
     }
-    store_two(values, lane.out + (first >> next_shift) - 2);
+    store_two(values, lane.out + (first >> kNextShift) - 2);
     lane.bits <<= how & 63;
     lane.used += how;
     const uint32_t all = how + lane.next;
     const uint32_t ended = all >> 31;
     lane.next = all & 0xFF000000 & (ended - 1);
-    lane.out += size_t{ended} * block_bytes;
+    lane.out += size_t{ended} * kBlockBytes;
     lane.mcu_block = lane.mcu_block->then[ended];
     if (lane.out >= lane.end) [[unlikely]] {
       lane = finish(number, lane, true);

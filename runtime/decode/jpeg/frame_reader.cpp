@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-constexpr unsigned end_of_image = 0xD9;
+constexpr unsigned kEndOfImage = 0xD9;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ bool next_segment(EncodedView bytes, size_t& at, unsigned& marker, Segment& segm
   if (at >= size) return false;
   marker = data[at];
   segment = {};
-  if (marker == end_of_image) {
+  if (marker == kEndOfImage) {
     ++at;
     return true;
   }
@@ -36,7 +36,7 @@ bool FrameReader::quant_tables(Segment s) {
     const unsigned what = s.u8();
     const unsigned n = what & 15;
     if (n > 3 || (what >> 4) > 1) return false;
-    for (const uint8_t place : zigzag_order) {
+    for (const uint8_t place : kZigzagOrder) {
       quant[n][place] = static_cast<uint16_t>(what >> 4 != 0 ? s.u16() : s.u8());
     }
     has_quant[n] = true;

@@ -30,8 +30,8 @@ bool HuffmanCodes::build(const HuffmanSpec& spec, Kind kind) {
     for (int i = 0; i < count; ++i, ++code, ++index) {
       const int symbol = table_.values[index];
       if (kind == Kind::dc && symbol > 15) return false;
-      if (length > lookup_bits || code >= (1 << length)) continue;
-      std::fill_n(table_.shorts + (code << (lookup_bits - length)), size_t{1} << (lookup_bits - length),
+      if (length > kLookupBits || code >= (1 << length)) continue;
+      std::fill_n(table_.shorts + (code << (kLookupBits - length)), size_t{1} << (kLookupBits - length),
                   static_cast<uint16_t>(length << 8 | symbol));
     }
     // No code may be all ones; libjpeg-turbo looks only where there are codes.
@@ -44,18 +44,18 @@ bool HuffmanCodes::build(const HuffmanSpec& spec, Kind kind) {
 }
 
 bool HuffmanTable::build(const HuffmanSpec& spec, Kind kind) {
-  constexpr size_t all = lookup_size;
+  constexpr size_t all = kLookupSize;
   if (!codes.build(spec, kind)) return false;
   single.fill(0);
   codes.for_short_codes([&](unsigned code, int length, int symbol) {
     // All inputs that begin with this code; those of one value are neighbours.
     const int size = symbol & 15;
     const int run = kind == Kind::ac ? symbol >> 4 : 0;
-    if (length + size > lookup_bits) return;  // stays 0
+    if (length + size > kLookupBits) return;  // stays 0
     unsigned advance = static_cast<unsigned>(run) + 1;
-    if (kind == Kind::ac && size == 0) advance = run == 15 ? 16 : end_advance;
-    const size_t spread = size_t{1} << (lookup_bits - length - size);
-    size_t at = static_cast<size_t>(code) << (lookup_bits - length);
+    if (kind == Kind::ac && size == 0) advance = run == 15 ? 16 : kEndAdvance;
+    const size_t spread = size_t{1} << (kLookupBits - length - size);
+    size_t at = static_cast<size_t>(code) << (kLookupBits - length);
     for (unsigned raw = 0; raw < (1U << size); ++raw, at += spread) {
       const int value = extend_value(raw, size);
       const uint32_t entry = static_cast<uint32_t>(length + size) | advance << 8 |
@@ -74,9 +74,9 @@ bool HuffmanTable::build(const HuffmanSpec& spec, Kind kind) {
     const uint64_t value = first >> 16;
     uint64_t entry = used | uint64_t{used} << 24 | uint64_t{advance_of(first)} << 8 |
                      uint64_t{advance_of(first)} << 16 | value << 32 | value << 48;
-    if (advance_of(first) != end_advance) {
+    if (advance_of(first) != kEndAdvance) {
       const uint32_t second = single[(i << used) & (all - 1)];
-      if (second != 0 && used + bits_of(second) <= lookup_bits) {
+      if (second != 0 && used + bits_of(second) <= kLookupBits) {
         entry = (used + bits_of(second)) | uint64_t{used} << 24 | uint64_t{advance_of(first)} << 8 |
                 uint64_t{advance_of(first) + advance_of(second)} << 16 | value << 32 | uint64_t{second >> 16} << 48;
       }

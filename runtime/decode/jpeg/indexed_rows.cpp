@@ -8,16 +8,16 @@
 namespace penstock {
 namespace {
 
-constexpr size_t largest_file = size_t{1} << 28;  // positions of bits have 32 bits
+constexpr size_t kLargestFile = size_t{1} << 28;  // positions of bits have 32 bits
 
 }  // namespace
 
 bool IndexedRows::begin(EncodedView bytes, const JpegFrame& frame, const SideIndex& index, McuColumns columns,
                         int first_row, int end_row) {
-  if (frame.restart_interval != 0 || bytes.size() > largest_file) return false;
+  if (frame.restart_interval != 0 || bytes.size() > kLargestFile) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
   // Points so far apart are worth little, and their runs of MCUs would take memory that no row needs.
-  if (static_cast<size_t>(index.interval()) * layout_.blocks * block_bytes > band_bytes) return false;
+  if (static_cast<size_t>(index.interval()) * layout_.blocks * kBlockBytes > kBandBytes) return false;
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   file_size_ = bytes.size();
   frame_ = &frame;
@@ -56,7 +56,7 @@ void IndexedRows::choose_band(int first_row) {
     if (before > 0) blocks -= blocks_of(last);
     add_row(band_end_);
     for (size_t i = from; i < mcu_runs_.size(); ++i) blocks += blocks_of(mcu_runs_[i]);
-    if (before > 0 && blocks * block_bytes > band_bytes) {
+    if (before > 0 && blocks * kBlockBytes > kBandBytes) {
       mcu_runs_.resize(before);
       mcu_runs_.back() = last;
       return;
@@ -89,11 +89,11 @@ bool IndexedRows::read_band(int first_row) {
     most_bytes += end - begin;
   }
   // Runs of MCUs of a file's own index share no byte but those in which one ends and the next begins.
-  static_assert(most_scratch_bytes < size_t{1} << 31, "lanes count bytes in signed numbers of 32 bits");
-  const size_t scratch = lane_scratch_bytes + blocks * block_bytes;
-  if (most_bytes > file_size_ + mcu_runs_.size() || scratch > most_scratch_bytes) return false;
+  static_assert(kMostScratchBytes < size_t{1} << 31, "lanes count bytes in signed numbers of 32 bits");
+  const size_t scratch = kLaneScratchBytes + blocks * kBlockBytes;
+  if (most_bytes > file_size_ + mcu_runs_.size() || scratch > kMostScratchBytes) return false;
   if (coefficients_.size() * sizeof(int16_t) < scratch) coefficients_.resize(scratch / sizeof(int16_t));
-  if (bytes_.size() < most_bytes + lane_padding) bytes_.resize(most_bytes + lane_padding);
+  if (bytes_.size() < most_bytes + kLanePadding) bytes_.resize(most_bytes + kLanePadding);
   bytes_used_ = 0;
   given_ = 0;
   next_in_band_ = 0;
@@ -130,8 +130,8 @@ bool IndexedRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   of_lane_[lane] = given_;
   McuRun& mcu_run = mcu_runs_[given_++];
   unit.blocks = static_cast<uint32_t>(mcu_run.mcus) * layout_.blocks;
-  unit.out_byte = static_cast<uint32_t>(lane_scratch_bytes + mcu_run.block * block_bytes);
-  std::memset(block(mcu_run.block), 0, (size_t{unit.blocks} + 1) * block_bytes);
+  unit.out_byte = static_cast<uint32_t>(kLaneScratchBytes + mcu_run.block * kBlockBytes);
+  std::memset(block(mcu_run.block), 0, (size_t{unit.blocks} + 1) * kBlockBytes);
   supported_ = add_bytes(mcu_run, unit);
   unit.end_bit = mcu_run.end_bit;
   return supported_;

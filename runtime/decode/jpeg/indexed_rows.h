@@ -11,8 +11,8 @@
 //   out. The last run of MCUs of a scan must end right before a marker.
 // Failure: begin() is false where lanes are no use: restart markers, a file above 256 MB,
 //   points far apart. read_row() is false for "not supported", as in entropy.h.
-// Memory: about `band_bytes` of coefficients, more only where the runs of MCUs of one row have more; and the bytes of
-//   its runs of MCUs. An index is untrusted: what it asks for is bounded by the file's size and `most_scratch_bytes`.
+// Memory: about `kBandBytes` of coefficients, more only where the runs of MCUs of one row have more; and the bytes of
+//   its runs of MCUs. An index is untrusted: what it asks for is bounded by the file's size and `kMostScratchBytes`.
 // Thread-safety: one per thread.
 #pragma once
 
@@ -34,8 +34,8 @@ namespace penstock {
 
 class IndexedRows final : private LaneFeeder {
  public:
-  static constexpr size_t band_bytes = size_t{384} << 10;
-  static constexpr size_t most_scratch_bytes = size_t{64} << 20;
+  static constexpr size_t kBandBytes = size_t{384} << 10;
+  static constexpr size_t kMostScratchBytes = size_t{64} << 20;
 
   // The index fits the frame, and outlives the rows.
   bool begin(EncodedView bytes, const JpegFrame& frame, const SideIndex& index, McuColumns columns, int first_row,
@@ -64,7 +64,7 @@ class IndexedRows final : private LaneFeeder {
   bool ends_at_point(const McuRun& mcu_run) const { return mcu_run.point + 1 < index_->size(); }
   bool add_bytes(McuRun& mcu_run, LaneUnit& unit);
   bool accept(const McuRun& mcu_run, const LaneEnd& end);
-  int16_t* block(size_t n) { return coefficients_.data() + lane_scratch_bytes / sizeof(int16_t) + n * 64; }
+  int16_t* block(size_t n) { return coefficients_.data() + kLaneScratchBytes / sizeof(int16_t) + n * 64; }
 
   const uint8_t* file_ = nullptr;
   size_t file_size_ = 0;
@@ -77,7 +77,7 @@ class IndexedRows final : private LaneFeeder {
   LaneTables tables_;
   LaneLayout layout_;
   std::vector<McuRun> mcu_runs_;
-  std::array<size_t, most_lanes> of_lane_{};
+  std::array<size_t, kMostLanes> of_lane_{};
   size_t given_ = 0;
   size_t next_in_band_ = 0;     // the run of MCUs that read_row() has come to
   std::vector<uint8_t> bytes_;  // unstuffed

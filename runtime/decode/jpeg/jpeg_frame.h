@@ -58,9 +58,9 @@ bool read_baseline_frame(EncodedView bytes, JpegFrame& frame);
 // Our arithmetic, here and on GPUs, is that of libjpeg-turbo's x86 code; the library's own differs on extreme files
 // where the CPU is another.
 #if defined(__x86_64__) || defined(__i386__) || defined(_M_X64)
-inline constexpr bool jpeg_arithmetic_is_the_librarys = true;
+inline constexpr bool kJpegArithmeticIsTheLibrarys = true;
 #else
-inline constexpr bool jpeg_arithmetic_is_the_librarys = false;
+inline constexpr bool kJpegArithmeticIsTheLibrarys = false;
 #endif
 
 }  // namespace penstock

@@ -32,7 +32,7 @@ using V8 = hn::Vec<D8>;
 constexpr D16 d16;
 constexpr D32 d32;
 constexpr D8 d8;
-constexpr size_t lanes = hn::MaxLanes(D16());
+constexpr size_t kLanes = hn::MaxLanes(D16());
 
 // Bytes of half as many as a vector holds: those that become one vector of 16-bit numbers.
 using DHalf8 = hn::Rebind<uint8_t, D16>;
@@ -156,8 +156,8 @@ void IdctTiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_
   V16 q[8];
   for (size_t r = 0; r < 8; ++r) q[r] = hn::LoadDup128(d16, reinterpret_cast<const int16_t*>(quant) + 8 * r);
   const hn::Repartition<uint32_t, D16> du32;
-  for (size_t tile = 0; tile < count; ++tile, tiles += tile_coefficients, out += 8 * blocks_per_tile) {
-    for (size_t part = 0; part < 32; part += lanes) {
+  for (size_t tile = 0; tile < count; ++tile, tiles += kTileCoefficients, out += 8 * kBlocksPerTile) {
+    for (size_t part = 0; part < 32; part += kLanes) {
       V16 v[8];
       for (size_t r = 0; r < 8; ++r) v[r] = hn::Mul(hn::LoadU(d16, tiles + 32 * r + part), q[r]);
       // Where four times a value of the first row leaves 16 bits, it matters whether there is anything else in the
@@ -193,11 +193,11 @@ void IdctTiles(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_
 }
 
 // The parts of a row of tiles: so many blocks as a vector holds, one after the other.
-constexpr size_t parts_per_tile = 32 / lanes;
-constexpr size_t blocks_per_part = lanes / 8;
+constexpr size_t kPartsPerTile = 32 / kLanes;
+constexpr size_t kBlocksPerPart = kLanes / 8;
 
 HWY_INLINE V16 load_row(const int16_t* tiles, size_t part, size_t row, const V16* HWY_RESTRICT quant) {
-  const int16_t* const from = tiles + part / parts_per_tile * tile_coefficients + part % parts_per_tile * lanes;
+  const int16_t* const from = tiles + part / kPartsPerTile * kTileCoefficients + part % kPartsPerTile * kLanes;
   return hn::Mul(hn::LoadU(d16, from + 32 * row), quant[row]);
 }
 
@@ -234,7 +234,7 @@ HWY_INLINE void pass_to_4(const V16* HWY_RESTRICT v, V16* HWY_RESTRICT out) {
 void IdctTiles4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
   V16 q[8];
   load_quant(quant, q);
-  const size_t parts = count * parts_per_tile;
+  const size_t parts = count * kPartsPerTile;
   const V16 centre = hn::Set(d16, 128);
   for (size_t part = 0; part < parts; part += 2) {
     const size_t both[2] = {part, part + 1 < parts ? part + 1 : part};
@@ -248,8 +248,8 @@ void IdctTiles4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uin
       pass_to_4<12>(v, w + 4 * i);
     }
     if (!ordinary) [[unlikely]] {
-      const size_t tile = part / parts_per_tile;
-      reference::idct_tiles_4x4(tiles + tile * tile_coefficients, both[1] / parts_per_tile - tile + 1, quant,
+      const size_t tile = part / kPartsPerTile;
+      reference::idct_tiles_4x4(tiles + tile * kTileCoefficients, both[1] / kPartsPerTile - tile + 1, quant,
                                 out + 16 * tile, out_stride);
       continue;
     }
@@ -261,12 +261,12 @@ void IdctTiles4x4(const int16_t* tiles, size_t count, const uint16_t* quant, uin
     const V8 odd = pack_bytes(columns[1], columns[3]);
     const V16 left = hn::BitCast(d16, hn::InterleaveLower(d8, even, odd));  // columns 0 and 1
     const V16 right = hn::BitCast(d16, hn::InterleaveUpper(d8, even, odd));
-    alignas(64) uint8_t rows[2][2 * lanes];  // of each part: block after block, four rows of four
+    alignas(64) uint8_t rows[2][2 * kLanes];  // of each part: block after block, four rows of four
     hn::StoreU(hn::BitCast(d8, hn::InterleaveLower(d16, left, right)), d8, rows[0]);
     hn::StoreU(hn::BitCast(d8, hn::InterleaveUpper(d16, left, right)), d8, rows[1]);
     for (size_t i = 0; i < 2; ++i) {
-      for (size_t block = 0; block < blocks_per_part; ++block) {
-        uint8_t* const to = out + 4 * (both[i] * blocks_per_part + block);
+      for (size_t block = 0; block < kBlocksPerPart; ++block) {
+        uint8_t* const to = out + 4 * (both[i] * kBlocksPerPart + block);
         for (size_t r = 0; r < 4; ++r) std::memcpy(to + r * out_stride, rows[i] + 16 * block + 4 * r, 4);
       }
     }
@@ -281,7 +281,7 @@ HWY_INLINE Halves odd_part_of_2(V16 v1, V16 v3, V16 v5, V16 v7) {
 void IdctTiles2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out, size_t out_stride) {
   V16 q[8];
   load_quant(quant, q);
-  const size_t parts = count * parts_per_tile;
+  const size_t parts = count * kPartsPerTile;
   const V16 most = hn::Set(d16, 32767);
   const V16 least = hn::Set(d16, -32768);
   const V16 zero = hn::Zero(d16);
@@ -302,8 +302,8 @@ void IdctTiles2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uin
     for (const V16& v : w) extreme = hn::Or(extreme, hn::Or(hn::Eq(v, most), hn::Eq(v, least)));
     // Where 16 bits hold the first pass's values; and so it is in real pictures.
     if (!hn::AllFalse(d16, extreme)) [[unlikely]] {
-      const size_t tile = part / parts_per_tile;
-      reference::idct_tiles_2x2(tiles + tile * tile_coefficients, four[3] / parts_per_tile - tile + 1, quant,
+      const size_t tile = part / kPartsPerTile;
+      reference::idct_tiles_2x2(tiles + tile * kTileCoefficients, four[3] / kPartsPerTile - tile + 1, quant,
                                 out + 8 * tile, out_stride);
       continue;
     }
@@ -312,11 +312,11 @@ void IdctTiles2x2(const int16_t* tiles, size_t count, const uint16_t* quant, uin
     const Halves odd = odd_part_of_2(w[1], w[3], w[5], w[7]);
     const V16 left = hn::Min(hn::Max(hn::SaturatedAdd(descale<20>(even + odd), centre), zero), white);
     const V16 right = hn::Min(hn::Max(hn::SaturatedAdd(descale<20>(even - odd), centre), zero), white);
-    alignas(64) uint8_t rows[2 * lanes];  // block by block of a part: two rows of two, of the first to the fourth part
+    alignas(64) uint8_t rows[2 * kLanes];  // block by block of a part: two rows of two, of the first to the fourth part
     hn::StoreU(hn::BitCast(d8, hn::Or(left, hn::ShiftLeft<8>(right))), d8, rows);
     for (size_t i = 0; i < 4; ++i) {
-      for (size_t block = 0; block < blocks_per_part; ++block) {
-        uint8_t* const to = out + 2 * (four[i] * blocks_per_part + block);
+      for (size_t block = 0; block < kBlocksPerPart; ++block) {
+        uint8_t* const to = out + 2 * (four[i] * kBlocksPerPart + block);
         std::memcpy(to, rows + 16 * block + 4 * i, 2);
         std::memcpy(to + out_stride, rows + 16 * block + 4 * i + 2, 2);
       }
@@ -336,7 +336,7 @@ HWY_INLINE void store_pairs(V16 left, V16 right, uint8_t* to) {
 void Upsample2x1(const uint8_t* in, size_t count, uint8_t* out) {
   const V16 one = hn::Set(d16, 1);
   const V16 two = hn::Set(d16, 2);
-  for (size_t i = 0; i < count; i += lanes) {
+  for (size_t i = 0; i < count; i += kLanes) {
     const V16 near = load_wide(in + i);
     const V16 left = hn::ShiftRight<2>(hn::Add(three_and_one(near, load_wide(in + i - 1)), one));
     const V16 right = hn::ShiftRight<2>(hn::Add(three_and_one(near, load_wide(in + i + 1)), two));
@@ -347,7 +347,7 @@ void Upsample2x1(const uint8_t* in, size_t count, uint8_t* out) {
 void Upsample2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t* out) {
   const V16 seven = hn::Set(d16, 7);
   const V16 eight = hn::Set(d16, 8);
-  for (size_t i = 0; i < count; i += lanes) {
+  for (size_t i = 0; i < count; i += kLanes) {
     const V16 sum = three_and_one(load_wide(near + i), load_wide(far + i));
     const V16 before = three_and_one(load_wide(near + i - 1), load_wide(far + i - 1));
     const V16 after = three_and_one(load_wide(near + i + 1), load_wide(far + i + 1));
@@ -358,7 +358,7 @@ void Upsample2x2(const uint8_t* near, const uint8_t* far, size_t count, uint8_t*
 
 void Upsample1x2(const uint8_t* near, const uint8_t* far, int bias, size_t count, uint8_t* out) {
   const V16 add = hn::Set(d16, static_cast<int16_t>(bias));
-  for (size_t i = 0; i < count; i += lanes) {
+  for (size_t i = 0; i < count; i += kLanes) {
     const V16 sum = hn::Add(three_and_one(load_wide(near + i), load_wide(far + i)), add);
     hn::StoreU(hn::DemoteTo(half8, hn::ShiftRight<2>(sum)), half8, out + i);
   }
@@ -387,7 +387,7 @@ struct Colours {
 };
 
 void YccRowToRgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, uint8_t* rgb) {
-  for (size_t i = 0; i < count; i += lanes) {
+  for (size_t i = 0; i < count; i += kLanes) {
     Colours c;
     c.set(load_wide(y + i), load_wide(cb + i), load_wide(cr + i));
     hn::StoreInterleaved3(hn::DemoteTo(half8, c.red), hn::DemoteTo(half8, c.green), hn::DemoteTo(half8, c.blue), half8,
@@ -404,7 +404,7 @@ HWY_INLINE V16 upper_half(V8 v) {
 }
 
 void YccRowToPlanes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size_t count, const PlanarRow& to) {
-  for (size_t i = 0; i < count; i += 2 * lanes) {
+  for (size_t i = 0; i < count; i += 2 * kLanes) {
     const V8 vy = hn::LoadU(d8, y + i);
     const V8 vcb = hn::LoadU(d8, cb + i);
     const V8 vcr = hn::LoadU(d8, cr + i);
@@ -419,7 +419,7 @@ void YccRowToPlanes(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, size
 }
 
 void GreyRowToRgb(const uint8_t* grey, size_t count, uint8_t* rgb) {
-  for (size_t i = 0; i < count; i += lanes) {
+  for (size_t i = 0; i < count; i += kLanes) {
     const auto v = hn::LoadU(half8, grey + i);
     hn::StoreInterleaved3(v, v, v, half8, rgb + 3 * i);
   }

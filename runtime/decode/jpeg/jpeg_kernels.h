@@ -2,7 +2,7 @@
 // own_jpeg_decoder.cpp only. Thread-safety: functions without state. Failure: none.
 //
 // Results equal jpeg_math.h, value by value; `reference::` has the same functions as plain loops.
-// Memory: reads and writes may overrun what is asked for by up to `jpeg_row_padding` bytes or samples, before (reads of
+// Memory: reads and writes may overrun what is asked for by up to `kJpegRowPadding` bytes or samples, before (reads of
 //   rows to upsample: one) and after; callers leave that room.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-inline constexpr size_t jpeg_row_padding = 64;
+inline constexpr size_t kJpegRowPadding = 64;
 
 // Tiles (coefficient_tiles.h) of one row of blocks to 8 rows of samples, 32 a tile. `quant` is in natural order.
 // Nothing is written past 32 * tiles in a row.

@@ -7,7 +7,7 @@ namespace {
 
 template <class Transform>
 void for_each_block(const int16_t* tiles, size_t count, const Transform& transform) {
-  for (size_t i = 0; i < count * blocks_per_tile; ++i) {
+  for (size_t i = 0; i < count * kBlocksPerTile; ++i) {
     const int16_t* const from = tiles + tile_block_begin(i);
     int16_t block[64];
     for (size_t place = 0; place < 64; ++place) block[place] = from[tile_offset(place)];
@@ -36,7 +36,7 @@ void idct_tiles_2x2(const int16_t* tiles, size_t count, const uint16_t* quant, u
 }
 
 void idct_tiles_1x1(const int16_t* tiles, size_t count, const uint16_t* quant, uint8_t* out) {
-  for (size_t i = 0; i < count * blocks_per_tile; ++i) {
+  for (size_t i = 0; i < count * kBlocksPerTile; ++i) {
     out[i] = idct_block_1x1(tiles[tile_block_begin(i)], quant[0]);
   }
 }

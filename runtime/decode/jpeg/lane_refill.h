@@ -21,16 +21,16 @@
 namespace penstock {
 
 struct alignas(64) LaneRefill {
-  uint32_t bit[most_lanes] = {};
-  uint32_t end_bit[most_lanes] = {};
-  uint32_t block[most_lanes] = {};
-  uint32_t end_block[most_lanes] = {};
-  uint32_t next[most_lanes] = {};
-  uint32_t mcu_block[most_lanes] = {};
+  uint32_t bit[kMostLanes] = {};
+  uint32_t end_bit[kMostLanes] = {};
+  uint32_t block[kMostLanes] = {};
+  uint32_t end_block[kMostLanes] = {};
+  uint32_t next[kMostLanes] = {};
+  uint32_t mcu_block[kMostLanes] = {};
   uint32_t busy = 0;  // lanes with a run of MCUs, a bit each
 
   void feed_all(LaneFeeder& feeder) {
-    for (size_t lane = 0; lane < most_lanes; ++lane) feed(feeder, lane, nullptr);
+    for (size_t lane = 0; lane < kMostLanes; ++lane) feed(feeder, lane, nullptr);
   }
   // `failed`: of those, lanes whose bits were no code.
   void feed_ended(LaneFeeder& feeder, uint32_t ended, uint32_t failed) {
@@ -57,7 +57,7 @@ struct alignas(64) LaneRefill {
     bit[lane] = unit.bit;
     end_bit[lane] = unit.end_bit;
     block[lane] = unit.out_byte;
-    end_block[lane] = unit.out_byte + unit.blocks * block_bytes;
+    end_block[lane] = unit.out_byte + unit.blocks * kBlockBytes;
   }
 };
 

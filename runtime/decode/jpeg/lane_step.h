@@ -35,11 +35,11 @@ inline bool lane_step(const LaneTables& tables, const LaneLayout& layout, const 
   const uint64_t bits = lane_bits(bytes, place.bit);
   const bool dc = place.next == 0;
   const size_t number = (dc ? layout.dc_tables : layout.ac_tables) >> place.mcu_block & 15;
-  const uint64_t entry = tables.entries()[number * LaneTables::lookup_size + (bits >> (64 - LaneTables::lookup_bits))];
+  const uint64_t entry = tables.entries()[number * LaneTables::kLookupSize + (bits >> (64 - LaneTables::kLookupBits))];
   auto how = static_cast<uint32_t>(entry);
   auto values = static_cast<uint32_t>(entry >> 32);
-  const bool open = (how & LaneTables::open_entry) != 0;
-  if ((how & LaneTables::long_entry) != 0) {
+  const bool open = (how & LaneTables::kOpenEntry) != 0;
+  if ((how & LaneTables::kLongEntry) != 0) {
     int symbol = 0;
     const int length = tables.codes(number).symbol(bits, symbol);
     if (length == 0) return false;

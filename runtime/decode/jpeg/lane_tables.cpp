@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-constexpr int all_bits = LaneTables::lookup_bits;
+constexpr int kAllBits = LaneTables::kLookupBits;
 
 constexpr uint32_t how_bits(uint32_t how) {
   return how & 31;
@@ -15,15 +15,15 @@ constexpr uint32_t how_advance(uint32_t how) {
   return how >> 16 & 255;
 }
 constexpr bool ends_block(uint32_t how) {
-  return how >> 24 == LaneTables::block_end;
+  return how >> 24 == LaneTables::kBlockEnd;
 }
 
 }  // namespace
 
-LaneTables::LaneTables() : entries_(lookup_size), tables_(1) {}
+LaneTables::LaneTables() : entries_(kLookupSize), tables_(1) {}
 
 bool LaneTables::lay_out(const JpegFrame& frame, LaneLayout& layout) {
-  static_assert(most_tables > 1 + 6, "those of one image have room");
+  static_assert(kMostTables > 1 + 6, "those of one image have room");
   ++image_;
   layout = {};
   for (int c = 0; c < frame.components; ++c) {
@@ -52,7 +52,7 @@ size_t LaneTables::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
     }
     if (known.used < tables_[oldest]->used) oldest = n;
   }
-  if (tables_.size() < most_tables) {
+  if (tables_.size() < kMostTables) {
     oldest = tables_.size();
     tables_.push_back(std::make_unique<Table>());
   }
@@ -67,22 +67,22 @@ size_t LaneTables::number_of(const HuffmanSpec& spec, HuffmanCodes::Kind kind) {
 void LaneTables::fill_entries(size_t number) {
   const HuffmanCodes& codes = tables_[number]->codes;
   const bool dc = codes.kind() == HuffmanCodes::Kind::dc;
-  if (entries_.size() < (number + 1) * lookup_size) entries_.resize((number + 1) * lookup_size);
-  uint64_t* const entries = entries_.data() + number * lookup_size;
-  std::fill_n(entries, lookup_size, uint64_t{long_entry | pair_entry | block_end << 16});
+  if (entries_.size() < (number + 1) * kLookupSize) entries_.resize((number + 1) * kLookupSize);
+  uint64_t* const entries = entries_.data() + number * kLookupSize;
+  std::fill_n(entries, kLookupSize, uint64_t{kLongEntry | kPairEntry | kBlockEnd << 16});
   codes.for_short_codes([&](unsigned code, int length, int symbol) {
     const int size = dc ? symbol : symbol & 15;
     const auto run = static_cast<uint32_t>(dc ? 0 : symbol >> 4);
-    if (length > all_bits || length + size > most_bits) return;
+    if (length > kAllBits || length + size > kMostBits) return;
     const bool ends = !dc && size == 0 && run != 15;
     const uint32_t how = entry_of(static_cast<uint32_t>(length + size), run, ends);
     // All inputs that begin with this code; those of one value are neighbours.
-    uint64_t* const begin = entries + (size_t{code} << (all_bits - length));
-    if (length + size > all_bits) {
-      std::fill_n(begin, size_t{1} << (all_bits - length), how | open_entry | uint64_t{(1U << size) - 1} << 32);
+    uint64_t* const begin = entries + (size_t{code} << (kAllBits - length));
+    if (length + size > kAllBits) {
+      std::fill_n(begin, size_t{1} << (kAllBits - length), how | kOpenEntry | uint64_t{(1U << size) - 1} << 32);
       return;
     }
-    const size_t spread = size_t{1} << (all_bits - length - size);
+    const size_t spread = size_t{1} << (kAllBits - length - size);
     for (unsigned raw = 0; raw < (1U << size); ++raw) {
       const auto value = static_cast<uint16_t>(extend_value(raw, size));
       std::fill_n(begin + raw * spread, spread, how | uint64_t{value} << 32);
@@ -93,21 +93,21 @@ void LaneTables::fill_entries(size_t number) {
 
 // Where the rest of the bits is a whole coefficient too, with no zeros in between, or the end of the block.
 void LaneTables::pair_entries(uint64_t* entries) {
-  single_.assign(entries, entries + lookup_size);
-  for (size_t lookup = 0; lookup < lookup_size; ++lookup) {
+  single_.assign(entries, entries + kLookupSize);
+  for (size_t lookup = 0; lookup < kLookupSize; ++lookup) {
     const auto first = static_cast<uint32_t>(single_[lookup]);
     const uint32_t used = how_bits(first);
-    if ((first & (long_entry | open_entry)) != 0 || ends_block(first) || used >= static_cast<uint32_t>(all_bits))
+    if ((first & (kLongEntry | kOpenEntry)) != 0 || ends_block(first) || used >= static_cast<uint32_t>(kAllBits))
       continue;
-    const uint64_t next = single_[lookup << used & (lookup_size - 1)];
+    const uint64_t next = single_[lookup << used & (kLookupSize - 1)];
     const auto second = static_cast<uint32_t>(next);
-    if ((second & (long_entry | open_entry)) != 0 || used + how_bits(second) > static_cast<uint32_t>(all_bits))
+    if ((second & (kLongEntry | kOpenEntry)) != 0 || used + how_bits(second) > static_cast<uint32_t>(kAllBits))
       continue;
     const bool ends = ends_block(second);
     if (!ends && how_advance(second) != 2) continue;
     const uint32_t advance = how_advance(first);
     const uint32_t how =
-        (used + how_bits(second)) | used << 6 | advance << 16 | (ends ? block_end : advance + 2) << 24 | pair_entry;
+        (used + how_bits(second)) | used << 6 | advance << 16 | (ends ? kBlockEnd : advance + 2) << 24 | kPairEntry;
     entries[lookup] = how | (single_[lookup] >> 32 & 0xFFFF) << 32 | next >> 32 << 48;
   }
 }

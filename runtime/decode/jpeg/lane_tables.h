@@ -5,7 +5,7 @@
 //   LaneLayout layout;
 //   if (!tables.lay_out(frame, layout)) ...             // a table that libjpeg-turbo refuses
 //
-// One lookup by the next `lookup_bits` bits gives a whole coefficient, or two that are neighbours in zigzag order, or a
+// One lookup by the next `kLookupBits` bits gives a whole coefficient, or two that are neighbours in zigzag order, or a
 //   coefficient and the end of its block. Fields of an entry:
 //     bits  0..5   bits taken, all in all; below 32
 //          6..10   bits taken where the second does not count
@@ -13,7 +13,7 @@
 //         12       not here: a longer code, or none: ask codes(number). Its advance leads past the block's end
 //         15       there is or may be a second
 //         16..23   advance to the first: run + 1; 1 for an end of block, 16 for sixteen zeros. Twice that, in bytes
-//         24..31   advance to the second, all in all, or block_end; in bytes
+//         24..31   advance to the second, all in all, or kBlockEnd; in bytes
 //         32..47   value of the first
 //         48..63   value of the second
 //   An entry of zeros takes nothing and stores nothing; table 0 is made of them.
@@ -41,19 +41,19 @@ struct LaneLayout {
 
 class LaneTables {
  public:
-  static constexpr int lookup_bits = 10;
-  static constexpr size_t lookup_size = size_t{1} << lookup_bits;
-  static constexpr int most_bits = 19;        // that an entry takes: three of them, what a fetch gives
-  static constexpr size_t most_tables = 16;   // with table 0: numbers have four bits
-  static constexpr uint32_t block_end = 128;  // wherever in the block, this leads to its end
-  static constexpr uint32_t open_entry = 1U << 11;
-  static constexpr uint32_t long_entry = 1U << 12;
-  static constexpr uint32_t pair_entry = 1U << 15;
+  static constexpr int kLookupBits = 10;
+  static constexpr size_t kLookupSize = size_t{1} << kLookupBits;
+  static constexpr int kMostBits = 19;        // that an entry takes: three of them, what a fetch gives
+  static constexpr size_t kMostTables = 16;   // with table 0: numbers have four bits
+  static constexpr uint32_t kBlockEnd = 128;  // wherever in the block, this leads to its end
+  static constexpr uint32_t kOpenEntry = 1U << 11;
+  static constexpr uint32_t kLongEntry = 1U << 12;
+  static constexpr uint32_t kPairEntry = 1U << 15;
 
   // The lower half of an entry for a symbol alone.
   static constexpr uint32_t entry_of(uint32_t bits, uint32_t run, bool ends) {
     const uint32_t advance = ends ? 2 : 2 * (run + 1);
-    return bits | bits << 6 | advance << 16 | (ends ? block_end : advance) << 24;
+    return bits | bits << 6 | advance << 16 | (ends ? kBlockEnd : advance) << 24;
   }
 
   LaneTables();

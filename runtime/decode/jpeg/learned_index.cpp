@@ -6,7 +6,7 @@ namespace penstock {
 namespace {
 
 // What an entry takes besides its points: a map's node and bucket, a shared pointer's counts, three allocations.
-constexpr int64_t entry_overhead = 128;
+constexpr int64_t kEntryOverhead = 128;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void LearnedIndexes::clear() {
 }
 
 int64_t LearnedIndexes::cost(const Known& known) {
-  return static_cast<int64_t>(sizeof(Known) + known.index.bytes()) + entry_overhead;
+  return static_cast<int64_t>(sizeof(Known) + known.index.bytes()) + kEntryOverhead;
 }
 
 std::shared_ptr<const LearnedIndexes::Known> LearnedIndexes::find(int64_t sample, EncodedView bytes) {

@@ -95,16 +95,16 @@ class LearnedIndexes {
   void clear();
 
  private:
-  static constexpr size_t shards = 16;  // so that threads seldom want the same lock
+  static constexpr size_t kShards = 16;  // so that threads seldom want the same lock
   struct Shard {
     Mutex mutex;
     std::unordered_map<int64_t, std::shared_ptr<const Known>> known PENSTOCK_GUARDED_BY(mutex);
   };
-  Shard& shard_of(int64_t sample) { return shards_[static_cast<size_t>(sample) % shards]; }
+  Shard& shard_of(int64_t sample) { return shards_[static_cast<size_t>(sample) % kShards]; }
   static int64_t cost(const Known& known);
 
   const std::shared_ptr<LearnedMemory> memory_;
-  std::array<Shard, shards> shards_;
+  std::array<Shard, kShards> shards_;
 };
 
 }  // namespace penstock

@@ -34,7 +34,7 @@ size_t McuWindow::most_coefficients(const JpegFrame& frame) const {
     const JpegComponent& component = frame.component[static_cast<size_t>(c)];
     tiles += tiles_across(component, columns.count()) * static_cast<size_t>(component.v);
   }
-  return tiles * tile_coefficients;
+  return tiles * kTileCoefficients;
 }
 
 CoefficientTarget McuWindow::target(const JpegFrame& frame, int row, int16_t* tiles) const {
@@ -45,7 +45,7 @@ CoefficientTarget McuWindow::target(const JpegFrame& frame, int row, int16_t* ti
   for (size_t c = luma ? 0 : 1; c < static_cast<size_t>(frame.components); ++c) {
     const JpegComponent& component = frame.component[c];
     target.tiles[c] = tiles;
-    target.row_stride[c] = tiles_across(component, columns.count()) * tile_coefficients;
+    target.row_stride[c] = tiles_across(component, columns.count()) * kTileCoefficients;
     tiles += target.row_stride[c] * static_cast<size_t>(component.v);
   }
   return target;

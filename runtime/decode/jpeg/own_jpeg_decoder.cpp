@@ -65,7 +65,7 @@ bool OwnJpegDecoder::begin_notes(EncodedView bytes, const SideIndex* index) {
               : learned_interval_ > 0 ? learned_interval_
                                       : learned_interval(frame_, bytes.size());
   notes_.begin(interval_, index != nullptr ? static_cast<int64_t>(index->size()) * interval_ : 0, mcus);
-  return notes_.wanted() != RestartPointNotes::none;
+  return notes_.wanted() != RestartPointNotes::kNone;
 }
 
 SideIndex OwnJpegDecoder::learned(const SideIndex* index) const {
@@ -109,14 +109,14 @@ void OwnJpegDecoder::prepare(const Box& box) {
     Plane& plane = planes_[static_cast<size_t>(c)];
     const size_t tiles = tiles_of(static_cast<size_t>((window_.columns.end - window_.columns.first) * component.h));
     const int block = grid_.block[static_cast<size_t>(c)];
-    plane.stride = rounded_up(tiles * blocks_per_tile * static_cast<size_t>(block) + 2 * jpeg_row_padding, 64);
+    plane.stride = rounded_up(tiles * kBlocksPerTile * static_cast<size_t>(block) + 2 * kJpegRowPadding, 64);
     plane.rows = 2 * block * component.v;
-    const size_t need = static_cast<size_t>(plane.rows) * plane.stride + 2 * Plane::margin + 2 * jpeg_row_padding;
+    const size_t need = static_cast<size_t>(plane.rows) * plane.stride + 2 * Plane::margin + 2 * kJpegRowPadding;
     if (plane.memory.size() < need) plane.memory.resize(need);
   }
   const size_t coefficients = window_.most_coefficients(frame_);
   if (coefficients_.size() < coefficients) coefficients_.resize(coefficients);
-  const size_t row = rounded_up(static_cast<size_t>(box.width) + 2, 64) + 2 * jpeg_row_padding;
+  const size_t row = rounded_up(static_cast<size_t>(box.width) + 2, 64) + 2 * kJpegRowPadding;
   for (auto& chroma : chroma_) {
     if (chroma.size() < row) chroma.resize(row);
   }
@@ -133,7 +133,7 @@ bool OwnJpegDecoder::read_row(int mcu_row, bool wanted) {
     const JpegComponent& component = frame_.component[i];
     for (int v = 0; v < component.v; ++v) {
       const int16_t* const tiles = target.tiles[i] + static_cast<size_t>(v) * target.row_stride[i];
-      const size_t count = target.row_stride[i] / tile_coefficients;
+      const size_t count = target.row_stride[i] / kTileCoefficients;
       uint8_t* const to = planes_[i].row((mcu_row * component.v + v) * grid_.block[i]);
       switch (grid_.block[i]) {
         case 8: idct_tiles(tiles, count, component.quant.data(), to, planes_[i].stride); break;

@@ -24,18 +24,18 @@ HWY_BEFORE_NAMESPACE();
 namespace penstock::progressive_vectors {
 namespace HWY_NAMESPACE {
 
-constexpr int shift = 64 - ProgressiveTable::lookup_bits;
-constexpr unsigned end_of_block = ProgressiveTable::end_of_block;
-constexpr uint64_t top_bit = uint64_t{1} << 63;
+constexpr int kShift = 64 - ProgressiveTable::kLookupBits;
+constexpr unsigned kEndOfBlock = ProgressiveTable::kEndOfBlock;
+constexpr uint64_t kTopBit = uint64_t{1} << 63;
 
 // Where coefficient k lies in a tile. Ends of a block, which bring the value 0, are or-ed to the DC's place; runs that
 // lead past the 64th are found out afterwards.
 constexpr std::array<uint8_t, 256> make_places() {
   std::array<uint8_t, 256> places{};
-  for (size_t k = 0; k < 64; ++k) places[k] = static_cast<uint8_t>(tile_offset(zigzag_order[k]));
+  for (size_t k = 0; k < 64; ++k) places[k] = static_cast<uint8_t>(tile_offset(kZigzagOrder[k]));
   return places;
 }
-constexpr auto places = make_places();
+constexpr auto kPlaces = make_places();
 
 HWY_INLINE unsigned leading_zeros(uint64_t n) {
   return static_cast<unsigned>(__builtin_clzll(n));
@@ -75,7 +75,7 @@ struct Bits {
     return v;
   }
   HWY_INLINE bool one() {
-    const bool v = (bits & top_bit) != 0;
+    const bool v = (bits & kTopBit) != 0;
     take(1);
     return v;
   }
@@ -91,7 +91,7 @@ HWY_INLINE unsigned zeros_of(uint32_t entry) {
 
 // The number of blocks in a run that ends here, this one included.
 HWY_INLINE uint32_t read_run(Bits& bits, uint32_t entry) {
-  const unsigned r = zeros_of(entry) - end_of_block;
+  const unsigned r = zeros_of(entry) - kEndOfBlock;
   return (1U << r) + bits.value(r);
 }
 
@@ -121,15 +121,15 @@ HWY_INLINE bool FirstBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& r
     uint32_t entry;
     // True: the block goes on.
     const auto step = [&]() __attribute__((always_inline)) {
-      entry = entries[bits.bits >> shift];
+      entry = entries[bits.bits >> kShift];
       if (entry == 0) [[unlikely]] {
         entry = TakeSlowly(bits, table);
         if (entry == 0) return false;
       }
       bits.take(entry);
       k += zeros_of(entry);
-      if constexpr (store) block[places[k]] = static_cast<int16_t>(block[places[k]] | value_of(entry));
-      if constexpr (mask) present |= (entry >> 16 != 0 ? top_bit : 0) >> (k & 63);
+      if constexpr (store) block[kPlaces[k]] = static_cast<int16_t>(block[kPlaces[k]] | value_of(entry));
+      if constexpr (mask) present |= (entry >> 16 != 0 ? kTopBit : 0) >> (k & 63);
       return ++k <= last;
     };
     do {
@@ -139,7 +139,7 @@ HWY_INLINE bool FirstBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& r
       return false;
     if constexpr (mask) blocks.masks[b] |= present;
     if (k > last + 1) {
-      if (k <= end_of_block) return false;
+      if (k <= kEndOfBlock) return false;
       run = read_run(bits, entry) - 1;
     }
     if (bits.overrun()) return false;
@@ -148,8 +148,8 @@ HWY_INLINE bool FirstBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& r
 
 // The zero, of those in `zeros`, before which `passed` others stand; 0: there is none.
 HWY_INLINE uint64_t NthZero(uint64_t zeros, unsigned passed) {
-  for (; passed > 0 && zeros != 0; --passed) zeros ^= top_bit >> leading_zeros(zeros);
-  return zeros == 0 ? 0 : top_bit >> leading_zeros(zeros);
+  for (; passed > 0 && zeros != 0; --passed) zeros ^= kTopBit >> leading_zeros(zeros);
+  return zeros == 0 ? 0 : kTopBit >> leading_zeros(zeros);
 }
 
 // Those places of `mask` whose bit in `bits` is set; the last place's is the lowest.
@@ -178,7 +178,7 @@ HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& 
                              size_t begin, size_t end) {
   const ProgressiveTable& table = *band.table;
   const uint32_t* const entries = table.entries.data();
-  const uint64_t all = (~uint64_t{0} >> band.first) & ~((top_bit >> band.last) - 1);
+  const uint64_t all = (~uint64_t{0} >> band.first) & ~((kTopBit >> band.last) - 1);
   for (size_t b = begin; b < end; ++b) {
     int16_t* const block = store ? blocks.tiles + tile_block_begin(b - blocks.first_wanted) : nullptr;
     const uint64_t present = blocks.masks[b] & all;
@@ -191,13 +191,13 @@ HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& 
       uint64_t fresh = 0;
       unsigned k = band.first;
       do {
-        uint32_t entry = entries[bits.bits >> shift];
+        uint32_t entry = entries[bits.bits >> kShift];
         if (entry == 0) [[unlikely]] {
           entry = table.slow_entry(bits.bits);
           if (entry == 0) return false;
         }
         const unsigned length = entry >> 8 & 63;
-        if ((entry & ProgressiveTable::ends) != 0) {
+        if ((entry & ProgressiveTable::kEnds) != 0) {
           bits.take(length);
           run = (1U << (entry & 15)) + bits.value(entry & 15);
           bits.refill();
@@ -225,7 +225,7 @@ HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& 
           corrections = corrections << count | bits.bits << length >> 1 >> (63 - count);
           bits.take(taken);
         }
-        if constexpr (store) block[places[target]] = value_of(entry);
+        if constexpr (store) block[kPlaces[target]] = value_of(entry);
         fresh |= entry >> 16 != 0 ? place : 0;
         rest = place - 1;
         k = target + 1;
@@ -241,8 +241,8 @@ HWY_INLINE bool RefineBlocks(Bits& bits, const ProgressiveBand& band, uint32_t& 
     if constexpr (store) {
       for (uint64_t hits = Deposit<deposits>(corrections, present); hits != 0;) {
         const unsigned k = leading_zeros(hits);
-        hits ^= top_bit >> k;
-        int16_t& value = block[places[k]];
+        hits ^= kTopBit >> k;
+        int16_t& value = block[kPlaces[k]];
         value = static_cast<int16_t>(value + ((value >> 15 | 1) << band.low));
       }
     }
@@ -306,7 +306,7 @@ bool ReadDcFirst(ProgressiveStream& stream, const ProgressiveDcBlock* blocks, si
     for (size_t i = 0; i < count; ++i) {
       const ProgressiveDcBlock& block = blocks[i];
       bits.refill();
-      uint32_t entry = block.table->entries[bits.bits >> shift];
+      uint32_t entry = block.table->entries[bits.bits >> kShift];
       if (entry == 0) [[unlikely]] {
         entry = block.table->slow_entry(bits.bits);
         if (entry == 0) return false;

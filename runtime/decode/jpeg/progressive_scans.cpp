@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr int last_smoothed = 9;
+constexpr int kLastSmoothed = 9;
 
 // How far each coefficient is known; libjpeg's coef_bits.
 struct Progress {
@@ -66,7 +66,7 @@ bool start_of_scan(FrameReader& reader, Segment s, Progress& progress, Progressi
 
 bool known_to_the_last_bit(const JpegFrame& frame, const Progress& progress) {
   for (size_t c = 0; c < static_cast<size_t>(frame.components); ++c) {
-    for (size_t k = 0; k <= last_smoothed; ++k) {
+    for (size_t k = 0; k <= kLastSmoothed; ++k) {
       if (progress.low[c][k] != 0) return false;
     }
   }
@@ -103,11 +103,11 @@ bool ProgressiveScans::read(EncodedView bytes, int max_scans, JpegFrame& frame) 
         break;
       case 0xDA: {
         if (header && (!reader.has_frame || !reader.lay_out())) return false;
-        if (header && bytes_.size() < bytes.size() + padding) {
+        if (header && bytes_.size() < bytes.size() + kPadding) {
           bytes_.clear();  // nothing of the last file is to be copied
-          bytes_.resize(bytes.size() + padding);
+          bytes_.resize(bytes.size() + kPadding);
         }
-        if (list_.size() >= most_scans || list_.size() >= static_cast<size_t>(std::max(max_scans, 0))) return false;
+        if (list_.size() >= kMostScans || list_.size() >= static_cast<size_t>(std::max(max_scans, 0))) return false;
         ProgressiveScan& scan = list_.emplace_back();
         if (!start_of_scan(reader, segment, progress, scan) || !read_bits(bytes, at, frame, scan)) return false;
         break;
@@ -136,7 +136,7 @@ bool ProgressiveScans::read_bits(EncodedView file, size_t& at, const JpegFrame& 
     const int64_t mcus = scan.components > 1 ? int64_t{frame.mcu_columns} * frame.mcu_rows
                                              : int64_t{blocks_across(only)} * blocks_down(only);
     scan.segments = static_cast<size_t>((mcus + scan.restart_interval - 1) / scan.restart_interval);
-    if (scan.segment + scan.segments > most_segments) return false;
+    if (scan.segment + scan.segments > kMostSegments) return false;
   }
   uint8_t* out = bytes_.data() + (segment_ends_.empty() ? 0 : segment_ends_.back());
   const uint8_t* in = begin + at;
@@ -155,7 +155,7 @@ bool ProgressiveScans::read_bits(EncodedView file, size_t& at, const JpegFrame& 
 }
 
 void ProgressiveScans::trim() {
-  if (bytes_.size() <= most_kept_bytes) return;
+  if (bytes_.size() <= kMostKeptBytes) return;
   bytes_.clear();
   bytes_.shrink_to_fit();
 }

@@ -10,7 +10,7 @@
 //   blocks otherwise. Everything else is "not supported".
 // Source: jdphuff.c (start_pass_phuff_decoder), jdinput.c, jdmarker.c, jdcoefct.c (smoothing_ok) of libjpeg-turbo
 //   2.1.5.
-// Memory: a copy of the scans' bytes, kept for the next file where it is below `most_kept_bytes`; 8 bytes a restart
+// Memory: a copy of the scans' bytes, kept for the next file where it is below `kMostKeptBytes`; 8 bytes a restart
 //   segment, at most 8 MB. A file of more scans or segments than these is "not supported".
 // Safety: all reads are bounded by `bytes`, which must outlive the list: tables point into it.
 // Thread-safety: one per thread.
@@ -43,13 +43,13 @@ struct ProgressiveScan {
 class ProgressiveScans {
  public:
   // Readable bytes behind the last segment.
-  static constexpr size_t padding = 1024;
-  static constexpr size_t most_scans = 64;
-  static constexpr size_t most_segments = size_t{1} << 20;  // of all scans together
-  static constexpr size_t most_kept_bytes = size_t{32} << 20;
+  static constexpr size_t kPadding = 1024;
+  static constexpr size_t kMostScans = 64;
+  static constexpr size_t kMostSegments = size_t{1} << 20;  // of all scans together
+  static constexpr size_t kMostKeptBytes = size_t{32} << 20;
 
   bool read(EncodedView bytes, int max_scans, JpegFrame& frame);
-  // The file is done with: memory beyond most_kept_bytes is given back.
+  // The file is done with: memory beyond kMostKeptBytes is given back.
   void trim();
   size_t kept_bytes() const noexcept { return bytes_.capacity(); }
 

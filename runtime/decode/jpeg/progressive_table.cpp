@@ -13,9 +13,9 @@ bool ProgressiveTable::build(const HuffmanSpec& spec, HuffmanCodes::Kind kind, i
   codes.for_short_codes([&](unsigned code, int length, int symbol) {
     uint32_t entry = 0;
     int size = 0;
-    if (!entry_of(length, symbol, entry, size) || length + size > lookup_bits) return;
-    const size_t spread = size_t{1} << (lookup_bits - length - size);
-    auto at = entries.begin() + static_cast<std::ptrdiff_t>(code << (lookup_bits - length));
+    if (!entry_of(length, symbol, entry, size) || length + size > kLookupBits) return;
+    const size_t spread = size_t{1} << (kLookupBits - length - size);
+    auto at = entries.begin() + static_cast<std::ptrdiff_t>(code << (kLookupBits - length));
     for (unsigned raw = 0; raw < (1U << size); ++raw, at += static_cast<std::ptrdiff_t>(spread)) {
       const auto value = static_cast<uint32_t>(extend_value(raw, size)) << low << 16;
       std::fill_n(at, spread, entry | value);
@@ -31,7 +31,7 @@ bool ProgressiveTable::entry_of(int length, int symbol, uint32_t& entry, int& si
   if (size > (refines ? 1 : 15 - low)) return false;
   const bool end = codes.kind() == HuffmanCodes::Kind::ac && size == 0 && run != 15;
   const auto taken = static_cast<uint32_t>(length + size);
-  entry = refines ? run | taken << 8 | (end ? ends : 0) : taken | (end ? end_of_block + run : run) << 8;
+  entry = refines ? run | taken << 8 | (end ? kEnds : 0) : taken | (end ? kEndOfBlock + run : run) << 8;
   return true;
 }
 

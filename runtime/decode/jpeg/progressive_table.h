@@ -2,11 +2,11 @@
 //
 //   ProgressiveTable table;
 //   if (!table.build(spec, HuffmanTable::Kind::ac, low, refine)) ...     // a table that libjpeg-turbo refuses
-//   uint32_t entry = table.entries[bits >> (64 - ProgressiveTable::lookup_bits)];
+//   uint32_t entry = table.entries[bits >> (64 - ProgressiveTable::kLookupBits)];
 //
 // Fields of an entry of a first pass:
 //   bits 0..5    bits taken: the code and the bits of its value
-//   bits 8..15   zeros before the coefficient; end_of_block + r: end of a run of 2^r blocks, and r more bits
+//   bits 8..15   zeros before the coefficient; kEndOfBlock + r: end of a run of 2^r blocks, and r more bits
 //   bits 16..31  the value, at the place of the scan's lowest bit; 0 for a run of sixteen zeros and the end of a block
 // An entry of a refining scan, whose next lookup waits for the zeros and not for the bits taken:
 //   bits 0..5    zeros before the coefficient; r
@@ -26,11 +26,11 @@
 namespace penstock {
 
 struct ProgressiveTable {
-  static constexpr int lookup_bits = 10;
-  static constexpr unsigned end_of_block = 80;  // more than any zeros lead to: 63 and 15 more
-  static constexpr uint32_t ends = 1U << 14;
+  static constexpr int kLookupBits = 10;
+  static constexpr unsigned kEndOfBlock = 80;  // more than any zeros lead to: 63 and 15 more
+  static constexpr uint32_t kEnds = 1U << 14;
 
-  std::array<uint32_t, size_t{1} << lookup_bits> entries;
+  std::array<uint32_t, size_t{1} << kLookupBits> entries;
   HuffmanCodes codes;
   int low = 0;
   bool refines = false;

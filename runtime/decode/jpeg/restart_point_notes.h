@@ -19,30 +19,30 @@ namespace penstock {
 
 class RestartPointNotes {
  public:
-  static constexpr int64_t none = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
   // `interval` 0: nothing is noted.
   void begin(int interval, int64_t first_mcu, int64_t mcus) {
     points_.clear();
     interval_ = interval;
     mcus_ = mcus;
-    wanted_ = interval > 0 && first_mcu < mcus ? first_mcu : none;
+    wanted_ = interval > 0 && first_mcu < mcus ? first_mcu : kNone;
   }
   // The MCU whose beginning is to be noted next.
   int64_t wanted() const noexcept { return wanted_; }
   void add(const RestartPoint& point) {
     points_.push_back(point);
     wanted_ += interval_;
-    if (wanted_ >= mcus_) wanted_ = none;
+    if (wanted_ >= mcus_) wanted_ = kNone;
   }
   // A point could not be told: without it later ones are worth nothing.
-  void stop() noexcept { wanted_ = none; }
+  void stop() noexcept { wanted_ = kNone; }
   std::span<const RestartPoint> points() const noexcept { return points_; }
 
  private:
   int interval_ = 0;
   int64_t mcus_ = 0;
-  int64_t wanted_ = none;
+  int64_t wanted_ = kNone;
   std::vector<RestartPoint> points_;
 };
 

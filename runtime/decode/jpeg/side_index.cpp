@@ -12,8 +12,8 @@
 namespace penstock {
 namespace {
 
-constexpr int offset_bits = 20;
-constexpr int dc_bits = 12;
+constexpr int kOffsetBits = 20;
+constexpr int kDcBits = 12;
 constexpr int kShortestInterval = 4;
 constexpr int kLongestInterval = 65535;
 constexpr uint8_t kVersion = 1;
@@ -37,22 +37,22 @@ int learned_interval(const JpegFrame& frame, size_t file_bytes) {
 
 void SideIndex::reserve(size_t points) {
   points_.reserve(points * record_bytes());
-  groups_.reserve((points + group - 1) / group);
+  groups_.reserve((points + kGroup - 1) / kGroup);
 }
 
 SideIndex::SideIndex(int interval, int components, bool partial)
     : interval_(interval), components_(components), partial_(partial) {}
 
 bool SideIndex::add(const RestartPoint& point) {
-  const bool begins_group = count_ % group == 0;
+  const bool begins_group = count_ % kGroup == 0;
   const uint32_t base = begins_group ? point.byte : groups_.back();
   const uint64_t bits = (uint64_t{point.byte} - base) * 8 + point.bit;
-  if (point.byte < base || bits >= uint64_t{1} << offset_bits) return false;
+  if (point.byte < base || bits >= uint64_t{1} << kOffsetBits) return false;
   uint64_t record = bits;
   for (int c = 0; c < components_; ++c) {
     const int value = point.dc[static_cast<size_t>(c)];
-    if (value < -(1 << (dc_bits - 1)) || value >= 1 << (dc_bits - 1)) return false;
-    record |= (static_cast<uint64_t>(value) & ((1U << dc_bits) - 1)) << (offset_bits + dc_bits * c);
+    if (value < -(1 << (kDcBits - 1)) || value >= 1 << (kDcBits - 1)) return false;
+    record |= (static_cast<uint64_t>(value) & ((1U << kDcBits) - 1)) << (kOffsetBits + kDcBits * c);
   }
   if (begins_group) groups_.push_back(base);
   std::array<uint8_t, 8> bytes;
@@ -66,13 +66,13 @@ RestartPoint SideIndex::at(size_t n) const {
   uint64_t record = 0;
   const uint8_t* const p = points_.data() + n * record_bytes();
   for (size_t i = 0; i < record_bytes(); ++i) record |= uint64_t{p[i]} << (8 * i);
-  const uint64_t bits = record & ((1U << offset_bits) - 1);
+  const uint64_t bits = record & ((1U << kOffsetBits) - 1);
   RestartPoint point;
-  point.byte = static_cast<uint32_t>(groups_[n / group] + bits / 8);
+  point.byte = static_cast<uint32_t>(groups_[n / kGroup] + bits / 8);
   point.bit = static_cast<uint8_t>(bits % 8);
   for (int c = 0; c < components_; ++c) {
-    const auto raw = static_cast<int32_t>(record >> (offset_bits + dc_bits * c) & ((1U << dc_bits) - 1));
-    point.dc[static_cast<size_t>(c)] = static_cast<int16_t>(raw >= 1 << (dc_bits - 1) ? raw - (1 << dc_bits) : raw);
+    const auto raw = static_cast<int32_t>(record >> (kOffsetBits + kDcBits * c) & ((1U << kDcBits) - 1));
+    point.dc[static_cast<size_t>(c)] = static_cast<int16_t>(raw >= 1 << (kDcBits - 1) ? raw - (1 << kDcBits) : raw);
   }
   return point;
 }
@@ -117,7 +117,7 @@ bool SideIndex::read(std::span<const std::byte> text, SideIndex& index) {
   index.count_ = in.u32();
   index.partial_ = false;
   if ((index.components_ != 1 && index.components_ != 3) || index.interval_ < 1) return false;
-  const size_t groups = (index.count_ + group - 1) / group;
+  const size_t groups = (index.count_ + kGroup - 1) / kGroup;
   if (in.left() != groups * 4 + index.count_ * index.record_bytes()) return false;
   index.groups_.resize(groups);
   for (uint32_t& base : index.groups_) base = in.u32();

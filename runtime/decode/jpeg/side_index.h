@@ -50,7 +50,7 @@ struct JpegFrame;
 
 class SideIndex {
  public:
-  static constexpr int group = 16;
+  static constexpr int kGroup = 16;
 
   SideIndex() = default;
   // For points 0, interval, 2 interval, … in order. `partial`: it may have fewer than the file has MCUs for.

@@ -11,9 +11,9 @@ namespace penstock {
 namespace {
 
 // With fewer bytes a block, a lane would run out of blocks before its chunk ends.
-constexpr size_t fewest_bytes_per_block = 5;
+constexpr size_t kFewestBytesPerBlock = 5;
 // libjpeg-turbo reads ahead of what it decodes: see EntropyDecoder::library_would_stop_without_warning().
-constexpr uint32_t bits_left_behind = 16 * 8;
+constexpr uint32_t kBitsLeftBehind = 16 * 8;
 // Bytes of a scan that lanes do not begin to read.
 constexpr size_t left_at_end(size_t scan) {
   return std::max<size_t>(512, scan / 64);
@@ -23,7 +23,7 @@ constexpr size_t left_at_end(size_t scan) {
 
 SpeculativeRows::SpeculativeRows()
     : count_(lane_shape().count),
-      noted_places_of_all_(noted_lookups / lane_shape().lookups_per_fetch),
+      noted_places_of_all_(kNotedLookups / lane_shape().lookups_per_fetch),
       log_(noted_places_of_all_, count_) {}
 
 bool SpeculativeRows::begin(EncodedView bytes, const JpegFrame& frame, McuColumns columns, int first_row, int end_row,
@@ -41,16 +41,16 @@ bool SpeculativeRows::begin(EncodedView bytes, const JpegFrame& frame, McuColumn
   // end is left to those who can tell what the file's end means.
   const size_t guess = ahead * mcus_needed / mcus_ahead;
   const size_t wanted = std::min(guess + guess / 32, ahead - std::min(ahead, left_at_end(scan)));
-  if (wanted < count_ * smallest_chunk) return false;
+  if (wanted < count_ * kSmallestChunk) return false;
   if (!tables_.lay_out(frame, layout_)) return false;
-  if (scan < mcus * layout_.blocks * fewest_bytes_per_block) return false;
+  if (scan < mcus * layout_.blocks * kFewestBytesPerBlock) return false;
   file_ = reinterpret_cast<const uint8_t*>(bytes.data());
   file_size_ = bytes.size();
   frame_ = &frame;
   columns_ = columns;
   end_row_ = end_row;
   wanted_end_ = from.point.byte + wanted;
-  bands_ = (wanted + count_ * chunk_bytes - 1) / (count_ * chunk_bytes);
+  bands_ = (wanted + count_ * kChunkBytes - 1) / (count_ * kChunkBytes);
   raw_ = from.point.byte;
   bit_ = from.point.bit;
   mcu_ = from.mcu;
@@ -59,7 +59,7 @@ bool SpeculativeRows::begin(EncodedView bytes, const JpegFrame& frame, McuColumn
   notes_ = notes;
   runs_.clear();
   band_mcu_ = mcu_;
-  if (coefficients_.empty()) coefficients_.resize((lane_scratch_bytes + count_ * lane_bytes) / sizeof(int16_t));
+  if (coefficients_.empty()) coefficients_.resize((kLaneScratchBytes + count_ * kLaneBytes) / sizeof(int16_t));
   clean();
   return true;
 }
@@ -75,7 +75,7 @@ void SpeculativeRows::clean() {
 
 // At most `most` bytes of the scan from raw_ on, or up to a marker.
 void SpeculativeRows::take_bytes(size_t most) {
-  if (bytes_.size() < most + lane_padding) bytes_.resize(most + lane_padding);
+  if (bytes_.size() < most + kLanePadding) bytes_.resize(most + kLanePadding);
   stuffed_.clear();
   uint8_t* const begin = bytes_.data();
   const uint8_t* const end = file_ + file_size_;
@@ -88,20 +88,20 @@ bool SpeculativeRows::feed(size_t lane, const LaneEnd* end, LaneUnit& unit) {
   Lane& own = lanes_[lane];
   if (end == nullptr) {
     const uint32_t begin = lane == 0 ? bit_ : lanes_[lane - 1].end_bit;
-    unit = {begin, own.end_bit, lane_blocks, first_block(lane)};
+    unit = {begin, own.end_bit, kLaneBlocks, first_block(lane)};
     return true;
   }
   own.end = *end;
   own.notes = log_.size();
-  const uint32_t reached = end->place.block + 2 * block_bytes;  // and what may have been spilt
+  const uint32_t reached = end->place.block + 2 * kBlockBytes;  // and what may have been spilt
   dirty_end_[lane] = std::max(dirty_end_[lane], reached);
   if (end->why != LaneEnd::Why::failed || lane == 0) return false;
   // It has not found its way yet. (If it had, that will be noticed.)
   const uint32_t bit = (end->place.bit / 8 + 1) * 8;
-  const uint32_t last = first_block(lane) + static_cast<uint32_t>(lane_blocks) * block_bytes;
+  const uint32_t last = first_block(lane) + static_cast<uint32_t>(kLaneBlocks) * kBlockBytes;
   if (bit >= own.end_bit || reached >= last) return false;
   own.started_anew = reached;
-  unit = {bit, own.end_bit, (last - reached) / block_bytes, reached};
+  unit = {bit, own.end_bit, (last - reached) / kBlockBytes, reached};
   return true;
 }
 
@@ -116,17 +116,17 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
   size_t chunk = (wanted_end_ - raw_) / bands_ / count_;
   --bands_;
   take_bytes(chunk * count_ + 4096);  // up to the end of the MCU that the last chunk ends in
-  if (bytes_used_ < chunk * count_ + lane_padding) {
+  if (bytes_used_ < chunk * count_ + kLanePadding) {
     // The scan ends long before the file does.
     bands_ = 0;
     chunk = (bytes_used_ - std::min(bytes_used_, left_at_end(bytes_used_))) / count_;
   }
-  if (chunk < smallest_chunk) return Row::ended;
+  if (chunk < kSmallestChunk) return Row::ended;
   for (size_t lane = 0; lane < count_; ++lane) {
     lanes_[lane] = {static_cast<uint32_t>((lane + 1) * chunk * 8), 0, {}, 0};
   }
   stepped_.clear();
-  log_.clear(notes_ != nullptr && notes_->wanted() != RestartPointNotes::none ? noted_places_of_all_ : noted_places);
+  log_.clear(notes_ != nullptr && notes_->wanted() != RestartPointNotes::kNone ? noted_places_of_all_ : kNotedPlaces);
   decode_lanes(tables_, layout_, bytes_.data(), coefficients_.data(), *this, &log_);
   if (!join_lanes()) return Row::unsupported;
   add_predictions();
@@ -134,15 +134,15 @@ SpeculativeRows::Row SpeculativeRows::read_band() {
 }
 
 bool SpeculativeRows::step(LanePlace& place, size_t lane) {
-  if (place.block >= first_block(lane) + static_cast<uint32_t>(lane_blocks + spare_blocks) * block_bytes) return false;
+  if (place.block >= first_block(lane) + static_cast<uint32_t>(kLaneBlocks + kSpareBlocks) * kBlockBytes) return false;
   if (!lane_step(tables_, layout_, bytes_.data(), coefficients_.data(), place)) return false;
-  dirty_end_[lane] = std::max(dirty_end_[lane], place.block + 2 * block_bytes);
+  dirty_end_[lane] = std::max(dirty_end_[lane], place.block + 2 * kBlockBytes);
   if (notes_ != nullptr && place.next == 0 && place.mcu_block == 0) stepped_.push_back({place.block, place.bit});
   return place.bit <= bytes_used_ * 8;
 }
 
 void SpeculativeRows::add_run(uint32_t from, uint32_t to) {
-  if (to > from) runs_.push_back({from, (to - from) / block_bytes});
+  if (to > from) runs_.push_back({from, (to - from) / kBlockBytes});
 }
 
 // From lane to lane along the places where they meet; then to the end of an MCU.
@@ -183,15 +183,15 @@ bool SpeculativeRows::go_to_end(LanePlace& place, size_t lane, uint32_t from) {
   size_t before = 0;
   for (const Run& run : runs_) before += run.blocks;
   const auto wanted = static_cast<size_t>(int64_t{end_row_} * frame_->mcu_columns - band_mcu_) * layout_.blocks;
-  size_t blocks = before + (place.block - from) / block_bytes;
+  size_t blocks = before + (place.block - from) / kBlockBytes;
   while (blocks < wanted && (place.next != 0 || place.mcu_block != 0)) {
     if (!step(place, lane)) return false;
-    blocks = before + (place.block - from) / block_bytes;
+    blocks = before + (place.block - from) / kBlockBytes;
   }
   add_run(from, place.block);
   mcu_ = band_mcu_ + static_cast<int64_t>(std::min(blocks, wanted) / layout_.blocks);
   // The code that goes on from here decides what the bits at the end mean.
-  if (blocks >= wanted) return place.bit + bits_left_behind <= bytes_used_ * 8;
+  if (blocks >= wanted) return place.bit + kBitsLeftBehind <= bytes_used_ * 8;
   const auto whole = place.bit / 8;
   raw_ += whole + static_cast<size_t>(std::ranges::lower_bound(stuffed_, whole) - stuffed_.begin());
   bit_ = static_cast<uint8_t>(place.bit % 8);
@@ -231,8 +231,8 @@ bool SpeculativeRows::find_restart_point(size_t run, size_t blocks, RestartPoint
   uint32_t bit = band_bit_;
   if (run > 0 || blocks > 0) {
     if (blocks == 0) blocks = runs_[--run].blocks;  // what the lane noted of its run's first block may be from before
-    const size_t lane = (runs_[run].block - first_block(0)) / lane_bytes;
-    const uint32_t wanted = runs_[run].block + static_cast<uint32_t>(blocks * block_bytes);
+    const size_t lane = (runs_[run].block - first_block(0)) / kLaneBytes;
+    const uint32_t wanted = runs_[run].block + static_cast<uint32_t>(blocks * kBlockBytes);
     const LanePlace& end = lanes_[lane].end.place;
     if (wanted > end.block) {
       const auto stepped = std::ranges::lower_bound(stepped_, wanted, {}, &Stepped::block);
@@ -242,7 +242,7 @@ bool SpeculativeRows::find_restart_point(size_t run, size_t blocks, RestartPoint
       if (lanes_[lane].notes == 0) return false;
       LanePlace place = log_.at(last_note_before(lane, wanted), lane);
       for (int steps = 0; place.block != wanted; ++steps) {
-        if (steps == most_steps_to_restart_point) return false;
+        if (steps == kMostStepsToRestartPoint) return false;
         if (!lane_step<false>(tables_, layout_, bytes_.data(), nullptr, place)) return false;
       }
       if (place.next != 0 || place.mcu_block != 0) return false;
@@ -269,11 +269,11 @@ size_t SpeculativeRows::last_note_before(size_t lane, uint32_t block) {
   if (lane != note_lane_) {
     note_lane_ = lane;
     note_ = 0;
-    const uint32_t blocks = (lanes_[lane].end.place.block - first_block(lane)) / block_bytes;
+    const uint32_t blocks = (lanes_[lane].end.place.block - first_block(lane)) / kBlockBytes;
     notes_per_block_ = static_cast<float>(last) / static_cast<float>(std::max<uint32_t>(blocks, 1));
   }
   const auto blocks_to_go = [&](size_t n) {
-    return static_cast<float>(static_cast<int32_t>(block - log_.at(n, lane).block)) * (1.0F / block_bytes) - 0.5F;
+    return static_cast<float>(static_cast<int32_t>(block - log_.at(n, lane).block)) * (1.0F / kBlockBytes) - 0.5F;
   };
   const float wanted = blocks_to_go(note_);
   float blocks = wanted;

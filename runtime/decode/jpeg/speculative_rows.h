@@ -21,7 +21,7 @@
 // It begins at the scan's first MCU, or at any other whose restart point is known. On the way it notes restart points
 //   of the MCUs that `notes` wants: the lanes' places are logged anyway, some symbols before each MCU, and a few single
 //   steps lead from there to its first bit.
-// Bands: a chunk has at most `chunk_bytes`; larger files are decoded band after band, each beginning at the MCU where
+// Bands: a chunk has at most `kChunkBytes`; larger files are decoded band after band, each beginning at the MCU where
 //   the last one ended. Of a row that they share, the blocks that the crop needs are kept.
 // Status: as entropy.h's for the rows read, or "not supported" more often: where too few bytes remain behind the rows
 //   to know that libjpeg-turbo would stop without a warning, blocks of very few bytes, overfull blocks. Callers then
@@ -51,8 +51,8 @@ class SpeculativeRows final : private LaneFeeder {
  public:
   enum class Row : uint8_t { read, ended, unsupported };
 
-  static constexpr size_t chunk_bytes = 8 << 10;
-  static constexpr size_t smallest_chunk = 512;
+  static constexpr size_t kChunkBytes = 8 << 10;
+  static constexpr size_t kSmallestChunk = 512;
 
   SpeculativeRows();
 
@@ -71,13 +71,13 @@ class SpeculativeRows final : private LaneFeeder {
   bool hand_over(EncodedView bytes, EntropyDecoder& entropy);
 
  private:
-  static constexpr size_t lane_blocks = 1792;
-  static constexpr size_t spare_blocks = 128;  // for going on past a chunk's end
-  static constexpr size_t lane_bytes = (lane_blocks + spare_blocks + 2) * 128;
+  static constexpr size_t kLaneBlocks = 1792;
+  static constexpr size_t kSpareBlocks = 128;  // for going on past a chunk's end
+  static constexpr size_t kLaneBytes = (kLaneBlocks + kSpareBlocks + 2) * 128;
   // For meeting, some hundred are enough; for restart points, so many as a lane's chunk takes.
-  static constexpr size_t noted_places = 640;
-  static constexpr size_t noted_lookups = 15360;
-  static constexpr int most_steps_to_restart_point = 64;
+  static constexpr size_t kNotedPlaces = 640;
+  static constexpr size_t kNotedLookups = 15360;
+  static constexpr int kMostStepsToRestartPoint = 64;
 
   // Blocks one after the other in the right order.
   struct Run {
@@ -110,7 +110,7 @@ class SpeculativeRows final : private LaneFeeder {
   void visit_blocks(int64_t first, int64_t end, const Visit& visit);
   void clean();
   const int16_t* block(uint32_t at) const { return coefficients_.data() + at / 2; }
-  static uint32_t first_block(size_t lane) { return static_cast<uint32_t>(lane_scratch_bytes + lane * lane_bytes); }
+  static uint32_t first_block(size_t lane) { return static_cast<uint32_t>(kLaneScratchBytes + lane * kLaneBytes); }
 
   size_t count_;  // of lanes
   size_t noted_places_of_all_;
@@ -143,10 +143,10 @@ class SpeculativeRows final : private LaneFeeder {
   std::vector<uint8_t> bytes_;  // unstuffed, from raw_ on
   size_t bytes_used_ = 0;
   std::vector<uint32_t> stuffed_;  // which of them are 0xFF, and have a zero behind them in the file
-  std::array<Lane, most_lanes> lanes_{};
+  std::array<Lane, kMostLanes> lanes_{};
   LaneLog log_;
   std::vector<int16_t> coefficients_;             // all zero between bands
-  std::array<uint32_t, most_lanes> dirty_end_{};  // of each lane's blocks
+  std::array<uint32_t, kMostLanes> dirty_end_{};  // of each lane's blocks
   std::vector<Run> runs_;
   int64_t band_mcu_ = 0;  // the MCU that the runs begin with
   size_t run_ = 0;        // where read_row() has come to

@@ -34,7 +34,7 @@ void ZigzagRow::begin(const JpegFrame& frame, const LaneLayout& layout, size_t c
         place_of_[b] = row + static_cast<size_t>(across);
         step_of_[b] = static_cast<size_t>(component.h);
       }
-      row += tiles_across(component, columns) * blocks_per_tile;
+      row += tiles_across(component, columns) * kBlocksPerTile;
     }
   }
   places_.assign(row, no_block.data());
@@ -45,7 +45,7 @@ void ZigzagRow::write(const CoefficientTarget& target) const {
   for (size_t c = 0; c < static_cast<size_t>(frame_->components); ++c) {
     const JpegComponent& component = frame_->component[c];
     const size_t tiles = tiles_across(component, columns_);
-    for (int down = 0; down < component.v; ++down, row += tiles * blocks_per_tile) {
+    for (int down = 0; down < component.v; ++down, row += tiles * kBlocksPerTile) {
       if (target.tiles[c] == nullptr) continue;
       zigzag_blocks_to_tiles(row, tiles, target.tiles[c] + static_cast<size_t>(down) * target.row_stride[c]);
     }

@@ -26,7 +26,7 @@ namespace {
 
 // A group of threads a span: all read the same part.
 template <class Kernel>
-__global__ void __launch_bounds__(span_threads)
+__global__ void __launch_bounds__(kSpanThreads)
     run_spans(uint8_t* memory, uint8_t* outputs, const PartSpan* spans, const typename Kernel::Part* parts) {
   const PartSpan span = spans[blockIdx.x];
   const typename Kernel::Part& part = parts[span.part];
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(span_threads)
 
 template <class Kernel>
 void launch_kernel(uint8_t* memory, const StageLaunch& launch, cudaStream_t stream) {
-  run_spans<Kernel><<<launch.spans, span_threads, 0, stream>>>(
+  run_spans<Kernel><<<launch.spans, kSpanThreads, 0, stream>>>(
       memory, launch.outputs, reinterpret_cast<const PartSpan*>(memory + launch.spans_at),
       reinterpret_cast<const typename Kernel::Part*>(memory + launch.parts_at));
 }
@@ -408,12 +408,12 @@ void describe_gpus(CudaFacts* facts) {
   for (int number = 0; number < count; ++number) facts->gpus.push_back(gpu_facts(number, count));
 }
 
-constexpr CudaComponent cuda_component_functions{kCudaComponentVersion, count_gpus, open_gpu, describe_gpus,
-                                                 describe_nvjpeg_on};
+constexpr CudaComponent kCudaComponentFunctions{kCudaComponentVersion, count_gpus, open_gpu, describe_gpus,
+                                                describe_nvjpeg_on};
 
 }  // namespace
 }  // namespace penstock
 
 extern "C" const penstock::CudaComponent* penstock_cuda_component() {
-  return &penstock::cuda_component_functions;
+  return &penstock::kCudaComponentFunctions;
 }

@@ -99,7 +99,7 @@ class NvjpegDecoder final : public PictureDecoder {
   std::function<void()> wait_;
   cudaStream_t stream_;
   PictureDecoderFacts facts_;
-  std::array<std::string, refusals> reasons_;
+  std::array<std::string, kRefusals> reasons_;
   NvjpegPool gpu_pool_;
   NvjpegPool pinned_pool_;
   nvjpegDevAllocatorV2_t gpu_allocator_{};

@@ -73,7 +73,7 @@ class HostDecoder final : public PictureDecoder {
 
   std::shared_ptr<HostLibrary> library_;
   Later later_;
-  std::array<std::string, refusals> reasons_;
+  std::array<std::string, kRefusals> reasons_;
   DecodeLimits limits_;
   Decoder decoder_{limits_};
   PixelBuffer storage_;
@@ -109,7 +109,7 @@ class HostGpu final : public Gpu {
   std::byte* allocate(size_t bytes, GpuMemory where) override {
     MutexLock lock(mutex_);
     const size_t counted = where == GpuMemory::device ? bytes : 0;
-    void* const memory = fits(counted) ? std::aligned_alloc(gpu_alignment, gpu_aligned(bytes)) : nullptr;
+    void* const memory = fits(counted) ? std::aligned_alloc(kGpuAlignment, gpu_aligned(bytes)) : nullptr;
     if (memory == nullptr) throw short_of(bytes, "out of memory");
     used_ += counted;
     blocks_[memory] = counted;

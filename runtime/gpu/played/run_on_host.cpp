@@ -11,7 +11,7 @@ void run_all(uint8_t* memory, const StageLaunch& launch) {
   const auto* const parts = reinterpret_cast<const typename Kernel::Part*>(memory + launch.parts_at);
   for (uint32_t s = 0; s < launch.spans; ++s) {
     const typename Kernel::Part& part = parts[spans[s].part];
-    for (uint32_t thread = 0; thread < span_threads; ++thread) {
+    for (uint32_t thread = 0; thread < kSpanThreads; ++thread) {
       const uint32_t unit = spans[s].first + thread;
       if (unit < part.units) Kernel::run(memory, launch.outputs, part, unit);
     }
