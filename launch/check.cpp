@@ -29,6 +29,7 @@
 #include "runtime/job/sampler_file.h"
 #include "runtime/job/suggest.h"
 #include "runtime/loader/loader.h"
+#include "runtime/loader/loader_splits.h"
 #include "runtime/sample/split_context.h"
 #include "runtime/sample/split_fields.h"
 #include "sampler/plan.h"
@@ -303,6 +304,11 @@ class JobCheck {
         "memory: %.0f MB of chunk buffers at each loader%s, %.0f MB of batch buffers at each trainer; %.0f MB are free "
         "here\n",
         chunk_buffers_mb_, cache.c_str(), batch_buffers_mb_, free_mb);
+    const MemoryShares shares = memory_shares(loader_, std::llround(chunk_buffers_mb_ * 1e6));
+    std::printf(
+        "  of loader.memory_gb, %.0f MB are left for pictures of %zu MB and more while they are made; what needs more "
+        "is made alone\n",
+        static_cast<double>(shares.large) / 1e6, kLargeMemory / 1'000'000);
     judge_memory(free_mb);
     try {
       const MpiFound mpi = find_mpirun();

@@ -56,6 +56,17 @@ class Decoder::Impl {
     throw Error(ErrorKind::usage, "decode: a header that read_header did not fill");
   }
 
+  // JPEG's own memory is that of some rows, and the library's goes with each picture.
+  void let_large_go() {
+    png = {};
+    pnm = {};
+    bmp = {};
+    gif = {};
+    webp = {};
+    tiff = {};
+    stored.let_large_go();
+  }
+
   JpegDecoder jpeg;
   PngDecoder png;
   PnmDecoder pnm;
@@ -113,6 +124,10 @@ SampleStatus Decoder::decode(EncodedView bytes, const ImageHeader& header, const
 
 const DecodeCounts& Decoder::counts() const noexcept {
   return impl_->jpeg.counts();
+}
+
+void Decoder::let_large_go() {
+  impl_->let_large_go();
 }
 
 std::string decoder_versions() {

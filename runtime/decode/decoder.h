@@ -50,6 +50,8 @@ class Decoder {
                            PixelView& pixels);
 
   const DecodeCounts& counts() const noexcept;
+  // What large pictures have left is given back to the system; the next one decodes as ever.
+  void let_large_go();
 
  private:
   class Impl;

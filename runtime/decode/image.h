@@ -74,9 +74,9 @@ struct DecodeCounts {
   int64_t library_jpeg = 0;
 };
 
-// Interleaved RGB, 8 bits, row after row: what decoders write and resampling reads. Grows, never shrinks, so one
-// buffer per thread serves all images. The memory is 64-byte aligned and has `padding` readable bytes past its end, so
-// vector loads may overrun. Move-only owner.
+// Interleaved RGB, 8 bits, row after row: what decoders write and resampling reads. It grows, and shrinks only by
+// let_large_go(), so one buffer per thread serves all images. The memory is 64-byte aligned and has `kPadding` readable
+// bytes past its end, so vector loads may overrun. Move-only owner.
 class PixelBuffer {
  public:
   static constexpr size_t kPadding = 64;
@@ -93,6 +93,7 @@ class PixelBuffer {
   uint8_t* row(int y) noexcept { return data_.data() + static_cast<size_t>(y) * row_bytes(); }
   const uint8_t* row(int y) const noexcept { return data_.data() + static_cast<size_t>(y) * row_bytes(); }
   size_t capacity_bytes() const noexcept { return data_.capacity(); }
+  void let_large_go() noexcept { data_.let_large_go(); }
 
  private:
   AlignedBytes data_;

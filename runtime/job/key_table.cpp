@@ -161,7 +161,8 @@ std::vector<Section<Job>> make_job_sections() {
   keys.machinery(PENSTOCK_MEMBER(loader.prefetch), integer(1, 1024),
       "Batches made ahead, per trainer and split; at least two batch buffers are kept.");
   keys.machinery(PENSTOCK_MEMBER(loader.memory_gb), number(0.001, 65536),
-      "Memory per loader rank, in GB, for the chunks being made or on their way.");
+      "Memory per loader rank, in GB, for the chunks being made or on their way; what they leave is for samples read "
+      "ahead, learned restart points, and pictures whose pixels take 16 MiB and more while they are made.");
   keys.machinery(PENSTOCK_MEMBER(loader.chunk_samples), integer(0, 65536),
       "Samples per unit of work; 0: chosen from batch and threads.");
   keys.machinery(PENSTOCK_MEMBER(loader.payload_crc), boolean(),

@@ -103,6 +103,12 @@ class Loader::Impl {
       const LearnedFigures learned = splits_.learned()->figures();
       report["learned_index"] = {{"photos", learned.photos}, {"bytes", learned.bytes}, {"used", learned.used}};
     }
+    if (const LargeMemory::Figures large = splits_.large().figures(); large.pictures > 0) {
+      report["large_pictures"] = {{"count", large.pictures},
+                                  {"most_mb", static_cast<double>(large.most) / 1e6},
+                                  {"limit_mb", static_cast<double>(large.limit) / 1e6},
+                                  {"waited_s", as_seconds(large.waited_ns)}};
+    }
     if (options_.executor != ExecutorKind::cpu) report["gpus"] = gpu_report(f, elapsed);
     if (auto replaced = splits_.replaced_workers(); !replaced.is_null()) {
       report["python_workers_replaced"] = std::move(replaced);

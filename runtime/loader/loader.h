@@ -40,8 +40,8 @@ namespace penstock {
 struct LoaderOptions {
   PeerId coordinator = 0;
   int threads = 2;
-  int chunk_buffers = 16;  // per split
-  int64_t memory_bytes = int64_t{2} << 30;
+  int chunk_buffers = 16;                   // per split
+  int64_t memory_bytes = int64_t{2} << 30;  // shared as memory_shares() of loader_splits.h says
   bool payload_crc = false;
   Nanoseconds heartbeat_ns = 500 * kMillisecond;
   Nanoseconds silence_ns = 0;  // of the coordinator, after which run() fails; 0: silence means nothing

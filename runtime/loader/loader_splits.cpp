@@ -53,13 +53,24 @@ std::string memory_remedy(const FieldTable& fields) {
 
 }  // namespace
 
+// Chunk buffers first; of the rest, half at most is for what is learned.
+MemoryShares memory_shares(const LoaderOptions& options, int64_t chunk_buffer_bytes) {
+  const int64_t left = std::max<int64_t>(options.memory_bytes - chunk_buffer_bytes, 0);
+  MemoryShares shares;
+  shares.learned = std::min(options.index_memory_bytes, left / 2);
+  shares.read_ahead = left - shares.learned;
+  shares.large = shares.read_ahead - std::min(options.read_ahead.memory_bytes, shares.read_ahead);
+  return shares;
+}
+
 LoaderSplits::LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Wakeup& wakeup)
     : options_(options),
       endpoint_(endpoint),
       ahead_(ahead),
       wakeup_(wakeup),
-      learned_(options.index_memory_bytes > 0 ? std::make_shared<LearnedMemory>(learned_limit(options.memory_bytes))
-                                              : nullptr) {}
+      learned_(options.index_memory_bytes > 0 ? std::make_shared<LearnedMemory>(memory_shares(options, 0).learned)
+                                              : nullptr),
+      large_(std::make_shared<LargeMemory>(memory_shares(options, 0).large)) {}
 
 LoaderSplits::~LoaderSplits() {
   stop();
@@ -87,14 +98,11 @@ nlohmann::json LoaderSplits::replaced_workers() const {
   return all;
 }
 
-// Chunk buffers first; of the rest, half at most is for what is learned.
-int64_t LoaderSplits::learned_limit(int64_t left) const {
-  return std::min(options_.index_memory_bytes, std::max<int64_t>(left, 0) / 2);
-}
 void LoaderSplits::share_memory() {
-  const int64_t left = options_.memory_bytes - static_cast<int64_t>(arena_bytes_);
-  ahead_.set_memory(left - learned_limit(left));
-  if (learned_) learned_->set_limit(learned_limit(left));
+  const MemoryShares shares = memory_shares(options_, static_cast<int64_t>(arena_bytes_));
+  ahead_.set_memory(shares.read_ahead);
+  if (learned_) learned_->set_limit(shares.learned);
+  large_->set_limit(shares.large);
 }
 
 void LoaderSplits::prepare(const PrepareSplit& m) {
@@ -182,9 +190,9 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
     std::shared_ptr<const SplitContext> context;  // reads through `files`: goes first
   };
   const auto opened = std::make_shared<Opened>(files);
-  opened->context =
-      SplitContext::open(split_from_json(m.json), opened->files,
-                         {options_.python, options_.on_notice, python_stop_.get_token()}, options_.sources, learned_);
+  opened->context = SplitContext::open(split_from_json(m.json), opened->files,
+                                       {options_.python, options_.on_notice, python_stop_.get_token()},
+                                       options_.sources, learned_, large_);
   fresh.stamps = opened->files.finish();
   fresh.context = {opened, opened->context.get()};
   const Source& source = fresh.context->source();

@@ -19,8 +19,8 @@
 //
 // Invariant: a chunk buffer is in its split's `free_chunk_buffers`, or belongs to one work, or is published, for one
 //   receiver.
-// Memory: chunk buffers count within loader.memory_gb; what they leave is shared by what is read ahead and what is
-//   learned.
+// Memory: chunk buffers count within loader.memory_gb; what they leave is shared by what is read ahead, what is
+//   learned, and large pictures while they are made (memory_shares()).
 // Thread-safety: the loader's event loop alone, but replaced_workers(), for any thread. Threads that list set `wakeup`.
 // Ownership: lists and chunk buffers; whoever works with a split keeps its context. What the constructor takes must
 //   outlive it.
@@ -53,6 +53,14 @@ namespace penstock {
 
 struct LoaderOptions;
 
+// Who has what of loader.memory_gb, where chunk buffers take `chunk_buffer_bytes` of it.
+struct MemoryShares {
+  int64_t read_ahead = 0;  // at most, as its own key says less
+  int64_t learned = 0;
+  int64_t large = 0;  // pictures whose pixels take kLargeMemory and more
+};
+MemoryShares memory_shares(const LoaderOptions& options, int64_t chunk_buffer_bytes);
+
 class LoaderSplits {
  public:
   LoaderSplits(const LoaderOptions& options, Endpoint& endpoint, ReadAhead& ahead, Wakeup& wakeup);
@@ -71,8 +79,14 @@ class LoaderSplits {
   nlohmann::json replaced_workers() const;
   const LearnedMemory* learned() const noexcept { return learned_.get(); }  // nullptr: nothing is learned
 
-  void stop() noexcept { python_stop_.request_stop(); }  // nobody waits for workers in Python any more
-  void join();                                           // with the threads that list
+  const LargeMemory& large() const noexcept { return *large_; }
+
+  // Nobody waits for workers in Python any more, or for memory.
+  void stop() noexcept {
+    python_stop_.request_stop();
+    large_->close();
+  }
+  void join();  // with the threads that list
 
  private:
   // What a split was listed from, and what became of it.
@@ -125,7 +139,6 @@ class LoaderSplits {
   void make_arena(Split& split);
   std::unique_ptr<ChunkWork> begin(Split& split, LeaseGranted m);
   void send(const ControlMessage& message);  // the coordinator
-  int64_t learned_limit(int64_t left) const;
   void share_memory();
 
   const LoaderOptions& options_;
@@ -133,6 +146,7 @@ class LoaderSplits {
   ReadAhead& ahead_;
   Wakeup& wakeup_;
   std::shared_ptr<LearnedMemory> learned_;
+  std::shared_ptr<LargeMemory> large_;
   Splits splits_;
   std::list<Leaving> leaving_;
   std::deque<Kept> kept_;  // of splits that are closed, the last one at the end

@@ -7,6 +7,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/field_value.h"
+#include "runtime/base/large_memory.h"
 #include "runtime/base/wire.h"
 #include "runtime/sample/split_fields.h"
 #include "runtime/transforms/draw.h"
@@ -33,6 +34,7 @@ SampleStatus SampleMaker::run_function(const DrawKey& key, size_t number, uint16
   const std::vector<std::byte> who = python_request(key);
   body.raw(who.data(), who.size());
   const std::string& name = functions[number];
+  take_large(bytes);
   SampleStatus status =
       context_->workers()->call({kPythonTransform, body.bytes(), std::as_bytes(std::span(image.row(0), bytes))}, bytes,
                                 "'" + name + "' on sample " + std::to_string(key.index), answer_);
@@ -106,6 +108,17 @@ SampleStatus SampleMaker::apply(const ImageInput& input, const ImageHeader& head
       return run_function(key, number, position, pixels);
     };
   }
+  // The guard gives memory back before the use ends, so that the next one in line finds it free.
+  const LargeMemory::Use use(context_->large());
+  struct LetGo {
+    SampleMaker& maker;
+    const LargeMemory::Use& use;
+    ~LetGo() {
+      if (!use.any()) return;
+      maker.scratch_.let_large_go();
+      let_large_go(maker.answer_);
+    }
+  } const let_go{*this, use};
   const SampleStatus status = pipeline_->apply(input, header, draws, out, scratch_, function, role);
   times_.decode_ns += std::exchange(scratch_.decode_ns, 0);
   times_.augment_ns += std::exchange(scratch_.augment_ns, 0);

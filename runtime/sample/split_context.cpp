@@ -29,8 +29,10 @@ SplitContext::SplitContext(const ResolvedSplit& split, const PythonHost& python)
 
 std::shared_ptr<const SplitContext> SplitContext::open(const ResolvedSplit& split, FileSystem& files,
                                                        const PythonHost& python, const SourceBudget& budget,
-                                                       std::shared_ptr<LearnedMemory> learned) {
+                                                       std::shared_ptr<LearnedMemory> learned,
+                                                       std::shared_ptr<LargeMemory> large) {
   std::shared_ptr<SplitContext> context(new SplitContext(split, python));
+  context->large_ = std::move(large);
   if (learned) context->learned_ = std::make_unique<LearnedIndexes>(std::move(learned));
   context->adopt(make_source(split.split.dataset, split.limits, files, context->workers_, budget));
   return context;
@@ -62,12 +64,14 @@ void SplitContext::adopt(std::unique_ptr<Source> source) {
   }
 }
 
-std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split,
-                                                                  const PythonHost& python) {
+std::shared_ptr<const SplitContext> SplitContext::without_dataset(const ResolvedSplit& split, const PythonHost& python,
+                                                                  std::shared_ptr<LargeMemory> large) {
   ResolvedSplit pictures = split;
   pictures.split.dataset.python.clear();
   pictures.split.dataset.pickle.clear();
-  return std::shared_ptr<const SplitContext>(new SplitContext(pictures, python));
+  std::shared_ptr<SplitContext> context(new SplitContext(pictures, python));
+  context->large_ = std::move(large);
+  return context;
 }
 
 }  // namespace penstock

@@ -22,6 +22,13 @@ Scratch::Scratch(const DecodeLimits& decode_limits)
     : limits(decode_limits), decoder(decode_limits), plan(std::make_unique<CropResizePlanner>()) {}
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch::~Scratch() = default;
+void Scratch::let_large_go() {
+  decoder.let_large_go();
+  resampler = {};
+  for (PixelBuffer& buffer : pixels) buffer.let_large_go();
+  for (PixelBuffer& buffer : whole) buffer.let_large_go();
+  paint = {};
+}
 
 class Pipeline::Impl {
  public:

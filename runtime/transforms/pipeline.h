@@ -15,7 +15,8 @@
 // a pixel transform (ColorJitter, RandomRotation, ...), where its draws let it act.
 // The last transforms, ToDtype and Normalize, do not run here: they become the FinishSpec of the finishing pass. What
 // stands behind them, MixUp and CutMix, is for whoever has a finished batch: mix().
-// In the steady state nothing is allocated: buffers live in Scratch and only grow; draw() allocates its Draws.
+// In the steady state nothing is allocated: buffers live in Scratch and only grow, until Scratch::let_large_go();
+//   draw() allocates its Draws.
 // Failure: what depends on the sample is a Status: a crop that does not fit, an intermediate image above the decode
 //   limit on pixels, and whatever the decoder says. Error(usage): draws of another pipeline or image, `out` of a wrong
 //   size. Error(config): the constructor, naming the transform and the parameter.
@@ -48,6 +49,9 @@ struct Scratch {
   explicit Scratch(const DecodeLimits& decode_limits);
   Scratch(Scratch&&) noexcept;
   ~Scratch();
+
+  // What a large picture has left is given back to the system.
+  void let_large_go();
 
   DecodeLimits limits;
   Decoder decoder;

@@ -204,6 +204,7 @@ class AugMix final : public Policy {
                      PaintScratch& scratch) const override {
     if (role == ImageRole::mask) return SampleStatus::good();
     const size_t bytes = image.row_bytes() * static_cast<size_t>(image.height());
+    take_large(bytes * sizeof(float));
     scratch.floats.resize(bytes);
     std::vector<float>& mixture = scratch.floats;
     PixelBuffer& chain_image = scratch.copy;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/header_reader.h"
 
 namespace penstock {
@@ -176,6 +177,7 @@ bool expand_runs(EncodedView bytes, const BmpHeader& bmp, std::vector<uint8_t>& 
   };
   size_t x = 0;
   out.clear();
+  take_large(2 * total);  // a vector that grows is there twice
   while (out.size() < total) {
     if (!in.has(2)) break;
     size_t count = in.u8();

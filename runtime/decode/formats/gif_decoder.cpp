@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/header_reader.h"
 
 namespace penstock {
@@ -289,6 +290,7 @@ SampleStatus GifDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   if (gif.frame.x == 0 && gif.frame.width == 0) gif.frame = {0, 0, header.width, header.height};
   if (gif.frame.width <= 0 || gif.frame.height <= 0) return SampleStatus::bad("GIF: an empty frame");
   if (gif.code_bits > 12) return SampleStatus::bad("GIF: codes of " + std::to_string(gif.code_bits) + " bits");
+  take_large(static_cast<size_t>(gif.frame.width) * static_cast<size_t>(gif.frame.height));
   indices_.assign(static_cast<size_t>(gif.frame.width) * static_cast<size_t>(gif.frame.height), 0);
   status = Lzw(bytes, gif, indices_.data()).run();
   if (!status.ok()) return status;

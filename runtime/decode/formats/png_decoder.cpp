@@ -8,6 +8,7 @@
 #include <new>
 #include <string_view>
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/color_math.h"
 
 namespace penstock {
@@ -233,6 +234,7 @@ SampleStatus PngDecoder::attempt(EncodedView bytes, const ImageHeader& header, c
   storage.resize(box.width, box.height);
   pixels = PixelView{storage.row(0), box.width, box.height, storage.row_bytes()};
   const bool interlaced = ihdr.interlace_method != SPNG_INTERLACE_NONE;
+  take_large(interlaced ? image_bytes : row_bytes);
   try {
     raw_.assign(interlaced ? image_bytes : row_bytes, 0);
   } catch (const std::bad_alloc&) {

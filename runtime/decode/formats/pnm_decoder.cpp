@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/header_reader.h"
 
 namespace penstock {
@@ -237,6 +238,7 @@ SampleStatus PnmDecoder::decode(EncodedView bytes, const ImageHeader& header, co
   const size_t row_bytes = bits ? (width + 7) / 8 : width * bands * sample_bytes;
   if (pnm.plain()) {
     samples_.clear();
+    take_large(2 * width * height * bands);  // a vector that grows is there twice
     PlainReader reader({reinterpret_cast<const char*>(data), available}, pnm, samples_);
     status = pnm.kind == 1 ? reader.bits() : reader.numbers();
     if (!status.ok()) return status;

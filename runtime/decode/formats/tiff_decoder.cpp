@@ -11,6 +11,7 @@
 #include <tiffio.h>
 #endif
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/color_math.h"
 #include "runtime/decode/formats/tiff_header.h"
 #include "runtime/decode/header_reader.h"
@@ -261,6 +262,7 @@ class Library {
 
   // Zeroed: what a short strip leaves out must not depend on the image before.
   void make_block(tmsize_t bytes) {
+    take_large(2 * static_cast<size_t>(bytes));  // the library has one as large
     try {
       block_.assign(static_cast<size_t>(bytes), 0);
     } catch (const std::bad_alloc&) {
@@ -376,6 +378,7 @@ SampleStatus TiffDecoder::decode(EncodedView bytes, const ImageHeader& header, c
   // the file's order.
   Target target{tiff, storage, planes_, row_, tiff.big_endian && (raw || tiff.bits == 32), tiff.reversed && raw};
   if (target.separate()) {
+    take_large(tiff.width * tiff.height * tiff.samples);
     planes_.assign(tiff.width * tiff.height * tiff.samples, 0);
   } else if (raw) {
     const std::vector<uint8_t> zeros(32, 0);

@@ -9,6 +9,7 @@
 #include <webp/demux.h>
 #endif
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/header_reader.h"
 
 namespace penstock {
@@ -104,7 +105,13 @@ SampleStatus WebpDecoder::decode(EncodedView bytes, const ImageHeader& header, c
   const size_t rgba_stride = static_cast<size_t>(place.width) * 4;
   config.output.is_external_memory = 1;
   config.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;
+  // The library decodes rows as they come, but files without losses as a whole.
+  if (WebPGetFeatures(part.fragment.bytes, part.fragment.size, &config.input) == VP8_STATUS_OK &&
+      (alpha || config.input.format != 1)) {
+    take_large(rgba_stride * static_cast<size_t>(place.height));
+  }
   if (alpha) {
+    take_large(rgba_stride * static_cast<size_t>(place.height));
     try {
       rgba_.resize(rgba_stride * static_cast<size_t>(place.height));
     } catch (const std::bad_alloc&) {

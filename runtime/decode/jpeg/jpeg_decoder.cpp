@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/take_large.h"
 #include "runtime/decode/color_math.h"
 #include "runtime/decode/jpeg/own_jpeg_decoder.h"
 #include "runtime/decode/jpeg/sample_grid.h"
@@ -199,6 +200,7 @@ class JpegDecoder::Impl {
     if (!choose_colours(task.reduction)) return fail("JPEG: a colour space that cannot become RGB");
     const long warnings_of_header = errors_.manager.num_warnings;  // NOLINT(google-runtime-int): libjpeg's type
     header_read = true;
+    if (jpeg_has_multiple_scans(&info_) != 0) take_large(coefficient_bytes());
     jpeg_start_decompress(&info_);
     const bool region = task.mode == LibraryMode::region;
     if (task.strict() && (errors_.manager.num_warnings != warnings_of_header || (region && smooths_blocks()))) {
@@ -222,6 +224,16 @@ class JpegDecoder::Impl {
     std::snprintf(errors_.text, sizeof errors_.text, "%s", text);
     jpeg_abort_decompress(&info_);
     return Outcome::bad;
+  }
+
+  // What the library holds of a file whose scans have parts of all blocks.
+  size_t coefficient_bytes() const {
+    size_t blocks = 0;
+    for (int c = 0; c < info_.num_components; ++c) {
+      const jpeg_component_info& component = info_.comp_info[c];
+      blocks += static_cast<size_t>(component.width_in_blocks) * component.height_in_blocks;
+    }
+    return blocks * sizeof(JBLOCK);
   }
 
   // What Pillow asks for: grey stays grey, three components become RGB, four CMYK (which then becomes RGB).
