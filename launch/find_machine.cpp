@@ -13,6 +13,7 @@
 #include <iterator>
 
 #include "launch/findings.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/base/cpu_set.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
@@ -71,30 +72,13 @@ void find_cpus(Findings& findings) {
   findings.push_back(finding);
 }
 
-// The files of the process's control group and of all above it.
-std::vector<std::string> group_limits() {
-  std::string group;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("0::", 0) == 0) group = line.substr(3);
-  }
-  std::vector<std::string> limits;
-  for (;;) {
-    limits.push_back(first_line_of("/sys/fs/cgroup" + group + "/memory.max"));
-    if (group.empty()) break;
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-  }
-  limits.push_back(first_line_of("/sys/fs/cgroup/memory/memory.limit_in_bytes"));  // version 1
-  return limits;
-}
-
 void find_memory(Findings& findings) {
   const auto kilobytes = [](const char* key) { return std::atof(value_of("/proc/meminfo", key).c_str()); };
   const double total = kilobytes("MemTotal") * 1024;
-  const long long limit = least_limit(group_limits());
+  const uint64_t limit = memory_group_limit();
   std::string text = size_text(total) + ", " + size_text(kilobytes("MemAvailable") * 1024) + " of it available";
   Finding finding{"memory", text};
-  if (limit >= 0 && static_cast<double>(limit) < total) {
+  if (static_cast<double>(limit) < total) {
     finding.text += "; this control group may use " + size_text(static_cast<double>(limit));
     finding.level = FindingLevel::note;
     finding.remedy = "keep loader.memory_gb of all loaders here, and the trainers' batches, below that";

@@ -1,7 +1,6 @@
 #include "launch/findings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -44,16 +43,6 @@ std::string findings_json(const Findings& findings) {
                     {"remedy", finding.remedy}});
   }
   return json_text(list, 2) + "\n";
-}
-
-long long least_limit(const std::vector<std::string>& limits) {
-  long long least = -1;
-  for (const std::string& text : limits) {
-    long long bytes = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-    if (error == std::errc() && bytes >= 0 && (least < 0 || bytes < least)) least = bytes;
-  }
-  return least;
 }
 
 bool knows_localhost(const std::string& hosts, const std::string& nsswitch) {

@@ -41,8 +41,4 @@ bool knows_localhost(const std::string& hosts, const std::string& nsswitch);
 // What to do, of this machine as it is; empty: nothing.
 std::string localhost_remedy();
 
-// The least of what is set of `limits` (bytes; "max" and anything that is no number mean none); -1: none is. Each is
-// the text of a control group's memory.max, from the process's own group to the root.
-long long least_limit(const std::vector<std::string>& limits);
-
 }  // namespace penstock

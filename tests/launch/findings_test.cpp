@@ -45,11 +45,5 @@ TEST_CASE("who knows what localhost is") {
   CHECK(knows_localhost("", "#hosts: files\nhosts: mymachines resolve [!UNAVAIL=return] files\n"));
 }
 
-TEST_CASE("the least limit of all control groups counts") {
-  CHECK(least_limit({}) == -1);
-  CHECK(least_limit({"max", ""}) == -1);
-  CHECK(least_limit({"max", "8000000000", "4294967296", "max"}) == 4294967296);
-}
-
 }  // namespace
 }  // namespace penstock
