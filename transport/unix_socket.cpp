@@ -19,6 +19,9 @@ namespace {
 
 // A packet must fit the socket's send buffer (208 KiB by default), with room for the kernel's book-keeping.
 constexpr size_t kPartBytes = 96 * 1024;
+constexpr size_t kLeastPartBytes = 1024;
+// How long the kernel may refuse a packet for want of memory or of room for descriptors before the peer is given up.
+constexpr Nanoseconds kRefusedLimit = 10 * kSecond;
 // First byte of every packet: is there more of this message?
 constexpr std::byte kLast{0};
 constexpr std::byte kMore{1};
@@ -55,9 +58,18 @@ bool wait_fd(int fd, short events, Nanoseconds deadline) {
   }
 }
 
+// The send buffer may be smaller than usual (net.core.wmem_default); a part that does not fit is EMSGSIZE for ever.
+size_t part_bytes_of(int fd) {
+  int buffer = 0;
+  socklen_t length = sizeof buffer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &length) != 0 || buffer <= 0) return kPartBytes;
+  return std::clamp(static_cast<size_t>(buffer) / 2, kLeastPartBytes, kPartBytes);
+}
+
 }  // namespace
 
-PacketSocket::PacketSocket(UniqueFd fd) : fd_(std::move(fd)), closed_(false), buffer_(kPartBytes + 1) {}
+PacketSocket::PacketSocket(UniqueFd fd)
+    : fd_(std::move(fd)), part_bytes_(part_bytes_of(fd_.get())), closed_(false), buffer_(kPartBytes + 1) {}
 
 void PacketSocket::close() noexcept {
   closed_ = true;
@@ -86,12 +98,22 @@ bool PacketSocket::write_one(std::span<const std::byte> part, int fd) {
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
   }
   for (;;) {
-    if (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
+    if (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+      refused_since_ns_.reset();
+      return true;
+    }
     if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return false;
-    // The other side hung up. Reads may still find what it said before; sending is over.
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
+      if (!refused_since_ns_) refused_since_ns_ = now_ns();
+      if (now_ns() - *refused_since_ns_ < kRefusedLimit) return false;
+    }
+    const bool hung_up = errno == EPIPE || errno == ECONNRESET;
     pending_.clear();
     send_failed_ = true;
+    // After a hang-up reads may still find what the peer sent before, and then its end. With any other error the peer may
+    // live on, and this end has to hang up: poll() tells the owner, who finds a lost peer.
+    if (!hung_up) ::shutdown(fd_.get(), SHUT_RDWR);
     return true;
   }
 }
@@ -104,7 +126,7 @@ void PacketSocket::send(std::span<const std::byte> bytes, int fd) {
   size_t offset = 0;
   bool first = true;
   do {
-    const size_t count = std::min(kPartBytes, bytes.size() - offset);
+    const size_t count = std::min(part_bytes_, bytes.size() - offset);
     const bool last = offset + count == bytes.size();
     std::vector<std::byte> part(count + 1);
     part[0] = last ? kLast : kMore;

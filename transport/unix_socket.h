@@ -9,11 +9,13 @@
 //
 // Messages larger than a kernel packet are cut and put together again here. A descriptor travels with the first part.
 // Names are only a meeting point: whoever connects is checked by peer_is_us() (same user) and by the job's token.
-// Thread-safety: one thread per PacketSocket. Failure: closed() after a hang-up; Error for everything else.
+// Thread-safety: one thread per PacketSocket. Failure: closed() after a hang-up, and after an error with which nothing can
+//   be sent any more; what the kernel refuses for want of memory is tried again for 10 s. Error(usage): too large.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,8 +58,10 @@ class PacketSocket {
   bool write_one(std::span<const std::byte> part, int fd);
 
   UniqueFd fd_;
+  size_t part_bytes_ = 0;  // of a message in one packet at most
   bool closed_ = true;
-  bool send_failed_ = false;  // the peer hung up; what it said before may still be read
+  bool send_failed_ = false;                     // the peer hung up; what it sent before may still be read
+  std::optional<Nanoseconds> refused_since_ns_;  // the kernel has had no memory, or no room for descriptors
   std::deque<Part> pending_;
   std::vector<std::byte> partial_;
   UniqueFd partial_fd_;

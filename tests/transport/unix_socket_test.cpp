@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <thread>
@@ -132,6 +134,50 @@ TEST_CASE("a hang-up closes after the last message was read; sending into it is 
   CHECK(pair.a.closed());
   pair.a.send(bytes_of(10, 4));
   CHECK_FALSE(pair.a.flush(kSecond));
+}
+
+TEST_CASE("a small send buffer takes smaller packets") {
+  auto [first, second] = packet_socket_pair();
+  const int size = 4096;
+  REQUIRE(::setsockopt(first.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0);
+  PacketSocket a(std::move(first));
+  PacketSocket b(std::move(second));
+  a.send(bytes_of(300'000, 5));
+  Packet packet;
+  bool got = false;
+  for (int i = 0; i < 10'000 && !got; ++i) {
+    a.write_pending();
+    got = b.receive(packet);
+  }
+  REQUIRE(got);
+  CHECK(packet.bytes == bytes_of(300'000, 5));
+}
+
+// In a process of its own: what root may do is not limited.
+TEST_CASE("more descriptors under way than the kernel allows arrive later, and none is lost") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit few{24, 24};
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0))
+      ::_exit(1);
+    Pair pair;
+    const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    constexpr int messages = 30;
+    for (unsigned i = 0; i < messages; ++i) pair.a.send(bytes_of(10, i), file.get());
+    if (!pair.a.has_pending()) ::_exit(2);  // the kernel refused none
+    int arrived = 0;
+    Packet packet;
+    for (int i = 0; i < 1000 && arrived < messages; ++i) {
+      pair.a.write_pending();
+      while (pair.b.receive(packet)) arrived += packet.fd ? 1 : 0;
+    }
+    ::_exit(arrived == messages ? 0 : 3);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("meeting by name: found late, refused twice, missing by name") {
