@@ -1,5 +1,9 @@
 #include "runtime/receiver/delivery_ledger.h"
 
+#include <algorithm>
+
+#include "runtime/report/report.h"
+
 namespace penstock {
 namespace {
 
@@ -9,6 +13,14 @@ nlohmann::json range_json(const DeliveredRange& range) {
           {"end_step", range.end_step},
           {"order_hash", range.hash.order.hex()},
           {"pixel_hash", range.hash.pixel.hex()}};
+}
+
+// False where it is there. Positions come in order but for iterations that go over an epoch again.
+bool insert_in_order(std::vector<int64_t>& numbers, int64_t number) {
+  const auto place = std::lower_bound(numbers.begin(), numbers.end(), number);
+  if (place != numbers.end() && *place == number) return false;
+  numbers.insert(place, number);
+  return true;
 }
 
 }  // namespace
@@ -26,7 +38,8 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
     split.totals.padding += record.padding ? 1 : 0;
     if (record.reason.empty() || record.padding) continue;
     split.substituted += record.substituted ? 1 : 0;
-    if (!split.bad_seen.insert({delivery.epoch, record.planned.position}).second) continue;
+    if (!insert_in_order(split.bad_places[delivery.epoch], record.planned.position)) continue;
+    if (++split.bad_count > static_cast<int64_t>(kMostBadSamples)) continue;
     split.bad.push_back({{"epoch", delivery.epoch},
                          {"position", record.planned.position},
                          {"index", record.planned.index},
@@ -37,7 +50,12 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
 }
 
 void DeliveryLedger::range_ended(const std::string& split, const DeliveredRange& range) {
-  if (range.end_step > range.first_step) splits_[split].ranges.push_back(range);
+  if (range.end_step <= range.first_step) return;
+  Split& of = splits_[split];
+  of.ranges.push_back(range);
+  if (of.ranges.size() <= kMostRanges) return;
+  of.ranges.pop_front();
+  ++of.older_ranges;
 }
 
 nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, DeliveredRange>>& open) const {
@@ -53,8 +71,10 @@ nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, 
     out["wait_s"] = as_seconds(split.totals.wait_ns);
     out["elapsed_s"] = as_seconds(split.totals.elapsed_ns);
     out["bad_samples"] = split.bad;
+    out["bad_sample_count"] = split.bad_count;
     out["substituted"] = split.substituted;
     out["ranges"] = nlohmann::json::array();
+    if (split.older_ranges > 0) out["ranges_left_out"] = split.older_ranges;
     for (const DeliveredRange& range : split.ranges) out["ranges"].push_back(range_json(range));
     for (const auto& [owner, range] : open) {
       if (owner == name && range.end_step > range.first_step) out["ranges"].push_back(range_json(range));

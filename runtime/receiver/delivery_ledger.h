@@ -4,15 +4,17 @@
 //   ledger.range_ended("train", range);                           // an iteration ended, or broke off
 //   report["splits"] = ledger.to_json(open_ranges);
 //
-// Sums compose: over iterations, trainers and resumed runs. An unusable sample is listed once, however often it is
-// delivered; padding of an exact evaluation never is, because it repeats a sample that is listed where it counts.
+// Sums compose: over iterations, trainers and resumed runs. An unusable sample is counted once, however often it is
+//   delivered; padding of an exact evaluation never is, because it repeats a sample that is counted where it stands.
+// A report stays small however long the job and however bad the data: counts are exact, and lists have a limit (the first
+//   kMostBadSamples unusable samples, the latest kMostRanges ranges). Memory is 8 bytes for each unusable sample.
 // Thread-safety: the receiver's event loop alone.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +44,8 @@ struct DeliveredRange {
 
 class DeliveryLedger {
  public:
+  static constexpr size_t kMostRanges = 10'000;
+
   void delivered(const std::string& split, const Delivery& delivery, const StreamHash& hash,
                  const std::vector<SampleRecord>& records);
   void range_ended(const std::string& split, const DeliveredRange& range);
@@ -64,9 +68,11 @@ class DeliveryLedger {
     Arithmetic arithmetic = Arithmetic::exact;
     Totals totals;
     int64_t substituted = 0;
-    nlohmann::json bad = nlohmann::json::array();
-    std::set<std::pair<int64_t, int64_t>> bad_seen;  // (epoch, position)
-    std::vector<DeliveredRange> ranges;
+    nlohmann::json bad = nlohmann::json::array();        // the first ones
+    int64_t bad_count = 0;                               // of all
+    std::map<int64_t, std::vector<int64_t>> bad_places;  // by epoch, their positions in order
+    std::deque<DeliveredRange> ranges;                   // the latest ones
+    int64_t older_ranges = 0;
   };
   std::map<std::string, Split> splits_;
 };

@@ -127,6 +127,7 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
                  {"wait_s", 0.0},
                  {"elapsed_s", 0.0},
                  {"bad_samples", json::array()},
+                 {"bad_sample_count", 0},
                  {"arithmetic", arithmetic}};
       }
       if (arithmetic != name_of(Arithmetic::exact)) split["arithmetic"] = arithmetic;
@@ -144,6 +145,7 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
       if (elapsed > 0)
         split["images_per_s"] = split["images_per_s"].get<double>() + part["images"].get<double>() / elapsed;
       for (const json& bad : part["bad_samples"]) split["bad_samples"].push_back(bad);
+      split["bad_sample_count"] = split["bad_sample_count"].get<int64_t>() + part.value("bad_sample_count", int64_t{0});
     }
     report["ranks"].push_back(std::move(rank));
   }
@@ -155,6 +157,7 @@ json merge_reports(const std::vector<std::string>& rank_reports) {
       return std::pair(a["epoch"].get<int64_t>(), a["position"].get<int64_t>()) <
              std::pair(b["epoch"].get<int64_t>(), b["position"].get<int64_t>());
     });
+    if (bad.size() > kMostBadSamples) bad.erase(bad.begin() + kMostBadSamples, bad.end());
     split.erase("wait_s");
     split.erase("elapsed_s");
   }
@@ -267,11 +270,13 @@ std::string report_text(const json& report) {
     if (split["arithmetic"] == name_of(Arithmetic::fast)) text += std::string("  ") + kFastPromise + "\n";
     const auto& bad = split["bad_samples"];
     if (!bad.empty()) {
-      text += "  unusable samples: " + std::to_string(bad.size()) + "\n";
+      const int64_t count = split["bad_sample_count"];
+      text += "  unusable samples: " + std::to_string(count) + "\n";
       size_t shown = 0;
       for (const json& item : bad) {
         if (++shown > 20) {
-          text += "    ... and " + std::to_string(bad.size() - 20) + " more (--json lists all)\n";
+          text += "    ... and " + std::to_string(count - 20) + " more (--json lists " +
+                  (count > std::ssize(bad) ? "the first " + std::to_string(bad.size()) : "all") + ")\n";
           break;
         }
         text += "    epoch " + std::to_string(item["epoch"].get<int64_t>()) + " '" + item["path"].get<std::string>() +

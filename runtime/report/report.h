@@ -4,7 +4,8 @@
 //   std::string text = report_text(report);                   // for people
 //
 // merge_reports: `splits.NAME.{arithmetic, order_hash, pixel_hash, images, batches, images_per_s, wait_fraction,
-//   bad_samples}` over all trainers (hashes are sums, so they compose), `ranks` as reported, `bottleneck` the sentence.
+//   bad_samples, bad_sample_count}` over all trainers (hashes are sums, so they compose; the list has the first ones, the
+//   count has all), `ranks` as reported, `bottleneck` the sentence.
 //   images_per_s counts the time between a trainer's first next() and its last batch; wait_fraction is the share of
 //   that time that its program spent waiting for data. Both are means over trainers weighted by their time;
 //   images_per_s is the trainers' sum.
@@ -13,11 +14,14 @@
 // Failure: Error(runtime) for a text that is no report.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 namespace penstock {
+
+inline constexpr size_t kMostBadSamples = 1000;  // that a split's list names
 
 nlohmann::json merge_reports(const std::vector<std::string>& rank_reports);
 std::string report_text(const nlohmann::json& report);
