@@ -17,6 +17,9 @@ using State = ChunkState::State;
 
 constexpr int kFailuresBeforePause = 3;
 constexpr int kMostDoublings = 5;  // of a chunk's lease timeout: 32 times
+constexpr int64_t kFirstRest = 100'000'000;
+constexpr int64_t kLongestRest = 5'000'000'000;
+constexpr int kMostRestDoublings = 6;
 
 std::string seconds(int64_t ns) {
   const int64_t tenths = (ns + 50'000'000) / 100'000'000;
@@ -129,15 +132,16 @@ class Balancer::Impl {
     }
     stop_timer(e.lease, *chunk);
     chunk->state = State::waiting;
-    ++chunk->failures;
+    if (chunk->failures++ == 0) chunk->first_failed_ns = now_;
+    ++chunk->failures_in_a_row;
     chunk->failed_by.push_back(loader->serial);
     const std::string reason = name(e.loader) + ": " + e.reason;
     failed_chunks_[place_of(e.lease)] = reason;
-    streams_.enqueue(*stream, e.lease.step, e.lease.chunk, *chunk);
-    if (chunk->failures >= options_.max_attempts || hopeless(*chunk)) {
-      fail_chunk(*stream, e.lease, *chunk, reason);
+    if (chunk->failures_in_a_row >= options_.max_attempts || hopeless(*chunk)) {
+      rest_or_fail(*stream, e.lease, *chunk, reason);
     } else {
       ++figures_[e.loader].regranted;
+      streams_.enqueue(*stream, e.lease.step, e.lease.chunk, *chunk);
       dispatch_lease_stream(*stream);
     }
     dispatch_loader(*loader);
@@ -193,6 +197,7 @@ class Balancer::Impl {
     ChunkState* chunk = streams_.chunk(*stream, e.lease.step, e.lease.chunk);
     if (chunk == nullptr || chunk->state == State::done) return;
     stop_timer(e.lease, *chunk);
+    stop_rest(e.lease, *chunk);
     streams_.dequeue(*stream, e.lease.step, e.lease.chunk, *chunk);
     LoaderState* holder = chunk->state == State::waiting ? nullptr : loaders_.find(chunk->holder);
     if (holder != nullptr) {
@@ -215,6 +220,7 @@ class Balancer::Impl {
   void on(const Tick&) {
     check_silence();
     bool changed = end_pauses();
+    changed = end_rests() || changed;
     changed = expire_leases() || changed;
     if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.lost_after_ns) {
       while (!streams_.all().empty()) {
@@ -284,6 +290,40 @@ class Balancer::Impl {
     return any;
   }
 
+  // All loaders may try the chunk again, those that failed it too.
+  bool end_rests() {
+    bool any = false;
+    for (; !rests_.empty() && rests_.begin()->first <= now_; any = true) {
+      const LeaseKey place = rests_.begin()->second;
+      LeaseStreamState& stream = *streams_.find(place.stream);
+      ChunkState& chunk = *streams_.chunk(stream, place.step, place.chunk);
+      stop_rest(place, chunk);
+      chunk.failures_in_a_row = 0;
+      chunk.failed_by.clear();
+      streams_.enqueue(stream, place.step, place.chunk, chunk);
+    }
+    return any;
+  }
+
+  void stop_rest(const LeaseKey& lease, ChunkState& chunk) {
+    if (chunk.rests_until_ns < 0) return;
+    rests_.erase({chunk.rests_until_ns, place_of(lease)});
+    chunk.rests_until_ns = -1;
+  }
+
+  // For a chunk that waits, and that no loader may try now.
+  void rest_or_fail(LeaseStreamState& stream, const LeaseKey& lease, ChunkState& chunk, const std::string& reason) {
+    const int64_t over_ns = chunk.first_failed_ns + options_.retry_for_ns;
+    if (now_ >= over_ns) {
+      fail_chunk(stream, lease, chunk, reason);
+      return;
+    }
+    streams_.dequeue(stream, lease.step, lease.chunk, chunk);
+    const int64_t rest_ns = std::min(kLongestRest, kFirstRest << std::min(chunk.rests++, kMostRestDoublings));
+    chunk.rests_until_ns = std::min(now_ + rest_ns, over_ns);
+    rests_.emplace(chunk.rests_until_ns, place_of(lease));
+  }
+
   bool expire_leases() {
     bool any = false;
     for (; !timers_.empty() && timers_.begin()->first <= now_; any = true) {
@@ -337,7 +377,7 @@ class Balancer::Impl {
 
   std::string name(LoaderId loader) const { return loader_name(loader, options_.embedded); }
 
-  // True when loaders are left, but each of them has failed the chunk.
+  // True when loaders are left, but each of them has failed the chunk since it rested.
   bool hopeless(const ChunkState& chunk) const {
     for (const auto& [id, loader] : loaders_.all()) {
       if (!failed_by(chunk, loader)) return false;
@@ -350,16 +390,18 @@ class Balancer::Impl {
     for (const auto& [place, reason] : failed_chunks) {
       LeaseStreamState* stream = streams_.find(place.stream);
       if (stream == nullptr) continue;
-      const ChunkState& chunk = *streams_.chunk(*stream, place.step, place.chunk);
-      if (chunk.state == State::waiting && hopeless(chunk)) fail_chunk(*stream, place, chunk, reason);
+      ChunkState& chunk = *streams_.chunk(*stream, place.step, place.chunk);
+      const bool waits = chunk.state == State::waiting && chunk.rests_until_ns < 0;
+      if (waits && hopeless(chunk)) rest_or_fail(*stream, place, chunk, reason);
     }
   }
 
   void fail_chunk(LeaseStreamState& stream, const LeaseKey& lease, const ChunkState& chunk, const std::string& reason) {
     fail(stream, "chunk " + std::to_string(lease.chunk) + " of step " + std::to_string(lease.step) + " failed " +
                      std::to_string(chunk.failures) + (chunk.failures == 1 ? " time" : " times") +
-                     (chunk.failures >= options_.max_attempts ? "" : " and no other loader is left") + "; last, " +
-                     reason);
+                     (chunk.rests > 0 ? " within " + seconds(now_ - chunk.first_failed_ns) : "") +
+                     (chunk.failures_in_a_row >= options_.max_attempts ? "" : " and no other loader is left") +
+                     "; last, " + reason);
   }
 
   void fail(LeaseStreamState& stream, const std::string& reason) {
@@ -374,6 +416,7 @@ class Balancer::Impl {
         ChunkState& chunk = reserved.chunks[i];
         const LeaseKey lease{id, step, static_cast<int32_t>(i), chunk.generation};
         stop_timer(lease, chunk);
+        stop_rest(lease, chunk);
         LoaderState* holder = loaders_.find(chunk.holder);
         if (holder == nullptr) continue;
         if (chunk.state == State::leased) revoke(stream, lease, *holder);
@@ -531,6 +574,7 @@ class Balancer::Impl {
   std::map<LoaderId, LoaderFigures> figures_;      // of lost loaders too
   std::map<LeaseKey, std::string> failed_chunks_;  // chunks that failed, by generation 0, with the last reason
   std::set<std::pair<int64_t, LeaseKey>> timers_;  // when leases expire, by generation 0
+  std::set<std::pair<int64_t, LeaseKey>> rests_;   // until when failed chunks rest, by generation 0
   std::set<std::pair<int64_t, LoaderId>> checks_;  // when to look at a loader's silence
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing
   bool any_loader_ever_ = false;

@@ -17,8 +17,9 @@
 // Life of a chunk (one per lease stream, step and number within the batch):
 //
 //     waiting --grant--> leased --made--> sent --accepted--> done
-//        ^                 |                |
-//        +----- failed, lost, expired ------+          every grant has a new generation
+//      ^  ^                |                |
+//      |  +----- failed, lost, expired -----+          every grant has a new generation
+//      '--resting <--failed at every loader, or max_attempts times in a row
 //
 // Invariants:
 //   1. A chunk is granted only when its batch buffer is reserved (BatchBufferReserved for its step) and a chunk buffer
@@ -35,8 +36,10 @@
 //      nor failing frees a chunk buffer: the loader says ChunkBufferFreed itself for a lease that it dropped or failed.
 //      A revoked lease keeps its place in the loader's depth until its chunk buffer is back or its result came.
 //   4. A chunk that failed for a reason of the environment is granted to another loader while one is left that has not
-//      failed it, until it failed `max_attempts` times; then the lease stream fails with the last reason. A loader that
-//      fails three times in a row pauses, longer each time, so that it does not swallow the fleet's work.
+//      failed it, until it failed `max_attempts` times in a row; then it rests (100 ms, each time twice as long, 5 s at
+//      most), and all loaders may try it again, the same ones too. `retry_for_ns` after its first failure the lease
+//      stream fails with the last reason; 0: at once. A loader that fails three times in a row pauses, longer each time,
+//      so that it does not swallow the fleet's work.
 // Time: everything that depends on time happens at Tick. A lease not accepted in time may go to another loader (the
 //   old holder keeps it until then), each time with twice the wait limit, up to 32 times. A loader silent for
 //   lost_after / 4 gets no grants until it speaks; silent for lost_after it is given up, once, and the owner answers
@@ -75,8 +78,9 @@ struct BalancerOptions {
   int64_t lease_timeout_ns = 30'000'000'000;
   int64_t lost_after_ns = 10'000'000'000;  // silence of a loader after which it is given up
   int max_attempts = 3;
-  int32_t receivers = 0;  // trainers of the job; 0: unknown, then one more than seen is counted on
-  bool embedded = false;  // the only loader lives in the program that it feeds, and messages know no ranks
+  int64_t retry_for_ns = 0;  // how long a chunk may fail before its lease stream does
+  int32_t receivers = 0;     // trainers of the job; 0: unknown, then one more than seen is counted on
+  bool embedded = false;     // the only loader lives in the program that it feeds, and messages know no ranks
 };
 
 // For messages: "rank 3 (loader)", or "the embedded loader".

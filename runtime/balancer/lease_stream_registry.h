@@ -29,6 +29,10 @@ struct ChunkState {
   bool queued = false;  // in the lease stream's waiting set: state waiting, or a lease that expired
   uint32_t generation = 0;
   int failures = 0;
+  int failures_in_a_row = 0;  // since it rested
+  int rests = 0;
+  int64_t first_failed_ns = 0;  // where failures > 0
+  int64_t rests_until_ns = -1;  // -1: it does not rest
   int expiries = 0;
   int64_t weight = 0;
   LoaderId holder = 0;              // while leased or sent

@@ -25,6 +25,7 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
       spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
   options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
   options.lost_after_ns = static_cast<int64_t>(spec.lost_after_s * 1e9);
+  options.retry_for_ns = static_cast<int64_t>(spec.retry_s * 1e9);
   return options;
 }
 

@@ -137,9 +137,9 @@ std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const Embed
       << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.gpu_entropy) << ' '
       << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' ' << job.trainer.hold
       << ' ' << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s << ' '
-      << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.log << ' '
-      << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s << ' '
-      << job.python.start_timeout_s << ' ' << job.python.attempts;
+      << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.retry_s << ' '
+      << job.balancer.log << ' ' << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s
+      << ' ' << job.python.start_timeout_s << ' ' << job.python.attempts;
   static Mutex mutex;
   static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;
   MutexLock lock(mutex);

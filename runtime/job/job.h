@@ -183,6 +183,7 @@ struct BalancerSpec {
   double lease_timeout_s = 30;  // a chunk not made by then is granted again
   double heartbeat_s = 0.5;
   double lost_after_s = 10;  // a loader silent for this long is given up
+  double retry_s = 30;       // how long a chunk that cannot be made is tried again before its job ends
   std::string log;           // record events and actions to this file; empty: do not
 };
 

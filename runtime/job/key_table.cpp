@@ -227,6 +227,9 @@ std::vector<Section<Job>> make_job_sections() {
       "How often a loader says that it lives, in seconds.");
   keys.machinery(PENSTOCK_MEMBER(balancer.lost_after_s), number(0.001, 1e6),
       "A loader silent for this long is given up, in seconds; a trainer's rank ends the job.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.retry_s), number(0, 1e6),
+      "What cannot be made for a reason of the environment (a failing disk, no memory) is tried again for so long, with "
+      "pauses and by all loaders, before the job ends, in seconds; 0: three times at most, at once.");
   keys.machinery(PENSTOCK_MEMBER(balancer.log), text(), "File to record events and decisions in; empty: none.");
 
   keys.section("mpi", "The mpi transport.");

@@ -303,11 +303,21 @@ class Loader::Impl {
     splits_.revoke(lease);
   }
 
+  // Now and then: a failing disk fails many chunks, and a job that tries again must not be silent about it.
+  void say_failure(const std::string& failure) {
+    constexpr Nanoseconds interval = 10 * kSecond;
+    const Nanoseconds now = clock_.now();
+    if (!options_.on_notice || (failure_said_ns_ && now - *failure_said_ns_ < interval)) return;
+    failure_said_ns_ = now;
+    options_.on_notice("a chunk could not be made, and is tried again (balancer.retry_s): " + failure);
+  }
+
   void finish(std::unique_ptr<ChunkWork> work) {
     ++chunks_;
     ahead_->drop(work->reads);
     if (!work->failure.empty()) {
       exporter_.drop(*work);
+      say_failure(work->failure);
       send(ChunkUndone{work->lease.lease, work->failure});
       splits_.free_chunk_buffer(work->chunk_buffer);
       return;
@@ -353,6 +363,7 @@ class Loader::Impl {
 
   LoaderOptions options_;
   MonotonicClock clock_;
+  std::optional<Nanoseconds> failure_said_ns_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
   LeasesInTransit leases_in_transit_;

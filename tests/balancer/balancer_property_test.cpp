@@ -35,7 +35,8 @@ class Auditor {
  public:
   explicit Auditor(const BalancerOptions& options) : options_(options) {}
 
-  void told(const Event& event) {
+  void told(int64_t now_ns, const Event& event) {
+    now_ns_ = now_ns;
     if (const auto* e = std::get_if<LoaderJoined>(&event)) loaders_[e->loader] = {*e, {}, false, 0};
     if (const auto* e = std::get_if<LoaderAhead>(&event)) {
       const auto loader = loaders_.find(e->loader);
@@ -70,6 +71,8 @@ class Auditor {
       if (live == live_.end() || live->second.generation != e->lease.generation) return;
       live_.erase(live);
       failed_by_[name_of(e->lease)].insert(e->loader);
+      last_failed_ns_[name_of(e->lease)] = now_ns;
+      first_failed_ns_.emplace(name_of(e->lease), now_ns);
     }
     if (const auto* e = std::get_if<ChunkBufferFreed>(&event)) {
       const auto loader = loaders_.find(e->loader);
@@ -158,6 +161,9 @@ class Auditor {
     uint32_t& generation = generations_[chunk];
     expect(grant.lease.generation == generation + 1, "a grant without a new generation");
     generation = grant.lease.generation;
+    const bool rested = now_ns_ - last_failed_ns_[chunk] >= 100 * kMs;
+    const bool last_try = now_ns_ >= first_failed_ns_[chunk] + options_.retry_for_ns;
+    if (options_.retry_for_ns > 0 && (rested || last_try)) failed_by_[chunk].clear();
     expect(failed_by_[chunk].count(grant.loader) == 0, "a chunk goes again to a loader that failed it");
 
     const auto at = loaders_.find(grant.loader);
@@ -190,6 +196,9 @@ class Auditor {
   std::map<ChunkName, Live> live_;
   std::map<ChunkName, uint32_t> generations_;
   std::map<ChunkName, std::set<LoaderId>> failed_by_;
+  std::map<ChunkName, int64_t> first_failed_ns_;
+  std::map<ChunkName, int64_t> last_failed_ns_;
+  int64_t now_ns_ = 0;
   std::set<ChunkName> must_revoke_;
   std::set<LeaseStreamId> closing_;
 };
@@ -213,6 +222,7 @@ class World {
     options_.random_seed = seed;
     hopeful_ = chance(80);  // loader 0 lives for ever and never fails
     if (hopeful_) options_.max_attempts = 1000;
+    if (chance(50)) options_.retry_for_ns = pick(1, 5000) * kMs;
     failing_percent_ = chance(30) ? pick(1, 40) : 0;
     freezing_percent_ = chance(20) ? pick(1, 10) : 0;
     keep_log_ = chance(10);
@@ -315,7 +325,7 @@ class World {
   // ---- owner ------------------------------------------------------------------------------------------------------
   void post(const Event& event) {
     ++totals_.events;
-    auditor_->told(event);
+    auditor_->told(now_, event);
     const std::vector<Action> actions = balancer_->step(now_, event);
     if (keep_log_) log_ += log_lines(now_, event, actions);
     auditor_->decided(actions);

@@ -412,6 +412,60 @@ TEST_CASE("a chunk that failed goes to another loader, then its lease stream fai
   }
 }
 
+TEST_CASE("with a time for it, a chunk that every loader failed rests and is tried again, by the same ones too") {
+  BalancerOptions options = short_times(1);
+  options.retry_for_ns = 1000 * kMs;
+  Bench bench(options);
+  bench.at(0, stream(1, 0, 1));
+  bench.at(0, BatchBufferReserved{1, 0});
+  bench.at(0, LoaderJoined{0, 2, 8, 0});
+  Grant last = bench.grants.at(0);
+
+  SUBCASE("the disk recovers") {
+    bench.at(1, ChunkFailed{0, last.lease, "EIO"});
+    CHECK(bench.failed.empty());
+    bench.at(2, ChunkBufferFreed{0, 0});
+    bench.at(100, Tick{});
+    CHECK(bench.grants.empty());  // it rests for 100 ms
+    bench.at(101, Tick{});
+    REQUIRE(bench.grants.size() == 1);
+    CHECK(bench.grants[0].lease.generation > last.lease.generation);
+    bench.at(102, ChunkProduced{0, bench.grants[0].lease, 1, 1, 1});
+    bench.at(103, ChunkAccepted{bench.grants[0].lease});
+    bench.at(5000, Tick{});
+    CHECK(bench.failed.empty());
+  }
+  SUBCASE("it does not: pauses grow, the last try is at the end of the time, and the reason says how often") {
+    std::vector<int64_t> tried;
+    for (int64_t now = 1; bench.failed.empty() && now < 5000; ++now) {
+      bench.alive(now, {0});
+      bench.at(now, Tick{});
+      for (const Grant& grant : bench.grants) last = grant;
+      if (now == 1 || !bench.grants.empty()) {
+        tried.push_back(now);
+        bench.at(now, ChunkFailed{0, last.lease, "EIO"});
+        if (bench.failed.empty()) bench.at(now, ChunkBufferFreed{0, 0});
+      }
+    }
+    CHECK(tried == std::vector<int64_t>{1, 101, 301, 701, 1001});
+    REQUIRE(bench.failed.size() == 1);
+    CHECK(bench.failed[0].reason.find("failed 5 times within 1.0 s") != std::string::npos);
+  }
+  SUBCASE("an older copy is accepted while it rests") {
+    bench.at(1, ChunkFailed{0, last.lease, "EIO"});
+    bench.at(2, ChunkAccepted{last.lease});
+    bench.at(500, Tick{});
+    CHECK(bench.grants.empty());
+    CHECK(bench.failed.empty());
+  }
+  SUBCASE("the client breaks off while it rests") {
+    bench.at(1, ChunkFailed{0, last.lease, "EIO"});
+    bench.at(2, LeaseStreamClosed{1});
+    bench.at(500, Tick{});
+    CHECK(bench.grants.empty());
+  }
+}
+
 TEST_CASE("a loader that only fails does not swallow the work: it pauses") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 1, 100, 0});
