@@ -77,7 +77,7 @@ class Case:
 
     def run(self, ranks, overrides=(), **kwargs):
         with no_leftovers() as env:
-            return run_job(self.job, ranks=ranks, overrides=overrides, env=env, timeout=25, **kwargs)
+            return run_job(self.job, ranks=ranks, overrides=["balancer.retry_s=0.5", *overrides], env=env, timeout=25, **kwargs)
 
 
 def check_error(result, code, *words):
@@ -441,6 +441,26 @@ def test_a_file_that_vanishes_in_the_middle():
                           program=[sys.executable, "-c", remove, cls, PATTERNS, "long", case.job,
                                    os.path.join(case.folder, "%r.json"), f"on_error={on_error}"])
         check_error(result, 1, cls, "No such file")
+
+
+def test_a_folder_that_comes_back():
+    # What a network disk does when its server starts again: files are not there for a while. The stream is the same.
+    away = ("import os, subprocess, sys, time\n"
+            "program = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, text=True)\n"
+            "program.stdout.readline()\n"
+            "if os.environ.get('RANK', '0') == '0':\n"
+            "    os.rename(sys.argv[1], sys.argv[1] + '.away')\n"
+            "    time.sleep(1.5)\n"
+            "    os.rename(sys.argv[1] + '.away', sys.argv[1])\n"
+            "sys.exit(program.wait())\n")
+    for ranks in (0, 4):
+        case = Case()
+        program = [PATTERNS, "long", case.job, os.path.join(case.folder, "%r.json")]
+        cls = os.path.join(case.train, sorted(os.listdir(case.train))[2])
+        expected = case.run(ranks, program=program).hashes()
+        result = case.run(ranks, ["balancer.retry_s=15"], program=[sys.executable, "-c", away, cls, *program])
+        assert result.hashes() == expected, result.log
+        assert "is tried again" in result.stderr and "No such file" in result.stderr, result.log
 
 
 def failing_file():

@@ -105,6 +105,7 @@ class World {
     options.coordination.chunk_samples = 2;
     options.coordination.balancer.lease_timeout_s = 1000;
     options.coordination.balancer.lost_after_s = 1000;
+    options.coordination.balancer.retry_s = 0;
     receiver_ = std::make_unique<Receiver>(options, std::make_unique<FakeEndpoint>(wire_));
     thread_ = std::thread([this] {
       try {
