@@ -6,6 +6,7 @@
 #include "launch/run_job.h"
 #include "launch/trainer.h"
 #include "runtime/base/error.h"
+#include "runtime/base/random_hex.h"
 #include "runtime/base/thread_annotations.h"
 #include "runtime/client/attach.h"
 #include "runtime/embedded/embedded.h"
@@ -41,7 +42,9 @@ int run_single_process(const RunRequest& request, const Job& job) {
   const auto shares = share_cores(cores, needs);
 
   InprocWorld inproc(trainers + 1);
-  const std::string job_id = "local" + std::to_string(::getpid());
+  // Not the process's number alone: containers that share a network have equal ones.
+  const std::string job_id = "local" + random_hex(8);
+  const std::string token = random_hex(32);
   std::vector<std::unique_ptr<Trainer>> list;
   const int master_port = free_tcp_port();
   for (int i = 0; i < trainers; ++i) {
@@ -65,7 +68,7 @@ int run_single_process(const RunRequest& request, const Job& job) {
     place.rank = place.local_rank = i;
     place.world_size = place.local_world_size = trainers;
     place.master_port = master_port;
-    list.back()->start(receiver_socket_name(job_id, i), job_id, place, shares[static_cast<size_t>(i)], i == 0, false);
+    list.back()->start(receiver_socket_name(job_id, i), token, place, shares[static_cast<size_t>(i)], i == 0, false);
   }
   if (request.serve && !request.quiet) print_how_to_attach(request, serving_name(job), trainers);
   // Every program gets its signals from the one thread that reads them.

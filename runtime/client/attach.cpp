@@ -1,5 +1,6 @@
 #include "runtime/client/attach.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,8 +102,13 @@ std::string serving_name(const Job& job) {
   return name + "-" + hash128(path.string()).hex().substr(0, 12);
 }
 
+// Containers that share a network share these names, and may well have equal jobs and users. A program can be served only
+// where the receiver sees it as a process, so the namespace of processes is a part of the name.
 std::string serving_socket(const std::string& name, int local_trainer) {
-  return "penstock/" + std::to_string(::geteuid()) + "/serve/" + name + "/p" + std::to_string(local_trainer);
+  struct stat space {};
+  const bool known = ::stat("/proc/self/ns/pid", &space) == 0;
+  return "penstock/" + std::to_string(::geteuid()) + "/serve/" + (known ? std::to_string(space.st_ino) + "/" : "") +
+         name + "/p" + std::to_string(local_trainer);
 }
 
 bool is_served(const std::string& name) {

@@ -33,10 +33,11 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
 
 class Coordinator::Impl {
  public:
-  Impl(const CoordinatorOptions& options, const Clock& clock, Send send)
+  Impl(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice)
       : options_(options),
         clock_(clock),
         send_(std::move(send)),
+        notice_(std::move(notice)),
         balancer_(balancer_options(options)),
         splits_({options.receivers.size(), options.loaders.size(), options.chunk_samples, options.embedded}, send_,
                 [this](Fingerprint fingerprint) { return has_lease_streams(fingerprint); }),
@@ -246,8 +247,11 @@ class Coordinator::Impl {
     const int64_t now = clock_.now();
     const std::vector<Action> actions = balancer_.step(now, event);
     if (log_.is_open() && !(log_ << log_lines(now, event, actions) << std::flush)) {
-      throw Error(ErrorKind::runtime, "cannot write the balancer's log '" + options_.balancer.log + "'",
-                  "make room on its disk, or leave balancer.log out");
+      log_.close();  // a record of the job is not worth the job
+      if (notice_) {
+        notice_("cannot write the balancer's log '" + options_.balancer.log +
+                "' any more; it ends here, and the job goes on (is its disk full?)");
+      }
     }
     for (const Action& action : actions) {
       std::visit(overloaded{
@@ -294,6 +298,7 @@ class Coordinator::Impl {
   CoordinatorOptions options_;
   const Clock& clock_;
   Send send_;
+  const Notice notice_;
   Balancer balancer_;
   std::ofstream log_;
   std::set<PeerId> joined_;
@@ -307,8 +312,8 @@ class Coordinator::Impl {
   Figures figures_;
 };
 
-Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send)
-    : impl_(std::make_unique<Impl>(options, clock, std::move(send))) {}
+Coordinator::Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(send), std::move(notice))) {}
 Coordinator::~Coordinator() = default;
 void Coordinator::handle(PeerId peer, const ControlMessage& message) {
   impl_->handle(peer, message);

@@ -38,7 +38,9 @@ class Coordinator {
  public:
   using Send = std::function<void(PeerId, const ControlMessage&)>;
 
-  Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send);
+  // `notice`: what people should hear of without the job ending.
+  using Notice = std::function<void(const std::string&)>;
+  Coordinator(const CoordinatorOptions& options, const Clock& clock, Send send, Notice notice = {});
   ~Coordinator();
 
   void handle(PeerId peer, const ControlMessage& message);

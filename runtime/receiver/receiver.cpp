@@ -43,8 +43,9 @@ class Receiver::Impl final : private ReceiverMessenger {
         exports_(*this),
         iterations_(options_, clock_, splits_, exports_, statistics_, *this) {
     if (options_.self == options_.coordinator) {
-      coordinator_ = std::make_unique<Coordinator>(options_.coordination, clock_,
-                                                   [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); });
+      coordinator_ = std::make_unique<Coordinator>(
+          options_.coordination, clock_, [this](PeerId peer, const ControlMessage& m) { to_rank(peer, m); },
+          [this](const std::string& text) { notice(text); });
     }
   }
 
