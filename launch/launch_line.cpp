@@ -266,6 +266,8 @@ int launch_exit_code(int wait_status, int interrupted_by) {
   return code > 128 ? 5 : 1;
 }
 
+constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
+
 int run_launch_line(const LaunchLine& line) {
   const char* const remedy = "set TMPDIR to a folder you may write to";
   if (!line.session_folder.empty() && mkdir(line.session_folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -295,11 +297,13 @@ int run_launch_line(const LaunchLine& line) {
   const pid_t parent = getpid();
   // mpirun stays in our process group: in one of its own it could not read the terminal.
   const pid_t pid = spawn(line.argv, [&] {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks notice, and give their programs the grace
     if (getppid() != parent) _exit(127);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    // These are ours to pass on (signals.h). mpirun resets the mask of what it starts.
+    sigset_t ours;
+    sigemptyset(&ours);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&ours, number);
+    sigprocmask(SIG_SETMASK, &ours, nullptr);
     // mpirun's hwloc would look for X displays, asking what localhost is for each of ten, twice: seconds, where the
     // machine has to ask a name server. They are nothing to a job.
     setenv("HWLOC_COMPONENTS", "-gl", 0);
@@ -307,6 +311,17 @@ int run_launch_line(const LaunchLine& line) {
   int interrupted_by = 0;
   int status = 0;
   const MonotonicClock clock;
+  EndRequest request;
+  std::optional<Nanoseconds> repeat_at;
+  const auto interrupt = [&](int number) {
+    interrupted_by = number;
+    const EndRequest::Answer answer = request.arrived(number, clock.now());
+    if (answer == EndRequest::Answer::in_order) {
+      kill(pid, kEndInOrder);
+      repeat_at = clock.now() + kRepeatAfter;
+    }
+    if (answer == EndRequest::Answer::at_once) kill(pid, kEndAtOnce);
+  };
   const double wait_limit_s = line.grace_s + 8;  // from the first signal on
   std::optional<Nanoseconds> ends_by;
   bool killed = false;
@@ -323,18 +338,23 @@ int run_launch_line(const LaunchLine& line) {
           "this shell, see ulimit -a; a host that does not answer)\n",
           wait_limit_s, signal_name(interrupted_by).c_str());
     }
+    if (repeat_at && clock.now() > *repeat_at) {  // there may have been no ranks when it came first
+      kill(pid, kEndInOrder);
+      repeat_at = clock.now() + kRepeatAfter;
+    }
     std::array<pollfd, 2> readable{{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}}};
     poll(readable.data(), readable.size(), ends_by ? 200 : -1);
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
-      interrupted_by = arrived->signal;
-      kill(pid, SIGTERM);
+      interrupt(arrived->signal);
     }
     while (const auto arrived = signals.next()) {
       if (arrived->signal == SIGCHLD) continue;
       if (arrived->signal == SIGTERM && line.end_in_order && line.end_in_order()) continue;
-      if (arrived->signal == SIGINT || arrived->signal == SIGTERM) interrupted_by = arrived->signal;
-      // Ctrl-C reached mpirun as well; a second one would make it give up its ranks at once.
-      if (!arrived->from_terminal) kill(pid, arrived->signal);
+      if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
+        kill(pid, arrived->signal);
+      } else {
+        interrupt(arrived->signal);
+      }
     }
   }
   // What ended mpirun may have come to us too, and be unread: the signal is the reason then.

@@ -80,9 +80,10 @@ std::string shell_quoted(const std::vector<std::string>& argv);  // one line for
 // signal is 5, a lost peer; anything else 1. After an interruption, 128 + the signal, as shells have it.
 int launch_exit_code(int wait_status, int interrupted_by);
 
-// Starts mpirun, passes SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this
-// node's helpers (the grace, at most), and removes the folder, which is made if missing. A second SIGINT or SIGTERM
-// goes to mpirun too, which then gives up its wait limit; it is killed, and this said, where it has not ended eight
+// Starts mpirun, passes SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this node's helpers
+// (the grace, at most), and removes the folder, which is made if missing. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the
+// ranks for an end in order, a second one after two seconds for an end at once (EndRequest in signals.h), whether they
+// came to this process alone or to its whole group. mpirun is killed, and this said, where it has not ended eight
 // seconds behind the grace.
 int run_launch_line(const LaunchLine& line);
 

@@ -94,7 +94,7 @@ class RankOfJob {
       : request_(request),
         job_(job),
         helper_(Helper::fork_now()),
-        signals_({SIGTERM, SIGINT, SIGUSR1, SIGUSR2}),
+        signals_({SIGTERM, SIGINT, SIGUSR1, SIGUSR2, kEndInOrder, kEndAtOnce}),
         parent_(watch_parent()),
         session_(start_mpi(mpi_options(job))),
         self_(session_->world().rank) {}

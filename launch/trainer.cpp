@@ -127,15 +127,19 @@ void Trainer::watch_signals(SignalFd& signals) {
 
 void Trainer::pass_signal(int number) {
   if (request_.serve) {
+    if (number == kEndInOrder || number == kEndAtOnce) number = SIGTERM;
     if (number == SIGTERM || number == SIGINT) receiver_.end_serving("SIG" + std::string(::sigabbrev_np(number)));
     return;
   }
-  if (number != SIGTERM && number != SIGINT) {
+  if (number == SIGUSR1 || number == SIGUSR2) {
     helper_.signal(number);
     return;
   }
-  helper_.stop(asked_to_end_ ? 0 : job_.trainer.grace_s);
-  asked_to_end_ = true;
+  switch (end_request_.arrived(number, MonotonicClock().now())) {
+    case EndRequest::Answer::nothing: break;
+    case EndRequest::Answer::in_order: helper_.stop(job_.trainer.grace_s); break;
+    case EndRequest::Answer::at_once: helper_.stop(0); break;
+  }
 }
 
 void Trainer::watch_parent_fd(int fd) {

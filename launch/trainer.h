@@ -47,7 +47,8 @@ class Trainer {
   void serve(const std::string& name, int local_trainer);
 
   void watch_signals(SignalFd& signals);
-  // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again, it comes at once.
+  // An end that is asked for comes: SIGTERM to the program, the grace, SIGKILL. Asked for again after a while, it comes at
+  // once (EndRequest).
   void pass_signal(int number);
   // Ends program and job when whoever started this process is gone.
   void watch_parent_fd(int fd);
@@ -67,7 +68,7 @@ class Trainer {
   Receiver receiver_;
   Helper& helper_;
   std::string where_;
-  bool asked_to_end_ = false;
+  EndRequest end_request_;
   bool orphaned_ = false;
   bool ended_well_ = false;
 };

@@ -55,4 +55,13 @@ void block_file_size_signal() noexcept {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+EndRequest::Answer EndRequest::arrived(int signal, Nanoseconds now) noexcept {
+  if (signal == kEndAtOnce) return Answer::at_once;
+  if (!since_) {
+    since_ = now;
+    return Answer::in_order;
+  }
+  return signal != kEndInOrder && now - *since_ >= kSameRequest ? Answer::at_once : Answer::nothing;
+}
+
 }  // namespace penstock

@@ -16,6 +16,8 @@
 #include <initializer_list>
 #include <optional>
 
+#include "runtime/base/clock.h"
+
 namespace penstock {
 
 struct ArrivedSignal {
@@ -37,6 +39,26 @@ class SignalFd {
  private:
   sigset_t before_{};
   int fd_ = -1;
+};
+
+// What `penstock launch` sends to mpirun, which passes it on to every rank. mpirun itself has SIGINT and SIGTERM blocked:
+// a signal to a whole process group or control group reaches it beside what launch passes on, and the second one would
+// have it kill its ranks in the middle of the programs' grace. A rank that does not listen yet is ended by both.
+inline constexpr int kEndInOrder = SIGALRM;
+inline constexpr int kEndAtOnce = SIGXCPU;
+
+// What signals ask for together. The first one that asks for an end gives the programs their grace; what follows within
+// kSameRequest is the same request by another way, and after that it means at once.
+class EndRequest {
+ public:
+  static constexpr Nanoseconds kSameRequest = 2 * kSecond;
+  enum class Answer { nothing, in_order, at_once };
+
+  // For SIGINT, SIGTERM, SIGHUP, SIGQUIT, kEndInOrder (which launch may repeat) and kEndAtOnce.
+  Answer arrived(int signal, Nanoseconds now) noexcept;
+
+ private:
+  std::optional<Nanoseconds> since_;
 };
 
 // A write beyond the limit on file sizes (ulimit -f) then fails like one to a full disk (EFBIG), where it would have

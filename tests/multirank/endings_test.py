@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from jobs import PENSTOCK, demo_photos, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
+from jobs import FULL, PENSTOCK, demo_photos, mpirun_words, run_job, run_tests, skip_without_mpirun, write_job
 from leftovers import MARK, marked_processes, no_leftovers
 
 skip_without_mpirun()
@@ -110,6 +110,49 @@ def test_ctrl_c_and_sigterm():
             running = Running(env, ranks=0, launch=False)
             running.process.send_signal(number)
             assert running.end() == 128 + number, running.log()
+
+
+def test_a_signal_to_everybody_costs_no_checkpoint():
+    # `timeout` signals what it started, a terminal's hang-up or killpg the group, systemd and scancel every process.
+    def to_launch(running, number):
+        running.process.send_signal(number)
+
+    def to_group(running, number):
+        os.killpg(running.process.pid, number)
+
+    def to_group_twice(running, number):
+        os.killpg(running.process.pid, number)
+        time.sleep(0.3)
+        os.killpg(running.process.pid, number)
+
+    def to_all(running, number):
+        for pid in marked_processes(running.env[MARK]):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    cases = [(to_launch, signal.SIGINT), (to_group, signal.SIGINT), (to_group, signal.SIGTERM),
+             (to_group_twice, signal.SIGINT), (to_all, signal.SIGTERM)]
+    for reach, number in cases * (4 if FULL else 1):
+        with leaving_nothing() as env:
+            running = Running(env, mode="checkpoint")
+            time.sleep(0.2)
+            reach(running, number)
+            assert running.end() == 128 + number, (reach.__name__, running.log())
+            saved = sorted(name for name in os.listdir(running.folder) if name.endswith(".json"))
+            assert saved == ["0.json", "1.json"], (reach.__name__, number, saved, running.log())
+
+
+def test_a_second_signal_after_a_while_ends_at_once():
+    with leaving_nothing() as env:
+        running = Running(env, overrides=["trainer.grace_s=60"], program=[
+            "sh", "-c", "trap '' TERM; echo first batch $RANK; while :; do sleep 0.05; done"])
+        os.killpg(running.process.pid, signal.SIGINT)
+        time.sleep(2.5)
+        assert running.process.poll() is None
+        os.killpg(running.process.pid, signal.SIGINT)
+        assert running.end() == 130, running.log()
 
 
 def test_kill_9_of_mpirun():

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -239,6 +240,27 @@ std::string endless(Arguments& a) {
   return train.stats_json();
 }
 
+volatile std::sig_atomic_t asked_to_end = 0;
+
+// What many programs do: SIGTERM sets a flag, and the next step saves a checkpoint and leaves. Saving takes a moment, in
+// which the program still wants batches.
+std::string checkpoint(Arguments& a) {
+  std::signal(SIGTERM, [](int) { asked_to_end = 1; });
+  DataLoader train(a.job, "train", a.options);
+  int more = 12;
+  for (;;) {
+    for (const Batch& batch : train) {
+      a.saw["train"] += batch.size();
+      if (a.saw["train"] == batch.size()) {
+        std::printf("first batch %d\n", train.rank());
+        std::fflush(stdout);
+      }
+      sleep_ms(50);
+      if (asked_to_end != 0 && --more == 0) return train.stats_json();
+    }
+  }
+}
+
 // Ten epochs with a little work for each batch, then validation: long enough to be disturbed.
 std::string long_run(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
@@ -284,6 +306,7 @@ int main(int argc, char** argv) {
       {"forked", forked},
       {"endless", endless},
       {"long", long_run},
+      {"checkpoint", checkpoint},
       {"disagree", disagree},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {

@@ -138,7 +138,7 @@ def test_an_mpirun_that_stands_is_killed():
     # As where a rank of it fails in MPI_Init for want of files.
     with tempfile.TemporaryDirectory(prefix="launch_run_test-") as folder, no_leftovers() as env:
         with open(os.path.join(folder, "mpirun"), "w") as script:
-            script.write("#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\ntrap '' TERM INT\necho up\n"
+            script.write("#!/bin/sh\n[ \"$1\" = --version ] && exec %s --version\ntrap '' TERM INT ALRM\necho up\n"
                          "while :; do sleep 0.1; done\n" % shutil.which("mpirun"))
         os.chmod(script.name, 0o755)
         process = subprocess.Popen([STAND_IN, "launch", "2", "1", "true"], stdin=subprocess.DEVNULL,

@@ -47,7 +47,7 @@ int launch(int argc, char** argv, bool print) {
 
 int run(int argc, char** argv) {
   Helper helper = Helper::fork_now();
-  SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
+  SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2, kEndInOrder, kEndAtOnce});
   int rank = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr ? std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")) : 0;
   const double grace_s = std::atof(argv[2]);
 #ifdef STAND_IN_USES_MPI
@@ -69,10 +69,10 @@ int run(int argc, char** argv) {
       pollfd fds[2] = {{helper.poll_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
       poll(fds, 2, -1);
       while (const auto arrived = signals.next()) {
-        if (arrived->signal == SIGTERM || arrived->signal == SIGINT) {
-          helper.stop(grace_s);
-        } else {
+        if (arrived->signal == SIGUSR1 || arrived->signal == SIGUSR2) {
           helper.signal(arrived->signal);
+        } else {
+          helper.stop(grace_s);
         }
       }
       while (const auto report = helper.next_report()) {
