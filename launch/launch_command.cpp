@@ -1,5 +1,6 @@
 // `penstock launch`: writes the mpirun line of a job, and runs it with --run.
 #include <unistd.h>
+#include <algorithm>
 
 #include <cstdio>
 #include <fstream>
@@ -79,7 +80,8 @@ int launch(const JobArguments& arguments, LaunchRequest request, bool run, const
     }
     return 0;
   }
-  std::fprintf(stderr, "%s\n", shell_quoted(line.argv).c_str());
+  const bool quiet = std::find(request.options.begin(), request.options.end(), "--quiet") != request.options.end();
+  if (!quiet) std::fprintf(stderr, "%s\n", shell_quoted(line.argv).c_str());
   return run_launch_line(line);
 }
 

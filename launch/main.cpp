@@ -59,6 +59,23 @@ std::string command_reached(const CLI::App& app) {
   return words;
 }
 
+// "; did you mean '--epochs'?" for the first option that the command does not have; empty where nothing is close.
+std::string option_meant(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (name.rfind("--", 0) != 0 || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string close = suggest(name, known);
+    return close.empty() ? "" : "; did you mean '" + close + "'?";
+  }
+  return {};
+}
+
 // Programs that we start get /dev/null in the place of a stdout that is closed. What we would print there ourselves is
 // lost, and must be an error like one on a full disk.
 void fill_streams() {
@@ -86,6 +103,11 @@ int run(int argc, char** argv) {
       break;
     }
     own.emplace_back(argv[i]);
+  }
+
+  if (!own.empty() && own[0] == "help") {  // as git, cargo and docker have it
+    own.erase(own.begin());
+    own.emplace_back("--help");
   }
 
   CLI::App app("penstock: loader ranks feed trainer ranks, one stream bit for bit", "penstock");
@@ -132,7 +154,8 @@ int run(int argc, char** argv) {
     return with_all_printed(code);
   } catch (const CLI::ParseError& error) {
     let_rank_0_speak_first();
-    std::fprintf(stderr, "penstock: %s\n  help: %s --help\n", error.what(), command_reached(app).c_str());
+    std::fprintf(stderr, "penstock: %s%s\n  help: %s --help\n", error.what(), option_meant(app, own).c_str(),
+                 command_reached(app).c_str());
     return static_cast<int>(ErrorKind::usage);
   }
   return with_all_printed(chosen.run());

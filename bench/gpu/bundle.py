@@ -108,7 +108,7 @@ def copy_build(python):
                     ignore=shutil.ignore_patterns("__pycache__", "*.pyi"))
     module = glob.glob(os.path.join(target, "python", "penstock", "_penstock*.so"))
     assert len(module) == 1, module
-    objects = glob.glob(os.path.join(BUILD, "runtime", "cuda", "CMakeFiles", "penstock_cuda.dir", "**", "*.o"), recursive=True)
+    objects = glob.glob(os.path.join(BUILD, "runtime", "gpu", "cuda", "CMakeFiles", "penstock_cuda.dir", "**", "*.o"), recursive=True)
     call("ar", "rcs", os.path.join(target, "penstock_cuda_rest.a"), *objects)
     copy(os.path.join(BUILD, "nvcc_flags"), os.path.join(target, "nvcc_flags"))
 
@@ -161,7 +161,7 @@ def copy_sources():
         if not name.startswith("bench/results/") and os.path.isfile(path):
             copy(path, os.path.join(ROOT, "source", name))
     headers = set()
-    with open(os.path.join(BUILD, "runtime", "cuda", "cuda_gpu.o.d")) as file:
+    with open(os.path.join(BUILD, "runtime", "gpu", "cuda", "cuda_gpu.o.d")) as file:
         words = file.read().replace("\\\n", " ").split()
     for word in words:
         word = os.path.normpath(word)

@@ -21,8 +21,10 @@ std::string read_job_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    throw Error(ErrorKind::config, start + (errno != 0 ? std::strerror(errno) : "unknown reason"),
-                "`penstock init --data DIR > job.yaml` writes one");
+    const int why = errno;
+    throw Error(ErrorKind::config, start + (why != 0 ? std::strerror(why) : "unknown reason"),
+                why == EACCES ? "ask for permission to read it (chmod), on every node"
+                              : "`penstock init --data DIR > job.yaml` writes one");
   }
   // One byte more than allowed, so that the parser sees that it is too much, whatever the file's size says.
   std::string text(kYamlMaxBytes + 1, '\0');

@@ -35,6 +35,28 @@ def test_help_and_version():
     assert version.returncode == 0 and re.fullmatch(r"(penstock )?\d+\.\d+\.\d+\n", version.stdout), version.stdout
 
 
+def test_help_of_a_command():
+    assert penstock("help", "run").stdout == penstock("run", "--help").stdout != ""
+    assert penstock("help").stdout == penstock("--help").stdout != ""
+
+
+def test_a_mistyped_option_is_named():
+    said = penstock("run", job, "--epoch=2")
+    assert said.returncode == 2 and "did you mean '--epochs'?" in said.stderr, said
+    said = penstock("check", job, "--xyzzy")
+    assert said.returncode == 2 and "did you mean" not in said.stderr, said
+
+
+def test_a_job_file_that_may_not_be_read():
+    if os.geteuid() == 0:
+        return  # root reads everything
+    hidden = os.path.join(work.name, "hidden.yaml")
+    open(hidden, "w").close()
+    os.chmod(hidden, 0)
+    said = penstock("check", hidden)
+    assert said.returncode == 3 and "Permission denied" in said.stderr and "chmod" in said.stderr, said
+
+
 def test_a_mistyped_command_or_option():
     for words, wanted in ((["chekc", job], "did you mean 'check'"), (["demodata", "x"], "did you mean 'demo-data'"),
                           (["launhc", job], "did you mean 'launch'"), (["xyzzy"], "no command 'xyzzy'"),

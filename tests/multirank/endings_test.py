@@ -101,6 +101,7 @@ def test_ctrl_c_and_sigterm():
             running = Running(env)
             os.killpg(running.process.pid, number)  # as a terminal does it
             assert running.end() == 128 + number, running.log()
+            assert "mpirun -n" not in running.text("stderr"), running.log()  # --quiet: not the line either
     with leaving_nothing() as env:  # mpirun itself, without the launcher
         running = Running(env, ranks=3, launch=False)
         running.process.send_signal(signal.SIGTERM)
