@@ -78,7 +78,7 @@ def test_a_missing_file_is_named_alike():
         os.symlink("nowhere", path)
         os.utime(os.path.dirname(path), ns=(times.st_atime_ns, times.st_mtime_ns))
         for way, (words, env) in WAYS.items():
-            result = run(job, "loader.chunk_samples=10", *words, env=env)
+            result = run(job, "loader.chunk_samples=10", "balancer.retry_s=0", *words, env=env)
             assert result.returncode != 0 and f"cannot open '{path}': No such file or directory" in result.stderr, (way, result.stderr)
             said[way] = result.returncode
         assert len(set(said.values())) == 1, said

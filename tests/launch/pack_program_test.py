@@ -549,7 +549,7 @@ def test_damage_is_named():
         assert "shard-00001.pack': sample 'class" in said and "wrong checksum" in said and "1 damaged" in said, said
         said = penstock("check", job, code=1)
         assert "shard-00001.pack' is damaged: the record of sample 'class" in said and "cannot be read at all" in said, said
-        result = run_job(job, overrides=["roles.trainers=1"], options=["--epochs=1"])
+        result = run_job(job, overrides=["roles.trainers=1", "balancer.retry_s=0"], options=["--epochs=1"])
         assert result.code == 1 and "has a wrong checksum" in result.log, result.log
         for change, words, code in (
                 (lambda pack: flip(shard(pack), size - 30), "the checksum of its trailer is wrong", 4),

@@ -237,7 +237,7 @@ def test_a_worker_that_crashes_or_hangs_once():
 
 def test_a_sample_that_always_crashes():
     with no_leftovers() as env:
-        result = run_job(job, ranks=2, overrides=[*with_faults({17: "crash"}), "python.attempts=2"], env=env)
+        result = run_job(job, ranks=2, overrides=[*with_faults({17: "crash"}), "python.attempts=2", "balancer.retry_s=0"], env=env)
     assert result.code == 1, result.log
     assert "sample 17 was given up after 2 workers" in result.stderr and "exited with status 9" in result.stderr, result.log
 
@@ -262,7 +262,7 @@ def test_an_exception_is_the_status_of_a_sample():
 
 def test_an_error_of_the_machine_ends_the_job_whatever_on_error_says():
     with no_leftovers() as env:
-        result = run_job(job, ranks=2, overrides=[*with_faults({17: "machine"}), "on_error=substitute"], env=env)
+        result = run_job(job, ranks=2, overrides=[*with_faults({17: "machine"}), "on_error=substitute", "balancer.retry_s=0"], env=env)
     assert result.code == 1 and "sample 17" in result.stderr and "FileNotFoundError" in result.stderr, result.log
 
 
