@@ -103,6 +103,13 @@ size_t align(size_t bytes, size_t to) {
 
 }  // namespace
 
+ClientMessage::ClientMessage() = default;
+ClientMessage::ClientMessage(const ClientMessage& other) = default;
+ClientMessage::ClientMessage(ClientMessage&& other) noexcept = default;
+ClientMessage& ClientMessage::operator=(const ClientMessage& other) = default;
+ClientMessage& ClientMessage::operator=(ClientMessage&& other) noexcept = default;
+ClientMessage::~ClientMessage() = default;
+
 Message encode_client(const ClientMessage& message) {
   return codec::encode(message, [](auto& m) { return members(m); });
 }
@@ -110,7 +117,8 @@ Message encode_client(const ClientMessage& message) {
 ClientMessage decode_client(std::span<const std::byte> bytes) {
   WireReader in(bytes, "client message");
   const uint8_t kind = in.u8();
-  return codec::decode<ClientMessage>(kind, in, [](auto& m) { return members(m); });
+  return codec::decode<ClientMessage>(static_cast<const ClientMessages*>(nullptr), kind, in,
+                                      [](auto& m) { return members(m); });
 }
 
 BatchBufferLayout batch_buffer_layout(const FieldTable& fields, int64_t batch_size) {

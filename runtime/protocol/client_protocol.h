@@ -182,11 +182,22 @@ struct ClientBufferRangesAsked {
   std::vector<MemoryRange> runs;
 };
 
-using ClientMessage =
+using ClientMessages =
     std::variant<ClientHello, ClientOpen, ClientOpened, ClientRefused, ClientIterate, ClientIteration, ClientNext,
                  ClientBatch, ClientEnd, ClientFailed, ClientNotice, ClientRelease, ClientStop, ClientStats,
                  ClientStatsJson, ClientWelcome, ClientEndServing, ClientExport, ClientExportUsed, ClientExportGone,
                  ClientLinkAsked, ClientLinkOpened, ClientBufferRangesAsked, ClientGoodbye>;
+
+// One of them, compiled once like ControlMessage (messages.h).
+struct ClientMessage : ClientMessages {
+  using ClientMessages::ClientMessages;
+  ClientMessage();
+  ClientMessage(const ClientMessage& other);
+  ClientMessage(ClientMessage&& other) noexcept;
+  ClientMessage& operator=(const ClientMessage& other);
+  ClientMessage& operator=(ClientMessage&& other) noexcept;
+  ~ClientMessage();
+};
 
 Message encode_client(const ClientMessage& message);
 ClientMessage decode_client(std::span<const std::byte> bytes);

@@ -126,28 +126,33 @@ inline void get(WireReader& in, std::vector<int64_t>& v) {
   if (count > 0) std::memcpy(v.data(), part.data(), part.size());
 }
 
-// `members` gives the tuple of references to a message's members.
-template <class Variant, class Members>
-std::vector<std::byte> encode(const Variant& message, Members members) {
+// `members` gives the tuple of references to a message's members, which it can also fill: here they are only read.
+template <class AnyMessage, class Members>
+std::vector<std::byte> encode(const AnyMessage& message, Members members) {
   WireWriter out;
   out.u8(static_cast<uint8_t>(message.index()));
-  Variant copy = message;  // members() takes what it can also fill
-  std::visit([&](auto& m) { std::apply([&](auto&... member) { (put(out, member), ...); }, members(m)); }, copy);
+  std::visit([&](auto& m) { std::apply([&](auto&... member) { (put(out, member), ...); }, members(m)); },
+             const_cast<AnyMessage&>(message));
   return out.take();
 }
 
-template <class Variant, size_t I = 0, class Members>
-Variant decode(size_t kind, WireReader& in, Members members) {
-  if constexpr (I < std::variant_size_v<Variant>) {
-    if (kind != I) return decode<Variant, I + 1>(kind, in, members);
-    std::variant_alternative_t<I, Variant> message;
-    std::apply([&](auto&... member) { (get(in, member), ...); }, members(message));
-    in.end();
-    return message;
-  } else {
-    throw Error(ErrorKind::peer_lost, "a message of unknown kind " + std::to_string(kind),
-                "all ranks must run the same version of penstock");
-  }
+template <class Kind, class Members>
+Kind decode_kind(WireReader& in, Members members) {
+  Kind message;
+  std::apply([&](auto&... member) { (get(in, member), ...); }, members(message));
+  in.end();
+  return message;
+}
+
+// `kinds` is a null pointer to the variant that AnyMessage is derived from.
+template <class AnyMessage, class... Kinds, class Members>
+AnyMessage decode(const std::variant<Kinds...>* /*kinds*/, size_t kind, WireReader& in, Members members) {
+  AnyMessage message;
+  size_t number = 0;
+  const bool known = ((number++ == kind && (message = decode_kind<Kinds>(in, members), true)) || ...);
+  if (known) return message;
+  throw Error(ErrorKind::peer_lost, "a message of unknown kind " + std::to_string(kind),
+              "all ranks must run the same version of penstock");
 }
 
 }  // namespace penstock::codec

@@ -120,6 +120,13 @@ Fingerprint fingerprint_of(const std::string& canonical_json) {
   return hash128(canonical_json).low;
 }
 
+ControlMessage::ControlMessage() = default;
+ControlMessage::ControlMessage(const ControlMessage& other) = default;
+ControlMessage::ControlMessage(ControlMessage&& other) noexcept = default;
+ControlMessage& ControlMessage::operator=(const ControlMessage& other) = default;
+ControlMessage& ControlMessage::operator=(ControlMessage&& other) noexcept = default;
+ControlMessage::~ControlMessage() = default;
+
 Message encode(const ControlMessage& message) {
   return codec::encode(message, [](auto& m) { return members(m); });
 }
@@ -127,7 +134,8 @@ Message encode(const ControlMessage& message) {
 ControlMessage decode(std::span<const std::byte> bytes) {
   WireReader in(bytes, "control message");
   const uint8_t kind = in.u8();
-  return codec::decode<ControlMessage>(kind, in, [](auto& m) { return members(m); });
+  return codec::decode<ControlMessage>(static_cast<const ControlMessages*>(nullptr), kind, in,
+                                       [](auto& m) { return members(m); });
 }
 
 }  // namespace penstock

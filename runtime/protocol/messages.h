@@ -248,12 +248,24 @@ struct Goodbye {
   bool all_alive = true;
 };
 
-using ControlMessage =
+using ControlMessages =
     std::variant<LoaderHello, Alive, PrepareSplit, SplitPrepared, OpenSplit, SplitOpened, SplitRefused, OpenLeaseStream,
                  LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted,
                  LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
                  Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
                  BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone>;
+
+// One of them. Copied, moved and destroyed by functions of messages.cpp: for this many kinds the compiler writes
+// thousands of small functions, in every file that would have them inline.
+struct ControlMessage : ControlMessages {
+  using ControlMessages::ControlMessages;
+  ControlMessage();
+  ControlMessage(const ControlMessage& other);
+  ControlMessage(ControlMessage&& other) noexcept;
+  ControlMessage& operator=(const ControlMessage& other);
+  ControlMessage& operator=(ControlMessage&& other) noexcept;
+  ~ControlMessage();
+};
 
 Message encode(const ControlMessage& message);
 ControlMessage decode(std::span<const std::byte> bytes);

@@ -139,11 +139,14 @@ inline void fill(FieldSpec& v, Random& random) {
   fill(v.max_bytes, random);
 }
 
-template <class Variant, size_t I = 0>
-Variant random_message(size_t kind, Random& random) {
-  if constexpr (I < std::variant_size_v<Variant>) {
-    if (kind != I) return random_message<Variant, I + 1>(kind, random);
-    std::variant_alternative_t<I, Variant> message;
+template <class AnyMessage>
+constexpr size_t kKinds = std::variant_size_v<typename AnyMessage::variant>;
+
+template <class AnyMessage, size_t I = 0>
+AnyMessage random_message(size_t kind, Random& random) {
+  if constexpr (I < kKinds<AnyMessage>) {
+    if (kind != I) return random_message<AnyMessage, I + 1>(kind, random);
+    std::variant_alternative_t<I, typename AnyMessage::variant> message;
     std::apply([&](auto&... member) { (fill(member, random), ...); }, members_of(message));
     return message;
   } else {
@@ -151,8 +154,8 @@ Variant random_message(size_t kind, Random& random) {
   }
 }
 
-template <class Variant>
-bool same_message(const Variant& a, const Variant& b) {
+template <class AnyMessage>
+bool same_message(const AnyMessage& a, const AnyMessage& b) {
   if (a.index() != b.index()) return false;
   return std::visit(
       [&](const auto& x) {
