@@ -50,7 +50,7 @@ std::string overrides_for_programs(const RunRequest& request) {
     std::vector<std::string> ends = {".dataset.targets", ".dataset.masks", ".dataset.index", ".sampler.indices",
                                      ".sampler.weights"};
     for (const DatasetKind& kind : kDatasetKinds) {
-      if (kind.path) ends.push_back(std::string(".dataset.") + kind.key);
+      if (kind.place != DatasetPlace::none) ends.push_back(std::string(".dataset.") + kind.key);
     }
     for (const std::string& end : ends) path = path || (equals != std::string::npos && key.ends_with(end));
     const char first = path && equals + 1 < text.size() ? text[equals + 1] : '/';

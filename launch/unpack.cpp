@@ -155,7 +155,8 @@ class Unpacker {
   bool pairs() const { return facts().kind == "images"; }
   // Pictures have names of files already.
   bool own_files() const {
-    return facts().kind == "folder" || pairs() || facts().kind == "csv" || facts().kind == "list";
+    const DatasetKind* kind = find_dataset_kind(facts().kind);
+    return kind != nullptr && kind->own_pictures;
   }
   bool own_table() const { return facts().kind != "folder" && !pairs(); }
 

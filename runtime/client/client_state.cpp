@@ -61,7 +61,7 @@ Cursor resume_state(const std::string& text, const ResolvedSplit& split, const P
   for (const DatasetKind& kind : kDatasetKinds) {
     // The same kind, elsewhere; another kind is another dataset.
     std::string& place = then.split.dataset.*kind.value;
-    if (kind.path && !place.empty() && !(split.split.dataset.*kind.value).empty())
+    if (kind.place != DatasetPlace::none && !place.empty() && !(split.split.dataset.*kind.value).empty())
       place = split.split.dataset.*kind.value;
   }
   then.split.dataset.index = split.split.dataset.index;  // another way to the same samples

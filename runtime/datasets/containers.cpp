@@ -12,15 +12,11 @@
 namespace penstock {
 namespace {
 
-bool is_pattern(const std::string& kind) {
-  return kind == "tar" || kind == "tfrecord" || kind == "parquet";
-}
-
-const std::string& place_of(const DatasetSpec& dataset, const std::string& kind) {
+const DatasetKind& container_of(const DatasetSpec& dataset) {
   for (const DatasetKind& known : kDatasetKinds) {
-    if (kind == known.key) return dataset.*known.value;
+    if (known.container && !(dataset.*known.value).empty()) return known;
   }
-  throw Error(ErrorKind::usage, "no such kind of data set: " + kind);
+  throw Error(ErrorKind::usage, "no data set of containers is named");
 }
 
 std::vector<std::string> mnist_files(const DatasetSpec& dataset, FileSystem& files) {
@@ -98,19 +94,20 @@ std::string container_kind(const DatasetSpec& dataset) {
 }
 
 std::string container_root(const DatasetSpec& dataset) {
-  const std::string kind = container_kind(dataset);
-  const std::string& place = place_of(dataset, kind);
-  if (is_pattern(kind)) return folder_of(expand_braces(place).front());
-  return kind == "csv" || kind == "list" ? folder_of(place) : place;
+  const DatasetKind& kind = container_of(dataset);
+  const std::string& place = dataset.*kind.value;
+  if (kind.place == DatasetPlace::pattern) return folder_of(expand_braces(place).front());
+  return kind.place == DatasetPlace::file ? folder_of(place) : place;
 }
 
 std::vector<std::string> container_files(const DatasetSpec& dataset, FileSystem& files) {
   const std::string kind = container_kind(dataset);
-  if (is_pattern(kind)) return find_files(place_of(dataset, kind), files);
+  const DatasetKind& known = container_of(dataset);
+  if (known.place == DatasetPlace::pattern) return find_files(dataset.*known.value, files);
   if (kind == "mnist") return mnist_files(dataset, files);
   if (kind == "cifar10" || kind == "cifar100") return cifar_files(dataset, kind == "cifar100", files);
   if (kind == "mds") return {dataset.mds + "/index.json"};
-  return {place_of(dataset, kind)};
+  return {dataset.*known.value};
 }
 
 std::string container_options(const DatasetSpec& dataset) {

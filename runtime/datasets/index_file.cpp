@@ -122,7 +122,7 @@ std::string difference(const SampleTable& table, const DatasetSpec& dataset, con
            ", and records above that were not looked into; here it is " + std::to_string(limits.max_encoded_bytes);
   }
   const std::string root = root_of(dataset);
-  if (kind == "tar" || kind == "tfrecord" || kind == "parquet") {
+  if (find_dataset_kind(kind)->place == DatasetPlace::pattern) {
     const std::vector<std::string> names = container_files(dataset, files);
     const size_t first = kind == "parquet" && !facts.files.empty() ? 1 : 0;  // after the copy
     const std::span<const TableFile> then = std::span(facts.files).subspan(first);

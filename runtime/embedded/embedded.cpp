@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <map>
-#include <sstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "runtime/base/json_text.h"
 #include "runtime/base/signals_blocked.h"
 #include "runtime/base/thread_annotations.h"
+#include "runtime/job/json_value.h"
+#include "runtime/job/key_table.h"
 #include "runtime/loader/loader.h"
 #include "runtime/process/launcher.h"
 #include "runtime/process/program_place.h"
@@ -123,27 +126,26 @@ std::string EmbeddedWorld::loader_report() const {
   return impl_->loader_report();
 }
 
+std::string world_settings(const Job& job, const EmbeddedOptions& options) {
+  std::string text = std::to_string(options.replicas) + ' ' + std::to_string(options.replica);
+  for (const Section<Job>& section : job_sections()) {
+    const bool whole = section.name == "loader" || section.name == "balancer" || section.name == "python";
+    for (const Key<Job>& key : section.keys) {
+      if (!whole && (section.name != "trainer" || key.info.name != "hold")) continue;
+      text += ' ' + section.name + '.' + key.info.name + '=' + json_text(json_value(key.get(job), key.info.kind));
+    }
+  }
+  return text;
+}
+
 std::shared_ptr<EmbeddedWorld> EmbeddedWorld::shared(const Job& job, const EmbeddedOptions& options) {
   // A program's loaders (train, val) share threads, as they would share loader ranks. What makes two worlds different:
-  std::ostringstream key;
   // (The process too: a forked child has a copy of this table, but none of its worlds' threads.)
-  key << ::getpid() << ' ' << options.replicas << ' ' << options.replica << ' ' << job.loader.threads << ' '
-      << job.loader.prefetch << ' ' << job.loader.memory_gb << ' ' << job.loader.chunk_samples << ' '
-      << job.loader.chunk_buffers << ' ' << job.loader.cache_gb << ' ' << job.loader.spool_gb << ' '
-      << job.loader.payload_crc << ' ' << job.loader.read_ahead << ' ' << job.loader.read_ahead_mb << ' '
-      << static_cast<int>(job.loader.read_method) << ' ' << job.loader.index_memory_mb << ' '
-      << static_cast<int>(job.loader.executor) << ' ' << job.loader.gpus << ' ' << job.loader.gpu_memory_mb << ' '
-      << job.loader.gpu_duty << ' ' << job.loader.gpu_share_mb << ' ' << static_cast<int>(job.loader.gpu_links) << ' '
-      << static_cast<int>(job.loader.nvjpeg) << ' ' << static_cast<int>(job.loader.gpu_entropy) << ' '
-      << (job.loader.cpu_fraction.by_speed ? -2 : job.loader.cpu_fraction.share.value_or(-1)) << ' ' << job.trainer.hold
-      << ' ' << static_cast<int>(job.balancer.policy) << ' ' << job.balancer.lease_timeout_s << ' '
-      << job.balancer.heartbeat_s << ' ' << job.balancer.lost_after_s << ' ' << job.balancer.retry_s << ' '
-      << job.balancer.log << ' ' << job.python.interpreter << ' ' << job.python.workers << ' ' << job.python.timeout_s
-      << ' ' << job.python.start_timeout_s << ' ' << job.python.attempts;
+  const std::string key = std::to_string(::getpid()) + ' ' + world_settings(job, options);
   static Mutex mutex;
   static std::map<std::string, std::weak_ptr<EmbeddedWorld>> worlds;
   MutexLock lock(mutex);
-  std::weak_ptr<EmbeddedWorld>& known = worlds[key.str()];
+  std::weak_ptr<EmbeddedWorld>& known = worlds[key];
   auto world = known.lock();
   if (!world || !world->problem().empty()) {
     world = std::make_shared<EmbeddedWorld>(job, options);

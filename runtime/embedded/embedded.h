@@ -28,6 +28,10 @@ struct EmbeddedOptions {
 ReceiverOptions receiver_options(const Job& job);
 CoordinatorOptions coordinator_options(const Job& job);
 
+// What makes two worlds different: every key that its loader and receiver read, from the table of keys, so that one that
+// is added cannot be forgotten.
+std::string world_settings(const Job& job, const EmbeddedOptions& options);
+
 class EmbeddedWorld {
  public:
   EmbeddedWorld(const Job& job, const EmbeddedOptions& options);

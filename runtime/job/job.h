@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/params.h"
@@ -22,6 +23,8 @@ namespace penstock {
 enum class OnError : uint8_t { fail = 0, substitute = 1 };
 enum class TransportChoice : uint8_t { automatic = 0, inproc = 1, shm = 2, mpi = 3 };
 enum class GrantPolicy : uint8_t { deadline = 0, random = 1 };
+enum class LoaderLossPolicy : uint8_t { go_on = 0, fail = 1 };
+enum class AllLostPolicy : uint8_t { fail = 0, wait = 1 };
 enum class ExecutorKind : uint8_t { automatic = 0, cpu = 1, gpu = 2 };
 enum class NvjpegUse : uint8_t { off = 0, nearest = 1, interpolated = 2 };
 enum class GpuLinksKind : uint8_t { off = 0, nccl = 1 };
@@ -71,21 +74,43 @@ struct DatasetSpec {
   std::string title() const;
 };
 
+// Where the paths of a data set's samples begin.
+enum class DatasetPlace : uint8_t {
+  none,     // they are no files
+  folder,   // at what the key names
+  file,     // at the folder of the file that the key names
+  pattern,  // at the folder of the files that the key's pattern names
+};
 // The keys of which a data set has exactly one.
 struct DatasetKind {
   const char* key;
   std::string DatasetSpec::*value;
-  bool path;       // names files or a folder
-  bool container;  // listed by runtime/datasets/containers.h
+  DatasetPlace place;
+  bool container;     // listed by runtime/datasets/containers.h
+  bool own_pictures;  // each picture is a file, which has a name
 };
 inline constexpr DatasetKind kDatasetKinds[] = {
-    {"folder", &DatasetSpec::folder, true, false},    {"images", &DatasetSpec::images, true, false},
-    {"tar", &DatasetSpec::tar, true, true},           {"cifar10", &DatasetSpec::cifar10, true, true},
-    {"cifar100", &DatasetSpec::cifar100, true, true}, {"mnist", &DatasetSpec::mnist, true, true},
-    {"list", &DatasetSpec::list, true, true},         {"csv", &DatasetSpec::csv, true, true},
-    {"mds", &DatasetSpec::mds, true, true},           {"tfrecord", &DatasetSpec::tfrecord, true, true},
-    {"parquet", &DatasetSpec::parquet, true, true},   {"pack", &DatasetSpec::pack, true, false},
-    {"python", &DatasetSpec::python, false, false},   {"pickle", &DatasetSpec::pickle, false, false}};
+    {"folder", &DatasetSpec::folder, DatasetPlace::folder, false, true},
+    {"images", &DatasetSpec::images, DatasetPlace::folder, false, true},
+    {"tar", &DatasetSpec::tar, DatasetPlace::pattern, true, false},
+    {"cifar10", &DatasetSpec::cifar10, DatasetPlace::folder, true, false},
+    {"cifar100", &DatasetSpec::cifar100, DatasetPlace::folder, true, false},
+    {"mnist", &DatasetSpec::mnist, DatasetPlace::folder, true, false},
+    {"list", &DatasetSpec::list, DatasetPlace::file, true, true},
+    {"csv", &DatasetSpec::csv, DatasetPlace::file, true, true},
+    {"mds", &DatasetSpec::mds, DatasetPlace::folder, true, false},
+    {"tfrecord", &DatasetSpec::tfrecord, DatasetPlace::pattern, true, false},
+    {"parquet", &DatasetSpec::parquet, DatasetPlace::pattern, true, false},
+    {"pack", &DatasetSpec::pack, DatasetPlace::folder, false, false},
+    {"python", &DatasetSpec::python, DatasetPlace::none, false, false},
+    {"pickle", &DatasetSpec::pickle, DatasetPlace::none, false, false}};
+
+inline const DatasetKind* find_dataset_kind(std::string_view key) {  // nullptr when there is none
+  for (const DatasetKind& kind : kDatasetKinds) {
+    if (kind.key == key) return &kind;
+  }
+  return nullptr;
+}
 
 inline std::string DatasetSpec::title() const {
   for (const DatasetKind& kind : kDatasetKinds) {
@@ -183,8 +208,11 @@ struct BalancerSpec {
   double lease_timeout_s = 30;  // a chunk not made by then is granted again
   double heartbeat_s = 0.5;
   double lost_after_s = 10;  // a loader silent for this long is given up
-  double retry_s = 30;       // how long a chunk that cannot be made is tried again before its job ends
-  std::string log;           // record events and actions to this file; empty: do not
+  LoaderLossPolicy on_loader_loss = LoaderLossPolicy::go_on;
+  AllLostPolicy on_all_lost = AllLostPolicy::fail;
+  double wait_s = 300;  // how long on_all_lost: wait waits
+  double retry_s = 30;  // how long a chunk that cannot be made is tried again before its job ends
+  std::string log;      // record events and actions to this file; empty: do not
 };
 
 struct MpiSpec {

@@ -149,7 +149,8 @@ void check_dataset(const YamlNode& node, const Span& split_key, const std::strin
     none = none && value_at(node, "dataset", kind.key) == nullptr;
     const YamlNode* value = given(kind.key);
     if (value == nullptr) continue;
-    if (kind.path) place_folder(*value, job_path, path + ".dataset." + kind.key, split.dataset.*kind.value, complaints);
+    if (kind.place != DatasetPlace::none)
+      place_folder(*value, job_path, path + ".dataset." + kind.key, split.dataset.*kind.value, complaints);
     if (first != nullptr && !second) {
       complaints.add(value->span, "a dataset has one of " + list_of(kinds_of_datasets(), "and"),
                      "leave out the others");

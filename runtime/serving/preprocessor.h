@@ -21,6 +21,8 @@
 //   to. The encoded bytes are the caller's, and must stay until run() or wait() returned, or the PendingImages is gone.
 // GPUs: where loader.executor has any, they make the images that they can, same bytes; the threads read and do the
 //   rest. Of a GPU that fails the threads make what it had.
+// Of the job's machinery it obeys loader.threads, the loader.* keys for GPUs, python.* and trainer.timeout_s: no other key
+//   has a meaning without ranks and a dataset.
 // fork(): a child of fork() must make its own; calls on the parent's are refused there.
 // Failure: Error(config | usage) from the constructor, as for a DataLoader; Error(runtime) where loader.executor is
 //   `gpu` and there is none. Error(usage): draws without an index. One

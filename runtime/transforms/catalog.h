@@ -4,8 +4,7 @@
 //   ParamMap params = resolve_params(*info, {{"size", int64_t{224}}});  // defaults filled in, everything checked
 //   Transform crop = info->make(params);
 //
-// Adding a transform is one entry here plus its class (transform.h); the parser, `penstock schema` and the fingerprint
-// follow from the entry. Thread-safety: the catalogue is built once and never changes.
+// Adding one: see transforms.h; the parser, `penstock schema` and the fingerprint follow from the entry. Thread-safety: the catalogue is built once and never changes.
 #pragma once
 
 #include <functional>
@@ -20,7 +19,7 @@ namespace penstock {
 struct Transform;  // transform.h
 
 struct TransformInfo {
-  std::string name;  // torchvision v2's
+  std::string name;  // torchvision v2's, where it has such a transform
   std::string doc;
   std::vector<ParamInfo> params;
   // Checks what one parameter cannot: "scale must be increasing". Returns the complaint, empty when fine; `culprit`

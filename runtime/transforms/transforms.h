@@ -13,42 +13,42 @@
 
 namespace penstock {
 
-TransformInfo exif_transpose_info();          // exif_transpose.cpp
-TransformInfo random_resized_crop_info();     // random_resized_crop.cpp
-TransformInfo resize_info();                  // resize.cpp
-TransformInfo center_crop_info();             // crop.cpp
-TransformInfo random_crop_info();             // crop.cpp
-TransformInfo pad_info();                     // crop.cpp
-TransformInfo five_crop_info();               // crop.cpp
-TransformInfo ten_crop_info();                // crop.cpp
-TransformInfo random_horizontal_flip_info();  // flip.cpp
-TransformInfo random_vertical_flip_info();    // flip.cpp
-TransformInfo grayscale_info();               // random_color.cpp, with the next eight
-TransformInfo random_grayscale_info();
-TransformInfo random_invert_info();
-TransformInfo random_posterize_info();
-TransformInfo random_solarize_info();
-TransformInfo random_adjust_sharpness_info();
-TransformInfo random_autocontrast_info();
-TransformInfo random_equalize_info();
-TransformInfo color_jitter_info();
-TransformInfo random_rotation_info();       // random_warp.cpp
-TransformInfo random_affine_info();         // random_warp.cpp
-TransformInfo random_perspective_info();    // random_warp.cpp
-TransformInfo gaussian_blur_info();         // random_blur.cpp
-TransformInfo random_erasing_info();        // random_erasing.cpp
-TransformInfo rand_augment_info();          // policies.cpp
-TransformInfo auto_augment_info();          // policies.cpp
-TransformInfo trivial_augment_wide_info();  // policies.cpp
-TransformInfo aug_mix_info();               // policies.cpp
-TransformInfo random_apply_info();          // groups.cpp
-TransformInfo random_choice_info();         // groups.cpp
-TransformInfo random_order_info();          // groups.cpp
-TransformInfo python_info();                // python.cpp
-TransformInfo to_dtype_info();              // to_dtype.cpp
-TransformInfo normalize_info();             // to_dtype.cpp
-TransformInfo mix_up_info();                // mix.cpp
-TransformInfo cut_mix_info();               // mix.cpp
+TransformInfo exif_transpose_info();           // exif_transpose.cpp
+TransformInfo random_resized_crop_info();      // random_resized_crop.cpp
+TransformInfo resize_info();                   // resize.cpp
+TransformInfo center_crop_info();              // crop.cpp
+TransformInfo random_crop_info();              // crop.cpp
+TransformInfo pad_info();                      // crop.cpp
+TransformInfo five_crop_info();                // crop.cpp
+TransformInfo ten_crop_info();                 // crop.cpp
+TransformInfo random_horizontal_flip_info();   // flip.cpp
+TransformInfo random_vertical_flip_info();     // flip.cpp
+TransformInfo grayscale_info();                // random_color.cpp
+TransformInfo random_grayscale_info();         // random_color.cpp
+TransformInfo random_invert_info();            // random_color.cpp
+TransformInfo random_posterize_info();         // random_color.cpp
+TransformInfo random_solarize_info();          // random_color.cpp
+TransformInfo random_adjust_sharpness_info();  // random_color.cpp
+TransformInfo random_autocontrast_info();      // random_color.cpp
+TransformInfo random_equalize_info();          // random_color.cpp
+TransformInfo color_jitter_info();             // random_color.cpp
+TransformInfo random_rotation_info();          // random_warp.cpp
+TransformInfo random_affine_info();            // random_warp.cpp
+TransformInfo random_perspective_info();       // random_warp.cpp
+TransformInfo gaussian_blur_info();            // random_blur.cpp
+TransformInfo random_erasing_info();           // random_erasing.cpp
+TransformInfo rand_augment_info();             // policies.cpp
+TransformInfo auto_augment_info();             // policies.cpp
+TransformInfo trivial_augment_wide_info();     // policies.cpp
+TransformInfo aug_mix_info();                  // policies.cpp
+TransformInfo random_apply_info();             // groups.cpp
+TransformInfo random_choice_info();            // groups.cpp
+TransformInfo random_order_info();             // groups.cpp
+TransformInfo python_info();                   // python.cpp
+TransformInfo to_dtype_info();                 // to_dtype.cpp
+TransformInfo normalize_info();                // to_dtype.cpp
+TransformInfo mix_up_info();                   // mix.cpp
+TransformInfo cut_mix_info();                  // mix.cpp
 
 // Largest side that a parameter may ask for; keeps every product of sizes far inside 64 bits.
 constexpr int kMaxSide = 65500;

@@ -185,6 +185,9 @@ try:
             if epoch == 0 and batch.step == 0:
                 say(f"begun {os.getpid()} {loader.num_replicas} {loader.rank} {loader.embedded}")
             time.sleep(0.01)
+            if mode in ("raise", "kill") and rank == "1" and epoch == 1:
+                while not os.path.exists(os.path.join(folder, "0")):  # the other program's interpreter may start much later
+                    time.sleep(0.01)
             if mode == "raise" and rank == "1" and epoch == 1:
                 raise RuntimeError("the program's own mistake")
             if mode == "kill" and rank == "1" and epoch == 1:
