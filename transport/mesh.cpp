@@ -29,7 +29,19 @@ void Mesh::forget_arena(uint32_t id) {
   for (const auto& end : ends_) end->forget_arena(id);
 }
 
+void Mesh::abandon(PeerId peer) {
+  lost_.insert(peer);
+  if (const auto route = routes_.find(peer); route != routes_.end()) route->second->abandon(peer);
+}
+
 bool Mesh::poll(Incoming& incoming) {
+  while (const auto dead = ring_ ? ring_->next_dead() : std::nullopt) {
+    const auto route = routes_.find(*dead);
+    if (route == routes_.end() || route->second->capabilities(*dead).detects_loss) continue;
+    if (!lost_.insert(*dead).second) continue;
+    incoming = PeerLost{*dead, "its process ended", true};
+    return true;
+  }
   for (size_t tried = 0; tried < ends_.size(); ++tried) {
     Endpoint& end = *ends_[turn_];
     turn_ = (turn_ + 1) % ends_.size();
@@ -48,6 +60,7 @@ bool Mesh::poll(Incoming& incoming) {
 
 void Mesh::collect_fds(std::vector<pollfd>& fds) const {
   for (const auto& end : ends_) end->collect_fds(fds);
+  if (ring_) ring_->collect_fds(fds);
 }
 
 bool Mesh::flush(Nanoseconds timeout_ns) {

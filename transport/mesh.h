@@ -14,6 +14,7 @@
 #include <set>
 #include <vector>
 
+#include "transport/node_ring.h"
 #include "transport/transport.h"
 
 namespace penstock {
@@ -21,6 +22,8 @@ namespace penstock {
 class Mesh final : public Endpoint {
  public:
   void add(std::unique_ptr<Endpoint> endpoint, const std::vector<PeerId>& peers);
+  // Reports deaths of ranks whose own transport does not.
+  void watch_node(std::unique_ptr<NodeRing> ring) { ring_ = std::move(ring); }
 
   Capabilities capabilities(PeerId peer) const override { return end_of(peer).capabilities(peer); }
   void send(PeerId peer, Message message) override { end_of(peer).send(peer, std::move(message)); }
@@ -34,6 +37,7 @@ class Mesh final : public Endpoint {
   bool peers_map_arenas() const noexcept override;
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
+  void abandon(PeerId peer) override;
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;
@@ -42,6 +46,7 @@ class Mesh final : public Endpoint {
   Endpoint& end_of(PeerId peer) const;
 
   std::vector<std::unique_ptr<Endpoint>> ends_;
+  std::unique_ptr<NodeRing> ring_;
   std::map<PeerId, Endpoint*> routes_;
   std::set<PeerId> lost_;
   size_t turn_ = 0;

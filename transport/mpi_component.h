@@ -64,7 +64,7 @@ struct MpiAbout {
 };
 
 // The component's restart points, found by name, whose number counts the layouts of Endpoint and what it hands over.
-inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_2";
+inline constexpr const char* kMpiComponentEntry = "penstock_mpi_start_3";
 using MpiStartFunction = MpiSession* (*)(const MpiOptions* options, std::string* error);
 inline constexpr const char* kMpiAboutEntry = "penstock_mpi_about";
 using MpiAboutFunction = void (*)(MpiAbout* about);

@@ -89,6 +89,7 @@ struct ChunkBufferReturned {
 struct PeerLost {
   PeerId peer = 0;
   std::string reason;
+  bool dead = false;  // its process has ended; otherwise it may only be silent, and come again
 };
 using Incoming = std::variant<MessageArrived, ChunkArrived, ChunkBufferReturned, PeerLost>;
 
@@ -118,6 +119,11 @@ class Endpoint {
   virtual void register_arena(const Arena& arena) = 0;
   // None of its chunk buffers is published. Whoever has mapped it lets go; its number is not used again.
   virtual void forget_arena(uint32_t id) = 0;
+
+  // The peer is known to be dead: what is sent to it vanishes, nothing that is under way to or from it is waited for
+  // (over mpi its buffers stay where they are: MPI may still use them), and its memory is unmapped. No chunk of it may be
+  // unreleased. Again: changes nothing.
+  virtual void abandon(PeerId /*peer*/) {}
 
   // One event, if there is one; never blocks.
   virtual bool poll(Incoming& incoming) = 0;

@@ -47,6 +47,7 @@ class Balancer::Impl {
  public:
   explicit Impl(const BalancerOptions& options) : options_(options), loaders_(options.receivers) {
     require(options.lease_timeout_ns > 0 && options.lost_after_ns > 0, "timeouts must be positive");
+    require(options.all_lost_ns >= 0, "all_lost_ns must not be negative");
     require(options.max_attempts > 0, "max_attempts must be positive");
     require(options.receivers >= 0, "receivers must not be negative");
   }
@@ -222,7 +223,7 @@ class Balancer::Impl {
     bool changed = end_pauses();
     changed = end_rests() || changed;
     changed = expire_leases() || changed;
-    if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.lost_after_ns) {
+    if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.all_lost_ns) {
       while (!streams_.all().empty()) {
         fail(streams_.all().begin()->second, "no loader is left, and none joined within " +
                                                  seconds(now_ - last_loss_ns_) + "; the last one was " + last_loss_);

@@ -43,7 +43,7 @@
 // Time: everything that depends on time happens at Tick. A lease not accepted in time may go to another loader (the
 //   old holder keeps it until then), each time with twice the wait limit, up to 32 times. A loader silent for
 //   lost_after / 4 gets no grants until it speaks; silent for lost_after it is given up, once, and the owner answers
-//   with LoaderLost. With no loader left for lost_after, open lease streams fail. How long to wait for the *first*
+//   with LoaderLost. With no loader left for all_lost, open lease streams fail. How long to wait for the *first*
 //   loader of a job is the owner's decision.
 // Owner's duties: no event about a lost loader's earlier life once it has joined again, ChunkBufferFreed above all (its
 //   chunks at receivers may still be accepted). After FailLeaseStream the lease stream is closed here; its
@@ -77,6 +77,7 @@ struct BalancerOptions {
   uint64_t random_seed = 0;
   int64_t lease_timeout_ns = 30'000'000'000;
   int64_t lost_after_ns = 10'000'000'000;  // silence of a loader after which it is given up
+  int64_t all_lost_ns = 2'000'000'000;     // without any loader, after which open lease streams fail
   int max_attempts = 3;
   int64_t retry_for_ns = 0;  // how long a chunk may fail before its lease stream does
   int32_t receivers = 0;     // trainers of the job; 0: unknown, then one more than seen is counted on

@@ -218,6 +218,7 @@ struct Reader {
 template <class F>
 void fields(BalancerOptions& o, F& f) {
   f("random_seed", o.random_seed), f("lease_timeout_ns", o.lease_timeout_ns), f("lost_after_ns", o.lost_after_ns);
+  f("all_lost_ns", o.all_lost_ns);
   f("max_attempts", o.max_attempts), f("retry_for_ns", o.retry_for_ns), f("receivers", o.receivers);
 }
 

@@ -25,6 +25,7 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
       spec.policy == GrantPolicy::random ? BalancerOptions::Policy::random : BalancerOptions::Policy::deadline;
   options.lease_timeout_ns = static_cast<int64_t>(spec.lease_timeout_s * 1e9);
   options.lost_after_ns = static_cast<int64_t>(spec.lost_after_s * 1e9);
+  if (spec.on_all_lost == AllLostPolicy::wait) options.all_lost_ns = static_cast<int64_t>(spec.wait_s * 1e9);
   options.retry_for_ns = static_cast<int64_t>(spec.retry_s * 1e9);
   return options;
 }
@@ -101,7 +102,7 @@ class Coordinator::Impl {
     splits_.forget_closed();
   }
 
-  void peer_lost(PeerId peer, const std::string& reason) {
+  void peer_lost(PeerId peer, const std::string& reason, bool dead) {
     const bool joined = joined_.erase(peer) != 0;
     threads_.erase(peer);
     if (!lost_.insert(peer).second) return;
@@ -109,13 +110,14 @@ class Coordinator::Impl {
     if (joined) apply(LoaderLost{peer, reason});
     splits_.loader_lost(peer);
     splits_.forget_closed();
-    for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer});
+    for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, dead});
   }
 
   void tick() { apply(Tick{}); }
 
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
+  std::string all_lost() const { return all_lost_; }
   Figures figures() const {
     Figures figures = figures_;
     for (const auto& [loader, f] : balancer_.figures()) figures.regranted += f.regranted;
@@ -257,7 +259,7 @@ class Coordinator::Impl {
       std::visit(overloaded{
                      [&](const Grant& a) { grant(a); },
                      [&](const Revoke& a) { send_(a.loader, LeaseRevoked{a.lease}); },
-                     [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason); },
+                     [&](const GiveUpLoader& a) { peer_lost(a.loader, a.reason, false); },
                      [&](const FailLeaseStream& a) { fail_lease_stream(a); },
                  },
                  action);
@@ -290,6 +292,7 @@ class Coordinator::Impl {
     const auto it = streams_.find(a.stream);
     if (it == streams_.end()) return;
     const ErrorKind kind = joined_.empty() ? ErrorKind::peer_lost : ErrorKind::runtime;
+    if (joined_.empty()) all_lost_ = a.reason;
     const PeerId receiver = it->second.receiver;
     streams_.erase(it);
     send_(receiver, LeaseStreamFailed{a.stream, static_cast<int32_t>(kind), a.reason, ""});
@@ -306,6 +309,7 @@ class Coordinator::Impl {
   std::map<PeerId, int> threads_;  // of the loaders that have joined
   SplitRegistry splits_;
   ReplicaAgreement agreement_;
+  std::string all_lost_;
   std::map<PeerId, int32_t> programs_;  // that live at each receiver
   std::optional<Nanoseconds> idle_since_;
   std::map<LeaseStreamId, Stream> streams_;
@@ -318,8 +322,8 @@ Coordinator::~Coordinator() = default;
 void Coordinator::handle(PeerId peer, const ControlMessage& message) {
   impl_->handle(peer, message);
 }
-void Coordinator::peer_lost(PeerId peer, const std::string& reason) {
-  impl_->peer_lost(peer, reason);
+void Coordinator::peer_lost(PeerId peer, const std::string& reason, bool dead) {
+  impl_->peer_lost(peer, reason, dead);
 }
 void Coordinator::tick() {
   impl_->tick();
@@ -329,6 +333,9 @@ std::optional<Nanoseconds> Coordinator::idle_since() const {
 }
 std::vector<PeerId> Coordinator::living_loaders() const {
   return impl_->living_loaders();
+}
+std::string Coordinator::all_lost() const {
+  return impl_->all_lost();
 }
 Coordinator::Figures Coordinator::figures() const {
   return impl_->figures();

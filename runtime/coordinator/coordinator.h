@@ -44,13 +44,16 @@ class Coordinator {
   ~Coordinator();
 
   void handle(PeerId peer, const ControlMessage& message);
-  void peer_lost(PeerId peer, const std::string& reason);
+  // `dead`: its process has ended; otherwise it is only silent.
+  void peer_lost(PeerId peer, const std::string& reason, bool dead);
   void tick();
 
   // `penstock serve`: since when no program lives at any receiver, after the first came.
   std::optional<Nanoseconds> idle_since() const;
   // Loaders that have neither left nor been lost.
   std::vector<PeerId> living_loaders() const;
+  // Why lease streams failed for want of any loader; empty: none did.
+  std::string all_lost() const;
   struct Figures {
     int64_t granted = 0;
     int64_t regranted = 0;

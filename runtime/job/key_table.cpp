@@ -227,6 +227,12 @@ std::vector<Section<Job>> make_job_sections() {
       "How often a loader says that it lives, in seconds.");
   keys.machinery(PENSTOCK_MEMBER(balancer.lost_after_s), number(0.001, 1e6),
       "A loader silent for this long is given up, in seconds; a trainer's rank ends the job.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.on_loader_loss), one_of({"continue", "fail"}),
+      "When a loader dies or is given up. continue: the others make what it had, and batches are the same; fail: the "
+      "job ends with exit code 5.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.on_all_lost), one_of({"fail", "wait"}),
+      "When no loader is left. fail: the job ends at once; wait: for wait_s, for one that was silent and comes again.");
+  keys.machinery(PENSTOCK_MEMBER(balancer.wait_s), number(0, 1e6), "Of on_all_lost: wait, in seconds.");
   keys.machinery(PENSTOCK_MEMBER(balancer.retry_s), number(0, 1e6),
       "What cannot be made for a reason of the environment (a failing disk, no memory) is tried again for so long, with "
       "pauses and by all loaders, before the job ends, in seconds; 0: three times at most, at once.");

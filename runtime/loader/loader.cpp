@@ -247,6 +247,8 @@ class Loader::Impl {
                    [&](ChunkBufferReturned& m) { splits_.free_chunk_buffer(m.chunk_buffer); },
                    [&](PeerLost& m) {
                      exporter_.lost(m.peer);
+                     if (m.dead) endpoint_->abandon(m.peer);
+                     if (m.dead && m.peer != options_.coordinator) send(RankDied{m.peer, m.reason});
                      if (m.peer != options_.coordinator) return;
                      throw Error(ErrorKind::peer_lost,
                                  "lost the coordinator (rank " + std::to_string(m.peer) + "): " + m.reason);

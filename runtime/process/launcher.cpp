@@ -80,6 +80,14 @@ const char* launcher_name(LauncherKind kind) {
   return "nothing";
 }
 
+bool mpirun_survives_ranks(const std::map<std::string, std::string>& environment) {
+  for (const char* name : {"OMPI_MCA_orte_enable_recovery", "OMPI_MCA_mpi_ft_enable"}) {
+    const auto found = environment.find(name);
+    if (found != environment.end() && (found->second == "1" || found->second == "true")) return true;
+  }
+  return false;
+}
+
 std::map<std::string, std::string> current_environment() {
   std::map<std::string, std::string> found;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {

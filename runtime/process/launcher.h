@@ -37,6 +37,10 @@ struct LauncherInfo {
 LauncherInfo detect_launcher(const std::map<std::string, std::string>& environment);
 const char* launcher_name(LauncherKind kind);  // "mpirun (Open MPI)"
 
+// Whether the mpirun that started this rank goes on when a rank dies: --enable-recovery of Open MPI 4, --with-ft ulfm of
+// 5, or the settings behind them.
+bool mpirun_survives_ranks(const std::map<std::string, std::string>& environment);
+
 // This process's, without the variables of a PMIx task where it did not begin as one.
 std::map<std::string, std::string> current_environment();
 // The same of `now`, when `first` is what the process began with, as /proc/self/environ says. A process that has

@@ -102,7 +102,10 @@ auto members(BufferRangesAsked& m) {
   return std::tie(m.gpu, m.gpu_reader, m.runs);
 }
 auto members(LoaderGone& m) {
-  return std::tie(m.loader);
+  return std::tie(m.loader, m.dead);
+}
+auto members(RankDied& m) {
+  return std::tie(m.rank, m.reason);
 }
 auto members(Leave& m) {
   return std::tie(m.reason);

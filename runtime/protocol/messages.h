@@ -28,6 +28,7 @@
 //   p. R -> L  BufferRangesAsked           where it is linked, what the program is about to receive
 //   q. R -> L  BufferRangeReturned         that has been read
 //   r. C -> R  LoaderGone                  nothing can be received from it any more
+//   s. R, L -> C  RankDied                 a rank of the same node
 //   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: receivers report ReceiverDone when their program has ended (or after EndServing, which goes to all of them);
 // the coordinator asks loaders to Leave, collects their reports and sends everybody Goodbye.
@@ -233,6 +234,12 @@ struct BufferRangeReturned {
 // C -> R: given up, or lost; receivers that see its loss themselves may have heard of it before.
 struct LoaderGone {
   PeerId loader = 0;
+  bool dead = false;
+};
+// To C, from who sees a rank's process end (a rank of the same node); any number of times.
+struct RankDied {
+  PeerId rank = 0;
+  std::string reason;
 };
 struct Leave {
   std::string reason;
@@ -253,7 +260,7 @@ using ControlMessages =
                  LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted,
                  LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
                  Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
-                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone>;
+                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied>;
 
 // One of them. Copied, moved and destroyed by functions of messages.cpp: for this many kinds the compiler writes
 // thousands of small functions, in every file that would have them inline.

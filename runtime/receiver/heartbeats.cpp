@@ -29,7 +29,7 @@ void Heartbeats::send_alive() {
   }
   for (const auto* peers : {&spec_.receivers, &spec_.loaders}) {
     for (const PeerId peer : *peers) {
-      if (peer != spec_.self) send_(peer, Alive{});
+      if (peer != spec_.self && dead_.count(peer) == 0) send_(peer, Alive{});
     }
   }
 }

@@ -21,6 +21,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Heartbeats {
 
   void begin(Nanoseconds now);
   void received(PeerId peer, Nanoseconds now) { silence_.received(peer, now); }
+  void dead(PeerId peer) { dead_.insert(peer); }  // it is told nothing more
   // Says what is due, and names one that has been silent for too long, with the reason.
   std::optional<PeerLost> tick(Nanoseconds now);
 
@@ -58,6 +60,7 @@ class Heartbeats {
   Spec spec_;
   Send send_;
   SilenceWatch silence_;
+  std::set<PeerId> dead_;
   Nanoseconds last_sent_ = 0;
 };
 

@@ -205,8 +205,13 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LoaderGone& m) {
                      exports_.links_lost(m.loader);
                      iterations_.loader_lost(m.loader);
+                     if (m.dead) endpoint_->abandon(m.loader);
+                     if (coordinator_) loader_gone();
                    },
                    [&](const LinkOpened& m) { exports_.opened(peer, m); },
+                   [&](const RankDied& m) {
+                     if (coordinator_ && m.rank != options_.self) peer_lost({m.rank, m.reason, true});
+                   },
                    [&](const EndServing& m) {
                      splits_.serving_ends();
                      end_.serving_ends(m);
@@ -224,6 +229,11 @@ class Receiver::Impl final : private ReceiverMessenger {
   }
 
   void peer_lost(const PeerLost& m) {
+    if (m.dead) {
+      endpoint_->abandon(m.peer);
+      heartbeats_.dead(m.peer);
+      if (!coordinator_ && m.peer != options_.coordinator) to_coordinator(RankDied{m.peer, m.reason});
+    }
     end_.peer_lost(m.peer);
     exports_.loader_lost(m.peer);
     iterations_.loader_lost(m.peer);
@@ -234,10 +244,18 @@ class Receiver::Impl final : private ReceiverMessenger {
     }
     if (!coordinator_ || end_.leaving()) return;
     if (!is_receiver(m.peer)) {
-      coordinator_->peer_lost(m.peer, m.reason);
+      coordinator_->peer_lost(m.peer, m.reason, m.dead);
     } else if (end_.decides()) {
       end_.fail("lost a trainer (" + name_of(m.peer) + "): " + m.reason, static_cast<int32_t>(ErrorKind::peer_lost));
     }
+  }
+
+  void loader_gone() {
+    const bool fails = options_.coordination.balancer.on_loader_loss == LoaderLossPolicy::fail;
+    if (!fails || !end_.decides() || end_.leaving()) return;
+    end_.fail("lost " + coordinator_->figures().lost.back() +
+                  "\n  help: balancer.on_loader_loss is fail; with continue the other loaders make what it had",
+              static_cast<int32_t>(ErrorKind::peer_lost));
   }
 
   bool is_receiver(PeerId peer) const {
@@ -358,6 +376,12 @@ class Receiver::Impl final : private ReceiverMessenger {
     if (now - last_tick_ >= kTick) {
       last_tick_ = now;
       if (coordinator_) coordinator_->tick();
+      if (coordinator_ && end_.decides() && !end_.leaving()) {
+        // The programs have been told: by the error of their next().
+        if (const std::string why = coordinator_->all_lost(); !why.empty()) {
+          end_.fail(why, static_cast<int32_t>(ErrorKind::peer_lost));
+        }
+      }
       end_.tick(now);
       if (coordinator_ && options_.idle_ns > 0 && !end_.serving_ending()) {
         const auto since = coordinator_->idle_since();

@@ -215,7 +215,7 @@ class World {
  public:
   World(uint64_t seed, Totals& totals) : random_(seed), totals_(totals) {
     options_.lease_timeout_ns = 3000 * kMs;
-    options_.lost_after_ns = 1000 * kMs;
+    options_.lost_after_ns = options_.all_lost_ns = 1000 * kMs;
     const int32_t receivers = pick(1, 4);
     options_.receivers = chance(70) ? receivers : 0;
     if (chance(25)) options_.policy = BalancerOptions::Policy::random;

@@ -17,7 +17,7 @@ constexpr int64_t kMs = 1'000'000;
 BalancerOptions short_times(int32_t receivers = 0) {
   BalancerOptions options;
   options.lease_timeout_ns = 3000 * kMs;
-  options.lost_after_ns = 1000 * kMs;
+  options.lost_after_ns = options.all_lost_ns = 1000 * kMs;
   options.receivers = receivers;
   return options;
 }

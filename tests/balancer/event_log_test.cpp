@@ -54,6 +54,7 @@ std::string sample_log() {
   BalancerOptions options;
   options.receivers = 2;
   options.lost_after_ns = 1000;
+  options.all_lost_ns = 1100;
   Balancer balancer(options);
   std::string log = log_first_line(options);
   const auto post = [&](int64_t now, const Event& event) { log += log_lines(now, event, balancer.step(now, event)); };
@@ -101,6 +102,7 @@ TEST_CASE("options survive the way through the first line") {
   options.random_seed = UINT64_MAX;
   options.lease_timeout_ns = 5;
   options.lost_after_ns = 6;
+  options.all_lost_ns = 7;
   options.max_attempts = 7;
   options.receivers = 8;
   options.embedded = true;

@@ -122,7 +122,7 @@ TEST_CASE("chunks are as small as the threads of the loaders that are there ask 
     return samples;
   };
   CHECK(chunk_of(7) == 4);  // two chunks for each of 16 threads, which two trainers share
-  world.coordinator.peer_lost(3, "its socket closed");
+  world.coordinator.peer_lost(3, "its socket closed", true);
   CHECK(chunk_of(8) == 8);
   world.join(3, 8);
   CHECK(chunk_of(9) == 4);
@@ -317,7 +317,7 @@ TEST_CASE("who opens a split once more has the loaders look again; only what cha
   world.coordinator.handle(1, SplitClosed{fresh, false, 6});
   CHECK(world.take<SplitClosed>(2).empty());  // it is being compared with
   answer(2, third, true);
-  world.coordinator.peer_lost(3, "gone");
+  world.coordinator.peer_lost(3, "gone", true);
   CHECK(world.take<SplitOpened>(0).at(0).fingerprint == fresh);
   world.coordinator.handle(1, OpenSplit{json, 1, 2, 0, 4, 8});
   SplitPrepared bad;
@@ -481,8 +481,8 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   const size_t of_two = world.take<LeaseGranted>(2).size();
   const size_t of_three = world.take<LeaseGranted>(3).size();
   CHECK(of_two + of_three == 2);
-  world.coordinator.peer_lost(2, "its socket closed");
-  world.coordinator.peer_lost(2, "again");
+  world.coordinator.peer_lost(2, "its socket closed", true);
+  world.coordinator.peer_lost(2, "again", true);
   CHECK(world.take<LeaseGranted>(3).size() == of_two);
   for (const PeerId receiver : {0, 1}) {  // who may have been promised what is on its GPUs
     const auto gone = world.take<LoaderGone>(receiver);
@@ -491,7 +491,7 @@ TEST_CASE("a dead loader's leases go to the living; with the last one, opening f
   }
   CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{3});
   CHECK(world.coordinator.figures().lost.size() == 1);
-  world.coordinator.peer_lost(3, "its socket closed");
+  world.coordinator.peer_lost(3, "its socket closed", true);
   const std::string other = split_json({"splits.train.batch_size=2"});
   world.coordinator.handle(0, OpenSplit{other, 0, 2, 0, 1});
   const auto refused = world.take<SplitRefused>(0);
@@ -503,10 +503,10 @@ TEST_CASE("loaders that die before they joined, or before they answered, keep no
   World world;
   const std::string json = split_json();
   world.coordinator.handle(0, OpenSplit{json, 0, 2});
-  world.coordinator.peer_lost(2, "never came");
+  world.coordinator.peer_lost(2, "never came", true);
   CHECK(world.take<SplitRefused>(0).empty());  // the other may still come
   world.join(3);
-  world.coordinator.peer_lost(3, "died while listing");
+  world.coordinator.peer_lost(3, "died while listing", true);
   REQUIRE(world.take<SplitRefused>(0).size() == 1);
 }
 

@@ -148,6 +148,7 @@ void Progress::loop() {
   const MonotonicClock clock;
   PollingBackoff backoff;
   for (;;) {
+    set_aside();
     const bool sent = start_orders();
     bool moved = receive_messages();
     moved = complete_receives() || moved;
@@ -188,6 +189,22 @@ bool Progress::must_drive(Nanoseconds now) const {
   });
 }
 
+void Progress::set_aside() {
+  {
+    MutexLock lock(mutex_);
+    if (dead_.size() == abandoned_.size()) return;
+    dead_ = abandoned_;
+  }
+  for (auto it = sending_.begin(); it != sending_.end();) {
+    const auto out = it++;
+    if (dead_.count(out->peer) != 0) sends_set_aside_.splice(sends_set_aside_.end(), sending_, out);
+  }
+  for (auto it = arriving_.begin(); it != arriving_.end();) {
+    const auto chunk = it++;
+    if (dead_.count(chunk->peer) != 0) arrivals_set_aside_.splice(arrivals_set_aside_.end(), arriving_, chunk);
+  }
+}
+
 bool Progress::start_orders() {
   std::deque<Order> orders;
   {
@@ -196,6 +213,10 @@ bool Progress::start_orders() {
     if (!orders.empty()) busy_ = true;
   }
   for (Order& order : orders) {
+    if (dead_.count(order.peer) != 0) {
+      if (order.chunk) deliver(ChunkBufferReturned{order.peer, order.chunk_buffer});
+      continue;
+    }
     Outgoing& out = sending_.emplace_back();
     out.chunk = order.chunk;
     out.peer = order.peer;
@@ -254,6 +275,7 @@ bool Progress::receive_messages() {
     PENSTOCK_MPI_CALL(MPI_Mrecv(message.data(), size, MPI_BYTE, &handle, &status));
     moved = true;
     const PeerId peer = status.MPI_SOURCE;
+    if (dead_.count(peer) != 0) continue;
     if (tag == kControlTag) {
       deliver(MessageArrived{peer, std::move(message)});
       continue;
@@ -334,6 +356,12 @@ void Progress::send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_bu
   if (failed_) return;  // the chunk buffer is quarantined: MPI may still read it
   orders_.push_back({peer, std::move(envelope), true, chunk_buffer, payload, bytes});
   if (order_wakes_) changed_.notify_all();
+}
+
+void Progress::abandon(PeerId peer) {
+  MutexLock lock(mutex_);
+  abandoned_.insert(peer);
+  changed_.notify_all();
 }
 
 void Progress::release(uint64_t token) {

@@ -10,7 +10,9 @@
 //     envelope --> staging buffer taken, receives posted --> all pieces in --> ChunkArrived --> release --> reused
 //
 // When the peer dies in between, the receives may never complete and MPI may still write: the staging chunk buffer is
-// quarantined (kept, never reused) until the process ends.
+// quarantined (kept, never reused) until the process ends. Once it is abandoned, neither its requests nor its messages
+// are looked at again, so that they keep the thread neither polling nor from flushing; sends to it, which Open MPI 4 may
+// answer over TCP by ending this rank, are not begun.
 //
 // Backing off: the thread polls while something moves, then sleeps (polling_backoff.h). An order from this rank waits
 // for a sleep's end while there is traffic, and ends the long sleeps of silence.
@@ -26,6 +28,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,6 +59,7 @@ class Progress {
   void send_chunk(PeerId peer, Message envelope, ChunkBufferRef chunk_buffer, const std::byte* payload, size_t bytes)
       PENSTOCK_EXCLUDES(mutex_);
   void release(uint64_t token) PENSTOCK_EXCLUDES(mutex_);
+  void abandon(PeerId peer) PENSTOCK_EXCLUDES(mutex_);
   bool poll(Incoming& incoming) PENSTOCK_EXCLUDES(mutex_);
   int wakeup_fd() const noexcept { return wakeup_.fd(); }
   bool flush(Nanoseconds timeout_ns) PENSTOCK_EXCLUDES(mutex_);
@@ -89,6 +93,7 @@ class Progress {
   void run();
   void initialise();
   void loop();
+  void set_aside();
   bool start_orders();
   bool receive_messages();
   void complete_sends();
@@ -109,11 +114,17 @@ class Progress {
   bool finalised_ = false;
   std::list<Outgoing> sending_;
   std::list<Arriving> arriving_;
+  std::set<PeerId> dead_;  // as of the last look at abandoned_
+  // Of dead peers. Their requests may never complete, and MPI may use their memory as long as it lives: nobody looks at
+  // them again.
+  std::list<Outgoing> sends_set_aside_;
+  std::list<Arriving> arrivals_set_aside_;
 
   Mutex mutex_;
   CondVar changed_;
   std::deque<Order> orders_ PENSTOCK_GUARDED_BY(mutex_);
   std::deque<Incoming> arrived_ PENSTOCK_GUARDED_BY(mutex_);
+  std::set<PeerId> abandoned_ PENSTOCK_GUARDED_BY(mutex_);
   std::deque<std::packaged_task<void()>> work_ PENSTOCK_GUARDED_BY(mutex_);  // collective calls, for the thread to make
   std::map<uint64_t, std::unique_ptr<std::vector<std::byte>>> staged_ PENSTOCK_GUARDED_BY(mutex_);  // by token
   std::vector<std::unique_ptr<std::vector<std::byte>>> spare_ PENSTOCK_GUARDED_BY(mutex_);

@@ -242,6 +242,10 @@ bool ShmEndpoint::handle(PeerId id, Packet packet, Incoming& incoming) {
   }
 }
 
+void ShmEndpoint::abandon(PeerId id) {
+  if (Peer* peer = find(id)) peer->arenas.clear();
+}
+
 bool ShmEndpoint::poll(Incoming& incoming) {
   accept_waiting();
   if (!ready_.empty()) {
@@ -268,7 +272,7 @@ bool ShmEndpoint::poll(Incoming& incoming) {
       peer->reported = true;
       for (const uint64_t token : peer->published) ready_.push_back(ChunkBufferReturned{id, chunk_buffer_of(token)});
       peer->published.clear();
-      incoming = PeerLost{id, "its socket closed: the process ended"};
+      incoming = PeerLost{id, "its socket closed: the process ended", true};
       return true;
     }
   }

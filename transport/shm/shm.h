@@ -51,6 +51,7 @@ class ShmEndpoint final : public Endpoint {
   bool peers_map_arenas() const noexcept override { return true; }
   void register_arena(const Arena& arena) override;
   void forget_arena(uint32_t id) override;
+  void abandon(PeerId peer) override;
   bool poll(Incoming& incoming) override;
   void collect_fds(std::vector<pollfd>& fds) const override;
   bool flush(Nanoseconds timeout_ns) override;

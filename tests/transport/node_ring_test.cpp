@@ -1,0 +1,148 @@
+// Deaths around a ring of processes.
+#include "transport/node_ring.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <set>
+
+namespace penstock {
+namespace {
+
+struct News {
+  PeerId seen_by;
+  PeerId dead;  // -1: it is connected
+};
+
+// A rank: writes its news, until it is killed, or told by SIGTERM to leave in good order.
+[[noreturn]] void be_rank(const std::string& job, PeerId self, const std::vector<PeerId>& ranks, int out) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  static volatile sig_atomic_t leave = 0;
+  struct sigaction action {};
+  action.sa_handler = [](int) { leave = 1; };
+  ::sigaction(SIGTERM, &action, nullptr);
+  {
+    NodeRing ring(job, "secret", self, ranks);
+    ring.connect();
+    int looks = 0;
+    while (leave == 0) {
+      while (const auto dead = ring.next_dead()) {
+        const News news{self, *dead};
+        (void)!::write(out, &news, sizeof news);
+      }
+      std::vector<pollfd> fds;
+      ring.collect_fds(fds);
+      // Some looks later than connected and accepted: who connected has said who it is.
+      if (fds.size() == (ranks.size() > 1 ? 3u : 1u) && ++looks == 3) {
+        const News news{self, -1};
+        (void)!::write(out, &news, sizeof news);
+      }
+      (void)::poll(fds.data(), fds.size(), 20);
+    }
+  }
+  ::_exit(0);
+}
+
+class Node {
+ public:
+  explicit Node(const std::vector<PeerId>& ranks) {
+    static int count = 0;
+    job = "ring" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    news_ = UniqueFd(ends[0]);
+    for (const PeerId rank : ranks) {
+      pids_[rank] = ::fork();
+      if (pids_[rank] == 0) be_rank(job, rank, ranks, ends[1]);
+    }
+    ::close(ends[1]);
+    for (size_t i = 0; i < ranks.size(); ++i) REQUIRE(next().dead == -1);
+  }
+  ~Node() {
+    for (const auto& [rank, pid] : pids_) end(pid, SIGKILL);
+  }
+  void kill(PeerId rank) { end(take(rank), SIGKILL); }
+  void leave(PeerId rank) { end(take(rank), SIGTERM); }
+
+  // Who saw whose death: so much news, and then none for a while.
+  std::map<PeerId, std::set<PeerId>> see(size_t count) {
+    std::map<PeerId, std::set<PeerId>> seen;
+    for (; count > 0; --count) {
+      const News one = next();
+      CHECK(seen[one.seen_by].insert(one.dead).second);
+    }
+    pollfd more{news_.get(), POLLIN, 0};
+    CHECK((::poll(&more, 1, 100) == 0 || (more.revents & POLLIN) == 0));
+    return seen;
+  }
+
+  std::string job;
+
+  News next() {
+    pollfd ready{news_.get(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 20'000) == 1);
+    News one{};
+    REQUIRE(::read(news_.get(), &one, sizeof one) == sizeof one);
+    return one;
+  }
+
+ private:
+  pid_t take(PeerId rank) {
+    const pid_t pid = pids_.at(rank);
+    pids_.erase(rank);
+    return pid;
+  }
+  static void end(pid_t pid, int signal) {
+    ::kill(pid, signal);
+    ::waitpid(pid, nullptr, 0);
+  }
+
+  UniqueFd news_;
+  std::map<PeerId, pid_t> pids_;
+};
+
+using Seen = std::map<PeerId, std::set<PeerId>>;
+
+TEST_CASE("both neighbours see a death, and the gap closes") {
+  Node node({0, 1, 2, 3});
+  node.kill(1);
+  CHECK(node.see(2) == Seen{{0, {1}}, {2, {1}}});
+  node.kill(2);  // 0 is connected to it by now, and 3 was from the beginning
+  CHECK(node.see(2) == Seen{{0, {2}}, {3, {2}}});
+  node.kill(0);
+  CHECK(node.see(2) == Seen{{3, {0, 1}}});  // looking for its next rank, it finds that 1 is not there either
+}
+
+TEST_CASE("neighbours that die together are all seen") {
+  Node node({3, 4, 5, 6, 7});
+  for (const PeerId rank : {5, 4, 6}) node.kill(rank);
+  std::set<PeerId> dead;
+  while (dead.size() < 3) dead.insert(node.next().dead);  // how many see each depends on who was still there
+  CHECK(dead == std::set<PeerId>{4, 5, 6});
+}
+
+TEST_CASE("who leaves in good order ends the ring") {
+  Node node({0, 1, 2});
+  node.leave(1);
+  node.kill(2);  // 0 has heard that the job is over
+  CHECK(node.see(0) == Seen{});
+}
+
+TEST_CASE("a lone rank, and strangers") {
+  Node alone({5});
+  CHECK(alone.see(0) == Seen{});
+  Node node({0, 1});
+  {
+    NodeRing stranger(node.job, "wrong", 9, {1, 9});
+    stranger.connect();
+  }
+  CHECK(node.see(0) == Seen{});
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,133 @@
+#include "transport/node_ring.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/base/wire.h"
+
+namespace penstock {
+namespace {
+
+constexpr Nanoseconds kConnectTimeout = 30 * kSecond;
+
+}  // namespace
+
+NodeRing::NodeRing(std::string job, std::string token, PeerId self, std::vector<PeerId> node_peers)
+    : job_(std::move(job)), token_(std::move(token)), self_(self), ranks_(std::move(node_peers)) {
+  std::sort(ranks_.begin(), ranks_.end());
+  listening_ = listen_abstract(name_of(self));
+}
+
+NodeRing::~NodeRing() {
+  const std::byte leaving{0};
+  if (!next_.socket.closed()) next_.socket.send({&leaving, 1});
+  for (Neighbour& neighbour : before_) {
+    if (!neighbour.socket.closed()) neighbour.socket.send({&leaving, 1});
+  }
+}
+
+std::string NodeRing::name_of(PeerId rank) const {
+  return "penstock/" + std::to_string(::geteuid()) + "/" + job_ + "/n" + std::to_string(rank);
+}
+
+PeerId NodeRing::after(PeerId rank) const {
+  auto at = std::upper_bound(ranks_.begin(), ranks_.end(), rank);
+  for (size_t tried = 0; tried < ranks_.size(); ++tried, ++at) {
+    if (at == ranks_.end()) at = ranks_.begin();
+    if (dead_.count(*at) == 0) return *at;
+  }
+  return self_;
+}
+
+void NodeRing::connect() {
+  next_.rank = after(self_);
+  if (next_.rank == self_) return;
+  next_.socket = PacketSocket(connect_abstract(name_of(next_.rank), kConnectTimeout));
+  say_hello();
+}
+
+void NodeRing::say_hello() {
+  WireWriter hello;
+  hello.i32(self_);
+  hello.text(token_);
+  next_.socket.send(hello.bytes());
+}
+
+// The rank that says hello; -1 for a process that does not belong to this job.
+PeerId NodeRing::read_hello(const Packet& packet) const {
+  try {
+    WireReader in(packet.bytes, "hello");
+    const PeerId rank = in.i32();
+    const std::string token = in.text();
+    in.end();
+    const bool ours = token == token_ && std::binary_search(ranks_.begin(), ranks_.end(), rank);
+    return ours && rank != self_ ? rank : -1;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+void NodeRing::died(PeerId rank) {
+  if (dead_.insert(rank).second) news_.push_back(rank);
+}
+
+// The next one has died: its successor takes its place. One that does not listen has died as well.
+void NodeRing::close_gap() {
+  for (;;) {
+    died(next_.rank);
+    next_ = {after(self_), {}};
+    if (next_.rank == self_) return;
+    if (UniqueFd fd = try_connect_abstract(name_of(next_.rank))) {
+      next_.socket = PacketSocket(std::move(fd));
+      say_hello();
+      return;
+    }
+  }
+}
+
+void NodeRing::accept_waiting() {
+  while (UniqueFd fd = accept_one(listening_.get())) {
+    if (peer_is_us(fd.get())) before_.push_back({-1, PacketSocket(std::move(fd))});
+  }
+  std::erase_if(before_, [this](Neighbour& neighbour) {
+    Packet packet;
+    while (neighbour.socket.receive(packet)) {
+      if (neighbour.rank >= 0) {
+        over_ = true;
+        return true;
+      }
+      neighbour.rank = read_hello(packet);
+      if (neighbour.rank < 0) return true;
+    }
+    if (!neighbour.socket.closed()) return false;
+    if (neighbour.rank >= 0) died(neighbour.rank);
+    return true;
+  });
+}
+
+std::optional<PeerId> NodeRing::next_dead() {
+  if (over_) return std::nullopt;
+  accept_waiting();
+  if (next_.rank >= 0 && next_.rank != self_) {
+    Packet leaving;
+    if (next_.socket.receive(leaving)) over_ = true;
+    if (!over_ && next_.socket.closed()) close_gap();
+  }
+  if (over_ || news_.empty()) return std::nullopt;
+  const PeerId dead = news_.front();
+  news_.pop_front();
+  return dead;
+}
+
+void NodeRing::collect_fds(std::vector<pollfd>& fds) const {
+  if (over_) return;
+  fds.push_back({listening_.get(), POLLIN, 0});
+  for (const Neighbour& neighbour : before_) fds.push_back({neighbour.socket.fd(), POLLIN, 0});
+  if (next_.rank != self_ && !next_.socket.closed()) {
+    fds.push_back({next_.socket.fd(), next_.socket.poll_events(), 0});
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+// Which rank of this node has died: a socket from each to the next one, in a ring.
+//
+//   NodeRing ring(job_id, token, self, {4, 5, 6, 7});   // listens; every rank of the node makes one
+//   ring.connect();                                     // once all of them listen
+//   while (const auto dead = ring.next_dead()) ...      // never waits; poll what collect_fds() gives
+//
+//     4 ──▶ 5 ──▶ 6 ──▶ 7 ──▶ 4        5 dies:  4 sees it on the socket that it opened, 6 on the one that it accepted;
+//                                              4 then connects to 6
+//
+// Purpose: where ranks of a node are joined by MPI alone, nobody is told of a death, and silence takes seconds to mean
+//   something. The kernel closes a dead process's sockets at once, whatever killed it. (A pid would mean nothing in
+//   another container of the node.) Two sockets a rank, however many there are; who sees a death tells the coordinator.
+// A rank that leaves in good order says so, by the destructor; the job is over then, and the ring tells nothing more: the
+//   goodbye, which comes by MPI, may arrive after many hang-ups.
+// Trust: as for shm/: the same user, who knows the job's token. Thread-safety: one thread. Ownership: its sockets.
+// Failure: Error(peer_lost) from connect() where the next rank does not listen.
+#pragma once
+
+#include <poll.h>
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/transport.h"
+#include "transport/unix_socket.h"
+
+namespace penstock {
+
+class NodeRing {
+ public:
+  NodeRing(std::string job, std::string token, PeerId self, std::vector<PeerId> node_peers);
+  ~NodeRing();
+  NodeRing(const NodeRing&) = delete;
+  NodeRing& operator=(const NodeRing&) = delete;
+
+  void connect();
+  std::optional<PeerId> next_dead();  // each once
+  void collect_fds(std::vector<pollfd>& fds) const;
+
+ private:
+  struct Neighbour {
+    PeerId rank = -1;  // of an accepted one: -1 until it has said who it is
+    PacketSocket socket;
+  };
+  std::string name_of(PeerId rank) const;
+  PeerId after(PeerId rank) const;  // the next one that is not known to be dead
+  void say_hello();
+  void close_gap();
+  void accept_waiting();
+  void died(PeerId rank);
+  PeerId read_hello(const Packet& packet) const;
+
+  const std::string job_;
+  const std::string token_;
+  const PeerId self_;
+  std::vector<PeerId> ranks_;  // sorted
+  UniqueFd listening_;
+  Neighbour next_;
+  std::vector<Neighbour> before_;  // one, or more while a gap is being closed
+  std::set<PeerId> dead_;
+  bool over_ = false;  // some rank has left in good order
+  std::deque<PeerId> news_;
+};
+
+}  // namespace penstock
