@@ -30,7 +30,8 @@ using penstock::DataLoader;
 struct Arguments {
   std::string job;
   penstock::DataLoaderOptions options;
-  std::map<std::string, long long> saw;  // written to OUT.json
+  std::string out;                       // OUT.json
+  std::map<std::string, long long> saw;  // written there
 };
 
 void require(bool holds, const char* what) {
@@ -277,6 +278,41 @@ std::string long_run(Arguments& a) {
   return train.stats_json();
 }
 
+// Like `long` with shorter steps. OUT.json.times gets a line for every next(), "next END_NS TOOK_NS", and one for every
+// time that a thread which looks at the clock each millisecond was kept from it, "stall END_NS TOOK_NS".
+std::string paced(Arguments& a) {
+  const auto now_ns = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
+  std::vector<std::pair<long long, long long>> stalls, takes;
+  std::atomic<bool> over{false};
+  std::thread ticking([&] {
+    for (long long last = now_ns(); !over;) {
+      sleep_ms(1);
+      const long long now = now_ns();
+      if (now - last > 5'000'000) stalls.push_back({now, now - last});
+      last = now;
+    }
+  });
+  DataLoader train(a.job, "train", a.options);
+  for (int epoch = 0; epoch < 12; ++epoch) {
+    auto at = train.begin();
+    for (long long asked = now_ns(); at != train.end(); asked = now_ns(), ++at) {
+      takes.push_back({now_ns(), now_ns() - asked});
+      a.saw["train"] += (*at).size();
+      if (takes.size() == 1) {
+        std::printf("first batch %d\n", train.rank());
+        std::fflush(stdout);
+      }
+      sleep_ms(15);
+    }
+  }
+  over = true;
+  ticking.join();
+  std::ofstream file(a.out + ".times");
+  for (const auto& [end, took] : takes) file << "next " << end << ' ' << took << '\n';
+  for (const auto& [end, took] : stalls) file << "stall " << end << ' ' << took << '\n';
+  return train.stats_json();
+}
+
 // Each trainer asks for something else: refused by name, for both.
 std::string disagree(Arguments& a) {
   const char* rank = std::getenv("RANK");
@@ -306,6 +342,7 @@ int main(int argc, char** argv) {
       {"forked", forked},
       {"endless", endless},
       {"long", long_run},
+      {"paced", paced},
       {"checkpoint", checkpoint},
       {"disagree", disagree},
   };
@@ -319,6 +356,7 @@ int main(int argc, char** argv) {
   const char* rank = std::getenv("RANK");
   std::string out = argv[3];
   if (const size_t at = out.find("%r"); at != std::string::npos) out.replace(at, 2, rank != nullptr ? rank : "0");
+  arguments.out = out;
   try {
     const std::string stats = modes.at(argv[1])(arguments);
     std::ofstream file(out);

@@ -1,0 +1,185 @@
+"""kill -9 of random loaders at random moments: the stream must be the undisturbed one, and how long a trainer waits is told.
+
+    kills_test.py                                     # five kills, as CI runs it
+    kills_test.py --kills 80 --log kills.jsonl [--ways shm,mpi,tcp] [--mpirun PATH]   # 80 in each way; goes on where it stopped
+    kills_test.py --summary kills.jsonl
+
+Ways: `shm` joins the ranks of the node by shared memory, `mpi` by MPI's shared memory, `tcp` by MPI over TCP. Each job has
+two trainers and four loaders, of which one to three are killed while it runs. A line of the log is a job: hashes and exit
+code as they must be (`same`), and for each kill (times in ms)
+    detected  until the balancer hears of it (balancer.log)
+    gap       the longest next() of any trainer in the two seconds after it, less the 99th percentile of undisturbed ones
+    stall     the longest time in those seconds in which the machine kept a ticking thread waiting
+"""
+
+import argparse
+import datetime
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from jobs import PENSTOCK, demo_photos, run_job, skip_without_mpirun, write_job
+from leftovers import MARK, marked_processes, no_leftovers
+
+WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi")}
+SPLIT = ["splits.train.batch_size=4", "loader.chunk_samples=2", "loader.threads=1"]
+LOADERS = 4
+EPOCHS = 12
+
+
+class Kills:
+    def __init__(self, mpirun="mpirun"):
+        self.work = tempfile.TemporaryDirectory(prefix="kills_test-")
+        self.job = write_job(self.work.name, demo_photos())
+        self.patterns = os.path.join(os.environ["PENSTOCK_BUILD"], "patterns")
+        self.mpirun = mpirun
+        self.usual_ns = []  # undisturbed next()
+        self.expected = run_job(self.job, overrides=SPLIT, program=self.program(self.work.name)).report["splits"]["train"]
+
+    def program(self, folder):
+        return [self.patterns, "paced", self.job, os.path.join(folder, "%r.json"), *SPLIT]
+
+    def run(self, way, kills, draw):
+        """One job in which `kills` loaders are killed."""
+        variables, transport = WAYS[way]
+        folder = tempfile.mkdtemp(dir=self.work.name)
+        log = os.path.join(folder, "balancer.log")
+        with no_leftovers(wait_s=8) as env:
+            env = dict(env, **variables)
+            with open(os.path.join(folder, "stdout"), "w+") as out, open(os.path.join(folder, "stderr"), "w+") as err:
+                process = subprocess.Popen(
+                    [PENSTOCK, "launch", "--run", "--mpirun", self.mpirun, "-n", str(2 + LOADERS), self.job, "--json", "--quiet",
+                     f"transport={transport}", f"balancer.log={log}", *SPLIT, "--", *self.program(folder)],
+                    env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+                killed = self.kill_some(process, env, out.name, kills, draw)
+                try:
+                    code = process.wait(60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    code = "still there after 60 s"
+                out.seek(0), err.seek(0)
+                said, errors = out.read(), err.read()
+        result = {"way": way, "exit": code, "kills": self.measure(folder, log, killed)}
+        last = said.strip().splitlines()[-1] if said.strip() else ""
+        report = json.loads(last)["splits"]["train"] if last.startswith("{") else {}
+        result["same"] = code == 0 and all(report.get(key) == self.expected[key] for key in ("images", "order_hash", "pixel_hash"))
+        if not result["same"]:
+            result["said"] = errors[-3000:]
+        return result
+
+    def kill_some(self, process, env, out, kills, draw):
+        deadline = time.monotonic() + 60
+        while True:
+            with open(out) as file:
+                if file.read().count("first batch") == 2:
+                    break
+            assert time.monotonic() < deadline and process.poll() is None, "no first batch"
+            time.sleep(0.01)
+        ranks = {}
+        for pid, what in marked_processes(env[MARK]).items():
+            with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/stat") as stat:
+                number = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environ.read())
+                parent = int(stat.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{parent}/comm") as comm:
+                if number and comm.read().strip() in ("mpirun", "prterun"):
+                    ranks[int(number.group(1))] = pid
+        assert len(ranks) == 2 + LOADERS, ranks
+        killed = []
+        for rank in draw.sample(range(2, 2 + LOADERS), kills):
+            time.sleep(draw.uniform(0.0, 0.9))
+            killed.append((rank, time.monotonic_ns()))
+            os.kill(ranks[rank], signal.SIGKILL)
+        return killed
+
+    def measure(self, folder, log, killed):
+        nexts, stalls = [], []
+        for rank in range(2):
+            path = os.path.join(folder, f"{rank}.json.times")
+            if not os.path.exists(path):
+                return [{"rank": rank_killed} for rank_killed, _ in killed]
+            with open(path) as file:
+                for kind, end, took in map(str.split, file):
+                    (nexts if kind == "next" else stalls).append((int(end), int(took)))
+        heard = {}
+        with open(log) as file:
+            for line in file:
+                now, _, event = line.partition("\t")
+                if '"loader_lost"' in event:
+                    heard[json.loads(event)["loader"]] = int(now)
+        after = [(begun, begun + 2_000_000_000) for _, begun in killed]
+        self.usual_ns += [took for end, took in nexts if not any(begun <= end < until for begun, until in after)]
+        usual = sorted(self.usual_ns)[len(self.usual_ns) * 99 // 100] if self.usual_ns else 0
+
+        def longest(samples, window):
+            return max((took for end, took in samples if window[0] <= end < window[1] + took), default=0)
+        return [{"rank": rank, "detected": round((heard[rank] - begun) / 1e6, 2) if rank in heard else None,
+                 "gap": round(max(0, longest(nexts, window) - usual) / 1e6, 2), "stall": round(longest(stalls, window) / 1e6, 2)}
+                for (rank, begun), window in zip(killed, after)]
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+
+
+def summary(path):
+    by_way = {}
+    with open(path) as file:
+        for line in map(json.loads, file):
+            by_way.setdefault((line["mpi"], line["way"]), []).append(line)
+    print(f"{'mpi':8} {'way':4} {'kills':>5} {'same':>9} {'detected p50 p99':>18} {'gap p50 p99':>15} {'in stalls':>9}   (ms; stalls above 100 ms apart)")
+    for (mpi, way), jobs in sorted(by_way.items()):
+        kills = [kill for job in jobs for kill in job["kills"]]
+        calm = [kill for kill in kills if kill.get("stall", 0) <= 100]
+        detected = [kill["detected"] for kill in calm if kill.get("detected") is not None]
+        gaps = [kill["gap"] for kill in calm if "gap" in kill]
+        print(f"{mpi:8} {way:4} {len(kills):5} {sum(job['same'] for job in jobs):4}/{len(jobs):4} "
+              f"{percentile(detected, 0.5):9.1f} {percentile(detected, 0.99):8.1f} {percentile(gaps, 0.5):7.1f} {percentile(gaps, 0.99):7.1f} "
+              f"{len(kills) - len(calm):9}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int)
+    parser.add_argument("--log", default="kills.jsonl")
+    parser.add_argument("--ways", default="shm,mpi,tcp")
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--summary", metavar="LOG")
+    options = parser.parse_args()
+    if options.summary:
+        return summary(options.summary)
+    skip_without_mpirun()
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}", flush=True)
+    draw = random.Random(seed)
+    kills = Kills(options.mpirun)
+    if options.kills is None:  # CI
+        for way, count in (("shm", 2), ("mpi", 2), ("tcp", 1)):
+            result = kills.run(way, count, draw)
+            print(json.dumps(result), flush=True)
+            assert result["same"], result
+            assert all(kill["detected"] is not None and kill["detected"] < 2000 for kill in result["kills"]), result
+        return None
+    version = re.search(r"\d+\.\d+\.\d+", subprocess.run([options.mpirun, "--version"], capture_output=True, text=True).stdout).group()
+    for way in options.ways.split(","):
+        done = 0
+        if os.path.exists(options.log):
+            with open(options.log) as file:
+                done = sum(len(line["kills"]) for line in map(json.loads, file) if (line["way"], line["mpi"]) == (way, version))
+        while done < options.kills:
+            result = kills.run(way, draw.randint(1, LOADERS - 1), draw)
+            done += len(result["kills"])
+            with open(options.log, "a") as file:
+                print(json.dumps({"at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "mpi": version,
+                                  "seed": seed, **result}), file=file)
+    return summary(options.log)
+
+
+if __name__ == "__main__":
+    main()
