@@ -13,9 +13,12 @@
 
 namespace penstock {
 
+class EndReporter;
+
 struct Chosen {
   std::function<int()> run;
   std::vector<std::string> program;  // what stood after "--"
+  EndReporter* end = nullptr;        // of a rank that `penstock launch --run` started; it outlives the command
 };
 
 void add_init(CLI::App& app, Chosen& chosen);

@@ -19,8 +19,10 @@
 #include <set>
 #include <sstream>
 
+#include "launch/end_channel.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/process/session_folder.h"
 #include "runtime/process/signals.h"
 #include "runtime/process/tree.h"
@@ -149,6 +151,7 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
   line.nodes = std::max<int>(1, request.hostfile.empty() ? static_cast<int>(hosts.size()) : request.hostfile_hosts);
   line.session_folder = request.session_folder;
   line.grace_s = std::max(request.grace_s, 0.0);
+  line.lost_after_s = request.lost_after_s;
   const int trainers = std::max(request.trainers, 1);
   int loaders = request.loaders;
   if (loaders == 0) loaders = std::max(1, (request.cores - trainers) / std::max(request.loader_threads, 1));
@@ -171,8 +174,8 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
   std::vector<std::string>& argv = line.argv;
   const auto add = [&](std::initializer_list<std::string> words) { argv.insert(argv.end(), words); };
   add({mpi.mpirun, "-n", std::to_string(line.ranks)});
-  const bool remote = !request.hostfile.empty() ||
-                      std::any_of(hosts.begin(), hosts.end(), [](const std::string& host) { return !is_local(host); });
+  line.remote = !request.hostfile.empty() ||
+                std::any_of(hosts.begin(), hosts.end(), [](const std::string& host) { return !is_local(host); });
   if (!hosts.empty()) {
     std::string list;
     for (const std::string& host : hosts) list += (list.empty() ? "" : ",") + host + ":" + std::to_string(per_node);
@@ -191,6 +194,11 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
     add({"--oversubscribe"});
   }
   add({"--bind-to", "none"});
+  if (mpi.major >= 5) {
+    add({"--with-ft", "ulfm"});
+  } else {
+    add({"--enable-recovery"});
+  }
   if (request.root) add({"--allow-run-as-root"});
   const std::string runtime_mca = mpi.major >= 5 ? "--prtemca" : "--mca";
   // odls_base_sigkill_timeout is left alone: Open MPI 4 sleeps that long before SIGTERM as well as before SIGKILL, so a
@@ -214,7 +222,7 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
       }
     }
   }
-  if (remote) {
+  if (line.remote) {
     for (const auto& [name, value] : request.environment) {
       if (name.rfind("PENSTOCK_CFG__", 0) == 0) add({"-x", name});
     }
@@ -258,12 +266,12 @@ std::string shell_quoted(const std::vector<std::string>& argv) {
   return line;
 }
 
-int launch_exit_code(int wait_status, int interrupted_by) {
+int launch_exit_code(int wait_status, const JobOutcome& job, int interrupted_by) {
   if (interrupted_by != 0) return 128 + interrupted_by;
-  if (WIFSIGNALED(wait_status)) return 5;
-  const int code = WEXITSTATUS(wait_status);
-  if (code <= 5) return code;
-  return code > 128 ? 5 : 1;
+  if (job.any()) return job.code();
+  const int code = WIFSIGNALED(wait_status) ? 128 : WEXITSTATUS(wait_status);
+  if (code == 0 || code >= 128) return static_cast<int>(ErrorKind::peer_lost);
+  return code <= 5 ? code : static_cast<int>(ErrorKind::runtime);
 }
 
 constexpr Nanoseconds kRepeatAfter = 2 * kSecond;
@@ -294,9 +302,15 @@ int run_launch_line(const LaunchLine& line) {
   // A terminal that is closed, or Ctrl-\: without us nobody would remove the session folder. nohup's wish stands.
   std::optional<SignalFd> hang_up;
   if (!is_ignored(SIGHUP)) hang_up.emplace(std::initializer_list<int>{SIGHUP, SIGQUIT});
+  const MonotonicClock clock;
+  EndListener ends({line.ranks, line.grace_s, line.lost_after_s}, line.remote, clock.now());
+  std::vector<std::string> argv = line.argv;
+  // By their names alone: what a command line says, everybody on the machine can read.
+  const std::array<std::string, 4> exported{"-x", kEndChannelVariable, "-x", kEndTokenVariable};
+  argv.insert(argv.begin() + 1, exported.begin(), exported.end());
   const pid_t parent = getpid();
   // mpirun stays in our process group: in one of its own it could not read the terminal.
-  const pid_t pid = spawn(line.argv, [&] {
+  const pid_t pid = spawn(argv, [&] {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks notice, and give their programs the grace
     if (getppid() != parent) _exit(127);
     // These are ours to pass on (signals.h). mpirun resets the mask of what it starts.
@@ -307,10 +321,11 @@ int run_launch_line(const LaunchLine& line) {
     // mpirun's hwloc would look for X displays, asking what localhost is for each of ten, twice: seconds, where the
     // machine has to ask a name server. They are nothing to a job.
     setenv("HWLOC_COMPONENTS", "-gl", 0);
+    setenv(kEndChannelVariable, ends.address().c_str(), 1);
+    setenv(kEndTokenVariable, ends.token().c_str(), 1);
   });
   int interrupted_by = 0;
   int status = 0;
-  const MonotonicClock clock;
   EndRequest request;
   std::optional<Nanoseconds> repeat_at;
   const auto interrupt = [&](int number) {
@@ -342,8 +357,15 @@ int run_launch_line(const LaunchLine& line) {
       kill(pid, kEndInOrder);
       repeat_at = clock.now() + kRepeatAfter;
     }
-    std::array<pollfd, 2> readable{{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}}};
-    poll(readable.data(), readable.size(), ends_by ? 200 : -1);
+    if (const std::string why = ends.job().stuck(clock.now()); !why.empty() && !killed) {
+      killed = true;
+      std::fprintf(stderr, "penstock: %s; mpirun is ended\n", why.c_str());
+      kill(pid, SIGKILL);
+    }
+    std::vector<pollfd> readable{{signals.fd(), POLLIN, 0}, {hang_up ? hang_up->fd() : -1, POLLIN, 0}};
+    ends.collect_fds(readable);
+    poll(readable.data(), readable.size(), ends_by ? 200 : 1000);
+    ends.read(clock.now());
     while (const auto arrived = hang_up ? hang_up->next() : std::nullopt) {
       interrupt(arrived->signal);
     }
@@ -360,13 +382,17 @@ int run_launch_line(const LaunchLine& line) {
   // What ended mpirun may have come to us too, and be unread: the signal is the reason then.
   if (const auto arrived = hang_up ? hang_up->next() : std::nullopt) interrupted_by = arrived->signal;
   while (const auto arrived = signals.next()) {
-    const bool ends = arrived->signal == SIGINT || (arrived->signal == SIGTERM && !line.end_in_order);
-    if (ends) interrupted_by = arrived->signal;
+    const bool asks = arrived->signal == SIGINT || (arrived->signal == SIGTERM && !line.end_in_order);
+    if (asks) interrupted_by = arrived->signal;
   }
   // mpirun leaves once its ranks are killed; their helpers may still be giving the programs their grace.
   folder.wait_until_alone(line.grace_s + 12);
   folder.release();
-  return launch_exit_code(status, interrupted_by);
+  ends.read(clock.now());
+  if (const std::string summary = ends.job().summary(); interrupted_by == 0 && ends.job().any() && !summary.empty()) {
+    std::fprintf(stderr, "penstock: %s\n", without_controls(summary).c_str());
+  }
+  return launch_exit_code(status, ends.job(), interrupted_by);
 }
 
 }  // namespace penstock

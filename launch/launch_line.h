@@ -13,6 +13,7 @@
 //   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
 //   In the environment of mpirun, unless set: HWLOC_COMPONENTS=-gl, without which it may wait for a name server
 //   (launch/findings.h, knows_localhost()).
+//   --enable-recovery (Open MPI 4) or --with-ft ulfm (5): without, mpirun ends the whole job where one loader dies.
 //   Over several nodes, keepalive for mpirun's own connections: by itself it notices a lost node after five minutes.
 // Thread-safety: run_launch_line() blocks signals of the calling thread; call it from a program without other threads.
 // Failure: Error(usage) with what to write instead; run_launch_line() throws Error(runtime) where mpirun cannot start.
@@ -22,6 +23,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "launch/job_outcome.h"
 
 namespace penstock {
 
@@ -64,8 +67,10 @@ struct LaunchLine {
   std::vector<std::string> argv;
   int ranks = 0;
   int nodes = 1;
+  bool remote = false;  // some rank is not on this host
   std::string session_folder;
   double grace_s = 5;
+  double lost_after_s = 10;
   // Ends the job in good order where it can (true): what SIGTERM does before mpirun gets it, which would not wait for
   // its ranks. Empty: nothing can.
   std::function<bool()> end_in_order;
@@ -76,15 +81,17 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi);
 int count_hosts(const std::string& hostfile_text);               // different names in it
 std::string shell_quoted(const std::vector<std::string>& argv);  // one line for a POSIX shell
 
-// The exit code of the job: 0 to 5 are the ranks' own (runtime/base/error.h) and pass; a rank or mpirun killed by a
-// signal is 5, a lost peer; anything else 1. After an interruption, 128 + the signal, as shells have it.
-int launch_exit_code(int wait_status, int interrupted_by);
+// The exit code of the job: what its ranks said (job_outcome.h). Where none has begun, mpirun's: 1 to 5 are the ranks' own and
+// pass; killed by a signal it is 5, and so is 0, because nobody said that the job was done; anything else is 1. After an
+// interruption, 128 + the signal, as shells have it.
+int launch_exit_code(int wait_status, const JobOutcome& job, int interrupted_by);
 
 // Starts mpirun, passes SIGUSR1 and SIGUSR2 on, waits for it and, through the session folder, for this node's helpers
 // (the grace, at most), and removes the folder, which is made if missing. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the
 // ranks for an end in order, a second one after two seconds for an end at once (EndRequest in signals.h), whether they
 // came to this process alone or to its whole group. mpirun is killed, and this said, where it has not ended eight
-// seconds behind the grace.
+// seconds behind the grace, or where ranks are left that cannot end (JobOutcome::stuck). One line at the end says how the
+// job ended, unless it was well and with all ranks.
 int run_launch_line(const LaunchLine& line);
 
 }  // namespace penstock

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "launch/command.h"
+#include "launch/end_channel.h"
 #include "runtime/base/error.h"
 #include "runtime/base/switches.h"
 #include "runtime/base/utf8.h"
@@ -93,9 +94,10 @@ int with_all_printed(int code) {
   return code;
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, EndReporter& end) {
   check_switches();
   Chosen chosen;
+  chosen.end = &end;
   std::vector<std::string> own;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--") {
@@ -236,22 +238,27 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
+  // Before all else: a rank that its launch has not heard of counts as one that did not start.
+  penstock::EndReporter end = penstock::EndReporter::from_environment();
+  const auto failed = [&end](int code, const std::string& what) {
+    end.ended(code, what);
+    std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(what).c_str());
+    return code;
+  };
   try {
     penstock::fill_streams();
     penstock::block_file_size_signal();
-    return penstock::run(argc, argv);
+    const int code = penstock::run(argc, argv, end);
+    end.ended(code, "");
+    return code;
   } catch (const penstock::Error& error) {
     penstock::let_rank_0_speak_first();
-    std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(error.what()).c_str());
-    return error.exit_code();
+    return failed(error.exit_code(), error.what());
   } catch (const std::bad_alloc&) {
-    std::fputs(
-        "penstock: there is no memory left for it\n  help: use fewer threads, or raise the limit (ulimit -v, the "
-        "container's)\n",
-        stderr);
-    return 1;
+    return failed(1,
+                  "there is no memory left for it\n  help: use fewer threads, or raise the limit (ulimit -v, the "
+                  "container's)");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "penstock: %s\n", penstock::without_controls(error.what()).c_str());
-    return 1;
+    return failed(1, error.what());
   }
 }

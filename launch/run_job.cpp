@@ -99,6 +99,7 @@ void add_run(CLI::App& app, Chosen& chosen) {
       request->job_file = arguments->file;
       request->overrides = arguments->overrides;
       request->program = chosen.program;
+      request->end = chosen.end;
       return run_job(*request);
     };
   });

@@ -18,6 +18,7 @@
 
 namespace penstock {
 
+class EndReporter;
 struct Job;
 
 struct RunRequest {
@@ -30,8 +31,9 @@ struct RunRequest {
   bool quiet_progress = false;
   std::string dump_folder;
   bool dump_raw = false;
-  bool serve = false;  // open receivers and start nothing
-  double idle_s = 0;   // serve: end after so long without a program; 0: do not
+  bool serve = false;          // open receivers and start nothing
+  double idle_s = 0;           // serve: end after so long without a program; 0: do not
+  EndReporter* end = nullptr;  // tells `penstock launch --run` how this rank ends; null: nobody asks
 };
 
 int run_job(const RunRequest& request);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/command.h"
+#include "launch/end_channel.h"
 #include "launch/progress.h"
 #include "launch/run_job.h"
 #include "launch/trainer.h"
@@ -18,6 +19,7 @@
 #include "runtime/process/placement.h"
 #include "transport/mesh.h"
 #include "transport/mpi_component.h"
+#include "transport/node_ring.h"
 #include "transport/shm/shm.h"
 
 namespace penstock {
@@ -73,11 +75,18 @@ std::unique_ptr<Endpoint> make_endpoint(const Job& job, MpiSession& session, con
     options.node_peers = here;
     shm = std::make_unique<ShmEndpoint>(options);
   }
+  // Where shm joins a node's ranks its sockets tell of deaths.
+  std::unique_ptr<NodeRing> ring;
+  if (job.transport == TransportChoice::mpi && here.size() > 1) {
+    ring = std::make_unique<NodeRing>(session.world().job_id, session.world().job_token, self, here);
+  }
   // Everybody listens now. A rank that is alone on its node has nobody to connect to, but belongs to the barrier.
-  if (job.transport != TransportChoice::mpi) session.barrier();
+  session.barrier();
   if (shm) shm->connect();
+  if (ring) ring->connect();
   // Everybody has called everybody now: a rank that ends at once, its program having failed, still reaches all others.
-  if (job.transport != TransportChoice::mpi) session.barrier();
+  session.barrier();
+  if (ring) mesh->watch_node(std::move(ring));
   if (shm) {
     mesh->add(std::move(shm), here);
   } else {
@@ -104,6 +113,7 @@ class RankOfJob {
       take_place();
       std::unique_ptr<Endpoint> endpoint = make_endpoint(job_, *session_, members_, self_);
       alike_ = false;
+      if (request_.end != nullptr) request_.end->running();
       if (me().role == Role::loader) {
         load(std::move(endpoint));
       } else {
@@ -156,7 +166,13 @@ class RankOfJob {
                     "make the same job file visible on every node");
       }
     }
-    if (self_ == 0 && !request_.quiet) std::fputs(placement_table(members_, core_texts).c_str(), stderr);
+    if (self_ != 0 || request_.quiet) return;
+    std::fputs(placement_table(members_, core_texts).c_str(), stderr);
+    if (job_.balancer.on_loader_loss == LoaderLossPolicy::go_on && !mpirun_survives_ranks(current_environment())) {
+      print_notice(
+          "this mpirun ends the job where one loader dies\n  help: `penstock launch --run` starts one that goes on; by "
+          "hand, give mpirun --enable-recovery (Open MPI 4) or --with-ft ulfm (5)");
+    }
   }
 
   Nanoseconds silence_ns() const { return static_cast<Nanoseconds>(job_.balancer.lost_after_s * 1e9); }
@@ -252,6 +268,7 @@ class RankOfJob {
     } else {
       all_alive_ = trainer_->receiver().goodbye().all_alive;
       jobs_code_ = trainer_->receiver().goodbye().exit_code;
+      why_ = trainer_->receiver().goodbye().reason;
       if (self_ == 0) code_ = conclude(request_, trainer_->receiver());
     }
     trainer_->clean_up();
@@ -260,6 +277,7 @@ class RankOfJob {
   void fail(const std::exception& problem) {
     const auto* error = dynamic_cast<const Error*>(&problem);
     code_ = error != nullptr ? error->exit_code() : static_cast<int>(ErrorKind::runtime);
+    why_ = problem.what();
     const bool lost = code_ == static_cast<int>(ErrorKind::peer_lost);
     if (!alike_ || lost || code_ == static_cast<int>(ErrorKind::runtime)) {
       std::fprintf(stderr, "penstock: rank %d: %s\n", self_, problem.what());
@@ -282,8 +300,10 @@ class RankOfJob {
       // mpirun takes this for an abort, ends the other ranks, and gives the code of the first one it sees as the job's:
       // so every rank leaves with the same.
       if (code_ == 0) code_ = all_alive_ ? static_cast<int>(ErrorKind::peer_lost) : jobs_code_;
+      if (request_.end != nullptr) request_.end->ended(code_, why_);
       ::_exit(code_);
     }
+    if (request_.end != nullptr) request_.end->ended(code_, why_);
     return code_;
   }
 
@@ -304,6 +324,7 @@ class RankOfJob {
   bool all_alive_ = true;
   int code_ = 0;
   int jobs_code_ = 0;  // by the goodbye
+  std::string why_;    // not 0, for `penstock launch --run`
 };
 
 }  // namespace

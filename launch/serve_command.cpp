@@ -44,6 +44,7 @@ void add_serve(CLI::App& app, Chosen& chosen) {
       }
       if (*ending) return stop(*arguments);
       request->serve = true;
+      request->end = chosen.end;
       request->job_file = arguments->file;
       request->overrides = arguments->overrides;
       return run_job(*request);

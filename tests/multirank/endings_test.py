@@ -2,6 +2,7 @@
 trainer's rank, of the training program, and a loader that is stopped for a while. Each time: a named end in seconds or
 the same stream, and no process, socket, segment or file left."""
 
+import functools
 import json
 import os
 import re
@@ -35,7 +36,7 @@ class Running:
         if launch:
             words = [PENSTOCK, "launch", "--run", "-n", str(ranks), *words[1:]]
         elif ranks:
-            words = [*mpirun_words(ranks), PENSTOCK, *words]
+            words = [*mpirun_words(ranks), PENSTOCK, *[word for word in words if word != "--quiet"]]
         else:
             words = [PENSTOCK, *words]
         self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
@@ -170,13 +171,69 @@ def test_kill_9_of_a_whole_job_in_one_process():
         assert running.end() == -signal.SIGKILL
 
 
-def test_kill_9_of_a_loader():
-    for transport in ("shm", "mpi"):
+LONG_BATCH = ["splits.train.batch_size=4", "loader.chunk_samples=2"]
+WAYS = {"shm": ({}, "shm"), "mpi": ({}, "mpi"), "tcp": ({"OMPI_MCA_btl": "self,tcp"}, "mpi")}
+
+
+def long_program(folder):
+    """Ten epochs of 80 images, in some seconds."""
+    return [PATTERNS, "long", job, os.path.join(folder, "%r.json"), *LONG_BATCH]
+
+
+@functools.cache
+def undisturbed():
+    result = run_job(job, overrides=LONG_BATCH, program=long_program(work.name))
+    split = result.report["splits"]["train"]
+    assert split["images"] == 10 * 80
+    return split
+
+
+def require_same_stream(running):
+    report = json.loads(running.text().strip().splitlines()[-1])
+    for key in ("images", "order_hash", "pixel_hash"):
+        assert report["splits"]["train"][key] == undisturbed()[key], (key, running.log())
+    return report
+
+
+def test_kill_9_of_a_loader_costs_time_alone():
+    expected = undisturbed()
+    assert expected["images"] == 800
+    for way, (variables, transport) in WAYS.items():
         with leaving_nothing() as env:
-            running = Running(env, overrides=[f"transport={transport}"])
+            running = Running(dict(env, **variables), program=long_program(work.name),
+                              overrides=[*LONG_BATCH, f"transport={transport}", "balancer.lost_after_s=60"])
             os.kill(running.ranks()[3], signal.SIGKILL)
-            assert running.end() != 0, running.log()
-            assert "rank 3" in running.text("stderr"), running.log()
+            assert running.end(30) == 0, (way, running.log())
+            report = require_same_stream(running)
+            lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
+            assert len(lost) == 1 and lost[0].startswith("rank 3 (loader): "), lost
+            assert "the job is complete; killed, or cut off with its host: rank 3" in running.text("stderr"), running.log()
+
+
+def test_a_loaders_loss_ends_the_job_where_that_is_asked_for_or_mpirun_does_it():
+    with leaving_nothing() as env:
+        running = Running(env, overrides=["balancer.on_loader_loss=fail"])
+        os.kill(running.ranks()[3], signal.SIGKILL)
+        assert running.end() == 5, running.log()
+        assert "penstock: lost rank 3 (loader): " in running.text("stderr"), running.log()
+    with leaving_nothing() as env:  # without --enable-recovery; the ranks say at the start that it is missing
+        running = Running(env, launch=False)
+        os.kill(running.ranks()[3], signal.SIGKILL)
+        assert running.end() != 0, running.log()
+        assert "--enable-recovery" in running.text("stderr"), running.log()
+
+
+def test_all_loaders_lost():
+    for waits, overrides in ((2, []), (4, ["balancer.on_all_lost=wait", "balancer.wait_s=4"])):
+        with leaving_nothing() as env:
+            running = Running(env, overrides=overrides)
+            ranks = running.ranks()
+            for rank in (2, 3):
+                os.kill(ranks[rank], signal.SIGKILL)
+            begun = time.monotonic()
+            assert running.end() == 5, running.log()
+            assert waits <= time.monotonic() - begun < waits + GRACE_S + 3, (time.monotonic() - begun, running.log())
+            assert "no loader is left" in running.text("stderr"), running.log()
 
 
 def test_kill_9_of_a_trainers_rank():
@@ -199,18 +256,12 @@ def test_kill_9_of_a_training_program():
                 assert "was killed by SIGKILL" in running.text("stderr"), running.log()
 
 
-LONG_BATCH = ["splits.train.batch_size=4", "loader.chunk_samples=2"]
-
-
 def test_a_loader_that_stops_for_a_while():
     # Its leases run out and are granted again, so the job goes on; what it sends when it wakes up is late and dropped.
-    program = [PATTERNS, "long", job, os.path.join(work.name, "plain%r.json"), *LONG_BATCH]
-    expected = run_job(job, overrides=LONG_BATCH, program=program).report["splits"]["train"]
-    assert expected["images"] == 10 * 80
     for transport in ("shm", "mpi"):
         with leaving_nothing() as env:
             folder = tempfile.mkdtemp(dir=work.name)
-            running = Running(env, program=[PATTERNS, "long", job, os.path.join(folder, "%r.json"), *LONG_BATCH],
+            running = Running(env, program=long_program(folder),
                               overrides=[*LONG_BATCH, f"transport={transport}", "balancer.lease_timeout_s=0.3",
                                          "balancer.lost_after_s=60", f"balancer.log={folder}/balancer.log"])
             loader = running.ranks()[3]
@@ -220,10 +271,7 @@ def test_a_loader_that_stops_for_a_while():
                 os.kill(loader, signal.SIGCONT)
                 time.sleep(0.15)
             assert running.end(40) == 0, running.log()
-            report = json.loads(running.text().strip().splitlines()[-1])
-        split = report["splits"]["train"]
-        for key in ("images", "order_hash", "pixel_hash"):
-            assert split[key] == expected[key], (transport, key, split[key], expected[key])
+            report = require_same_stream(running)
         with open(os.path.join(folder, "balancer.log")) as file:
             assert '"revoke"' in file.read(), "no lease ran out: the loader was not in the way of anything"
         dropped = sum(rank.get("dropped_chunks", 0) for rank in report["ranks"])
@@ -232,9 +280,8 @@ def test_a_loader_that_stops_for_a_while():
 
 def test_a_trainer_that_stops_for_a_while():
     # One stopped trainer's program holds up its own stream alone; nobody gives up on it.
-    program = [PATTERNS, "long", job, os.path.join(work.name, "plain%r.json"), *LONG_BATCH]
     with leaving_nothing() as env:
-        running = Running(env, program=program, overrides=[*LONG_BATCH, "balancer.lease_timeout_s=0.3"])
+        running = Running(env, program=long_program(work.name), overrides=[*LONG_BATCH, "balancer.lease_timeout_s=0.3"])
         stopped = running.program(1)
         os.kill(stopped, signal.SIGSTOP)
         time.sleep(1.5)

@@ -51,11 +51,11 @@ TEST_CASE("the plain line, whole") {
   request.program = {"python", "train.py", "--name", "it's me"};
   request.session_folder = "/tmp/penstock-abc";
   CHECK(line_of(request) ==
-        "mpirun -n 4 --bind-to none --mca orte_tmpdir_base /tmp/penstock-abc "
+        "mpirun -n 4 --bind-to none --enable-recovery --mca orte_tmpdir_base /tmp/penstock-abc "
         "--mca btl_vader_backing_directory /tmp/penstock-abc -x PENSTOCK_SESSION_FOLDER=/tmp/penstock-abc "
         "penstock run job.yaml --json seed=7 -- python train.py --name 'it'\\''s me'");
   CHECK(line_of(request, kOpenMpi5) ==
-        "mpirun -n 4 --bind-to none --prtemca prte_tmpdir_base /tmp/penstock-abc "
+        "mpirun -n 4 --bind-to none --with-ft ulfm --prtemca prte_tmpdir_base /tmp/penstock-abc "
         "--mca btl_sm_backing_directory /tmp/penstock-abc -x PENSTOCK_SESSION_FOLDER=/tmp/penstock-abc "
         "penstock run job.yaml --json seed=7 -- python train.py --name 'it'\\''s me'");
 }
@@ -157,10 +157,16 @@ TEST_CASE("words for a shell") {
 
 TEST_CASE("exit codes") {
   const auto exited = [](int code) { return code << 8; };
-  for (int code = 0; code <= 5; ++code) CHECK(launch_exit_code(exited(code), 0) == code);
-  CHECK(launch_exit_code(exited(6), 0) == 1);
-  CHECK(launch_exit_code(exited(137), 0) == 5);  // a rank was killed
-  CHECK(launch_exit_code(9, 0) == 5);            // mpirun was
-  CHECK(launch_exit_code(exited(1), 2) == 130);
-  CHECK(launch_exit_code(exited(0), 15) == 143);
+  JobOutcome job({.ranks = 1}, 0);
+  for (int code = 1; code <= 5; ++code) CHECK(launch_exit_code(exited(code), job, 0) == code);
+  CHECK(launch_exit_code(exited(0), job, 0) == 5);  // nobody said that the job was done
+  CHECK(launch_exit_code(exited(6), job, 0) == 1);
+  CHECK(launch_exit_code(exited(137), job, 0) == 5);  // a rank was killed
+  CHECK(launch_exit_code(9, job, 0) == 5);            // mpirun was
+  CHECK(launch_exit_code(exited(1), job, 2) == 130);
+  CHECK(launch_exit_code(exited(0), job, 15) == 143);
+  job.began(0, "a", 0);
+  CHECK(launch_exit_code(exited(0), job, 0) == 5);  // it was killed: mpirun says 0 to that too
+  job.ended(0, 4, "", 0);
+  CHECK(launch_exit_code(exited(0), job, 0) == 4);
 }

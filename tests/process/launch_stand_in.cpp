@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "launch/end_channel.h"
 #include "launch/launch_line.h"
 #include "runtime/base/error.h"
 #include "runtime/process/environment.h"
@@ -34,6 +35,7 @@ int launch(int argc, char** argv, bool print) {
   request.penstock = self;
   request.ranks = std::atoi(argv[2]);
   request.grace_s = std::atof(argv[3]);
+  request.lost_after_s = 0.5;
   request.job = argv[3];
   request.program.assign(argv + 4, argv + argc);
   request.cores = 1;
@@ -46,6 +48,7 @@ int launch(int argc, char** argv, bool print) {
 }
 
 int run(int argc, char** argv) {
+  EndReporter end = EndReporter::from_environment();
   Helper helper = Helper::fork_now();
   SignalFd signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2, kEndInOrder, kEndAtOnce});
   int rank = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr ? std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")) : 0;
@@ -54,6 +57,7 @@ int run(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 #endif
+  end.running();
   int status = 0;
   if (rank == 0) {
     ProgramSpec spec;
@@ -101,6 +105,7 @@ int run(int argc, char** argv) {
 #endif
   if (rank != 0) helper.stop(0);
   helper.wait_report(5);
+  end.ended(status, "");
   return status;
 }
 

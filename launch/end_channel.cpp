@@ -1,0 +1,210 @@
+#include "launch/end_channel.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/base/error.h"
+#include "runtime/base/json_text.h"
+#include "runtime/base/random_hex.h"
+#include "runtime/base/switches.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kMostText = size_t{64} << 10;
+constexpr Nanoseconds kConnectTimeout = 10 * kSecond;
+constexpr int kSayTimeout_ms = 5000;
+
+sockaddr_in any_port(uint32_t address) {
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(address);
+  return name;
+}
+
+// By which other hosts may reach this one. IPv4, as Open MPI's own connections by default.
+std::string own_addresses() {
+  std::string list;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return list;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const bool usable = one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET &&
+                        (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text, sizeof text);
+    list += (list.empty() ? "" : ",") + std::string(text);
+  }
+  ::freeifaddrs(all);
+  return list;
+}
+
+bool equal_in_constant_time(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+// A connection to the first of the addresses that takes one; all are tried at once, because one that leads nowhere is
+// noticed late.
+UniqueFd connect_to_any(const std::string& addresses, uint16_t port) {
+  std::vector<UniqueFd> tried;
+  std::istringstream list(addresses);
+  for (std::string text; std::getline(list, text, ',');) {
+    sockaddr_in name = any_port(0);
+    name.sin_port = htons(port);
+    if (::inet_pton(AF_INET, text.c_str(), &name.sin_addr) != 1) continue;
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) continue;
+    const int result = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name);
+    if (result == 0 || errno == EINPROGRESS) tried.push_back(std::move(fd));
+  }
+  const MonotonicClock clock;
+  const Nanoseconds deadline = clock.now() + kConnectTimeout;
+  while (!tried.empty() && clock.now() < deadline) {
+    std::vector<pollfd> fds;
+    for (const UniqueFd& fd : tried) fds.push_back({fd.get(), POLLOUT, 0});
+    (void)::poll(fds.data(), fds.size(), 200);
+    for (size_t i = fds.size(); i-- > 0;) {
+      if (fds[i].revents == 0) continue;
+      int problem = 0;
+      socklen_t length = sizeof problem;
+      (void)::getsockopt(fds[i].fd, SOL_SOCKET, SO_ERROR, &problem, &length);
+      if (problem == 0) return std::move(tried[i]);
+      tried.erase(tried.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+EndListener::EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds now)
+    : job_(spec, now),
+      listening_(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+      token_(random_hex(32)) {
+  sockaddr_in name = any_port(remote ? INADDR_ANY : INADDR_LOOPBACK);
+  socklen_t length = sizeof name;
+  auto* const any = reinterpret_cast<sockaddr*>(&name);
+  if (!listening_ || ::bind(listening_.get(), any, length) != 0 || ::listen(listening_.get(), 1024) != 0 ||
+      ::getsockname(listening_.get(), any, &length) != 0) {
+    throw Error(ErrorKind::runtime, system_error_text("cannot listen for the ranks' ends"),
+                "start the job by the mpirun line that `penstock launch` prints");
+  }
+  address_ = (remote ? own_addresses() : "127.0.0.1") + ":" + std::to_string(ntohs(name.sin_port));
+}
+
+void EndListener::collect_fds(std::vector<pollfd>& fds) const {
+  fds.push_back({listening_.get(), POLLIN, 0});
+  for (const Connection& connection : connections_) fds.push_back({connection.fd.get(), POLLIN, 0});
+}
+
+void EndListener::read(Nanoseconds now) {
+  for (;;) {
+    UniqueFd fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) break;
+    const int on = 1;
+    (void)::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    connections_.push_back({std::move(fd), {}, -1});
+  }
+  connections_.remove_if([&](Connection& connection) {
+    if (read_lines(connection, now)) return false;
+    if (connection.rank >= 0) job_.hung_up(connection.rank, now);
+    return true;
+  });
+}
+
+// False: nothing more will come.
+bool EndListener::read_lines(Connection& connection, Nanoseconds now) {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t got = ::recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (got <= 0) return false;
+    connection.text.append(buffer.data(), static_cast<size_t>(got));
+    for (size_t end = 0; (end = connection.text.find('\n')) != std::string::npos;) {
+      if (!read_line(connection, connection.text.substr(0, end), now)) return false;
+      connection.text.erase(0, end + 1);
+    }
+    if (connection.text.size() > kMostText) return false;
+  }
+}
+
+bool EndListener::read_line(Connection& connection, const std::string& line, Nanoseconds now) {
+  const nlohmann::json said = parse_json_or_nothing(line);
+  if (!said.is_object()) return false;
+  if (connection.rank < 0) {
+    const bool whole = said.contains("token") && said["token"].is_string() && said.contains("rank") &&
+                       said["rank"].is_number_integer() && said.contains("host") && said["host"].is_string();
+    if (!whole || !equal_in_constant_time(said["token"].get<std::string>(), token_)) return false;
+    connection.rank = said["rank"].get<int>();
+    job_.began(connection.rank, said["host"].get<std::string>(), now);
+    return connection.rank >= 0;
+  }
+  if (said.contains("running")) job_.running(connection.rank, now);
+  if (said.contains("end") && said["end"].is_number_integer()) {
+    const bool with_cause = said.contains("why") && said["why"].is_string();
+    job_.ended(connection.rank, said["end"].get<int>(), with_cause ? said["why"].get<std::string>() : "", now);
+  }
+  return true;
+}
+
+EndReporter EndReporter::from_environment() {
+  EndReporter reporter;
+  const std::string address = environment_value(kEndChannelVariable);
+  const std::string token = environment_value(kEndTokenVariable);
+  const std::string rank = environment_value("OMPI_COMM_WORLD_RANK");
+  ::unsetenv(kEndChannelVariable);
+  ::unsetenv(kEndTokenVariable);
+  const size_t colon = address.find(':');
+  int number = 0;
+  if (colon == std::string::npos || token.empty() || rank.empty()) return reporter;
+  const auto [end, failed] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
+  if (failed != std::errc() || end != rank.data() + rank.size()) return reporter;
+  const int port = std::atoi(address.c_str() + colon + 1);
+  reporter.fd_ = connect_to_any(address.substr(0, colon), static_cast<uint16_t>(port));
+  char host[256] = {};
+  (void)::gethostname(host, sizeof host - 1);
+  reporter.say(json_text_replacing({{"token", token}, {"rank", number}, {"host", host}}));
+  return reporter;
+}
+
+void EndReporter::running() {
+  say(json_text_replacing({{"running", true}}));
+}
+
+void EndReporter::ended(int exit_code, const std::string& why) {
+  say(json_text_replacing({{"end", exit_code}, {"why", why.substr(0, kMostText / 16)}}));
+  fd_.reset();
+}
+
+void EndReporter::say(const std::string& line) {
+  const std::string text = line + "\n";
+  for (size_t sent = 0; fd_ && sent < text.size();) {
+    const ssize_t count = ::send(fd_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent += static_cast<size_t>(count);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    pollfd writable{fd_.get(), POLLOUT, 0};
+    const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+    if (!full || ::poll(&writable, 1, kSayTimeout_ms) <= 0) fd_.reset();
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,77 @@
+// The channel by which the ranks of a job tell `penstock launch --run` how they ended: TCP to its host, beside MPI.
+//
+//   EndListener listener(JobOutcome::Spec{...}, remote);            // launch; then, in the environment of mpirun:
+//   setenv(kEndChannelVariable, listener.address()), setenv(kEndTokenVariable, listener.token())
+//   for (pollfd& fd : listener.collect_fds(fds)) ...; listener.read(now);  listener.job().code();   // job_outcome.h
+//
+//   EndReporter end = EndReporter::from_environment();          // a rank, early in main
+//   end.running();                                              // all ranks are connected to each other
+//   end.ended(code, why);                                       // the last thing before it leaves
+//
+// Purpose: mpirun that goes on after a rank's death (--enable-recovery) exits 0 whatever happened.
+// On the wire: lines of JSON. First {"token", "rank", "host"}, then {"running": true}, then {"end": code, "why": text}. A
+//   connection that closes without the last is a rank that was killed, or whose host is gone.
+// Trust: the token travels in the environment, not on the command line; who does not know it is not listened to. A line
+//   has at most 64 KiB.
+// The variables are taken out of the rank's environment, so that programs it starts report nothing.
+// Thread-safety: one thread each. Ownership: each its sockets. Failure: EndListener's constructor throws Error(runtime);
+//   a reporter that cannot reach its launch says nothing, and the job then ends with 5.
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "launch/job_outcome.h"
+#include "runtime/base/memory.h"
+
+namespace penstock {
+
+inline constexpr const char* kEndChannelVariable = "PENSTOCK_END_CHANNEL";  // "10.0.0.1,10.1.0.1:40123"
+inline constexpr const char* kEndTokenVariable = "PENSTOCK_END_TOKEN";
+
+class EndListener {
+ public:
+  // `remote`: ranks run on other hosts too; otherwise only this host can connect.
+  EndListener(const JobOutcome::Spec& spec, bool remote, Nanoseconds now);
+
+  const std::string& address() const noexcept { return address_; }
+  const std::string& token() const noexcept { return token_; }
+  void collect_fds(std::vector<pollfd>& fds) const;
+  void read(Nanoseconds now);  // never waits
+  const JobOutcome& job() const noexcept { return job_; }
+
+ private:
+  struct Connection {
+    UniqueFd fd;
+    std::string text;  // of a line that is not complete
+    int rank = -1;     // -1: it has not said the token
+  };
+  bool read_lines(Connection& connection, Nanoseconds now);
+  bool read_line(Connection& connection, const std::string& line, Nanoseconds now);
+
+  JobOutcome job_;
+  UniqueFd listening_;
+  std::string address_;
+  std::string token_;
+  std::list<Connection> connections_;
+};
+
+class EndReporter {
+ public:
+  // Does nothing at all where the environment names no channel.
+  static EndReporter from_environment();
+
+  void running();
+  void ended(int exit_code, const std::string& why);  // the first one counts
+
+ private:
+  void say(const std::string& line);
+
+  UniqueFd fd_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+#include "launch/job_outcome.h"
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kStart_s = 5;  // for ranks that meet the same mistake: rank 0 is given time to speak first
+constexpr double kLeave_s = 3;
+constexpr double kNotice_s = 20;
+constexpr double kOver_s = 10;  // for mpirun, when no rank is left
+
+bool passed(Nanoseconds since, double limit_s, Nanoseconds now) {
+  return as_seconds(now - since) > limit_s;
+}
+
+}  // namespace
+
+void JobOutcome::began(int rank, const std::string& host, Nanoseconds now) {
+  if (rank < 0 || rank >= spec_.ranks) return;
+  ranks_[rank].host = host;
+  last_change_ = now;
+}
+
+void JobOutcome::running(int rank, Nanoseconds now) {
+  if (const auto it = ranks_.find(rank); it != ranks_.end()) it->second.running = true;
+  last_change_ = now;
+}
+
+void JobOutcome::ended(int rank, int exit_code, const std::string& why, Nanoseconds now) {
+  const auto it = ranks_.find(rank);
+  if (it == ranks_.end() || it->second.exit_code) return;
+  it->second.exit_code = exit_code;
+  it->second.why = why;
+  hung_up(rank, now);
+}
+
+void JobOutcome::hung_up(int rank, Nanoseconds now) {
+  const auto it = ranks_.find(rank);
+  if (it == ranks_.end() || it->second.gone) return;
+  it->second.gone = true;
+  left_.push_back(rank);
+  last_change_ = now;
+  if (!first_left_) first_left_ = now;
+  if (rank == 0) rank_0_left_ = now;
+}
+
+std::string JobOutcome::stuck(Nanoseconds now) const {
+  if (!first_left_) return {};
+  const auto count = [this](auto of) {
+    return std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& item) { return of(item.second); });
+  };
+  const auto gone = count([](const Rank& rank) { return rank.gone; });
+  if (gone == spec_.ranks) return passed(last_change_, kOver_s, now) ? "all ranks have ended, and mpirun has not" : "";
+  if (count([](const Rank& rank) { return rank.running; }) < spec_.ranks) {
+    return passed(*first_left_, kStart_s, now) ? name(left_.front()) + " left while the job was starting" : "";
+  }
+  // Who is left by a rank 0 that has said how the job ended was told so too, and gives its program the grace. Where it
+  // is gone without a word they notice by silence, at the latest after twice lost_after_s.
+  const bool told = ranks_.at(0).exit_code.has_value();
+  const double leaving_s = spec_.grace_s + (told ? kLeave_s : 2 * spec_.lost_after_s + kNotice_s);
+  if (!rank_0_left_ || !passed(*rank_0_left_, leaving_s, now)) return {};
+  const auto late = std::find_if(ranks_.begin(), ranks_.end(), [](const auto& item) { return !item.second.gone; });
+  return name(late->first) + " is still there after rank 0 has left";
+}
+
+const std::pair<const int, JobOutcome::Rank>* JobOutcome::speaker() const {
+  if (const auto zero = ranks_.find(0); zero != ranks_.end() && zero->second.exit_code) return &*zero;
+  for (const int rank : left_) {
+    const auto it = ranks_.find(rank);
+    if (it->second.exit_code.value_or(0) != 0) return &*it;
+  }
+  return nullptr;
+}
+
+int JobOutcome::code() const {
+  const auto* said = speaker();
+  return said != nullptr ? *said->second.exit_code : static_cast<int>(ErrorKind::peer_lost);
+}
+
+std::vector<int> JobOutcome::killed() const {
+  std::vector<int> list;
+  for (const int rank : left_) {
+    if (!ranks_.at(rank).exit_code) list.push_back(rank);
+  }
+  return list;
+}
+
+std::string JobOutcome::name(int rank) const {
+  return "rank " + std::to_string(rank) + " (host " + ranks_.at(rank).host + ")";
+}
+
+std::string JobOutcome::summary() const {
+  std::string text;
+  const auto* said = speaker();
+  const std::vector<int> lost = killed();
+  if (code() != 0) {
+    text = "the job failed with exit code " + std::to_string(code());
+    if (said == nullptr) {
+      text += ": no rank said how it ended";
+    } else {
+      text += ", says " + name(said->first);
+      if (!said->second.why.empty()) text += ": " + said->second.why.substr(0, said->second.why.find('\n'));
+    }
+  } else if (!lost.empty()) {
+    text = "the job is complete";
+  }
+  for (size_t i = 0; i < lost.size(); ++i) {
+    text += (i == 0 ? "; killed, or cut off with its host: " : ", ") + name(lost[i]);
+  }
+  return text;
+}
+
+}  // namespace penstock

@@ -1,0 +1,75 @@
+// How a job under `penstock launch --run` ended, from what its ranks say: a state machine without sockets or processes.
+//
+//   JobOutcome end({.ranks = 4, .grace_s = 5, .lost_after_s = 10}, clock.now());
+//   end.began(2, "node1", now);  end.running(2);  end.ended(2, 0, "", now);  end.hung_up(2, now);   // end_channel.h
+//   if (const std::string why = end.stuck(now); !why.empty()) ...   // mpirun is to be ended: the ranks cannot
+//   return end.code(wait_status);                                   // of the job
+//
+// Purpose: with recovery mpirun goes on when a rank dies, and then says 0 to everything, a failed program included. So
+//   the ranks' own word counts, and launch, not mpirun, ends what would wait for ever:
+//
+//     starting --all running--> running --rank 0 ended--> leaving --all gone--> over
+//         |                        |                         |                    |
+//         |                        '--rank 0 hung up--------^      |                    |
+//         '- some rank left:                                       '- too long:         '- mpirun is still there,
+//            stuck after 5 s                                          stuck                10 s later: stuck
+//
+// Whose word counts: rank 0's, which coordinates and speaks for all; where it is gone without one, that of the first
+//   rank that left with an error. A rank that hung up without a word was killed, or its host was lost.
+// Thread-safety: none; one owner. Failure: none; ranks that are none of the job's are ignored.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace penstock {
+
+class JobOutcome {
+ public:
+  struct Spec {
+    int ranks = 1;
+    double grace_s = 5;        // trainer.grace_s
+    double lost_after_s = 10;  // balancer.lost_after_s: some ranks notice a loss by silence only
+  };
+  JobOutcome(const Spec& spec, Nanoseconds now) : spec_(spec), last_change_(now) {}
+
+  void began(int rank, const std::string& host, Nanoseconds now);
+  void running(int rank, Nanoseconds now);  // it is connected to all others
+  void ended(int rank, int exit_code, const std::string& why, Nanoseconds now);
+  void hung_up(int rank, Nanoseconds now);
+
+  // Why those that are left have to be ended from outside; empty: they do not.
+  std::string stuck(Nanoseconds now) const;
+
+  bool any() const noexcept { return !ranks_.empty(); }
+  // 0 to 5, as the ranks mean it (runtime/base/error.h); 5 where no rank said how the job ended.
+  int code() const;
+  // One line for people about how it ended: cause, rank, host; empty after a good end with all ranks.
+  std::string summary() const;
+
+ private:
+  struct Rank {
+    std::string host;
+    bool running = false;
+    bool gone = false;
+    std::optional<int> exit_code;  // its own word
+    std::string why;
+  };
+  // The rank whose word counts; null: none gave one.
+  const std::pair<const int, Rank>* speaker() const;
+  std::string name(int rank) const;
+  std::vector<int> killed() const;
+
+  Spec spec_;
+  std::map<int, Rank> ranks_;
+  std::vector<int> left_;  // in order
+  Nanoseconds last_change_ = 0;
+  std::optional<Nanoseconds> first_left_;
+  std::optional<Nanoseconds> rank_0_left_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,122 @@
+// The two ends of the channel in one process: what ranks say arrives, and what strangers say does not.
+#include "launch/end_channel.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+
+namespace penstock {
+namespace {
+
+constexpr JobOutcome::Spec kSpec{.ranks = 2, .grace_s = 1, .lost_after_s = 1};
+
+// Reads until `done`, or for five seconds.
+template <class Done>
+bool hears(EndListener& listener, const Done& done) {
+  const MonotonicClock clock;
+  for (const Nanoseconds deadline = clock.now() + 5 * kSecond; clock.now() < deadline;) {
+    listener.read(clock.now());
+    if (done(listener.job())) return true;
+    std::vector<pollfd> fds;
+    listener.collect_fds(fds);
+    (void)::poll(fds.data(), fds.size(), 50);
+  }
+  return false;
+}
+
+EndReporter reporter_of(const EndListener& listener, const char* rank, const std::string& token) {
+  ::setenv(kEndChannelVariable, listener.address().c_str(), 1);
+  ::setenv(kEndTokenVariable, token.c_str(), 1);
+  ::setenv("OMPI_COMM_WORLD_RANK", rank, 1);
+  return EndReporter::from_environment();
+}
+
+UniqueFd raw_connection(const EndListener& listener) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  name.sin_port = htons(static_cast<uint16_t>(std::stoi(listener.address().substr(listener.address().find(':') + 1))));
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+  return fd;
+}
+
+TEST_CASE("ranks are heard, also through the second of two addresses, and programs they start are not") {
+  EndListener listener(kSpec, true, 0);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  CHECK(std::getenv(kEndChannelVariable) == nullptr);
+  CHECK(std::getenv(kEndTokenVariable) == nullptr);
+  EndReporter nobody = EndReporter::from_environment();
+  nobody.ended(4, "nothing is said");
+
+  EndListener near(kSpec, false, 0);
+  ::setenv(kEndChannelVariable, ("192.0.2.1," + near.address()).c_str(), 1);
+  ::setenv(kEndTokenVariable, near.token().c_str(), 1);
+  EndReporter one = EndReporter::from_environment();
+  one.running();
+  one.ended(4, "broken \xff text");
+  CHECK(hears(near, [](const JobOutcome& job) { return job.any() && job.code() == 4; }));
+  CHECK(near.job().summary().find("broken") != std::string::npos);
+
+  zero.running();
+  zero.ended(0, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 0; }));
+}
+
+TEST_CASE("a rank that is killed hangs up without a word") {
+  EndListener listener(kSpec, false, 0);
+  {
+    const EndReporter zero = reporter_of(listener, "0", listener.token());
+    REQUIRE(hears(listener, [](const JobOutcome& job) { return job.any(); }));
+  }
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.summary().find("killed") != std::string::npos; }));
+  CHECK(listener.job().code() == 5);
+}
+
+TEST_CASE("who does not know the token says nothing") {
+  EndListener listener(kSpec, false, 0);
+  EndReporter stranger = reporter_of(listener, "0", std::string(64, '0'));
+  stranger.ended(0, "");
+  EndReporter one = reporter_of(listener, "1", listener.token());
+  one.ended(2, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.any(); }));
+  CHECK(listener.job().code() == 2);
+}
+
+TEST_CASE("noise is hung up on, and takes little memory") {
+  constexpr uint32_t kSeed = 7;
+  MESSAGE("seed " << kSeed);
+  std::mt19937 random(kSeed);
+  EndListener listener(kSpec, false, 0);
+  const std::string good =
+      "{\"token\":\"" + listener.token() + "\",\"rank\":1,\"host\":\"a\"}\n{\"end\":3,\"why\":\"x\"}\n";
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = good;
+    for (int hits = 1 + static_cast<int>(random() % 4); hits > 0; --hits) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    const UniqueFd fd = raw_connection(listener);
+    (void)!::send(fd.get(), bytes.data(), random() % 2 ? bytes.size() : random() % bytes.size(), MSG_NOSIGNAL);
+    listener.read(0);
+  }
+  const UniqueFd endless = raw_connection(listener);
+  const std::string line(size_t{1} << 20, 'x');
+  (void)!::send(endless.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  EndReporter zero = reporter_of(listener, "0", listener.token());
+  zero.ended(0, "");
+  CHECK(hears(listener, [](const JobOutcome& job) { return job.any() && job.code() == 0; }));
+  std::vector<pollfd> fds;
+  CHECK(hears(listener, [&](const JobOutcome&) {
+    fds.clear();
+    listener.collect_fds(fds);
+    return fds.size() == 1;  // only the listening one is left
+  }));
+}
+
+}  // namespace
+}  // namespace penstock

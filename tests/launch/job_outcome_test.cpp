@@ -1,0 +1,91 @@
+// What a job's ranks say of its end, and when launch has to end it.
+#include "launch/job_outcome.h"
+
+#include <doctest/doctest.h>
+
+namespace penstock {
+namespace {
+
+constexpr Nanoseconds kHour = 3600 * kSecond;
+constexpr JobOutcome::Spec kSpec{.ranks = 3, .grace_s = 5, .lost_after_s = 10};
+
+// Ranks 0 to 2 have found each other.
+JobOutcome running_job() {
+  JobOutcome job(kSpec, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    job.began(rank, rank == 2 ? "b" : "a", 0);
+    job.running(rank, 0);
+  }
+  return job;
+}
+
+TEST_CASE("a good end with all ranks needs no words") {
+  JobOutcome job = running_job();
+  for (int rank = 0; rank < 3; ++rank) job.ended(rank, 0, "", kSecond);
+  CHECK(job.code() == 0);
+  CHECK(job.summary() == "");
+}
+
+TEST_CASE("a loader that was killed on the way does not spoil the job, and is named") {
+  JobOutcome job = running_job();
+  job.hung_up(2, kSecond);
+  CHECK(job.stuck(kHour) == "");  // the others go on for as long as they like
+  job.ended(0, 0, "", 2 * kHour);
+  CHECK(job.stuck(2 * kHour + 7 * kSecond) == "");
+  CHECK(job.stuck(2 * kHour + 9 * kSecond) == "rank 1 (host a) is still there after rank 0 has left");
+  job.ended(1, 5, "what a rank says that leaves without MPI_Finalize", 2 * kHour);
+  CHECK(job.code() == 0);
+  CHECK(job.summary() == "the job is complete; killed, or cut off with its host: rank 2 (host b)");
+}
+
+TEST_CASE("rank 0 speaks for all; without its word the first failure counts, and without any it is 5") {
+  JobOutcome job = running_job();
+  job.ended(1, 1, "an echo", 0);
+  job.ended(0, 4, "bad sample 'x.jpg'\n  help: look at it", 0);
+  job.ended(0, 0, "a second word", 0);
+  CHECK(job.code() == 4);
+  CHECK(job.summary() == "the job failed with exit code 4, says rank 0 (host a): bad sample 'x.jpg'");
+
+  JobOutcome without = running_job();
+  without.hung_up(0, 0);
+  without.ended(2, 0, "", 0);
+  CHECK(without.code() == 5);
+  CHECK(
+      without.summary() ==
+      "the job failed with exit code 5: no rank said how it ended; killed, or cut off with its host: rank 0 (host a)");
+  without.ended(1, 5, "lost trainer 0", 0);
+  CHECK(without.code() == 5);
+  CHECK(without.summary().find("says rank 1 (host a): lost trainer 0;") != std::string::npos);
+}
+
+TEST_CASE("a rank that leaves while the others wait in MPI_Init ends the job after a moment") {
+  JobOutcome job(kSpec, 0);
+  job.began(1, "a", 0);
+  CHECK(job.stuck(kHour) == "");  // none has left: MPI's own limits count
+  job.ended(1, 3, "a bad job file", kHour);
+  CHECK(job.stuck(kHour + 4 * kSecond) == "");
+  CHECK(job.stuck(kHour + 6 * kSecond) == "rank 1 (host a) left while the job was starting");
+}
+
+TEST_CASE("where rank 0 is gone without a word, the others have the time that noticing and the grace take") {
+  JobOutcome job = running_job();
+  job.hung_up(0, 0);
+  job.ended(1, 5, "lost trainer 0", 21 * kSecond);
+  CHECK(job.stuck(44 * kSecond) == "");
+  CHECK(job.stuck(46 * kSecond) == "rank 2 (host b) is still there after rank 0 has left");
+  job.ended(2, 5, "", 46 * kSecond);
+  CHECK(job.stuck(50 * kSecond) == "");
+  CHECK(job.stuck(57 * kSecond) == "all ranks have ended, and mpirun has not");
+}
+
+TEST_CASE("ranks that are none of the job's are not heard") {
+  JobOutcome job(kSpec, 0);
+  job.began(3, "a", 0);
+  job.began(-1, "a", 0);
+  job.ended(7, 0, "", 0);
+  CHECK_FALSE(job.any());
+  CHECK(job.code() == 5);
+}
+
+}  // namespace
+}  // namespace penstock
