@@ -1,6 +1,7 @@
 #include "runtime/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
@@ -54,10 +55,11 @@ class Coordinator::Impl {
   }
 
   void handle(PeerId peer, const ControlMessage& message) {
+    if (fenced(peer, message)) return;
     std::visit(overloaded{
                    [&](const LoaderHello& m) {
                      joined_.insert(peer);
-                     lost_.erase(peer);
+                     back_again(peer);
                      threads_[peer] = std::max(1, m.threads);
                      splits_.loader_joined(peer);
                      apply(LoaderJoined{peer, m.depth, m.chunk_buffers, node_of(peer)});
@@ -103,13 +105,15 @@ class Coordinator::Impl {
   }
 
   void peer_lost(PeerId peer, const std::string& reason, bool dead) {
-    const bool joined = joined_.erase(peer) != 0;
-    threads_.erase(peer);
-    if (!lost_.insert(peer).second) return;
-    figures_.lost.push_back(loader_name(peer, options_.embedded) + ": " + reason);
-    if (joined) apply(LoaderLost{peer, reason});
-    splits_.loader_lost(peer);
-    splits_.forget_closed();
+    if (dead_.count(peer) != 0 || (!dead && given_up_.count(peer) != 0)) return;
+    const bool news = given_up_.erase(peer) == 0;
+    if (dead) {
+      dead_.insert(peer);
+    } else {
+      given_up_.insert(peer);
+      send_(peer, GivenUp{++incarnations_[peer]});
+    }
+    if (news) lose(peer, reason, dead);
     for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, dead});
   }
 
@@ -121,10 +125,67 @@ class Coordinator::Impl {
   Figures figures() const {
     Figures figures = figures_;
     for (const auto& [loader, f] : balancer_.figures()) figures.regranted += f.regranted;
+    for (const Loss& loss : losses_) figures.lost.push_back(text_of(loss));
     return figures;
   }
 
  private:
+  struct Loss {
+    PeerId loader = 0;
+    std::string reason;
+    Nanoseconds at_ns = 0;  // of the clock
+    int64_t chunks = 0;     // that it had, and others made
+    std::optional<Nanoseconds> back_at_ns;
+  };
+
+  static std::string seconds(Nanoseconds ns) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f s", as_seconds(ns));
+    return text;
+  }
+  std::string text_of(const Loss& loss) const {
+    std::string text = loader_name(loss.loader, options_.embedded) + ": " + loss.reason + "; " +
+                       seconds(loss.at_ns - begun_ns_) + " after the start, with " + std::to_string(loss.chunks) +
+                       (loss.chunks == 1 ? " chunk" : " chunks") + " in hand";
+    if (loss.back_at_ns) text += "; back after " + seconds(*loss.back_at_ns - loss.at_ns);
+    return text;
+  }
+  int64_t regranted_of(PeerId loader) const {
+    const auto figures = balancer_.figures();
+    const auto it = figures.find(loader);
+    return it == figures.end() ? 0 : it->second.regranted;
+  }
+
+  // What a loader says that was given up is of a life that is over, until it joins again as its next incarnation.
+  bool fenced(PeerId peer, const ControlMessage& message) {
+    if (given_up_.count(peer) == 0) return dead_.count(peer) != 0;
+    const auto* hello = std::get_if<LoaderHello>(&message);
+    return hello == nullptr || hello->incarnation != incarnations_[peer];
+  }
+
+  void lose(PeerId peer, const std::string& reason, bool dead) {
+    const bool joined = joined_.erase(peer) != 0;
+    threads_.erase(peer);
+    const int64_t before = regranted_of(peer);
+    if (joined) apply(LoaderLost{peer, reason});
+    losses_.push_back({peer, reason, clock_.now(), regranted_of(peer) - before, std::nullopt});
+    splits_.loader_lost(peer);
+    splits_.forget_closed();
+    if (!notice_ || options_.embedded) return;
+    notice_("lost " + loader_name(peer, false) + ": " + reason +
+            (joined_.empty()
+                 ? "; no loader is left"
+                 : "; the other loaders make what it had" + std::string(dead ? "" : ", and it may come back")));
+  }
+
+  void back_again(PeerId peer) {
+    if (given_up_.erase(peer) == 0) return;
+    const auto loss =
+        std::find_if(losses_.rbegin(), losses_.rend(), [&](const Loss& one) { return one.loader == peer; });
+    loss->back_at_ns = clock_.now();
+    if (notice_) notice_(loader_name(peer, options_.embedded) + " is back and takes work again");
+  }
+
   struct Stream {
     Fingerprint fingerprint = 0;
     PeerId receiver = 0;
@@ -304,8 +365,16 @@ class Coordinator::Impl {
   const Notice notice_;
   Balancer balancer_;
   std::ofstream log_;
+  // A loader is in one of these sets, or has not said hello yet:
+  //
+  //   joined --silent--> given up --LoaderHello of its next incarnation--> joined
+  //      '-----------------'--- its process ended ---> dead
   std::set<PeerId> joined_;
-  std::set<PeerId> lost_;
+  std::set<PeerId> given_up_;
+  std::set<PeerId> dead_;
+  std::map<PeerId, int32_t> incarnations_;  // of loaders that were given up: the one that may join
+  std::vector<Loss> losses_;
+  const Nanoseconds begun_ns_ = clock_.now();
   std::map<PeerId, int> threads_;  // of the loaders that have joined
   SplitRegistry splits_;
   ReplicaAgreement agreement_;

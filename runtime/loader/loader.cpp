@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -54,8 +55,7 @@ class Loader::Impl {
   bool run() {
     begun_ = clock_.now();
     if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
-    // A chunk that a GPU has keeps no thread busy.
-    send(LoaderHello{options_.chunk_buffers, lease_depth(options_.threads) + in_flight_, options_.threads});
+    join();
     for (;;) {
       Incoming incoming;
       while (endpoint_->poll(incoming)) {
@@ -64,6 +64,7 @@ class Loader::Impl {
       }
       while (auto work = executor_->next_done()) finish(std::move(work));
       for (auto& work : splits_.collect()) begin(std::move(work));
+      if (dropping_ && in_hand_.empty() && splits_.at_rest()) join_again();
       look_ahead();
       if (ended_ || stop_) return good_;
       beat();
@@ -237,6 +238,26 @@ class Loader::Impl {
   }
   void send(const ControlMessage& message) { endpoint_->send(options_.coordinator, encode(message)); }
 
+  void join() {
+    // A chunk that a GPU has keeps no thread busy.
+    send(LoaderHello{options_.chunk_buffers, lease_depth(options_.threads) + in_flight_, options_.threads,
+                     incarnation_});
+  }
+  void given_up(const GivenUp& m) {
+    if (m.incarnation <= incarnation_) return;
+    incarnation_ = m.incarnation;
+    dropping_ = true;
+    const std::set<LeaseKey> leases = in_hand_;
+    for (const LeaseKey& lease : leases) withdraw(lease);
+    splits_.drop_all();
+    exporter_.given_up();
+  }
+  void join_again() {
+    dropping_ = false;
+    leases_ahead_ = 0;
+    join();
+  }
+
   void handle(Incoming& incoming) {
     std::visit(overloaded{
                    [&](MessageArrived& m) {
@@ -265,6 +286,7 @@ class Loader::Impl {
                      if (auto work = splits_.lease(std::move(m))) begin(std::move(work));
                    },
                    [&](LeaseRevoked& m) { revoke(m.lease); },
+                   [&](GivenUp& m) { given_up(m); },
                    [&](Alive&) {},
                    [&](ExportUsed& m) { exporter_.used(peer, m); },
                    [&](BufferRangeReturned& m) { exporter_.back(peer, m); },
@@ -294,14 +316,19 @@ class Loader::Impl {
       for (const PlannedSample& sample : work->lease.samples) indices.push_back(sample.index);
       work->reads = ahead_->plan(work->split->source(), indices);
     }
+    in_hand_.insert(work->lease.lease);
     executor_->submit(std::move(work));
   }
 
+  void withdraw(const LeaseKey& lease) {
+    auto work = executor_->withdraw(lease);
+    if (!work) return;
+    in_hand_.erase(lease);
+    ahead_->drop(work->reads);
+    splits_.free_chunk_buffer(work->chunk_buffer);
+  }
   void revoke(const LeaseKey& lease) {
-    if (auto work = executor_->withdraw(lease)) {
-      ahead_->drop(work->reads);
-      splits_.free_chunk_buffer(work->chunk_buffer);
-    }
+    withdraw(lease);
     splits_.revoke(lease);
   }
 
@@ -317,6 +344,12 @@ class Loader::Impl {
   void finish(std::unique_ptr<ChunkWork> work) {
     ++chunks_;
     ahead_->drop(work->reads);
+    in_hand_.erase(work->lease.lease);
+    if (dropping_) {
+      exporter_.drop(*work);
+      splits_.free_chunk_buffer(work->chunk_buffer);
+      return;
+    }
     if (!work->failure.empty()) {
       exporter_.drop(*work);
       say_failure(work->failure);
@@ -383,6 +416,9 @@ class Loader::Impl {
   bool good_ = false;
   bool all_alive_ = false;
   int exit_code_ = 0;
+  std::set<LeaseKey> in_hand_;  // that the executor has
+  int32_t incarnation_ = 0;
+  bool dropping_ = false;  // given up, and not joined again yet
   // What report_json() reads in other threads; nothing else is published by them.
   std::atomic<Nanoseconds> begun_ = clock_.now();
   Nanoseconds last_beat_ = 0;

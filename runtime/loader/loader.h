@@ -16,6 +16,13 @@
 // A lease may come while its split's dataset is still being listed (this loader joined late): it waits for that.
 // Splits, their lists and chunk buffers: loader_splits.h.
 //
+// A loader that was silent for too long is given up, and hears of it when it can listen again (GivenUp):
+//
+//   at work --GivenUp--> dropping what it has --executor idle, every chunk buffer home--> at work, as the next incarnation
+//
+//   What it publishes stays readable all the while: a receiver may be reading it, and takes from a loader that was given
+//   up what fits. The coordinator hears nothing of it until the new hello, so that the two agree on what is in use.
+//
 // Invariant: the coordinator never grants more leases than chunk buffers are free, so taking one cannot fail; where it
 //   does, peers disagree: an Error.
 // Failure: Error(peer_lost) when the coordinator is lost. A dead receiver only brings its chunk buffers back.

@@ -247,6 +247,17 @@ void LoaderSplits::close(const SplitClosed& m) {
   it->second.worth_keeping = !m.failed;
   let_closed_go();
 }
+void LoaderSplits::drop_all() {
+  for (auto& [fingerprint, split] : splits_) {
+    split.early.clear();
+    split.closed = true;
+  }
+  let_closed_go();
+}
+bool LoaderSplits::at_rest() const {
+  return chunk_buffer_receivers_.empty() &&
+         std::none_of(splits_.begin(), splits_.end(), [](const auto& item) { return item.second.opened.valid(); });
+}
 // Lists of files are kept for a while, and with them what loader.cache_gb holds: a trainer that starts again opens
 // the same splits. Processes and chunk buffers are not.
 void LoaderSplits::let_closed_go() {

@@ -68,6 +68,10 @@ class LoaderSplits {
 
   void prepare(const PrepareSplit& m);
   void close(const SplitClosed& m);
+  // As if each were closed, and no lease waited for one: this loader was given up.
+  void drop_all();
+  // No chunk buffer is out, and no dataset is being listed: nothing of before will be said any more.
+  bool at_rest() const;
   std::vector<std::unique_ptr<ChunkWork>> collect();
   void let_kept_go();  // now and then: lists that take more than their share
 

@@ -114,6 +114,15 @@ void MemoryExporter::lost(PeerId receiver) {
   }
 }
 
+void MemoryExporter::given_up() {
+  const std::set<PeerId> before = offered_;
+  for (const PeerId receiver : before) {
+    if (!linked(receiver)) continue;
+    lost(receiver);
+    offered_.erase(receiver);
+  }
+}
+
 void MemoryExporter::notice_once(const std::string& text) {
   if (noticed_.insert(text).second && notice_) notice_(text);
 }

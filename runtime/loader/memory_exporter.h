@@ -8,6 +8,7 @@
 //   // the same, of memory that is linked
 //   exporter.asked(receiver, link_asked);  exporter.asked(receiver, buffer_ranges_asked);
 //   exporter.lost(receiver);                                          // it is dead, and its programs perhaps not yet
+//   exporter.given_up();                                              // this loader was, and lives
 //
 // The states of one GPU and one program that reads images from GPUs' memory (a client of a receiver):
 //
@@ -59,6 +60,8 @@ class MemoryExporter {
   void asked(PeerId receiver, const LinkAsked& message);
   void asked(PeerId receiver, const BufferRangesAsked& message);
   void lost(PeerId receiver);
+  // This loader was given up: receivers have let go of what is linked, and are offered it again.
+  void given_up();
   void end_links() { links_.close_all(); }  // before the executor goes
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 // Every message is the list of its members: written, read and kept in step in one place.
 auto members(LoaderHello& m) {
-  return std::tie(m.chunk_buffers, m.depth, m.threads);
+  return std::tie(m.chunk_buffers, m.depth, m.threads, m.incarnation);
 }
 auto members(Alive&) {
   return std::tie();
@@ -106,6 +106,9 @@ auto members(LoaderGone& m) {
 }
 auto members(RankDied& m) {
   return std::tie(m.rank, m.reason);
+}
+auto members(GivenUp& m) {
+  return std::tie(m.incarnation);
 }
 auto members(Leave& m) {
   return std::tie(m.reason);

@@ -29,6 +29,8 @@
 //   q. R -> L  BufferRangeReturned         that has been read
 //   r. C -> R  LoaderGone                  nothing can be received from it any more
 //   s. R, L -> C  RankDied                 a rank of the same node
+//   t. C -> L  GivenUp                     silent for too long; when it hears of that it drops its work and says
+//                                          LoaderHello again, as its next incarnation
 //   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: receivers report ReceiverDone when their program has ended (or after EndServing, which goes to all of them);
 // the coordinator asks loaders to Leave, collects their reports and sends everybody Goodbye.
@@ -52,10 +54,12 @@ using Fingerprint = uint64_t;  // low half of the XXH3-128 of a split's canonica
 
 Fingerprint fingerprint_of(const std::string& canonical_json);
 
+// `incarnation`: 0, and then what GivenUp said: until that hello the coordinator ignores whatever else the loader says.
 struct LoaderHello {
   int32_t chunk_buffers = 0;
   int32_t depth = 0;
   int32_t threads = 0;
+  int32_t incarnation = 0;
 };
 struct Alive {};
 // `like`: a split of the same description that the loader has open. Where its files are as they were, the answer is
@@ -236,6 +240,10 @@ struct LoaderGone {
   PeerId loader = 0;
   bool dead = false;
 };
+// All that it had was granted to others. `incarnation`: as which it may join again.
+struct GivenUp {
+  int32_t incarnation = 0;
+};
 // To C, from who sees a rank's process end (a rank of the same node); any number of times.
 struct RankDied {
   PeerId rank = 0;
@@ -260,7 +268,7 @@ using ControlMessages =
                  LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted,
                  LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
                  Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
-                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied>;
+                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied, GivenUp>;
 
 // One of them. Copied, moved and destroyed by functions of messages.cpp: for this many kinds the compiler writes
 // thousands of small functions, in every file that would have them inline.

@@ -122,9 +122,9 @@ TEST_CASE("chunks are as small as the threads of the loaders that are there ask 
     return samples;
   };
   CHECK(chunk_of(7) == 4);  // two chunks for each of 16 threads, which two trainers share
-  world.coordinator.peer_lost(3, "its socket closed", true);
+  world.coordinator.peer_lost(3, "silent for 10.0 s", false);
   CHECK(chunk_of(8) == 8);
-  world.join(3, 8);
+  world.coordinator.handle(3, LoaderHello{8, 2, 8, 1});
   CHECK(chunk_of(9) == 4);
 }
 
@@ -608,6 +608,55 @@ TEST_CASE("a silent loader is given up, and its lease streams fail after a while
   CHECK(failed[0].error_kind == static_cast<int32_t>(ErrorKind::peer_lost));
   CHECK(world.coordinator.figures().lost.size() == 2);
   CHECK(world.coordinator.living_loaders().empty());
+}
+
+TEST_CASE("a loader that was given up is fenced until it joins again as its next incarnation") {
+  World world;
+  const std::string json = split_json();
+  world.open_at_both(json);
+  world.coordinator.handle(0, OpenLeaseStream{1, fingerprint_of(json), 0, 0, 0});
+  for (int64_t step = 0; step < 2; ++step) world.coordinator.handle(0, BatchBufferFree{1, step});
+  const auto held = world.take<LeaseGranted>(3);
+  REQUIRE(held.size() == 1);
+  (void)world.take<LeaseGranted>(2);
+  (void)world.take<PrepareSplit>(3);
+  world.clock.advance(3 * kSecond);
+  world.coordinator.peer_lost(3, "silent for 10.0 s", false);
+  REQUIRE(world.take<GivenUp>(3).size() == 1);
+  for (const PeerId receiver : {0, 1}) {
+    const auto gone = world.take<LoaderGone>(receiver);
+    REQUIRE(gone.size() == 1);
+    CHECK(!gone[0].dead);
+  }
+  world.coordinator.peer_lost(3, "silent for 12.0 s", false);  // it is known
+  CHECK(world.take<GivenUp>(3).empty());
+
+  // What it says of its old life changes nothing, its first hello included.
+  world.coordinator.handle(3, ChunkDone{held[0].lease, 1000, 1, 1});
+  world.coordinator.handle(3, ChunkBufferFree{0});
+  world.coordinator.handle(3, LoaderHello{8, 2, 1});
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
+  CHECK(world.take<LeaseGranted>(3).empty());
+  CHECK(world.take<PrepareSplit>(3).empty());
+
+  world.clock.advance(2 * kSecond);
+  world.coordinator.handle(3, LoaderHello{8, 2, 1, 1});
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2, 3});
+  CHECK(world.take<PrepareSplit>(3).size() == 1);  // it has dropped its splits, and is asked again
+  CHECK(world.take<LeaseGranted>(3).size() == 1);  // what it had is not made yet, and waits
+  REQUIRE(world.coordinator.figures().lost.size() == 1);
+  CHECK(world.coordinator.figures().lost[0] ==
+        "rank 3 (loader): silent for 10.0 s; 3.0 s after the start, with 1 chunk in hand; back after 2.0 s");
+
+  // Another silence is another incarnation; and what was silent may turn out to be dead.
+  world.coordinator.peer_lost(3, "silent for 10.0 s", false);
+  CHECK(world.take<GivenUp>(3).at(0).incarnation == 2);
+  (void)world.take<LoaderGone>(0);
+  world.coordinator.peer_lost(3, "its process ended", true);
+  CHECK(world.take<LoaderGone>(0).at(0).dead);
+  world.coordinator.handle(3, LoaderHello{8, 2, 1, 2});
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
+  CHECK(world.coordinator.figures().lost.size() == 2);
 }
 
 }  // namespace

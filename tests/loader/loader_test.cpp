@@ -203,6 +203,52 @@ TEST_CASE("lease, chunk, chunk buffer: contents are the sample maker's, the chun
   CHECK(world.result());
 }
 
+TEST_CASE("a loader that was given up joins again when nothing of its earlier life is out any more") {
+  const TinyDataset data(20);
+  const std::string json = json_of(data);
+  World world({.threads = 1, .chunk_buffers = 4});
+  CHECK(world.expect<LoaderHello>().incarnation == 0);
+  REQUIRE(world.prepare(json).good);
+  world.send(lease_of(json, 1, {1, 2}));
+  const ChunkArrived published = world.expect_chunk();
+  (void)world.expect<ChunkDone>();
+  for (int64_t step = 2; step < 5; ++step) world.send(lease_of(json, step, {3, 4, 5, 6, 7}));
+  world.send(GivenUp{1});
+  world.send(GivenUp{1});  // again: changes nothing
+  // It says no hello while a chunk of it is being read. Of its last leases one may have been made before it heard.
+  std::vector<ChunkArrived> more;
+  const MonotonicClock clock;
+  const Nanoseconds until = clock.now() + 200 * kMillisecond;
+  while (clock.now() < until) {
+    Incoming incoming;
+    if (!world.end().poll(incoming)) continue;
+    if (auto* chunk = std::get_if<ChunkArrived>(&incoming)) {
+      more.push_back(std::move(*chunk));
+    } else {
+      CHECK_FALSE(std::holds_alternative<LoaderHello>(decode(std::get<MessageArrived>(incoming).message)));
+    }
+  }
+  world.end().release(1, published.token);
+  for (const ChunkArrived& chunk : more) world.end().release(1, chunk.token);
+  for (;;) {
+    Incoming incoming = world.receive();
+    const ControlMessage message = decode(std::get<MessageArrived>(incoming).message);
+    if (const auto* hello = std::get_if<LoaderHello>(&message)) {
+      CHECK(hello->incarnation == 1);
+      CHECK(hello->chunk_buffers == 4);
+      break;
+    }
+  }
+  // All its chunk buffers are there, and it makes the same as ever.
+  REQUIRE(world.prepare(json).good);
+  for (int64_t step = 6; step < 10; ++step) world.send(lease_of(json, step, {1, 2}));
+  for (int i = 0; i < 4; ++i) {
+    const ChunkArrived chunk = world.expect_chunk();
+    CHECK(chunk.payload.size() == published.payload.size());
+    (void)world.expect<ChunkDone>();
+  }
+}
+
 TEST_CASE("chunk buffers are used again and again, whatever the order of their return") {
   const TinyDataset data(20);
   const std::string json = json_of(data);

@@ -278,6 +278,36 @@ def test_a_loader_that_stops_for_a_while():
         print(f"  over {transport}: {dropped} late chunks dropped", flush=True)
 
 
+def test_a_loader_that_was_given_up_comes_back():
+    for transport in ("shm", "mpi"):
+        with leaving_nothing() as env:
+            running = Running(env, program=long_program(work.name),
+                              overrides=[*LONG_BATCH, f"transport={transport}", "balancer.heartbeat_s=0.1",
+                                         "balancer.lost_after_s=0.8"])
+            loader = running.ranks()[3]
+            for _ in range(2):
+                os.kill(loader, signal.SIGSTOP)
+                time.sleep(1.1)
+                os.kill(loader, signal.SIGCONT)
+                time.sleep(0.3)
+            assert running.end(40) == 0, running.log()
+            report = require_same_stream(running)
+            lost = [text for rank in report["ranks"] for text in rank.get("lost_loaders", [])]
+            assert len(lost) == 2 and all("; back after " in text for text in lost), lost
+            assert any(rank["role"] == "loader" and rank["rank"] == 3 for rank in report["ranks"]), running.log()
+            assert "lost rank 3 (loader): silent for 0." in running.text("stderr"), running.log()
+            assert "rank 3 (loader) is back" in running.text("stderr"), running.log()
+
+
+def test_a_loader_that_stays_stopped_costs_neither_the_stream_nor_the_end():
+    with leaving_nothing() as env:
+        running = Running(env, program=long_program(work.name),
+                          overrides=[*LONG_BATCH, "balancer.heartbeat_s=0.1", "balancer.lost_after_s=0.8"])
+        os.kill(running.ranks()[3], signal.SIGSTOP)
+        assert running.end(40) == 0, running.log()
+        require_same_stream(running)
+
+
 def test_a_trainer_that_stops_for_a_while():
     # One stopped trainer's program holds up its own stream alone; nobody gives up on it.
     with leaving_nothing() as env:
