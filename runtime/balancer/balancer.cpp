@@ -6,6 +6,7 @@
 
 #include "runtime/balancer/cost_model.h"
 #include "runtime/balancer/lease_stream_registry.h"
+#include "runtime/balancer/lease_times.h"
 #include "runtime/balancer/loader_registry.h"
 #include "runtime/base/error.h"
 
@@ -17,6 +18,12 @@ using State = ChunkState::State;
 
 constexpr int kFailuresBeforePause = 3;
 constexpr int kMostDoublings = 5;  // of a chunk's lease timeout: 32 times
+constexpr int64_t kShortestLateness = 250'000'000;
+constexpr int64_t kLateness = 3;  // times what 99 of 100 leases take
+// One hedge in so many grants.
+constexpr uint64_t kHedgeEvery = 50;
+constexpr uint64_t kHedgeEveryUnderFaults = 20;
+constexpr int64_t kFaultsLast = 60'000'000'000;
 constexpr int64_t kFirstRest = 100'000'000;
 constexpr int64_t kLongestRest = 5'000'000'000;
 constexpr int kMostRestDoublings = 6;
@@ -110,8 +117,10 @@ class Balancer::Impl {
     if (stream != nullptr && loaders_.made(*loader, stream->opened.receiver, e.lease)) {
       ChunkState& chunk = *streams_.chunk(*stream, e.lease.step, e.lease.chunk);
       chunk.state = State::sent;
+      chunk.made_ns = now_;
+      times_.observe(now_ - chunk.granted_ns);
       streams_.dequeue(*stream, e.lease.step, e.lease.chunk, chunk);  // it had expired, but here it comes
-      start_timer(e.lease, chunk);
+      start_timer(e.lease, chunk, doubled(options_.lease_timeout_ns, chunk));
     } else {
       loaders_.revoked_answered(*loader, e.lease);
     }
@@ -219,8 +228,8 @@ class Balancer::Impl {
 
   // ---- time ------------------------------------------------------------------------------------------------------
   void on(const Tick&) {
-    check_silence();
-    bool changed = end_pauses();
+    bool changed = check_silence();
+    changed = end_pauses() || changed;
     changed = end_rests() || changed;
     changed = expire_leases() || changed;
     if (any_loader_ever_ && loaders_.all().empty() && now_ - last_loss_ns_ >= options_.all_lost_ns) {
@@ -240,7 +249,8 @@ class Balancer::Impl {
   }
 
   // Each loader has one entry in checks_; hearing it costs nothing, the entry is only moved on when it comes up.
-  void check_silence() {
+  bool check_silence() {
+    bool any = false;
     while (!checks_.empty() && checks_.begin()->first <= now_) {
       LoaderState& loader = *loaders_.find(checks_.begin()->second);
       checks_.erase(checks_.begin());
@@ -250,12 +260,29 @@ class Balancer::Impl {
         actions_.push_back(GiveUpLoader{loader.id, "silent for " + seconds(silent)});
       } else if (silent >= stalled_after()) {
         loader.stalled = true;
+        last_stall_ns_ = now_;
+        any = release_held(loader) || any;
         check_at(loader, loader.last_received_ns + options_.lost_after_ns);
       } else {
         check_at(loader, loader.last_received_ns + stalled_after());
       }
       loaders_.refresh(loader);
     }
+    return any;
+  }
+
+  // What a loader holds that stands still may go to others at once; it keeps it until one takes it.
+  bool release_held(const LoaderState& loader) {
+    std::vector<LeaseKey> held = loader.leased;
+    held.insert(held.end(), loader.sent.begin(), loader.sent.end());
+    for (const LeaseKey& lease : held) {
+      LeaseStreamState& stream = *streams_.find(lease.stream);
+      ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
+      stop_timer(lease, chunk);
+      ++chunk.expiries;
+      streams_.enqueue(stream, lease.step, lease.chunk, chunk);
+    }
+    return !held.empty();
   }
 
   LoaderState* note_alive(LoaderId id) {
@@ -332,17 +359,46 @@ class Balancer::Impl {
       LeaseStreamState& stream = *streams_.find(lease.stream);
       ChunkState& chunk = *streams_.chunk(stream, lease.step, lease.chunk);
       stop_timer(lease, chunk);
+      if (now_ - since_ns(chunk) < doubled(options_.lease_timeout_ns, chunk)) {
+        times_.observe(now_ - chunk.granted_ns);  // it takes that long at least
+        if (!may_hedge()) {
+          start_timer(lease, chunk, doubled(options_.lease_timeout_ns, chunk));
+          continue;
+        }
+        ++hedges_;
+        ++figures_[chunk.holder].hedged;
+      }
       ++chunk.expiries;
       streams_.enqueue(stream, lease.step, lease.chunk, chunk);  // it keeps its lease until another loader takes it
     }
     return any;
   }
 
-  void start_timer(const LeaseKey& lease, ChunkState& chunk) {
-    stop_timer(lease, chunk);
-    int64_t wait_limit = options_.lease_timeout_ns;
+  bool may_hedge() const {
+    if (loaders_.all().size() < 2) return false;
+    const bool faults = (last_loss_ns_ != 0 && now_ - last_loss_ns_ < kFaultsLast) ||
+                        (last_stall_ns_ != 0 && now_ - last_stall_ns_ < kFaultsLast);
+    return (hedges_ + 1) * (faults ? kHedgeEveryUnderFaults : kHedgeEvery) <= grants_;
+  }
+  // Since when its state is as it is.
+  static int64_t since_ns(const ChunkState& chunk) {
+    return chunk.state == State::sent ? chunk.made_ns : chunk.granted_ns;
+  }
+  static int64_t doubled(int64_t wait_limit, const ChunkState& chunk) {
     for (int i = std::min(chunk.expiries, kMostDoublings); i > 0 && wait_limit < INT64_MAX / 4; --i) wait_limit *= 2;
-    chunk.expires_ns = now_ > INT64_MAX - wait_limit ? INT64_MAX : now_ + wait_limit;
+    return wait_limit;
+  }
+
+  // From the grant until its chunk is late, by what leases usually take.
+  int64_t lateness(const ChunkState& chunk) const {
+    const int64_t p99_ns = times_.p99_ns();
+    const int64_t most = doubled(options_.lease_timeout_ns, chunk);
+    return p99_ns == 0 ? most : std::min(most, doubled(std::max(kShortestLateness, kLateness * p99_ns), chunk));
+  }
+  void start_timer(const LeaseKey& lease, ChunkState& chunk, int64_t wait_limit) {
+    stop_timer(lease, chunk);
+    const int64_t since = since_ns(chunk);
+    chunk.expires_ns = since > INT64_MAX - wait_limit ? INT64_MAX : since + wait_limit;
     timers_.emplace(chunk.expires_ns, place_of(lease));
   }
 
@@ -463,7 +519,8 @@ class Balancer::Impl {
     lease.generation = ++chunk.generation;
     chunk.state = State::leased;
     chunk.holder = loader.id;
-    start_timer(lease, chunk);
+    chunk.granted_ns = now_;
+    start_timer(lease, chunk, lateness(chunk));
     stream.last_grant = ++grants_;
     loaders_.grant(loader, stream.opened.receiver, lease, grants_);
     streams_.dequeue(stream, step, index, chunk);
@@ -579,6 +636,9 @@ class Balancer::Impl {
   std::set<std::pair<int64_t, LoaderId>> checks_;  // when to look at a loader's silence
   std::set<std::pair<int64_t, LoaderId>> pauses_;  // until when a failing loader gets nothing
   bool any_loader_ever_ = false;
+  LeaseTimes times_;
+  uint64_t hedges_ = 0;
+  int64_t last_stall_ns_ = 0;  // 0: no loader ever stood still
   int64_t last_loss_ns_ = 0;
   std::string last_loss_;
   uint64_t grants_ = 0;

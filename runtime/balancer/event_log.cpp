@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 // clang-format off: a table is read best as one
 // Each struct's fields are listed once, here, and read and written through the same list.
@@ -297,7 +297,7 @@ std::string log_lines(int64_t now_ns, const Event& event, const std::vector<Acti
 BalancerOptions options_from_first_line(const std::string& line) {
   const Json json = parse(line);
   if (json.value("penstock_balancer_log", Json()) != Json(kVersion)) {
-    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 1");
+    throw Error(ErrorKind::usage, "balancer log: the first line is not that of a balancer log of version 2");
   }
   BalancerOptions options;
   const Json policy = json.value("policy", Json("deadline"));

@@ -36,6 +36,8 @@ struct ChunkState {
   int expiries = 0;
   int64_t weight = 0;
   LoaderId holder = 0;              // while leased or sent
+  int64_t granted_ns = 0;           // likewise
+  int64_t made_ns = 0;              // while sent
   int64_t expires_ns = -1;          // -1: no timer runs
   std::vector<uint64_t> failed_by;  // serials of loaders
 };

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "runtime/balancer/balancer.h"
 #include "runtime/balancer/event_log.h"
@@ -30,6 +31,8 @@ BalancerOptions balancer_options(const CoordinatorOptions& coordination) {
   options.retry_for_ns = static_cast<int64_t>(spec.retry_s * 1e9);
   return options;
 }
+
+constexpr Nanoseconds kLongPause = kSecond;  // between two ticks, of which there are several a second
 
 }  // namespace
 
@@ -117,14 +120,22 @@ class Coordinator::Impl {
     for (const PeerId receiver : options_.receivers) send_(receiver, LoaderGone{peer, dead});
   }
 
-  void tick() { apply(Tick{}); }
+  // Where this process stood still itself, what others said meanwhile is read first: nobody is silent for that.
+  void tick() {
+    const Nanoseconds now = clock_.now();
+    const bool stood_still = now - std::exchange(last_tick_ns_, now) > kLongPause;
+    if (!stood_still) apply(Tick{});
+  }
 
   std::optional<Nanoseconds> idle_since() const { return idle_since_; }
   std::vector<PeerId> living_loaders() const { return {joined_.begin(), joined_.end()}; }
   std::string all_lost() const { return all_lost_; }
   Figures figures() const {
     Figures figures = figures_;
-    for (const auto& [loader, f] : balancer_.figures()) figures.regranted += f.regranted;
+    for (const auto& [loader, f] : balancer_.figures()) {
+      figures.regranted += f.regranted;
+      figures.hedged += f.hedged;
+    }
     for (const Loss& loss : losses_) figures.lost.push_back(text_of(loss));
     return figures;
   }
@@ -375,6 +386,7 @@ class Coordinator::Impl {
   std::map<PeerId, int32_t> incarnations_;  // of loaders that were given up: the one that may join
   std::vector<Loss> losses_;
   const Nanoseconds begun_ns_ = clock_.now();
+  Nanoseconds last_tick_ns_ = begun_ns_;
   std::map<PeerId, int> threads_;  // of the loaders that have joined
   SplitRegistry splits_;
   ReplicaAgreement agreement_;

@@ -46,7 +46,7 @@ class Coordinator {
   void handle(PeerId peer, const ControlMessage& message);
   // `dead`: its process has ended; otherwise it is only silent: it is sent GivenUp, and may join again.
   void peer_lost(PeerId peer, const std::string& reason, bool dead);
-  void tick();
+  void tick();  // several times a second
 
   // `penstock serve`: since when no program lives at any receiver, after the first came.
   std::optional<Nanoseconds> idle_since() const;
@@ -57,6 +57,7 @@ class Coordinator {
   struct Figures {
     int64_t granted = 0;
     int64_t regranted = 0;
+    int64_t hedged = 0;  // of those, late by what leases usually take
     // "rank 3 (loader): its socket closed; 12.3 s after the start, with 5 chunks in hand", and when it was back
     std::vector<std::string> lost;
   };

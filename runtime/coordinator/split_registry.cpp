@@ -56,7 +56,7 @@ void SplitRegistry::loader_lost(PeerId loader) {
   for (const Fingerprint fingerprint : all) {
     const auto it = splits_.find(fingerprint);
     if (it == splits_.end()) continue;  // was the same as another
-    it->second.asked.erase(loader);  // it is asked again where it joins again
+    it->second.asked.erase(loader);     // it is asked again where it joins again
     it->second.waiting_for.erase(loader);
     settle(it->second);
   }

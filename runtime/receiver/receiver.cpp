@@ -119,7 +119,7 @@ class Receiver::Impl final : private ReceiverMessenger {
     report["elapsed_s"] = as_seconds(clock_.now() - begun_);
     if (coordinator_) {
       const Coordinator::Figures figures = coordinator_->figures();
-      report["leases"] = {{"granted", figures.granted}, {"regranted", figures.regranted}};
+      report["leases"] = {{"granted", figures.granted}, {"regranted", figures.regranted}, {"hedged", figures.hedged}};
       report["lost_loaders"] = figures.lost;
     }
     rusage usage{};

@@ -296,6 +296,89 @@ TEST_CASE("a late lease goes to another loader with a new generation; the old ho
   }
 }
 
+// Two loaders that have made 200 chunks each, in 10 ms each.
+struct Practised : Bench {
+  explicit Practised(const BalancerOptions& options) : Bench(options) {
+    at(0, LoaderJoined{1, 64, 256, 0});
+    at(0, LoaderJoined{2, 64, 256, 0});
+    at(0, stream(1, 0, 1, 1000));
+    for (now_ms = 0; step < 400; ++step) {
+      at(now_ms, BatchBufferReserved{1, step});
+      const Grant grant = grants.at(0);
+      now_ms += 10;
+      complete(now_ms, grant);
+    }
+  }
+  std::vector<Grant> next(int chunks) {
+    std::vector<Grant> granted;
+    for (int i = 0; i < chunks; ++i) {
+      at(now_ms, BatchBufferReserved{1, step++});
+      granted.insert(granted.end(), grants.begin(), grants.end());
+    }
+    return granted;
+  }
+  int64_t now_ms = 0;
+  int64_t step = 0;
+};
+
+TEST_CASE("a lease that takes three times what 99 of 100 take, and 250 ms, is hedged") {
+  Practised bench(short_times());
+  const Grant late = bench.next(1).at(0);
+  const int64_t granted_ms = bench.now_ms;
+  bench.alive(granted_ms + 249, {1, 2});
+  bench.at(granted_ms + 249, Tick{});
+  CHECK(bench.grants.empty());
+  bench.at(granted_ms + 250, Tick{});
+  REQUIRE(bench.grants.size() == 1);
+  CHECK(bench.grants[0].loader != late.loader);
+  CHECK(bench.grants[0].lease.generation == 2);
+  CHECK(bench.balancer.figures()[late.loader].hedged == 1);
+}
+
+TEST_CASE("hedges stop where they are a fiftieth of all grants; lease_timeout holds all the same") {
+  Practised bench(short_times());
+  CHECK(bench.next(40).size() == 40);
+  const int64_t granted_ms = bench.now_ms;
+  const auto tick_at = [&](int64_t ms) {
+    for (int64_t at = ms - 200; at <= ms; at += 200) bench.alive(at, {1, 2});
+    bench.at(ms, Tick{});
+    return bench.grants.size();
+  };
+  CHECK(tick_at(granted_ms + 250) == 8);  // of 440 grants
+  for (int64_t ms = 500; ms < 3000; ms += 250) CHECK(tick_at(granted_ms + ms) == 0);
+  CHECK(tick_at(granted_ms + 3000) == 32);
+}
+
+TEST_CASE("where leases have become slow nothing is hedged") {
+  Practised bench(short_times());
+  for (int i = 0; i < 60; ++i) {  // now some take 200 ms, and 600 ms are no reason
+    const Grant grant = bench.next(1).at(0);
+    bench.now_ms += 200;
+    bench.complete(bench.now_ms, grant);
+  }
+  (void)bench.next(1);
+  for (int64_t ms = 200; ms <= 600; ms += 200) {
+    bench.alive(bench.now_ms + ms, {1, 2});
+    bench.at(bench.now_ms + ms, Tick{});
+    CHECK(bench.grants.empty());
+  }
+}
+
+TEST_CASE("what a loader holds that stands still may go to others at once") {
+  Bench bench(short_times());
+  bench.at(0, LoaderJoined{1, 2, 8, 0});
+  bench.at(0, stream(1, 0, 3));
+  bench.at(0, BatchBufferReserved{1, 0});
+  REQUIRE(bench.grants.size() == 2);
+  const Grant made = bench.grants[0];
+  bench.at(10, ChunkProduced{1, made.lease, 1, 1, 1});  // and not accepted: its bytes may be on their way for ever
+  bench.at(20, LoaderJoined{2, 4, 8, 0});
+  bench.alive(260, {2});
+  bench.at(261, Tick{});  // loader 1 is silent for a quarter of lost_after
+  CHECK(bench.grants.size() == 3);
+  for (const Grant& grant : bench.grants) CHECK(grant.loader == 2);
+}
+
 TEST_CASE("an expired lease that is made after all stays where it is") {
   Bench bench(short_times(1));
   bench.at(0, LoaderJoined{0, 2, 8, 0});

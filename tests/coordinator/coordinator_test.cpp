@@ -610,6 +610,19 @@ TEST_CASE("a silent loader is given up, and its lease streams fail after a while
   CHECK(world.coordinator.living_loaders().empty());
 }
 
+TEST_CASE("where the coordinator itself stood still nobody is given up for it") {
+  World world;
+  world.join(2);
+  world.join(3);
+  world.clock.advance(30 * kSecond);
+  world.coordinator.tick();
+  CHECK(world.coordinator.living_loaders().size() == 2);
+  world.coordinator.handle(2, Alive{});  // what lay unread
+  world.clock.advance(100 * kMillisecond);
+  world.coordinator.tick();
+  CHECK(world.coordinator.living_loaders() == std::vector<PeerId>{2});
+}
+
 TEST_CASE("a loader that was given up is fenced until it joins again as its next incarnation") {
   World world;
   const std::string json = split_json();
