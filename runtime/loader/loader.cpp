@@ -30,6 +30,7 @@ class Loader::Impl {
  public:
   Impl(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
+        clock_(options.seams.clock != nullptr ? *options.seams.clock : real_clock_),
         endpoint_(std::move(endpoint)),
         silence_(options.silence_ns),
         // A result and the lease that answers it, both at the wrong end of the sleeps: twice as long as on average.
@@ -53,27 +54,33 @@ class Loader::Impl {
   }
 
   bool run() {
+    begin();
+    while (turn()) wait();
+    return good_;
+  }
+  void begin() {
     begun_ = clock_.now();
     if (options_.silence_ns > 0) silence_.watch(options_.coordinator, begun_);
     join();
-    for (;;) {
-      Incoming incoming;
-      while (endpoint_->poll(incoming)) {
-        handle(incoming);
-        if (ended_) return good_;
-      }
-      while (auto work = executor_->next_done()) finish(std::move(work));
-      for (auto& work : splits_.collect()) begin(std::move(work));
-      if (dropping_ && in_hand_.empty() && splits_.at_rest()) join_again();
-      look_ahead();
-      if (ended_ || stop_) return good_;
-      beat();
-      if (silence_.tick(clock_.now())) {
-        throw Error(ErrorKind::peer_lost, "lost trainer 0 (rank " + std::to_string(options_.coordinator) +
-                                              "), which coordinates: " + silence_.reason());
-      }
-      wait();
+  }
+  bool turn() {
+    if (ended_ || stop_) return false;
+    Incoming incoming;
+    while (endpoint_->poll(incoming)) {
+      handle(incoming);
+      if (ended_) return false;
     }
+    while (auto work = executor_->next_done()) finish(std::move(work));
+    for (auto& work : splits_.collect()) begin(std::move(work));
+    if (dropping_ && in_hand_.empty() && splits_.at_rest()) join_again();
+    look_ahead();
+    if (ended_ || stop_) return false;
+    beat();
+    if (silence_.tick(clock_.now())) {
+      throw Error(ErrorKind::peer_lost, "lost trainer 0 (rank " + std::to_string(options_.coordinator) +
+                                            "), which coordinates: " + silence_.reason());
+    }
+    return true;
   }
 
   void stop() noexcept {
@@ -122,6 +129,7 @@ class Loader::Impl {
 
  private:
   std::unique_ptr<Executor> make_executor() {
+    if (options_.seams.executor) return options_.seams.executor();
     if (options_.executor != ExecutorKind::cpu) {
       try {
         auto executor = make_gpu_executor(options_.threads, options_.cpus, open_gpus(options_.gpus),
@@ -397,7 +405,8 @@ class Loader::Impl {
   }
 
   LoaderOptions options_;
-  MonotonicClock clock_;
+  const MonotonicClock real_clock_;
+  const Clock& clock_;
   std::optional<Nanoseconds> failure_said_ns_;
   std::unique_ptr<Endpoint> endpoint_;
   SilenceWatch silence_;
@@ -467,6 +476,12 @@ Loader::Loader(const LoaderOptions& options, std::unique_ptr<Endpoint> endpoint)
 Loader::~Loader() = default;
 bool Loader::run() {
   return impl_->run();
+}
+void Loader::begin() {
+  impl_->begin();
+}
+bool Loader::turn() {
+  return impl_->turn();
 }
 void Loader::stop() noexcept {
   impl_->stop();

@@ -40,9 +40,20 @@
 #include "runtime/gpu/gpus.h"
 #include "runtime/gpu/in_flight_batches.h"
 #include "runtime/job/job.h"
+#include "runtime/sample/split_context.h"
 #include "transport/transport.h"
 
 namespace penstock {
+
+class Executor;
+
+// What a simulation puts in the place of time, threads and disks (runtime/simulate); empty: the real ones.
+struct LoaderSeams {
+  const Clock* clock = nullptr;
+  std::function<std::unique_ptr<Executor>()> executor;
+  // In the loader's own loop, and not in a thread.
+  std::function<std::shared_ptr<const SplitContext>(const ResolvedSplit& split)> open_split;
+};
 
 struct LoaderOptions {
   PeerId coordinator = 0;
@@ -66,6 +77,7 @@ struct LoaderOptions {
   // The budget of all splits for what is learned of their JPEG files (decode/jpeg/learned_index.h), within half of what
   // the chunk buffers leave of memory_bytes; 0: nothing is.
   int64_t index_memory_bytes = int64_t{512} << 20;
+  LoaderSeams seams;
   // Hears, from any thread, what people should know though the job goes on: a worker that had to be replaced.
   std::function<void(const std::string&)> on_notice;
 };
@@ -87,6 +99,10 @@ class Loader {
 
   // Returns true when the coordinator ended the job in good order.
   bool run();
+  // One turn of run()'s loop, without waiting; false: that would return. For who has an event loop already; begin()
+  // comes first.
+  void begin();
+  bool turn();
   // After run(): the coordinator said goodbye, and no rank had been lost.
   bool all_alive() const noexcept;
   int exit_code() const noexcept;  // of the job, by that goodbye

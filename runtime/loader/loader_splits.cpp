@@ -133,6 +133,11 @@ void LoaderSplits::prepare(const PrepareSplit& m) {
   }
   std::promise<void> promise;
   split.opened = promise.get_future();
+  if (options_.seams.open_split) {
+    split.fresh = open(m, std::move(before));
+    promise.set_value();
+    return;
+  }
   split.opening = std::thread([this, &split, m, before = std::move(before), promise = std::move(promise)]() mutable {
     try {
       split.fresh = open(m, std::move(before));
@@ -190,9 +195,11 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
     std::shared_ptr<const SplitContext> context;  // reads through `files`: goes first
   };
   const auto opened = std::make_shared<Opened>(files);
-  opened->context = SplitContext::open(split_from_json(m.json), opened->files,
-                                       {options_.python, options_.on_notice, python_stop_.get_token()},
-                                       options_.sources, learned_, large_);
+  opened->context = options_.seams.open_split
+                        ? options_.seams.open_split(split_from_json(m.json))
+                        : SplitContext::open(split_from_json(m.json), opened->files,
+                                             {options_.python, options_.on_notice, python_stop_.get_token()},
+                                             options_.sources, learned_, large_);
   fresh.stamps = opened->files.finish();
   fresh.context = {opened, opened->context.get()};
   const Source& source = fresh.context->source();
@@ -307,7 +314,7 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
     if (split.opened.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
     if (waits_for_room(split)) continue;
     split.opened.get();
-    split.opening.join();
+    if (split.opening.joinable()) split.opening.join();
     Listed fresh = std::exchange(split.fresh, {});
     SplitPrepared answer = std::move(fresh.answer);
     if (answer.same) {

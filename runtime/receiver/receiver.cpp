@@ -34,6 +34,7 @@ class Receiver::Impl final : private ReceiverMessenger {
  public:
   Impl(const ReceiverOptions& options, std::unique_ptr<Endpoint> endpoint)
       : options_(options),
+        clock_(options.clock != nullptr ? *options.clock : real_clock_),
         endpoint_(std::move(endpoint)),
         heartbeats_({options_.self, options_.coordinator, options_.coordination.receivers,
                      options_.coordination.loaders, options_.heartbeat_ns, options_.silence_ns},
@@ -64,16 +65,24 @@ class Receiver::Impl final : private ReceiverMessenger {
     wakeup_.set();
   }
 
-  void run() {
+  void begin() {
     begun_ = clock_.now();
     heartbeats_.begin(begun_);
+  }
+  bool turn() {
+    bool moved = poll_endpoint();
+    moved = poll_clients() || moved;
+    moved = run_local() || moved;
+    if (end_.serving_ending()) leave_serving();
+    tick();
+    return moved;
+  }
+
+  void run() {
+    begin();
     try {
       while (!stop_ && !end_.ended()) {
-        bool moved = poll_endpoint();
-        moved = poll_clients() || moved;
-        moved = run_local() || moved;
-        if (end_.serving_ending()) leave_serving();
-        tick();
+        const bool moved = turn();
         if (!moved && !stop_ && !end_.ended()) wait();
       }
     } catch (const Error& error) {
@@ -417,7 +426,8 @@ class Receiver::Impl final : private ReceiverMessenger {
   }
 
   ReceiverOptions options_;
-  MonotonicClock clock_;
+  const MonotonicClock real_clock_;
+  const Clock& clock_;
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<Coordinator> coordinator_;
   std::deque<ControlMessage> local_;  // from this rank to itself
@@ -449,6 +459,15 @@ void Receiver::adopt(UniqueFd client_socket) {
 }
 void Receiver::run() {
   impl_->run();
+}
+void Receiver::begin() {
+  impl_->begin();
+}
+bool Receiver::turn() {
+  return impl_->turn();
+}
+bool Receiver::ended() const noexcept {
+  return impl_->end().ended();
 }
 void Receiver::stop() noexcept {
   impl_->stop();

@@ -50,6 +50,11 @@ class Receiver {
   void adopt(UniqueFd client_socket);  // before run(), or from another thread while it runs
 
   void run();
+  // One turn of run()'s loop, without waiting; true: something moved. For who has an event loop already: begin() comes
+  // first, and errors are the caller's.
+  void begin();
+  bool turn();
+  bool ended() const noexcept;  // the job has, for everybody; goodbye() says how
   void stop() noexcept;  // from any thread
   // After run(): clients, and those that come later, see a hang-up at once instead of waiting for nobody.
   void disconnect_clients();

@@ -41,6 +41,7 @@ struct ReceiverOptions {
   int32_t local_replicas = 1;  // trainers on this node
   std::string host;
   std::string overrides_json;  // for programs that attach
+  const Clock* clock = nullptr;  // of a simulation; null: the real one
   // Trainer 0's receiver: who takes part. Unused elsewhere.
   CoordinatorOptions coordination;
 };

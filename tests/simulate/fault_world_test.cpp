@@ -1,0 +1,78 @@
+// Whole jobs in virtual time under faults: see runtime/simulate/fault_world.h for what is drawn and what is checked.
+//
+//   fault_world_test                                  # the seeds below
+//   PENSTOCK_FULL=1 fault_world_test                  # many more
+//   PENSTOCK_SEED=123 fault_world_test                # this world alone, with everything that happens in it
+#include "runtime/simulate/fault_world.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace penstock {
+namespace {
+
+struct Sums {
+  int64_t worlds = 0, batches = 0, losses = 0, returns = 0, granted = 0, regranted = 0, hedged = 0;
+
+  void add(const WorldResult& world) {
+    ++worlds;
+    batches += world.batches;
+    losses += world.losses;
+    returns += world.returns;
+    granted += world.granted;
+    regranted += world.regranted;
+    hedged += world.hedged;
+  }
+};
+
+int64_t number_of(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+TEST_CASE("the stream goes on, exactly once, whatever befalls loaders, as long as one is healthy") {
+  const int64_t seed_alone = number_of("PENSTOCK_SEED", 0);
+  const int64_t first = seed_alone > 0 ? seed_alone : 1;
+  const int64_t worlds = seed_alone > 0 ? 1 : number_of("PENSTOCK_FULL", 0) > 0 ? 20'000 : 600;
+  MESSAGE("seeds " << first << " to " << first + worlds - 1);
+  Sums sums;
+  for (int64_t seed = first; seed < first + worlds; ++seed) {
+    CAPTURE(seed);
+    const auto number = static_cast<uint64_t>(seed);
+    std::string text;
+    const WorldResult quiet = FaultWorld(number, {.faults = false}).run();
+    const WorldResult world = FaultWorld(number, {.text = seed_alone > 0 ? &text : nullptr}).run();
+    if (!text.empty()) std::fputs(text.c_str(), stdout);
+    REQUIRE(quiet.failure == "");
+    CHECK(quiet.losses == 0);
+    REQUIRE(world.failure == "");
+    CHECK(world.hashes == quiet.hashes);
+    CHECK(world.batches == quiet.batches);
+    if (seed % 4 == 0) CHECK(FaultWorld(number).run().log == world.log);  // the same seed, the same world
+    sums.add(world);
+  }
+  MESSAGE("worlds " << sums.worlds << ", batches " << sums.batches << ", losses " << sums.losses << ", returns "
+                    << sums.returns << ", granted " << sums.granted << ", regranted " << sums.regranted << ", hedged "
+                    << sums.hedged);
+  if (seed_alone > 0) return;
+  CHECK(sums.losses > sums.worlds / 2);
+  CHECK(sums.returns > sums.worlds / 20);
+  CHECK(sums.hedged > 0);
+}
+
+TEST_CASE("where all loaders are lost the job ends, by that name") {
+  int64_t ended = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    CAPTURE(seed);
+    const WorldResult world = FaultWorld(seed, {.all_lost = true}).run();
+    REQUIRE(world.failure == "");
+    ended += world.losses > 0 ? 1 : 0;
+  }
+  CHECK(ended > 50);
+}
+
+}  // namespace
+}  // namespace penstock
