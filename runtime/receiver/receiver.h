@@ -55,7 +55,7 @@ class Receiver {
   void begin();
   bool turn();
   bool ended() const noexcept;  // the job has, for everybody; goodbye() says how
-  void stop() noexcept;  // from any thread
+  void stop() noexcept;         // from any thread
   // After run(): clients, and those that come later, see a hang-up at once instead of waiting for nobody.
   void disconnect_clients();
 

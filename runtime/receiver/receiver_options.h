@@ -40,7 +40,7 @@ struct ReceiverOptions {
   Nanoseconds idle_ns = 0;     // trainer 0's: serving ends after so long without a program, once one came; 0: not
   int32_t local_replicas = 1;  // trainers on this node
   std::string host;
-  std::string overrides_json;  // for programs that attach
+  std::string overrides_json;    // for programs that attach
   const Clock* clock = nullptr;  // of a simulation; null: the real one
   // Trainer 0's receiver: who takes part. Unused elsewhere.
   CoordinatorOptions coordination;
