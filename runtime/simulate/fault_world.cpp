@@ -116,6 +116,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   const Nanoseconds lasts = 200 * kMillisecond + 2 * s.step_ns * s.steps * epochs;
   const int64_t count = random.between(1, is_long ? 12 : 6);
   const PeerId healthy = s.receivers + static_cast<PeerId>(random.below(s.loaders));
+  if (healthy == s.ranks() - 1) s.spare_joins_at = 0;
   for (int64_t i = 0; i < count && s.loaders > 1; ++i) {
     Fault fault;
     fault.kind = static_cast<Fault::Kind>(random.below(7));

@@ -1,0 +1,142 @@
+"""Do the simulated worlds find bugs? Each mutation below plants one in the balancer, coordinator, receiver or loader, in a
+copy of the sources; fault_world_test must then fail.
+
+    tests/simulate/mutations.py                   # all, in build/mutations; resumes where a log is there
+    tests/simulate/mutations.py --only fence      # those whose name contains the word
+    tests/simulate/mutations.py --log FILE        # a line each: name, caught or missed, seconds
+
+A mutation whose text is not in the sources any more is an error: it is to be written anew."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LEAST_CAUGHT = 19  # of 20
+
+# name, file, text, what stands in its place
+MUTATIONS = [
+    ("a lost loader's made chunks are not granted again", "runtime/balancer/balancer.cpp",
+     "    held.insert(held.end(), loader->sent.begin(), loader->sent.end());\n    checks_.erase",
+     "    checks_.erase"),
+    ("a silent loader is never given up", "runtime/balancer/balancer.cpp",
+     "        actions_.push_back(GiveUpLoader{loader.id, \"silent for \" + seconds(silent)});\n", ""),
+    ("a stalled loader gets no grants for ever", "runtime/balancer/balancer.cpp",
+     "      loader->stalled = false;\n", ""),
+    ("a failed chunk may go to who failed it", "runtime/balancer/balancer.cpp",
+     "    return std::find(chunk.failed_by.begin(), chunk.failed_by.end(), loader.serial) != chunk.failed_by.end();",
+     "    return chunk.failed_by.size() > 1000 && loader.serial == 0;"),
+    ("a rest of a failed chunk never ends", "runtime/balancer/balancer.cpp",
+     "      streams_.enqueue(stream, place.step, place.chunk, chunk);\n    }\n    return any;\n  }\n\n  void stop_rest",
+     "    }\n    return any;\n  }\n\n  void stop_rest"),
+    ("hedges have no budget", "runtime/balancer/balancer.cpp",
+     "    if (loaders_.all().size() < 2) return false;", "    if (loaders_.all().size() < 9) return true;"),
+    ("a chunk buffer counts as free twice", "runtime/balancer/loader_registry.cpp",
+     "  --loader.chunk_buffers_used;\n", "  loader.chunk_buffers_used -= loader.chunk_buffers_used > 1 ? 2 : 1;\n"),
+    ("an accepted chunk frees its chunk buffer", "runtime/balancer/balancer.cpp",
+     "        loaders_.finish(*holder, stream->opened.receiver, live);\n      }",
+     "        loaders_.finish(*holder, stream->opened.receiver, live);\n"
+     "        loaders_.chunk_buffer_freed(*holder, stream->opened.receiver);\n      }"),
+    ("a loader that was given up is not fenced", "runtime/coordinator/coordinator.cpp",
+     "    return hello == nullptr || hello->incarnation != incarnations_[peer];", "    return hello != nullptr && false;"),
+    ("a loader that was given up is not told", "runtime/coordinator/coordinator.cpp",
+     "      send_(peer, GivenUp{++incarnations_[peer]});\n", "      ++incarnations_[peer];\n"),
+    ("a returned loader is not asked for its splits", "runtime/coordinator/split_registry.cpp",
+     "    it->second.asked.erase(loader);  // it is asked again where it joins again\n", ""),
+    ("a split waits for the answer of a lost loader", "runtime/coordinator/split_registry.cpp",
+     "    it->second.waiting_for.erase(loader);\n    settle", "    settle"),
+    ("a loader joins again before its chunk buffers are home", "runtime/loader/loader.cpp",
+     "if (dropping_ && in_hand_.empty() && splits_.at_rest()) join_again();", "if (dropping_) join_again();"),
+    ("a loader forgets to say that it lives", "runtime/loader/loader.cpp", "    send(Alive{});\n", ""),
+    ("a chunk buffer is used again before it is returned", "runtime/loader/loader.cpp",
+     "    send(ChunkDone{work->lease.lease,",
+     "    splits_.free_chunk_buffer(work->chunk_buffer);\n    send(ChunkDone{work->lease.lease,"),
+    ("a chunk is taken twice", "runtime/receiver/chunk_intake.cpp",
+     "  return chunk >= batch_buffer.chunk_taken.size() || !batch_buffer.chunk_taken[chunk];", "  return chunk + 1 > 0;"),
+    ("late chunks are not released", "runtime/receiver/receiver.cpp",
+     "    endpoint_->release(arrived.peer, arrived.token);\n    statistics_.chunk_done",
+     "    if (taken) endpoint_->release(arrived.peer, arrived.token);\n    statistics_.chunk_done"),
+    ("a batch is delivered before it is whole", "runtime/receiver/iterations.cpp",
+     "  if (batch_buffer.state != BatchBuffer::State::ready) return;\n  iteration.failed = trouble",
+     "  if (batch_buffer.samples_missing > 1) return;\n  iteration.failed = trouble"),
+    ("a batch that is held is filled again", "runtime/receiver/iterations.cpp",
+     "  batch_buffer.state = BatchBuffer::State::held;", "  batch_buffer.state = BatchBuffer::State::free;"),
+    ("not all hear that the job has ended", "runtime/receiver/job_shutdown.cpp",
+     "    if (peer != self_) send_(peer, *goodbye_);", "    if (peer == 1) send_(peer, *goodbye_);"),
+]
+
+
+def run(words, folder, **more):
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, **more)
+
+
+def build(folder):
+    return run(["cmake", "--build", "build/release", "--target", "fault_world_test", "--", "--quiet"], folder)
+
+
+def prepare(folder):
+    if not os.path.exists(folder):
+        subprocess.run(["git", "clone", "--quiet", "--shared", TOP, folder], check=True)
+    head = run(["git", "rev-parse", "HEAD"], TOP).stdout.strip()
+    subprocess.run(["git", "fetch", "--quiet", TOP, "HEAD"], cwd=folder, check=True)
+    subprocess.run(["git", "checkout", "--quiet", "--force", head], cwd=folder, check=True)
+    subprocess.run(["cmake", "--preset", "release", "-DPENSTOCK_MPI=OFF", "-DPENSTOCK_BENCH=OFF", "-DPENSTOCK_PYTHON=OFF"], cwd=folder,
+                   check=True, stdout=subprocess.DEVNULL)
+    result = build(folder)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return head
+
+
+def try_one(folder, file, text, instead):
+    path = os.path.join(folder, file)
+    with open(path) as source:
+        before = source.read()
+    assert before.count(text) == 1, f"{file} has this {before.count(text)} times, not once:\n{text}"
+    try:
+        with open(path, "w") as source:
+            source.write(before.replace(text, instead))
+        result = build(folder)
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+        try:
+            test = run(["tests/simulate/fault_world_test"], os.path.join(folder, "build/release"), timeout=300)
+        except subprocess.TimeoutExpired:
+            return "caught: the test does not end"
+        if test.returncode == 0:
+            return "missed"
+        lines = [line for line in test.stdout.splitlines() if "values:" in line or "CRASH" in line.upper()]
+        return "caught: " + (lines[0].strip() if lines else f"exit status {test.returncode}")[:160]
+    finally:
+        with open(path, "w") as source:
+            source.write(before)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--log", default=os.path.join(TOP, "build", "mutations.log"))
+    arguments = parser.parse_args()
+    folder = os.path.join(TOP, "build", "mutations")
+    head = prepare(folder)
+    done = {}
+    if os.path.exists(arguments.log):
+        with open(arguments.log) as log:
+            rows = [line.rstrip("\n").split("\t") for line in log if not line.startswith("#")]
+        done = {name: verdict for commit, name, verdict, _ in rows if commit == head}
+    chosen = [one for one in MUTATIONS if arguments.only in one[0]]
+    for name, file, text, instead in chosen:
+        if name not in done:
+            begun = time.monotonic()
+            done[name] = try_one(folder, file, text, instead)
+            with open(arguments.log, "a") as log:
+                log.write(f"{head}\t{name}\t{done[name]}\t{time.monotonic() - begun:.0f}\n")
+        print(f"{name}: {done[name]}", flush=True)
+    missed = [name for name, *_ in chosen if done[name] == "missed"]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} caught")
+    allowed = len(MUTATIONS) - LEAST_CAUGHT if len(chosen) == len(MUTATIONS) else 0
+    return 1 if len(missed) > allowed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
