@@ -153,13 +153,13 @@ class RankOfJob {
     cpus_ = share_cores(allowed_cores(use_launchers), needs)[my_need];
 
     const nlohmann::json common = common_settings(job_);
-    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"common", common}, {"receiver", 0}};
-    if (self_ == 0) rank_facts["receiver"] = free_tcp_port();
+    nlohmann::json rank_facts{{"cores", cpu_list_text(cpus_)}, {"common", common}, {"port", 0}};
+    if (self_ == 0) rank_facts["port"] = free_tcp_port();
     std::vector<std::string> core_texts;
     for (const std::string& text : session_->all_gather(json_text(rank_facts))) {
       const auto other = parse_json(text);
       core_texts.push_back(other["cores"]);
-      master_port_ = std::max(master_port_, other["receiver"].get<int>());
+      master_port_ = std::max(master_port_, other["port"].get<int>());
       for (const auto& [key, value] : common.items()) {
         if (other["common"][key] == value) continue;
         throw Error(ErrorKind::config, "ranks read different job files: " + key + " differs",
@@ -287,7 +287,8 @@ class RankOfJob {
     }
     all_alive_ = false;
     if (trainer_) trainer_->clean_up();
-    if (self_ != 0 && lost) end_stranded_daemon(parent_.get(), kStrandedLimit_s);
+    const bool stranded = loader_ ? loader_->lost_coordinator() : lost;
+    if (self_ != 0 && stranded) end_stranded_daemon(parent_.get(), kStrandedLimit_s);
   }
 
   int leave() {

@@ -91,7 +91,12 @@ struct PeerLost {
   std::string reason;
   bool dead = false;  // its process has ended; otherwise it may only be silent, and come again
 };
-using Incoming = std::variant<MessageArrived, ChunkArrived, ChunkBufferReturned, PeerLost>;
+// Something that the peer sent cannot be understood, and is lost; what comes after it can be.
+struct PeerDamaged {
+  PeerId peer = 0;
+  std::string reason;
+};
+using Incoming = std::variant<MessageArrived, ChunkArrived, ChunkBufferReturned, PeerLost, PeerDamaged>;
 
 struct Capabilities {
   const char* name = "";

@@ -91,6 +91,9 @@ class Coordinator::Impl {
                    [&](const ChunkUndone& m) {
                      apply(ChunkFailed{peer, m.lease, m.reason});
                    },
+                   [&](const ChunkDamaged& m) {
+                     if (given_up_.count(m.loader) == 0) apply(ChunkFailed{m.loader, m.lease, m.reason});
+                   },
                    [&](const ChunkBufferFree& m) {
                      apply(ChunkBufferFreed{peer, m.receiver});
                    },

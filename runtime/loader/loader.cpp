@@ -72,11 +72,12 @@ class Loader::Impl {
     }
     while (auto work = executor_->next_done()) finish(std::move(work));
     for (auto& work : splits_.collect()) begin(std::move(work));
-    if (dropping_ && in_hand_.empty() && splits_.at_rest()) join_again();
+    if (dropping_ && in_hand_.empty() && !splits_.listing()) join_again();
     look_ahead();
     if (ended_ || stop_) return false;
     beat();
     if (silence_.tick(clock_.now())) {
+      lost_coordinator_ = true;
       throw Error(ErrorKind::peer_lost, "lost trainer 0 (rank " + std::to_string(options_.coordinator) +
                                             "), which coordinates: " + silence_.reason());
     }
@@ -90,6 +91,7 @@ class Loader::Impl {
   void watch(int fd) { watched_ = fd; }
   bool all_alive() const noexcept { return all_alive_; }
   int exit_code() const noexcept { return exit_code_; }
+  bool lost_coordinator() const noexcept { return lost_coordinator_; }
 
   std::string report_json() const {
     const ExecutorFigures f = executor_->figures();
@@ -279,9 +281,11 @@ class Loader::Impl {
                      if (m.dead) endpoint_->abandon(m.peer);
                      if (m.dead && m.peer != options_.coordinator) send(RankDied{m.peer, m.reason});
                      if (m.peer != options_.coordinator) return;
+                     lost_coordinator_ = true;
                      throw Error(ErrorKind::peer_lost,
                                  "lost the coordinator (rank " + std::to_string(m.peer) + "): " + m.reason);
                    },
+                   [&](PeerDamaged& m) { throw Error(ErrorKind::peer_lost, m.reason); },
                },
                incoming);
   }
@@ -428,6 +432,7 @@ class Loader::Impl {
   std::set<LeaseKey> in_hand_;  // that the executor has
   int32_t incarnation_ = 0;
   bool dropping_ = false;  // given up, and not joined again yet
+  bool lost_coordinator_ = false;
   // What report_json() reads in other threads; nothing else is published by them.
   std::atomic<Nanoseconds> begun_ = clock_.now();
   Nanoseconds last_beat_ = 0;
@@ -482,6 +487,9 @@ void Loader::begin() {
 }
 bool Loader::turn() {
   return impl_->turn();
+}
+bool Loader::lost_coordinator() const noexcept {
+  return impl_->lost_coordinator();
 }
 void Loader::stop() noexcept {
   impl_->stop();

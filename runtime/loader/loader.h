@@ -18,10 +18,10 @@
 //
 // A loader that was silent for too long is given up, and hears of it when it can listen again (GivenUp):
 //
-//   at work --GivenUp--> dropping what it has --executor idle, every chunk buffer home--> at work, as the next incarnation
+//   at work --GivenUp--> dropping what it has --executor idle--> at work, as the next incarnation
 //
-//   What it publishes stays readable all the while: a receiver may be reading it, and takes from a loader that was given
-//   up what fits. The coordinator hears nothing of it until the new hello, so that the two agree on what is in use.
+//   What it has published stays as it is until each receiver returns it: one may be reading it, and takes what fits. The
+//   next incarnation has chunk buffers of its own, so that it and the coordinator agree on what is in use.
 //
 // Invariant: the coordinator never grants more leases than chunk buffers are free, so taking one cannot fail; where it
 //   does, peers disagree: an Error.
@@ -103,6 +103,8 @@ class Loader {
   // comes first.
   void begin();
   bool turn();
+  // The job is over for it: it cannot reach who coordinates. Other errors end this loader alone.
+  bool lost_coordinator() const noexcept;
   // After run(): the coordinator said goodbye, and no rank had been lost.
   bool all_alive() const noexcept;
   int exit_code() const noexcept;  // of the job, by that goodbye

@@ -214,8 +214,7 @@ void LoaderSplits::list_anew(const PrepareSplit& m, FileSystem& files, Listed& f
 }
 
 bool LoaderSplits::in_use(const Arena& arena) const {  // chunk buffers of it are out, or worked in
-  return std::any_of(chunk_buffer_receivers_.begin(), chunk_buffer_receivers_.end(),
-                     [&](const auto& item) { return item.first.first == arena.id; });
+  return std::any_of(in_use_.begin(), in_use_.end(), [&](const auto& item) { return item.first.first == arena.id; });
 }
 // The coordinator asks again after the split could not be opened, here or at another loader: the folder may have been
 // repaired, and what was listed no longer be so.
@@ -259,11 +258,11 @@ void LoaderSplits::drop_all() {
     split.early.clear();
     split.closed = true;
   }
+  for (auto& [chunk_buffer, use] : in_use_) use.counted = false;
   let_closed_go();
 }
-bool LoaderSplits::at_rest() const {
-  return chunk_buffer_receivers_.empty() &&
-         std::none_of(splits_.begin(), splits_.end(), [](const auto& item) { return item.second.opened.valid(); });
+bool LoaderSplits::listing() const {
+  return std::any_of(splits_.begin(), splits_.end(), [](const auto& item) { return item.second.opened.valid(); });
 }
 // Lists of files are kept for a while, and with them what loader.cache_gb holds: a trainer that starts again opens
 // the same splits. Processes and chunk buffers are not.
@@ -357,9 +356,12 @@ std::vector<std::unique_ptr<ChunkWork>> LoaderSplits::collect() {
   return begun;
 }
 
+// Those of an earlier incarnation that are still out are not the coordinator's to count on.
 bool LoaderSplits::has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
-                                         int32_t samples) {
-  return one.context == context && one.arena->chunk_buffer_bytes == chunk_buffer_bytes(*context, samples);
+                                         int32_t samples) const {
+  return one.context == context && one.arena->chunk_buffer_bytes == chunk_buffer_bytes(*context, samples) &&
+         std::none_of(in_use_.begin(), in_use_.end(),
+                      [&](const auto& item) { return item.first.first == one.arena->id && !item.second.counted; });
 }
 
 // Where the list is still the same, so are the chunk buffers.
@@ -435,7 +437,7 @@ std::unique_ptr<ChunkWork> LoaderSplits::begin(Split& split, LeaseGranted m) {
   work->chunk_buffer = {split.arena->id, split.free_chunk_buffers.back()};
   work->memory = split.arena->chunk_buffer(split.free_chunk_buffers.back());
   split.free_chunk_buffers.pop_back();
-  chunk_buffer_receivers_[{work->chunk_buffer.arena, work->chunk_buffer.index}] = m.receiver;
+  in_use_[{work->chunk_buffer.arena, work->chunk_buffer.index}] = {m.receiver, true};
   work->lease = std::move(m);
   return work;
 }
@@ -455,16 +457,16 @@ void LoaderSplits::revoke(const LeaseKey& lease) {
 }
 
 void LoaderSplits::free_chunk_buffer(const ChunkBufferRef& chunk_buffer) {
-  const auto it = chunk_buffer_receivers_.find({chunk_buffer.arena, chunk_buffer.index});
-  if (it == chunk_buffer_receivers_.end()) return;  // not in use: freeing it again would give it to two works
+  const auto it = in_use_.find({chunk_buffer.arena, chunk_buffer.index});
+  if (it == in_use_.end()) return;  // not in use: freeing it again would give it to two works
   for (auto& [fingerprint, split] : splits_) {
     if (split.context && split.arena->id == chunk_buffer.arena) split.free_chunk_buffers.push_back(chunk_buffer.index);
   }
   for (Leaving& one : leaving_) {
     if (one.arena->id == chunk_buffer.arena) one.free_chunk_buffers.push_back(chunk_buffer.index);
   }
-  send(ChunkBufferFree{it->second});
-  chunk_buffer_receivers_.erase(it);
+  if (it->second.counted) send(ChunkBufferFree{it->second.receiver});
+  in_use_.erase(it);
   std::erase_if(leaving_, [&](const Leaving& one) {
     const bool home = !in_use(*one.arena);
     if (home) forget_arena(*one.arena);

@@ -68,10 +68,10 @@ class LoaderSplits {
 
   void prepare(const PrepareSplit& m);
   void close(const SplitClosed& m);
-  // As if each were closed, and no lease waited for one: this loader was given up.
+  // As if each were closed, and no lease waited for one: this loader was given up. Chunk buffers that are out stay so
+  // until they come home, of which the coordinator hears nothing.
   void drop_all();
-  // No chunk buffer is out, and no dataset is being listed: nothing of before will be said any more.
-  bool at_rest() const;
+  bool listing() const;  // a dataset, whose answer is still to be said
   std::vector<std::unique_ptr<ChunkWork>> collect();
   void let_kept_go();  // now and then: lists that take more than their share
 
@@ -136,8 +136,8 @@ class LoaderSplits {
   void forget_arena(const Arena& arena);
   void forget_workers(const std::shared_ptr<const SplitContext>& context);
   void let_closed_go();
-  static bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
-                                    int32_t samples);
+  bool has_chunk_buffers_for(const Leaving& one, const std::shared_ptr<const SplitContext>& context,
+                             int32_t samples) const;
   bool take_back_chunk_buffers(Split& split);
   bool waits_for_room(const Split& split) const;
   void make_arena(Split& split);
@@ -154,7 +154,11 @@ class LoaderSplits {
   Splits splits_;
   std::list<Leaving> leaving_;
   std::deque<Kept> kept_;  // of splits that are closed, the last one at the end
-  std::map<std::pair<uint32_t, uint32_t>, PeerId> chunk_buffer_receivers_;  // chunk buffers in use, and for whom
+  struct Use {
+    PeerId receiver = 0;
+    bool counted = true;  // by the coordinator
+  };
+  std::map<std::pair<uint32_t, uint32_t>, Use> in_use_;  // chunk buffers
   uint32_t next_arena_ = 1;
   size_t arena_bytes_ = 0;
   std::stop_source python_stop_;

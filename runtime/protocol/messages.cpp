@@ -2,6 +2,8 @@
 
 #include <tuple>
 
+#include "runtime/base/crc32c.h"
+#include "runtime/base/error.h"
 #include "runtime/base/hash.h"
 #include "runtime/protocol/codec.h"
 
@@ -107,6 +109,12 @@ auto members(LoaderGone& m) {
 auto members(RankDied& m) {
   return std::tie(m.rank, m.reason);
 }
+auto members(ChunkDamaged& m) {
+  return std::tie(m.loader, m.lease, m.reason);
+}
+auto members(LoaderDamaged& m) {
+  return std::tie(m.loader, m.reason);
+}
 auto members(GivenUp& m) {
   return std::tie(m.incarnation);
 }
@@ -134,11 +142,22 @@ ControlMessage& ControlMessage::operator=(ControlMessage&& other) noexcept = def
 ControlMessage::~ControlMessage() = default;
 
 Message encode(const ControlMessage& message) {
-  return codec::encode(message, [](auto& m) { return members(m); });
+  Message bytes = codec::encode(message, [](auto& m) { return members(m); });
+  WireWriter checksum;
+  checksum.u32(crc32c(bytes.data(), bytes.size()));
+  bytes.insert(bytes.end(), checksum.bytes().begin(), checksum.bytes().end());
+  return bytes;
 }
 
 ControlMessage decode(std::span<const std::byte> bytes) {
-  WireReader in(bytes, "control message");
+  if (bytes.size() < 5) throw Error(ErrorKind::peer_lost, "a message is too short");
+  const auto body = bytes.first(bytes.size() - 4);
+  WireReader tail(bytes.subspan(body.size()), "message checksum");
+  if (tail.u32() != crc32c(body.data(), body.size())) {
+    throw Error(ErrorKind::peer_lost, "a message arrived damaged (CRC-32C differs)",
+                "check the network between the nodes, or give all ranks the same version of penstock");
+  }
+  WireReader in(body, "control message");
   const uint8_t kind = in.u8();
   return codec::decode<ControlMessage>(static_cast<const ControlMessages*>(nullptr), kind, in,
                                        [](auto& m) { return members(m); });

@@ -2,7 +2,7 @@
 //   receiver).
 //
 //   endpoint.send(peer, encode(LeaseGranted{...}));
-//   std::visit(overloaded{...}, decode(message));          // Error(peer_lost) where it cannot be parsed
+//   std::visit(overloaded{...}, decode(message));          // Error(peer_lost) where it is damaged (CRC-32C)
 //
 // A conversation, from opening a split to a batch (C: coordinator, R: a receiver, L: a loader):
 //   a. L -> C  LoaderHello                 chunk buffers, depth, threads; from then on Alive, the heartbeat, and
@@ -31,6 +31,7 @@
 //   s. R, L -> C  RankDied                 a rank of the same node
 //   t. C -> L  GivenUp                     silent for too long; when it hears of that it drops its work and says
 //                                          LoaderHello again, as its next incarnation
+//   u. R -> C  ChunkDamaged, LoaderDamaged what came from a loader and is no use
 //   Alive, besides: receivers to C and C to everybody, where they are processes (runtime/protocol/silence.h)
 // Ending: receivers report ReceiverDone when their program has ended (or after EndServing, which goes to all of them);
 // the coordinator asks loaders to Leave, collects their reports and sends everybody Goodbye.
@@ -240,6 +241,17 @@ struct LoaderGone {
   PeerId loader = 0;
   bool dead = false;
 };
+// R -> C: a chunk came damaged, or unlike its lease; it is to be made again.
+struct ChunkDamaged {
+  PeerId loader = 0;
+  LeaseKey lease;
+  std::string reason;
+};
+// R -> C: what the loader says cannot be understood. It is given up, and may join again.
+struct LoaderDamaged {
+  PeerId loader = 0;
+  std::string reason;
+};
 // All that it had was granted to others. `incarnation`: as which it may join again.
 struct GivenUp {
   int32_t incarnation = 0;
@@ -268,7 +280,8 @@ using ControlMessages =
                  LeaseStreamReady, BatchBufferFree, CursorAt, CloseLeaseStream, LeaseStreamFailed, LeaseGranted,
                  LeaseRevoked, ChunkDone, ChunkUndone, ChunkBufferFree, ChunkTaken, ReceiverDone, Leave, LoaderReport,
                  Goodbye, ProgramsAt, EndServing, SplitClosed, LeasesAhead, ExportOffered, ExportUsed,
-                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied, GivenUp>;
+                 BufferRangeReturned, LinkAsked, LinkOpened, BufferRangesAsked, LoaderGone, RankDied, GivenUp,
+                 ChunkDamaged, LoaderDamaged>;
 
 // One of them. Copied, moved and destroyed by functions of messages.cpp: for this many kinds the compiler writes
 // thousands of small functions, in every file that would have them inline.

@@ -195,8 +195,13 @@ bool Iterations::put(const ChunkHeader& header, std::vector<SampleRecord>& recor
     if (exports_.link_ended(arrived.peer, *header.buffer_range)) make_again(iteration);
     return false;
   }
-  take_chunk(split, {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica}, pool, place->second,
-             header, records, arrived.payload, known);
+  try {
+    take_chunk(split, {arrived.peer, iteration.epoch, iteration.chunk_samples, options_.replica}, pool, place->second,
+               header, records, arrived.payload, known);
+  } catch (const Error&) {
+    if (header.buffer_range) exports_.give_back(arrived.peer, *header.buffer_range, known);
+    throw;
+  }
   exported = known;
   return true;
 }

@@ -172,28 +172,42 @@ class Receiver::Impl final : private ReceiverMessenger {
     for (int i = 0; i < 64 && !end_.ended() && endpoint_->poll(incoming); ++i) {
       moved = true;
       std::visit(overloaded{
-                     [&](MessageArrived& m) {
-                       heartbeats_.received(m.peer, clock_.now());
-                       const ControlMessage message = decode(m.message);
-                       if (const auto* offered = std::get_if<ExportOffered>(&message)) {
-                         if (offered->linked || m.fd) {
-                           exports_.offered(m.peer, *offered, std::move(m.fd));
-                         } else {
-                           notice("a descriptor of memory of " + name_of(m.peer) +
-                                  "'s GPU did not arrive, and images go by the host: raise ulimit -n");
-                         }
-                       } else {
-                         handle(m.peer, message);
-                       }
-                     },
+                     [&](MessageArrived& m) { message_arrived(m); },
                      [&](ChunkArrived& m) { chunk_arrived(m); },
                      [&](ChunkBufferReturned&) {},
                      [&](PeerLost& m) { peer_lost(m); },
+                     [&](PeerDamaged& m) { damaged(m.peer, Error(ErrorKind::peer_lost, m.reason)); },
                  },
                  incoming);
       run_local();
     }
     return moved;
+  }
+
+  void message_arrived(MessageArrived& m) {
+    heartbeats_.received(m.peer, clock_.now());
+    try {
+      const ControlMessage message = decode(m.message);
+      if (const auto* offered = std::get_if<ExportOffered>(&message)) {
+        if (offered->linked || m.fd) {
+          exports_.offered(m.peer, *offered, std::move(m.fd));
+        } else {
+          notice("a descriptor of memory of " + name_of(m.peer) +
+                 "'s GPU did not arrive, and images go by the host: raise ulimit -n");
+        }
+      } else {
+        handle(m.peer, message);
+      }
+    } catch (const Error& error) {
+      damaged(m.peer, error);
+    }
+  }
+
+  // What a loader says that cannot be understood costs that loader, until it joins again; what a trainer's rank says
+  // costs the job.
+  void damaged(PeerId peer, const Error& error) {
+    if (!is_loader(peer)) throw error;
+    to_coordinator(LoaderDamaged{peer, error.message()});
   }
 
   void handle(PeerId peer, const ControlMessage& message) {
@@ -220,6 +234,9 @@ class Receiver::Impl final : private ReceiverMessenger {
                    [&](const LinkOpened& m) { exports_.opened(peer, m); },
                    [&](const RankDied& m) {
                      if (coordinator_ && m.rank != options_.self) peer_lost({m.rank, m.reason, true});
+                   },
+                   [&](const LoaderDamaged& m) {
+                     if (coordinator_) coordinator_->peer_lost(m.loader, m.reason, false);
                    },
                    [&](const EndServing& m) {
                      splits_.serving_ends();
@@ -271,6 +288,8 @@ class Receiver::Impl final : private ReceiverMessenger {
     const auto& receivers = options_.coordination.receivers;
     return std::count(receivers.begin(), receivers.end(), peer) != 0;
   }
+  // Receivers other than the coordinator's hear of loaders and the coordinator alone.
+  bool is_loader(PeerId peer) const { return coordinator_ ? !is_receiver(peer) : peer != options_.coordinator; }
   std::string name_of(PeerId peer) const {
     const std::string name = "rank " + std::to_string(peer);
     return static_cast<size_t>(peer) < options_.hosts.size()
@@ -369,9 +388,20 @@ class Receiver::Impl final : private ReceiverMessenger {
     const Nanoseconds begun = clock_.now();
     ChunkHeader header;
     std::vector<SampleRecord> records;
-    decode_envelope(arrived.envelope, header, records);
-    statistics_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, arrived.payload.size());
-    const bool taken = iterations_.take(header, records, arrived);
+    bool taken = false;
+    bool readable = false;
+    try {
+      decode_envelope(arrived.envelope, header, records);
+      readable = true;
+      statistics_.chunk_arrived(endpoint_->capabilities(arrived.peer).name, arrived.payload.size());
+      taken = iterations_.take(header, records, arrived);
+    } catch (const Error& error) {
+      if (readable) {
+        to_coordinator(ChunkDamaged{arrived.peer, header.lease, error.message()});
+      } else {
+        damaged(arrived.peer, error);
+      }
+    }
     endpoint_->release(arrived.peer, arrived.token);
     statistics_.chunk_done(clock_.now() - begun, taken);
     if (!taken) return;

@@ -50,7 +50,7 @@ class NumberedSource final : public Source {
 };
 
 struct Fault {
-  enum class Kind : uint8_t { kill, stop, cut_both, cut_to, cut_from, slow, failing };
+  enum class Kind : uint8_t { kill, stop, cut_both, cut_to, cut_from, slow, failing, damage };
   Kind kind = Kind::kill;
   PeerId loader = 0;
   Nanoseconds at = 0;
@@ -59,7 +59,7 @@ struct Fault {
 };
 
 const char* name_of(Fault::Kind kind) {
-  constexpr const char* names[] = {"kill", "stop", "cut both", "cut to", "cut from", "slow", "failing"};
+  constexpr const char* names[] = {"kill", "stop", "cut both", "cut to", "cut from", "slow", "failing", "damage"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -119,7 +119,7 @@ Script draw_script(SeededRandom& random, const FaultWorld::Options& options) {
   if (healthy == s.ranks() - 1) s.spare_joins_at = 0;
   for (int64_t i = 0; i < count && s.loaders > 1; ++i) {
     Fault fault;
-    fault.kind = static_cast<Fault::Kind>(random.below(7));
+    fault.kind = static_cast<Fault::Kind>(random.below(8));
     do {
       fault.loader = s.receivers + static_cast<PeerId>(random.below(s.loaders));
     } while (fault.loader == healthy);
@@ -149,7 +149,12 @@ std::string job_text(const Script& s) {
 
 // Reports have figures of the real process.
 std::string describe(const Message& message) {
-  const ControlMessage content = decode(message);
+  ControlMessage content;
+  try {
+    content = decode(message);
+  } catch (const Error& error) {
+    return error.message();
+  }
   const bool report = std::holds_alternative<ReceiverDone>(content) || std::holds_alternative<LoaderReport>(content);
   return std::to_string(content.index()) + (report ? "" : " " + hash128(message).hex());
 }
@@ -260,6 +265,7 @@ class FaultWorld::Impl {
     options.threads = script_.threads;
     options.chunk_buffers = script_.chunk_buffers;
     options.memory_bytes = int64_t{64} << 20;
+    options.payload_crc = true;
     options.heartbeat_ns = script_.lost_after / 10;
     options.silence_ns = 2 * script_.lost_after;
     options.read_ahead.reads = 0;
@@ -350,6 +356,8 @@ class FaultWorld::Impl {
         return in_the_end([this, &rank] { turn(rank); });
       case Fault::Kind::slow: rank.slowness = 8; return in_the_end([&rank] { rank.slowness = 1; });
       case Fault::Kind::failing: rank.failing = true; return in_the_end([&rank] { rank.failing = false; });
+      case Fault::Kind::damage:
+        return network_.damage(fault.loader, static_cast<int>(random_.below(3)), static_cast<int>(random_.below(4)));
       default:
         is_cut_[fault.loader] = true;
         for (PeerId other = 0; other < script_.ranks(); ++other) {

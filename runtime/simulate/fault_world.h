@@ -6,7 +6,7 @@
 //
 // What is drawn: the shape of the job (receivers, loaders, chunk buffers, times), what programs do (pause, hold batches,
 //   break off), and faults of loaders: killed, seen at once or never; stopped for a while; cut off one way or both ways;
-//   slow; failing. One loader at least stays healthy, unless the seed says that all are lost.
+//   slow; failing; with damaged messages and chunks. One loader at least stays healthy, unless the seed says that all are lost.
 // What is checked: every batch of every program, in its order, to the last byte; both hashes against those of the same
 //   job without faults; that no program waits longer than the faults explain; that the job ends, in good order, or by
 //   name where all loaders are lost; what SimNetwork checks; and the budget of hedges.

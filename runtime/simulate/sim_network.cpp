@@ -57,6 +57,16 @@ void SimNetwork::cut(PeerId from, PeerId to, Nanoseconds until) {
   way.open_at = std::max(way.open_at, until);
 }
 
+void SimNetwork::damage(PeerId from, int messages, int chunks) {
+  Rank& rank = ranks_[static_cast<size_t>(from)];
+  rank.messages_to_damage += messages;
+  rank.chunks_to_damage += chunks;
+}
+void SimNetwork::flip_a_bit(std::vector<std::byte>& bytes) {
+  const int64_t bit = random_.below(8 * std::ssize(bytes));
+  bytes[static_cast<size_t>(bit / 8)] ^= std::byte{1} << (bit % 8);
+}
+
 void SimNetwork::kill(PeerId rank, const Death& death) {
   Rank& dying = ranks_[static_cast<size_t>(rank)];
   if (dying.dead) return;
@@ -102,7 +112,12 @@ void SimNetwork::deliver(PeerId from, PeerId to, Nanoseconds when, Incoming inco
 }
 
 void SimNetwork::send(PeerId from, PeerId to, Message message) {
-  if (!alive(to) && ranks_[static_cast<size_t>(from)].lost.count(to) != 0) return;
+  Rank& rank = ranks_[static_cast<size_t>(from)];
+  if (!alive(to) && rank.lost.count(to) != 0) return;
+  if (rank.messages_to_damage > 0) {
+    --rank.messages_to_damage;
+    flip_a_bit(message);
+  }
   deliver(from, to, arrival(from, to, &Way::last_message), MessageArrived{from, std::move(message), {}});
 }
 
@@ -112,10 +127,15 @@ void SimNetwork::send_chunk(PeerId from, PeerId to, Message envelope, ChunkBuffe
   Published& chunk = published_[token];
   chunk = {from, to, buffer, {arena.chunk_buffer(buffer.index), bytes}, 0, {}};
   const Nanoseconds when = arrival(from, to, &Way::last_chunk);
+  int& to_damage = ranks_[static_cast<size_t>(from)].chunks_to_damage;
+  const bool damaged = to_damage > 0 && to_damage-- > 0;
+  const bool in_payload = damaged && !spec_.in_place && bytes > 0 && random_.chance(50);
+  if (damaged && !in_payload) flip_a_bit(envelope);
   if (spec_.in_place) {
     chunk.hash = hash128(chunk.bytes).low;
   } else {
     chunk.copy.assign(chunk.bytes.begin(), chunk.bytes.end());
+    if (in_payload) flip_a_bit(chunk.copy);
     chunk.bytes = chunk.copy;
     returned(chunk, when);
   }

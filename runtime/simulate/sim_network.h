@@ -48,6 +48,9 @@ class SimNetwork {
 
   // What is sent from one to the other arrives after `until` at the earliest.
   void cut(PeerId from, PeerId to, Nanoseconds until);
+  // Of what it sends next, so many messages and so many chunks arrive with a bit flipped: in the envelope or, where
+  // chunks are copied, in the payload.
+  void damage(PeerId from, int messages, int chunks);
   struct Death {
     std::optional<Nanoseconds> seen_after_ns;  // by the others' transports; nothing: never, as where a host is cut off
   };
@@ -64,6 +67,8 @@ class SimNetwork {
     std::map<uint32_t, const Arena*> arenas;
     std::set<PeerId> abandoned;
     std::set<PeerId> lost;  // it was told so
+    int messages_to_damage = 0;
+    int chunks_to_damage = 0;
   };
   struct Way {
     Nanoseconds open_at = 0;
@@ -80,6 +85,7 @@ class SimNetwork {
   };
 
   Nanoseconds delay();
+  void flip_a_bit(std::vector<std::byte>& bytes);
   Nanoseconds arrival(PeerId from, PeerId to, Nanoseconds Way::*last);
   void deliver(PeerId from, PeerId to, Nanoseconds when, Incoming incoming);
   void send(PeerId from, PeerId to, Message message);

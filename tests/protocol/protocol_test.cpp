@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/base/field_value.h"
 #include "runtime/protocol/chunk.h"
@@ -33,6 +34,13 @@ namespace penstock {
 namespace {
 
 using testing::Random;
+
+// As encode() ends a message.
+Message with_checksum(Message body) {
+  const uint32_t crc = crc32c(body.data(), body.size());
+  for (int i = 0; i < 4; ++i) body.push_back(static_cast<std::byte>(crc >> (8 * i)));
+  return body;
+}
 
 TEST_CASE("every kind of message arrives with all its members") {
   constexpr uint64_t kSeed = 2024;
@@ -63,10 +71,23 @@ TEST_CASE("every truncation of every kind is an Error(peer_lost)") {
     longer.push_back(std::byte{0});
     CHECK_THROWS_AS((void)decode(longer), Error);
   }
-  CHECK_THROWS_WITH_AS((void)decode(Message(1, std::byte{200})), doctest::Contains("unknown kind 200"), Error);
+  CHECK_THROWS_WITH_AS((void)decode(with_checksum(Message(1, std::byte{200}))), doctest::Contains("unknown kind 200"),
+                       Error);
 }
 
-TEST_CASE("damaged messages decode to something or are refused, and take little memory") {
+TEST_CASE("a message with one bit flipped anywhere is refused") {
+  Random random(8);
+  for (size_t kind = 0; kind < testing::kKinds<ControlMessage>; ++kind) {
+    Message bytes = encode(testing::random_message<ControlMessage>(kind, random));
+    for (size_t bit = 0; bit < 8 * bytes.size(); bit += 1 + random() % 16) {
+      bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+      CHECK_THROWS_WITH_AS((void)decode(bytes), doctest::Contains("damaged"), Error);
+      bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+  }
+}
+
+TEST_CASE("nonsense with a good checksum decodes to something or is refused, and takes little memory") {
   constexpr uint64_t kSeed = 99;
   MESSAGE("seed " << kSeed);
   Random random(kSeed);
@@ -74,9 +95,10 @@ TEST_CASE("damaged messages decode to something or are refused, and take little 
   largest_allocation = 0;
   for (int i = 0; i < 30'000; ++i) {
     Message bytes = encode(testing::random_message<ControlMessage>(random() % testing::kKinds<ControlMessage>, random));
+    bytes.resize(bytes.size() - 4);
     testing::damage(bytes, random);
     try {
-      (void)decode(bytes);
+      (void)decode(with_checksum(std::move(bytes)));
     } catch (const Error& error) {
       REQUIRE(error.kind() == ErrorKind::peer_lost);
       ++refused;

@@ -25,9 +25,8 @@ MUTATIONS = [
      "        actions_.push_back(GiveUpLoader{loader.id, \"silent for \" + seconds(silent)});\n", ""),
     ("a stalled loader gets no grants for ever", "runtime/balancer/balancer.cpp",
      "      loader->stalled = false;\n", ""),
-    ("a failed chunk may go to who failed it", "runtime/balancer/balancer.cpp",
-     "    return std::find(chunk.failed_by.begin(), chunk.failed_by.end(), loader.serial) != chunk.failed_by.end();",
-     "    return chunk.failed_by.size() > 1000 && loader.serial == 0;"),
+    ("a damaged chunk is not made again", "runtime/receiver/receiver.cpp",
+     "        to_coordinator(ChunkDamaged{arrived.peer, header.lease, error.message()});\n", ""),
     ("a rest of a failed chunk never ends", "runtime/balancer/balancer.cpp",
      "      streams_.enqueue(stream, place.step, place.chunk, chunk);\n    }\n    return any;\n  }\n\n  void stop_rest",
      "    }\n    return any;\n  }\n\n  void stop_rest"),
@@ -39,16 +38,16 @@ MUTATIONS = [
      "        loaders_.finish(*holder, stream->opened.receiver, live);\n      }",
      "        loaders_.finish(*holder, stream->opened.receiver, live);\n"
      "        loaders_.chunk_buffer_freed(*holder, stream->opened.receiver);\n      }"),
-    ("a loader that was given up is not fenced", "runtime/coordinator/coordinator.cpp",
-     "    return hello == nullptr || hello->incarnation != incarnations_[peer];", "    return hello != nullptr && false;"),
+    ("a loader that was given up keeps what it has", "runtime/loader/loader.cpp",
+     "    dropping_ = true;\n", "    join();\n    return;\n"),
     ("a loader that was given up is not told", "runtime/coordinator/coordinator.cpp",
      "      send_(peer, GivenUp{++incarnations_[peer]});\n", "      ++incarnations_[peer];\n"),
     ("a returned loader is not asked for its splits", "runtime/coordinator/split_registry.cpp",
-     "    it->second.asked.erase(loader);  // it is asked again where it joins again\n", ""),
+     "    it->second.asked.erase(loader);", "    (void)loader;"),
     ("a split waits for the answer of a lost loader", "runtime/coordinator/split_registry.cpp",
      "    it->second.waiting_for.erase(loader);\n    settle", "    settle"),
-    ("a loader joins again before its chunk buffers are home", "runtime/loader/loader.cpp",
-     "if (dropping_ && in_hand_.empty() && splits_.at_rest()) join_again();", "if (dropping_) join_again();"),
+    ("chunk buffers of an earlier incarnation are counted on", "runtime/loader/loader_splits.cpp",
+     "  for (auto& [chunk_buffer, use] : in_use_) use.counted = false;\n", ""),
     ("a loader forgets to say that it lives", "runtime/loader/loader.cpp", "    send(Alive{});\n", ""),
     ("a chunk buffer is used again before it is returned", "runtime/loader/loader.cpp",
      "    send(ChunkDone{work->lease.lease,",
@@ -123,7 +122,7 @@ def main():
     if os.path.exists(arguments.log):
         with open(arguments.log) as log:
             rows = [line.rstrip("\n").split("\t") for line in log if not line.startswith("#")]
-        done = {name: verdict for commit, name, verdict, _ in rows if commit == head}
+        done = {name: outcome for commit, name, outcome, _ in rows if commit == head}
     chosen = [one for one in MUTATIONS if arguments.only in one[0]]
     for name, file, text, instead in chosen:
         if name not in done:

@@ -265,7 +265,12 @@ bool ShmEndpoint::poll(Incoming& incoming) {
     peer->socket.write_pending();
     Packet packet;
     while (peer->socket.receive(packet)) {
-      if (handle(id, std::move(packet), incoming)) return true;
+      try {
+        if (handle(id, std::move(packet), incoming)) return true;
+      } catch (const Error& error) {
+        incoming = PeerDamaged{id, error.message()};
+        return true;
+      }
       packet = {};
     }
     if (peer->socket.closed()) {
