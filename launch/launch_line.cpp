@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -98,6 +99,33 @@ MpiFound parse_mpirun_version(const std::string& text) {
   throw Error(ErrorKind::usage, "the mpirun found is " + what + ", not Open MPI's", kInstallHint);
 }
 
+namespace {
+
+// Of PREFIX/bin/mpirun: PREFIX/lib, where libmpi lies in it. Debian's is elsewhere, and found by everybody.
+std::string library_folder_of(const std::string& mpirun) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> candidates;
+  if (mpirun.find('/') != std::string::npos) {
+    candidates.emplace_back(mpirun);
+  } else {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path != nullptr ? path : "");
+    for (std::string folder; std::getline(folders, folder, ':');) candidates.push_back(fs::path(folder) / mpirun);
+  }
+  std::error_code error;
+  for (const fs::path& candidate : candidates) {
+    if (::access(candidate.c_str(), X_OK) != 0) continue;
+    const fs::path prefix = fs::absolute(candidate, error).parent_path().parent_path();
+    for (const char* name : {"lib", "lib64"}) {
+      if (fs::exists(prefix / name / "libmpi.so.40", error)) return (prefix / name).string();
+    }
+    return {};
+  }
+  return {};
+}
+
+}  // namespace
+
 MpiFound find_mpirun(const std::string& mpirun) {
   std::array<int, 2> output{};
   if (pipe2(output.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::runtime, "cannot make a pipe");
@@ -127,6 +155,7 @@ MpiFound find_mpirun(const std::string& mpirun) {
   waitpid(pid, nullptr, 0);
   MpiFound found = parse_mpirun_version(text);
   found.mpirun = mpirun;
+  found.library_folder = library_folder_of(mpirun);
   return found;
 }
 
@@ -200,6 +229,11 @@ LaunchLine launch_line(const LaunchRequest& request, const MpiFound& mpi) {
     add({"--enable-recovery"});
   }
   if (request.root) add({"--allow-run-as-root"});
+  if (!mpi.library_folder.empty()) {
+    const auto before = request.environment.find("LD_LIBRARY_PATH");
+    const bool any = before != request.environment.end() && !before->second.empty();
+    add({"-x", "LD_LIBRARY_PATH=" + mpi.library_folder + (any ? ":" + before->second : "")});
+  }
   const std::string runtime_mca = mpi.major >= 5 ? "--prtemca" : "--mca";
   // odls_base_sigkill_timeout is left alone: Open MPI 4 sleeps that long before SIGTERM as well as before SIGKILL, so a
   // longer one delays the program's SIGTERM. The helper of each rank keeps the grace.

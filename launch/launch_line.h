@@ -9,7 +9,7 @@
 // Purpose: one flag forgotten makes mpirun refuse (root, cores), bind a loader's threads to one core, or leave segments
 //   in /dev/shm. The flags are decided here, once, and shown.
 // What is added: --oversubscribe for more ranks than cores; --allow-run-as-root for root; --bind-to none, since ranks
-//   share the cores themselves; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
+//   share the cores themselves; LD_LIBRARY_PATH for an Open MPI that is not the system's; Open MPI's session files in a private folder (0700, in $TMPDIR), told to every rank in
 //   PENSTOCK_SESSION_FOLDER and removed by the last process of the job on each node (runtime/process/session_folder.h).
 //   In the environment of mpirun, unless set: HWLOC_COMPONENTS=-gl, without which it may wait for a name server
 //   (launch/findings.h, knows_localhost()).
@@ -33,11 +33,13 @@ struct MpiFound {
   int major = 0;  // of Open MPI
   int minor = 0;
   int patch = 0;
+  std::string library_folder;  // of its libmpi, where that is not the system's
 };
 
 // From the output of `mpirun --version`. Error(usage), quoting what was found, for anything but Open MPI 4 and 5.
 MpiFound parse_mpirun_version(const std::string& text);
-// Runs `mpirun --version`; the mpirun may be another name or path.
+// Runs `mpirun --version`; the mpirun may be another name or path. An Open MPI that has a folder of its own (PyPI's, a
+// site's) brings its libmpi, which the ranks must find before the system's.
 MpiFound find_mpirun(const std::string& mpirun = "mpirun");
 
 struct LaunchRequest {

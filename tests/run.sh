@@ -59,6 +59,9 @@ set -- "${to_ctest[@]}"
 mkdir -p build
 begun=$SECONDS
 
+# Threads of torch that wait for each other leave the cores to the tests beside them.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+
 # Where localhost is known to a name server alone (a bare root has no /etc/hosts), mpirun waits for it: see `penstock doctor`.
 export HWLOC_COMPONENTS="${HWLOC_COMPONENTS:--gl}"
 

@@ -70,6 +70,16 @@ TEST_CASE("flags that depend on the machine") {
   CHECK(has(line_of(request), "--allow-run-as-root"));
 }
 
+TEST_CASE("an Open MPI with a folder of its own has the ranks find its library first") {
+  LaunchRequest request = request_for(4);
+  MpiFound mpi = kOpenMpi5;
+  CHECK_FALSE(has(line_of(request, mpi), "LD_LIBRARY_PATH"));
+  mpi.library_folder = "/opt/openmpi/lib";
+  CHECK(has(line_of(request, mpi), " -x LD_LIBRARY_PATH=/opt/openmpi/lib penstock run"));
+  request.environment["LD_LIBRARY_PATH"] = "/opt/cuda/lib";
+  CHECK(has(line_of(request, mpi), " -x LD_LIBRARY_PATH=/opt/openmpi/lib:/opt/cuda/lib penstock run"));
+}
+
 TEST_CASE("ranks: given, by loaders, or by cores") {
   LaunchRequest request = request_for(0);
   request.loaders = 3;

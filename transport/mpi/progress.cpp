@@ -8,6 +8,7 @@
 #include <future>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/wire.h"
@@ -22,12 +23,6 @@ constexpr int kEnvelopeTag = 2;
 constexpr int kPayloadTag = 3;
 constexpr size_t kSpareChunkBuffers = 32;
 constexpr Nanoseconds kSurelySeen = 5 * kMillisecond;  // longer than sleeps while there is traffic
-
-bool all_complete(std::vector<MPI_Request>& requests) {
-  int done = 0;
-  PENSTOCK_MPI_CALL(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
-  return done != 0;
-}
 
 constexpr std::chrono::seconds kCollectiveTimeout{120};
 
@@ -142,6 +137,7 @@ void Progress::initialise() {
   PENSTOCK_MPI_CALL(MPI_Bcast(secret, sizeof secret, MPI_BYTE, 0, comm_));
   world_.job_id.assign(secret, 12);
   world_.job_token.assign(secret + 12, 64);
+  ulfm_ = FaultTolerance::find();
 }
 
 void Progress::loop() {
@@ -192,9 +188,10 @@ bool Progress::must_drive(Nanoseconds now) const {
 void Progress::set_aside() {
   {
     MutexLock lock(mutex_);
-    if (dead_.size() == abandoned_.size()) return;
-    dead_ = abandoned_;
+    dead_.insert(abandoned_.begin(), abandoned_.end());
   }
+  if (set_aside_ == dead_.size()) return;
+  set_aside_ = dead_.size();
   for (auto it = sending_.begin(); it != sending_.end();) {
     const auto out = it++;
     if (dead_.count(out->peer) != 0) sends_set_aside_.splice(sends_set_aside_.end(), sending_, out);
@@ -205,6 +202,71 @@ void Progress::set_aside() {
   }
 }
 
+// False: the call failed, and the peer that it concerned is lost.
+bool Progress::succeeds(PeerId peer, int code, const char* call) {
+  if (code == MPI_SUCCESS) return true;
+  lose(peer, ulfm_.process_failed(code) ? "its process ended" : std::string(call) + " failed: " + error_text(code));
+  return false;
+}
+
+// Whether all of them are over, and well.
+bool Progress::complete(PeerId peer, std::vector<MPI_Request>& requests) {
+  if (statuses_.size() < requests.size()) statuses_.resize(requests.size());
+  int done = 0;
+  int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses_.data());
+  if (code == MPI_ERR_IN_STATUS) {
+    const auto end = statuses_.begin() + std::ssize(requests);
+    const auto failed = std::find_if(statuses_.begin(), end, [](const MPI_Status& status) {
+      return status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING;
+    });
+    if (failed != end) code = failed->MPI_ERROR;
+  }
+  return succeeds(peer, code, "MPI_Testall") && done != 0;
+}
+
+void Progress::lose(PeerId peer, const std::string& why) {
+  if (dead_.insert(peer).second) deliver(PeerLost{peer, why, true});
+}
+
+// A look at messages of anybody failed. MPI may know who ended; otherwise each peer is asked for alone.
+void Progress::find_who_failed(int code) {
+  bool anybody = false;
+  if (ulfm_.process_failed(code)) {
+    const std::vector<int> failed = ulfm_.acknowledge(comm_);
+    anybody = failed.size() > acknowledged_;  // else this is another failure, and would come again and again
+    acknowledged_ = failed.size();
+    for (const int rank : failed) lose(rank, "its process ended");
+  }
+  for (PeerId peer = 0; peer < world_.size && !anybody; ++peer) {
+    if (peer == world_.rank || dead_.count(peer) != 0) continue;
+    int found = 0;
+    anybody = !succeeds(peer, MPI_Iprobe(peer, kControlTag, comm_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+  }
+  if (!anybody) check(code, "MPI_Improbe(");
+}
+
+void Progress::begin_send(const Order& order, Outgoing& out) {
+  WireWriter head;
+  if (order.chunk) {
+    head.u64(order.bytes);
+    head.u32(crc32c(head.bytes().data(), head.bytes().size()));
+  }
+  out.message.reserve(head.bytes().size() + order.message.size());
+  out.message.assign(head.bytes().begin(), head.bytes().end());
+  out.message.insert(out.message.end(), order.message.begin(), order.message.end());
+  const auto send = [&](const std::byte* bytes, size_t count, int tag) {
+    out.requests.emplace_back(MPI_REQUEST_NULL);
+    const int code = MPI_Isend(bytes, static_cast<int>(count), MPI_BYTE, order.peer, tag, comm_, &out.requests.back());
+    return succeeds(order.peer, code, "MPI_Isend");
+  };
+  if (!send(out.message.data(), out.message.size(), order.chunk ? kEnvelopeTag : kControlTag)) return;
+  for (size_t offset = 0; order.chunk && offset < order.bytes;) {
+    const size_t count = std::min(order.bytes - offset, static_cast<size_t>(max_message_bytes_));
+    if (!send(order.payload + offset, count, kPayloadTag)) return;
+    offset += count;
+  }
+}
+
 bool Progress::start_orders() {
   std::deque<Order> orders;
   {
@@ -212,7 +274,7 @@ bool Progress::start_orders() {
     orders.swap(orders_);
     if (!orders.empty()) busy_ = true;
   }
-  for (Order& order : orders) {
+  for (const Order& order : orders) {
     if (dead_.count(order.peer) != 0) {
       if (order.chunk) deliver(ChunkBufferReturned{order.peer, order.chunk_buffer});
       continue;
@@ -222,22 +284,7 @@ bool Progress::start_orders() {
     out.peer = order.peer;
     out.chunk_buffer = order.chunk_buffer;
     out.begun = MonotonicClock().now();
-    if (order.chunk) {
-      const uint64_t bytes = order.bytes;
-      out.message.resize(sizeof bytes);
-      std::memcpy(out.message.data(), &bytes, sizeof bytes);
-    }
-    out.message.insert(out.message.end(), order.message.begin(), order.message.end());
-    out.requests.emplace_back(MPI_REQUEST_NULL);
-    PENSTOCK_MPI_CALL(MPI_Isend(out.message.data(), static_cast<int>(out.message.size()), MPI_BYTE, order.peer,
-                                order.chunk ? kEnvelopeTag : kControlTag, comm_, &out.requests.back()));
-    for (size_t offset = 0; order.chunk && offset < order.bytes;) {
-      const size_t count = std::min(order.bytes - offset, static_cast<size_t>(max_message_bytes_));
-      out.requests.emplace_back(MPI_REQUEST_NULL);
-      PENSTOCK_MPI_CALL(MPI_Isend(order.payload + offset, static_cast<int>(count), MPI_BYTE, order.peer, kPayloadTag,
-                                  comm_, &out.requests.back()));
-      offset += count;
-    }
+    begin_send(order, out);
   }
   return !orders.empty();
 }
@@ -256,6 +303,32 @@ std::unique_ptr<std::vector<std::byte>> Progress::staging_chunk_buffer(size_t by
   return chunk_buffer;
 }
 
+// A chunk is on its way from the peer, by its envelope. Of one whose size cannot be read nobody knows which pieces are
+// its own.
+void Progress::begin_receive(PeerId peer, const Message& message) {
+  constexpr size_t kHead = 8 + 4;
+  WireReader in(message, "chunk envelope");
+  if (message.size() < kHead) return lose(peer, "it sent a chunk's envelope that is too short");
+  const uint64_t bytes = in.u64();
+  if (in.u32() != crc32c(message.data(), 8) || bytes > (uint64_t{4} << 30)) {
+    return lose(peer, "it announced a chunk of impossible size; all ranks must run the same version of penstock");
+  }
+  Arriving& chunk = arriving_.emplace_back();
+  chunk.peer = peer;
+  chunk.bytes = bytes;
+  const auto rest = in.raw(in.left());
+  chunk.envelope.assign(rest.begin(), rest.end());
+  chunk.staging = staging_chunk_buffer(chunk.bytes);
+  for (size_t offset = 0; offset < chunk.bytes;) {
+    const size_t count = std::min(chunk.bytes - offset, static_cast<size_t>(max_message_bytes_));
+    chunk.requests.emplace_back(MPI_REQUEST_NULL);
+    const int code = MPI_Irecv(chunk.staging->data() + offset, static_cast<int>(count), MPI_BYTE, peer, kPayloadTag,
+                               comm_, &chunk.requests.back());
+    if (!succeeds(peer, code, "MPI_Irecv")) return;
+    offset += count;
+  }
+}
+
 bool Progress::receive_messages() {
   bool moved = false;
   for (int taken = 0; taken < 64; ++taken) {
@@ -264,39 +337,26 @@ bool Progress::receive_messages() {
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
     for (const int wanted : {kControlTag, kEnvelopeTag}) {
-      PENSTOCK_MPI_CALL(MPI_Improbe(MPI_ANY_SOURCE, wanted, comm_, &found, &handle, &status));
+      const int code = MPI_Improbe(MPI_ANY_SOURCE, wanted, comm_, &found, &handle, &status);
+      if (code != MPI_SUCCESS) {
+        find_who_failed(code);
+        return true;
+      }
       tag = wanted;
       if (found) break;
     }
     if (!found) break;
+    const PeerId peer = status.MPI_SOURCE;
     int size = 0;
     PENSTOCK_MPI_CALL(MPI_Get_count(&status, MPI_BYTE, &size));
     Message message(static_cast<size_t>(size));
-    PENSTOCK_MPI_CALL(MPI_Mrecv(message.data(), size, MPI_BYTE, &handle, &status));
     moved = true;
-    const PeerId peer = status.MPI_SOURCE;
+    if (!succeeds(peer, MPI_Mrecv(message.data(), size, MPI_BYTE, &handle, &status), "MPI_Mrecv")) continue;
     if (dead_.count(peer) != 0) continue;
     if (tag == kControlTag) {
       deliver(MessageArrived{peer, std::move(message)});
-      continue;
-    }
-    WireReader in(message, "chunk envelope");
-    Arriving& chunk = arriving_.emplace_back();
-    chunk.peer = peer;
-    chunk.bytes = in.u64();
-    if (chunk.bytes > (size_t{4} << 30)) {
-      throw Error(ErrorKind::peer_lost, "rank " + std::to_string(peer) + " announced a chunk of impossible size",
-                  "all ranks must run the same version of penstock");
-    }
-    const auto rest = in.raw(in.left());
-    chunk.envelope.assign(rest.begin(), rest.end());
-    chunk.staging = staging_chunk_buffer(chunk.bytes);
-    for (size_t offset = 0; offset < chunk.bytes;) {
-      const size_t count = std::min(chunk.bytes - offset, static_cast<size_t>(max_message_bytes_));
-      chunk.requests.emplace_back(MPI_REQUEST_NULL);
-      PENSTOCK_MPI_CALL(MPI_Irecv(chunk.staging->data() + offset, static_cast<int>(count), MPI_BYTE, peer, kPayloadTag,
-                                  comm_, &chunk.requests.back()));
-      offset += count;
+    } else {
+      begin_receive(peer, message);
     }
   }
   return moved;
@@ -304,7 +364,7 @@ bool Progress::receive_messages() {
 
 void Progress::complete_sends() {
   for (auto it = sending_.begin(); it != sending_.end();) {
-    if (!all_complete(it->requests)) {
+    if (!complete(it->peer, it->requests)) {
       ++it;
       continue;
     }
@@ -316,7 +376,7 @@ void Progress::complete_sends() {
 bool Progress::complete_receives() {
   bool moved = false;
   for (auto it = arriving_.begin(); it != arriving_.end();) {
-    if (!all_complete(it->requests)) {
+    if (!complete(it->peer, it->requests)) {
       ++it;
       continue;
     }

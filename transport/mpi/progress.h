@@ -1,7 +1,7 @@
 // The one thread that speaks MPI: takes orders from a queue, moves bytes, hands arrivals over.
 //
-// Messages are two-sided and non-blocking. Tags: 1 control; 2 a chunk's envelope, preceded by its payload size (u64);
-// 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages of one tag between two
+// Messages are two-sided and non-blocking. Tags: 1 control; 2 a chunk's envelope, preceded by its payload size (u64) and
+// the CRC-32C of that (u32); 3 its payload, cut into pieces of at most max_message_bytes, in order. MPI keeps messages of one tag between two
 // ranks in order, so the receives posted for one envelope after the other meet the right pieces.
 //
 // Receiving never touches a batch buffer: pieces land in a staging chunk buffer that the thread owns until the event
@@ -13,6 +13,9 @@
 // quarantined (kept, never reused) until the process ends. Once it is abandoned, neither its requests nor its messages
 // are looked at again, so that they keep the thread neither polling nor from flushing; sends to it, which Open MPI 4 may
 // answer over TCP by ending this rank, are not begun.
+//
+// What MPI says of one peer costs that peer: a call that fails for it, or (Open MPI 5 with ULFM) its process, is a
+// PeerLost, and what is under way with it is set aside. An error that belongs to nobody loses everybody.
 //
 // Backing off: the thread polls while something moves, then sleeps (polling_backoff.h). An order from this rank waits
 // for a sleep's end while there is traffic, and ends the long sleeps of silence.
@@ -34,6 +37,7 @@
 #include <vector>
 
 #include "runtime/base/thread_annotations.h"
+#include "transport/mpi/fault_tolerance.h"
 #include "transport/mpi_component.h"
 #include "transport/transport.h"
 #include "transport/wakeup.h"
@@ -94,7 +98,13 @@ class Progress {
   void initialise();
   void loop();
   void set_aside();
+  bool succeeds(PeerId peer, int code, const char* call);
+  bool complete(PeerId peer, std::vector<MPI_Request>& requests);
+  void lose(PeerId peer, const std::string& why);
+  void find_who_failed(int code);
+  void begin_send(const Order& order, Outgoing& out);
   bool start_orders();
+  void begin_receive(PeerId peer, const Message& message);
   bool receive_messages();
   void complete_sends();
   bool complete_receives();
@@ -114,7 +124,11 @@ class Progress {
   bool finalised_ = false;
   std::list<Outgoing> sending_;
   std::list<Arriving> arriving_;
-  std::set<PeerId> dead_;  // as of the last look at abandoned_
+  FaultTolerance ulfm_;
+  std::set<PeerId> dead_;    // as of the last look at abandoned_, and those that MPI has lost since
+  size_t set_aside_ = 0;     // of those, so many have nothing under way any more
+  size_t acknowledged_ = 0;  // to MPI
+  std::vector<MPI_Status> statuses_;
   // Of dead peers. Their requests may never complete, and MPI may use their memory as long as it lives: nobody looks at
   // them again.
   std::list<Outgoing> sends_set_aside_;
