@@ -136,6 +136,8 @@ int run(int argc, char** argv, EndReporter& end) {
   add_schema(app, chosen);
   add_bench(app, chosen);
   add_drain(app, chosen);
+  add_report(app, chosen);
+  add_replay(app, chosen);
 
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const bool known_command =

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/atomic_file.h"
 #include "launch/pack_samples.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/datasets/pack_format.h"
 
 namespace penstock {

@@ -13,9 +13,9 @@
 #include <optional>
 #include <utility>
 
-#include "launch/atomic_file.h"
 #include "launch/pack_makers.h"
 #include "launch/pack_shard.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json_text.h"
 #include "runtime/datasets/json_numbers.h"

@@ -8,6 +8,7 @@
 
 #include "bindings/python/handles.h"
 #include "runtime/base/error.h"
+#include "runtime/client/state_file.h"
 #include "runtime/datasets/split_folders.h"
 #include "runtime/job/job.h"
 #include "runtime/pixels/finish.h"
@@ -121,6 +122,8 @@ void register_loader(nb::module_& module) {
         return names;
       },
       nb::arg("job"), nb::kw_only(), nb::arg("is_text"), nb::arg("overrides"));
+  module.def("save_state", &save_state, nb::arg("path"), nb::arg("json"));
+  module.def("load_state", &load_state, nb::arg("path"));
   module.def(
       "splits_as_classes", [](const std::string& folder) { return splits_as_classes(folder); }, nb::arg("folder"));
   nb::class_<SharedMemoryHandle>(module, "SharedGpuMemory",

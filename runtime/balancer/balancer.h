@@ -227,6 +227,10 @@ class Balancer {
 std::string to_json(const Event& event);
 std::string to_json(const Action& action);
 Event event_from_json(const std::string& json);
-std::string replay_log(const std::string& log_text);  // the first difference; empty when there is none
+struct Replayed {
+  int64_t events = 0;
+  std::string difference;  // the first; empty when there is none
+};
+Replayed replay_log(const std::string& log_text);
 
 }  // namespace penstock

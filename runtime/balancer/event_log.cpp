@@ -312,7 +312,7 @@ BalancerOptions options_from_first_line(const std::string& line) {
   return options;
 }
 
-std::string replay_log(const std::string& log_text) {
+Replayed replay_log(const std::string& log_text) {
   std::vector<std::string_view> lines;
   for (std::string_view rest = log_text; !rest.empty();) {
     const size_t end = std::min(rest.find('\n'), rest.size());
@@ -322,6 +322,7 @@ std::string replay_log(const std::string& log_text) {
   const auto at_line = [](size_t i) { return "line " + std::to_string(i + 1) + ": "; };
   if (lines.empty()) throw Error(ErrorKind::usage, "balancer log: it is empty");
   size_t i = 0;
+  int64_t events = 0;
   try {
     Balancer balancer(options_from_first_line(std::string(lines[0])));
     for (i = 1; i < lines.size();) {
@@ -334,24 +335,25 @@ std::string replay_log(const std::string& log_text) {
       }
       const std::vector<Action> actions = balancer.step(now, event_from_json(std::string(lines[i].substr(tab + 1))));
       const size_t event_line = i++;
+      ++events;
       for (const Action& action : actions) {
         const std::string expected = to_json(action);
         if (i >= lines.size() || lines[i].empty() || lines[i][0] != '\t') {
-          return at_line(event_line) + "the replay also decides " + expected;
+          return {events, at_line(event_line) + "the replay also decides " + expected};
         }
         if (lines[i].substr(1) != expected) {
-          return at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay " + expected;
+          return {events, at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay " + expected};
         }
         ++i;
       }
       if (i < lines.size() && !lines[i].empty() && lines[i][0] == '\t') {
-        return at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay nothing";
+        return {events, at_line(i) + "the log has " + std::string(lines[i].substr(1)) + ", the replay nothing"};
       }
     }
   } catch (const Error& error) {
     throw Error(error.kind(), at_line(i) + error.message(), error.remedy());
   }
-  return {};
+  return {events, {}};
 }
 
 }  // namespace penstock

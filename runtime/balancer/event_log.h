@@ -4,7 +4,7 @@
 //   const std::vector<Action> actions = balancer.step(now, event);
 //   log << log_lines(now, event, actions);
 //   ...
-//   const std::string difference = replay_log(whole_text);   // declared in balancer.h
+//   const std::string difference = replay_log(whole_text).difference;   // declared in balancer.h
 //
 // Format: UTF-8 text, one record a line, each line ends with '\n', no line holds another newline.
 //   first line   the options:   {"penstock_balancer_log":2,"policy":"deadline","random_seed":0,

@@ -30,6 +30,7 @@ void DeliveryLedger::delivered(const std::string& name, const Delivery& delivery
   Split& split = splits_[name];
   split.hash += hash;
   split.arithmetic = delivery.arithmetic;
+  split.epoch_steps = delivery.epoch_steps;
   split.totals.images += delivery.images;
   ++split.totals.batches;
   split.totals.wait_ns += delivery.wait_ns;
@@ -65,6 +66,7 @@ nlohmann::json DeliveryLedger::to_json(const std::vector<std::pair<std::string, 
     out["arithmetic"] = name_of(split.arithmetic);
     out["order_hash"] = split.hash.order.hex();
     out["pixel_hash"] = split.hash.pixel.hex();
+    out["epoch_steps"] = split.epoch_steps;
     out["images"] = split.totals.images;
     out["padding"] = split.totals.padding;
     out["batches"] = split.totals.batches;

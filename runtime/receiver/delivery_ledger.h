@@ -29,6 +29,7 @@ namespace penstock {
 struct Delivery {
   Arithmetic arithmetic = Arithmetic::exact;
   int64_t epoch = 0;
+  int64_t epoch_steps = 0;  // of the iteration's plan
   int64_t images = 0;
   Nanoseconds wait_ns = 0;     // from next() to its answer
   Nanoseconds elapsed_ns = 0;  // since the answer before (or the first next() of the iteration)
@@ -66,6 +67,7 @@ class DeliveryLedger {
   struct Split {
     StreamHash hash;
     Arithmetic arithmetic = Arithmetic::exact;
+    int64_t epoch_steps = 0;
     Totals totals;
     int64_t substituted = 0;
     nlohmann::json bad = nlohmann::json::array();        // the first ones

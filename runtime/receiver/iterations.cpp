@@ -323,8 +323,12 @@ std::optional<ClientFailed> Iterations::dump(const Iteration& iteration, const R
 void Iterations::deliver(Iteration& iteration, const ReceiverSplit& split, BatchBufferPool& pool, int32_t index) {
   BatchBuffer& batch_buffer = pool.batch_buffers[static_cast<size_t>(index)];
   const Nanoseconds now = clock_.now();
-  const Delivery delivery{arithmetic_of(split.resolved.arithmetic), iteration.epoch, batch_buffer.samples,
-                          now - iteration.asked_at, now - std::max(iteration.first_asked, iteration.last_answered)};
+  const Delivery delivery{arithmetic_of(split.resolved.arithmetic),
+                          iteration.epoch,
+                          iteration.plan.steps,
+                          batch_buffer.samples,
+                          now - iteration.asked_at,
+                          now - std::max(iteration.first_asked, iteration.last_answered)};
   statistics_.delivered(iteration.connection, split.resolved.name, batch_buffer.step, iteration.plan.steps, delivery,
                         batch_buffer.hash, batch_buffer.records);
   iteration.last_answered = now;

@@ -269,7 +269,7 @@ class World {
     while (!agenda_.empty() && agenda_.begin()->first.first <= end) next();
     if (auditor_->chunk_buffers_in_use() != 0) throw std::string("chunk buffers are in use when all is over");
     if (keep_log_) {
-      const std::string difference = replay_log(log_);
+      const std::string difference = replay_log(log_).difference;
       if (!difference.empty()) throw "replay: " + difference;
     }
   }

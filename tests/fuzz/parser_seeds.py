@@ -78,4 +78,6 @@ def seeds(folder):
         "fuzz_index": [b"\0" + table_bytes(), b"\1" + table_bytes()],
         "fuzz_pack": [b"\4\0\0\0\0\0", b"\5\x70\0\1", b"\6\xff\4\1", b"\3" + struct.pack("<HH", 300, 0) + table_bytes()],
         "fuzz_job": list(job_texts()),
+        "fuzz_protocol": [bytes([way, kind]) + bytes(64) for way in (0, 4) for kind in range(48)] + [
+            b"\2PSC1" + bytes(140), b"\3PSC1" + bytes(144), b'\6{"train":{"epoch":1,"batch":2}}', b"\7penstock state 1\n00000000 2\n{}"],
     }

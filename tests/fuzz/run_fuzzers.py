@@ -76,7 +76,7 @@ SEEDS = {f"fuzz_{kind}": (lambda folder, kind=kind: decode_seeds(kind, folder))
          for kind in ("jpeg", "png", "pnm", "bmp", "gif", "webp", "tiff")}
 SEEDS["fuzz_progressive"] = write_progressive_seeds
 SEEDS |= {f"fuzz_{kind}": (lambda folder, kind=kind: write_parser_seeds(f"fuzz_{kind}", folder))
-          for kind in ("tar", "pixel_files", "csv", "mds", "tfrecord", "index", "pack", "job")}
+          for kind in ("tar", "pixel_files", "csv", "mds", "tfrecord", "index", "pack", "job", "protocol")}
 
 
 def totals(ledger):

@@ -152,6 +152,22 @@ std::string resume(Arguments& a) {
   return train.stats_json();
 }
 
+// The part of a run that TEST_PART says, "EPOCH STEP LAST_EPOCH END_STEP": as a run that was resumed, and stopped again.
+std::string part(Arguments& a) {
+  const char* text = std::getenv("TEST_PART");
+  long long epoch = 0, step = 0, last_epoch = 0, end_step = 0;
+  require(text != nullptr && std::sscanf(text, "%lld %lld %lld %lld", &epoch, &step, &last_epoch, &end_step) == 4,
+          "TEST_PART has four numbers");
+  DataLoader train(a.job, "train", a.options);
+  for (; epoch <= last_epoch; ++epoch, step = 0) {
+    for (auto it = train.begin_at(epoch, step); it != train.end(); ++it) {
+      a.saw["train"] += it->size();
+      if (epoch == last_epoch && it->step() + 1 == end_step) break;
+    }
+  }
+  return train.stats_json();
+}
+
 // Holds as many batches as it may: none changes, and writing to one changes no other.
 std::string hold(Arguments& a) {
   DataLoader train(a.job, "train", a.options);
@@ -328,23 +344,12 @@ std::string disagree(Arguments& a) {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<std::string(Arguments&)>> modes{
-      {"all", all},
-      {"validate", validate},
-      {"break", break_off},
-      {"two", two_iterators},
-      {"resume", resume},
-      {"hold", hold},
-      {"hold_all", hold_all},
-      {"hold_for_ever", hold_for_ever},
-      {"uneven", uneven},
-      {"look_first", look_first},
-      {"different_cursors", different_cursors},
-      {"forked", forked},
-      {"endless", endless},
-      {"long", long_run},
-      {"paced", paced},
-      {"checkpoint", checkpoint},
-      {"disagree", disagree},
+      {"all", all},           {"validate", validate},     {"break", break_off},
+      {"two", two_iterators}, {"resume", resume},         {"part", part},
+      {"hold", hold},         {"hold_all", hold_all},     {"hold_for_ever", hold_for_ever},
+      {"uneven", uneven},     {"look_first", look_first}, {"different_cursors", different_cursors},
+      {"forked", forked},     {"endless", endless},       {"long", long_run},
+      {"paced", paced},       {"checkpoint", checkpoint}, {"disagree", disagree},
   };
   if (argc < 4 || modes.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: patterns MODE JOB.yaml OUT.json [key.sub=value ...]\n");

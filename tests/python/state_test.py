@@ -249,6 +249,28 @@ def test_round_trips_and_size():
             assert after(resumed, 4) == STREAM[2:6]
 
 
+def test_files_of_states():
+    path = os.path.join(WORK, "data.state")
+    with train() as loader:
+        for _ in itertools.islice(loader, 3):
+            pass
+        penstock.save_state(path, {"train": loader.state_dict(), "note": "three batches"})
+    states = penstock.load_state(path)
+    assert states["note"] == "three batches"
+    with train() as resumed:
+        resumed.load_state_dict(states["train"])
+        assert after(resumed, 4) == STREAM[3:7]
+    with open(path, "rb") as file:
+        good = file.read()
+    assert len(good) < 64 * 1024
+    with open(path, "wb") as file:
+        file.write(good[:-5])
+    raises(penstock.ConfigError, lambda: penstock.load_state(path), "data.state", "damaged, or was cut off")
+    raises(penstock.RunError, lambda: penstock.load_state(path + ".not_there"), "not_there")
+    raises(penstock.UsageError, lambda: penstock.save_state(path, [1]), "save_state")
+    raises(penstock.UsageError, lambda: penstock.save_state(path, {"model": object()}), "save_state")
+
+
 def test_several_loaders_and_passes():
     with train() as one, train() as other, penstock.DataLoader(JOB, "val") as val:
         a, b = iter(one), iter(other)

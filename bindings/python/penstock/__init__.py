@@ -20,6 +20,7 @@ from .errors import ConfigError, DatasetError, Error, PeerLostError, RunError, U
 from .preprocessor import Preprocessor
 from .samplers import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from .show import show
+from .state import load_state, save_state
 from .wrapping import WrappedLoader, collate_bytes, wrap
 
 __version__ = "0.1.0"
@@ -28,6 +29,6 @@ __all__ = [
     "BatchSampler", "CIFAR10", "CIFAR100", "CSVDataset", "ConfigError", "DataLoader", "DatasetError", "DictBatch",
     "DistributedSampler", "Error", "FileList", "ImageFolder", "MDS", "MNIST", "PackedDataset", "PairedFolders", "Parquet",
     "PeerLostError", "Preprocessor", "RandomSampler", "RunError", "SequentialSampler", "TFRecord", "TupleBatch", "UnpicklableDataset",
-    "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors", "show",
-    "transforms", "wrap",
+    "UsageError", "WebDataset", "WeightedRandomSampler", "WrappedLoader", "collate_bytes", "errors",
+    "load_state", "save_state", "show", "transforms", "wrap",
 ]

@@ -1,4 +1,4 @@
-#include "launch/atomic_file.h"
+#include "runtime/base/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,0 +1,28 @@
+// States of DataLoaders in a file, for programs that keep no checkpoint of their own to put them in.
+//
+//   save_state("data.state", text);              // JSON: one state (client_state.h), or several by name
+//   std::string text = load_state("data.state");
+//
+// The file, after a crash at any moment, is the one before or the new one, whole (base/atomic_file.h). Any rank may save
+//   it, because a state is the same on all; two that save to one path at once must not.
+// Format: the line "penstock state 1", the line "CRC-32C LENGTH" of what follows (8 hexadecimal digits, a decimal number),
+//   and the JSON text. Other versions have another number in the first line.
+// Untrusted: at most kMaxStateFileBytes are read, nothing is executed, and what the text says is checked where it is used.
+// Failure: FileError where the file cannot be read or written; Error(config) for one that is damaged, cut off, of another
+//   version, or no state at all. Thread-safety: pure but for the disk.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace penstock {
+
+inline constexpr size_t kMaxStateFileBytes = size_t{64} << 20;
+
+void save_state(const std::string& path, const std::string& json);
+std::string load_state(const std::string& path);
+
+// What is in such a file, given its bytes; `path` is for messages.
+std::string state_in(const std::string& bytes, const std::string& path);
+
+}  // namespace penstock
